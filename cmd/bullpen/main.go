@@ -1,0 +1,58 @@
+// Command bullpen is every part of Bullpen in one binary: a subcommand each for the server, the controller, the
+// in-pod agent, the node agent and the one-machine mode. The files here parse configuration and wire; they hold no
+// behaviour.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// version is stamped by the build (-ldflags "-X main.version=…").
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// exitCoder is an error that asks for one exit code: the agent's codes mean something to whoever started it.
+type exitCoder interface{ ExitCode() int }
+
+func run(ctx context.Context, args []string) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var coded exitCoder
+	if errors.As(err, &coded) {
+		if text := err.Error(); text != "" {
+			fmt.Fprintln(os.Stderr, "bullpen:", text)
+		}
+		return coded.ExitCode()
+	}
+	fmt.Fprintln(os.Stderr, "bullpen:", err)
+	return 1
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "bullpen",
+		Short:         "Warm, single-shot CI runners that are never killed mid-job",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(subcommands()...)
+	return root
+}

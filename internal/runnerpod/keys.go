@@ -1,0 +1,50 @@
+package runnerpod
+
+// Labels. Only the controller writes LabelRunner and LabelPool (NET-4); only the server writes LabelOwner.
+const (
+	// LabelRunner is "true" on every runner pod and its ServiceAccount: network policies and list selectors use it.
+	LabelRunner = "bullpen.dev/runner"
+	// LabelPool names the RunnerPool.
+	LabelPool = "bullpen.dev/runner-pool"
+	// LabelOwner is the account a busy pod works for. A projection of the claim, never the place where ownership is
+	// decided; network policies of idle pods select on its absence (NET-1).
+	LabelOwner = "bullpen.dev/runner-pool-owner"
+	// LabelTemplateHash tells pods of different templates of one pool apart.
+	LabelTemplateHash = "bullpen.dev/template-hash"
+)
+
+// Finalizers.
+const (
+	// FinalizerPoolDrain holds a deleted RunnerPool until its last busy pod has ended (POOL-2).
+	FinalizerPoolDrain = "bullpen.dev/runner-pool-drain"
+	// FinalizerSandbox is the node agent's: the VM or the processes are gone before the pod is (NODE-2).
+	FinalizerSandbox = "bullpen.dev/vm-cleanup"
+)
+
+// Containers of a runner pod.
+const (
+	// ContainerAgent is the init container that copies the agent's binary into the shared volume.
+	ContainerAgent = "agent"
+	// ContainerPoller holds the token and trades it for one JIT configuration.
+	ContainerPoller = "poller"
+	// ContainerRunner runs the runner once; it never sees the token (NET-3).
+	ContainerRunner = "runner"
+)
+
+// EnvPodUID and the variables below configure the agent inside the pod.
+const (
+	EnvDispatchURL = "BULLPEN_DISPATCH_URL" // base URL of the server
+	EnvTokenFile   = "BULLPEN_TOKEN_FILE"   // projected token, re-read at every request
+	EnvSharedDir   = "BULLPEN_SHARED_DIR"   // the volume both containers mount
+	EnvPodName     = "BULLPEN_POD_NAME"
+	EnvPodUID      = "BULLPEN_POD_UID"
+	EnvWorkDir     = "BULLPEN_WORK_DIR"
+)
+
+// Files in the shared volume.
+const (
+	// FileJIT holds the JIT configuration (mode 0600, renamed into place). An empty file means "nothing to do".
+	FileJIT = "jitconfig"
+	// FileAgent is the agent's own binary.
+	FileAgent = "bullpen"
+)
