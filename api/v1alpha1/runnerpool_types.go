@@ -1,0 +1,327 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// KindRunnerPool is the kind's name.
+const KindRunnerPool = "RunnerPool"
+
+// Platform is the operating system that a pool's runners offer.
+// +kubebuilder:validation:Enum=linux;macos
+type Platform string
+
+// The platforms.
+const (
+	PlatformLinux Platform = "linux"
+	PlatformMacOS Platform = "macos"
+)
+
+// Queueing is the order in which a pool's jobs are handed out.
+// +kubebuilder:validation:Enum=FIFO;FairShare
+type Queueing string
+
+// The orders.
+const (
+	// QueueingFIFO serves the oldest job first.
+	QueueingFIFO Queueing = "FIFO"
+	// QueueingFairShare serves the account with the fewest runners in this pool first, then the oldest job.
+	QueueingFairShare Queueing = "FairShare"
+)
+
+// Scope says where runners are registered.
+// +kubebuilder:validation:Enum=Organization;Repository
+type Scope string
+
+// The scopes.
+const (
+	// ScopeOrganization registers a runner with the organization that owns the job's repository.
+	ScopeOrganization Scope = "Organization"
+	// ScopeRepository registers a runner with the job's repository: what repositories owned by a user need.
+	ScopeRepository Scope = "Repository"
+)
+
+// RunnerPool is an image, a shape and a place: warm single-shot runners of one kind, kept at one number. It knows no
+// customer; who a runner works for is decided when a job is dispatched to it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=runnerpools,scope=Namespaced,shortName=rpool,categories=bullpen
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:printcolumn:name="Label",type=string,JSONPath=`.spec.labels[0]`,description="What workflows write in runs-on"
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="Runners wanted"
+// +kubebuilder:printcolumn:name="Idle",type=integer,JSONPath=`.status.idle`,description="Runners that can take a job now"
+// +kubebuilder:printcolumn:name="Busy",type=integer,JSONPath=`.status.busy`,description="Runners with any sign of work"
+// +kubebuilder:printcolumn:name="Booting",type=integer,JSONPath=`.status.booting`,description="Runners that are starting"
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
+// +kubebuilder:printcolumn:name="Leaving",type=integer,JSONPath=`.status.leaving`,priority=1,description="Runners being removed"
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.template.image`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 50",message="a RunnerPool's name has at most 50 characters, because its pods are named <pool>-<8 characters> and the name is a label's value: choose a shorter name"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a RunnerPool's name holds lower-case letters, digits and dashes only, because pods are named after it: remove the dots"
+type RunnerPool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec RunnerPoolSpec `json:"spec"`
+	// +optional
+	Status RunnerPoolStatus `json:"status,omitempty"`
+}
+
+// RunnerPoolSpec is what a pool should be.
+//
+// +kubebuilder:validation:XValidation:rule="self.platform == oldSelf.platform",message="platform cannot be changed, because accounts are charged per platform: create another RunnerPool and delete this one (its busy runners finish first)"
+// +kubebuilder:validation:XValidation:rule="!has(self.runnerGroup) || self.runnerGroup == 1 || self.scope == 'Organization'",message="runnerGroup has a meaning only with scope Organization: remove runnerGroup, or set scope to Organization"
+type RunnerPoolSpec struct {
+	// Platform is the operating system of the runners; accounts have a budget for each. It cannot be changed.
+	// +required
+	Platform Platform `json:"platform"`
+
+	// Labels are the labels that runners are registered with. The first is the one that workflows use in runs-on, and
+	// belongs to this pool alone; a job is given to this pool by that label.
+	// +required
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=100
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9][A-Za-z0-9._-]*$`
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || !(self[0].lowerAscii() in ['self-hosted', 'linux', 'macos', 'windows', 'x64', 'arm64', 'arm'])",message="the first label is the one that workflows use in runs-on and must belong to this pool alone: put a label of your own first, such as linux-4cpu"
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.lowerAscii() == b.lowerAscii()))",message="labels must differ from each other; GitHub does not tell upper case from lower case: remove the one that is there twice"
+	// +listType=atomic
+	Labels []string `json:"labels"`
+
+	// Resources is the shape of one runner: what it may use, what a node must have free for it, and what the
+	// account that uses it is charged with.
+	// +required
+	Resources RunnerResources `json:"resources"`
+
+	// Template describes the runner's container and where it may run.
+	// +required
+	Template RunnerTemplate `json:"template"`
+
+	// Replicas is the number of runners to keep, busy ones included. 0 keeps none and stops no busy one. The default
+	// is 1: a pool that was written down without a number is meant to serve, and jobs that wait for ever because a
+	// number was forgotten are harder to explain than one runner.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// Rollout limits how fast a changed template replaces idle runners. Busy runners are never replaced.
+	// +optional
+	// +kubebuilder:default={}
+	Rollout Rollout `json:"rollout,omitempty,omitzero"`
+
+	// Provisioning says how long a runner may take to start.
+	// +optional
+	// +kubebuilder:default={}
+	Provisioning Provisioning `json:"provisioning,omitempty,omitzero"`
+
+	// Queueing is the order in which this pool's jobs are handed out.
+	// +optional
+	// +kubebuilder:default=FIFO
+	Queueing Queueing `json:"queueing,omitempty"`
+
+	// Scope says where runners are registered at GitHub.
+	// +optional
+	// +kubebuilder:default=Organization
+	Scope Scope `json:"scope,omitempty"`
+
+	// RunnerGroup is the id of the organization's runner group that runners join. 1 is the group Default, which
+	// every organization has.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	RunnerGroup *int64 `json:"runnerGroup,omitempty"`
+}
+
+// RunnerResources is the shape of one runner: requests and limits alike, so that a runner's speed does not depend on
+// its neighbours and a microVM has the size that was asked for.
+type RunnerResources struct {
+	// CPU in cores, such as "4" or "500m".
+	// +required
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="cpu must be more than 0, such as 4 or 500m"
+	CPU resource.Quantity `json:"cpu"`
+
+	// Memory, such as "16Gi".
+	// +required
+	// +kubebuilder:validation:XValidation:rule="!quantity(string(self)).isLessThan(quantity('1Mi'))",message="memory must be at least 1Mi; write the unit, such as 16Gi"
+	Memory resource.Quantity `json:"memory"`
+}
+
+// RunnerTemplate describes the container "runner" and its place. The fields are those of a pod.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.env) || !self.env.exists(e, e.name.startsWith('BULLPEN_'))",message="environment variables that begin with BULLPEN_ belong to the agent in the pod: choose other names"
+// +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, v.name.startsWith('bullpen-'))",message="volumes whose names begin with bullpen- are made by the controller: choose another name"
+// +kubebuilder:validation:XValidation:rule="!has(self.volumeMounts) || !self.volumeMounts.exists(m, m.name.startsWith('bullpen-'))",message="volumeMounts may only name volumes of this template; those that begin with bullpen- hold the pod's credentials (NET-3)"
+// +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, has(v.projected) && has(v.projected.sources) && v.projected.sources.exists(s, has(s.serviceAccountToken)))",message="a volume of a runner may not hold a ServiceAccount token, because the runner runs other people's code (NET-3): remove the projected source serviceAccountToken"
+type RunnerTemplate struct {
+	// Image of the container that runs jobs: GitHub's own runner image or one derived from it. On macOS the image of
+	// the virtual machine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image"`
+
+	// Command starts the runner, given its configuration in the environment. The default is GitHub's runner where its
+	// own image has it: /home/runner/bin/Runner.Listener run.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=4096
+	// +listType=atomic
+	Command []string `json:"command,omitempty"`
+
+	// RuntimeClassName chooses the container runtime, such as one that puts each pod into a microVM.
+	// +optional
+	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
+
+	// NodeSelector names the nodes that runners may use.
+	// +optional
+	// +mapType=atomic
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// Tolerations of the pods, beside those that keep a runner on a node that is not ready.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// Affinity of the pods.
+	// +optional
+	Affinity *corev1.Affinity `json:"affinity,omitempty"`
+
+	// Env of the container that runs jobs.
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	// +listType=map
+	// +listMapKey=name
+	Env []corev1.EnvVar `json:"env,omitempty"`
+
+	// Volumes of the pod.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=map
+	// +listMapKey=name
+	Volumes []corev1.Volume `json:"volumes,omitempty"`
+
+	// VolumeMounts of the container that runs jobs; they name volumes above.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=map
+	// +listMapKey=mountPath
+	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
+
+	// TerminationGracePeriodSeconds is how long a job may go on after something outside the fleet has deleted its
+	// pod (an eviction, a drained node). An idle runner stops at once whatever this says, so a long period costs
+	// nothing. The default of six hours is GitHub's own limit for a job that sets none; 432000 (five days) is the
+	// longest that GitHub lets a job run on a self-hosted runner.
+	// +optional
+	// +kubebuilder:default=21600
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=432000
+	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
+}
+
+// Rollout limits how fast a changed template replaces idle runners.
+type Rollout struct {
+	// MaxUnavailable is how many of the wanted runners a roll may keep from serving at once: a number, or a share
+	// of replicas (rounded down). A roll always moves at least one.
+	// +optional
+	// +kubebuilder:default="5%"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? int(self) >= 0 : string(self).matches('^(100|[0-9]{1,2})%$')",message="maxUnavailable is a number that is not negative, or a share from 0% to 100%"
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// MaxSurge is how many runners above replicas a roll may start before old ones go: a number, or a share of
+	// replicas (rounded up). 0 needs no spare room on the nodes.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? int(self) >= 0 : string(self).matches('^(100|[0-9]{1,2})%$')",message="maxSurge is a number that is not negative, or a share from 0% to 100%"
+	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
+}
+
+// Provisioning says how runners are started.
+type Provisioning struct {
+	// StartTimeout is how long a runner may take from being placed on a node until it can take work; one that takes
+	// longer is removed and replaced, with an Event that says what it was waiting for. The time that a pod waits for a
+	// node does not count. 0s waits for ever.
+	// +optional
+	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="startTimeout is a duration that is not negative, such as 10m"
+	StartTimeout *metav1.Duration `json:"startTimeout,omitempty"`
+}
+
+// Condition types of a RunnerPool.
+const (
+	// ConditionAvailable: at least one runner can take a job now, or none is wanted.
+	ConditionAvailable = "Available"
+	// ConditionProgressing: the pool is not yet what its spec says; the message says what is being done.
+	ConditionProgressing = "Progressing"
+	// ConditionDraining: the pool is being deleted and waits for its busy runners.
+	ConditionDraining = "Draining"
+	// ConditionRemovalBlocked: runners should go, and the fence cannot be asked: nothing idle is deleted (EXCL-3).
+	ConditionRemovalBlocked = "RemovalBlocked"
+)
+
+// RunnerPoolStatus is what a pool is. The counts add up to the pods that exist.
+type RunnerPoolStatus struct {
+	// ObservedGeneration is the generation of the spec that this status was computed from.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Replicas is the number of runners that exist and are not finished.
+	// +optional
+	Replicas int32 `json:"replicas"`
+
+	// ReadyReplicas is the number of runners that can take a job now.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// Selector selects the pool's pods, for the scale subresource.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+
+	// Booting runners exist and cannot take work yet.
+	// +optional
+	Booting int32 `json:"booting"`
+
+	// Idle runners can take work now.
+	// +optional
+	Idle int32 `json:"idle"`
+
+	// Busy runners show a sign of work.
+	// +optional
+	Busy int32 `json:"busy"`
+
+	// Leaving runners are being removed by the fleet.
+	// +optional
+	Leaving int32 `json:"leaving"`
+
+	// Finished runners have ended and are not yet gone.
+	// +optional
+	Finished int32 `json:"finished"`
+
+	// TemplateHash is the hash of the template that new runners are made from.
+	// +optional
+	TemplateHash string `json:"templateHash,omitempty"`
+
+	// Conditions: Available, Progressing, Draining, RemovalBlocked.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RunnerPoolList is a list of RunnerPools.
+//
+// +kubebuilder:object:root=true
+type RunnerPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []RunnerPool `json:"items"`
+}
