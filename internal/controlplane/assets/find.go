@@ -1,0 +1,153 @@
+package assets
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Environment variables that Find reads.
+const (
+	// EnvAssets names a complete folder to use whatever else there is.
+	EnvAssets = "BULLPEN_ASSETS"
+	// EnvKubebuilder is envtest's variable. It is used when its folder has all the names; the folders that envtest's own
+	// setup makes lack the controller manager and the scheduler, and are passed over.
+	EnvKubebuilder = "KUBEBUILDER_ASSETS"
+	// EnvCache overrides the cache folder, which is otherwise "bullpen" in the user's cache folder.
+	EnvCache = "BULLPEN_CACHE"
+)
+
+// ErrMissing says that no complete folder was found. The message around it says what to do.
+var ErrMissing = errors.New("control plane executables not found")
+
+// sourceKey is the key of the devcluster sources that the product binary was built beside. The Makefile stamps it
+// with -ldflags -X; without it (tests, `go run`) the sources are looked for around the working folder.
+var sourceKey string
+
+// Names are the executables that a complete folder has.
+func Names() []string {
+	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
+}
+
+// Options say where to look. The zero value looks at the environment and the build cache.
+type Options struct {
+	// Dir is a folder given by hand; it wins, and it is an error when it is not complete.
+	Dir string
+	// SourceDir is the devcluster module's folder. Empty: found by walking up from the working folder.
+	SourceDir string
+	// Getenv reads the environment. Nil: os.Getenv.
+	Getenv func(string) string
+}
+
+func (o Options) withDefaults() Options {
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	return o
+}
+
+// Find returns the absolute path of a complete folder of executables: Options.Dir, else $BULLPEN_ASSETS (either one
+// must be complete), else $KUBEBUILDER_ASSETS when complete, else the folder that Build made. When there is none the
+// error is ErrMissing.
+func Find(o Options) (string, error) {
+	o = o.withDefaults()
+	for _, given := range []struct{ from, dir string }{{"the assets folder", o.Dir}, {"$" + EnvAssets, o.Getenv(EnvAssets)}} {
+		if given.dir == "" {
+			continue
+		}
+		if lacks := missing(given.dir); len(lacks) > 0 {
+			return "", fmt.Errorf("%w: %s (%s) lacks %s", ErrMissing, given.dir, given.from, strings.Join(lacks, ", "))
+		}
+		return filepath.Abs(given.dir)
+	}
+	if dir := o.Getenv(EnvKubebuilder); dir != "" && Complete(dir) {
+		return filepath.Abs(dir)
+	}
+	dir, err := builtDir(o)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w; run `make devcluster` in the repository, or point $%s at a folder that has %s",
+			ErrMissing, err, EnvAssets, strings.Join(Names(), ", "))
+	}
+	return dir, nil
+}
+
+// Complete reports whether dir has every executable of Names.
+func Complete(dir string) bool { return len(missing(dir)) == 0 }
+
+func missing(dir string) []string {
+	var lacks []string
+	for _, name := range Names() {
+		info, err := os.Stat(filepath.Join(dir, name)) // follows links: a dangling one is missing
+		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+			lacks = append(lacks, name)
+		}
+	}
+	return lacks
+}
+
+// builtDir is the folder that Build would have made, provided that it is complete.
+func builtDir(o Options) (string, error) {
+	key := sourceKey
+	if key == "" || o.SourceDir != "" {
+		source, err := resolveSource(o.SourceDir)
+		if err != nil {
+			return "", err
+		}
+		if key, err = Key(source); err != nil {
+			return "", err
+		}
+	}
+	dir, err := cacheDir(o.Getenv, key)
+	if err != nil {
+		return "", err
+	}
+	if lacks := missing(dir); len(lacks) > 0 {
+		return "", fmt.Errorf("%s lacks %s", dir, strings.Join(lacks, ", "))
+	}
+	return dir, nil
+}
+
+// cacheDir is where the build of one key lives.
+func cacheDir(getenv func(string) string, key string) (string, error) {
+	root := getenv(EnvCache)
+	if root == "" {
+		base := getenv("XDG_CACHE_HOME")
+		if base == "" {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return "", fmt.Errorf("finding the cache folder: %w (set $%s)", err, EnvCache)
+			}
+			base = filepath.Join(home, ".cache")
+		}
+		root = filepath.Join(base, "bullpen")
+	}
+	return filepath.Abs(filepath.Join(root, "devcluster", key))
+}
+
+func resolveSource(dir string) (string, error) {
+	if dir != "" {
+		return filepath.Abs(dir)
+	}
+	at, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the devcluster sources: %w", err)
+	}
+	for {
+		candidate := filepath.Join(at, "devcluster")
+		if isDevclusterModule(candidate) {
+			return candidate, nil
+		}
+		up := filepath.Dir(at)
+		if up == at {
+			return "", errors.New("the devcluster sources are not in this folder or above it")
+		}
+		at = up
+	}
+}
+
+func isDevclusterModule(dir string) bool {
+	data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	return err == nil && strings.HasPrefix(string(data), "module github.com/bullpen-ci/bullpen/devcluster\n")
+}
