@@ -1,0 +1,3 @@
+package pgserver
+
+const deathSignal = true

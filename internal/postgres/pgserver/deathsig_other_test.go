@@ -1,0 +1,5 @@
+//go:build !linux
+
+package pgserver
+
+const deathSignal = false

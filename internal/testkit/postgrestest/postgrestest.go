@@ -1,0 +1,217 @@
+package postgrestest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bullpen-ci/bullpen/internal/postgres/pgserver"
+)
+
+// EnvDatabaseURL names a running server to use instead of a private one. Its user must be allowed to create
+// databases; only databases whose name begins with "bullpentest_" are touched.
+const EnvDatabaseURL = "BULLPEN_DATABASE_URL"
+
+// Migrate brings an empty database to the schema under test. It must close its connections before it returns.
+type Migrate func(ctx context.Context, url string) error
+
+// shared is the one server of the test process. Tests of one package share nothing else.
+var shared = &host{templates: map[uintptr]*template{}}
+
+// host is the server, started by the first who asks.
+type host struct {
+	mu      sync.Mutex
+	managed bool // Main runs, and will stop what is started
+	server  *pgserver.Server
+	dir     string
+	url     string
+	err     error
+
+	templates map[uintptr]*template
+}
+
+// template is one migrated database that tests copy.
+type template struct {
+	once sync.Once
+	name string
+	err  error
+}
+
+// Main runs the tests and stops the server afterwards:
+//
+//	func TestMain(m *testing.M) { postgrestest.Main(m) }
+func Main(m *testing.M) {
+	shared.mu.Lock()
+	shared.managed = true
+	shared.mu.Unlock()
+	code := m.Run()
+	if err := shared.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stopping the tests' PostgreSQL:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// NewDatabase returns the URL of a database that is this test's alone and is dropped at its end. With migrate it is a
+// copy of a template that is migrated once per process: pass a package-level function, which is what templates are
+// told apart by. A nil migrate gives an empty database. The test fails at once when there is no PostgreSQL.
+func NewDatabase(t testing.TB, migrate Migrate) string {
+	t.Helper()
+	ctx := context.Background() // also used after the test's own context has ended
+	base, err := shared.start(ctx)
+	if err != nil {
+		t.Fatalf("a PostgreSQL server for the tests: %v", err)
+	}
+	source := "template0"
+	if migrate != nil {
+		if source, err = shared.template(ctx, base, migrate); err != nil {
+			t.Fatalf("a migrated database for the tests: %v", err)
+		}
+	}
+	name := newName()
+	if err := execute(ctx, base, "CREATE DATABASE "+name+" TEMPLATE "+source); err != nil {
+		t.Fatalf("creating a database for the test: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := execute(ctx, base, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("dropping the test's database: %v", err)
+		}
+	})
+	target, err := withDatabase(base, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target
+}
+
+// newName is safe to use unquoted.
+func newName() string { return "bullpentest_" + strings.ToLower(rand.Text()[:16]) }
+
+// start returns the URL of the server's administrative database.
+func (h *host) start(ctx context.Context) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.managed {
+		return "", errors.New("TestMain of this package has to call postgrestest.Main, which stops the server")
+	}
+	if h.url != "" || h.err != nil {
+		return h.url, h.err
+	}
+	if given := os.Getenv(EnvDatabaseURL); given != "" {
+		if _, err := withDatabase(given, "x"); err != nil {
+			h.err = err
+		} else {
+			h.url = given
+		}
+		return h.url, h.err
+	}
+	h.url, h.err = h.startPrivate(ctx)
+	return h.url, h.err
+}
+
+func (h *host) startPrivate(ctx context.Context) (string, error) {
+	sweep()
+	// Under /tmp itself: the server may run as another user, to whom the test's own folders are closed.
+	dir, err := os.MkdirTemp("/tmp", "bullpen-pgtest-")
+	if err != nil {
+		return "", fmt.Errorf("making a folder for the tests' PostgreSQL: %w", err)
+	}
+	h.dir = dir
+	h.server, err = pgserver.Start(ctx, pgserver.Options{Dir: dir, FastUnsafe: true, MaxConnections: 500})
+	if err != nil {
+		return "", err
+	}
+	return h.server.URL(), nil
+}
+
+// sweep removes folders of test processes that were killed before they could. Their servers died with them.
+func sweep() {
+	const longestRun = 2 * time.Hour
+	folders, _ := filepath.Glob("/tmp/bullpen-pgtest-*")
+	for _, folder := range folders {
+		if info, err := os.Stat(folder); err == nil && time.Since(info.ModTime()) > longestRun {
+			_ = os.RemoveAll(folder) // another user's stays; it does no harm
+		}
+	}
+}
+
+// template migrates a template once. Nobody may connect to it afterwards, or copies of it would fail.
+func (h *host) template(ctx context.Context, base string, migrate Migrate) (string, error) {
+	key := reflect.ValueOf(migrate).Pointer()
+	h.mu.Lock()
+	entry := h.templates[key]
+	if entry == nil {
+		entry = &template{name: newName()}
+		h.templates[key] = entry
+	}
+	h.mu.Unlock()
+	entry.once.Do(func() { entry.err = h.build(ctx, base, entry.name, migrate) })
+	return entry.name, entry.err
+}
+
+func (h *host) build(ctx context.Context, base, name string, migrate Migrate) error {
+	if err := execute(ctx, base, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+		return err
+	}
+	target, err := withDatabase(base, name)
+	if err != nil {
+		return err
+	}
+	if err := migrate(ctx, target); err != nil {
+		return fmt.Errorf("migrating: %w", err)
+	}
+	return execute(ctx, base, "ALTER DATABASE "+name+" WITH ALLOW_CONNECTIONS false")
+}
+
+// stop drops the templates of a server that is not ours, or ends the one that is.
+func (h *host) stop() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var errs []error
+	if h.server != nil {
+		errs = append(errs, h.server.Stop(ctx))
+	} else if h.url != "" {
+		for _, entry := range h.templates {
+			errs = append(errs, execute(ctx, h.url, "DROP DATABASE IF EXISTS "+entry.name+" WITH (FORCE)"))
+		}
+	}
+	if h.dir != "" {
+		errs = append(errs, os.RemoveAll(h.dir))
+	}
+	return errors.Join(errs...)
+}
+
+func execute(ctx context.Context, target, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+func withDatabase(base, name string) (string, error) {
+	parsed, err := url.Parse(base)
+	if err != nil || parsed.Scheme != "postgres" && parsed.Scheme != "postgresql" {
+		// The text may hold a password, so it is not repeated.
+		return "", fmt.Errorf("%s is not of the form postgres://user:password@host:port/database", EnvDatabaseURL)
+	}
+	parsed.Path = "/" + name
+	return parsed.String(), nil
+}
