@@ -159,7 +159,7 @@ type RunnerResources struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.env) || !self.env.exists(e, e.name.startsWith('BULLPEN_'))",message="environment variables that begin with BULLPEN_ belong to the agent in the pod: choose other names"
 // +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, v.name.startsWith('bullpen-'))",message="volumes whose names begin with bullpen- are made by the controller: choose another name"
 // +kubebuilder:validation:XValidation:rule="!has(self.volumeMounts) || !self.volumeMounts.exists(m, m.name.startsWith('bullpen-'))",message="volumeMounts may only name volumes of this template; those that begin with bullpen- hold the pod's credentials (NET-3)"
-// +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, has(v.projected) && has(v.projected.sources) && v.projected.sources.exists(s, has(s.serviceAccountToken)))",message="a volume of a runner may not hold a ServiceAccount token, because the runner runs other people's code (NET-3): remove the projected source serviceAccountToken"
+// +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, has(v.projected))",message="a runner may not mount a projected volume, because it can hold a ServiceAccount token and the runner runs other people's code (NET-3): use secret, configMap or downwardAPI volumes"
 type RunnerTemplate struct {
 	// Image of the container that runs jobs: GitHub's own runner image or one derived from it. On macOS the image of
 	// the virtual machine.
