@@ -216,6 +216,15 @@ type RunnerTemplate struct {
 	// +listMapKey=mountPath
 	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
 
+	// RunAsUser is the numeric user of every container of the pod. It must be one, because the poller hands the runner
+	// a file that nobody else may read. The default of 1001 is the user of GitHub's own runner image; images that
+	// run jobs as somebody else must say so here. It has no meaning on macOS.
+	// +optional
+	// +kubebuilder:default=1001
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
+	RunAsUser *int64 `json:"runAsUser,omitempty"`
+
 	// TerminationGracePeriodSeconds is how long a job may go on after something outside the fleet has deleted its
 	// pod (an eviction, a drained node). An idle runner stops at once whatever this says, so a long period costs
 	// nothing. The default of six hours is GitHub's own limit for a job that sets none; 432000 (five days) is the

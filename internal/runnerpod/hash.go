@@ -1,0 +1,42 @@
+package runnerpod
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+)
+
+// hashVersion is raised when a change of this package must reach pods that already exist. It is not derived from the
+// code: an upgrade of the controller alone must not roll every pool.
+const hashVersion = 1
+
+// TemplateHash tells pods of different templates apart. It covers what shapes a pod and can be changed by a person:
+// the template, the resources and the installation's options. Labels, replicas and queueing are not in it: they are
+// read when a job is dispatched. Equal quantities hash equally however they are written, and so do defaults.
+func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
+	options.AgentCommand = options.agentCommand()
+	template := pool.Spec.Template.DeepCopy()
+	if len(template.Command) == 0 {
+		template.Command = DefaultRunnerCommand
+	}
+	// The grace period does not shape what a runner is; a warm pod with the older one is as good.
+	template.TerminationGracePeriodSeconds = nil
+	shape, err := json.Marshal(struct {
+		Version   int
+		Options   Options
+		CPU       int64
+		Memory    int64
+		Template  *v1alpha1.RunnerTemplate
+		TokenLife int
+	}{
+		hashVersion, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds,
+	})
+	if err != nil {
+		return "", fmt.Errorf("hashing the template of %s: %w", pool.Name, err)
+	}
+	sum := sha256.Sum256(shape)
+	return hex.EncodeToString(sum[:8]), nil
+}

@@ -1,0 +1,163 @@
+package runnerpod
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+)
+
+// The defaults of RunnerTemplate's fields, for pools that were made without the API server's defaulting.
+const (
+	DefaultGraceSeconds = 6 * 60 * 60 // GitHub's own limit for a job that sets none
+	DefaultRunAsUser    = 1001        // the user of GitHub's runner image
+)
+
+func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.PodSpec {
+	template := pool.Spec.Template.DeepCopy() // no pointer into the pool leaves this package
+	spec := corev1.PodSpec{
+		ServiceAccountName:            name,
+		AutomountServiceAccountToken:  ptr.To(false), // the one token is the projected one below
+		RestartPolicy:                 corev1.RestartPolicyNever,
+		TerminationGracePeriodSeconds: ptr.To(ptr.Deref(template.TerminationGracePeriodSeconds, DefaultGraceSeconds)),
+		EnableServiceLinks:            ptr.To(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsUser: ptr.To(ptr.Deref(template.RunAsUser, DefaultRunAsUser)),
+		},
+		RuntimeClassName: template.RuntimeClassName,
+		NodeSelector:     template.NodeSelector,
+		Affinity:         template.Affinity,
+		Tolerations:      append(template.Tolerations, stayTolerations()...),
+		Volumes:          append(template.Volumes, volumes()...),
+		InitContainers:   []corev1.Container{agentContainer(options)},
+		Containers:       []corev1.Container{runnerContainer(pool, template), pollerContainer(options)},
+	}
+	return spec
+}
+
+// stayTolerations keep a runner on a node that stops answering for a while: Kubernetes would evict it after five
+// minutes, mid-job (POOL-9).
+func stayTolerations() []corev1.Toleration {
+	stay := func(key string) corev1.Toleration {
+		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
+	}
+	return []corev1.Toleration{stay(corev1.TaintNodeNotReady), stay(corev1.TaintNodeUnreachable)}
+}
+
+func volumes() []corev1.Volume {
+	return []corev1.Volume{
+		{Name: VolumeShared, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: VolumeWork, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: VolumeToken, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			DefaultMode: ptr.To[int32](0o400),
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+				Audience:          dispatchapi.AudienceDispatch,
+				ExpirationSeconds: ptr.To[int64](TokenSeconds),
+				Path:              tokenFile,
+			}}},
+		}}},
+	}
+}
+
+func sharedMount() corev1.VolumeMount {
+	return corev1.VolumeMount{Name: VolumeShared, MountPath: MountShared}
+}
+
+// agentContainer puts the agent's binary where the other two start it from, so that the runner's image needs nothing
+// of ours. Paths are always given by argument or environment: a back end without mount namespaces replaces them.
+func agentContainer(options Options) corev1.Container {
+	return corev1.Container{
+		Name:            ContainerAgent,
+		Image:           options.AgentImage,
+		Command:         []string{options.agentCommand(), "agent", "install", "--to", MountShared + "/" + FileAgent},
+		Resources:       smallResources(),
+		SecurityContext: noPrivileges(),
+		VolumeMounts:    []corev1.VolumeMount{sharedMount()},
+	}
+}
+
+// pollerContainer holds the token and nothing of the customer's.
+func pollerContainer(options Options) corev1.Container {
+	return corev1.Container{
+		Name:    ContainerPoller,
+		Image:   options.AgentImage,
+		Command: []string{MountShared + "/" + FileAgent, "agent", "poll"},
+		Env: []corev1.EnvVar{
+			{Name: EnvDispatchURL, Value: options.DispatchURL},
+			{Name: EnvTokenFile, Value: MountToken + "/" + tokenFile},
+			{Name: EnvSharedDir, Value: MountShared},
+			fieldEnv(EnvPodName, "metadata.name"),
+			fieldEnv(EnvPodUID, "metadata.uid"),
+		},
+		Resources:       smallResources(),
+		SecurityContext: noPrivileges(),
+		VolumeMounts: []corev1.VolumeMount{
+			sharedMount(),
+			{Name: VolumeToken, MountPath: MountToken, ReadOnly: true},
+		},
+	}
+}
+
+// runnerContainer runs the customer's job once. It has no token, and its readiness means "no job has reached me"
+// (EXCL-4): the one sign of work that needs neither GitHub nor a token.
+func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplate) corev1.Container {
+	agent := MountShared + "/" + FileAgent
+	command := template.Command
+	if len(command) == 0 {
+		command = DefaultRunnerCommand
+	}
+	env := []corev1.EnvVar{
+		{Name: EnvSharedDir, Value: MountShared},
+		{Name: EnvWorkDir, Value: MountWork},
+		fieldEnv(EnvPodName, "metadata.name"),
+		fieldEnv(EnvPodUID, "metadata.uid"),
+	}
+	mounts := []corev1.VolumeMount{sharedMount(), {Name: VolumeWork, MountPath: MountWork}}
+	shape := corev1.ResourceList{
+		corev1.ResourceCPU:    pool.Spec.Resources.CPU.DeepCopy(),
+		corev1.ResourceMemory: pool.Spec.Resources.Memory.DeepCopy(),
+	}
+	return corev1.Container{
+		Name:         ContainerRunner,
+		Image:        template.Image,
+		Command:      append([]string{agent, "agent", "run", "--"}, command...),
+		Env:          append(env, template.Env...),
+		Resources:    corev1.ResourceRequirements{Requests: shape, Limits: shape.DeepCopy()},
+		VolumeMounts: append(mounts, template.VolumeMounts...),
+		ReadinessProbe: &corev1.Probe{
+			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{agent, "agent", "ready"}}},
+			PeriodSeconds:    2,
+			TimeoutSeconds:   5,
+			SuccessThreshold: 1,
+			FailureThreshold: 1, // one answer of "a job has reached me" is enough
+		},
+	}
+}
+
+// smallResources keep the helpers out of the runner's shape: they hardly use anything, and accounts are charged for
+// the runner alone.
+func smallResources() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("1m"),
+			corev1.ResourceMemory: resource.MustParse("8Mi"),
+		},
+		Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")},
+	}
+}
+
+func noPrivileges() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: ptr.To(false),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}
+
+func fieldEnv(name, field string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
+		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: field},
+	}}
+}

@@ -1,0 +1,167 @@
+package runnerpod
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+)
+
+// Volumes and folders that the controller makes. A pool's own volumes may not begin with reservedPrefix.
+const (
+	VolumeShared = "bullpen-shared" // what poller and runner hand over through
+	VolumeToken  = "bullpen-token"  // the dispatch token; mounted in the poller alone (NET-3)
+
+	VolumeWork = "bullpen-work" // where jobs work; it goes with the pod
+
+	MountShared = "/bullpen/shared"
+	MountWork   = "/bullpen/work"
+	MountToken  = "/bullpen/token"
+
+	reservedPrefix    = "bullpen-"
+	reservedEnvPrefix = "BULLPEN_"
+	tokenFile         = "token"
+)
+
+// TokenSeconds is the lifetime asked for the dispatch token. It is re-read at every poll, and whoever runs the pod
+// renews it long before its end.
+const TokenSeconds = 3600
+
+// AnnotationDefaultContainer makes kubectl logs and exec choose the runner.
+const AnnotationDefaultContainer = "kubectl.kubernetes.io/default-container"
+
+// DefaultRunnerCommand starts GitHub's own runner where its official image has it. The listener is started directly
+// and not through the image's run.sh, so that signals and exit codes are the listener's own.
+var DefaultRunnerCommand = []string{"/home/runner/bin/Runner.Listener", "run"}
+
+// Options is what every pod of an installation has in common.
+type Options struct {
+	// DispatchURL is the base URL of the server as pods reach it. Required.
+	DispatchURL string
+	// AgentImage is the image that holds the bullpen binary. Required.
+	AgentImage string
+	// AgentCommand is the binary inside AgentImage; the default is /bullpen. In one-machine mode it is the host's own.
+	AgentCommand string
+}
+
+// Validate says what is missing.
+func (o Options) Validate() error {
+	switch {
+	case o.DispatchURL == "":
+		return errors.New("no dispatch URL: say where pods reach the server")
+	case o.AgentImage == "":
+		return errors.New("no agent image: name the image that holds the bullpen binary")
+	}
+	return nil
+}
+
+func (o Options) agentCommand() string {
+	if o.AgentCommand != "" {
+		return o.AgentCommand
+	}
+	return "/bullpen"
+}
+
+// Limits on a runner pod's name.
+const (
+	suffixLength   = 8
+	suffixAlphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+)
+
+// NewSuffix makes the random end of a runner pod's name: 8 lower-case letters and digits.
+func NewSuffix() string {
+	raw := make([]byte, suffixLength)
+	_, _ = rand.Read(raw) // never fails: see crypto/rand
+	for i, b := range raw {
+		raw[i] = suffixAlphabet[int(b)%len(suffixAlphabet)]
+	}
+	return string(raw)
+}
+
+// Name of the pod and of its ServiceAccount (POOL-1).
+func Name(pool, suffix string) string { return pool + "-" + suffix }
+
+// InvalidTemplateError says why no pod is built from a pool's template. It lasts until the pool is changed.
+type InvalidTemplateError struct{ Problem string }
+
+// Error is the sentence for a person.
+func (e *InvalidTemplateError) Error() string { return e.Problem }
+
+// Build makes the pod and the ServiceAccount of one runner. It is pure, reads the pool and keeps no pointer into it.
+// The API server has checked the pool already; what must never happen whoever wrote the pool is checked again, and is
+// an *InvalidTemplateError.
+func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.Pod, *corev1.ServiceAccount, error) {
+	if err := checkTemplate(&pool.Spec.Template); err != nil {
+		return nil, nil, err
+	}
+	hash, err := TemplateHash(pool, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	meta := objectMeta(pool, Name(pool.Name, suffix))
+	account := &corev1.ServiceAccount{
+		ObjectMeta:                   meta,
+		AutomountServiceAccountToken: ptr.To(false),
+	}
+	pod := &corev1.Pod{ObjectMeta: *meta.DeepCopy(), Spec: podSpec(pool, options, meta.Name)}
+	pod.Labels[LabelTemplateHash] = hash
+	pod.Annotations = map[string]string{AnnotationDefaultContainer: ContainerRunner}
+	return pod, account, nil
+}
+
+func objectMeta(pool *v1alpha1.RunnerPool, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: pool.Namespace,
+		Name:      name,
+		Labels:    map[string]string{LabelRunner: "true", LabelPool: pool.Name},
+		OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind(v1alpha1.KindRunnerPool)),
+		},
+	}
+}
+
+// checkTemplate keeps the credentials away from the container that runs other people's code (NET-3).
+func checkTemplate(template *v1alpha1.RunnerTemplate) error {
+	refuse := func(format string, args ...any) error {
+		return &InvalidTemplateError{Problem: fmt.Sprintf(format, args...)}
+	}
+	if template.Image == "" {
+		return refuse("spec.template.image is empty: name the runner's image")
+	}
+	for _, v := range template.Volumes {
+		if strings.HasPrefix(v.Name, reservedPrefix) {
+			return refuse("volume %q: names that begin with %s are the controller's; choose another", v.Name, reservedPrefix)
+		}
+		if v.Projected != nil {
+			return refuse("volume %q is projected and could hold a ServiceAccount token (NET-3); use secret, configMap or downwardAPI", v.Name)
+		}
+	}
+	for _, m := range template.VolumeMounts {
+		if strings.HasPrefix(m.Name, reservedPrefix) {
+			return refuse("the mount at %s names volume %q, which holds the pod's credentials (NET-3); mount volumes of the template only", m.MountPath, m.Name)
+		}
+		for _, ours := range []string{MountShared, MountWork} {
+			if overlaps(m.MountPath, ours) {
+				return refuse("the mount at %s and the pod's own at %s hide each other; mount it elsewhere", m.MountPath, ours)
+			}
+		}
+	}
+	for _, e := range template.Env {
+		if strings.HasPrefix(e.Name, reservedEnvPrefix) {
+			return refuse("variable %s: names that begin with %s are the agent's; choose another", e.Name, reservedEnvPrefix)
+		}
+	}
+	return nil
+}
+
+func overlaps(a, b string) bool {
+	a, b = path.Clean(a)+"/", path.Clean(b)+"/"
+	return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
+}
