@@ -8,7 +8,8 @@ import (
 )
 
 // expressions checks each ${{ }} of a file: its syntax, and that the contexts and functions it uses exist
-// at that place. What properties a context has is left to the run, as GitHub leaves it.
+// at that place. What properties a context has is left to the run, as GitHub leaves it; only those of github
+// are known, so that a misspelled one is refused rather than empty.
 func (c *checker) expressions(src *actionlint.Workflow) {
 	c.template(src.RunName, "run-name")
 	c.env(src.Env, "env")

@@ -23,7 +23,7 @@ var builtins = map[string]builtin{
 	"join":       {1, 2, join},
 	"tojson":     {1, 1, toJSON},
 	"fromjson":   {1, 1, fromJSON},
-	"case":       {3, -1, caseOf},
+	"case":       {1, -1, caseOf},
 }
 
 func (s Scope) call(n *actionlint.FuncCallNode) (Value, error) {
@@ -123,7 +123,7 @@ func fromJSON(args []Value) (Value, error) {
 }
 
 func caseOf(args []Value) (Value, error) {
-	if len(args)%2 == 0 {
+	if len(args) < 3 || len(args)%2 == 0 {
 		return nil, fmt.Errorf("it takes pairs of a condition and a value, then a default, not %d arguments", len(args))
 	}
 	for i := 0; i+1 < len(args); i += 2 {

@@ -114,8 +114,8 @@ func (c *checker) result() *LoadError {
 // that prints a pull request's title is risky, but runs), and so does its list of runner labels: ours differ.
 func (c *checker) rules(src *actionlint.Workflow) {
 	rules := []actionlint.Rule{
-		actionlint.NewRuleEvents(), actionlint.NewRuleJobNeeds(), actionlint.NewRuleID(), actionlint.NewRuleMatrix(),
-		actionlint.NewRuleEnvVar(), actionlint.NewRuleGlob(), actionlint.NewRulePermissions(), actionlint.NewRuleIfCond(),
+		actionlint.NewRuleEvents(), actionlint.NewRuleJobNeeds(), actionlint.NewRuleID(),
+		actionlint.NewRuleEnvVar(), actionlint.NewRuleGlob(), actionlint.NewRulePermissions(),
 	}
 	visitor := actionlint.NewVisitor()
 	for _, r := range rules {

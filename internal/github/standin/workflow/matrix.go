@@ -42,6 +42,13 @@ func expandMatrix(matrix *Object) ([]combination, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, filter := range exclude {
+		for _, k := range filter.Keys() {
+			if _, isRow := rows.Get(k); !isRow {
+				return nil, fmt.Errorf("%w: exclude names %q, which is no row of it", ErrMatrix, k)
+			}
+		}
+	}
 	combos, err := multiply(rows, exclude)
 	if err != nil {
 		return nil, err

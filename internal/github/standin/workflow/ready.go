@@ -325,11 +325,11 @@ func (job *Job) evaluate(scope Scope) error {
 
 // minutesOf reads a number of minutes; none at all is the default.
 func minutesOf(v Value) (time.Duration, error) {
-	n := toNumber(v)
-	switch {
-	case v == nil || v == "":
+	if v == nil || v == "" {
 		return defaultTimeout, nil
-	case math.IsNaN(n) || n <= 0 || n > 1e6:
+	}
+	n, ok := Minutes(v)
+	if !ok {
 		return 0, fmt.Errorf("timeout-minutes is %q, not a number above zero", ToString(v))
 	}
 	return time.Duration(n * float64(time.Minute)), nil
