@@ -40,6 +40,7 @@ type pki struct {
 	dir     string
 	cluster *authority
 	etcd    *authority
+	proxy   *authority // for API servers behind this one; without it the other components log errors for ever
 	admin   pair
 }
 
@@ -52,6 +53,9 @@ func loadPKI(dir string, now func() time.Time) (*pki, error) {
 		return nil, err
 	}
 	if p.etcd, err = loadAuthority(p.path("etcd-ca"), "bullpen-dev-etcd-ca", now()); err != nil {
+		return nil, err
+	}
+	if p.proxy, err = loadAuthority(p.path("front-proxy-ca"), "bullpen-dev-front-proxy-ca", now()); err != nil {
 		return nil, err
 	}
 	if err := ensureSigningKey(p.path("sa.key")); err != nil {
@@ -75,6 +79,7 @@ func (p *pki) issueServing(now time.Time) error {
 		{"scheduler", p.cluster, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}},
 		{"etcd", p.etcd, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, // it also calls its own peer port
 		{"apiserver-etcd-client", p.etcd, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+		{"front-proxy-client", p.proxy, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
 	} {
 		issued, err := leaf.by.issue(&x509.Certificate{
 			Subject:     pkix.Name{CommonName: leaf.file},
