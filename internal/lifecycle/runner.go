@@ -1,0 +1,166 @@
+package lifecycle
+
+import "time"
+
+// Stage is where a runner is in its life, as far as whoever looks after the fleet can tell.
+type Stage int
+
+// The stages. Observers derive them from what they see; in doubt a runner is StageBusy.
+const (
+	// StageBooting: it exists and cannot take work yet.
+	StageBooting Stage = iota + 1
+	// StageIdle: it can take work now.
+	StageIdle
+	// StageBusy: it shows any sign of work (EXCL-4).
+	StageBusy
+	// StageLeaving: our removal is under way; Runner.Removal says how far.
+	StageLeaving
+	// StageFinished: it has ended, or its registration is spent.
+	StageFinished
+	// StageLost: its node or backing object is authoritatively gone.
+	StageLost
+)
+
+// String names the stage as it is shown in status and metrics.
+func (s Stage) String() string {
+	switch s {
+	case StageBooting:
+		return "booting"
+	case StageIdle:
+		return "idle"
+	case StageBusy:
+		return "busy"
+	case StageLeaving:
+		return "leaving"
+	case StageFinished:
+		return "finished"
+	case StageLost:
+		return "lost"
+	default:
+		return "unknown"
+	}
+}
+
+// Stages lists every stage in the order of a runner's life.
+func Stages() []Stage {
+	return []Stage{StageBooting, StageIdle, StageBusy, StageLeaving, StageFinished, StageLost}
+}
+
+// Removal is how far our removal of a StageLeaving runner has come.
+type Removal int
+
+// The steps of a removal.
+const (
+	RemovalNone Removal = iota
+	// RemovalAsked: the fence was asked and has not granted. This can be withdrawn.
+	RemovalAsked
+	// RemovalGranted: the fence has granted; nothing takes that back.
+	RemovalGranted
+	// RemovalDeleting: the deletion was accepted; the runner is not gone yet.
+	RemovalDeleting
+)
+
+// Runner is one runner as the engine sees it. It is a value: nothing in it points into a cache.
+type Runner struct {
+	// Name is unique within the owner.
+	Name string
+	// UID is the identity that fences decide on. It is empty while the runner's creation has not been answered.
+	UID string
+	// TemplateHash tells which template it was made from.
+	TemplateHash string
+	Created      time.Time
+	Stage        Stage
+	// Since is when the clock of the stage began: for StageBooting the moment it was placed on a node (zero while it
+	// waits for one), for StageLeaving the moment its removal began.
+	Since time.Time
+	// Removal is how far a StageLeaving runner's removal is. Of one that was asked about, Why is the reason, and
+	// AskAt when the fence may be asked again.
+	Removal Removal
+	Why     Reason
+	AskAt   time.Time
+	// Expected marks our own creation that the cache has not shown yet. It counts, and is never a victim: nothing
+	// is known of it.
+	Expected bool
+	// Defect is a sentence that says why a runner which shows no work can never take any; empty for a sound one. It
+	// goes with StageBooting: the runner cannot take work.
+	Defect string
+}
+
+// Wish is what an owner wants.
+type Wish struct {
+	// Desired is the number of runners, busy ones included.
+	Desired int
+	// TemplateHash of new runners; others are replaced when they show no work.
+	TemplateHash string
+	// MaxUnavailable and MaxSurge limit a roll; it always moves at least one.
+	MaxUnavailable, MaxSurge int
+	// StartTimeout is how long a runner may be StageBooting after it was placed. 0: for ever.
+	StartTimeout time.Duration
+	// LeaveTimeout is how long a runner whose deletion was accepted counts as present: one that does not go must not
+	// hold its place for ever. 0: it counts until it is gone.
+	LeaveTimeout time.Duration
+	// HoldUntil puts creations off, after creations or starts that failed.
+	HoldUntil time.Time
+	// KeepBooting protects runners that are StageBooting. It is for runners that register themselves: one that is just
+	// registering may be given a job at any moment, and its fence cannot say so yet.
+	KeepBooting bool
+	// Paused stops everything but the removal of what has ended.
+	Paused bool
+	// Terminating: the owner is being deleted. Nothing is created, what shows no work goes, busy ones are waited
+	// for without a deadline.
+	Terminating bool
+}
+
+// Reason says in one word why the plan wants something; it becomes an Event's reason.
+type Reason string
+
+// The reasons.
+const (
+	ReasonScaleUp      Reason = "ScaleUp"
+	ReasonReplace      Reason = "Replace"
+	ReasonSurge        Reason = "Surge"
+	ReasonScaleDown    Reason = "ScaleDown"
+	ReasonTemplate     Reason = "TemplateChanged"
+	ReasonStartTimeout Reason = "StartTimeout"
+	ReasonDefective    Reason = "Defective"
+	ReasonOwnerDeleted Reason = "OwnerDeleted"
+	ReasonFinished     Reason = "Finished"
+	ReasonLost         Reason = "Lost"
+	ReasonGranted      Reason = "Granted"
+	ReasonWanted       Reason = "WantedAgain"
+)
+
+// Action is one thing to do to one runner, and why.
+type Action struct {
+	Runner Runner
+	Reason Reason
+	// Detail is a sentence for a person.
+	Detail string
+}
+
+// Plan is what to do now.
+type Plan struct {
+	// Create is how many runners to create from the wish's template, and CreateReason why.
+	Create       int
+	CreateReason Reason
+	// Ask are the runners to ask the fence for, in order of preference.
+	Ask []Action
+	// Delete are the runners to remove: those that have ended, and those that the fence has granted. Whoever
+	// removes a granted one asks again right before (EXCL-2).
+	Delete []Action
+	// Withdraw are the runners whose removal is no longer wanted and was not granted.
+	Withdraw []Action
+	// Next is when to look again although nothing has changed; zero when there is no such time.
+	Next time.Time
+	// Held is the number of creations that wait for Wish.HoldUntil.
+	Held int
+	// Done: the owner is terminating and nothing of it is left.
+	Done bool
+}
+
+// lookAt moves Next forward to t if that is earlier.
+func (p *Plan) lookAt(t time.Time) {
+	if !t.IsZero() && (p.Next.IsZero() || t.Before(p.Next)) {
+		p.Next = t
+	}
+}
