@@ -29,8 +29,8 @@ func startChild(path string, args []string, logPath string) (*child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the log: %w", err)
 	}
-	defer output.Close() // the child has a descriptor of its own
-	command := exec.Command(path, args...)
+	defer output.Close()                   // the child has a descriptor of its own
+	command := exec.Command(path, args...) //nolint:noctx // it outlives the context of its start; stop ends it
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(command.SysProcAttr)

@@ -21,7 +21,7 @@ func startStamp(pid int) (string, error) {
 	// The second field is the program's name in parentheses, and may itself hold spaces and parentheses.
 	_, rest, found := cutLast(string(data), ") ")
 	fields := strings.Fields(rest)
-	const startTime, state = 22 - 3, 3 - 3 // numbered from 1 in proc(5); rest begins at field 3
+	const state, startTime = 0, 19 // fields 3 and 22 of proc(5), which counts from 1
 	if !found || len(fields) <= startTime {
 		return "", fmt.Errorf("reading the start of process %d: unexpected format of its stat file", pid)
 	}
