@@ -1,0 +1,89 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// The owner label is tried so often, so far apart; giving up does not fail the dispatch (CLAIM-6): ownership is the
+// row, and a later pass projects it.
+const (
+	stampAttempts = 3
+	stampPause    = 100 * time.Millisecond
+)
+
+// Acknowledge notes that the pod has staged the configuration of that generation; false when a later answer has
+// replaced it. Only now is the owner label stamped: until here the idle pods' network policy is the pod's only way
+// to hear its answer or to ask again (CLAIM-6).
+func (d *Dispatcher) Acknowledge(ctx context.Context, pod Pod, generation int64) (bool, error) {
+	held, err := d.opt.Store.Acknowledge(ctx, pod.UID, generation, d.opt.Now())
+	if err != nil {
+		return false, fmt.Errorf("acknowledging for pod %s: %w", pod.Name, err)
+	}
+	if !held {
+		return false, nil
+	}
+	claim, err := d.opt.Store.Claim(ctx, pod.UID)
+	if err != nil {
+		return false, fmt.Errorf("reading the claim of pod %s: %w", pod.Name, err)
+	}
+	d.stamp(pod.UID, claim.Account.Login)
+	return true, nil
+}
+
+// PodChanged is told of every change of a runner pod that the watch shows. A poller that has terminated is an
+// acknowledgement too: it will never ask again.
+func (d *Dispatcher) PodChanged(pod Pod) {
+	if pod.Deleting {
+		d.ClaimChanged(pod.UID) // a held poll of it is answered 410 at once
+	}
+	if !pod.PollerEnded || pod.OwnerLabel != "" {
+		return
+	}
+	d.later(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if _, err := d.opt.Store.AcknowledgeTermination(ctx, pod.UID, d.opt.Now()); err != nil {
+			d.opt.Log.WarnContext(ctx, "acknowledging by termination", "pod", pod.Name, "error", err)
+			return
+		}
+		claim, err := d.opt.Store.Claim(ctx, pod.UID)
+		if err != nil {
+			d.opt.Log.WarnContext(ctx, "reading a claim", "pod", pod.Name, "error", err)
+			return
+		}
+		if claim.State.Live() && claim.Acknowledged {
+			d.stamp(pod.UID, claim.Account.Login)
+		}
+	})
+}
+
+// stamp projects the owner onto the pod's label, in the background.
+func (d *Dispatcher) stamp(podUID, login string) {
+	d.later(func(ctx context.Context) {
+		pod, ok := d.opt.Cluster.Pod(podUID)
+		if !ok || pod.OwnerLabel != "" {
+			return
+		}
+		var err error
+		for attempt := range stampAttempts {
+			if attempt > 0 {
+				select {
+				case <-d.opt.After(stampPause):
+				case <-ctx.Done():
+					return
+				}
+			}
+			once, cancel := context.WithTimeout(ctx, 5*time.Second)
+			err = d.opt.Cluster.StampOwner(once, pod, login)
+			cancel()
+			if err == nil {
+				d.metrics.stamps.WithLabelValues("stamped").Inc()
+				return
+			}
+		}
+		d.metrics.stamps.WithLabelValues("given_up").Inc()
+		d.opt.Log.WarnContext(ctx, "stamping the owner label", "pod", pod.Name, "error", err)
+	})
+}

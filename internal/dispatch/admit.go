@@ -1,0 +1,152 @@
+package dispatch
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// MaxLanes bounds how many lanes one batch looks at; a batch that saw so many asks for another round.
+const MaxLanes = 32
+
+// Batch asks for up to len(Polls) claims.
+type Batch struct {
+	Pool      Pool
+	LabelKeys []string
+	Polls     []Poll // longest wait first
+	Excluded  []int64
+	// Reserve takes up to want mint slots of an account and returns how many it got (CLAIM-14). What a batch does not
+	// use goes back through Return.
+	Reserve func(accountID int64, want int) int
+	Return  func(accountID int64, slots int)
+	// Lease bounds how long a claim waits for its minter before a poll may take it over.
+	Lease time.Duration
+	Now   time.Time
+}
+
+// Poll is a pod that waits for work.
+type Poll struct{ Namespace, PodName, PodUID string }
+
+// BatchResult is what a batch did.
+type BatchResult struct {
+	Claims []Claim  // committed, each with a lease in the caller's name and a mint slot in the caller's hand
+	Lost   []string // pods whose row somebody else inserted first: ask again what they are
+	More   bool     // another round may find more
+}
+
+// Lane is one account's queue for one label set, unparked.
+type Lane struct {
+	LabelKey  string
+	Account   Account
+	Version   int64
+	Running   int64
+	Suspended bool // by GitHub, or the App was uninstalled
+}
+
+// Parking takes a lane out of the way of later picks until work or room appears.
+type Parking struct {
+	Lane   Lane
+	Reason string // empty, limit or suspended
+}
+
+// Allowance is how many of a lane's jobs a batch may take.
+type Allowance struct {
+	Lane    Lane
+	Allowed int64
+}
+
+// Admission says what a batch may take from each lane, before any job is looked at.
+type Admission struct {
+	Allowances []Allowance
+	Room       map[int64]int64 // account → how many more runners of the pool's shape fit
+	Parked     []Parking
+}
+
+// Admit reads each account's budget (CLAIM-5). A busy account never blocks the others: its lanes are parked.
+func Admit(
+	lanes []Lane, limits map[int64]fleet.Limits, usage map[int64]fleet.Usage, shape fleet.Shape, polls int,
+) Admission {
+	a := Admission{Room: map[int64]int64{}}
+	for _, lane := range lanes {
+		if lane.Suspended {
+			a.Parked = append(a.Parked, Parking{lane, "suspended"})
+			continue
+		}
+		room, seen := a.Room[lane.Account.ID]
+		if !seen {
+			room = limits[lane.Account.ID].Room(usage[lane.Account.ID], shape)
+			a.Room[lane.Account.ID] = room
+		}
+		if room == 0 {
+			a.Parked = append(a.Parked, Parking{lane, "limit"})
+			continue
+		}
+		a.Allowances = append(a.Allowances, Allowance{lane, min(room, int64(polls))})
+	}
+	return a
+}
+
+// QueuedJob is a candidate of a batch.
+type QueuedJob struct {
+	ID         int64
+	AccountID  int64
+	LabelKey   string
+	QueuedAt   time.Time
+	Repository string
+}
+
+// Choose picks at most polls of the jobs: oldest first, or, with fairShare, always the oldest job of the account
+// that has least running in this pool. room is spent as it goes.
+func Choose(jobs []QueuedJob, room map[int64]int64, running map[int64]int64, polls int, fairShare bool) []QueuedJob {
+	jobs = slices.Clone(jobs)
+	byAge := func(a, b QueuedJob) int {
+		return cmp.Or(a.QueuedAt.Compare(b.QueuedAt), cmp.Compare(a.ID, b.ID))
+	}
+	slices.SortFunc(jobs, byAge)
+	if fairShare {
+		jobs = interleave(jobs, running)
+	}
+	left := map[int64]int64{}
+	for account, n := range room {
+		left[account] = n
+	}
+	var chosen []QueuedJob
+	for _, job := range jobs {
+		if len(chosen) == polls {
+			break
+		}
+		if left[job.AccountID] == 0 {
+			continue
+		}
+		left[job.AccountID]--
+		chosen = append(chosen, job)
+	}
+	return chosen
+}
+
+// interleave orders jobs so that each next one belongs to the account with least running, then by age.
+func interleave(jobs []QueuedJob, running map[int64]int64) []QueuedJob {
+	queues := map[int64][]QueuedJob{}
+	for _, job := range jobs {
+		queues[job.AccountID] = append(queues[job.AccountID], job)
+	}
+	type turn struct {
+		job  QueuedJob
+		rank int64
+	}
+	turns := make([]turn, 0, len(jobs))
+	for account, queue := range queues {
+		for i, job := range queue {
+			turns = append(turns, turn{job, running[account] + int64(i)})
+		}
+	}
+	slices.SortFunc(turns, func(a, b turn) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), a.job.QueuedAt.Compare(b.job.QueuedAt), cmp.Compare(a.job.ID, b.job.ID))
+	})
+	for i, t := range turns {
+		jobs[i] = t.job
+	}
+	return jobs
+}

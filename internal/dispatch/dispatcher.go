@@ -1,0 +1,278 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options configure a Dispatcher. Store, Forge and Cluster are required.
+type Options struct {
+	Store   Store
+	Forge   Forge
+	Cluster Cluster
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+
+	// Hold is how long a poll without work is held; default dispatchapi.PollHold.
+	Hold time.Duration
+	// MintTimeout bounds one request to GitHub; default 15 s. A claim's lease is twice that.
+	MintTimeout time.Duration
+	// MaxMints bounds one account's concurrent mints of this replica; default 32 (GitHub allows 100 concurrent
+	// requests to everything an installation does).
+	MaxMints int
+	// MaxBatch bounds the claims of one transaction; default 64.
+	MaxBatch int
+	// WorkFolder of minted runners; default "_work".
+	WorkFolder string
+
+	Now    func() time.Time
+	After  func(time.Duration) <-chan time.Time
+	Jitter func() float64 // in [0, 1)
+}
+
+func (o *Options) setDefaults() error {
+	if o.Store == nil || o.Forge == nil || o.Cluster == nil {
+		return errors.New("dispatch needs a store, a forge and a cluster")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = prometheus.NewRegistry()
+	}
+	if o.Hold == 0 {
+		o.Hold = dispatchapi.PollHold
+	}
+	if o.MintTimeout == 0 {
+		o.MintTimeout = 15 * time.Second
+	}
+	if o.MaxMints == 0 {
+		o.MaxMints = 32
+	}
+	if o.MaxBatch == 0 {
+		o.MaxBatch = 64
+	}
+	if o.WorkFolder == "" {
+		o.WorkFolder = "_work"
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.After == nil {
+		o.After = time.After
+	}
+	if o.Jitter == nil {
+		o.Jitter = rand.Float64
+	}
+	return nil
+}
+
+// Dispatcher is one replica's dispatch: stateless but for the polls it holds and what it last heard of GitHub's
+// limits. All methods are safe for concurrent use; Run owns every goroutine.
+type Dispatcher struct {
+	opt     Options
+	metrics *metrics
+	budgets *budgets
+
+	mu       sync.Mutex
+	matchers map[PoolRef]*matcher
+	watchers map[string][]chan struct{} // pod UID → polls that wait for a change of its row
+	routing  Routing
+	routed   bool
+
+	adoptions chan struct{}
+	tasks     chan func(context.Context)
+	running   sync.WaitGroup
+	started   chan struct{}
+	runCtx    context.Context //nolint:containedctx // the life of the goroutines that Run owns
+}
+
+// New checks the options; the result does nothing until Run.
+func New(opt Options) (*Dispatcher, error) {
+	if err := opt.setDefaults(); err != nil {
+		return nil, err
+	}
+	d := &Dispatcher{
+		opt:       opt,
+		metrics:   newMetrics(opt.Metrics),
+		matchers:  map[PoolRef]*matcher{},
+		watchers:  map[string][]chan struct{}{},
+		adoptions: make(chan struct{}, 1),
+		tasks:     make(chan func(context.Context), 1024),
+		started:   make(chan struct{}),
+	}
+	d.budgets = newBudgets(opt, d.wakeAll)
+	return d, nil
+}
+
+// taskWorkers bounds the label stamps and clean-ups that run at once.
+const taskWorkers = 16
+
+// Run serves until ctx ends, and returns when everything it started has stopped. Polls that are held then are
+// answered as if their time were up.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	d.mu.Lock()
+	d.runCtx = ctx
+	d.mu.Unlock()
+	close(d.started)
+	for range taskWorkers {
+		d.running.Go(func() { d.runTasks(ctx) })
+	}
+	d.running.Go(func() { d.runAdoptions(ctx) })
+	d.running.Go(func() { d.runSweep(ctx) })
+	d.wakeAll()
+	<-ctx.Done()
+	d.running.Wait()
+	return nil
+}
+
+func (d *Dispatcher) runTasks(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case task := <-d.tasks:
+			task(ctx)
+		}
+	}
+}
+
+// later hands work to a worker that Run owns; when too much is waiting it is dropped, since everything done here is
+// a projection that a later pass repeats.
+func (d *Dispatcher) later(task func(context.Context)) {
+	select {
+	case d.tasks <- task:
+	default:
+		d.metrics.dropped.Inc()
+	}
+}
+
+// PoolsChanged tells that a pool appeared, changed or went: label sets are matched anew.
+func (d *Dispatcher) PoolsChanged() {
+	d.mu.Lock()
+	d.routed = false
+	d.mu.Unlock()
+	d.wakeAll()
+}
+
+// WorkArrived tells that jobs of that label set were queued, or that room was made (empty key).
+func (d *Dispatcher) WorkArrived(labelKey string) {
+	d.mu.Lock()
+	if labelKey != "" && !d.routing.knows(labelKey) {
+		d.routed = false
+	}
+	d.mu.Unlock()
+	d.wakeAll()
+}
+
+// ClaimChanged tells that a pod's row changed at some replica: polls of that pod look again.
+func (d *Dispatcher) ClaimChanged(podUID string) {
+	d.mu.Lock()
+	waiting := d.watchers[podUID]
+	delete(d.watchers, podUID)
+	matchers := make([]*matcher, 0, len(d.matchers))
+	for _, m := range d.matchers {
+		matchers = append(matchers, m)
+	}
+	d.mu.Unlock()
+	for _, ch := range waiting {
+		close(ch)
+	}
+	for _, m := range matchers {
+		m.recheck(podUID)
+	}
+}
+
+// AdoptionRequested tells that a runner is to be confirmed with GitHub.
+func (d *Dispatcher) AdoptionRequested() {
+	select {
+	case d.adoptions <- struct{}{}:
+	default:
+	}
+}
+
+// watch returns a channel that closes at the next ClaimChanged of that pod, and a function that gives it up.
+func (d *Dispatcher) watch(podUID string) (<-chan struct{}, func()) {
+	ch := make(chan struct{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watchers[podUID] = append(d.watchers[podUID], ch)
+	return ch, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		left := d.watchers[podUID][:0]
+		for _, other := range d.watchers[podUID] {
+			if other != ch {
+				left = append(left, other)
+			}
+		}
+		if len(left) == 0 {
+			delete(d.watchers, podUID)
+		} else {
+			d.watchers[podUID] = left
+		}
+	}
+}
+
+func (d *Dispatcher) wakeAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range d.matchers {
+		m.wakeUp()
+	}
+}
+
+// routingNow matches label sets to pools again when either changed since the last time.
+func (d *Dispatcher) routingNow(ctx context.Context) (Routing, error) {
+	d.mu.Lock()
+	if d.routed {
+		r := d.routing
+		d.mu.Unlock()
+		return r, nil
+	}
+	d.routed = true // before reading: a change that arrives meanwhile sets it back
+	d.mu.Unlock()
+	sets, err := d.opt.Store.LabelSets(ctx)
+	if err != nil {
+		d.mu.Lock()
+		d.routed = false
+		d.mu.Unlock()
+		return Routing{}, err
+	}
+	r := Route(d.opt.Cluster.Pools(), sets)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, pools := range r.Ambiguous {
+		if _, known := d.routing.Ambiguous[key]; !known {
+			d.opt.Log.WarnContext(ctx, "jobs wait: more than one live pool serves their labels",
+				"labels", key, "pools", pools)
+		}
+	}
+	d.metrics.ambiguous.Set(float64(len(r.Ambiguous)))
+	d.routing = r
+	return r, nil
+}
+
+func (r Routing) knows(key string) bool {
+	if _, ok := r.Ambiguous[key]; ok {
+		return true
+	}
+	if _, ok := r.Unserved[key]; ok {
+		return true
+	}
+	for _, keys := range r.Served {
+		for _, k := range keys {
+			if k == key {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,98 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// LabelKey is the canonical form of a set of labels: case folded, sorted, without doubles, as JSON, since a label
+// may hold any character. GitHub compares labels without regard to case.
+func LabelKey(labels []string) string {
+	folded := fold(labels)
+	if folded == nil {
+		folded = []string{}
+	}
+	raw, err := json.Marshal(folded)
+	if err != nil { // strings always marshal
+		panic(err)
+	}
+	return string(raw)
+}
+
+func fold(labels []string) []string {
+	folded := make([]string, 0, len(labels))
+	for _, label := range labels {
+		folded = append(folded, strings.ToLower(strings.TrimSpace(label)))
+	}
+	slices.Sort(folded)
+	return slices.Compact(folded)
+}
+
+// MintLabels are the labels a runner of the pool registers with: the pool's own, and those GitHub's own runners
+// carry, so that `runs-on: [self-hosted, linux, NAME]` works.
+func (p Pool) MintLabels() []string {
+	labels := slices.Clone(p.Labels)
+	for _, implied := range p.implied() {
+		if !slices.ContainsFunc(labels, func(l string) bool { return strings.EqualFold(l, implied) }) {
+			labels = append(labels, implied)
+		}
+	}
+	return labels
+}
+
+func (p Pool) implied() []string {
+	if p.Platform == fleet.MacOS {
+		return []string{"self-hosted", "macOS"}
+	}
+	return []string{"self-hosted", "Linux"}
+}
+
+// Serves reports whether a runner of the pool can take a job with those labels: it carries all of them, and at least
+// one is the pool's own (a bare `self-hosted` asks for nobody in particular).
+func (p Pool) Serves(labels []string) bool {
+	mine := fold(p.Labels)
+	all := fold(p.MintLabels())
+	own := false
+	for _, label := range fold(labels) {
+		if !slices.Contains(all, label) {
+			return false
+		}
+		own = own || slices.Contains(mine, label)
+	}
+	return own
+}
+
+// Routing says which pool serves each label set.
+type Routing struct {
+	Served    map[PoolRef][]string // pool → keys of the label sets it serves, sorted
+	Ambiguous map[string][]PoolRef // key → the live pools that contend for it: its jobs wait (CLAIM-12)
+	Unserved  map[string]struct{}  // key → no live pool has these labels
+}
+
+// Route matches label sets to live pools at the moment of picking, so that renaming a pool strands nothing.
+func Route(pools []Pool, sets []LabelSet) Routing {
+	r := Routing{Served: map[PoolRef][]string{}, Ambiguous: map[string][]PoolRef{}, Unserved: map[string]struct{}{}}
+	for _, set := range sets {
+		var serving []PoolRef
+		for _, pool := range pools {
+			if !pool.Terminating && pool.Serves(set.Labels) { // CLAIM-12: a terminating pool does not count
+				serving = append(serving, pool.Ref())
+			}
+		}
+		switch len(serving) {
+		case 0:
+			r.Unserved[set.Key] = struct{}{}
+		case 1:
+			r.Served[serving[0]] = append(r.Served[serving[0]], set.Key)
+		default:
+			r.Ambiguous[set.Key] = serving
+		}
+	}
+	for _, keys := range r.Served {
+		slices.Sort(keys)
+	}
+	return r
+}

@@ -1,0 +1,239 @@
+package dispatch
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+)
+
+// matcher pairs the waiting polls of one pool at this replica with queued jobs, longest wait first, a batch a
+// transaction. Its cost does not grow with the number of polls that wait in vain.
+type matcher struct {
+	d    *Dispatcher
+	pool PoolRef
+	wake chan struct{}
+
+	mu      sync.Mutex
+	waiting *list.List // of *waiter, longest wait first
+	byPod   map[string]*waiter
+}
+
+// waiter is one held poll. It is waiting until the matcher takes it into a batch; then only the matcher may answer.
+type waiter struct {
+	poll  Poll
+	entry *list.Element // nil while taken
+	out   chan matched  // capacity 1: the matcher never blocks on a poll that has left
+}
+
+// matched answers a waiter: a claim, or (nil) look again what the pod's row says.
+type matched struct{ claim *Claim }
+
+// matcherOf returns the pool's matcher, starting it at the pool's first poll.
+func (d *Dispatcher) matcherOf(pool PoolRef) *matcher {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, ok := d.matchers[pool]
+	if !ok {
+		m = &matcher{
+			d: d, pool: pool, wake: make(chan struct{}, 1), waiting: list.New(), byPod: map[string]*waiter{},
+		}
+		d.matchers[pool] = m
+		ctx := d.runCtx
+		d.running.Go(func() { m.run(ctx) })
+	}
+	return m
+}
+
+func (m *matcher) wakeUp() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// await holds the poll until it is matched or told to look again (ok), or until done or over (not ok). A poll that
+// was taken into a batch waits for that batch, however late: a claim must not be lost between the two.
+func (m *matcher) await(poll Poll, done <-chan struct{}, over <-chan time.Time) (matched, bool) {
+	w := m.join(poll)
+	select {
+	case res := <-w.out:
+		return res, true
+	case <-done:
+	case <-over:
+	}
+	if m.leave(w) {
+		return matched{}, false
+	}
+	return <-w.out, true
+}
+
+func (m *matcher) join(poll Poll) *waiter {
+	w := &waiter{poll: poll, out: make(chan matched, 1)}
+	m.mu.Lock()
+	if old, ok := m.byPod[poll.PodUID]; ok && old.entry != nil {
+		// The same pod asks again: its former connection is dead, whatever TCP says.
+		m.waiting.Remove(old.entry)
+		old.entry = nil
+		old.out <- matched{}
+	}
+	w.entry = m.waiting.PushBack(w)
+	m.byPod[poll.PodUID] = w
+	m.mu.Unlock()
+	m.wakeUp()
+	return w
+}
+
+// leave takes a waiter out; false when the matcher holds it and will answer.
+func (m *matcher) leave(w *waiter) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.byPod[w.poll.PodUID] == w {
+		delete(m.byPod, w.poll.PodUID)
+	}
+	if w.entry == nil {
+		return false
+	}
+	m.waiting.Remove(w.entry)
+	w.entry = nil
+	return true
+}
+
+// recheck sends a waiting poll of that pod back to look at its row.
+func (m *matcher) recheck(podUID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w, ok := m.byPod[podUID]; ok && w.entry != nil {
+		m.waiting.Remove(w.entry)
+		w.entry = nil
+		delete(m.byPod, podUID)
+		w.out <- matched{}
+	}
+}
+
+func (m *matcher) take(n int) []*waiter {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var taken []*waiter
+	for len(taken) < n && m.waiting.Len() > 0 {
+		front := m.waiting.Front()
+		w := m.waiting.Remove(front).(*waiter) //nolint:forcetypeassert // only join fills the list
+		w.entry = nil
+		taken = append(taken, w)
+	}
+	return taken
+}
+
+// giveBack puts waiters that got nothing back in front, in their order.
+func (m *matcher) giveBack(ws []*waiter) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := len(ws) - 1; i >= 0; i-- {
+		w := ws[i]
+		if m.byPod[w.poll.PodUID] != w { // it left, or asked again meanwhile
+			w.out <- matched{}
+			continue
+		}
+		w.entry = m.waiting.PushFront(w)
+	}
+}
+
+// run matches whenever something may have changed: a job, a poll, a pool, room, a mint slot, the end of a back-off.
+func (m *matcher) run(ctx context.Context) {
+	for {
+		var again <-chan time.Time
+		if wait, ok := m.match(ctx); ok {
+			again = m.d.opt.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			m.dismiss()
+			return
+		case <-m.wake:
+		case <-again:
+		}
+	}
+}
+
+// dismiss ends every held poll when the replica stops.
+func (m *matcher) dismiss() {
+	for _, w := range m.take(int(^uint(0) >> 1)) {
+		w.out <- matched{}
+	}
+}
+
+// match runs batches until there is no work or no poll left. It reports when to look again by itself: after a failed
+// transaction, or when an account's back-off ends.
+func (m *matcher) match(ctx context.Context) (time.Duration, bool) {
+	for {
+		routing, err := m.d.routingNow(ctx)
+		if err != nil {
+			return m.failed(ctx, "reading label sets", err)
+		}
+		pool, ok := m.d.opt.Cluster.Pool(m.pool)
+		keys := routing.Served[m.pool]
+		if !ok || pool.Terminating || len(keys) == 0 {
+			return 0, false
+		}
+		taken := m.take(m.d.opt.MaxBatch)
+		if len(taken) == 0 {
+			return 0, false
+		}
+		excluded, until := m.d.budgets.excluded()
+		result, err := m.d.opt.Store.ClaimBatch(ctx, m.batch(pool, keys, taken, excluded))
+		if err != nil {
+			m.giveBack(taken)
+			return m.failed(ctx, "claiming a batch", err)
+		}
+		m.deliver(taken, result)
+		if !result.More {
+			return until, until > 0
+		}
+	}
+}
+
+func (m *matcher) failed(ctx context.Context, doing string, err error) (time.Duration, bool) {
+	if ctx.Err() == nil {
+		m.d.opt.Log.ErrorContext(ctx, "matching", "pool", m.pool.Name, "doing", doing, "error", err)
+		m.d.metrics.matchErrors.Inc()
+	}
+	return time.Second, true
+}
+
+func (m *matcher) batch(pool Pool, keys []string, taken []*waiter, excluded []int64) Batch {
+	polls := make([]Poll, len(taken))
+	for i, w := range taken {
+		polls[i] = w.poll
+	}
+	return Batch{
+		Pool: pool, LabelKeys: keys, Polls: polls, Excluded: excluded,
+		Reserve: m.d.budgets.reserve, Return: m.d.budgets.release,
+		Lease: 2 * m.d.opt.MintTimeout, Now: m.d.opt.Now(),
+	}
+}
+
+func (m *matcher) deliver(taken []*waiter, result BatchResult) {
+	claims := make(map[string]*Claim, len(result.Claims))
+	for i := range result.Claims {
+		claims[result.Claims[i].PodUID] = &result.Claims[i]
+	}
+	lost := make(map[string]bool, len(result.Lost))
+	for _, uid := range result.Lost {
+		lost[uid] = true
+	}
+	var rest []*waiter
+	for _, w := range taken {
+		claim, won := claims[w.poll.PodUID]
+		if !won && !lost[w.poll.PodUID] {
+			rest = append(rest, w)
+			continue
+		}
+		m.mu.Lock()
+		if m.byPod[w.poll.PodUID] == w {
+			delete(m.byPod, w.poll.PodUID)
+		}
+		m.mu.Unlock()
+		w.out <- matched{claim}
+	}
+	m.giveBack(rest)
+}

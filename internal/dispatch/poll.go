@@ -1,0 +1,234 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// Reply is the kind of an answer to a poll.
+type Reply int
+
+// The replies, in the words of dispatchapi: 200, 204, 410 and 503.
+const (
+	ReplyEmpty Reply = iota
+	ReplyServe
+	ReplyGone
+	ReplyRetry
+)
+
+// Answer to a poll. JIT and Generation are set with ReplyServe, RetryAfter with ReplyRetry.
+type Answer struct {
+	Reply      Reply
+	JIT        fleet.JIT
+	Generation int64
+	RetryAfter time.Duration
+}
+
+// Poll serves one request of a pod for work; it holds the caller until there is an answer, the hold ends, ctx is done
+// or Run's context is. Serving is idempotent until the pod acknowledges: a lost answer is given again, with a fresh
+// registration (CLAIM-7). An error means that nothing is known: the caller should let the pod ask again.
+func (d *Dispatcher) Poll(ctx context.Context, pod Pod) (Answer, error) {
+	select {
+	case <-d.started:
+	case <-ctx.Done():
+		return Answer{}, ctx.Err()
+	}
+	answer, err := d.poll(ctx, pod)
+	if err == nil {
+		d.metrics.polls.WithLabelValues(answer.Reply.String()).Inc()
+	} else {
+		d.metrics.polls.WithLabelValues("error").Inc()
+	}
+	return answer, err
+}
+
+// String names the reply as a metric value.
+func (r Reply) String() string {
+	return [...]string{"empty", "served", "gone", "retry"}[r]
+}
+
+func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
+	over := d.opt.After(d.opt.Hold)
+	for {
+		if fresh, ok := d.opt.Cluster.Pod(pod.UID); ok {
+			pod = fresh
+		}
+		changed, giveUp := d.watch(pod.UID) // before reading, so that no change falls between
+		claim, err := d.opt.Store.Claim(ctx, pod.UID)
+		if err != nil {
+			giveUp()
+			return Answer{}, fmt.Errorf("reading the claim of pod %s: %w", pod.Name, err)
+		}
+		switch Decide(pod, claim, d.opt.Now()) {
+		case StepGone:
+			giveUp()
+			return Answer{Reply: ReplyGone}, nil
+		case StepTakeOver:
+			giveUp()
+			answer, again, err := d.takeOver(ctx, claim)
+			if !again {
+				return answer, err
+			}
+		case StepAwait:
+			select {
+			case <-changed:
+			case <-d.opt.After(claim.LeaseUntil.Sub(d.opt.Now())):
+			case <-over:
+				giveUp()
+				return Answer{}, nil
+			case <-ctx.Done():
+				giveUp()
+				return Answer{}, ctx.Err()
+			}
+			giveUp()
+		case StepMatch:
+			giveUp()
+			won, ok := d.matcherOf(pod.Pool).await(Poll{pod.Namespace, pod.Name, pod.UID}, ctx.Done(), over)
+			switch {
+			case !ok, d.stopping():
+				d.handBack(won)
+				return Answer{}, ctx.Err()
+			case won.claim != nil:
+				return d.serve(ctx, *won.claim)
+			}
+		}
+	}
+}
+
+func (d *Dispatcher) stopping() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.runCtx.Err() != nil
+}
+
+// handBack lets the pod's next poll take over a claim that nobody here will mint.
+func (d *Dispatcher) handBack(won matched) {
+	if won.claim == nil {
+		return
+	}
+	d.budgets.release(won.claim.Account.ID, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), d.opt.MintTimeout)
+	defer cancel()
+	d.endLease(ctx, *won.claim)
+}
+
+// serve mints for a claim that this replica has just made, with a mint slot in hand.
+func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
+	d.metrics.claims.Inc()
+	if ctx.Err() != nil { // the poller has gone; the claim is its next poll's
+		d.handBack(matched{&claim})
+		return Answer{}, ctx.Err()
+	}
+	defer d.budgets.release(claim.Account.ID, 1)
+	return d.mint(ctx, claim)
+}
+
+// mint asks GitHub for the registration whose name the claim already holds, and answers only while the claim's
+// generation still holds (CLAIM-15). It goes on when the poller hangs up: the outcome has to be recorded.
+func (d *Dispatcher) mint(ctx context.Context, claim Claim) (Answer, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.MintTimeout)
+	defer cancel()
+	pool, ok := d.opt.Cluster.Pool(PoolRef{claim.Namespace, claim.Pool})
+	if !ok {
+		return d.unclaim(ctx, claim, fmt.Errorf("pool %s is gone", claim.Pool))
+	}
+	jit, err := d.opt.Forge.Mint(ctx, claim.Account.InstallationID, fleet.MintRequest{
+		Scope: scopeOf(pool, claim), Name: claim.RunnerName, Labels: pool.MintLabels(),
+		RunnerGroupID: pool.RunnerGroupID, WorkFolder: d.opt.WorkFolder,
+	})
+	d.budgets.minted(claim.Account, err)
+	switch {
+	case err == nil:
+		d.metrics.mints.WithLabelValues("minted").Inc()
+	case fleet.Definite(err):
+		d.metrics.mints.WithLabelValues("refused").Inc()
+		return d.unclaim(ctx, claim, err)
+	default:
+		// The registration may exist. Its name is in the ledger; the next poll takes the claim over (CLAIM-16).
+		d.metrics.mints.WithLabelValues("uncertain").Inc()
+		d.opt.Log.WarnContext(ctx, "minting", "runner", claim.RunnerName, "account", claim.Account.Login, "error", err)
+		d.endLeaseDetached(claim)
+		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, nil
+	}
+	held, err := d.opt.Store.RecordMint(ctx, claim.PodUID, claim.Generation, jit.RunnerID, d.opt.Now())
+	if err != nil {
+		d.endLeaseDetached(claim)
+		return Answer{}, fmt.Errorf("recording the mint of %s: %w", claim.RunnerName, err)
+	}
+	if !held {
+		d.voided(ctx, pool, claim, jit)
+		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
+	}
+	return Answer{Reply: ReplyServe, JIT: jit, Generation: claim.Generation}, nil
+}
+
+// voided cleans up after a mint whose claim somebody else took over: the answer is not given (CLAIM-15), and the
+// registration nobody will use is removed.
+func (d *Dispatcher) voided(ctx context.Context, pool Pool, claim Claim, jit fleet.JIT) {
+	err := d.opt.Forge.RemoveRunner(ctx, claim.Account.InstallationID, scopeOf(pool, claim), jit.RunnerID)
+	if err == nil {
+		err = d.opt.Store.RegistrationGone(ctx, claim.RunnerName, d.opt.Now())
+	}
+	if err != nil {
+		d.opt.Log.WarnContext(ctx, "removing a registration that came too late", "runner", claim.RunnerName, "error", err)
+	}
+}
+
+// unclaim gives back a claim whose mint definitely never happened: the healthy pod stays warm and its job is queued
+// again (CLAIM-8). A claim that was minted before keeps its row; its next poll tries again.
+func (d *Dispatcher) unclaim(ctx context.Context, claim Claim, cause error) (Answer, error) {
+	d.opt.Log.WarnContext(ctx, "minting was refused; the job goes back to the queue",
+		"runner", claim.RunnerName, "account", claim.Account.Login, "error", cause)
+	if err := d.opt.Store.RegistrationGone(ctx, claim.RunnerName, d.opt.Now()); err != nil {
+		d.endLeaseDetached(claim)
+		return Answer{}, fmt.Errorf("noting that %s was never registered: %w", claim.RunnerName, err)
+	}
+	gone, err := d.opt.Store.Unclaim(ctx, claim.PodUID, claim.Generation, d.opt.Now())
+	if err != nil {
+		d.endLeaseDetached(claim)
+		return Answer{}, fmt.Errorf("giving back the claim of pod %s: %w", claim.PodName, err)
+	}
+	if !gone {
+		d.endLeaseDetached(claim)
+		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, nil
+	}
+	d.wakeAll()
+	return Answer{Reply: ReplyEmpty}, nil // ask again: it is an idle pod like any other
+}
+
+func (d *Dispatcher) retryAfter(claim Claim) time.Duration {
+	return min(10*time.Second, max(time.Second, d.budgets.wait(claim.Account.ID)))
+}
+
+func (d *Dispatcher) endLease(ctx context.Context, claim Claim) {
+	if err := d.opt.Store.EndLease(ctx, claim.PodUID, claim.Generation); err != nil {
+		// It ends by itself; only the pod's next poll waits a little longer.
+		d.opt.Log.WarnContext(ctx, "ending a lease", "pod", claim.PodName, "error", err)
+	}
+	d.ClaimChanged(claim.PodUID)
+}
+
+// endLeaseDetached is endLease with time of its own: the mint's may be used up.
+func (d *Dispatcher) endLeaseDetached(claim Claim) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	d.endLease(ctx, claim)
+}
+
+// scopeOf says where the claim's runner is registered: users have repositories only.
+func scopeOf(pool Pool, claim Claim) fleet.Scope {
+	return ScopeFor(pool, claim.Account, claim.Repository)
+}
+
+// ScopeFor says where a runner for a job of that repository is registered.
+func ScopeFor(pool Pool, account Account, repository string) fleet.Scope {
+	if pool.RepositoryScope || account.User {
+		if scope, err := fleet.ParseScope(repository); err == nil && scope.Repo != "" {
+			return scope
+		}
+	}
+	return fleet.Scope{Owner: account.Login}
+}

@@ -1,0 +1,161 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// Pool is a RunnerPool as dispatch needs it.
+type Pool struct {
+	Namespace, Name string
+	Labels          []string // as the pool's author wrote them; matched without regard to case
+	Platform        fleet.Platform
+	Shape           fleet.Shape
+	RunnerGroupID   int64
+	RepositoryScope bool // register at the job's repository instead of the owner
+	FairShare       bool
+	Terminating     bool // being deleted: serves no new work and does not count for CLAIM-12
+}
+
+// PoolRef names a pool.
+type PoolRef struct{ Namespace, Name string }
+
+// Ref names the pool.
+func (p Pool) Ref() PoolRef { return PoolRef{p.Namespace, p.Name} }
+
+// Pod is a runner pod as the watch shows it; the pool comes from what the controller wrote (NET-4).
+type Pod struct {
+	Namespace, Name, UID string
+	Pool                 PoolRef
+	Deleting             bool
+	OwnerLabel           string
+	PollerEnded          bool
+}
+
+// Account is an organization or user whose jobs are served.
+type Account struct {
+	ID             int64
+	Login          string
+	User           bool // a user account has repositories only: runners are registered there
+	InstallationID int64
+}
+
+// Claim is one row of runner_claims. State ClaimNone means that there is no row.
+type Claim struct {
+	PodUID, Namespace, PodName, Pool string
+	State                            fleet.ClaimState
+	Generation                       int64
+	LeaseUntil                       time.Time // zero: nobody is minting
+	Account                          Account
+	LabelKey                         string
+	JobID                            int64 // 0: its job went to another runner
+	Repository                       string
+	RunnerName                       string
+	Acknowledged                     bool
+}
+
+// Registration is one name that was, or was about to be, minted for a pod and is not known to be gone.
+type Registration struct {
+	Name     string
+	RunnerID int64 // 0: GitHub has not told us
+	Scope    fleet.Scope
+}
+
+// Store is the ledger. Every method is one transaction; a method that returns an error has changed nothing, and may
+// be called again. Implementations are safe for concurrent use.
+type Store interface {
+	IntakeStore
+	AdmissionStore
+	ClaimStore
+	AdoptionStore
+}
+
+// IntakeStore records what GitHub tells.
+type IntakeStore interface {
+	// RecordInstallation notes an installation event; a delivery seen before changes nothing and reports false.
+	RecordInstallation(ctx context.Context, d Delivery, in Installation) (fresh bool, err error)
+	// RecordJob applies a workflow_job event through Resolve.
+	RecordJob(ctx context.Context, d Delivery, ev JobEvent) (Recorded, error)
+}
+
+// AdmissionStore turns queued jobs and waiting polls into claims.
+type AdmissionStore interface {
+	LabelSets(ctx context.Context) ([]LabelSet, error)
+	// ClaimBatch claims jobs for polls in one transaction, by Admit and Choose.
+	ClaimBatch(ctx context.Context, b Batch) (BatchResult, error)
+}
+
+// ClaimStore moves one pod's claim. Those that take a generation report false when it no longer holds.
+type ClaimStore interface {
+	Claim(ctx context.Context, podUID string) (Claim, error)
+	TakeOver(ctx context.Context, podUID string, expected, next int64, lease, now time.Time) (bool, error)
+	Registrations(ctx context.Context, podUID string) ([]Registration, error)
+	RegistrationGone(ctx context.Context, name string, now time.Time) error
+	Intend(ctx context.Context, podUID string, generation int64, name string, scope fleet.Scope, now time.Time) (bool, error)
+	RecordMint(ctx context.Context, podUID string, generation, runnerID int64, now time.Time) (bool, error)
+	EndLease(ctx context.Context, podUID string, generation int64) error
+	// Unclaim takes back a claim whose mint definitely never happened: the row goes, the job is queued again.
+	Unclaim(ctx context.Context, podUID string, generation int64, now time.Time) (bool, error)
+	Acknowledge(ctx context.Context, podUID string, generation int64, now time.Time) (bool, error)
+	AcknowledgeTermination(ctx context.Context, podUID string, now time.Time) (bool, error)
+	// Retire inserts retired rows for pods that have none and returns the state of every row, by UID.
+	Retire(ctx context.Context, pods []Pod, now time.Time) (map[string]Claim, error)
+	PodStopped(ctx context.Context, podUID string, endedAt time.Time, exitCode *int32) error
+	// ForgetPod deletes the spent or retired row of a pod that is proven gone; false when it is still live.
+	ForgetPod(ctx context.Context, podUID string) (bool, error)
+}
+
+// AdoptionStore keeps the runners that GitHub named and no live claim explains.
+type AdoptionStore interface {
+	DueAdoptions(ctx context.Context, now, later time.Time) ([]Adoption, error)
+	// Adopt makes the pod busy again and charges the account, unless its job has ended meanwhile (false).
+	Adopt(ctx context.Context, a Adoption, pod Pod, pool Pool, now time.Time) (bool, error)
+	CloseAdoption(ctx context.Context, runnerName string) error
+}
+
+// Forge is GitHub. Errors are those of package fleet: ErrRunnerBusy, ErrNotFound, ErrForbidden, ErrRejected,
+// ErrUncertain and *RateLimitedError; nobody retries inside.
+type Forge interface {
+	Mint(ctx context.Context, installationID int64, req fleet.MintRequest) (fleet.JIT, error)
+	RemoveRunner(ctx context.Context, installationID int64, scope fleet.Scope, runnerID int64) error
+	// FindRunner asks GitHub's list by name. ErrNotFound means that the list was readable and has no such runner:
+	// it is its own control read (EXCL-6).
+	FindRunner(ctx context.Context, installationID int64, scope fleet.Scope, name string) (fleet.Registration, error)
+	// ControlRead proves that the scope is readable just now.
+	ControlRead(ctx context.Context, installationID int64, scope fleet.Scope) error
+	// MintRate is the last known state of the bucket that mints are counted in.
+	MintRate(installationID int64) (fleet.RateState, bool)
+}
+
+// Cluster is what the server sees of Kubernetes: a watch for reads, two writes, one uncached read.
+type Cluster interface {
+	Pool(ref PoolRef) (Pool, bool)
+	Pools() []Pool
+	Pod(uid string) (Pod, bool)
+	Pods() []Pod
+	// StampOwner projects the claim's owner onto the pod's label; a pod that is gone is not an error.
+	StampOwner(ctx context.Context, pod Pod, login string) error
+	// Gone reports by an uncached read whether the pod with that UID no longer exists.
+	Gone(ctx context.Context, namespace, name, uid string) (bool, error)
+}
+
+// Delivery is one webhook delivery.
+type Delivery struct {
+	GUID  string
+	Event string
+	At    time.Time
+}
+
+// Installation is what an installation event says.
+type Installation struct {
+	Action  string // created, deleted, suspend, unsuspend, new_permissions_accepted
+	Account Account
+}
+
+// LabelSet is one distinct set of labels that jobs ask for.
+type LabelSet struct {
+	Key    string
+	Labels []string
+}

@@ -1,0 +1,73 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// Retire answers the controller's question whether pods may be removed. For a pod nobody owns it inserts a retired
+// row: that insert and a claim's are into one primary key, so that exactly one of them wins (EXCL-1). A retired pod
+// that polls is told to go.
+func (d *Dispatcher) Retire(ctx context.Context, pods []Pod) ([]dispatchapi.RetireAnswer, error) {
+	rows, err := d.opt.Store.Retire(ctx, pods, d.opt.Now())
+	if err != nil {
+		return nil, fmt.Errorf("retiring %d pods: %w", len(pods), err)
+	}
+	answers := make([]dispatchapi.RetireAnswer, len(pods))
+	for i, pod := range pods {
+		row := rows[pod.UID]
+		answer := dispatchapi.RetireAnswer{UID: pod.UID, State: string(row.State), Verdict: verdict(row.State)}
+		if answer.Verdict == dispatchapi.Busy {
+			answer.Owner = row.Account.Login
+		}
+		answers[i] = answer
+		d.metrics.retires.WithLabelValues(string(answer.Verdict)).Inc()
+		if answer.Verdict == dispatchapi.Granted {
+			d.ClaimChanged(pod.UID)
+		}
+	}
+	return answers, nil
+}
+
+// verdict reads the retire column of the table in dispatch.md. What is no known state is unknown (EXCL-3).
+func verdict(state fleet.ClaimState) dispatchapi.Verdict {
+	switch {
+	case state == fleet.ClaimSpent || state == fleet.ClaimRetired:
+		return dispatchapi.Granted
+	case state.Live():
+		return dispatchapi.Busy // EXCL-5: a claimed pod is never retired
+	default:
+		return dispatchapi.Unknown
+	}
+}
+
+// PodStopped notes the reported end of a runner pod: its session is closed.
+func (d *Dispatcher) PodStopped(ctx context.Context, podUID string, endedAt time.Time, exitCode *int32) error {
+	if err := d.opt.Store.PodStopped(ctx, podUID, endedAt, exitCode); err != nil {
+		return fmt.Errorf("closing the session of pod %s: %w", podUID, err)
+	}
+	return nil
+}
+
+// PodGone is told of every pod that the watch shows to have gone. Its row is forgotten once an uncached read proves
+// that the UID no longer exists; ageing never removes one (EXCL-1).
+func (d *Dispatcher) PodGone(pod Pod) {
+	d.ClaimChanged(pod.UID)
+	d.later(func(ctx context.Context) { d.forget(ctx, pod) })
+}
+
+func (d *Dispatcher) forget(ctx context.Context, pod Pod) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	gone, err := d.opt.Cluster.Gone(ctx, pod.Namespace, pod.Name, pod.UID)
+	if err == nil && gone { // EXCL-1
+		_, err = d.opt.Store.ForgetPod(ctx, pod.UID)
+	}
+	if err != nil {
+		d.opt.Log.WarnContext(ctx, "forgetting a pod that has gone", "pod", pod.Name, "error", err)
+	}
+}

@@ -1,0 +1,127 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// takeOver continues a claim that nobody is minting: the answer was lost, its server died, or its mint timed out
+// (CLAIM-7, CLAIM-16). A healthy pod is not burnt: under a new generation every registration that may be alive is
+// removed, then one is minted anew. again asks the caller to look at the row once more.
+func (d *Dispatcher) takeOver(ctx context.Context, claim Claim) (answer Answer, again bool, err error) {
+	if d.budgets.reserve(claim.Account.ID, 1) == 0 {
+		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, false, nil
+	}
+	defer d.budgets.release(claim.Account.ID, 1)
+	now := d.opt.Now()
+	next := NextGeneration(claim.Generation, now)
+	held, err := d.opt.Store.TakeOver(ctx, claim.PodUID, claim.Generation, next, now.Add(2*d.opt.MintTimeout), now)
+	if err != nil {
+		return Answer{}, false, fmt.Errorf("taking over the claim of pod %s: %w", claim.PodName, err)
+	}
+	if !held {
+		return Answer{}, true, nil
+	}
+	claim.Generation = next
+	// From here on the outcome is recorded even if the poller hangs up.
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.opt.MintTimeout)
+	defer cancel()
+	switch err := d.removeRegistrations(detached, claim); {
+	case errors.Is(err, fleet.ErrRunnerBusy):
+		// It works: the configuration did arrive. What we are asked by is a poller that should not be asking.
+		return d.arrived(detached, claim)
+	case err != nil:
+		d.opt.Log.WarnContext(ctx, "taking over a claim", "pod", claim.PodName, "error", err)
+		d.budgets.minted(claim.Account, err)
+		d.endLeaseDetached(claim)
+		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, false, nil
+	}
+	answer, err = d.remint(detached, claim)
+	return answer, false, err
+}
+
+func (d *Dispatcher) arrived(ctx context.Context, claim Claim) (Answer, bool, error) {
+	if _, err := d.opt.Store.Acknowledge(ctx, claim.PodUID, claim.Generation, d.opt.Now()); err != nil {
+		d.endLeaseDetached(claim)
+		return Answer{}, false, fmt.Errorf("acknowledging for pod %s: %w", claim.PodName, err)
+	}
+	d.stamp(claim.PodUID, claim.Account.Login)
+	return Answer{Reply: ReplyGone}, false, nil
+}
+
+func (d *Dispatcher) remint(ctx context.Context, claim Claim) (Answer, error) {
+	name, err := runnerpod.RunnerName(claim.PodUID, claim.Generation)
+	if err != nil {
+		d.endLeaseDetached(claim)
+		return Answer{}, fmt.Errorf("naming a runner: %w", err)
+	}
+	pool, _ := d.opt.Cluster.Pool(PoolRef{claim.Namespace, claim.Pool})
+	held, err := d.opt.Store.Intend(ctx, claim.PodUID, claim.Generation, name, scopeOf(pool, claim), d.opt.Now())
+	if err != nil {
+		d.endLeaseDetached(claim)
+		return Answer{}, fmt.Errorf("writing down the name of a mint: %w", err)
+	}
+	if !held {
+		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
+	}
+	claim.RunnerName = name
+	return d.mint(ctx, claim)
+}
+
+// removeRegistrations proves every registration of the pod gone, or fails. ErrRunnerBusy means that one of them runs
+// a job; every other error that nothing is known and the claim stays (EXCL-6).
+func (d *Dispatcher) removeRegistrations(ctx context.Context, claim Claim) error {
+	registrations, err := d.opt.Store.Registrations(ctx, claim.PodUID)
+	if err != nil {
+		return fmt.Errorf("reading the registrations of pod %s: %w", claim.PodName, err)
+	}
+	for _, r := range registrations {
+		if err := d.removeRegistration(ctx, claim.Account, r); err != nil {
+			return fmt.Errorf("removing runner %s: %w", r.Name, err)
+		}
+		if err := d.opt.Store.RegistrationGone(ctx, r.Name, d.opt.Now()); err != nil {
+			return fmt.Errorf("noting that runner %s is gone: %w", r.Name, err)
+		}
+	}
+	return nil
+}
+
+func (d *Dispatcher) removeRegistration(ctx context.Context, account Account, r Registration) error {
+	id := r.RunnerID
+	if id == 0 { // its mint was never answered: it is found by the name that was written down before
+		found, err := d.opt.Forge.FindRunner(ctx, account.InstallationID, r.Scope, r.Name)
+		if errors.Is(err, fleet.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		id = found.ID
+	}
+	err := d.opt.Forge.RemoveRunner(ctx, account.InstallationID, r.Scope, id)
+	if err == nil || !errors.Is(err, fleet.ErrNotFound) && !errors.Is(err, fleet.ErrForbidden) {
+		return err
+	}
+	// EXCL-6: 403 and 404 count as gone only beside a successful control read of the same scope.
+	if control := d.opt.Forge.ControlRead(ctx, account.InstallationID, r.Scope); control != nil {
+		return fmt.Errorf("%w, and its scope cannot be read: %w", fleet.ErrUncertain, control)
+	}
+	if errors.Is(err, fleet.ErrForbidden) {
+		_, found := d.opt.Forge.FindRunner(ctx, account.InstallationID, r.Scope, r.Name)
+		if !errors.Is(found, fleet.ErrNotFound) {
+			return fmt.Errorf("%w: removal is forbidden and the runner is still listed", fleet.ErrUncertain)
+		}
+	}
+	return nil
+}
+
+// NextGeneration is a generation that nobody has seen, not even before a restore: the clock's microseconds, or one
+// more than the last where the clock lags.
+func NextGeneration(last int64, now time.Time) int64 {
+	return max(last+1, now.UnixMicro())
+}

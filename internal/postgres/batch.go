@@ -1,0 +1,315 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// LabelSets lists the distinct label sets that jobs ask for.
+func (s *Store) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
+	rows, err := s.queries().LabelSets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sets := make([]dispatch.LabelSet, len(rows))
+	for i, row := range rows {
+		sets[i] = dispatch.LabelSet{Key: row.LabelKey, Labels: row.Labels}
+	}
+	return sets, nil
+}
+
+// ClaimBatch pairs queued jobs with waiting polls in one transaction. Its cost does not grow with the backlog, nor
+// with accounts that are at their limit: their lanes are parked.
+func (s *Store) ClaimBatch(ctx context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
+	var out dispatch.BatchResult
+	err := s.inTx(ctx, "claiming a batch", func(q *sqlcgen.Queries) error {
+		for _, claim := range out.Claims { // of an attempt whose commit collided
+			b.Return(claim.Account.ID, 1)
+		}
+		out = dispatch.BatchResult{}
+		tx := batchTx{q: q, b: b, out: &out, reserved: map[int64]int{}}
+		err := tx.run(ctx)
+		tx.giveBack(err)
+		return err
+	})
+	if err != nil {
+		// A commit that failed leaves slots with the claims it lost.
+		for _, claim := range out.Claims {
+			b.Return(claim.Account.ID, 1)
+		}
+		return dispatch.BatchResult{}, err
+	}
+	return out, nil
+}
+
+type batchTx struct {
+	q        *sqlcgen.Queries
+	b        dispatch.Batch
+	out      *dispatch.BatchResult
+	reserved map[int64]int // mint slots in hand that no claim uses yet
+}
+
+// giveBack returns the mint slots that no committed claim will use.
+func (t *batchTx) giveBack(err error) {
+	if err != nil {
+		for _, claim := range t.out.Claims {
+			t.reserved[claim.Account.ID]++
+		}
+		t.out.Claims = nil
+	}
+	for account, n := range t.reserved {
+		t.b.Return(account, n)
+	}
+}
+
+func (t *batchTx) run(ctx context.Context) error {
+	lanes, err := t.lanes(ctx)
+	if err != nil || len(lanes) == 0 {
+		return err
+	}
+	admission, err := t.admit(ctx, lanes)
+	if err != nil {
+		return err
+	}
+	parked := admission.Parked
+	jobs, err := t.pick(ctx, &admission)
+	if err != nil {
+		return err
+	}
+	chosen := dispatch.Choose(jobs, admission.Room, runningByAccount(lanes), len(t.b.Polls), t.b.Pool.FairShare)
+	if err := t.claim(ctx, lanes, chosen); err != nil {
+		return err
+	}
+	parked = append(parked, exhausted(admission, jobs)...)
+	// A full batch, or as many lanes as were looked at, may hide more. Every lane seen was claimed from, parked, or has
+	// an account that the next round excludes, so rounds come to an end.
+	t.out.More = len(t.out.Claims) == len(t.b.Polls) || len(lanes) == t.maxLanes() || len(t.out.Lost) > 0
+	if len(jobs) > len(t.out.Claims) {
+		// Jobs that were locked here and left alone were invisible to other replicas meanwhile.
+		if err := t.q.NotifyWork(ctx, ""); err != nil {
+			return err
+		}
+	}
+	return t.park(ctx, parked)
+}
+
+// maxLanes: the oldest jobs for n polls stand at the heads of at most n lanes; a few more, because some of those may
+// turn out to be empty or at their limit.
+func (t *batchTx) maxLanes() int { return max(8, min(dispatch.MaxLanes, len(t.b.Polls))) }
+
+func (t *batchTx) lanes(ctx context.Context) ([]dispatch.Lane, error) {
+	var lanes []dispatch.Lane
+	add := func(key string, account, version, running int64, login, kind string, installation *int64, suspended bool) {
+		lanes = append(lanes, dispatch.Lane{
+			LabelKey: key, Version: version, Running: running, Suspended: suspended || installation == nil,
+			Account: dispatch.Account{ID: account, Login: login, User: kind == "User", InstallationID: deref(installation)},
+		})
+	}
+	if t.b.Pool.FairShare {
+		rows, err := t.q.CandidateLanesFair(ctx, t.b.LabelKeys, t.b.Excluded, int32(t.maxLanes())) //nolint:gosec // at most MaxLanes
+		for _, r := range rows {
+			add(r.LabelKey, r.AccountID, r.Version, r.Running, r.Login, r.Kind, r.InstallationID, r.Suspended)
+		}
+		return lanes, err
+	}
+	rows, err := t.q.CandidateLanesFIFO(ctx, t.b.LabelKeys, t.b.Excluded, int32(t.maxLanes())) //nolint:gosec // at most MaxLanes
+	for _, r := range rows {
+		add(r.LabelKey, r.AccountID, r.Version, r.Running, r.Login, r.Kind, r.InstallationID, r.Suspended)
+	}
+	return lanes, err
+}
+
+// admit locks the budgets of the lanes' accounts and reads, in later statements, what is used of them (CLAIM-5).
+func (t *batchTx) admit(ctx context.Context, lanes []dispatch.Lane) (dispatch.Admission, error) {
+	ids := map[int64]bool{}
+	var accounts []int64
+	for _, lane := range lanes {
+		if !ids[lane.Account.ID] {
+			ids[lane.Account.ID] = true
+			accounts = append(accounts, lane.Account.ID)
+		}
+	}
+	platform := string(t.b.Pool.Platform)
+	locked, err := t.q.LockLimits(ctx, platform, accounts)
+	if err != nil {
+		return dispatch.Admission{}, err
+	}
+	limits := map[int64]fleet.Limits{}
+	for _, l := range locked {
+		limits[l.AccountID] = fleet.Limits{MilliCPU: l.MilliCpu, MemoryMB: l.MemoryMb, Jobs: l.Jobs}
+	}
+	used, err := t.q.LiveUsage(ctx, accounts, platform)
+	if err != nil {
+		return dispatch.Admission{}, err
+	}
+	usage := map[int64]fleet.Usage{}
+	for _, u := range used {
+		usage[*u.AccountID] = fleet.Usage{MilliCPU: u.MilliCpu, MemoryMB: u.MemoryMb, Jobs: u.Jobs}
+	}
+	return dispatch.Admit(lanes, limits, usage, t.b.Pool.Shape, len(t.b.Polls)), nil
+}
+
+// pick reserves mint slots (CLAIM-14) and locks the oldest jobs of each admitted lane.
+func (t *batchTx) pick(ctx context.Context, a *dispatch.Admission) ([]dispatch.QueuedJob, error) {
+	var keys []string
+	var accounts, allowed []int64
+	for _, al := range a.Allowances {
+		id := al.Lane.Account.ID
+		if _, asked := t.reserved[id]; !asked {
+			t.reserved[id] = t.b.Reserve(id, int(min(a.Room[id], int64(len(t.b.Polls)))))
+			a.Room[id] = min(a.Room[id], int64(t.reserved[id]))
+		}
+		if a.Room[id] == 0 {
+			continue
+		}
+		keys = append(keys, al.Lane.LabelKey)
+		accounts = append(accounts, id)
+		allowed = append(allowed, al.Allowed)
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	rows, err := t.q.PickJobs(ctx, keys, accounts, allowed)
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]dispatch.QueuedJob, len(rows))
+	for i, r := range rows {
+		jobs[i] = dispatch.QueuedJob{
+			ID: r.ID, AccountID: r.AccountID, LabelKey: r.LabelKey, QueuedAt: r.QueuedAt, Repository: r.Repository,
+		}
+	}
+	return jobs, nil
+}
+
+func runningByAccount(lanes []dispatch.Lane) map[int64]int64 {
+	running := map[int64]int64{}
+	for _, lane := range lanes {
+		running[lane.Account.ID] += lane.Running
+	}
+	return running
+}
+
+// exhausted lists the lanes that gave fewer jobs than they were allowed: empty, unless somebody feeds them meanwhile.
+func exhausted(a dispatch.Admission, jobs []dispatch.QueuedJob) []dispatch.Parking {
+	type laneKey struct {
+		key     string
+		account int64
+	}
+	got := map[laneKey]int64{}
+	for _, job := range jobs {
+		got[laneKey{job.LabelKey, job.AccountID}]++
+	}
+	var empty []dispatch.Parking
+	for _, al := range a.Allowances {
+		if a.Room[al.Lane.Account.ID] > 0 && got[laneKey{al.Lane.LabelKey, al.Lane.Account.ID}] < al.Allowed {
+			empty = append(empty, dispatch.Parking{Lane: al.Lane, Reason: "empty"})
+		}
+	}
+	return empty
+}
+
+// claim pairs the chosen jobs with the polls that waited longest and inserts the rows. A pod whose row somebody else
+// inserted first is lost to this batch; its job stays in the queue.
+func (t *batchTx) claim(ctx context.Context, lanes []dispatch.Lane, chosen []dispatch.QueuedJob) error {
+	if len(chosen) == 0 {
+		return nil
+	}
+	accounts := map[int64]dispatch.Account{}
+	for _, lane := range lanes {
+		accounts[lane.Account.ID] = lane.Account
+	}
+	lease := t.b.Now.Add(t.b.Lease)
+	arg := sqlcgen.InsertClaimsParams{
+		Pool: t.b.Pool.Name, LeaseUntil: &lease, Platform: string(t.b.Pool.Platform),
+		MilliCpu: t.b.Pool.Shape.MilliCPU, MemoryMb: t.b.Pool.Shape.MemoryMB, Now: t.b.Now,
+	}
+	wanted := map[string]dispatch.Claim{}
+	for i, job := range chosen {
+		poll := t.b.Polls[i]
+		generation := dispatch.NextGeneration(0, t.b.Now)
+		name, err := runnerpod.RunnerName(poll.PodUID, generation)
+		if err != nil {
+			return err
+		}
+		account := accounts[job.AccountID]
+		arg.PodUids = append(arg.PodUids, poll.PodUID)
+		arg.Namespaces = append(arg.Namespaces, poll.Namespace)
+		arg.PodNames = append(arg.PodNames, poll.PodName)
+		arg.Generations = append(arg.Generations, generation)
+		arg.Accounts = append(arg.Accounts, job.AccountID)
+		arg.LabelKeys = append(arg.LabelKeys, job.LabelKey)
+		arg.JobIds = append(arg.JobIds, job.ID)
+		arg.RunnerNames = append(arg.RunnerNames, name)
+		arg.Scopes = append(arg.Scopes, dispatch.ScopeFor(t.b.Pool, account, job.Repository).String())
+		wanted[poll.PodUID] = dispatch.Claim{
+			PodUID: poll.PodUID, Namespace: poll.Namespace, PodName: poll.PodName, Pool: t.b.Pool.Name,
+			State: fleet.ClaimClaimed, Generation: generation, LeaseUntil: lease, Account: account,
+			LabelKey: job.LabelKey, JobID: job.ID, Repository: job.Repository, RunnerName: name,
+		}
+	}
+	won, err := t.q.InsertClaims(ctx, arg)
+	if err != nil {
+		return err
+	}
+	return t.commit(ctx, arg.PodUids, won, wanted)
+}
+
+func (t *batchTx) commit(ctx context.Context, asked, won []string, wanted map[string]dispatch.Claim) error {
+	inserted := map[string]bool{}
+	for _, uid := range won {
+		inserted[uid] = true
+	}
+	var ids []int64
+	lanes := map[string]map[int64]int64{}
+	for _, uid := range asked {
+		if !inserted[uid] {
+			t.out.Lost = append(t.out.Lost, uid)
+			continue
+		}
+		claim := wanted[uid]
+		t.out.Claims = append(t.out.Claims, claim)
+		t.reserved[claim.Account.ID]--
+		ids = append(ids, claim.JobID)
+		if lanes[claim.LabelKey] == nil {
+			lanes[claim.LabelKey] = map[int64]int64{}
+		}
+		lanes[claim.LabelKey][claim.Account.ID]++
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	if _, err := t.q.ClaimJobs(ctx, t.b.Now, ids); err != nil { // CLAIM-2: with the claims, or not at all
+		return err
+	}
+	return t.advance(ctx, lanes)
+}
+
+func (t *batchTx) advance(ctx context.Context, lanes map[string]map[int64]int64) error {
+	var keys []string
+	var accounts, claimed []int64
+	for key, byAccount := range lanes {
+		for account, n := range byAccount {
+			keys, accounts, claimed = append(keys, key), append(accounts, account), append(claimed, n)
+		}
+	}
+	return t.q.AdvanceLanes(ctx, keys, accounts, claimed)
+}
+
+func (t *batchTx) park(ctx context.Context, parked []dispatch.Parking) error {
+	if len(parked) == 0 {
+		return nil
+	}
+	var arg sqlcgen.ParkLanesParams
+	for _, p := range parked {
+		arg.LabelKeys = append(arg.LabelKeys, p.Lane.LabelKey)
+		arg.Accounts = append(arg.Accounts, p.Lane.Account.ID)
+		arg.Versions = append(arg.Versions, p.Lane.Version)
+		arg.Reasons = append(arg.Reasons, p.Reason)
+	}
+	return t.q.ParkLanes(ctx, arg)
+}

@@ -1,0 +1,193 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
+)
+
+// Claim reads a pod's row; a pod without one has the state ClaimNone.
+func (s *Store) Claim(ctx context.Context, podUID string) (dispatch.Claim, error) {
+	row, ok, err := found(s.queries().Claim(ctx, podUID))
+	if err != nil || !ok {
+		return dispatch.Claim{}, err
+	}
+	return dispatch.Claim{
+		PodUID: row.PodUid, Namespace: row.Namespace, PodName: row.PodName, Pool: row.Pool,
+		State: fleet.ClaimState(row.State), Generation: row.Generation, LeaseUntil: deref(row.LeaseUntil),
+		Account: dispatch.Account{
+			ID: deref(row.AccountID), Login: row.Login, User: row.Kind == "User", InstallationID: deref(row.InstallationID),
+		},
+		LabelKey: row.LabelKey, JobID: deref(row.JobID), Repository: row.Repository, RunnerName: row.RunnerName,
+		Acknowledged: row.AcknowledgedAt != nil,
+	}, nil
+}
+
+// TakeOver gives the claim a new generation if nobody is minting it; false: look again.
+func (s *Store) TakeOver(
+	ctx context.Context, podUID string, expected, next int64, lease, now time.Time,
+) (bool, error) {
+	n, err := s.queries().TakeOverClaim(ctx, sqlcgen.TakeOverClaimParams{
+		Next: next, LeaseUntil: &lease, PodUid: podUID, Expected: expected, Now: &now,
+	})
+	return n == 1, err
+}
+
+// Registrations lists the pod's registrations that are not known to be gone.
+func (s *Store) Registrations(ctx context.Context, podUID string) ([]dispatch.Registration, error) {
+	rows, err := s.queries().RegistrationsOfPod(ctx, podUID)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]dispatch.Registration, len(rows))
+	for i, row := range rows {
+		scope, err := fleet.ParseScope(row.Scope)
+		if err != nil {
+			return nil, fmt.Errorf("reading registration %s: %w", row.RunnerName, err)
+		}
+		out[i] = dispatch.Registration{Name: row.RunnerName, RunnerID: row.RunnerID, Scope: scope}
+	}
+	return out, nil
+}
+
+// RegistrationGone notes a proof that the registration is gone, or never was.
+func (s *Store) RegistrationGone(ctx context.Context, name string, now time.Time) error {
+	return s.queries().RegistrationGone(ctx, &now, name)
+}
+
+// Intend writes down the name of a further mint; false when the generation no longer holds the claim.
+func (s *Store) Intend(
+	ctx context.Context, podUID string, generation int64, name string, scope fleet.Scope, now time.Time,
+) (bool, error) {
+	n, err := s.queries().IntendRegistration(ctx, sqlcgen.IntendRegistrationParams{
+		RunnerName: name, Scope: scope.String(), Generation: generation, Now: now, PodUid: podUID,
+	})
+	return n == 1, err
+}
+
+// RecordMint moves claim and job to minted; false when the generation no longer holds the claim (CLAIM-15).
+func (s *Store) RecordMint(ctx context.Context, podUID string, generation, runnerID int64, now time.Time) (bool, error) {
+	n, err := s.queries().RecordMint(ctx, sqlcgen.RecordMintParams{
+		Now: &now, PodUid: podUID, Generation: generation, RunnerID: runnerID,
+	})
+	return n == 1, err
+}
+
+// EndLease lets the pod's next poll take the claim over at once.
+func (s *Store) EndLease(ctx context.Context, podUID string, generation int64) error {
+	_, err := s.queries().EndLease(ctx, podUID, generation)
+	return err
+}
+
+// Unclaim deletes the row of a claim whose mint definitely never happened and queues its job again, in one
+// transaction (CLAIM-2, CLAIM-8); false when the generation no longer holds, or a registration was minted before.
+func (s *Store) Unclaim(ctx context.Context, podUID string, generation int64, now time.Time) (bool, error) {
+	done := false
+	err := s.inTx(ctx, "giving back a claim", func(q *sqlcgen.Queries) error {
+		done = false
+		claim, ok, err := found(q.LockClaim(ctx, podUID))
+		if err != nil || !ok {
+			return err
+		}
+		n, err := q.DropClaim(ctx, podUID, generation)
+		if err != nil || n == 0 {
+			return err
+		}
+		done = true
+		if err := requeue(ctx, q, deref(claim.JobID), now); err != nil {
+			return err
+		}
+		return freeRoom(ctx, q, claim)
+	})
+	return done && err == nil, err
+}
+
+// requeue puts a job that was claimed or minted back into its lane; any other job stays what it is.
+func requeue(ctx context.Context, q *sqlcgen.Queries, jobID int64, now time.Time) error {
+	if jobID == 0 {
+		return nil
+	}
+	job, ok, err := found(q.LockJob(ctx, jobID))
+	if err != nil || !ok {
+		return err
+	}
+	next, outcome := fleet.NextJobState(fleet.JobState(job.State), fleet.JobEventRelease)
+	if outcome != fleet.Move {
+		return nil
+	}
+	if _, err := q.MoveJob(ctx, sqlcgen.MoveJobParams{
+		Next: string(next), Now: now, ID: job.ID, Expected: job.State,
+	}); err != nil {
+		return err
+	}
+	if err := q.FeedLane(ctx, job.LabelKey, job.AccountID, job.QueuedAt); err != nil {
+		return err
+	}
+	return q.NotifyWork(ctx, job.LabelKey)
+}
+
+// freeRoom gives the account its budget back and wakes those who wait for it.
+func freeRoom(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim) error {
+	if claim.AccountID == nil {
+		return nil
+	}
+	if err := q.FreeRoom(ctx, claim.LabelKey, *claim.AccountID); err != nil {
+		return err
+	}
+	return q.NotifyWork(ctx, "")
+}
+
+// Acknowledge notes that the pod staged the configuration of that generation.
+func (s *Store) Acknowledge(ctx context.Context, podUID string, generation int64, now time.Time) (bool, error) {
+	n, err := s.queries().AcknowledgeClaim(ctx, &now, podUID, generation)
+	return n == 1, err
+}
+
+// AcknowledgeTermination notes that the pod's poller has terminated; false when there was nothing to note.
+func (s *Store) AcknowledgeTermination(ctx context.Context, podUID string, now time.Time) (bool, error) {
+	_, ok, err := found(s.queries().AcknowledgeByTermination(ctx, &now, podUID))
+	return ok, err
+}
+
+// Retire inserts retired rows where there are none and returns every row's state.
+func (s *Store) Retire(ctx context.Context, pods []dispatch.Pod, now time.Time) (map[string]dispatch.Claim, error) {
+	arg := sqlcgen.RetirePodsParams{Generation: now.UnixMicro(), Now: now}
+	for _, pod := range pods {
+		arg.PodUids = append(arg.PodUids, pod.UID)
+		arg.Namespaces = append(arg.Namespaces, pod.Namespace)
+		arg.PodNames = append(arg.PodNames, pod.Name)
+		arg.Pools = append(arg.Pools, pod.Pool.Name)
+	}
+	out := make(map[string]dispatch.Claim, len(pods))
+	err := s.inTx(ctx, "retiring pods", func(q *sqlcgen.Queries) error {
+		if err := q.RetirePods(ctx, arg); err != nil {
+			return err
+		}
+		rows, err := q.ClaimStates(ctx, arg.PodUids)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			out[row.PodUid] = dispatch.Claim{
+				PodUID: row.PodUid, State: fleet.ClaimState(row.State), Account: dispatch.Account{Login: row.Login},
+			}
+		}
+		return q.NotifyPods(ctx, arg.PodUids)
+	})
+	return out, err
+}
+
+// PodStopped closes the pod's session; a pod that was never dispatched has none.
+func (s *Store) PodStopped(ctx context.Context, podUID string, endedAt time.Time, exitCode *int32) error {
+	return s.queries().SessionPodEnded(ctx, &endedAt, exitCode, podUID)
+}
+
+// ForgetPod deletes a spent or retired row whose pod is proven gone.
+func (s *Store) ForgetPod(ctx context.Context, podUID string) (bool, error) {
+	n, err := s.queries().ForgetPod(ctx, podUID)
+	return n == 1, err
+}

@@ -1,0 +1,503 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
+)
+
+// RecordInstallation notes an installation event.
+func (s *Store) RecordInstallation(ctx context.Context, d dispatch.Delivery, in dispatch.Installation) (bool, error) {
+	fresh := false
+	err := s.inTx(ctx, "recording an installation", func(q *sqlcgen.Queries) error {
+		n, err := q.RecordDelivery(ctx, d.GUID, d.Event, d.At)
+		if fresh = n == 1; err != nil || !fresh {
+			return err
+		}
+		if in.Action == "deleted" {
+			return q.RemoveInstallation(ctx, d.At, in.Account.ID)
+		}
+		if err := q.ReleaseInstallation(ctx, d.At, &in.Account.InstallationID, in.Account.ID); err != nil {
+			return err
+		}
+		if err := q.UpsertAccount(ctx, sqlcgen.UpsertAccountParams{
+			ID: in.Account.ID, Login: in.Account.Login, Kind: kind(in.Account),
+			InstallationID: &in.Account.InstallationID, Suspended: in.Action == "suspend", Now: d.At,
+		}); err != nil {
+			return err
+		}
+		if err := defaultLimits(ctx, q, in.Account.ID); err != nil {
+			return err
+		}
+		if err := q.UnparkAccount(ctx, in.Account.ID); err != nil {
+			return err
+		}
+		return q.NotifyWork(ctx, "")
+	})
+	return fresh && err == nil, err
+}
+
+func kind(a dispatch.Account) string {
+	if a.User {
+		return "User"
+	}
+	return "Organization"
+}
+
+func defaultLimits(ctx context.Context, q *sqlcgen.Queries, accountID int64) error {
+	for _, platform := range []fleet.Platform{fleet.Linux, fleet.MacOS} {
+		l := fleet.DefaultLimits(platform)
+		if err := q.EnsureLimits(ctx, sqlcgen.EnsureLimitsParams{
+			AccountID: accountID, Platform: string(platform), MilliCpu: l.MilliCPU, MemoryMb: l.MemoryMB, Jobs: l.Jobs,
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetLimits sets an account's budget on one platform.
+func (s *Store) SetLimits(ctx context.Context, accountID int64, platform fleet.Platform, l fleet.Limits) error {
+	return s.inTx(ctx, "setting limits", func(q *sqlcgen.Queries) error {
+		if err := q.SetLimits(ctx, sqlcgen.SetLimitsParams{
+			AccountID: accountID, Platform: string(platform), MilliCpu: l.MilliCPU, MemoryMb: l.MemoryMB, Jobs: l.Jobs,
+		}); err != nil {
+			return err
+		}
+		if err := q.UnparkAccount(ctx, accountID); err != nil {
+			return err
+		}
+		return q.NotifyWork(ctx, "")
+	})
+}
+
+// RecordJob applies a workflow_job event: one transaction, decided by dispatch.Resolve.
+func (s *Store) RecordJob(ctx context.Context, d dispatch.Delivery, ev dispatch.JobEvent) (dispatch.Recorded, error) {
+	var rec dispatch.Recorded
+	key := dispatch.LabelKey(ev.Labels)
+	err := s.inTx(ctx, "recording a job", func(q *sqlcgen.Queries) error {
+		rec = dispatch.Recorded{}
+		n, err := q.RecordDelivery(ctx, d.GUID, d.Event, d.At)
+		if err != nil || n == 0 {
+			return err
+		}
+		rec.Fresh = true
+		if err := s.ensureParents(ctx, q, ev, key, d.At); err != nil {
+			return err
+		}
+		e := eventTx{q: q, ev: ev, key: key, now: d.At, rec: &rec}
+		return e.apply(ctx)
+	})
+	if err == nil {
+		s.remember(key)
+	}
+	return rec, err
+}
+
+func (s *Store) remember(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.labelSets[key] = true
+}
+
+func (s *Store) remembers(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.labelSets[key]
+}
+
+// ensureParents creates the account and the label set that the job's row refers to; a workflow_job event may arrive
+// before, or without, its installation event.
+func (s *Store) ensureParents(
+	ctx context.Context, q *sqlcgen.Queries, ev dispatch.JobEvent, key string, now time.Time,
+) error {
+	if !s.remembers(key) {
+		if err := q.EnsureLabelSet(ctx, key, ev.Labels); err != nil {
+			return err
+		}
+	}
+	known, err := q.AccountIsKnown(ctx, ev.Account.ID, ev.Account.Login, ev.Account.InstallationID)
+	if err != nil || known {
+		return err
+	}
+	if err := q.ReleaseInstallation(ctx, now, &ev.Account.InstallationID, ev.Account.ID); err != nil {
+		return err
+	}
+	if err := q.EnsureAccount(ctx, sqlcgen.EnsureAccountParams{
+		ID: ev.Account.ID, Login: ev.Account.Login, Kind: kind(ev.Account),
+		InstallationID: &ev.Account.InstallationID, Now: now,
+	}); err != nil {
+		return err
+	}
+	return defaultLimits(ctx, q, ev.Account.ID)
+}
+
+// eventTx is one event being applied in its transaction.
+type eventTx struct {
+	q   *sqlcgen.Queries
+	ev  dispatch.JobEvent
+	key string
+	now time.Time
+	rec *dispatch.Recorded
+
+	claims map[string]sqlcgen.RunnerClaim
+	facts  dispatch.Facts
+}
+
+func (e *eventTx) apply(ctx context.Context) error {
+	for {
+		if err := e.observe(ctx); err != nil {
+			return err
+		}
+		change := dispatch.Resolve(e.ev, e.facts)
+		e.rec.Outcome = change.Outcome
+		moved, err := e.moveJob(ctx, change)
+		if err != nil {
+			return err
+		}
+		if moved {
+			return e.moveClaims(ctx, change)
+		}
+		// Another event of the same job was inserted between the look and the insert: look again.
+	}
+}
+
+// observe locks what the event can touch: claims first, then its job.
+func (e *eventTx) observe(ctx context.Context) error {
+	e.claims = map[string]sqlcgen.RunnerClaim{}
+	e.facts = dispatch.Facts{}
+	if e.ev.Kind != fleet.JobEventQueued && e.ev.Kind != fleet.JobEventWaiting {
+		rows, err := e.q.LockClaimsOfEvent(ctx, e.ev.RunnerName, e.ev.JobID)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			e.claims[row.PodUid] = row
+			facts := &dispatch.ClaimFacts{
+				PodUID: row.PodUid, AccountID: deref(row.AccountID), State: fleet.ClaimState(row.State), JobID: deref(row.JobID),
+			}
+			if e.ev.RunnerName != "" && row.RunnerName == e.ev.RunnerName {
+				e.facts.ByRunner = facts
+			}
+			if facts.State.Live() && facts.JobID == e.ev.JobID {
+				e.facts.ByJob = facts
+			}
+		}
+	}
+	job, ok, err := found(e.q.LockJob(ctx, e.ev.JobID))
+	if err != nil || ok {
+		e.facts.State = fleet.JobState(job.State)
+		return err
+	}
+	e.facts.Buried, err = e.q.TombstoneExists(ctx, e.ev.JobID) // CLAIM-4
+	return err
+}
+
+// moveJob writes the event's job; false when its row appeared meanwhile.
+func (e *eventTx) moveJob(ctx context.Context, change dispatch.Change) (bool, error) {
+	if change.Outcome != fleet.Move {
+		return true, nil
+	}
+	var n int64
+	var err error
+	switch {
+	case e.facts.State == fleet.JobAbsent:
+		n, err = e.insertJob(ctx, change.State)
+	case change.State == fleet.JobExecuting:
+		n, err = e.q.StartJob(ctx, sqlcgen.StartJobParams{
+			RunnerName: e.ev.RunnerName, StartedAt: e.startedAt(), Now: e.now, ID: e.ev.JobID, Expected: string(e.facts.State),
+		})
+	case change.State.Terminal():
+		n, err = e.q.EndJob(ctx, sqlcgen.EndJobParams{
+			Next: string(change.State), Conclusion: e.ev.Conclusion, CompletedAt: e.completedAt(), RunnerName: e.ev.RunnerName,
+			StartedAt: nonZero(e.ev.StartedAt), Now: e.now, ID: e.ev.JobID, Expected: string(e.facts.State),
+		})
+	default:
+		n, err = e.q.MoveJob(ctx, sqlcgen.MoveJobParams{
+			Next: string(change.State), Now: e.now, ID: e.ev.JobID, Expected: string(e.facts.State),
+		})
+	}
+	if err != nil || n == 0 {
+		return false, err
+	}
+	if change.State.Terminal() {
+		err = e.q.InsertTombstone(ctx, e.ev.JobID, e.ev.Conclusion, *e.completedAt())
+	}
+	if err == nil && change.State == fleet.JobQueued {
+		e.rec.Queued = true
+		err = e.feed(ctx)
+	}
+	return true, err
+}
+
+func (e *eventTx) insertJob(ctx context.Context, state fleet.JobState) (int64, error) {
+	arg := sqlcgen.InsertJobParams{
+		ID: e.ev.JobID, AccountID: e.ev.Account.ID, Repository: e.ev.Repository, RunID: e.ev.RunID,
+		RunAttempt: e.ev.RunAttempt, Name: e.ev.Name, Workflow: e.ev.Workflow, HeadBranch: e.ev.HeadBranch,
+		HeadSha: e.ev.HeadSHA, LabelKey: e.key, State: string(state), RunnerName: e.ev.RunnerName,
+		QueuedAt: e.queuedAt(), Now: e.now,
+	}
+	if state == fleet.JobExecuting {
+		arg.StartedAt = e.startedAt()
+	}
+	if state.Terminal() {
+		arg.Conclusion, arg.StartedAt, arg.CompletedAt = e.ev.Conclusion, nonZero(e.ev.StartedAt), e.completedAt()
+	}
+	return e.q.InsertJob(ctx, arg)
+}
+
+func (e *eventTx) feed(ctx context.Context) error {
+	if err := e.q.FeedLane(ctx, e.key, e.ev.Account.ID, e.queuedAt()); err != nil {
+		return err
+	}
+	return e.q.NotifyWork(ctx, e.key)
+}
+
+// moveClaims applies what the event means for our runners.
+func (e *eventTx) moveClaims(ctx context.Context, change dispatch.Change) error {
+	if change.Unbind != "" { // before another claim is bound to the same job
+		if _, err := e.q.BindClaim(ctx, nil, change.Unbind); err != nil {
+			return err
+		}
+	}
+	if change.Execute != "" {
+		if err := e.execute(ctx, change.Execute); err != nil {
+			return err
+		}
+	}
+	if change.Spend != "" {
+		if err := e.spend(ctx, change.Spend); err != nil {
+			return err
+		}
+	}
+	if change.Requeue != 0 {
+		e.rec.Displaced = change.Requeue
+		if err := requeue(ctx, e.q, change.Requeue, e.now); err != nil {
+			return err
+		}
+	}
+	if change.Unbind != "" {
+		if err := takeNext(ctx, e.q, e.claims[change.Unbind], e.now); err != nil {
+			return err
+		}
+	}
+	if change.Adopt != "" {
+		return e.requestAdoption(ctx, change.Adopt)
+	}
+	return nil
+}
+
+func (e *eventTx) execute(ctx context.Context, podUID string) error {
+	claim := e.claims[podUID]
+	if _, err := e.q.ExecuteClaim(ctx, sqlcgen.ExecuteClaimParams{
+		JobID: &e.ev.JobID, Now: &e.now, PodUid: podUID, Expected: claim.State,
+	}); err != nil {
+		return err
+	}
+	if err := e.q.RegistrationAlive(ctx, e.ev.RunnerID, e.ev.RunnerName); err != nil {
+		return err
+	}
+	return e.q.SessionStarted(ctx, sqlcgen.SessionStartedParams{
+		JobID: e.ev.JobID, Repository: e.ev.Repository, Now: e.now, JobStartedAt: e.startedAt(), PodUid: podUID,
+	})
+}
+
+// spend ends the claim whose runner GitHub says has completed a job: its single shot is used, and GitHub itself has
+// removed the registration.
+func (e *eventTx) spend(ctx context.Context, podUID string) error {
+	claim := e.claims[podUID]
+	if _, err := e.q.BindClaim(ctx, &e.ev.JobID, podUID); err != nil {
+		return err
+	}
+	if _, err := e.q.SpendClaim(ctx, &e.now, podUID, claim.State); err != nil {
+		return err
+	}
+	if err := e.q.RegistrationGone(ctx, &e.now, e.ev.RunnerName); err != nil {
+		return err
+	}
+	if err := e.q.SessionStarted(ctx, sqlcgen.SessionStartedParams{
+		JobID: e.ev.JobID, Repository: e.ev.Repository, Now: e.now, JobStartedAt: nonZero(e.ev.StartedAt), PodUid: podUID,
+	}); err != nil {
+		return err
+	}
+	if err := e.q.SessionJobEnded(ctx, sqlcgen.SessionJobEndedParams{
+		JobID: e.ev.JobID, JobStartedAt: nonZero(e.ev.StartedAt), JobEndedAt: e.completedAt(), PodUid: podUID,
+	}); err != nil {
+		return err
+	}
+	e.rec.FreedRoom = true
+	return freeRoom(ctx, e.q, claim)
+}
+
+// takeNext gives a live claim whose own job runs elsewhere the oldest queued job of its lane, which is as a rule the
+// one that the same event put back: two runners that swapped jobs need no third mint.
+func takeNext(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim, now time.Time) error {
+	if claim.State == string(fleet.ClaimExecuting) || claim.AccountID == nil {
+		return nil
+	}
+	job, ok, err := found(q.OldestInLane(ctx, claim.LabelKey, *claim.AccountID))
+	if err != nil || !ok {
+		return err
+	}
+	event := fleet.JobEventTransfer
+	if claim.State == string(fleet.ClaimClaimed) {
+		event = fleet.JobEventClaim
+	}
+	next, _ := fleet.NextJobState(fleet.JobQueued, event)
+	n, err := q.MoveJob(ctx, sqlcgen.MoveJobParams{Next: string(next), Now: now, ID: job.ID, Expected: string(fleet.JobQueued)})
+	if err != nil || n == 0 {
+		return err
+	}
+	_, err = q.BindClaim(ctx, &job.ID, claim.PodUid)
+	return err
+}
+
+func (e *eventTx) requestAdoption(ctx context.Context, podUID string) error {
+	scope := fleet.Scope{Owner: e.ev.Account.Login}
+	if reg, ok, err := found(e.q.Registration(ctx, e.ev.RunnerName)); err != nil {
+		return err
+	} else if ok {
+		if scope, err = fleet.ParseScope(reg.Scope); err != nil {
+			return err
+		}
+	} else if e.ev.Account.User {
+		if repo, err := fleet.ParseScope(e.ev.Repository); err == nil {
+			scope = repo
+		}
+	}
+	if err := e.q.RequestAdoption(ctx, sqlcgen.RequestAdoptionParams{
+		RunnerName: e.ev.RunnerName, RunnerID: e.ev.RunnerID, PodUid: podUID, AccountID: e.ev.Account.ID,
+		JobID: e.ev.JobID, Scope: scope.String(), Now: e.now,
+	}); err != nil {
+		return err
+	}
+	e.rec.Adoption = true
+	return e.q.NotifyAdoption(ctx)
+}
+
+func (e *eventTx) queuedAt() time.Time {
+	if e.ev.QueuedAt.IsZero() {
+		return e.now
+	}
+	return e.ev.QueuedAt
+}
+
+func (e *eventTx) startedAt() *time.Time {
+	if e.ev.StartedAt.IsZero() {
+		return &e.now
+	}
+	return &e.ev.StartedAt
+}
+
+func (e *eventTx) completedAt() *time.Time {
+	if e.ev.CompletedAt.IsZero() {
+		return &e.now
+	}
+	return &e.ev.CompletedAt
+}
+
+func nonZero(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// DueAdoptions takes the adoptions that are due and moves each on to later.
+func (s *Store) DueAdoptions(ctx context.Context, now, later time.Time) ([]dispatch.Adoption, error) {
+	rows, err := s.queries().DueAdoptions(ctx, later, now)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]dispatch.Adoption, 0, len(rows))
+	for _, row := range rows {
+		account, ok, err := found(s.queries().Account(ctx, row.AccountID))
+		if err != nil || !ok {
+			return nil, err
+		}
+		scope, err := fleet.ParseScope(row.Scope)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, dispatch.Adoption{
+			RunnerName: row.RunnerName, RunnerID: row.RunnerID, PodUID: row.PodUid, JobID: row.JobID, Scope: scope,
+			Attempts: row.Attempts, Account: dispatch.Account{
+				ID: account.ID, Login: account.Login, User: account.Kind == "User",
+				InstallationID: deref(account.InstallationID),
+			},
+		})
+	}
+	return out, nil
+}
+
+// CloseAdoption forgets an adoption that is decided.
+func (s *Store) CloseAdoption(ctx context.Context, runnerName string) error {
+	return s.queries().CloseAdoption(ctx, runnerName)
+}
+
+// Adopt makes a pod busy again whose runner GitHub confirms to be running (CLAIM-13).
+func (s *Store) Adopt(
+	ctx context.Context, a dispatch.Adoption, pod dispatch.Pod, pool dispatch.Pool, now time.Time,
+) (bool, error) {
+	adopted := false
+	err := s.inTx(ctx, "adopting a runner", func(q *sqlcgen.Queries) error {
+		adopted = false
+		other, held, err := found(q.LiveClaimOfJob(ctx, a.JobID))
+		if err != nil {
+			return err
+		}
+		job, ok, err := found(q.LockJob(ctx, a.JobID))
+		if err != nil || !ok || fleet.JobState(job.State).Terminal() {
+			return err // late: the job has ended, nobody is revived
+		}
+		if held && other.PodUid != pod.UID {
+			if _, err := q.BindClaim(ctx, nil, other.PodUid); err != nil {
+				return err
+			}
+		}
+		n, err := q.AdoptClaim(ctx, sqlcgen.AdoptClaimParams{
+			PodUid: pod.UID, Namespace: pod.Namespace, PodName: pod.Name, Pool: pod.Pool.Name,
+			Generation: dispatch.NextGeneration(0, now), AccountID: &a.Account.ID, Platform: string(pool.Platform),
+			MilliCpu: pool.Shape.MilliCPU, MemoryMb: pool.Shape.MemoryMB, LabelKey: job.LabelKey, JobID: &a.JobID,
+			RunnerName: a.RunnerName, Now: now,
+		})
+		if err != nil || n == 0 {
+			return err
+		}
+		adopted = true
+		if held && other.PodUid != pod.UID {
+			if err := takeNext(ctx, q, other, now); err != nil {
+				return err
+			}
+		}
+		return chargeAdopted(ctx, q, a, job, pod, now)
+	})
+	return adopted && err == nil, err
+}
+
+func chargeAdopted(
+	ctx context.Context, q *sqlcgen.Queries, a dispatch.Adoption, job sqlcgen.LockJobRow, pod dispatch.Pod, now time.Time,
+) error {
+	if _, outcome := fleet.NextJobState(fleet.JobState(job.State), fleet.JobEventStarted); outcome == fleet.Move {
+		if _, err := q.StartJob(ctx, sqlcgen.StartJobParams{
+			RunnerName: a.RunnerName, StartedAt: &now, Now: now, ID: job.ID, Expected: job.State,
+		}); err != nil {
+			return err
+		}
+	}
+	if err := q.EnsureRegistration(ctx, sqlcgen.EnsureRegistrationParams{
+		RunnerName: a.RunnerName, PodUid: pod.UID, AccountID: a.Account.ID, Scope: a.Scope.String(),
+		Generation: dispatch.NextGeneration(0, now), RunnerID: a.RunnerID, Now: now,
+	}); err != nil {
+		return err
+	}
+	if err := q.ChargeLane(ctx, job.LabelKey, a.Account.ID, now); err != nil {
+		return err
+	}
+	return q.SessionStarted(ctx, sqlcgen.SessionStartedParams{
+		JobID: job.ID, Repository: job.Repository, Now: now, JobStartedAt: &now, PodUid: pod.UID,
+	})
+}

@@ -1,0 +1,204 @@
+-- name: Claim :one
+SELECT c.*, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
+    coalesce(j.repository, '')::text AS repository
+FROM runner_claims c
+LEFT JOIN accounts a ON a.id = c.account_id
+LEFT JOIN workflow_jobs j ON j.id = c.job_id
+WHERE c.pod_uid = @pod_uid;
+
+-- name: InsertClaims :many
+-- EXCL-1, CLAIM-1: whoever inserts the pod's row first owns its shot; a conflict is the other side's win. The name
+-- to be minted is written in the same statement, before GitHub is asked.
+WITH wanted AS (
+    SELECT unnest(@pod_uids::text[]) AS uid, unnest(@namespaces::text[]) AS namespace,
+        unnest(@pod_names::text[]) AS pod_name, unnest(@generations::bigint[]) AS generation,
+        unnest(@accounts::bigint[]) AS account_id, unnest(@label_keys::text[]) AS label_key,
+        unnest(@job_ids::bigint[]) AS job_id, unnest(@runner_names::text[]) AS runner_name,
+        unnest(@scopes::text[]) AS scope
+), won AS (
+    INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id,
+        platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at)
+    SELECT w.uid, w.namespace, w.pod_name, @pool, 'claimed', w.generation, @lease_until, w.account_id,
+        @platform, @milli_cpu, @memory_mb, w.label_key, w.job_id, w.runner_name, @now
+    FROM wanted w ORDER BY w.uid
+    ON CONFLICT DO NOTHING
+    RETURNING pod_uid, runner_name, account_id, generation
+), intended AS (
+    INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
+    SELECT won.runner_name, won.pod_uid, won.account_id, wanted.scope, won.generation, 'intended', @now
+    FROM won JOIN wanted ON wanted.uid = won.pod_uid
+)
+SELECT won.pod_uid FROM won;
+
+-- name: RetirePods :exec
+-- EXCL-1: the other side of the same primary key.
+INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, claimed_at, ended_at)
+SELECT v.uid, v.namespace, v.pod_name, v.pool, 'retired', @generation, @now, @now
+FROM (SELECT unnest(@pod_uids::text[]) AS uid, unnest(@namespaces::text[]) AS namespace,
+        unnest(@pod_names::text[]) AS pod_name, unnest(@pools::text[]) AS pool) v
+ORDER BY v.uid
+ON CONFLICT DO NOTHING;
+
+-- name: ClaimStates :many
+SELECT c.pod_uid, c.state, coalesce(a.login, '')::text AS login
+FROM runner_claims c LEFT JOIN accounts a ON a.id = c.account_id
+WHERE c.pod_uid = ANY (@pod_uids::text[]);
+
+-- name: TakeOverClaim :execrows
+-- CLAIM-15, CLAIM-16: a new generation by compare-and-set; from here on the former actor's writes and answers are void.
+UPDATE runner_claims SET generation = @next, lease_until = @lease_until
+WHERE pod_uid = @pod_uid AND generation = @expected AND state IN ('claimed', 'minted')
+  AND acknowledged_at IS NULL AND (lease_until IS NULL OR lease_until <= @now);
+
+-- name: IntendRegistration :execrows
+-- The name of a further mint, written before GitHub is asked and only by the generation that holds the claim.
+WITH held AS (
+    UPDATE runner_claims SET runner_name = @runner_name
+    WHERE runner_claims.pod_uid = @pod_uid AND runner_claims.generation = @generation
+      AND runner_claims.state IN ('claimed', 'minted')
+    RETURNING pod_uid, account_id
+)
+INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
+SELECT @runner_name, held.pod_uid, held.account_id, @scope::text, @generation, 'intended', @now FROM held;
+
+-- name: RecordMint :one
+-- CLAIM-15: an answer from GitHub counts only while its generation still holds the claim. Claim and job move in one
+-- statement (CLAIM-2).
+WITH held AS (
+    UPDATE runner_claims SET state = 'minted', minted_at = @now, lease_until = NULL
+    WHERE runner_claims.pod_uid = @pod_uid AND runner_claims.generation = @generation
+      AND runner_claims.state IN ('claimed', 'minted')
+    RETURNING *
+), registered AS (
+    UPDATE runner_registrations r SET state = 'alive', runner_id = @runner_id
+    FROM held WHERE r.runner_name = held.runner_name
+), moved AS (
+    UPDATE workflow_jobs j SET state = 'minted', updated_at = @now
+    FROM held WHERE j.id = held.job_id AND j.state = 'claimed'
+), opened AS (
+    INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb,
+        runner_name, job_id, repository, started_at)
+    SELECT h.pod_uid, h.namespace, h.pod_name, h.pool, h.account_id, h.platform, h.milli_cpu, h.memory_mb,
+        h.runner_name, h.job_id, coalesce(j.repository, ''), @now
+    FROM held h LEFT JOIN workflow_jobs j ON j.id = h.job_id
+    ON CONFLICT (pod_uid) DO UPDATE SET runner_name = excluded.runner_name
+)
+SELECT count(*) FROM held;
+
+-- name: RegistrationsOfPod :many
+SELECT runner_name, runner_id, scope, state FROM runner_registrations
+WHERE pod_uid = @pod_uid AND state <> 'gone' ORDER BY created_at, runner_name;
+
+-- name: Registration :one
+SELECT * FROM runner_registrations WHERE runner_name = @runner_name;
+
+-- name: RegistrationGone :exec
+UPDATE runner_registrations SET state = 'gone', gone_at = @now WHERE runner_name = @runner_name AND state <> 'gone';
+
+-- name: RegistrationAlive :exec
+-- A runner that GitHub named in an event exists, whatever our mint's answer said.
+UPDATE runner_registrations SET state = 'alive', runner_id = @runner_id
+WHERE runner_name = @runner_name AND state = 'intended';
+
+-- name: EndLease :execrows
+-- The holder gives up without an answer from GitHub; the pod's next poll takes the claim over.
+UPDATE runner_claims SET lease_until = NULL WHERE pod_uid = @pod_uid AND generation = @generation;
+
+-- name: AcknowledgeClaim :execrows
+UPDATE runner_claims SET acknowledged_at = coalesce(acknowledged_at, @now), lease_until = NULL
+WHERE pod_uid = @pod_uid AND generation = @generation AND state IN ('minted', 'executing');
+
+-- name: AcknowledgeByTermination :one
+-- The poller's container has terminated: whatever generation it was given, it will never ask again.
+UPDATE runner_claims SET acknowledged_at = @now, lease_until = NULL
+WHERE pod_uid = @pod_uid AND state IN ('minted', 'executing') AND acknowledged_at IS NULL
+RETURNING account_id;
+
+-- name: LockClaim :one
+SELECT * FROM runner_claims WHERE pod_uid = @pod_uid FOR UPDATE;
+
+-- name: LockClaimsOfEvent :many
+-- The claims an event can touch: the one whose runner it names and the one that was made for its job, locked in one
+-- order so that two runners that swapped jobs cannot wait for each other.
+SELECT * FROM runner_claims
+WHERE (runner_name = @runner_name AND runner_name <> '')
+   OR (job_id = @job_id::bigint AND state IN ('claimed', 'minted', 'executing'))
+ORDER BY pod_uid FOR UPDATE;
+
+-- name: DropClaim :execrows
+-- Only for a claim whose mint definitely never happened (CLAIM-8).
+DELETE FROM runner_claims WHERE pod_uid = @pod_uid AND generation = @generation AND state = 'claimed';
+
+-- name: BindClaim :execrows
+UPDATE runner_claims SET job_id = @job_id WHERE pod_uid = @pod_uid;
+
+-- name: ExecuteClaim :execrows
+UPDATE runner_claims SET state = 'executing', job_id = @job_id, executing_at = coalesce(executing_at, @now),
+    acknowledged_at = coalesce(acknowledged_at, @now), lease_until = NULL
+WHERE pod_uid = @pod_uid AND state = @expected;
+
+-- name: SpendClaim :execrows
+UPDATE runner_claims SET state = 'spent', generation = generation + 1, ended_at = @now, lease_until = NULL
+WHERE pod_uid = @pod_uid AND state = @expected;
+
+-- name: AdoptClaim :execrows
+-- CLAIM-13: GitHub confirms that this pod's runner runs a job now.
+INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, account_id, platform, milli_cpu,
+    memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at)
+VALUES (@pod_uid, @namespace, @pod_name, @pool, 'executing', @generation, @account_id, @platform, @milli_cpu,
+    @memory_mb, @label_key, @job_id, @runner_name, @now, @now, @now, @now)
+ON CONFLICT (pod_uid) DO UPDATE SET state = 'executing', generation = runner_claims.generation + 1,
+    account_id = excluded.account_id, platform = excluded.platform, milli_cpu = excluded.milli_cpu,
+    memory_mb = excluded.memory_mb, label_key = excluded.label_key, job_id = excluded.job_id,
+    runner_name = excluded.runner_name, acknowledged_at = excluded.acknowledged_at,
+    executing_at = excluded.executing_at, ended_at = NULL, lease_until = NULL
+WHERE runner_claims.state IN ('spent', 'retired');
+
+-- name: ForgetPod :execrows
+-- EXCL-1: the UID is proven gone by an uncached read, and nobody works in its name any more.
+DELETE FROM runner_claims WHERE pod_uid = @pod_uid AND state IN ('spent', 'retired');
+
+-- name: SessionStarted :exec
+INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb,
+    runner_name, executed_job_id, repository, started_at, job_started_at)
+SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.account_id, c.platform, c.milli_cpu, c.memory_mb,
+    c.runner_name, @job_id::bigint, @repository, @now, @job_started_at
+FROM runner_claims c WHERE c.pod_uid = @pod_uid
+ON CONFLICT (pod_uid) DO UPDATE SET executed_job_id = excluded.executed_job_id, repository = excluded.repository,
+    job_started_at = excluded.job_started_at;
+
+-- name: SessionJobEnded :exec
+UPDATE runner_sessions SET executed_job_id = @job_id::bigint, job_started_at = coalesce(job_started_at, @job_started_at),
+    job_ended_at = @job_ended_at WHERE pod_uid = @pod_uid;
+
+-- name: SessionPodEnded :exec
+UPDATE runner_sessions SET ended_at = coalesce(ended_at, @ended_at), exit_code = coalesce(exit_code, sqlc.narg(exit_code))
+WHERE pod_uid = @pod_uid;
+
+-- name: Session :one
+SELECT * FROM runner_sessions WHERE pod_uid = @pod_uid;
+
+-- name: RequestAdoption :exec
+INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at)
+VALUES (@runner_name, @runner_id, @pod_uid, @account_id, @job_id, @scope, @now, @now)
+ON CONFLICT (runner_name) DO UPDATE SET job_id = excluded.job_id, next_at = excluded.next_at, attempts = 0;
+
+-- name: DueAdoptions :many
+-- Whoever takes one moves it on, so that two replicas do not ask GitHub the same thing at once.
+UPDATE runner_adoptions SET next_at = @later, attempts = runner_adoptions.attempts + 1
+WHERE runner_adoptions.runner_name IN (
+    SELECT due.runner_name FROM runner_adoptions due
+    WHERE due.next_at <= @now ORDER BY due.next_at LIMIT 20 FOR UPDATE SKIP LOCKED)
+RETURNING *;
+
+-- name: CloseAdoption :exec
+DELETE FROM runner_adoptions WHERE runner_name = @runner_name;
+
+-- name: EnsureRegistration :exec
+-- A runner that GitHub knows and our rows do not, as after a restore.
+INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, runner_id, state, created_at)
+VALUES (@runner_name, @pod_uid, @account_id, @scope, @generation, @runner_id, 'alive', @now)
+ON CONFLICT (runner_name) DO UPDATE SET state = 'alive', runner_id = excluded.runner_id, gone_at = NULL;
+
+-- name: LiveClaimOfJob :one
+SELECT * FROM runner_claims WHERE job_id = @job_id::bigint AND state IN ('claimed', 'minted', 'executing') FOR UPDATE;

@@ -1,0 +1,116 @@
+-- name: FeedLane :exec
+-- A job was queued, or queued again. The version makes a concurrent parking of the lane void.
+INSERT INTO job_lanes (label_key, account_id, version, head_at) VALUES (@label_key, @account_id, 1, @queued_at)
+ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
+    head_at = CASE WHEN job_lanes.parked = 'empty' THEN excluded.head_at
+        ELSE least(job_lanes.head_at, excluded.head_at) END;
+
+-- name: FreeRoom :exec
+-- A claim of the account ended: every lane of it may have room now.
+WITH freed AS (
+    SELECT f.label_key FROM job_lanes f WHERE f.account_id = @account_id
+    ORDER BY f.label_key FOR UPDATE -- in one order, so that two claims that end cannot wait for each other
+)
+UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.parked END, version = l.version + 1,
+    running = l.running - CASE WHEN l.label_key = @label_key::text THEN 1 ELSE 0 END
+FROM freed WHERE l.account_id = @account_id AND l.label_key = freed.label_key;
+
+-- name: UnparkAccount :exec
+UPDATE job_lanes SET parked = CASE WHEN parked IN ('limit', 'suspended') THEN '' ELSE parked END, version = version + 1
+WHERE account_id = @account_id;
+
+-- name: ChargeLane :exec
+INSERT INTO job_lanes (label_key, account_id, head_at, running, parked)
+VALUES (@label_key, @account_id, @now, 1, 'empty')
+ON CONFLICT (label_key, account_id) DO UPDATE SET running = job_lanes.running + 1;
+
+-- name: CandidateLanesFIFO :many
+SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
+    a.login, a.kind, a.installation_id, a.suspended
+FROM unnest(@label_keys::text[]) AS k (label_key)
+CROSS JOIN LATERAL (
+    SELECT * FROM job_lanes
+    WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL (@excluded::bigint[])
+    ORDER BY head_at, job_lanes.account_id LIMIT sqlc.arg(max_lanes)
+) l
+JOIN accounts a ON a.id = l.account_id
+ORDER BY l.head_at, l.account_id, l.label_key LIMIT sqlc.arg(max_lanes);
+
+-- name: CandidateLanesFair :many
+SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
+    a.login, a.kind, a.installation_id, a.suspended
+FROM unnest(@label_keys::text[]) AS k (label_key)
+CROSS JOIN LATERAL (
+    SELECT * FROM job_lanes
+    WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL (@excluded::bigint[])
+    ORDER BY running, head_at, job_lanes.account_id LIMIT sqlc.arg(max_lanes)
+) l
+JOIN accounts a ON a.id = l.account_id
+ORDER BY l.running, l.head_at, l.account_id, l.label_key LIMIT sqlc.arg(max_lanes);
+
+-- name: LockLimits :many
+-- A blocking lock in one order: skipping a locked account collapses when one account is hot.
+SELECT account_id, milli_cpu, memory_mb, jobs FROM account_limits
+WHERE platform = @platform AND account_id = ANY (@accounts::bigint[])
+ORDER BY account_id FOR UPDATE;
+
+-- name: LiveUsage :many
+-- CLAIM-5: a statement of its own after the locks, so that it sees what their former holders committed.
+SELECT account_id, count(*) AS jobs, sum(milli_cpu)::bigint AS milli_cpu, sum(memory_mb)::bigint AS memory_mb
+FROM runner_claims
+WHERE account_id = ANY (@accounts::bigint[]) AND platform = @platform
+  AND state IN ('claimed', 'minted', 'executing')
+GROUP BY account_id;
+
+-- name: PickJobs :many
+-- The oldest queued jobs of each lane, at most so many a lane; a job that another replica is taking is skipped.
+SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository
+FROM (
+    SELECT c.id, c.queued_at
+    FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
+        unnest(@allowed::bigint[]) AS allowed) l
+    CROSS JOIN LATERAL (
+        SELECT w.id, w.queued_at FROM workflow_jobs w
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'
+        ORDER BY w.queued_at, w.id LIMIT l.allowed
+    ) c
+    ORDER BY c.queued_at, c.id
+) c
+JOIN workflow_jobs j ON j.id = c.id
+WHERE j.state = 'queued'
+ORDER BY c.queued_at, c.id
+FOR UPDATE OF j SKIP LOCKED;
+
+-- name: ClaimJobs :execrows
+UPDATE workflow_jobs SET state = 'claimed', updated_at = @now
+WHERE id = ANY (@ids::bigint[]) AND state = 'queued';
+
+-- name: AdvanceLanes :exec
+-- After a batch: count what was claimed and let the hint move on to the oldest job that is left.
+UPDATE job_lanes l SET running = l.running + v.claimed,
+    head_at = coalesce((
+        SELECT w.queued_at FROM workflow_jobs w
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'
+        ORDER BY w.queued_at, w.id LIMIT 1), l.head_at)
+FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
+    unnest(@claimed::bigint[]) AS claimed) v
+WHERE l.label_key = v.label_key AND l.account_id = v.account_id;
+
+-- name: ParkLanes :exec
+-- A compare-and-set on the version: whoever fed or freed the lane meanwhile wins.
+UPDATE job_lanes l SET parked = v.reason
+FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
+    unnest(@versions::bigint[]) AS version, unnest(@reasons::text[]) AS reason) v
+WHERE l.label_key = v.label_key AND l.account_id = v.account_id AND l.version = v.version
+  AND (v.reason <> 'empty' OR NOT EXISTS (
+    SELECT 1 FROM workflow_jobs w
+    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'));
+
+-- name: NotifyWork :exec
+SELECT pg_notify('bullpen_work', @label_key::text);
+
+-- name: NotifyPods :exec
+SELECT pg_notify('bullpen_pod', uid) FROM unnest(@pod_uids::text[]) AS uid;
+
+-- name: NotifyAdoption :exec
+SELECT pg_notify('bullpen_adoption', '');

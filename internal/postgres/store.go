@@ -1,0 +1,103 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
+)
+
+// Store implements dispatch.Store. It is safe for concurrent use.
+type Store struct {
+	pool *pgxpool.Pool
+
+	mu        sync.Mutex
+	labelSets map[string]bool // keys known to be stored
+}
+
+var _ dispatch.Store = (*Store)(nil)
+
+// ErrUnreachable: Postgres does not answer at that address.
+var ErrUnreachable = errors.New("cannot reach Postgres")
+
+// Open connects and checks that the server answers. maxConns of zero takes 16.
+func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("the database URL is not one that Postgres understands; it looks like postgres://user@host/name")
+	}
+	if maxConns == 0 {
+		maxConns = 16
+	}
+	cfg.MaxConns = maxConns
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("%w at %s: is it running, and does BULLPEN_DATABASE_URL point at it? (%w)",
+			ErrUnreachable, cfg.ConnConfig.Host, errors.Unwrap(err))
+	}
+	return &Store{pool: pool, labelSets: map[string]bool{}}, nil
+}
+
+// Close gives all connections back.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ping reports whether Postgres answers.
+func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
+
+// attempts bounds how often a transaction that met another is run again.
+const attempts = 8
+
+// inTx runs fn in one READ COMMITTED transaction, again when it met another one. fn must be safe to repeat.
+func (s *Store) inTx(ctx context.Context, doing string, fn func(q *sqlcgen.Queries) error) error {
+	var err error
+	for range attempts {
+		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return fn(sqlcgen.New(tx)) })
+		if err == nil || !collided(err) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
+
+// collided: a deadlock, a serialization failure, or two transactions giving one job to two claims (CLAIM-1 held).
+func collided(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	return pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "23505" && pg.ConstraintName == "runner_claims_job"
+}
+
+func (s *Store) queries() *sqlcgen.Queries { return sqlcgen.New(s.pool) }
+
+func found[T any](row T, err error) (T, bool, error) {
+	if errors.Is(err, pgx.ErrNoRows) {
+		var zero T
+		return zero, false, nil
+	}
+	return row, err == nil, err
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
