@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,7 +104,7 @@ func buildInto(ctx context.Context, o BuildOptions, source, dir string) error {
 func compile(ctx context.Context, o BuildOptions, source, output string) error {
 	began := time.Now()
 	fmt.Fprintf(o.Log, "devcluster: compiling etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl.\n"+
-		"devcluster: this happens once; five to ten minutes on two cores, and about 2 GB of downloads and cache.\n")
+		"devcluster: this happens once; about five minutes on two cores.\n")
 	command := o.Command(ctx, source, output)
 	command.Stdout, command.Stderr = o.Log, o.Log
 	if err := command.Start(); err != nil {
@@ -164,31 +165,41 @@ const buildRecipe = "1"
 // Key names what a build of the devcluster sources would be: it changes with every non-test source file, the
 // dependency versions, the platform and the way of building.
 func Key(sourceDir string) (string, error) {
-	entries, err := os.ReadDir(sourceDir) // sorted by name
-	if err != nil {
-		return "", fmt.Errorf("reading the devcluster sources: %w", err)
-	}
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s %s %s\n", buildRecipe, runtime.GOOS, runtime.GOARCH)
 	files := 0
-	for _, entry := range entries {
-		name := entry.Name()
-		isSource := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
-		if !isSource && name != "go.mod" && name != "go.sum" {
-			continue
+	err := filepath.WalkDir(sourceDir, func(path string, entry fs.DirEntry, err error) error { // in lexical order
+		if err != nil || !isSource(entry) {
+			return err
 		}
-		data, err := os.ReadFile(filepath.Join(sourceDir, name))
+		data, err := os.ReadFile(path)
 		if err != nil {
-			return "", fmt.Errorf("reading the devcluster sources: %w", err)
+			return err
 		}
-		fmt.Fprintf(sum, "%s %d\n", name, len(data))
+		name, err := filepath.Rel(sourceDir, path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%s %d\n", filepath.ToSlash(name), len(data))
 		sum.Write(data)
 		files++
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("reading the devcluster sources: %w", err)
 	}
 	if files == 0 {
 		return "", fmt.Errorf("%s holds no devcluster sources", sourceDir)
 	}
 	return hex.EncodeToString(sum.Sum(nil))[:16], nil
+}
+
+func isSource(entry fs.DirEntry) bool {
+	if !entry.Type().IsRegular() {
+		return false
+	}
+	name := entry.Name()
+	return name == "go.mod" || name == "go.sum" || strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
 }
 
 // lock waits for the one lock of a cache folder. The kernel gives it back when its holder dies.
