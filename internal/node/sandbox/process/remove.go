@@ -1,0 +1,150 @@
+//go:build unix
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+)
+
+// Remove implements sandbox.Sandbox.
+func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
+	gone := filepath.Join(s.removingDir(), filepath.Base(podUID))
+	_, err := s.pod(podUID)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return removeAll(gone) // an earlier Remove may have come this far
+	}
+	if err != nil {
+		return err
+	}
+	// NODE-2: first the processes, and only when the last has gone the record of them.
+	if err := s.end(ctx, podUID); err != nil {
+		return err
+	}
+	if err := removeAll(gone); err != nil {
+		return err
+	}
+	// Out of sight at once: a folder that is half gone must not be read as a record.
+	if err := os.Rename(s.podDir(podUID), gone); err != nil {
+		return fmt.Errorf("removing the pod's folder: %w", err)
+	}
+	return removeAll(gone)
+}
+
+// end kills every container of a pod, and returns when no process is left.
+func (s *Sandbox) end(ctx context.Context, podUID string) error {
+	containers, err := s.containers(podUID)
+	if err != nil {
+		return err
+	}
+	for _, c := range containers {
+		if err := s.Signal(ctx, podUID, c.name, sandbox.Kill); err != nil {
+			return err
+		}
+	}
+	for _, c := range containers {
+		if _, err := s.Wait(ctx, podUID, c.name); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		delete(s.shims, c.dir)
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// cleanupPatience is how long Cleanup waits for shims to do as they are told.
+const cleanupPatience = 10 * time.Second
+
+func (s *Sandbox) endAll(ctx context.Context, refs []sandbox.PodRef, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, ref := range refs {
+		if err := s.end(ctx, ref.UID); err != nil {
+			return fmt.Errorf("ending pod %s/%s: %w", ref.Namespace, ref.Name, err)
+		}
+	}
+	return nil
+}
+
+// removeAll also gets rid of folders that were made read-only, as build tools like to do.
+func removeAll(dir string) error {
+	if os.RemoveAll(dir) == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("removing the pod's folder: %w", err)
+	}
+	return nil
+}
+
+// ErrInUse says that a node agent works with the state folder.
+var ErrInUse = errors.New("a node agent still works with this state folder: stop it first")
+
+// Lock takes the state folder for one node agent, until the returned function is called or the process ends. ErrInUse when
+// it is taken.
+func Lock(stateDir string) (unlock func(), err error) {
+	if err := os.MkdirAll(stateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the state folder: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(stateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking the state folder: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s: %w", stateDir, ErrInUse)
+		}
+		return nil, fmt.Errorf("locking the state folder: %w", err)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// Cleanup ends every process that the state folder owns and returns when none is left. Pods stay on record, with what their
+// containers' ends were and their logs. ErrInUse while a node agent runs there: it would only start more. A folder that does not exist owns nothing.
+func Cleanup(ctx context.Context, stateDir string) (pods int, err error) {
+	if _, err := os.Stat(stateDir); errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	unlock, err := Lock(stateDir)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	s, err := New(Options{StateDir: stateDir})
+	if err != nil {
+		return 0, err
+	}
+	refs, err := s.List(ctx)
+	if err != nil {
+		return 0, err
+	}
+	// Politely first, through the shims, so that exit codes are on record. A shim that does not answer is not waited for long.
+	if err := s.endAll(ctx, refs, cleanupPatience); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return 0, err
+	}
+	// What slipped away from a shim that was killed, and shims that did not answer, still carry the mark.
+	if err := killAllMarked(ctx, envMark+"="+s.owner); err != nil {
+		return 0, fmt.Errorf("ending what is left: %w", err)
+	}
+	if err := s.endAll(ctx, refs, cleanupPatience); err != nil {
+		return 0, err
+	}
+	return len(refs), nil
+}

@@ -1,0 +1,159 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Sandbox runs the containers of pods on this machine.
+//
+// Contract, for every back end:
+//
+//   - What it started outlives it: a new Sandbox over the same state finds every container again, running or
+//     exited, through List and Inspect (NODE-3). Stopping the node agent stops nothing.
+//   - A container is started at most once in the life of its pod. A container whose record exists is never started again,
+//     even if the record says no more than "begun".
+//   - It touches only what carries its own ownership mark (NODE-7).
+//   - All methods are safe for concurrent use. Calls for one pod never wait for those of another (NODE-6).
+//   - Pods are known by UID, never by name: a new pod of the same name is another pod.
+type Sandbox interface {
+	// Admit reports why this back end cannot run the pod, as an *InvalidError, or nil. It is pure and quick.
+	Admit(pod *corev1.Pod) error
+
+	// Prepare makes the pod's place to live and records its ownership. It is idempotent and may be slow; a cancelled ctx
+	// ends it early, and what it left behind is taken up by the next Prepare or removed by Remove.
+	Prepare(ctx context.Context, pod *corev1.Pod) error
+
+	// Start starts one container of a prepared pod. nil means that the container is on record: it runs, or has
+	// already exited (a command that cannot be executed is an exit, not an error). Start of a container that is on
+	// record changes nothing and returns nil. An error means that nothing was started and the caller may try again; an
+	// *InvalidError means that trying again is of no use.
+	Start(ctx context.Context, pod *corev1.Pod, container Container) error
+
+	// Inspect reports what is on record for a pod, without waiting. ErrNotFound when the pod is not on record.
+	Inspect(ctx context.Context, podUID string) (PodState, error)
+
+	// Wait returns as soon as the container has exited, and at once if it already has; the answer stays the same
+	// until Remove. An end whose cause cannot be known has Exit.Unknown set (NODE-4). When Wait returns no process of the
+	// container is left. ErrNotFound when the container is not on record.
+	Wait(ctx context.Context, podUID, container string) (Exit, error)
+
+	// Signal asks a running container to end. Terminate reaches the container's main process only, which may take its
+	// time; Kill ends everything in the container. It does not wait. Signalling a container that has exited is not an error.
+	// ErrNotFound when the container is not on record.
+	Signal(ctx context.Context, podUID, container string, signal Signal) error
+
+	// Exec runs a command inside a running container, for probes, and returns its exit code. The command is ended when ctx is.
+	// ErrNotFound when the container is not on record; another error when the command could not be run or finished.
+	Exec(ctx context.Context, podUID, container string, command []string) (int, error)
+
+	// Remove ends whatever still runs of the pod, and forgets it. nil means that nothing of the pod runs and nothing is on
+	// record any more (NODE-2); so it is for a pod that was never there.
+	Remove(ctx context.Context, podUID string) error
+
+	// List names every pod on record.
+	List(ctx context.Context) ([]PodRef, error)
+}
+
+// Signal is what Sandbox.Signal sends.
+type Signal int
+
+// The signals.
+const (
+	// Terminate asks politely.
+	Terminate Signal = iota + 1
+	// Kill does not ask.
+	Kill
+)
+
+// ErrNotFound says that the pod or container is not on record.
+var ErrNotFound = errors.New("not on record in the sandbox")
+
+// InvalidError says that a pod cannot be run by this back end, whatever is tried. Reason is a CamelCase word for the
+// container's waiting state, Message a sentence for the pod's author.
+type InvalidError struct {
+	Reason  string
+	Message string
+}
+
+func (e *InvalidError) Error() string { return e.Message }
+
+// ReasonConfigError is the reason a kubelet gives for a container that cannot be made from its specification.
+const ReasonConfigError = "CreateContainerConfigError"
+
+// Container is one container, ready to be started: the environment is resolved, references are expanded, volumes are folders on
+// this machine.
+type Container struct {
+	Name       string
+	Image      string
+	Command    []string // the whole argument vector; empty means the image's own
+	Env        []EnvVar // later entries win over earlier ones of the same name
+	WorkingDir string   // empty means the back end's default
+	Mounts     []Mount
+	Resources  corev1.ResourceRequirements
+}
+
+// EnvVar is one variable of a container's environment.
+type EnvVar struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Mount makes HostPath on this machine visible as MountPath to a container, as far as the back end can.
+type Mount struct {
+	MountPath string `json:"mountPath"` // absolute and clean
+	HostPath  string `json:"hostPath"`  // absolute and clean
+	ReadOnly  bool   `json:"readOnly,omitempty"`
+}
+
+// PodRef names a pod.
+type PodRef struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// PodState is what a back end has on record for a pod.
+type PodState struct {
+	PodRef
+	Containers []ContainerState
+}
+
+// ContainerState is a container on record: running while Exit is nil.
+type ContainerState struct {
+	Name      string
+	ID        string // as a container runtime would name it: "process://…"
+	StartedAt time.Time
+	Exit      *Exit
+}
+
+// Exit is how a container ended.
+type Exit struct {
+	// Code is the exit code; 128+n when signal n ended it.
+	Code int32
+	// Signal is the signal that ended it, 0 if none did.
+	Signal int32
+	// Unknown says that nobody saw the end. Code is then UnknownExitCode: an unknown exit is not success (NODE-4).
+	Unknown bool
+	// Reason is a CamelCase word when the back end knows better than Completed or Error.
+	Reason     string
+	Message    string
+	StartedAt  time.Time
+	FinishedAt time.Time
+}
+
+// UnknownExitCode is the code of an exit that nobody saw, as a kubelet reports it.
+const UnknownExitCode = 137
+
+// Container finds a container on record.
+func (s PodState) Container(name string) (ContainerState, bool) {
+	for _, c := range s.Containers {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return ContainerState{}, false
+}
