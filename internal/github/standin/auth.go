@@ -1,0 +1,144 @@
+package standin
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// installationToken is what an App gets for one installation.
+type installationToken struct {
+	account *account
+	expires time.Time
+}
+
+// runnerToken is what a runner gets for its registration, or with a job message for that job.
+type runnerToken struct {
+	runner  *runner
+	job     *job // nil for a registration's token
+	expires time.Time
+}
+
+// caller is whoever makes a REST call: the App itself, or one of its installations.
+type caller struct {
+	account *account // nil for the App
+}
+
+func (c caller) name(appID int64) string {
+	if c.account == nil {
+		return principalName("app", appID)
+	}
+	return principalName("installation", c.account.installation)
+}
+
+type authKind int
+
+const (
+	authApp          authKind = iota // an App JWT
+	authInstallation                 // an installation's token
+)
+
+func badCredentials() *apiError {
+	return &apiError{status: http.StatusUnauthorized, Message: "Bad credentials", DocumentationURL: docsRoot + "/rest"}
+}
+
+// bearer reads the credential of an Authorization header, whichever of GitHub's two schemes it uses.
+func bearer(r *http.Request) string {
+	scheme, value, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if !ok || (!strings.EqualFold(scheme, "bearer") && !strings.EqualFold(scheme, "token")) {
+		return ""
+	}
+	return strings.TrimSpace(value)
+}
+
+func (s *Server) authenticate(r *http.Request, kind authKind) (caller, *apiError) {
+	credential := bearer(r)
+	if credential == "" {
+		return caller{}, badCredentials()
+	}
+	if kind == authApp {
+		return caller{}, s.checkAppJWT(credential)
+	}
+	if strings.Count(credential, ".") == 2 {
+		return caller{}, failf(http.StatusForbidden, "Resource not accessible by integration: this route needs an installation's token, not an App JWT")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	token, ok := s.appTokens[credential]
+	if !ok || !s.now().Before(token.expires) {
+		return caller{}, badCredentials()
+	}
+	route := r.Method + " " + r.Pattern
+	if _, strikes := s.faults.take(faultTokens, func(f Fault) bool { return f.matchesRoute(route) }); strikes {
+		delete(s.appTokens, credential)
+		return caller{}, badCredentials()
+	}
+	return caller{account: token.account}, nil
+}
+
+func (s *Server) checkAppJWT(credential string) *apiError {
+	claims := jwt.RegisteredClaims{}
+	_, err := jwt.ParseWithClaims(credential, &claims, func(*jwt.Token) (any, error) { return s.opts.AppKey, nil },
+		jwt.WithValidMethods([]string{"RS256"}), jwt.WithTimeFunc(s.opts.Now), jwt.WithLeeway(5*time.Second),
+		jwt.WithExpirationRequired())
+	if err != nil {
+		return failf(http.StatusUnauthorized, "A JSON web token could not be decoded")
+	}
+	now := s.now()
+	switch {
+	case claims.Issuer != strconv.FormatInt(s.opts.AppID, 10):
+		return failf(http.StatusUnauthorized, "'Issuer' claim ('iss') must be the App's id")
+	case claims.IssuedAt == nil || claims.IssuedAt.After(now.Add(time.Minute)):
+		return failf(http.StatusUnauthorized, "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued")
+	case claims.ExpiresAt.After(now.Add(10*time.Minute + 5*time.Second)):
+		return failf(http.StatusUnauthorized, "'Expiration time' claim ('exp') is too far in the future")
+	}
+	return nil
+}
+
+func (s *Server) newInstallationTokenLocked(a *account) (string, time.Time) {
+	value, expires := s.token("ghs_"), s.now().Add(s.opts.TokenLifetime)
+	s.appTokens[value] = &installationToken{account: a, expires: expires}
+	s.deadlineLocked(expires, func() { delete(s.appTokens, value) })
+	return value, expires
+}
+
+func (s *Server) newRunnerTokenLocked(rn *runner, j *job) string {
+	value := s.token("rt_")
+	lifetime := s.opts.TokenLifetime
+	if j != nil {
+		lifetime = max(lifetime, j.timeout+time.Hour)
+	}
+	expires := s.now().Add(lifetime)
+	s.runnerTokens[value] = &runnerToken{runner: rn, job: j, expires: expires}
+	s.deadlineLocked(expires, func() { delete(s.runnerTokens, value) })
+	return value
+}
+
+// checkAssertion verifies a runner's client assertion against the key in its registration and returns the runner.
+func (s *Server) checkAssertion(assertion, audience string) (*runner, error) {
+	claims := jwt.RegisteredClaims{}
+	var found *runner
+	_, err := jwt.ParseWithClaims(assertion, &claims, func(*jwt.Token) (any, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		rn, ok := s.clients[claims.Issuer]
+		if !ok {
+			return nil, fmt.Errorf("no registration has the client id %q", claims.Issuer)
+		}
+		found = rn
+		return rn.key, nil
+	}, jwt.WithValidMethods([]string{"RS256", "PS256"}), jwt.WithTimeFunc(s.opts.Now), jwt.WithLeeway(5*time.Minute),
+		jwt.WithExpirationRequired(), jwt.WithAudience(audience))
+	if err != nil {
+		return nil, fmt.Errorf("checking the client assertion: %w", err)
+	}
+	if claims.Subject != claims.Issuer {
+		return nil, fmt.Errorf("checking the client assertion: its subject is not its issuer")
+	}
+	return found, nil
+}

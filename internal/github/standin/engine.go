@@ -1,0 +1,298 @@
+package standin
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
+)
+
+// Submission asks for a run of a workflow file.
+type Submission struct {
+	// FileName is shown in messages and run lists: "ci.yaml".
+	FileName string `json:"file_name"`
+	// Content is the file itself.
+	Content string `json:"content"`
+	// Repo is "owner/name"; it may be left out when there is only one repository.
+	Repo string `json:"repo"`
+	// Event starts the run. Default: workflow_dispatch or push, whichever the file lists, else its first event.
+	Event  string            `json:"event,omitempty"`
+	Inputs map[string]string `json:"inputs,omitempty"`
+	// Branch defaults to main.
+	Branch string            `json:"branch,omitempty"`
+	Vars   map[string]string `json:"vars,omitempty"`
+	// Count submits the file several times. Default 1, at most 1,000.
+	Count int `json:"count,omitempty"`
+	// HoldForApproval leaves jobs waiting until the run is approved.
+	HoldForApproval bool `json:"hold_for_approval,omitempty"`
+}
+
+// maxCount bounds Submission.Count.
+const maxCount = 1000
+
+// plan is the workflow package's state machine of a run. Guarded by the server's lock.
+type plan struct{ machine *workflow.Run }
+
+// Submit checks a workflow file and starts its runs. What is wrong with the file is named by line and feature.
+func (s *Server) Submit(sub Submission) ([]RunView, error) {
+	if sub.FileName == "" {
+		sub.FileName = "workflow.yaml"
+	}
+	if sub.Branch == "" {
+		sub.Branch = "main"
+	}
+	if sub.Count == 0 {
+		sub.Count = 1
+	}
+	if sub.Count < 0 || sub.Count > maxCount {
+		return nil, failf(http.StatusUnprocessableEntity, "count must be from 1 to %d, not %d", maxCount, sub.Count)
+	}
+	file, err := workflow.Load(sub.FileName, []byte(sub.Content))
+	if err != nil {
+		return nil, failf(http.StatusUnprocessableEntity, "%v", err)
+	}
+	if sub.Event == "" {
+		sub.Event = defaultEvent(file)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rp, err := s.repoLocked(sub.Repo)
+	if err != nil {
+		return nil, err
+	}
+	views := make([]RunView, 0, sub.Count)
+	for range sub.Count {
+		r, err := s.startRunLocked(rp, file, sub)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, r.view())
+	}
+	return views, nil
+}
+
+func defaultEvent(file *workflow.Workflow) string {
+	for _, event := range []string{"workflow_dispatch", "push"} {
+		if file.HasEvent(event) {
+			return event
+		}
+	}
+	if len(file.Events) > 0 {
+		return file.Events[0]
+	}
+	return "push"
+}
+
+func (s *Server) repoLocked(name string) (*repo, error) {
+	if name == "" {
+		var only []*repo
+		for _, a := range s.installOrder {
+			only = append(only, sortedRepos(a)...)
+		}
+		if len(only) == 1 {
+			return only[0], nil
+		}
+		return nil, failf(http.StatusUnprocessableEntity, "name the repository as owner/name: there are %d of them", len(only))
+	}
+	owner, short, _ := strings.Cut(name, "/")
+	if a := s.accounts[strings.ToLower(owner)]; a != nil {
+		if r := a.repos[strings.ToLower(short)]; r != nil {
+			return r, nil
+		}
+	}
+	return nil, failf(http.StatusUnprocessableEntity, "there is no repository %q: add it with --repo %s, or to its installation", name, name)
+}
+
+func (s *Server) startRunLocked(rp *repo, file *workflow.Workflow, sub Submission) (*run, error) {
+	rp.runSeq++
+	r := &run{
+		id: s.nextIDLocked("run", 8_000_000_000), number: rp.runSeq, repo: rp, workflowID: 1 + int64(len(sub.FileName)),
+		workflowName: file.Name, fileName: sub.FileName, event: sub.Event, branch: sub.Branch, sha: hex.EncodeToString(s.randomBytes(20)),
+		createdAt: s.now(), updatedAt: s.now(), held: sub.HoldForApproval, byKey: map[string]*job{}, planID: s.guid(),
+	}
+	if r.workflowName == "" {
+		r.workflowName = ".github/workflows/" + sub.FileName
+	}
+	context, err := s.githubContext(r, sub)
+	if err != nil {
+		return nil, err
+	}
+	machine, err := workflow.NewRun(file, workflow.Event{Name: sub.Event, Inputs: sub.Inputs, GitHub: context, Vars: sub.Vars})
+	if err != nil {
+		return nil, failf(http.StatusUnprocessableEntity, "%s: %v", sub.FileName, err)
+	}
+	r.plan = &plan{machine: machine}
+	s.runs[r.id] = r
+	s.runOrder = append(s.runOrder, r)
+	s.advanceLocked(r)
+	s.changedLocked()
+	return r, nil
+}
+
+// githubContext is what workflows see as ${{ github.* }}.
+func (s *Server) githubContext(r *run, sub Submission) (*workflow.Object, error) {
+	inputs := map[string]any{}
+	for name, value := range sub.Inputs {
+		inputs[name] = value
+	}
+	event := map[string]any{"ref": "refs/heads/" + r.branch, "repository": s.repoJSON(r.repo), "sender": s.sender(), "inputs": inputs}
+	if r.event == "push" {
+		delete(event, "inputs")
+		event["after"], event["head_commit"] = r.sha, map[string]any{"id": r.sha}
+	}
+	data, err := json.Marshal(event)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the event: %w", err)
+	}
+	payload, err := workflow.FromJSON(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading the event back: %w", err)
+	}
+	full := r.repo.fullName()
+	return workflow.NewObject(
+		"repository", full, "repository_owner", r.repo.owner.login, "repository_id", fmt.Sprint(r.repo.id),
+		"repository_owner_id", fmt.Sprint(r.repo.owner.id), "repositoryUrl", s.opts.URL+"/"+full+".git",
+		"run_id", fmt.Sprint(r.id), "run_number", fmt.Sprint(r.number), "run_attempt", "1", "retention_days", "90",
+		"actor", s.sender().Login, "actor_id", fmt.Sprint(s.sender().ID), "triggering_actor", s.sender().Login,
+		"ref", "refs/heads/"+r.branch, "ref_name", r.branch, "ref_type", "branch", "ref_protected", false,
+		"head_ref", "", "base_ref", "", "sha", r.sha,
+		"workflow_ref", full+"/.github/workflows/"+r.fileName+"@refs/heads/"+r.branch, "workflow_sha", r.sha,
+		"server_url", s.opts.URL, "api_url", s.opts.URL+"/api/v3", "graphql_url", s.opts.URL+"/api/graphql",
+		"event", payload,
+	), nil
+}
+
+// advanceLocked queues the jobs that became ready and shows those that ended without a runner.
+func (s *Server) advanceLocked(r *run) {
+	ready := r.plan.machine.Next()
+	for _, c := range r.plan.machine.Concluded() {
+		j := s.newJobLocked(r, c.Key, c.Name)
+		j.createdAt = s.now()
+		s.showConcludedLocked(j, c)
+	}
+	for _, ready := range ready {
+		j := s.newJobLocked(r, ready.Key, ready.Name)
+		j.labels, j.timeout = newLabelSet(ready.Labels), ready.Timeout
+		j.build = s.messageBuilder(j, ready)
+		if ready.Group != "" && !strings.EqualFold(ready.Group, groupName(defaultPoolID)) {
+			j.createdAt = s.now()
+			j.state = jobQueued
+			s.concludeLocked(j, concludedFailure, fmt.Sprintf("no runner group %q exists here: only Default does", ready.Group))
+			continue
+		}
+		s.admitLocked(j)
+	}
+	if r.plan.machine.Done() && r.conclusion == "" {
+		r.conclusion, r.completedAt = string(r.plan.machine.Conclusion()), s.now()
+		r.updatedAt = r.completedAt
+		s.changedLocked()
+	}
+}
+
+// showConcludedLocked shows a job that the workflow itself concluded; the state machine knows already.
+func (s *Server) showConcludedLocked(j *job, c workflow.Concluded) {
+	j.state, j.conclusion, j.reason, j.completedAt = jobCompleted, string(c.Conclusion), c.Reason, s.now()
+	s.jobEventLocked(j, "completed")
+}
+
+func (s *Server) newJobLocked(r *run, key, name string) *job {
+	j := &job{id: s.nextIDLocked("job", 40_000_000_000), run: r, key: key, name: name, guid: s.guid(), labels: newLabelSet(nil)}
+	r.jobs = append(r.jobs, j)
+	r.byKey[key] = j
+	s.jobs[j.id] = j
+	s.jobOrder = append(s.jobOrder, j)
+	s.guids[j.guid] = j
+	return j
+}
+
+// messageBuilder makes the function that encodes the job for whichever runner acquires it.
+func (s *Server) messageBuilder(j *job, ready workflow.Job) func(messageInput) ([]byte, error) {
+	githubToken := ""
+	return func(in messageInput) ([]byte, error) {
+		if githubToken == "" {
+			githubToken, _ = s.newInstallationTokenLocked(j.run.repo.owner)
+		}
+		message, err := workflow.JobMessage(ready, workflow.MessageParams{
+			PlanID: j.run.planID, TimelineID: j.run.planID, JobID: j.guid, RequestID: in.requestID,
+			ServiceURL: s.opts.URL + pathRun + "/", ResultsURL: s.opts.URL + pathResults + "/",
+			AccessToken: in.token, GitHubToken: githubToken,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(message)
+	}
+}
+
+// jobEndedLocked tells the workflow that a job is over, cancels what it says to cancel, and goes on.
+func (s *Server) jobEndedLocked(j *job, outputs map[string]string) {
+	cancel, err := j.run.plan.machine.Complete(j.key, workflow.Conclusion(j.conclusion), outputs)
+	if err != nil {
+		s.log.Error("the workflow did not expect a job to end", "job", j.id, "key", j.key, "error", err)
+	}
+	for _, key := range cancel {
+		if sibling := j.run.byKey[key]; sibling != nil {
+			sibling.reason = "another job of its matrix failed"
+			s.cancelJobLocked(sibling)
+		}
+	}
+	s.advanceLocked(j.run)
+}
+
+// CancelRun cancels a run: its queued jobs at once, its running jobs by a message to their runners.
+func (s *Server) CancelRun(id int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.runs[id]
+	switch {
+	case r == nil:
+		return failf(http.StatusNotFound, "there is no run %d", id)
+	case r.conclusion != "":
+		return failf(http.StatusConflict, "run %d has ended already", id)
+	}
+	for _, key := range r.plan.machine.Cancel() {
+		if j := r.byKey[key]; j != nil {
+			j.reason = "the run was cancelled"
+			s.cancelJobLocked(j)
+		}
+	}
+	s.advanceLocked(r)
+	return nil
+}
+
+// CancelJob cancels one job.
+func (s *Server) CancelJob(id int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.jobs[id]
+	switch {
+	case j == nil:
+		return failf(http.StatusNotFound, "there is no job %d", id)
+	case j.state == jobCompleted:
+		return failf(http.StatusConflict, "job %d has ended already", id)
+	}
+	j.reason = "the job was cancelled"
+	s.cancelJobLocked(j)
+	return nil
+}
+
+// ApproveRun queues the jobs of a run that was submitted to be held, and of those that become ready later.
+func (s *Server) ApproveRun(id int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.runs[id]
+	if r == nil {
+		return failf(http.StatusNotFound, "there is no run %d", id)
+	}
+	r.held = false
+	for _, j := range slices.Clone(r.jobs) {
+		if j.state == jobWaiting {
+			s.queueLocked(j)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,248 @@
+package standin
+
+import (
+	"time"
+)
+
+// What may happen to a job, in the order of its life. Every function is called with the lock held.
+
+// admitLocked makes the job visible: queued (and matched), or waiting for approval.
+func (s *Server) admitLocked(j *job) {
+	now := s.now()
+	j.createdAt = now
+	if j.run.held {
+		j.state = jobWaiting
+		s.jobEventLocked(j, "waiting")
+		return
+	}
+	s.queueLocked(j)
+}
+
+func (s *Server) queueLocked(j *job) {
+	now := s.now()
+	j.state, j.queuedAt = jobQueued, now
+	s.jobSeq++
+	j.seq = s.jobSeq
+	s.enqueueLocked(j)
+	s.jobEventLocked(j, "queued")
+	s.deadlineLocked(now.Add(s.opts.QueueLimit), func() {
+		if j.state == jobQueued || j.state == jobAssigned {
+			s.withdrawLocked(j)
+			s.concludeLocked(j, concludedCancelled, "the job was queued longer than GitHub allows")
+		}
+	})
+	s.matchJobLocked(j)
+}
+
+// assignLocked binds a queued job to an idle runner. The runner learns it from its poll.
+func (s *Server) assignLocked(j *job, rn *runner) {
+	now := s.now()
+	s.dequeueLocked(j)
+	s.messageSeq++
+	j.state, j.runner, j.assignedAt = jobAssigned, rn, now
+	j.requestID, j.messageID, j.acknowledged = s.guid(), s.messageSeq, false
+	j.assignments++
+	s.requests[j.requestID] = j
+	rn.job, rn.cancelMessage, rn.cancelDelivered = j, 0, false
+	if f, ok := s.faults.take(faultBusyHidden, func(f Fault) bool { return f.matchesRunner(rn.name) }); ok {
+		rn.busyHiddenUntil = now.Add(f.delayOr(time.Minute))
+	}
+	s.settleRunnerLocked(rn)
+	request := j.requestID
+	s.deadlineLocked(now.Add(s.opts.AcquireWithin), func() {
+		if j.state == jobAssigned && j.requestID == request {
+			s.unassignLocked(j)
+			s.requeueLocked(j)
+		}
+	})
+	rn.signal()
+	s.changedLocked()
+}
+
+// unassignLocked takes an assignment back that was never acquired.
+func (s *Server) unassignLocked(j *job) {
+	rn := j.runner
+	delete(s.requests, j.requestID)
+	j.runner, j.requestID = nil, ""
+	if rn == nil || rn.job != j {
+		return
+	}
+	rn.job = nil
+	if rn.polls == 0 { // it did not come for its job: it is offline until it polls again
+		rn.lastContact = time.Time{}
+	}
+	s.settleRunnerLocked(rn)
+}
+
+// requeueLocked puts an unassigned job back where it was. GitHub sends no webhook for it.
+func (s *Server) requeueLocked(j *job) {
+	j.state = jobQueued
+	s.requeued++
+	s.enqueueLocked(j)
+	s.matchJobLocked(j)
+	s.changedLocked()
+}
+
+// startLocked marks the job as acquired by its runner.
+func (s *Server) startLocked(j *job) {
+	now := s.now()
+	rn := j.runner
+	j.state, j.startedAt, j.renewedAt, j.acknowledged = jobInProgress, now, now, true
+	j.runnerID, j.runnerName, j.groupID = rn.id, rn.name, rn.groupID
+	j.acquisitions++
+	j.acquirers = append(j.acquirers, rn.name)
+	j.token = s.newRunnerTokenLocked(rn, j)
+	rn.ranJob = true
+	if j.run.startedAt.IsZero() {
+		j.run.startedAt = now
+	}
+	s.jobEventLocked(j, "in_progress")
+	s.watchRenewalLocked(j)
+	if j.timeout > 0 {
+		s.deadlineLocked(now.Add(j.timeout), func() {
+			if j.state == jobInProgress && !j.cancelling {
+				j.reason = "the job ran longer than its timeout-minutes"
+				s.cancelJobLocked(j)
+			}
+		})
+	}
+}
+
+// watchRenewalLocked fails the job when its runner has not been heard of for too long.
+func (s *Server) watchRenewalLocked(j *job) {
+	s.deadlineLocked(j.renewedAt.Add(s.opts.LostAfter), func() {
+		if j.state != jobInProgress {
+			return
+		}
+		if s.now().Sub(j.renewedAt) < s.opts.LostAfter {
+			s.watchRenewalLocked(j)
+			return
+		}
+		j.lost = true
+		s.lost++
+		s.log.Warn("runner lost while it ran a job", "job", j.id, "name", j.name, "runner", j.runnerName)
+		s.concludeLocked(j, concludedFailure, "the runner lost communication with the server")
+	})
+}
+
+// withdrawLocked takes a job out of the queue or back from a runner that has not acquired it.
+func (s *Server) withdrawLocked(j *job) {
+	switch j.state {
+	case jobQueued:
+		s.dequeueLocked(j)
+	case jobAssigned:
+		rn := j.runner
+		s.unassignLocked(j)
+		if rn != nil {
+			rn.signal()
+			s.matchRunnerLocked(rn)
+		}
+	}
+}
+
+// cancelJobLocked cancels one job: at once if no runner has it, otherwise by a message to its runner.
+func (s *Server) cancelJobLocked(j *job) {
+	switch j.state {
+	case jobWaiting, jobQueued, jobAssigned:
+		s.withdrawLocked(j)
+		s.concludeLocked(j, concludedCancelled, j.reason)
+	case jobInProgress:
+		if j.cancelling {
+			return
+		}
+		j.cancelling = true
+		if rn := j.runner; rn != nil {
+			s.messageSeq++
+			rn.cancelMessage, rn.cancelDelivered = s.messageSeq, false
+			rn.signal()
+		}
+		s.deadlineLocked(s.now().Add(s.opts.CancelGrace), func() {
+			if j.state == jobInProgress {
+				s.concludeLocked(j, concludedCancelled, "the runner did not end the cancelled job in time")
+			}
+		})
+	}
+}
+
+// concludeLocked ends a job, frees or removes its runner, and lets the workflow go on.
+func (s *Server) concludeLocked(j *job, conclusion, reason string) {
+	s.finishLocked(j, conclusion, reason, nil)
+}
+
+func (s *Server) finishLocked(j *job, conclusion, reason string, outputs map[string]string) {
+	if j.state == jobCompleted {
+		return
+	}
+	j.state, j.conclusion, j.completedAt = jobCompleted, conclusion, s.now()
+	if reason != "" {
+		j.reason = reason
+	}
+	delete(s.requests, j.requestID)
+	delete(s.intentions, j.id)
+	rn := j.runner
+	j.runner = nil
+	s.jobEventLocked(j, "completed")
+	if rn != nil && rn.job == j {
+		rn.job = nil
+		s.removeRunnerLocked(rn) // ephemeral: its one job is over
+	}
+	s.jobEndedLocked(j, outputs)
+	s.changedLocked()
+}
+
+// removeRunnerLocked takes a registration away. Held polls are woken and refused.
+func (s *Server) removeRunnerLocked(rn *runner) {
+	if rn.removed {
+		return
+	}
+	rn.removed = true
+	rn.session = nil
+	rn.scope.remove(rn)
+	delete(s.runners, rn.id)
+	delete(s.clients, rn.clientID)
+	if rn.intended != nil {
+		delete(s.intentions, rn.intended.id)
+	}
+	s.settleRunnerLocked(rn)
+	rn.signal()
+	s.changedLocked()
+}
+
+// watchOfflineLocked looks again at a runner whose poll ended, so that it leaves the idle index in time.
+func (s *Server) watchOfflineLocked(rn *runner) {
+	if rn.offlineCheck || rn.removed {
+		return
+	}
+	rn.offlineCheck = true
+	s.deadlineLocked(s.now().Add(s.opts.OfflineAfter), func() {
+		rn.offlineCheck = false
+		if rn.removed || rn.session == nil || rn.polls > 0 {
+			return
+		}
+		if rn.online(s.now(), s.opts.OfflineAfter) {
+			s.watchOfflineLocked(rn)
+			return
+		}
+		s.settleRunnerLocked(rn)
+	})
+}
+
+// watchCleanupLocked removes a registration that never came, or went away, a day later.
+func (s *Server) watchCleanupLocked(rn *runner) {
+	since := rn.createdAt
+	if rn.lastContact.After(since) {
+		since = rn.lastContact
+	}
+	s.deadlineLocked(since.Add(s.opts.EphemeralCleanup), func() {
+		switch {
+		case rn.removed:
+		case rn.job != nil || rn.online(s.now(), s.opts.OfflineAfter):
+			rn.lastContact = s.now()
+			s.watchCleanupLocked(rn)
+		case rn.lastContact.After(since):
+			s.watchCleanupLocked(rn)
+		default:
+			s.removeRunnerLocked(rn)
+		}
+	})
+}

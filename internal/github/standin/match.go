@@ -1,0 +1,279 @@
+package standin
+
+import (
+	"container/list"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// labelSet is a set of labels: names as given, and a canonical key by which queues are indexed.
+type labelSet struct {
+	names []string
+	key   string
+	set   map[string]struct{}
+}
+
+func newLabelSet(names []string) labelSet {
+	l := labelSet{names: slices.Clone(names), set: make(map[string]struct{}, len(names))}
+	for _, name := range names {
+		l.set[strings.ToLower(name)] = struct{}{}
+	}
+	keys := make([]string, 0, len(l.set))
+	for name := range l.set {
+		keys = append(keys, name)
+	}
+	slices.Sort(keys)
+	l.key = strings.Join(keys, "\x00")
+	return l
+}
+
+// covers reports whether a runner with these labels may run a job that asks for want.
+func (l labelSet) covers(want labelSet) bool {
+	for name := range want.set {
+		if _, ok := l.set[name]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// runnerGroup holds the idle, online runners of one scope and label set, the longest idle first. jobGroup holds the
+// queued jobs of one repository and label set, the oldest first. Matching looks at groups, of which there are few, and
+// never at all runners or all jobs.
+type runnerGroup struct {
+	labels  labelSet
+	runners *list.List
+}
+
+type jobGroup struct {
+	key    string
+	repo   *repo
+	labels labelSet
+	jobs   *list.List
+}
+
+// pickRange bounds how deep into a group a random choice reaches.
+const pickRange = 64
+
+// differentHold is how long the "different" fault keeps a job back when only the runner minted for it is free.
+const differentHold = 5 * time.Second
+
+func (s *Server) enqueueLocked(j *job) {
+	owner := j.run.repo.owner
+	key := strconv.FormatInt(j.run.repo.id, 10) + "\x00" + j.labels.key
+	group := owner.jobGroups[key]
+	if group == nil {
+		group = &jobGroup{key: key, repo: j.run.repo, labels: j.labels, jobs: list.New()}
+		owner.jobGroups[key] = group
+	}
+	// A job that is queued again keeps its place; it is nearly always at the front.
+	before := group.jobs.Front()
+	if back := group.jobs.Back(); back != nil && back.Value.(*job).seq < j.seq {
+		before = nil
+	}
+	for before != nil && before.Value.(*job).seq < j.seq {
+		before = before.Next()
+	}
+	if before == nil {
+		j.groupElement = group.jobs.PushBack(j)
+	} else {
+		j.groupElement = group.jobs.InsertBefore(j, before)
+	}
+	j.group = group
+}
+
+func (s *Server) dequeueLocked(j *job) {
+	if j.group == nil {
+		return
+	}
+	j.group.jobs.Remove(j.groupElement)
+	if j.group.jobs.Len() == 0 {
+		delete(j.run.repo.owner.jobGroups, j.group.key)
+	}
+	j.group, j.groupElement = nil, nil
+}
+
+// settleRunnerLocked puts the runner into, or takes it out of, the idle index, as its state demands.
+func (s *Server) settleRunnerLocked(rn *runner) {
+	idle := rn.job == nil && !rn.ranJob && rn.online(s.now(), s.opts.OfflineAfter)
+	switch {
+	case idle && rn.idleGroup == nil:
+		group := rn.scope.idle[rn.labels.key]
+		if group == nil {
+			group = &runnerGroup{labels: rn.labels, runners: list.New()}
+			rn.scope.idle[rn.labels.key] = group
+		}
+		rn.idleGroup, rn.idleElement = group, group.runners.PushBack(rn)
+	case !idle && rn.idleGroup != nil:
+		rn.idleGroup.runners.Remove(rn.idleElement)
+		if rn.idleGroup.runners.Len() == 0 {
+			delete(rn.scope.idle, rn.labels.key)
+		}
+		rn.idleGroup, rn.idleElement = nil, nil
+	}
+}
+
+// matchJobLocked gives a queued job to an idle runner, if there is one.
+func (s *Server) matchJobLocked(j *job) {
+	groups := s.runnerGroupsForLocked(j)
+	if len(groups) == 0 {
+		return
+	}
+	if rn := s.chooseRunnerLocked(j, groups); rn != nil {
+		s.assignLocked(j, rn)
+	}
+}
+
+func (s *Server) runnerGroupsForLocked(j *job) []*runnerGroup {
+	var groups []*runnerGroup
+	for _, sc := range []*scope{j.run.repo.scope, j.run.repo.owner.scope} {
+		if sc == nil {
+			continue
+		}
+		for _, group := range sc.idle {
+			if group.labels.covers(j.labels) {
+				groups = append(groups, group)
+			}
+		}
+	}
+	// Map order must not decide anything.
+	slices.SortFunc(groups, func(a, b *runnerGroup) int {
+		return idleSince(a).Compare(idleSince(b))
+	})
+	return groups
+}
+
+func idleSince(g *runnerGroup) time.Time { return g.runners.Front().Value.(*runner).lastContact }
+
+func (s *Server) chooseRunnerLocked(j *job, groups []*runnerGroup) *runner {
+	if s.opts.Assign != nil {
+		return s.askAssignLocked(j, groups)
+	}
+	different := s.faults.active(faultAssignDifferent, nil)
+	for _, group := range groups {
+		element := group.runners.Front()
+		if s.opts.ShuffleAssignment {
+			for skip := s.opts.Pick(min(group.runners.Len(), pickRange)); skip > 0; skip-- {
+				element = element.Next()
+			}
+		}
+		if !different {
+			return element.Value.(*runner)
+		}
+		for ; element != nil; element = element.Next() {
+			if rn := element.Value.(*runner); rn.intended != j {
+				return rn
+			}
+		}
+	}
+	return s.heldBackLocked(j, groups)
+}
+
+// heldBackLocked serves the "different" fault when no other runner is free: the job waits a little for one.
+func (s *Server) heldBackLocked(j *job, groups []*runnerGroup) *runner {
+	if j.differentFrom.IsZero() {
+		j.differentFrom = s.now()
+		s.deadlineLocked(j.differentFrom.Add(differentHold), func() {
+			if j.state == jobQueued {
+				s.matchJobLocked(j)
+			}
+		})
+	}
+	if s.now().Sub(j.differentFrom) < differentHold {
+		return nil
+	}
+	return groups[0].runners.Front().Value.(*runner)
+}
+
+func (s *Server) askAssignLocked(j *job, groups []*runnerGroup) *runner {
+	var candidates []*runner
+	var views []RunnerView
+	for _, group := range groups {
+		for element := group.runners.Front(); element != nil; element = element.Next() {
+			rn := element.Value.(*runner)
+			candidates = append(candidates, rn)
+			views = append(views, s.runnerViewLocked(rn))
+		}
+	}
+	choice := s.opts.Assign(j.view(), views)
+	if choice < 0 || choice >= len(candidates) {
+		return nil
+	}
+	return candidates[choice]
+}
+
+// matchRunnerLocked gives an idle runner the oldest queued job it may run.
+func (s *Server) matchRunnerLocked(rn *runner) {
+	if rn.idleGroup == nil {
+		return
+	}
+	for range 2 { // a second look: with Assign or a fault, the oldest job may have gone to nobody
+		j := s.oldestJobLocked(rn)
+		if j == nil {
+			return
+		}
+		if s.opts.Assign == nil && !s.faults.active(faultAssignDifferent, nil) {
+			s.assignLocked(j, rn)
+			return
+		}
+		s.matchJobLocked(j)
+		if rn.job != nil {
+			return
+		}
+	}
+}
+
+func (s *Server) oldestJobLocked(rn *runner) *job {
+	avoid := s.faults.active(faultAssignDifferent, nil)
+	var oldest, intended *job
+	for _, group := range rn.scope.owner.jobGroups {
+		if rn.scope.repo != nil && rn.scope.repo != group.repo {
+			continue
+		}
+		if !rn.labels.covers(group.labels) {
+			continue
+		}
+		element := group.jobs.Front()
+		if avoid && element.Value.(*job) == rn.intended {
+			intended = rn.intended
+			element = element.Next()
+		}
+		if element == nil {
+			continue
+		}
+		if j := element.Value.(*job); oldest == nil || j.seq < oldest.seq {
+			oldest = j
+		}
+	}
+	if oldest == nil {
+		return intended
+	}
+	return oldest
+}
+
+// intendLocked remembers which queued job a fresh registration was probably minted for: the oldest that matches and
+// that no other registration was minted for.
+func (s *Server) intendLocked(rn *runner) {
+	var best *job
+	for _, group := range rn.scope.owner.jobGroups {
+		if (rn.scope.repo != nil && rn.scope.repo != group.repo) || !rn.labels.covers(group.labels) {
+			continue
+		}
+		for element := group.jobs.Front(); element != nil; element = element.Next() {
+			j := element.Value.(*job)
+			if _, taken := s.intentions[j.id]; taken {
+				continue
+			}
+			if best == nil || j.seq < best.seq {
+				best = j
+			}
+			break
+		}
+	}
+	if best != nil {
+		rn.intended = best
+		s.intentions[best.id] = rn.id
+	}
+}

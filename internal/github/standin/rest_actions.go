@@ -1,0 +1,220 @@
+package standin
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+type runJSON struct {
+	ID           int64     `json:"id"`
+	Name         string    `json:"name"`
+	NodeID       string    `json:"node_id"`
+	HeadBranch   string    `json:"head_branch"`
+	HeadSHA      string    `json:"head_sha"`
+	Path         string    `json:"path"`
+	DisplayTitle string    `json:"display_title"`
+	RunNumber    int64     `json:"run_number"`
+	RunAttempt   int       `json:"run_attempt"`
+	Event        string    `json:"event"`
+	Status       string    `json:"status"`
+	Conclusion   *string   `json:"conclusion"`
+	WorkflowID   int64     `json:"workflow_id"`
+	URL          string    `json:"url"`
+	HTMLURL      string    `json:"html_url"`
+	JobsURL      string    `json:"jobs_url"`
+	CreatedAt    *string   `json:"created_at"`
+	UpdatedAt    *string   `json:"updated_at"`
+	RunStartedAt *string   `json:"run_started_at"`
+	Repository   *repoJSON `json:"repository"`
+	HeadRepo     *repoJSON `json:"head_repository"`
+	Actor        ownerJSON `json:"actor"`
+}
+
+func (s *Server) runJSONLocked(r *run) runJSON {
+	address := fmt.Sprintf("%s/repos/%s/actions/runs/%d", s.opts.URL, r.repo.fullName(), r.id)
+	return runJSON{
+		ID: r.id, Name: r.workflowName, NodeID: fmt.Sprintf("WFR_%d", r.id), HeadBranch: r.branch, HeadSHA: r.sha,
+		Path: ".github/workflows/" + r.fileName, DisplayTitle: r.workflowName, RunNumber: r.number, RunAttempt: 1, Event: r.event,
+		Status: r.status(), Conclusion: orNull(r.conclusion), WorkflowID: r.workflowID, URL: address, JobsURL: address + "/jobs",
+		HTMLURL:   fmt.Sprintf("%s/%s/actions/runs/%d", s.opts.URL, r.repo.fullName(), r.id),
+		CreatedAt: stamp(r.createdAt), UpdatedAt: stamp(r.updatedAt), RunStartedAt: stamp(r.createdAt),
+		Repository: s.repoJSON(r.repo), HeadRepo: s.repoJSON(r.repo), Actor: s.sender(),
+	}
+}
+
+func (s *Server) actionsRoutes(mux *http.ServeMux) {
+	base := "/repos/{login}/{repo}/actions"
+	s.rest(mux, "GET "+base+"/jobs/{id}", bucketCore, authInstallation, s.getJob)
+	s.rest(mux, "GET "+base+"/jobs/{id}/logs", bucketCore, authInstallation, s.getJobLogs)
+	s.rest(mux, "GET "+base+"/runs", bucketCore, authInstallation, s.listRuns)
+	s.rest(mux, "GET "+base+"/runs/{id}", bucketCore, authInstallation, s.getRun)
+	s.rest(mux, "GET "+base+"/runs/{id}/jobs", bucketCore, authInstallation, s.listRunJobs)
+	s.rest(mux, "GET "+base+"/runs/{id}/attempts/{attempt}/jobs", bucketCore, authInstallation, s.listRunJobs)
+	s.rest(mux, "POST "+base+"/runs/{id}/cancel", bucketCore, authInstallation, s.cancelRun)
+	mux.HandleFunc("GET "+pathResults+"/logs/{id}", s.serveJobLog)
+}
+
+func (s *Server) callerRepoLocked(r *http.Request, who caller) (*repo, error) {
+	sc, err := s.scopeLocked(r, who)
+	if err != nil {
+		return nil, err
+	}
+	return sc.repo, nil
+}
+
+func (s *Server) pathJobLocked(r *http.Request, who caller) (*job, error) {
+	rp, err := s.callerRepoLocked(r, who)
+	if err != nil {
+		return nil, err
+	}
+	id, bad := pathID(r, "id")
+	if bad != nil {
+		return nil, bad
+	}
+	if j := s.jobs[id]; j != nil && j.run.repo == rp {
+		return j, nil
+	}
+	return nil, notFound()
+}
+
+func (s *Server) pathRunLocked(r *http.Request, who caller) (*run, error) {
+	rp, err := s.callerRepoLocked(r, who)
+	if err != nil {
+		return nil, err
+	}
+	id, bad := pathID(r, "id")
+	if bad != nil {
+		return nil, bad
+	}
+	if found := s.runs[id]; found != nil && found.repo == rp {
+		return found, nil
+	}
+	return nil, notFound()
+}
+
+func (s *Server) getJob(w http.ResponseWriter, r *http.Request, who caller) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j, err := s.pathJobLocked(r, who)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, s.jobJSONLocked(j))
+	return nil
+}
+
+// getJobLogs redirects to a signed address; a job without a log is not found.
+func (s *Server) getJobLogs(w http.ResponseWriter, r *http.Request, who caller) error {
+	s.mu.Lock()
+	j, err := s.pathJobLocked(r, who)
+	if err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	id, steps := j.id, slices.Clone(j.steps)
+	s.mu.Unlock()
+	if _, ok := s.jobLog(id, steps); !ok {
+		return notFound()
+	}
+	w.Header().Set("Location", fmt.Sprintf("%s%s/logs/%d?sig=%s", s.opts.URL, pathResults, id, s.blobs.sign(blobID(id, "log", ""), s.token)))
+	w.WriteHeader(http.StatusFound)
+	return nil
+}
+
+func (s *Server) serveJobLog(w http.ResponseWriter, r *http.Request) {
+	id, bad := pathID(r, "id")
+	if bad != nil {
+		writeError(w, bad)
+		return
+	}
+	if r.URL.Query().Get("sig") != s.blobs.sign(blobID(id, "log", ""), s.token) {
+		writeError(w, failf(http.StatusForbidden, "The log's address is not one that was given out."))
+		return
+	}
+	s.mu.Lock()
+	var steps []StepView
+	if j := s.jobs[id]; j != nil {
+		steps = slices.Clone(j.steps)
+	}
+	s.mu.Unlock()
+	text, _ := s.jobLog(id, steps)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(text))
+}
+
+// listRuns filters by status or conclusion, newest first.
+func (s *Server) listRuns(w http.ResponseWriter, r *http.Request, who caller) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rp, err := s.callerRepoLocked(r, who)
+	if err != nil {
+		return err
+	}
+	query := r.URL.Query()
+	want, event, branch := query.Get("status"), query.Get("event"), query.Get("branch")
+	var found []*run
+	for _, candidate := range slices.Backward(s.runOrder) {
+		if candidate.repo != rp || (event != "" && candidate.event != event) || (branch != "" && candidate.branch != branch) {
+			continue
+		}
+		if want == "" || candidate.status() == want || candidate.conclusion == want {
+			found = append(found, candidate)
+		}
+	}
+	out := []runJSON{}
+	for _, one := range page(w, r, s.opts.URL, found) {
+		out = append(out, s.runJSONLocked(one))
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"total_count": len(found), "workflow_runs": out})
+	return nil
+}
+
+func (s *Server) getRun(w http.ResponseWriter, r *http.Request, who caller) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, err := s.pathRunLocked(r, who)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, s.runJSONLocked(found))
+	return nil
+}
+
+func (s *Server) listRunJobs(w http.ResponseWriter, r *http.Request, who caller) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, err := s.pathRunLocked(r, who)
+	if err != nil {
+		return err
+	}
+	if attempt := r.PathValue("attempt"); attempt != "" && attempt != "1" {
+		return notFound()
+	}
+	out := []jobJSON{}
+	for _, j := range page(w, r, s.opts.URL, found.jobs) {
+		out = append(out, s.jobJSONLocked(j))
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"total_count": len(found.jobs), "jobs": out})
+	return nil
+}
+
+func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request, who caller) error {
+	s.mu.Lock()
+	found, err := s.pathRunLocked(r, who)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := s.CancelRun(found.id); err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusAccepted, struct{}{})
+	return nil
+}
+
+// statusMatches compares a job with the admin API's filter: a status or a conclusion.
+func statusMatches(j *job, want string) bool {
+	return want == "" || strings.EqualFold(j.visible(), want) || strings.EqualFold(j.conclusion, want)
+}

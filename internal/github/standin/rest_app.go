@@ -1,0 +1,251 @@
+package standin
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+type ownerJSON struct {
+	Login string `json:"login"`
+	ID    int64  `json:"id"`
+	Type  string `json:"type"`
+	URL   string `json:"url"`
+}
+
+type repoJSON struct {
+	ID            int64      `json:"id"`
+	Name          string     `json:"name"`
+	FullName      string     `json:"full_name"`
+	Private       bool       `json:"private"`
+	Owner         *ownerJSON `json:"owner,omitempty"`
+	HTMLURL       string     `json:"html_url,omitempty"`
+	URL           string     `json:"url,omitempty"`
+	DefaultBranch string     `json:"default_branch,omitempty"`
+}
+
+type installationJSON struct {
+	ID                  int64             `json:"id"`
+	Account             ownerJSON         `json:"account"`
+	RepositorySelection string            `json:"repository_selection"`
+	AccessTokensURL     string            `json:"access_tokens_url"`
+	RepositoriesURL     string            `json:"repositories_url"`
+	HTMLURL             string            `json:"html_url"`
+	AppID               int64             `json:"app_id"`
+	AppSlug             string            `json:"app_slug"`
+	TargetID            int64             `json:"target_id"`
+	TargetType          string            `json:"target_type"`
+	Permissions         map[string]string `json:"permissions"`
+	Events              []string          `json:"events"`
+	CreatedAt           *string           `json:"created_at"`
+	UpdatedAt           *string           `json:"updated_at"`
+	SuspendedAt         *string           `json:"suspended_at"`
+}
+
+func permissions() map[string]string {
+	return map[string]string{
+		"actions": "read", "administration": "write", "metadata": "read", "organization_self_hosted_runners": "write",
+	}
+}
+
+func (s *Server) ownerJSON(a *account) ownerJSON {
+	return ownerJSON{Login: a.login, ID: a.id, Type: a.kind, URL: s.opts.URL + "/users/" + a.login}
+}
+
+func (s *Server) repoJSON(r *repo) *repoJSON {
+	owner := s.ownerJSON(r.owner)
+	return &repoJSON{
+		ID: r.id, Name: r.name, FullName: r.fullName(), Owner: &owner, Private: true,
+		HTMLURL: s.opts.URL + "/" + r.fullName(), URL: s.opts.URL + "/repos/" + r.fullName(), DefaultBranch: "main",
+	}
+}
+
+func (s *Server) installationJSON(a *account) installationJSON {
+	return installationJSON{
+		ID: a.installation, Account: s.ownerJSON(a), RepositorySelection: "selected",
+		AccessTokensURL: fmt.Sprintf("%s/app/installations/%d/access_tokens", s.opts.URL, a.installation),
+		RepositoriesURL: s.opts.URL + "/installation/repositories",
+		HTMLURL:         fmt.Sprintf("%s/organizations/%s/settings/installations/%d", s.opts.URL, a.login, a.installation),
+		AppID:           s.opts.AppID, AppSlug: s.opts.AppSlug, TargetID: a.id, TargetType: a.kind,
+		Permissions: permissions(), Events: []string{"workflow_job"},
+		CreatedAt: stamp(a.installedAt), UpdatedAt: stamp(a.installedAt),
+	}
+}
+
+// installLocked adds an installation, or more repositories to one that exists.
+func (s *Server) installLocked(in Installation) (*account, error) {
+	if in.Type == "" {
+		in.Type = typeOrganization
+	}
+	if !validName(in.Account) || (in.Type != typeOrganization && in.Type != typeUser) {
+		return nil, failf(http.StatusUnprocessableEntity, "the installation %q of type %q is not usable: give an account's login and the type Organization or User", in.Account, in.Type)
+	}
+	for _, name := range in.Repositories {
+		if !validName(name) {
+			return nil, failf(http.StatusUnprocessableEntity, "%q is not a repository's name: give it without its owner", name)
+		}
+	}
+	a := s.accounts[strings.ToLower(in.Account)]
+	if a == nil {
+		if in.ID == 0 {
+			in.ID = s.nextIDLocked("installation", 5_000_000)
+		}
+		if s.installations[in.ID] != nil {
+			return nil, failf(http.StatusUnprocessableEntity, "the installation id %d is taken by %s", in.ID, s.installations[in.ID].login)
+		}
+		a = &account{
+			id: s.nextIDLocked("account", 9_000_000), login: in.Account, kind: in.Type, installation: in.ID,
+			installedAt: s.now(), repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{},
+		}
+		if in.Type == typeOrganization {
+			a.scope = newScope(a.login, a, nil)
+		}
+		s.accounts[strings.ToLower(in.Account)] = a
+		s.installations[in.ID] = a
+		s.installOrder = append(s.installOrder, a)
+	}
+	for _, name := range in.Repositories {
+		if a.repos[strings.ToLower(name)] != nil {
+			continue
+		}
+		r := &repo{id: s.nextIDLocked("repo", 700_000_000), name: name, owner: a}
+		r.scope = newScope(r.fullName(), a, r)
+		a.repos[strings.ToLower(name)] = r
+	}
+	return a, nil
+}
+
+func validName(name string) bool {
+	return name != "" && len(name) <= 100 && !strings.ContainsFunc(name, func(c rune) bool {
+		return !(c == '-' || c == '_' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z')
+	})
+}
+
+func sortedRepos(a *account) []*repo {
+	out := make([]*repo, 0, len(a.repos))
+	for _, r := range a.repos {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(x, y *repo) int { return int(x.id - y.id) })
+	return out
+}
+
+func (s *Server) appRoutes(mux *http.ServeMux) {
+	s.rest(mux, "GET /app", bucketCore, authApp, s.getApp)
+	s.rest(mux, "GET /app/installations", bucketCore, authApp, s.listInstallations)
+	s.rest(mux, "GET /app/installations/{id}", bucketCore, authApp, s.getInstallation)
+	s.rest(mux, "POST /app/installations/{id}/access_tokens", bucketCore, authApp, s.createToken)
+	s.rest(mux, "GET /orgs/{login}/installation", bucketCore, authApp, s.findInstallation)
+	s.rest(mux, "GET /users/{login}/installation", bucketCore, authApp, s.findInstallation)
+	s.rest(mux, "GET /repos/{login}/{repo}/installation", bucketCore, authApp, s.findInstallation)
+	s.rest(mux, "GET /installation/repositories", bucketCore, authInstallation, s.listInstallationRepos)
+	s.rest(mux, "GET /rate_limit", bucketCore, authInstallation, s.getRateLimit)
+	s.rest(mux, "GET /app/hook/deliveries", bucketCore, authApp, s.listDeliveries)
+	s.rest(mux, "GET /app/hook/deliveries/{id}", bucketCore, authApp, s.getDelivery)
+	s.rest(mux, "POST /app/hook/deliveries/{id}/attempts", bucketCore, authApp, s.redeliver)
+}
+
+func (s *Server) getApp(w http.ResponseWriter, _ *http.Request, _ caller) error {
+	s.mu.Lock()
+	count := len(s.installOrder)
+	s.mu.Unlock()
+	writeJSON(w, http.StatusOK, map[string]any{
+		"id": s.opts.AppID, "slug": s.opts.AppSlug, "name": s.opts.AppSlug, "permissions": permissions(),
+		"events": []string{"workflow_job"}, "installations_count": count,
+		"html_url": s.opts.URL + "/apps/" + s.opts.AppSlug, "external_url": s.opts.URL,
+	})
+	return nil
+}
+
+func (s *Server) listInstallations(w http.ResponseWriter, r *http.Request, _ caller) error {
+	s.mu.Lock()
+	all := make([]installationJSON, 0, len(s.installOrder))
+	for _, a := range s.installOrder {
+		all = append(all, s.installationJSON(a))
+	}
+	s.mu.Unlock()
+	writeJSON(w, http.StatusOK, page(w, r, s.opts.URL, all))
+	return nil
+}
+
+func (s *Server) getInstallation(w http.ResponseWriter, r *http.Request, _ caller) error {
+	a, err := s.pathInstallation(r)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, s.installationJSON(a))
+	return nil
+}
+
+func (s *Server) pathInstallation(r *http.Request) (*account, error) {
+	id, bad := pathID(r, "id")
+	if bad != nil {
+		return nil, bad
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.installations[id]
+	if a == nil {
+		return nil, notFound()
+	}
+	return a, nil
+}
+
+func (s *Server) createToken(w http.ResponseWriter, r *http.Request, _ caller) error {
+	a, err := s.pathInstallation(r)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	value, expires := s.newInstallationTokenLocked(a)
+	s.mu.Unlock()
+	writeJSON(w, http.StatusCreated, map[string]any{
+		"token": value, "expires_at": expires.UTC().Format(time.RFC3339),
+		"permissions": permissions(), "repository_selection": "selected",
+	})
+	return nil
+}
+
+func (s *Server) findInstallation(w http.ResponseWriter, r *http.Request, _ caller) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.accounts[strings.ToLower(r.PathValue("login"))]
+	if a == nil {
+		return notFound()
+	}
+	if name := r.PathValue("repo"); name != "" && a.repos[strings.ToLower(name)] == nil {
+		return notFound()
+	}
+	if strings.HasPrefix(r.URL.Path, "/orgs/") && a.kind != typeOrganization {
+		return notFound()
+	}
+	writeJSON(w, http.StatusOK, s.installationJSON(a))
+	return nil
+}
+
+func (s *Server) listInstallationRepos(w http.ResponseWriter, r *http.Request, who caller) error {
+	s.mu.Lock()
+	repos := make([]*repoJSON, 0, len(who.account.repos))
+	for _, rp := range sortedRepos(who.account) {
+		repos = append(repos, s.repoJSON(rp))
+	}
+	s.mu.Unlock()
+	writeJSON(w, http.StatusOK, map[string]any{"total_count": len(repos), "repositories": page(w, r, s.opts.URL, repos)})
+	return nil
+}
+
+func (s *Server) getRateLimit(w http.ResponseWriter, _ *http.Request, who caller) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resources := map[string]any{}
+	for name, limit := range map[string]RateLimit{bucketCore: s.opts.Core, bucketRegistration: s.opts.Registration} {
+		win := s.windowLocked(who.name(s.opts.AppID)+"\x00"+name, limit.Window, s.now())
+		resources[name] = map[string]any{
+			"limit": limit.Limit, "used": win.used, "remaining": max(0, limit.Limit-win.used), "reset": win.reset.Unix(),
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"resources": resources, "rate": resources[bucketCore]})
+	return nil
+}

@@ -1,0 +1,216 @@
+package standin
+
+import (
+	"container/list"
+	"crypto/rsa"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The life of a job. assigned is shown to the outside as queued: GitHub says in_progress once the runner has it.
+const (
+	jobWaiting    = "waiting"
+	jobQueued     = "queued"
+	jobAssigned   = "assigned"
+	jobInProgress = "in_progress"
+	jobCompleted  = "completed"
+)
+
+// Conclusions of jobs and runs.
+const (
+	concludedSuccess   = "success"
+	concludedFailure   = "failure"
+	concludedCancelled = "cancelled"
+	concludedSkipped   = "skipped"
+)
+
+const (
+	typeOrganization = "Organization"
+	typeUser         = "User"
+)
+
+// account is an organization or a user with the App installed.
+type account struct {
+	id           int64
+	login        string
+	kind         string
+	installation int64
+	installedAt  time.Time
+	repos        map[string]*repo // by lower-case name
+	scope        *scope           // organization-level runners; empty for a user
+	jobGroups    map[string]*jobGroup
+}
+
+type repo struct {
+	id     int64
+	name   string
+	owner  *account
+	scope  *scope
+	runSeq int64
+}
+
+func (r *repo) fullName() string { return r.owner.login + "/" + r.name }
+
+// scope is where runners register: an organization or a repository.
+type scope struct {
+	path    string // "acme" or "acme/app"
+	owner   *account
+	repo    *repo // nil for an organization
+	byName  map[string]*runner
+	ordered []*runner               // by ascending id
+	idle    map[string]*runnerGroup // by label set
+}
+
+func newScope(path string, owner *account, r *repo) *scope {
+	return &scope{path: path, owner: owner, repo: r, byName: map[string]*runner{}, idle: map[string]*runnerGroup{}}
+}
+
+func (sc *scope) insert(rn *runner) {
+	sc.byName[strings.ToLower(rn.name)] = rn
+	sc.ordered = append(sc.ordered, rn)
+}
+
+func (sc *scope) remove(rn *runner) {
+	delete(sc.byName, strings.ToLower(rn.name))
+	at, found := slices.BinarySearchFunc(sc.ordered, rn.id, func(other *runner, id int64) int { return int(other.id - id) })
+	if found {
+		sc.ordered = slices.Delete(sc.ordered, at, at+1)
+	}
+}
+
+// runner is a registration.
+type runner struct {
+	id         int64
+	name       string
+	scope      *scope
+	labels     labelSet
+	groupID    int64
+	os         string
+	workFolder string
+	clientID   string
+	key        *rsa.PublicKey
+	createdAt  time.Time
+
+	session     *session
+	polls       int // polls held right now
+	lastContact time.Time
+	wake        chan struct{} // closed and replaced to wake the held poll
+	removed     bool
+	ranJob      bool // an ephemeral runner takes one job
+
+	job             *job // assigned or running
+	cancelMessage   int64
+	cancelDelivered bool
+	busyHiddenUntil time.Time
+	intended        *job // the job it was probably minted for; only the "different" fault looks at it
+	idleGroup       *runnerGroup
+	idleElement     *list.Element
+	offlineCheck    bool // a deadline for its being offline is pending
+}
+
+type session struct {
+	id        string
+	createdAt time.Time
+}
+
+func (rn *runner) signal() {
+	close(rn.wake)
+	rn.wake = make(chan struct{})
+}
+
+// online reports whether GitHub would show the runner as online.
+func (rn *runner) online(now time.Time, grace time.Duration) bool {
+	return !rn.removed && rn.session != nil && (rn.polls > 0 || now.Sub(rn.lastContact) < grace)
+}
+
+// run is one execution of a workflow file.
+type run struct {
+	id           int64
+	number       int64
+	repo         *repo
+	workflowID   int64
+	workflowName string
+	fileName     string
+	event        string
+	branch       string
+	sha          string
+	createdAt    time.Time
+	updatedAt    time.Time
+	startedAt    time.Time
+	completedAt  time.Time
+	conclusion   string
+	held         bool // jobs wait for approval
+	jobs         []*job
+	byKey        map[string]*job
+	plan         *plan
+	planID       string // GUID: the runner protocol's name of the run
+}
+
+func (r *run) status() string {
+	if r.conclusion != "" {
+		return jobCompleted
+	}
+	status := jobQueued
+	for _, j := range r.jobs {
+		switch j.state {
+		case jobInProgress, jobCompleted:
+			return jobInProgress
+		case jobWaiting:
+			status = jobWaiting
+		}
+	}
+	return status
+}
+
+// job is one job of a run.
+type job struct {
+	id      int64
+	run     *run
+	key     string
+	name    string
+	labels  labelSet
+	timeout time.Duration
+	build   func(messageInput) ([]byte, error)
+
+	state      string
+	conclusion string
+	reason     string
+	seq        int64 // place in the queue, kept when it is queued again
+
+	createdAt   time.Time
+	queuedAt    time.Time
+	assignedAt  time.Time
+	startedAt   time.Time
+	completedAt time.Time
+	renewedAt   time.Time
+
+	guid         string // the runner protocol's name of the job
+	requestID    string // of the current assignment
+	messageID    int64
+	acknowledged bool
+	runner       *runner // current assignment
+	runnerID     int64   // of whoever acquired it
+	runnerName   string
+	groupID      int64
+	token        string // the job's own access token
+
+	assignments   int
+	acquisitions  int
+	acquirers     []string
+	repeats       int // the same runner asked again for the same job
+	lost          bool
+	cancelling    bool
+	steps         []StepView
+	group         *jobGroup
+	groupElement  *list.Element
+	differentFrom time.Time // since when the "different" fault has held it back
+}
+
+// visible is the job's state as REST and webhooks name it.
+func (j *job) visible() string {
+	if j.state == jobAssigned {
+		return jobQueued
+	}
+	return j.state
+}
