@@ -1,0 +1,223 @@
+package github
+
+import (
+	"context"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/bradleyfalzon/ghinstallation/v2"
+	gh "github.com/google/go-github/v88/github"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// DefaultBaseURL is GitHub's own API.
+const DefaultBaseURL = "https://api.github.com"
+
+// Options of New.
+type Options struct {
+	// BaseURL of the API: DefaultBaseURL when empty; https://HOST/api/v3 for GitHub Enterprise Server.
+	BaseURL string
+	// AppID of the GitHub App.
+	AppID int64
+	// PrivateKey of the App, PEM.
+	PrivateKey []byte
+	// Transport for all requests; a tuned copy of net/http's default when nil.
+	Transport http.RoundTripper
+	// Timeout of one request; 10 seconds when zero. A shorter deadline of the caller wins.
+	Timeout time.Duration
+	// MaxInstallations whose tokens and limits are kept at a time; 1024 when zero. The longest unused goes first.
+	MaxInstallations int
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+	// Log hears of tokens that had to be renewed early; discarded when nil.
+	Log *slog.Logger
+	// Registerer takes the metrics; none are exported when nil.
+	Registerer prometheus.Registerer
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.BaseURL == "" {
+		o.BaseURL = DefaultBaseURL
+	}
+	base, err := url.Parse(o.BaseURL)
+	if err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" || base.User != nil ||
+		base.RawQuery != "" {
+		return o, errors.New("the GitHub API address must look like https://api.github.com or https://HOST/api/v3")
+	}
+	o.BaseURL = strings.TrimRight(o.BaseURL, "/")
+	if o.AppID <= 0 {
+		return o, errors.New("the GitHub App's id is missing: it is on the App's settings page")
+	}
+	if o.Transport == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.MaxIdleConnsPerHost = 32
+		o.Transport = transport
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.MaxInstallations == 0 {
+		o.MaxInstallations = 1024
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// Client calls GitHub as an App and as its installations. It is safe for concurrent use.
+//
+// Every method bounds each of its requests by Options.Timeout and fails with an error of fleet: ErrNotFound,
+// ErrForbidden, ErrRejected, ErrNameTaken, ErrRunnerBusy, ErrUncertain or *RateLimitedError. None sleeps or repeats a
+// request, with one exception: a 401 to a cached token, which proves that nothing was done, is repeated once with a
+// fresh one.
+type Client struct {
+	options Options
+	key     *rsa.PrivateKey
+	app     *installation
+	cache   *cache
+	metrics *metrics
+}
+
+// New checks the options and returns a client. It does not speak to GitHub yet.
+func New(options Options) (*Client, error) {
+	options, err := options.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
+	}
+	key, err := parseKey(options.PrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
+	}
+	c := &Client{options: options, key: key}
+	app, err := c.newInstallation(0)
+	if err != nil {
+		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
+	}
+	c.app = app
+	c.cache = newCache(options.MaxInstallations, c.newInstallation)
+	c.metrics, err = newMetrics(options.Registerer, c.cache)
+	if err != nil {
+		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
+	}
+	return c, nil
+}
+
+// parseKey reads PKCS #1, which GitHub hands out, or PKCS #8. Its errors never show the key.
+func parseKey(text []byte) (*rsa.PrivateKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("the GitHub App's private key is not a PEM file: download one from the App's settings page")
+	}
+	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
+		return key, nil
+	}
+	if parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+		if key, ok := parsed.(*rsa.PrivateKey); ok {
+			return key, nil
+		}
+	}
+	return nil, errors.New("the GitHub App's private key is not an RSA key in PEM form")
+}
+
+// installation is the connection for one installation (0: the App itself): its token, its limits.
+type installation struct {
+	id    int64
+	api   *gh.Client
+	rates *rates
+}
+
+func (c *Client) newInstallation(id int64) (*installation, error) {
+	// A transport of the App for each: ghinstallation writes into it when it renews a token.
+	app := ghinstallation.NewAppsTransportFromPrivateKey(c.options.Transport, c.options.AppID, c.key)
+	app.BaseURL = c.options.BaseURL
+	var transport http.RoundTripper = app
+	if id != 0 {
+		transport = ghinstallation.NewFromAppsTransport(app, id)
+	}
+	base := c.options.BaseURL + "/"
+	api, err := gh.NewClient(
+		gh.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: sameHostOnly}),
+		gh.WithURLs(&base, nil), gh.WithUserAgent("bullpen"), gh.WithDisableRateLimitCheck(),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return &installation{id: id, api: api, rates: newRates()}, nil
+}
+
+// sameHostOnly follows what a renamed repository answers, and nothing else: the transport adds our token to whatever
+// is asked, so another host must never be, and a POST must not turn into a GET.
+func sameHostOnly(req *http.Request, via []*http.Request) error {
+	first := via[0]
+	if req.URL.Host != first.URL.Host || req.URL.Scheme != first.URL.Scheme || req.Method != first.Method ||
+		len(via) > 3 {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// request is one call of go-github. It returns only after it stored what it read.
+type request func(ctx context.Context, api *gh.Client) (*gh.Response, error)
+
+// asInstallation sends a request with the installation's token.
+func (c *Client) asInstallation(ctx context.Context, id int64, name string, of class, m meanings, do request) error {
+	if id <= 0 {
+		return fmt.Errorf("%s: %d is not the id of an installation", name, id)
+	}
+	in, err := c.cache.get(id)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	resp, err := c.once(ctx, in, of, do)
+	if err != nil && resp != nil && resp.Response != nil && resp.StatusCode == http.StatusUnauthorized {
+		c.options.Log.Info("GitHub refuses a token before its time, renewing it", "installation", id)
+		if in, err = c.cache.renew(in); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		resp, err = c.once(ctx, in, of, do)
+	}
+	return c.finish(in, name, of, m, resp, err)
+}
+
+// asApp sends a request as the App itself.
+func (c *Client) asApp(ctx context.Context, name string, do request) error {
+	resp, err := c.once(ctx, c.app, classRead, do)
+	return c.finish(c.app, name, classRead, nil, resp, err)
+}
+
+// once sends a request unless a limit is known to refuse it, and remembers the limits that came back.
+func (c *Client) once(ctx context.Context, in *installation, of class, do request) (*gh.Response, error) {
+	if err := in.rates.gate(of, c.options.Now()); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	resp, err := do(ctx, in.api)
+	if resp != nil && resp.Response != nil {
+		in.rates.observe(of, resp.Header, c.options.Now())
+	}
+	return resp, err
+}
+
+func (c *Client) finish(in *installation, name string, of class, m meanings, resp *gh.Response, err error) error {
+	if !isLimited(err) {
+		err = m.translate(resp, err, of, in.rates, c.options.Now())
+	}
+	c.metrics.count(name, err)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
