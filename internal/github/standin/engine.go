@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,8 +35,37 @@ type Submission struct {
 // maxCount bounds Submission.Count.
 const maxCount = 1000
 
-// plan is the workflow package's state machine of a run. Guarded by the server's lock.
-type plan struct{ machine *workflow.Run }
+// plan is the workflow package's state machine of a run, and a journal of every call that moved it on: played again, it
+// leads to the same state. Guarded by the server's lock.
+type plan struct {
+	machine *workflow.Run
+	journal []planStep
+}
+
+// planStep is one call: "next", "cancel" or "complete".
+type planStep struct {
+	Call       string            `json:"call"`
+	Key        string            `json:"key,omitempty"`
+	Conclusion string            `json:"conclusion,omitempty"`
+	Outputs    map[string]string `json:"outputs,omitempty"`
+}
+
+// apply makes one call and returns what it led to: jobs that are ready now, jobs that ended, keys to cancel.
+func (p *plan) apply(step planStep) (ready []workflow.Job, ended []workflow.Concluded, cancel []string, err error) {
+	p.journal = append(p.journal, step)
+	switch step.Call {
+	case "next":
+		ready = p.machine.Next()
+		ended = p.machine.Concluded()
+	case "cancel":
+		cancel = p.machine.Cancel()
+	case "complete":
+		cancel, err = p.machine.Complete(step.Key, workflow.Conclusion(step.Conclusion), step.Outputs)
+	default:
+		err = fmt.Errorf("no call of a workflow's plan is named %q", step.Call)
+	}
+	return ready, ended, cancel, err
+}
 
 // Submit checks a workflow file and starts its runs. What is wrong with the file is named by line and feature.
 func (s *Server) Submit(sub Submission) ([]RunView, error) {
@@ -110,27 +140,47 @@ func (s *Server) repoLocked(name string) (*repo, error) {
 func (s *Server) startRunLocked(rp *repo, file *workflow.Workflow, sub Submission) (*run, error) {
 	rp.runSeq++
 	r := &run{
-		id: s.nextIDLocked("run", 8_000_000_000), number: rp.runSeq, repo: rp, workflowID: 1 + int64(len(sub.FileName)),
-		workflowName: file.Name, fileName: sub.FileName, event: sub.Event, branch: sub.Branch, sha: hex.EncodeToString(s.randomBytes(20)),
-		createdAt: s.now(), updatedAt: s.now(), held: sub.HoldForApproval, byKey: map[string]*job{}, planID: s.guid(),
+		id: s.nextIDLocked("run", 8_000_000_000), number: rp.runSeq, repo: rp, workflowID: workflowID(sub.FileName),
+		workflowName: displayName(file, sub.FileName), fileName: sub.FileName, event: sub.Event, branch: sub.Branch, sha: hex.EncodeToString(s.randomBytes(20)),
+		createdAt: s.now(), updatedAt: s.now(), held: sub.HoldForApproval, byKey: map[string]*job{}, planID: s.guid(), submission: sub,
 	}
-	if r.workflowName == "" {
-		r.workflowName = ".github/workflows/" + sub.FileName
-	}
-	context, err := s.githubContext(r, sub)
-	if err != nil {
+	if err := s.planRun(r, file); err != nil {
 		return nil, err
 	}
-	machine, err := workflow.NewRun(file, workflow.Event{Name: sub.Event, Inputs: sub.Inputs, GitHub: context, Vars: sub.Vars})
-	if err != nil {
-		return nil, failf(http.StatusUnprocessableEntity, "%s: %v", sub.FileName, err)
-	}
-	r.plan = &plan{machine: machine}
 	s.runs[r.id] = r
 	s.runOrder = append(s.runOrder, r)
 	s.advanceLocked(r)
 	s.changedLocked()
 	return r, nil
+}
+
+// displayName is the file's own name, else its path, as on GitHub.
+func displayName(file *workflow.Workflow, fileName string) string {
+	if file.Name != "" {
+		return file.Name
+	}
+	return ".github/workflows/" + fileName
+}
+
+// workflowID is a number that follows from the file's name.
+func workflowID(fileName string) int64 {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(fileName)) // never fails
+	return 1 + int64(sum.Sum32())
+}
+
+func (s *Server) planRun(r *run, file *workflow.Workflow) error {
+	sub := r.submission
+	context, err := s.githubContext(r, sub)
+	if err != nil {
+		return err
+	}
+	machine, err := workflow.NewRun(file, workflow.Event{Name: sub.Event, Inputs: sub.Inputs, GitHub: context, Vars: sub.Vars})
+	if err != nil {
+		return failf(http.StatusUnprocessableEntity, "%s: %v", sub.FileName, err)
+	}
+	r.plan = &plan{machine: machine}
+	return nil
 }
 
 // githubContext is what workflows see as ${{ github.* }}.
@@ -168,8 +218,8 @@ func (s *Server) githubContext(r *run, sub Submission) (*workflow.Object, error)
 
 // advanceLocked queues the jobs that became ready and shows those that ended without a runner.
 func (s *Server) advanceLocked(r *run) {
-	ready := r.plan.machine.Next()
-	for _, c := range r.plan.machine.Concluded() {
+	ready, ended, _, _ := r.plan.apply(planStep{Call: "next"}) // this call cannot fail
+	for _, c := range ended {
 		j := s.newJobLocked(r, c.Key, c.Name)
 		j.createdAt = s.now()
 		s.showConcludedLocked(j, c)
@@ -230,7 +280,7 @@ func (s *Server) messageBuilder(j *job, ready workflow.Job) func(messageInput) (
 
 // jobEndedLocked tells the workflow that a job is over, cancels what it says to cancel, and goes on.
 func (s *Server) jobEndedLocked(j *job, outputs map[string]string) {
-	cancel, err := j.run.plan.machine.Complete(j.key, workflow.Conclusion(j.conclusion), outputs)
+	_, _, cancel, err := j.run.plan.apply(planStep{Call: "complete", Key: j.key, Conclusion: j.conclusion, Outputs: outputs})
 	if err != nil {
 		s.log.Error("the workflow did not expect a job to end", "job", j.id, "key", j.key, "error", err)
 	}
@@ -254,7 +304,8 @@ func (s *Server) CancelRun(id int64) error {
 	case r.conclusion != "":
 		return failf(http.StatusConflict, "run %d has ended already", id)
 	}
-	for _, key := range r.plan.machine.Cancel() {
+	_, _, cancel, _ := r.plan.apply(planStep{Call: "cancel"}) // this call cannot fail
+	for _, key := range cancel {
 		if j := r.byKey[key]; j != nil {
 			j.reason = "the run was cancelled"
 			s.cancelJobLocked(j)

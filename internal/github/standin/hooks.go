@@ -209,6 +209,9 @@ func (h *hookSender) attempt(ctx context.Context, d *delivery) {
 	headers := hookHeaders(d, secret)
 	if url != "" && !d.lost {
 		result = h.post(ctx, url, headers, d.Payload)
+		if ctx.Err() != nil && (result.code < 200 || result.code > 299) {
+			return // cut off by our own end: it stays pending in the state file
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -25,13 +25,18 @@ func (s *Server) queueLocked(j *job) {
 	j.seq = s.jobSeq
 	s.enqueueLocked(j)
 	s.jobEventLocked(j, "queued")
-	s.deadlineLocked(now.Add(s.opts.QueueLimit), func() {
+	s.watchQueuedLocked(j)
+	s.matchJobLocked(j)
+}
+
+// watchQueuedLocked cancels a job that nobody took for a day.
+func (s *Server) watchQueuedLocked(j *job) {
+	s.deadlineLocked(j.queuedAt.Add(s.opts.QueueLimit), func() {
 		if j.state == jobQueued || j.state == jobAssigned {
 			s.withdrawLocked(j)
 			s.concludeLocked(j, concludedCancelled, "the job was queued longer than GitHub allows")
 		}
 	})
-	s.matchJobLocked(j)
 }
 
 // assignLocked binds a queued job to an idle runner. The runner learns it from its poll.
@@ -48,15 +53,20 @@ func (s *Server) assignLocked(j *job, rn *runner) {
 		rn.busyHiddenUntil = now.Add(f.delayOr(time.Minute))
 	}
 	s.settleRunnerLocked(rn)
+	s.watchAssignedLocked(j)
+	rn.signal()
+	s.changedLocked()
+}
+
+// watchAssignedLocked queues a job again that its runner does not acquire in time.
+func (s *Server) watchAssignedLocked(j *job) {
 	request := j.requestID
-	s.deadlineLocked(now.Add(s.opts.AcquireWithin), func() {
+	s.deadlineLocked(j.assignedAt.Add(s.opts.AcquireWithin), func() {
 		if j.state == jobAssigned && j.requestID == request {
 			s.unassignLocked(j)
 			s.requeueLocked(j)
 		}
 	})
-	rn.signal()
-	s.changedLocked()
 }
 
 // unassignLocked takes an assignment back that was never acquired.
@@ -98,14 +108,20 @@ func (s *Server) startLocked(j *job) {
 	}
 	s.jobEventLocked(j, "in_progress")
 	s.watchRenewalLocked(j)
-	if j.timeout > 0 {
-		s.deadlineLocked(now.Add(j.timeout), func() {
-			if j.state == jobInProgress && !j.cancelling {
-				j.reason = "the job ran longer than its timeout-minutes"
-				s.cancelJobLocked(j)
-			}
-		})
+	s.watchTimeoutLocked(j)
+}
+
+// watchTimeoutLocked cancels a job that runs longer than its timeout-minutes, should its runner not have done so.
+func (s *Server) watchTimeoutLocked(j *job) {
+	if j.timeout <= 0 {
+		return
 	}
+	s.deadlineLocked(j.startedAt.Add(j.timeout), func() {
+		if j.state == jobInProgress && !j.cancelling {
+			j.reason = "the job ran longer than its timeout-minutes"
+			s.cancelJobLocked(j)
+		}
+	})
 }
 
 // watchRenewalLocked fails the job when its runner has not been heard of for too long.
@@ -156,12 +172,17 @@ func (s *Server) cancelJobLocked(j *job) {
 			rn.cancelMessage, rn.cancelDelivered = s.messageSeq, false
 			rn.signal()
 		}
-		s.deadlineLocked(s.now().Add(s.opts.CancelGrace), func() {
-			if j.state == jobInProgress {
-				s.concludeLocked(j, concludedCancelled, "the runner did not end the cancelled job in time")
-			}
-		})
+		s.watchCancelledLocked(j)
 	}
+}
+
+// watchCancelledLocked ends a cancelled job whose runner does not.
+func (s *Server) watchCancelledLocked(j *job) {
+	s.deadlineLocked(s.now().Add(s.opts.CancelGrace), func() {
+		if j.state == jobInProgress {
+			s.concludeLocked(j, concludedCancelled, "the runner did not end the cancelled job in time")
+		}
+	})
 }
 
 // concludeLocked ends a job, frees or removes its runner, and lets the workflow go on.

@@ -73,10 +73,13 @@ func start(ctx context.Context, listener net.Listener, opts Options) (*Local, er
 	return l, nil
 }
 
-// Close stops it and waits for its goroutines. It may be called twice.
+// Close stops it, waits for its goroutines and saves its state. It may be called twice.
 func (l *Local) Close() {
 	l.cancel()
 	l.done.Wait()
+	if err := l.saveState(); err != nil {
+		l.log.Error("the state was not saved", "error", err)
+	}
 }
 
 func newHTTPServer(ctx context.Context, handler http.Handler) *http.Server {
@@ -114,9 +117,9 @@ func Serve(ctx context.Context, listener net.Listener, server *Server) error {
 	}
 	wg.Wait()
 	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
-		return fmt.Errorf("serving the stand-in: %w", failed)
+		err = errors.Join(err, fmt.Errorf("serving the stand-in: %w", failed))
 	}
-	return err
+	return errors.Join(err, server.saveState()) // again: calls were answered until just now
 }
 
 // GenerateAppKey makes an App's key: its public part, and the private part in PEM.

@@ -95,6 +95,10 @@ type Options struct {
 	// LogLimit is the largest log kept of one step or job, in bytes. Default 4 MiB. The rest is dropped, and said so.
 	LogLimit int
 
+	// StateFile keeps the state across restarts, as JSON, rewritten within a second of a change and when Run ends. Logs
+	// beyond 64 MiB in all, and all but the latest 2,000 deliveries, are not kept. Default: none.
+	StateFile string
+
 	// Assign, if set, chooses among the runners that could take a job; it returns an index into candidates.
 	Assign func(job JobView, candidates []RunnerView) int
 	// ShuffleAssignment chooses a runner by Pick instead of the one that has been idle longest.

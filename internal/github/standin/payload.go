@@ -146,6 +146,7 @@ func (s *Server) jobEventLocked(j *job, action string) {
 
 // announceLocked sends the "installation created" webhook.
 func (s *Server) announceLocked(a *account) {
+	a.announced = true
 	repos := []*repoJSON{}
 	for _, r := range sortedRepos(a) {
 		short := s.repoJSON(r)

@@ -52,6 +52,7 @@ type Server struct {
 	minted        int
 	changed       chan struct{} // closed and replaced when something a waiter may look at has changed
 	earlier       chan struct{} // a deadline before all others was added
+	dirty         chan struct{} // the state file is out of date
 	closing       chan struct{} // closed when Run ends: held polls are answered
 }
 
@@ -71,10 +72,13 @@ func New(opts Options) (*Server, error) {
 		runs: map[int64]*run{}, jobs: map[int64]*job{}, guids: map[string]*job{}, requests: map[string]*job{},
 		intentions: map[int64]int64{}, appTokens: map[string]*installationToken{}, runnerTokens: map[string]*runnerToken{},
 		windows: map[string]*window{}, calls: map[string]*RouteCalls{},
-		changed: make(chan struct{}), earlier: make(chan struct{}, 1), closing: make(chan struct{}),
+		changed: make(chan struct{}), earlier: make(chan struct{}, 1), dirty: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	s.blobs = newBlobStore(opts.LogLimit)
 	s.hooks = newHookSender(s)
+	if err := s.restore(); err != nil {
+		return nil, err
+	}
 	for _, in := range opts.Installations {
 		s.mu.Lock()
 		_, err := s.installLocked(in)
@@ -96,10 +100,13 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.keys.fill(ctx) })
 	s.mu.Lock()
 	for _, a := range s.installOrder {
-		s.announceLocked(a)
+		if !a.announced {
+			s.announceLocked(a)
+		}
 	}
 	s.mu.Unlock()
 	s.hooks.start(ctx)
+	wg.Go(func() { s.keepState(ctx) })
 	for {
 		var due <-chan time.Time
 		if next := s.Tick(); !next.IsZero() {
@@ -110,7 +117,7 @@ func (s *Server) Run(ctx context.Context) error {
 			close(s.closing)
 			s.hooks.wait()
 			wg.Wait()
-			return nil
+			return s.saveState()
 		case <-due:
 		case <-s.earlier:
 		}
@@ -182,6 +189,15 @@ func (s *Server) token(prefix string) string { return prefix + hex.EncodeToStrin
 func (s *Server) changedLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
+	s.dirtyLocked()
+}
+
+// dirtyLocked asks for the state to be written.
+func (s *Server) dirtyLocked() {
+	select {
+	case s.dirty <- struct{}{}:
+	default:
+	}
 }
 
 // AddFault puts a fault in force and returns it with its id.

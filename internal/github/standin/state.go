@@ -40,6 +40,7 @@ type account struct {
 	repos        map[string]*repo // by lower-case name
 	scope        *scope           // organization-level runners; empty for a user
 	jobGroups    map[string]*jobGroup
+	announced    bool // its "installation created" webhook was sent
 }
 
 type repo struct {
@@ -144,6 +145,7 @@ type run struct {
 	jobs         []*job
 	byKey        map[string]*job
 	plan         *plan
+	submission   Submission
 	planID       string // GUID: the runner protocol's name of the run
 }
 

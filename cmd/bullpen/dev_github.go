@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bullpen-ci/bullpen/internal/github/standin"
+)
+
+// devGitHubFlags are the flags of `bullpen dev github`, as given.
+type devGitHubFlags struct {
+	listen, url, stateFile                       string
+	appID                                        int64
+	privateKey                                   string
+	generateKey                                  bool
+	webhookURL, webhookSecretFile                string
+	orgs, users, repos                           []string
+	adminTokenFile                               string
+	shuffleAssignment, shuffleWebhooks, freshKey bool
+	runnerKeys                                   int
+	coreLimit, registrationLimit                 int
+	lostAfter, acquireWithin                     time.Duration
+	verbose                                      bool
+}
+
+// newDevGitHubCommand is `bullpen dev github`: the GitHub stand-in by itself.
+func newDevGitHubCommand() *cobra.Command {
+	var f devGitHubFlags
+	cmd := &cobra.Command{
+		Use:   "github",
+		Short: "Run a local GitHub: App and runner API, webhooks, the runner protocol, workflow files",
+		Long: `Run a faithful local GitHub for development, demonstrations and fault tests.
+
+It serves the REST API (bare and under /api/v3), delivers signed webhooks, speaks the runner
+protocol to genuine runners, and runs workflow files that are submitted to its admin API under
+/_standin/. It keeps its state in memory, and in --state-file when that is given.`,
+		Example: `  # One organization with one repository; make a key for the App on the first start
+  bullpen dev github --private-key app.pem --generate-key --repo acme/app \
+    --webhook-url http://127.0.0.1:8080/webhooks/github --webhook-secret-file hook.secret
+
+  # Submit a workflow file, then look at its jobs
+  curl -F file=@ci.yaml -F repo=acme/app http://127.0.0.1:8090/_standin/workflows
+  curl http://127.0.0.1:8090/_standin/jobs
+
+  # Every tenth JIT configuration takes effect, but its answer is lost
+  curl -d '{"kind":"rest-cut","route":"generate-jitconfig","percent":10}' \
+    http://127.0.0.1:8090/_standin/faults`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDevGitHub(cmd.Context(), f, cmd.OutOrStdout()) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8090", "address to listen on")
+	flags.StringVar(&f.url, "url", "", "address under which clients and runners reach it (default: http:// and the listen address)")
+	flags.Int64Var(&f.appID, "app-id", 1, "id of the GitHub App")
+	flags.StringVar(&f.privateKey, "private-key", "", "the App's RSA key in PEM; only its public part is used (required)")
+	flags.BoolVar(&f.generateKey, "generate-key", false, "make the key file when it does not exist")
+	flags.StringVar(&f.webhookURL, "webhook-url", "", "where webhooks go")
+	flags.StringVar(&f.webhookSecretFile, "webhook-secret-file", "", "file that holds the secret webhooks are signed with")
+	flags.StringSliceVar(&f.orgs, "org", nil, "organization with the App installed (may be repeated; owners of --repo are ones, too)")
+	flags.StringSliceVar(&f.users, "user", nil, "user with the App installed (may be repeated)")
+	flags.StringSliceVar(&f.repos, "repo", nil, "repository, as owner/name (may be repeated)")
+	flags.StringVar(&f.adminTokenFile, "admin-token-file", "", "file that holds the token of the admin API; without it the API is open")
+	flags.StringVar(&f.stateFile, "state-file", "", "file to keep the state in, so that a restart loses nothing")
+	flags.BoolVar(&f.shuffleAssignment, "shuffle-assignment", false, "give a job to any matching runner instead of the longest idle")
+	flags.BoolVar(&f.shuffleWebhooks, "shuffle-webhooks", false, "deliver webhooks in no order")
+	flags.BoolVar(&f.freshKey, "fresh-runner-keys", false, "give every registration an RSA key of its own (slow)")
+	flags.IntVar(&f.runnerKeys, "runner-keys", 4, "how many RSA keys for runners are made ahead")
+	flags.IntVar(&f.coreLimit, "core-limit", 0, "REST calls an hour for each installation (default 5000, -1: no limit)")
+	flags.IntVar(&f.registrationLimit, "registration-limit", 0, "runner registrations an hour for each installation (default 10000, -1: no limit)")
+	flags.DurationVar(&f.lostAfter, "lost-after", 0, "how long a running job may go without a sign of its runner (default 10m)")
+	flags.DurationVar(&f.acquireWithin, "acquire-within", 0, "how long a runner may take to acquire its job (default 1m)")
+	flags.BoolVar(&f.verbose, "verbose", false, "log more")
+	return cmd
+}
+
+func runDevGitHub(ctx context.Context, f devGitHubFlags, out io.Writer) error {
+	opts, err := f.options()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("listening on %s (is another one running? choose another --listen): %w", f.listen, err)
+	}
+	if opts.URL == "" {
+		opts.URL = "http://" + listener.Addr().String()
+	}
+	server, err := standin.New(opts)
+	if err != nil {
+		_ = listener.Close() // nothing was served on it
+		return err
+	}
+	fmt.Fprintf(out, "GitHub stand-in at %s (REST also under /api/v3, admin API under /_standin/)\n", opts.URL)
+	return standin.Serve(ctx, listener, server)
+}
+
+func (f devGitHubFlags) options() (standin.Options, error) {
+	opts := standin.Options{
+		URL: f.url, AppID: f.appID, WebhookURL: f.webhookURL, StateFile: f.stateFile,
+		ShuffleAssignment: f.shuffleAssignment, ShuffleWebhooks: f.shuffleWebhooks,
+		FreshKeys: f.freshKey, RunnerKeys: f.runnerKeys, LostAfter: f.lostAfter, AcquireWithin: f.acquireWithin,
+		Core: standin.RateLimit{Limit: f.coreLimit}, Registration: standin.RateLimit{Limit: f.registrationLimit},
+	}
+	level := slog.LevelInfo
+	if f.verbose {
+		level = slog.LevelDebug
+	}
+	opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	key, err := f.appKey()
+	if err != nil {
+		return opts, err
+	}
+	if opts.AppKey, err = standin.ParseAppKey(key); err != nil {
+		return opts, fmt.Errorf("reading --private-key %s: %w", f.privateKey, err)
+	}
+	if opts.WebhookSecret, err = readSecret("--webhook-secret-file", f.webhookSecretFile); err != nil {
+		return opts, err
+	}
+	if opts.AdminToken, err = readSecret("--admin-token-file", f.adminTokenFile); err != nil {
+		return opts, err
+	}
+	opts.Installations, err = f.installations()
+	return opts, err
+}
+
+// appKey reads the key file; with --generate-key it makes a missing one, readable by its owner only.
+func (f devGitHubFlags) appKey() ([]byte, error) {
+	if f.privateKey == "" {
+		return nil, errors.New("--private-key is missing: name the App's key file, and add --generate-key to have one made")
+	}
+	data, err := os.ReadFile(f.privateKey)
+	if err == nil {
+		return data, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading --private-key: %w", err)
+	}
+	if !f.generateKey {
+		return nil, fmt.Errorf("--private-key %s does not exist: add --generate-key to have it made", f.privateKey)
+	}
+	_, encoded, err := standin.GenerateAppKey()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(f.privateKey), 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of --private-key: %w", err)
+	}
+	if err := os.WriteFile(f.privateKey, encoded, 0o600); err != nil {
+		return nil, fmt.Errorf("writing --private-key: %w", err)
+	}
+	return encoded, nil
+}
+
+func readSecret(flag, path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", flag, err)
+	}
+	secret := strings.TrimSpace(string(data))
+	if secret == "" {
+		return "", fmt.Errorf("%s %s is empty: put the secret into it", flag, path)
+	}
+	return secret, nil
+}
+
+// installations groups repositories under their owners, in the order in which they were named.
+func (f devGitHubFlags) installations() ([]standin.Installation, error) {
+	var list []standin.Installation
+	find := func(login, kind string) *standin.Installation {
+		at := slices.IndexFunc(list, func(in standin.Installation) bool { return strings.EqualFold(in.Account, login) })
+		if at < 0 {
+			list = append(list, standin.Installation{Account: login, Type: kind})
+			at = len(list) - 1
+		}
+		return &list[at]
+	}
+	for _, login := range f.users {
+		find(login, "User")
+	}
+	for _, login := range f.orgs {
+		find(login, "Organization")
+	}
+	for _, full := range f.repos {
+		owner, name, ok := strings.Cut(full, "/")
+		if !ok || owner == "" || name == "" {
+			return nil, fmt.Errorf("--repo %q is not a repository: write it as owner/name", full)
+		}
+		in := find(owner, "Organization")
+		in.Repositories = append(in.Repositories, name)
+	}
+	if len(list) == 0 {
+		return nil, errors.New("there is no account: name at least one with --repo owner/name, --org or --user")
+	}
+	return list, nil
+}
