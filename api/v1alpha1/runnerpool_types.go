@@ -267,9 +267,10 @@ type Provisioning struct {
 
 // Condition types of a RunnerPool.
 const (
-	// ConditionAvailable: at least one runner can take a job now, or none is wanted.
+	// ConditionAvailable: at least one runner serves, idle or busy, or none is wanted.
 	ConditionAvailable = "Available"
-	// ConditionProgressing: the pool is not yet what its spec says; the message says what is being done.
+	// ConditionProgressing: the pool is not what its spec says; the message says what is being done, or what is in
+	// the way.
 	ConditionProgressing = "Progressing"
 	// ConditionDraining: the pool is being deleted and waits for its busy runners.
 	ConditionDraining = "Draining"

@@ -93,6 +93,15 @@ func (s *Set) Len() int { return len(s.byName) }
 // Count is the number of runners of one stage.
 func (s *Set) Count(stage Stage) int { return s.counts[stage] }
 
+// Asked is the number of runners that the fence was asked about and has not granted.
+func (s *Set) Asked() int { return s.size(asked, anyTemplate) }
+
+// Outdated is the number of runners that show no work and were made from another template.
+func (s *Set) Outdated(hash string) int {
+	other := func(h string) bool { return h != hash }
+	return s.size(booting, other) + s.size(idle, other)
+}
+
 // Names returns every name, sorted: for tests and for people.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/bullpen-ci/bullpen/internal/controller"
+	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// controllerFlags is the command line of bullpen controller.
+type controllerFlags struct {
+	kubeconfig      string
+	serverURL       string
+	serverTokenFile string
+	verbose         bool
+	options         controller.Options
+}
+
+func newControllerCommand() *cobra.Command {
+	var flags controllerFlags
+	command := &cobra.Command{
+		Use:   "controller",
+		Short: "Keep the pods of every RunnerPool at their number and template",
+		Long: `Keep the pods of every RunnerPool at their number and template.
+
+The controller creates a pod and a ServiceAccount for each warm runner, replaces those that have
+ended, and is the only part of Bullpen that deletes runner pods. It deletes one that has not ended
+only if the server grants it; while the server cannot be asked, nothing idle is deleted.
+
+It runs under the role bullpen-controller and speaks to the server with a token for the audience
+bullpen-server, which it reads again before each request.`,
+		Example: `  # in a cluster
+  bullpen controller --server-url http://bullpen-server.bullpen-system.svc \
+    --server-token-file /var/run/secrets/bullpen/token \
+    --dispatch-url http://bullpen-server.bullpen-system.svc --agent-image ghcr.io/bullpen-ci/bullpen:v1
+
+  # on a developer's machine
+  bullpen controller --kubeconfig controller.kubeconfig --server-url http://127.0.0.1:8080 \
+    --server-token-file controller.token --dispatch-url http://127.0.0.1:8080 \
+    --agent-image bullpen --agent-command "$(command -v bullpen)" --leader-elect=false`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			options, err := flags.prepare()
+			if err != nil {
+				return err
+			}
+			return controller.Run(command.Context(), options)
+		},
+	}
+	flags.register(command)
+	return command
+}
+
+func (f *controllerFlags) register(command *cobra.Command) {
+	set := command.Flags()
+	o := &f.options
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the API server (default: the pod's own ServiceAccount)")
+	set.StringVar(&o.Namespace, "namespace", "bullpen-runners", "namespace of the pools and their pods")
+	set.StringVar(&f.serverURL, "server-url", "", "base URL of the server, as the controller reaches it")
+	set.StringVar(&f.serverTokenFile, "server-token-file", "", "file with the token for the server; read again before each request")
+	set.StringVar(&o.Pod.DispatchURL, "dispatch-url", "", "base URL of the server, as runner pods reach it (default: --server-url)")
+	set.StringVar(&o.Pod.AgentImage, "agent-image", "", "image that holds the bullpen binary")
+	set.StringVar(&o.Pod.AgentCommand, "agent-command", "", "the bullpen binary in that image (default /bullpen)")
+	set.StringVar(&o.MetricsAddress, "metrics-addr", ":9090", "address that serves /metrics; empty for none")
+	set.StringVar(&o.HealthAddress, "health-addr", ":8081", "address that serves /healthz and /readyz; empty for none")
+	set.BoolVar(&o.LeaderElect, "leader-elect", true, "of several controllers, let one work at a time")
+	set.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "bullpen-system", "namespace of the Lease")
+	set.IntVar(&o.Workers, "workers", 0, "requests of one kind under way at once (default 16)")
+	set.BoolVar(&f.verbose, "verbose", false, "log more")
+	for _, name := range []string{"server-url", "server-token-file", "agent-image"} {
+		_ = command.MarkFlagRequired(name) // fails only for a flag that does not exist
+	}
+}
+
+func (f *controllerFlags) prepare() (controller.Options, error) {
+	o := f.options
+	if o.Pod.DispatchURL == "" {
+		o.Pod.DispatchURL = f.serverURL
+	}
+	if err := controller.CheckAddress("metrics-addr", o.MetricsAddress); err != nil {
+		return o, err
+	}
+	if err := controller.CheckAddress("health-addr", o.HealthAddress); err != nil {
+		return o, err
+	}
+	server, err := serverclient.New(serverclient.Options{BaseURL: f.serverURL, TokenFile: f.serverTokenFile})
+	if err != nil {
+		return o, err
+	}
+	o.Server = server
+	if o.Config, err = restConfig(f.kubeconfig); err != nil {
+		return o, err
+	}
+	level := slog.LevelInfo
+	if f.verbose {
+		level = slog.LevelDebug
+	}
+	o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	// The libraries below log through these; without them they complain, or write in another form.
+	klog.SetSlogLogger(o.Log)
+	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
+	return o, nil
+}
+
+// restConfig reads the kubeconfig, or what a pod is given.
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("no API server: name a file with --kubeconfig, or run in a pod: %w", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading --kubeconfig %s: %w", kubeconfig, err)
+	}
+	return config, nil
+}

@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
+	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// LeaseName is the Lease of the leader election; the controller's role names it.
+const LeaseName = "bullpen-controller"
+
+// ServerClient is what the controller needs of the server.
+type ServerClient interface {
+	lifecycle.Fence
+	runnerpool.Reporter
+}
+
+// Options configures the controller process.
+type Options struct {
+	// Config reaches the API server. Required.
+	Config *rest.Config
+	// Namespace of the pools and their pods. Required.
+	Namespace string
+	// Server answers for the fence and takes reports. Required.
+	Server ServerClient
+	// Pod is what every runner pod has in common. Required.
+	Pod runnerpod.Options
+	// MetricsAddress and HealthAddress are listened on; empty for neither.
+	MetricsAddress, HealthAddress string
+	// LeaderElect makes of several controllers one at a time work, by a Lease in LeaseNamespace.
+	LeaderElect    bool
+	LeaseNamespace string
+	// Workers is how many API requests of one kind are under way at once; 0 for the default.
+	Workers int
+	// Registry takes the metrics; the default is the one that MetricsAddress serves.
+	Registry prometheus.Registerer
+	// Log is required.
+	Log *slog.Logger
+}
+
+func (o Options) validate() error {
+	switch {
+	case o.Config == nil:
+		return errors.New("controller: no configuration of the API server")
+	case o.Namespace == "":
+		return errors.New("controller: no namespace: name the one that holds the pools")
+	case o.Server == nil || o.Log == nil:
+		return errors.New("controller: Server and Log are required")
+	case o.LeaderElect && o.LeaseNamespace == "":
+		return errors.New("controller: leader election needs the namespace of its Lease")
+	}
+	return o.Pod.Validate()
+}
+
+// NewScheme knows the kinds that the controller reads and writes.
+func NewScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
+}
+
+// Run reconciles until ctx ends, or leadership or a listener is lost; the first is no error.
+func Run(ctx context.Context, options Options) error {
+	mgr, err := newManager(options)
+	if err != nil {
+		return err
+	}
+	options.Log.Info("controller starts", "namespace", options.Namespace, "leaderElection", options.LeaderElect)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running the controller: %w", err)
+	}
+	return nil
+}
+
+func newManager(options Options) (manager.Manager, error) {
+	if err := options.validate(); err != nil {
+		return nil, err
+	}
+	if options.Registry == nil {
+		options.Registry = ctrlmetrics.Registry
+	}
+	mgr, err := manager.New(unlimited(options.Config), managerOptions(options))
+	if err != nil {
+		return nil, fmt.Errorf("preparing the controller: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("adding the health check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("adding the readiness check: %w", err)
+	}
+	err = runnerpool.Setup(mgr, runnerpool.Options{
+		Fence: options.Server, Reporter: options.Server, Pod: options.Pod,
+		Workers: options.Workers, Registry: options.Registry, Log: options.Log,
+	})
+	return mgr, err
+}
+
+// unlimited takes off the client's own rate limit: the bounded number of workers is the limit, and the API server has
+// its priority and fairness.
+func unlimited(c *rest.Config) *rest.Config {
+	c = rest.CopyConfig(c)
+	c.QPS = -1
+	if c.UserAgent == "" {
+		c.UserAgent = "bullpen-controller"
+	}
+	return c
+}
+
+func managerOptions(options Options) manager.Options {
+	ours := labels.SelectorFromSet(labels.Set{runnerpod.LabelRunner: "true"})
+	return manager.Options{
+		Scheme: NewScheme(),
+		Logger: logr.FromSlogHandler(options.Log.Handler()),
+		Cache: cache.Options{
+			DefaultNamespaces: map[string]cache.Config{options.Namespace: {}},
+			DefaultTransform:  cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Pod{}:            {Label: ours, Transform: runnerpool.TrimPod, UnsafeDisableDeepCopy: ptr.To(true)},
+				&corev1.ServiceAccount{}: {Label: ours, UnsafeDisableDeepCopy: ptr.To(true)},
+			},
+		},
+		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Pod{}, &corev1.ServiceAccount{}}}},
+		Controller:                    config.Controller{SkipNameValidation: ptr.To(true)}, // tests run several in one process
+		Metrics:                       metricsserver.Options{BindAddress: orNone(options.MetricsAddress)},
+		HealthProbeBindAddress:        orNone(options.HealthAddress),
+		LeaderElection:                options.LeaderElect,
+		LeaderElectionID:              LeaseName,
+		LeaderElectionNamespace:       options.LeaseNamespace,
+		LeaderElectionReleaseOnCancel: true, // the process ends right after
+		GracefulShutdownTimeout:       ptr.To(10 * time.Second),
+	}
+}
+
+// orNone is an address to listen on, in the words of the library, for which "0" is none.
+func orNone(address string) string {
+	if address == "" {
+		return "0"
+	}
+	return address
+}
+
+// CheckAddress says in a sentence what is wrong with an address to listen on.
+func CheckAddress(flag, address string) error {
+	if address == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("--%s %q is not an address: write it like 127.0.0.1:9090 or :9090", flag, address)
+	}
+	return nil
+}

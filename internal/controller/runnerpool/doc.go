@@ -1,0 +1,11 @@
+// Package runnerpool keeps a RunnerPool's pods at the number and the template that its spec says, and never removes one
+// that may be working.
+//
+// The shape is observe, plan, fence, act. tracker.go keeps what was observed, a value per pod, up to date with each
+// event, so that a pass costs what it decides and not what the pool holds (P9); plan-input.go turns pods into those
+// values; lifecycle plans; children.go creates, and holds the one function of the whole system that deletes a runner
+// pod (EXCL-2); removals.go asks the fence, reports ends and deletes, beside the passes, so that a slow server delays
+// no replacement (POOL-4). Begin with controller.go.
+//
+// It must not import anything of the server but what lifecycle and dispatchapi say of it.
+package runnerpool

@@ -1,0 +1,121 @@
+package runnerpool
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+)
+
+// Reasons of Events beside those of lifecycle.Reason.
+const (
+	reasonCreateFailed    = "CreateFailed"
+	reasonRunnerFailed    = "RunnerFailed"
+	reasonFenceUnknown    = "FenceUnknown"
+	reasonInvalidTemplate = "InvalidTemplate"
+	reasonDraining        = "Draining"
+	reasonDrained         = "Drained"
+)
+
+// eventWriter writes the Events of pools. Names of runners are listed up to a few: an Event is read by a person.
+type eventWriter struct {
+	recorder events.EventRecorder
+	object   func(types.NamespacedName) runtime.Object // nil when the pool is gone
+}
+
+const namesInEvent = 5
+
+func (e *eventWriter) write(pool types.NamespacedName, kind, reason, action, note string, args ...any) {
+	if object := e.object(pool); object != nil {
+		e.recorder.Eventf(object, nil, kind, reason, action, note, args...)
+	}
+}
+
+func (e *eventWriter) created(pool types.NamespacedName, reason lifecycle.Reason, names []string) {
+	if len(names) > 0 && reason != "" {
+		e.write(pool, corev1.EventTypeNormal, string(reason), "Create", "Creating %s", listed(names))
+	}
+}
+
+func (e *eventWriter) createFailed(pool types.NamespacedName, err error) {
+	e.write(pool, corev1.EventTypeWarning, reasonCreateFailed, "Create", "%s", firstLine(err))
+}
+
+func (e *eventWriter) invalid(pool types.NamespacedName, err error) {
+	e.write(pool, corev1.EventTypeWarning, reasonInvalidTemplate, "Create", "%s", firstLine(err))
+}
+
+// asked tells what the fence said, one Event per reason and verdict.
+func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, answers []lifecycle.Answer) {
+	type key struct {
+		reason  lifecycle.Reason
+		verdict lifecycle.Verdict
+	}
+	var order []key
+	names, details := map[key][]string{}, map[key]string{}
+	for i, a := range asks {
+		k := key{a.Reason, answers[i].Verdict}
+		if names[k] == nil {
+			order = append(order, k)
+			details[k] = a.Detail
+			if answers[i].Detail != "" {
+				details[k] += "; " + answers[i].Detail
+			}
+		}
+		names[k] = append(names[k], a.Runner.Name)
+	}
+	for _, k := range order {
+		switch k.verdict {
+		case lifecycle.Granted:
+			e.write(pool, corev1.EventTypeNormal, string(k.reason), "Remove", "Removing %s: %s", listed(names[k]), details[k])
+		case lifecycle.Busy:
+			e.write(pool, corev1.EventTypeNormal, string(k.reason), "Keep", "Keeping %s: %s", listed(names[k]), details[k])
+		default:
+			e.write(pool, corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because nobody can say whether they work: %s", listed(names[k]), details[k])
+		}
+	}
+}
+
+// removed tells of a runner that ended otherwise than by doing its work.
+func (e *eventWriter) removed(pool types.NamespacedName, m member) {
+	if !m.view.failed {
+		return
+	}
+	ended := "ended"
+	if m.view.end.exited {
+		ended = fmt.Sprintf("ended with exit code %d", m.view.end.exitCode)
+	}
+	e.write(pool, corev1.EventTypeWarning, reasonRunnerFailed, "Remove", "%s %s before it was given a job: %s", m.name, ended, m.view.end.reason)
+}
+
+func listed(names []string) string {
+	if len(names) <= namesInEvent {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:namesInEvent], ", "), len(names)-namesInEvent)
+}
+
+// firstLine keeps an error's text to what fits a condition or an Event.
+func firstLine(err error) string {
+	const longest = 500
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	if len(text) > longest {
+		text = text[:longest] + "…"
+	}
+	return text
+}
+
+// reference is what Events need of a pool, without the rest.
+func reference(pool *v1alpha1.RunnerPool) *v1alpha1.RunnerPool {
+	return &v1alpha1.RunnerPool{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindRunnerPool},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: pool.Name, UID: pool.UID},
+	}
+}

@@ -1,0 +1,362 @@
+package runnerpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+)
+
+// Reporter tells the server that a pod is terminal or gone. After any error it is told again; telling twice does no harm.
+type Reporter interface {
+	ReportStopped(ctx context.Context, stopped dispatchapi.PodStopped) error
+}
+
+// Pace of retries, and how long a ServiceAccount without a pod is left alone: its pod may be about to be created.
+const (
+	retryFirst   = 200 * time.Millisecond
+	retrySlowest = 30 * time.Second
+	orphanGrace  = time.Minute
+)
+
+// task is one runner to remove, or, without a name, the questions of one pool for the fence.
+type task struct {
+	pool types.NamespacedName
+	name string
+}
+
+// removals does what must not delay a pass: it asks the fence, reports ends, deletes. It is a queue of its own with its
+// own workers: each task is retried until it is done, and never forgotten (POOL-1, POOL-4).
+type removals struct {
+	tracker  *tracker
+	remover  *remover
+	reporter Reporter
+	reader   client.Reader // past the cache
+	events   *eventWriter
+	metrics  *metrics
+	log      *slog.Logger
+	now      func() time.Time
+	wake     func(context.Context, types.NamespacedName) // starts a pass
+	workers  int
+	queue    workqueue.TypedRateLimitingInterface[task]
+}
+
+func newQueue() workqueue.TypedRateLimitingInterface[task] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[task](retryFirst, retrySlowest))
+}
+
+// Start works until ctx ends and returns when every worker has.
+func (q *removals) Start(ctx context.Context) error {
+	var wait sync.WaitGroup
+	for range q.workers {
+		wait.Go(func() {
+			for q.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	q.queue.ShutDown()
+	wait.Wait()
+	return nil
+}
+
+// add has a runner of a pool looked after.
+func (q *removals) add(pool types.NamespacedName, name string) {
+	q.queue.Add(task{pool: pool, name: name})
+}
+
+// askFence has a pool's questions asked.
+func (q *removals) askFence(pool types.NamespacedName) { q.queue.Add(task{pool: pool}) }
+
+// NeedLeaderElection makes the leader alone remove runners.
+func (q *removals) NeedLeaderElection() bool { return true }
+
+func (q *removals) next(ctx context.Context) bool {
+	t, shutdown := q.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer q.queue.Done(t)
+	state := q.tracker.pool(t.pool)
+	if t.name == "" {
+		q.ask(ctx, state)
+		q.wake(ctx, t.pool)
+		return true
+	}
+	again, err := q.step(ctx, state, t.name)
+	switch {
+	case err != nil:
+		q.metrics.removalFailures.WithLabelValues(t.pool.Name).Inc()
+		q.log.Warn("removing a runner failed and will be tried again", "pool", t.pool.Name, "runner", t.name, "error", err)
+		q.queue.AddRateLimited(t)
+	case again > 0:
+		q.queue.Forget(t)
+		q.queue.AddAfter(t, again)
+	default:
+		q.queue.Forget(t)
+		state.released(t.name)
+		q.wake(ctx, t.pool)
+	}
+	return true
+}
+
+// ask puts a pool's questions to the fence and records the answers.
+func (q *removals) ask(ctx context.Context, state *poolState) {
+	asks := state.questions()
+	if len(asks) == 0 {
+		return
+	}
+	refs := make([]lifecycle.RunnerRef, len(asks))
+	for i, a := range asks {
+		refs[i] = lifecycle.RunnerRef{Namespace: state.key.Namespace, Name: a.Runner.Name, UID: a.Runner.UID, Owner: state.key.Name}
+	}
+	answers := q.remover.fence.Ask(ctx, refs)
+	defer state.asked()
+	for _, answer := range answers {
+		q.metrics.fence(state.key.Name, answer.Verdict)
+	}
+	state.answered(asks, answers, q.now())
+	q.events.asked(state.key, asks, answers)
+}
+
+// step does the next things for one runner, as far as they can be done now. It returns an error to be tried again, or
+// after how long to look again, or neither when the task is over.
+func (q *removals) step(ctx context.Context, state *poolState, name string) (time.Duration, error) {
+	m, exists := state.copyOf(name)
+	switch {
+	case !exists || m.creating:
+		return 0, nil
+	case !m.observed && !m.gone && m.uid != "":
+		return retryFirst, q.look(ctx, state, name) // created, and the cache does not show it
+	case !m.observed && !m.gone:
+		return q.orphan(ctx, state, m)
+	case m.gone || m.view.terminal:
+		if !m.reported {
+			if err := q.report(ctx, m); err != nil {
+				return 0, err // POOL-4: reported before it is deleted, however long that takes
+			}
+			state.change(name, q.now(), func(m *member) { m.reported = true })
+		}
+	case m.removal != lifecycle.RemovalGranted || m.work() != "":
+		return 0, nil // withdrawn, or working after all: not ours to remove
+	}
+	if !m.gone && !m.deleted && m.view.deleting.IsZero() {
+		deleted, err := q.delete(ctx, state, m)
+		if err != nil || !deleted {
+			return 0, err
+		}
+	}
+	if m.account {
+		if err := q.remover.removeAccount(ctx, state.key.Namespace, name); err != nil {
+			return 0, err // POOL-1: retried by itself, the pod's deletion is not repeated
+		}
+		state.change(name, q.now(), func(m *member) { m.account = false })
+	}
+	return 0, nil
+}
+
+func (q *removals) report(ctx context.Context, m member) error {
+	stopped := dispatchapi.PodStopped{
+		Pod:     dispatchapi.PodRef{Namespace: m.view.namespace, Name: m.name, UID: m.uid, Pool: m.view.pool},
+		EndedAt: m.view.end.at, Reason: m.view.end.reason,
+	}
+	if stopped.EndedAt.IsZero() {
+		if stopped.EndedAt = m.view.deleting; stopped.EndedAt.IsZero() {
+			stopped.EndedAt = q.now()
+		}
+	}
+	if stopped.Reason == "" {
+		stopped.Reason = "Deleted"
+	}
+	if m.view.end.exited {
+		stopped.ExitCode = &m.view.end.exitCode
+	}
+	if err := q.reporter.ReportStopped(ctx, stopped); err != nil {
+		q.metrics.reportFailures.WithLabelValues(m.view.pool).Inc()
+		return fmt.Errorf("reporting the end of %s: %w", m.name, err)
+	}
+	return nil
+}
+
+// delete removes the pod; false when it may not be removed now.
+func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool, error) {
+	var g grant
+	if m.removal == lifecycle.RemovalGranted {
+		g.uid = m.uid
+	}
+	answer, err := q.remover.remove(ctx, m.view, m.everReady, g)
+	switch {
+	case err == nil:
+		state.change(m.name, q.now(), func(m *member) { m.deleted, m.since = true, q.now() })
+		q.metrics.removals.WithLabelValues(m.view.pool, m.removalReason()).Inc()
+		q.events.removed(state.key, m)
+		return true, nil
+	case errors.Is(err, errNotNow):
+		state.answered([]lifecycle.Action{{Runner: lifecycle.Runner{Name: m.name, UID: m.uid}}}, []lifecycle.Answer{answer}, q.now())
+		q.metrics.fence(state.key.Name, answer.Verdict)
+		return false, nil
+	case errors.Is(err, errVetoed), errors.Is(err, errNoGrant):
+		return false, nil
+	case apierrors.IsConflict(err):
+		// It has changed since it was observed. What the change was decides whether it may still go: the next look
+		// at the cache, or past it, says so.
+		return false, q.look(ctx, state, m.name)
+	default:
+		return false, err
+	}
+}
+
+func (m member) removalReason() string {
+	if m.view.terminal {
+		return string(lifecycle.ReasonFinished)
+	}
+	return string(m.why)
+}
+
+// look reads a pod past the cache: after a conflict, and when the cache has not shown what we created.
+func (q *removals) look(ctx context.Context, state *poolState, name string) error {
+	var pod corev1.Pod
+	err := q.reader.Get(ctx, types.NamespacedName{Namespace: state.key.Namespace, Name: name}, &pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		state.podGone(name, "", q.now())
+	case err != nil:
+		return fmt.Errorf("reading pod %s: %w", name, err)
+	default:
+		state.podSeen(observe(&pod), q.now())
+	}
+	return nil
+}
+
+// orphan looks after a ServiceAccount without a pod: a crash came between their deletions or their creations. It goes
+// when an uncached read proves that there is no pod, and not before a creation that is under way must have ended.
+func (q *removals) orphan(ctx context.Context, state *poolState, m member) (time.Duration, error) {
+	var account corev1.ServiceAccount
+	key := types.NamespacedName{Namespace: state.key.Namespace, Name: m.name}
+	if err := q.reader.Get(ctx, key, &account); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return 0, fmt.Errorf("reading ServiceAccount %s: %w", m.name, err)
+		}
+		state.drop(m.name, q.now())
+		return 0, nil
+	}
+	if age := q.now().Sub(account.CreationTimestamp.Time); age < orphanGrace {
+		return orphanGrace - age, nil
+	}
+	var pod corev1.Pod
+	if err := q.reader.Get(ctx, key, &pod); err == nil {
+		return orphanGrace, nil // the cache lags, and will show the pod
+	} else if !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("reading pod %s: %w", m.name, err)
+	}
+	if err := q.remover.removeAccount(ctx, key.Namespace, key.Name); err != nil {
+		return 0, err
+	}
+	state.drop(m.name, q.now())
+	return 0, nil
+}
+
+// questions hands out what a plan wants to ask.
+func (s *poolState) questions() []lifecycle.Action {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asks := s.asks
+	s.asks = nil
+	return asks
+}
+
+// asked notes that the questions under way have been answered.
+func (s *poolState) asked() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asking = false
+}
+
+// answered records what the fence said. A grant holds whatever was wished meanwhile: the runner gets no work any more.
+func (s *poolState) answered(asks []lifecycle.Action, answers []lifecycle.Answer, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unknown := ""
+	known := false
+	for i, a := range asks {
+		if answers[i].Verdict == lifecycle.Unknown {
+			unknown = answers[i].Detail
+		} else {
+			known = true
+		}
+		m := s.members[a.Runner.Name]
+		if m == nil || m.uid != a.Runner.UID {
+			continue
+		}
+		switch answers[i].Verdict {
+		case lifecycle.Granted:
+			m.removal = lifecycle.RemovalGranted
+			if m.why == "" {
+				m.why, m.since = a.Reason, now
+			}
+		case lifecycle.Busy:
+			m.removal, m.why, m.busyUntil = lifecycle.RemovalNone, "", now.Add(busyHold)
+		default: // EXCL-3: unknown deletes nothing; it is asked again, less and less often
+			if m.removal != lifecycle.RemovalNone {
+				m.removal, m.askAt = lifecycle.RemovalAsked, now.Add(backoff(s.fenceFails+1))
+			}
+		}
+		s.settle(m, now)
+	}
+	switch {
+	case unknown != "":
+		s.fenceFails++
+		s.fenceSays = unknown
+	case known:
+		s.fenceFails, s.fenceSays = 0, ""
+	}
+}
+
+// copyOf returns a member as it is now.
+func (s *poolState) copyOf(name string) (member, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.members[name]; m != nil {
+		return *m, true
+	}
+	return member{}, false
+}
+
+// change changes a member, if it is still there.
+func (s *poolState) change(name string, now time.Time, apply func(*member)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.members[name]; m != nil {
+		apply(m)
+		s.settle(m, now)
+	}
+}
+
+// drop forgets a member that never had a pod.
+func (s *poolState) drop(name string, now time.Time) {
+	s.change(name, now, func(m *member) {
+		if !m.observed && !m.creating {
+			m.gone, m.reported, m.account = true, true, false
+		}
+	})
+}
+
+// released notes that no task has the member any more.
+func (s *poolState) released(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.members[name]; m != nil {
+		m.queued = false
+	}
+}

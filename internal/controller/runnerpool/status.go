@@ -1,0 +1,203 @@
+package runnerpool
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// How often a status is written that differs in its numbers only. A runner's life changes them three or four times, and
+// the fleet can spare less than one write for it (P5): a write costs two runners created, or half a minute.
+const (
+	statusEvery     = time.Second
+	statusAtLatest  = 30 * time.Second
+	statusCost      = 2
+	statusSaveUp    = 10 * statusCost
+	statusFirstSave = 3 * statusCost
+)
+
+// statusWriter remembers what was written, because the cache shows it late, and how much more may be.
+type statusWriter struct {
+	written *v1alpha1.RunnerPoolStatus
+	at      time.Time
+	saved   int // in runners created
+}
+
+// counts are the runners of a pool by stage, and what explains them.
+type counts struct {
+	of       map[lifecycle.Stage]int
+	blocked  string // why the fence is unknown, while something was asked
+	create   string // why creations fail
+	outdated int    // runners that a roll will replace
+}
+
+func (s *poolState) counts(hash string) counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := counts{of: map[lifecycle.Stage]int{}, create: s.createSays, outdated: s.runners.Outdated(hash)}
+	for _, stage := range lifecycle.Stages() {
+		c.of[stage] = s.runners.Count(stage)
+	}
+	if s.runners.Asked() > 0 {
+		c.blocked = s.fenceSays
+	}
+	return c
+}
+
+// statusOf computes a pool's status. The conditions keep the times of those written before.
+func statusOf(pool *v1alpha1.RunnerPool, before *v1alpha1.RunnerPoolStatus, wish lifecycle.Wish, plan lifecycle.Plan, c counts, invalid error, now time.Time) v1alpha1.RunnerPoolStatus {
+	of := c.of
+	status := v1alpha1.RunnerPoolStatus{
+		ObservedGeneration: pool.Generation,
+		Replicas:           int32(of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]),
+		ReadyReplicas:      int32(of[lifecycle.StageIdle]),
+		Selector:           runnerpod.LabelPool + "=" + pool.Name,
+		Booting:            int32(of[lifecycle.StageBooting]),
+		Idle:               int32(of[lifecycle.StageIdle]),
+		Busy:               int32(of[lifecycle.StageBusy]),
+		Leaving:            int32(of[lifecycle.StageLeaving]),
+		Finished:           int32(of[lifecycle.StageFinished]),
+		TemplateHash:       wish.TemplateHash,
+	}
+	for i := range before.Conditions {
+		status.Conditions = append(status.Conditions, *before.Conditions[i].DeepCopy())
+	}
+	set := func(kind string, on bool, reason, message string) {
+		value := metav1.ConditionFalse
+		if on {
+			value = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: kind, Status: value, Reason: reason, Message: message,
+			ObservedGeneration: pool.Generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+		})
+	}
+	available(set, wish, of)
+	progressing(set, wish, plan, c, invalid)
+	if wish.Terminating {
+		set(v1alpha1.ConditionDraining, true, "WaitingForRunners",
+			fmt.Sprintf("the pool is being deleted and waits for %d busy runners; nothing is asked of them", of[lifecycle.StageBusy]))
+	}
+	if c.blocked != "" {
+		set(v1alpha1.ConditionRemovalBlocked, true, reasonFenceUnknown,
+			"nothing idle is deleted, because nobody can say whether it works: "+c.blocked)
+	} else if meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionRemovalBlocked) != nil {
+		set(v1alpha1.ConditionRemovalBlocked, false, "FenceAnswers", "the server answers")
+	}
+	return status
+}
+
+func available(set func(string, bool, string, string), wish lifecycle.Wish, of map[lifecycle.Stage]int) {
+	serving := of[lifecycle.StageIdle] + of[lifecycle.StageBusy]
+	switch {
+	case serving > 0:
+		set(v1alpha1.ConditionAvailable, true, "Serving", "runners serve")
+	case wish.Desired == 0:
+		set(v1alpha1.ConditionAvailable, true, "NoneWanted", "replicas is 0")
+	default:
+		set(v1alpha1.ConditionAvailable, false, "NoRunnerReady", "no runner can take a job yet")
+	}
+}
+
+func progressing(set func(string, bool, string, string), wish lifecycle.Wish, plan lifecycle.Plan, c counts, invalid error) {
+	const kind = v1alpha1.ConditionProgressing
+	present := c.of[lifecycle.StageBooting] + c.of[lifecycle.StageIdle] + c.of[lifecycle.StageBusy]
+	switch {
+	case invalid != nil:
+		set(kind, false, reasonInvalidTemplate, firstLine(invalid))
+	case wish.Terminating:
+		set(kind, true, reasonDraining, "the pool is being deleted")
+	case c.create != "":
+		set(kind, false, reasonCreateFailed, c.create)
+	case plan.Held > 0:
+		set(kind, false, "StartsFail", "runners end before they can take a job; new ones are started slowly")
+	case c.outdated > 0:
+		set(kind, true, "Rolling", "idle runners are being replaced after a change of the template")
+	case present != wish.Desired || c.of[lifecycle.StageLeaving] > 0:
+		set(kind, true, "Scaling", "runners are being created or removed")
+	default:
+		set(kind, false, "AsWished", "the pool is what its spec says")
+	}
+}
+
+// writeStatus writes the status if it has changed and may be written now; otherwise it says when it may.
+func (r *Reconciler) writeStatus(ctx context.Context, pool *v1alpha1.RunnerPool, state *poolState, status v1alpha1.RunnerPoolStatus) (time.Duration, error) {
+	before := state.lastStatus(pool)
+	if equality.Semantic.DeepEqual(*before, status) {
+		return 0, nil
+	}
+	if wait := state.statusDue(before, &status, r.now()); wait > 0 {
+		return wait, nil
+	}
+	base := pool.DeepCopy()
+	base.Status = *before
+	changed := base.DeepCopy()
+	changed.Status = status
+	if err := r.client.Status().Patch(ctx, changed, client.MergeFrom(base)); err != nil {
+		return 0, client.IgnoreNotFound(fmt.Errorf("writing the status of %s: %w", pool.Name, err))
+	}
+	r.metrics.statusWrites.WithLabelValues(pool.Name).Inc()
+	state.statusWritten(&status, r.now())
+	return 0, nil
+}
+
+// lastStatus is what we wrote last, or what the pool had when we first saw it.
+func (s *poolState) lastStatus(pool *v1alpha1.RunnerPool) *v1alpha1.RunnerPoolStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status.written == nil {
+		s.status.written, s.status.saved = pool.Status.DeepCopy(), statusFirstSave
+	}
+	return s.status.written
+}
+
+// statusDue says how long a status must wait to be written. News that is not a number waits for a second only.
+func (s *poolState) statusDue(before, after *v1alpha1.RunnerPoolStatus, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	every := statusAtLatest
+	if s.status.saved >= statusCost || news(before, after) {
+		every = statusEvery
+	}
+	if s.status.at.IsZero() {
+		return 0
+	}
+	return max(0, every-now.Sub(s.status.at))
+}
+
+// news is what a person waits for: a new generation or template, a drain, a fence that cannot be asked, no runner.
+func news(before, after *v1alpha1.RunnerPoolStatus) bool {
+	if before.ObservedGeneration != after.ObservedGeneration || before.TemplateHash != after.TemplateHash {
+		return true
+	}
+	for _, c := range after.Conditions {
+		old := meta.FindStatusCondition(before.Conditions, c.Type)
+		if c.Type != v1alpha1.ConditionProgressing && (old == nil || old.Status != c.Status) ||
+			old != nil && old.Reason != c.Reason && c.Reason != "Scaling" && c.Reason != "AsWished" {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *poolState) statusWritten(status *v1alpha1.RunnerPoolStatus, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.written, s.status.at, s.status.saved = status.DeepCopy(), now, max(0, s.status.saved-statusCost)
+}
+
+// earnStatus lets the status be written more often: runners were created.
+func (s *poolState) earnStatus(runners int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.saved = min(statusSaveUp, s.status.saved+runners)
+}

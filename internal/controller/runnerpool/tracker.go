@@ -1,0 +1,372 @@
+package runnerpool
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+)
+
+// How long things are left alone.
+const (
+	// busyHold is how long a runner that the fence called busy is taken for busy, beyond what its pod shows.
+	busyHold = 30 * time.Second
+	// askHold is how long a question to the fence may be under way before it is asked again.
+	askHold = time.Minute
+	// observeWithin is how soon the cache should show what we created; later we look past the cache.
+	observeWithin = 30 * time.Second
+)
+
+// tracker holds the observed state of every pool.
+type tracker struct {
+	mu    sync.Mutex
+	pools map[types.NamespacedName]*poolState
+}
+
+func newTracker() *tracker { return &tracker{pools: map[types.NamespacedName]*poolState{}} }
+
+// pool returns the state of a pool, and makes it if there is none.
+func (t *tracker) pool(key types.NamespacedName) *poolState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	state := t.pools[key]
+	if state == nil {
+		state = &poolState{key: key, runners: lifecycle.NewSet(), members: map[string]*member{},
+			watched: map[string]bool{}, expected: map[string]bool{}}
+		t.pools[key] = state
+	}
+	return state
+}
+
+// forget drops the state of a pool of which nothing is left.
+func (t *tracker) forget(key types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if state := t.pools[key]; state != nil && state.empty() {
+		delete(t.pools, key)
+	}
+}
+
+func (t *tracker) each(visit func(*poolState)) {
+	t.mu.Lock()
+	states := make([]*poolState, 0, len(t.pools))
+	for _, state := range t.pools {
+		states = append(states, state)
+	}
+	t.mu.Unlock()
+	for _, state := range states {
+		visit(state)
+	}
+}
+
+// poolState is what is known of one pool's pods and ServiceAccounts: what the cache showed, and what we did that the
+// cache has not shown yet. Events, passes and removals change it; all of it is guarded by mu.
+type poolState struct {
+	key types.NamespacedName
+
+	mu      sync.Mutex
+	members map[string]*member
+	runners *lifecycle.Set
+	// watched are the members whose stage changes by the clock alone; expected those that the cache should show.
+	watched, expected map[string]bool
+
+	asks       []lifecycle.Action // to be put to the fence
+	asking     bool
+	fenceFails int
+	fenceSays  string // why the fence is unknown; empty when it answers
+
+	holdUntil   time.Time
+	createFails int
+	createSays  string
+	failedPods  int
+
+	object *v1alpha1.RunnerPool // name and UID of the pool, for Events
+	status statusWriter
+}
+
+// member is one runner of a pool: a pod and its ServiceAccount, of the same name (POOL-1).
+type member struct {
+	name    string
+	view    podView
+	created time.Time // when we created it, until it is observed
+	hash    string
+	uid     string
+
+	observed  bool
+	creating  bool // its creation is under way, or its outcome is not known
+	everReady bool
+	gone      bool // the pod is authoritatively gone
+	deleted   bool // our deletion of the pod was accepted
+	reported  bool // the server knows of its end
+	account   bool // its ServiceAccount may exist
+	queued    bool // a removal has it
+
+	removal   lifecycle.Removal
+	why       lifecycle.Reason
+	askAt     time.Time
+	since     time.Time // when the removal began
+	busyUntil time.Time
+}
+
+// sign of work: what the pod shows now, or that it was ready and is not (EXCL-4).
+func (m *member) work() string {
+	if m.view.work != "" {
+		return m.view.work
+	}
+	if m.everReady && !m.view.ready && m.view.running && !m.view.terminal {
+		return "its runner is no longer ready"
+	}
+	return ""
+}
+
+// runner is the member as the engine sees it; false when there is no pod.
+func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
+	if m.gone {
+		return lifecycle.Runner{}, false
+	}
+	r := lifecycle.Runner{Name: m.name, UID: m.uid, TemplateHash: m.hash, Created: m.created}
+	if !m.observed {
+		r.Stage, r.Expected = lifecycle.StageBooting, true
+		return r, m.creating || m.uid != ""
+	}
+	switch {
+	case m.view.terminal:
+		r.Stage = lifecycle.StageFinished
+	case m.work() != "" || now.Before(m.busyUntil): // EXCL-4: before any removal of ours, granted or not
+		r.Stage = lifecycle.StageBusy
+	case m.deleted || !m.view.deleting.IsZero():
+		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, m.since
+		if !m.view.deleting.IsZero() {
+			r.Since = m.view.deleting
+		}
+	case m.removal != lifecycle.RemovalNone:
+		r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLeaving, m.removal, m.since, m.why, m.askAt
+	case m.view.ready:
+		r.Stage = lifecycle.StageIdle
+	default:
+		r.Stage, r.Since, r.Defect = lifecycle.StageBooting, m.view.placed, m.view.defect
+	}
+	return r, true
+}
+
+// unfinished says whether a removal has something to do now, and not only to wait for the pod to be gone.
+func (m *member) unfinished() bool {
+	deleted := m.gone || m.deleted || !m.view.deleting.IsZero()
+	return !deleted || m.account || (m.gone || m.view.terminal) && !m.reported
+}
+
+// finished says whether nothing is left to do for the member.
+func (m *member) finished() bool {
+	return m.gone && m.reported && !m.account && !m.creating
+}
+
+// settle brings the set in line with a member that has changed, and says whether a plan could tell the difference.
+func (s *poolState) settle(m *member, now time.Time) bool {
+	before, had := s.runners.Get(m.name)
+	after, has := m.runner(now)
+	if has {
+		s.runners.Put(after)
+	} else {
+		s.runners.Remove(m.name)
+	}
+	if m.finished() {
+		delete(s.members, m.name)
+	}
+	if m.gone || !now.Before(m.busyUntil) {
+		delete(s.watched, m.name)
+	} else {
+		s.watched[m.name] = true
+	}
+	if m.observed || m.gone {
+		delete(s.expected, m.name)
+	}
+	return had != has || before != after || m.gone
+}
+
+func (s *poolState) member(name string) *member {
+	m := s.members[name]
+	if m == nil {
+		m = &member{name: name}
+		s.members[name] = m
+	}
+	return m
+}
+
+// podSeen takes in what the cache shows of a pod.
+func (s *poolState) podSeen(v podView, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.member(v.name)
+	if m.gone && m.uid == v.uid {
+		return false // a straggler of a pod that is gone
+	}
+	m.view, m.observed, m.creating, m.gone = v, true, false, false
+	m.uid, m.hash, m.created = v.uid, v.templateHash, v.created
+	if v.ready {
+		m.everReady = true
+		s.failedPods = 0
+	}
+	if before, had := s.runners.Get(v.name); v.terminal && v.failed && !m.everReady && !m.deleted &&
+		v.deleting.IsZero() && had && before.Stage != lifecycle.StageFinished {
+		s.startFailed(now)
+	}
+	return s.settle(m, now)
+}
+
+// startFailed slows down a pool whose pods end before they can ever take work: without this a broken image would be
+// started as fast as the API server allows.
+func (s *poolState) startFailed(now time.Time) {
+	const free = 3
+	if s.failedPods++; s.failedPods > free {
+		s.hold(now.Add(backoff(s.failedPods - free)))
+	}
+}
+
+func (s *poolState) hold(until time.Time) {
+	if until.After(s.holdUntil) {
+		s.holdUntil = until
+	}
+}
+
+// backoff doubles from one second to one minute.
+func backoff(failures int) time.Duration {
+	return min(time.Second<<min(max(failures-1, 0), 6), time.Minute)
+}
+
+// podGone takes in that a pod is authoritatively gone: the watch said so, or an uncached read.
+func (s *poolState) podGone(name, uid string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.members[name]
+	if m == nil || m.uid != "" && uid != "" && m.uid != uid {
+		return false
+	}
+	m.gone, m.creating = true, false
+	return s.settle(m, now)
+}
+
+// accountSeen takes in whether a ServiceAccount of that name exists. It says whether somebody should look after it.
+func (s *poolState) accountSeen(name string, exists bool, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.members[name]
+	if m == nil {
+		if !exists {
+			return false
+		}
+		m = s.member(name)
+	}
+	m.account = exists
+	s.settle(m, now)
+	return exists && (m.gone || !m.observed && !m.creating && m.uid == "")
+}
+
+func (s *poolState) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.members) == 0
+}
+
+// work is what a pass has to do, as the plan says and the state has recorded.
+type work struct {
+	create   []string // names to create
+	more     bool     // the plan wants more than one pass creates
+	remove   []string // names for removals to look after
+	ask      bool     // there are questions for the fence
+	plan     lifecycle.Plan
+	finished bool // the pool is terminating and nothing of it is left
+}
+
+// plan makes the plan and records what is about to be done, so that the next one counts it.
+func (s *poolState) plan(wish lifecycle.Wish, newName func() string, burst int, now time.Time) work {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.watched {
+		if m := s.members[name]; m == nil || !now.Before(m.busyUntil) {
+			delete(s.watched, name)
+			if m != nil {
+				s.settle(m, now)
+			}
+		}
+	}
+	wish.HoldUntil = s.holdUntil
+	plan := lifecycle.MakePlan(wish, s.runners, now)
+	w := work{plan: plan, finished: plan.Done && len(s.members) == 0}
+	for name := range s.watched {
+		plan.Next = earlier(plan.Next, s.members[name].busyUntil)
+	}
+	for name := range s.expected {
+		m := s.members[name]
+		if due := m.created.Add(observeWithin); now.Before(due) {
+			plan.Next = earlier(plan.Next, due)
+		} else if m.uid != "" && !m.queued {
+			m.queued = true
+			w.remove = append(w.remove, name)
+		}
+		if !m.creating {
+			continue
+		}
+		if now.Before(s.holdUntil) {
+			plan.Next = earlier(plan.Next, s.holdUntil)
+		} else {
+			w.create = append(w.create, name) // its outcome is not known: the same name again
+		}
+	}
+	w.plan.Next = plan.Next
+	s.recordRemovals(plan, &w, now)
+	w.more = plan.Create > burst
+	for range min(plan.Create, burst) {
+		w.create = append(w.create, s.reserve(newName, wish.TemplateHash, now))
+	}
+	return w
+}
+
+func (s *poolState) recordRemovals(plan lifecycle.Plan, w *work, now time.Time) {
+	for _, a := range plan.Withdraw {
+		if m := s.members[a.Runner.Name]; m != nil && m.removal == lifecycle.RemovalAsked {
+			m.removal, m.why = lifecycle.RemovalNone, ""
+			s.settle(m, now)
+		}
+	}
+	if len(plan.Ask) > 0 && !s.asking {
+		s.asks, s.asking, w.ask = plan.Ask, true, true
+		for _, a := range plan.Ask {
+			m := s.members[a.Runner.Name]
+			if m.removal == lifecycle.RemovalNone {
+				m.since = now
+			}
+			m.removal, m.why, m.askAt = lifecycle.RemovalAsked, a.Reason, now.Add(askHold)
+			s.settle(m, now)
+		}
+	}
+	for _, a := range plan.Delete {
+		m := s.members[a.Runner.Name]
+		if m != nil && !m.queued && m.unfinished() {
+			m.queued = true
+			w.remove = append(w.remove, m.name)
+		}
+	}
+}
+
+// reserve makes a member of a name that nobody has; it counts from now on.
+func (s *poolState) reserve(newName func() string, hash string, now time.Time) string {
+	name := newName()
+	for s.members[name] != nil {
+		name = newName()
+	}
+	m := s.member(name)
+	m.creating, m.hash, m.created = true, hash, now
+	s.expected[name] = true
+	s.settle(m, now)
+	return name
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
