@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path"
 	"regexp"
 	"strings"
@@ -100,6 +101,22 @@ func (r *receiver) got(event, action string) []hook {
 	return out
 }
 
+// appKey is the App's key of all tests: making one takes long.
+var appKey = func() func() (*rsa.PublicKey, []byte, error) {
+	type pair struct {
+		public  *rsa.PublicKey
+		private []byte
+	}
+	once := sync.OnceValues(func() (pair, error) {
+		public, private, err := standin.GenerateAppKey()
+		return pair{public, private}, err
+	})
+	return func() (*rsa.PublicKey, []byte, error) {
+		p, err := once()
+		return p.public, p.private, err
+	}
+}()
+
 // world is a stand-in with a receiver, a clock that tests move, and clients of its REST API.
 type world struct {
 	t     *testing.T
@@ -123,6 +140,9 @@ func newWorld(t *testing.T, change func(*standin.Options)) *world {
 		},
 		WebhookURL: w.hooks.URL, WebhookSecret: hookSecret, Now: w.clock.Now, RunnerKeys: 1,
 	}
+	public, private, err := appKey()
+	require.NoError(t, err)
+	opts.AppKey = public
 	if change != nil {
 		change(&opts)
 	}
@@ -133,7 +153,7 @@ func newWorld(t *testing.T, change func(*standin.Options)) *world {
 		cancel()
 		in.Close()
 	})
-	apps, err := ghinstallation.NewAppsTransport(http.DefaultTransport, 1, in.AppKeyPEM)
+	apps, err := ghinstallation.NewAppsTransport(http.DefaultTransport, 1, private)
 	require.NoError(t, err)
 	apps.BaseURL = in.URL + "/api/v3"
 	w.app = w.client(apps)
@@ -455,3 +475,14 @@ func download(t *testing.T, address string) string {
 	require.NoError(t, err)
 	return string(data)
 }
+
+var ps256 = jwt.SigningMethodPS256
+
+// move follows a stand-in to another address.
+func (r *runner) move(from, to string) {
+	for _, address := range []*string{&r.broker, &r.authURL, &r.run, &r.results} {
+		*address = strings.Replace(*address, from, to, 1)
+	}
+}
+
+func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0o600) }

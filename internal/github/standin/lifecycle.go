@@ -62,10 +62,14 @@ func (s *Server) assignLocked(j *job, rn *runner) {
 func (s *Server) watchAssignedLocked(j *job) {
 	request := j.requestID
 	s.deadlineLocked(j.assignedAt.Add(s.opts.AcquireWithin), func() {
-		if j.state == jobAssigned && j.requestID == request {
-			s.unassignLocked(j)
-			s.requeueLocked(j)
+		if j.state != jobAssigned || j.requestID != request {
+			return
 		}
+		if rn := j.runner; rn.polls == 0 { // it did not come for its job: it is offline until it polls again
+			rn.lastContact = time.Time{}
+		}
+		s.unassignLocked(j)
+		s.requeueLocked(j)
 	})
 }
 
@@ -78,9 +82,6 @@ func (s *Server) unassignLocked(j *job) {
 		return
 	}
 	rn.job = nil
-	if rn.polls == 0 { // it did not come for its job: it is offline until it polls again
-		rn.lastContact = time.Time{}
-	}
 	s.settleRunnerLocked(rn)
 }
 

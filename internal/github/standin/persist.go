@@ -257,4 +257,3 @@ func (b *blobStore) save(st *savedState) {
 		st.Blobs[id] = saved
 	}
 }
-

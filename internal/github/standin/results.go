@@ -107,7 +107,8 @@ func (s *Server) updateSteps(w http.ResponseWriter, r *http.Request, token *runn
 	if j.state == jobInProgress {
 		for _, step := range q.Steps {
 			view := step.stepResult.view()
-			view.Status, view.Conclusion = numericStatus(step.Status), numericConclusion(step.Conclusion)
+			view.Conclusion = numericConclusion(step.Conclusion)
+			view.Status = numericStatus(step.Status, view)
 			j.putStep(view)
 		}
 	}
@@ -126,13 +127,14 @@ func (j *job) putStep(step StepView) {
 	slices.SortStableFunc(j.steps, func(a, b StepView) int { return a.Number - b.Number })
 }
 
-// The results service numbers statuses and conclusions.
-func numericStatus(n int) string {
-	switch n {
-	case 1:
-		return jobInProgress
-	case 3:
+// The results service numbers statuses and conclusions. Two clients number statuses differently (3 is "in progress" for
+// the genuine runner and "completed" for another), so a step that has an end has ended.
+func numericStatus(n int, step StepView) string {
+	switch {
+	case n == 6 || step.Conclusion != "" || step.CompletedAt != nil:
 		return jobCompleted
+	case n == 1 || n == 3:
+		return jobInProgress
 	default:
 		return jobQueued
 	}
