@@ -1,0 +1,113 @@
+# Everything a developer runs. `make` alone lists the targets.
+
+SHELL := /usr/bin/env bash
+GO ?= go
+
+MODULE  := github.com/bullpen-ci/bullpen
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# Test packages at once: each may start a control plane and a database, so more than four only get in each other's way.
+CORES  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+TEST_P ?= $(shell n=$(CORES); if [ $$n -lt 2 ]; then n=2; fi; if [ $$n -gt 4 ]; then n=4; fi; echo $$n)
+
+PACKAGES   ?= ./...
+TEST_FLAGS ?= -timeout 20m
+DEMO_FLAGS ?=
+BENCH      ?= .
+FUZZTIME   ?= 20s
+
+# The folder of etcd, kube-apiserver and so on, built when it is missing. Only for use inside a recipe, followed by &&.
+FIND_ASSETS = assets="$$($(GO) run ./scripts/devcluster)" && export BULLPEN_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets"
+
+GENERATED := api charts/bullpen/crds internal/postgres/sqlcgen
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##### Use it
+
+.PHONY: build
+build: ## Build bin/bullpen
+	@mkdir -p bin
+	key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build -trimpath \
+		-ldflags "-X main.version=$(VERSION) -X $(MODULE)/internal/controlplane/assets.sourceKey=$$key" \
+		-o bin/bullpen ./cmd/bullpen
+
+.PHONY: demo
+demo: build ## Bring everything up on this machine and run a workflow through it (more: DEMO_FLAGS="…", see bin/bullpen demo --help)
+	@scripts/prerequisites.sh postgres
+	@$(FIND_ASSETS) && bin/bullpen demo $(DEMO_FLAGS)
+
+.PHONY: devcluster
+devcluster: ## Build the development control plane once, and print the folder it is in
+	@$(GO) run ./scripts/devcluster
+
+##### Check it
+
+.PHONY: test
+test: ## Run all tests; installs PostgreSQL and builds the devcluster when missing (a part: PACKAGES=./internal/agent/...)
+	@scripts/prerequisites.sh postgres cc
+	@$(FIND_ASSETS) && set -x && $(GO) test -race -p $(TEST_P) $(TEST_FLAGS) $(PACKAGES)
+	cd devcluster && $(GO) test ./multicall/...
+
+.PHONY: bench
+bench: ## Measure latencies and throughput, and print one table (a part: BENCH=P1)
+	@scripts/prerequisites.sh postgres
+	@$(FIND_ASSETS) && $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 30m ./test/bench/...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser of outside data, for FUZZTIME each
+	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+.PHONY: lint
+lint: bin/golangci-lint ## Check the linter's configuration, then the code
+	bin/golangci-lint config verify
+	bin/golangci-lint run ./...
+	cd devcluster && ../bin/golangci-lint run --config ../.golangci.yaml ./multicall/...
+
+.PHONY: verify
+verify: generate ## Regenerate everything; fail when the result differs from what is committed
+	@if [ -n "$$(git status --porcelain -- $(GENERATED))" ]; then \
+		git --no-pager diff -- $(GENERATED); git status --short -- $(GENERATED); \
+		echo "verify: the generated files (above) differ from the commit: run 'make generate', and commit the result" >&2; exit 1; \
+	fi
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff
+	cd devcluster && $(GO) mod tidy -diff
+
+##### Change it
+
+.PHONY: generate
+generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs and queries
+	bin/controller-gen object paths=./api/...
+	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=charts/bullpen/crds
+	cd internal/postgres && ../../bin/sqlc generate
+
+.PHONY: fmt
+fmt: bin/golangci-lint ## Format the code
+	bin/golangci-lint fmt ./...
+
+.PHONY: clean
+clean: ## Remove what was built here (not the devcluster, which other clones may use)
+	rm -rf bin
+
+.PHONY: clean-cache
+clean-cache: ## Remove every built devcluster
+	rm -rf "$${BULLPEN_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/bullpen}/devcluster"
+
+##### Tools, pinned in tools/go.mod
+
+define tool
+bin/$(1): tools/go.mod tools/go.sum
+	@echo "building bin/$(1), once per version" >&2
+	@mkdir -p bin
+	@$(3) $(GO) build -C tools -trimpath -ldflags "-s -w" -o ../bin/$(1) $(2)
+	@touch $$@
+endef
+
+$(eval $(call tool,controller-gen,sigs.k8s.io/controller-tools/cmd/controller-gen,CGO_ENABLED=0))
+$(eval $(call tool,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,CGO_ENABLED=0))
+$(eval $(call tool,sqlc,github.com/sqlc-dev/sqlc/cmd/sqlc,scripts/prerequisites.sh cc &&))

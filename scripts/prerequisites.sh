@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Installs what a make target needs from the operating system, when it is missing, and says so.
+#
+#   scripts/prerequisites.sh postgres cc
+#
+# postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start by themselves
+#           (not needed when BULLPEN_DATABASE_URL names a database).
+# cc:       a C compiler and its headers, which Go's race detector and sqlc's parser need.
+set -euo pipefail
+
+say() { echo "prerequisites: $*" >&2; }
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		say "sudo asks for your password to run: $*"
+		sudo "$@"
+	else
+		say "cannot become root to run: $*"
+		exit 1
+	fi
+}
+
+apt_install() {
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+newest_postgres() {
+	local dir major best=0
+	for dir in ${PATH//:/ } /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql@*/bin \
+		/usr/local/opt/postgresql@*/bin /home/linuxbrew/.linuxbrew/opt/postgresql@*/bin /usr/local/pgsql/bin; do
+		if [ -x "$dir/initdb" ] && [ -x "$dir/postgres" ]; then
+			major=$("$dir/postgres" --version | sed -E 's/[^0-9]*([0-9]+).*/\1/')
+			if [ "$major" -gt "$best" ]; then best=$major; fi
+		fi
+	done
+	echo "$best"
+}
+
+need_postgres() {
+	if [ -n "${BULLPEN_DATABASE_URL:-}" ]; then return; fi
+	local found
+	found=$(newest_postgres)
+	if [ "$found" -ge 14 ]; then return; fi
+	if command -v apt-get >/dev/null; then
+		say "PostgreSQL 14 or newer is missing: installing Debian's package 'postgresql' (no server of the system is set up)"
+		# Debian's package creates and starts a cluster of its own unless told not to; only the programs are wanted here.
+		local conf=/etc/postgresql-common/createcluster.d/bullpen.conf
+		as_root mkdir -p "$(dirname "$conf")"
+		as_root sh -c "echo 'create_main_cluster = false' >$conf"
+		apt_install postgresql || { as_root rm -f "$conf"; exit 1; }
+		as_root rm -f "$conf"
+	elif command -v brew >/dev/null; then
+		say "PostgreSQL 14 or newer is missing: installing Homebrew's postgresql@17"
+		brew install postgresql@17 >&2
+	else
+		say "PostgreSQL 14 or newer is missing, and there is neither apt-get nor brew: install it, or set BULLPEN_DATABASE_URL"
+		exit 1
+	fi
+}
+
+need_cc() {
+	local compiler=${CC:-cc}
+	if echo '#include <stdlib.h>' | command "$compiler" -x c -fsyntax-only - 2>/dev/null; then return; fi
+	if command -v apt-get >/dev/null; then
+		say "a C compiler is missing (Go's race detector needs one): installing gcc and libc6-dev"
+		apt_install gcc libc6-dev
+	else
+		say "a C compiler is missing (Go's race detector needs one): install one (on macOS: xcode-select --install)"
+		exit 1
+	fi
+}
+
+for need in "$@"; do
+	case $need in
+	postgres | cc) "need_$need" ;;
+	*)
+		say "unknown prerequisite '$need'"
+		exit 2
+		;;
+	esac
+done
