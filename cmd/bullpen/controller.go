@@ -14,7 +14,6 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
-	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // controllerFlags is the command line of bullpen controller.

@@ -1,0 +1,405 @@
+package controller_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/charts"
+	"github.com/bullpen-ci/bullpen/internal/controller"
+	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+const (
+	patience = 30 * time.Second
+	interval = 20 * time.Millisecond
+)
+
+const controllerUser = "system:serviceaccount:bullpen-system:bullpen-controller"
+
+// bench is a control plane, a controller under its own role, and a stand-in for the server.
+type bench struct {
+	t         *testing.T
+	env       *testkit.Env
+	namespace string
+	admin     client.WithWatch
+	server    *fakeServer
+	stop      func()
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, env: testkit.Cluster(t)}
+	b.namespace = b.env.Namespace(t)
+	b.admin = b.env.Client(t, v1alpha1.AddToScheme)
+	applyRoles(t, b.admin, b.namespace)
+	b.server = newFakeServer(t, b.admin)
+	b.start()
+	t.Cleanup(func() {
+		b.stop()
+		b.freePools()
+	})
+	return b
+}
+
+// start runs a controller under the role that is shipped (NET-8), until stop.
+func (b *bench) start() {
+	tokenFile := filepath.Join(b.t.TempDir(), "token")
+	require.NoError(b.t, os.WriteFile(tokenFile, []byte(fakeToken), 0o600))
+	server, err := serverclient.New(serverclient.Options{BaseURL: b.server.http.URL, TokenFile: tokenFile, Timeout: 5 * time.Second})
+	require.NoError(b.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	options := controller.Options{
+		Config: b.env.As(b.t, controllerUser, "system:serviceaccounts", "system:authenticated"), Namespace: b.namespace, Server: server,
+		Pod:      runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"},
+		Registry: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(logWriter(), nil)),
+	}
+	go func() { done <- controller.Run(ctx, options) }()
+	b.stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(b.t, <-done)
+	})
+}
+
+func (b *bench) restart() {
+	b.stop()
+	b.start()
+}
+
+func logWriter() io.Writer {
+	if testing.Verbose() {
+		return os.Stderr
+	}
+	return io.Discard
+}
+
+// freePools lets the namespace go after a test, whatever the controller left.
+func (b *bench) freePools() {
+	var pools v1alpha1.RunnerPoolList
+	require.NoError(b.t, b.admin.List(context.Background(), &pools, client.InNamespace(b.namespace)))
+	for i := range pools.Items {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		require.NoError(b.t, client.IgnoreNotFound(b.admin.Patch(context.Background(), &pools.Items[i], patch)))
+	}
+}
+
+// applyRoles applies what is shipped, with the test's own namespace in the place of bullpen-runners.
+func applyRoles(t *testing.T, admin client.Client, namespace string) {
+	t.Helper()
+	files, err := charts.RBAC()
+	require.NoError(t, err)
+	for _, file := range files {
+		content := strings.ReplaceAll(string(file.Content), "bullpen-runners", namespace)
+		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(content)), 4096)
+		for {
+			var object unstructured.Unstructured
+			if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
+				break
+			} else {
+				require.NoError(t, err)
+			}
+			if err := admin.Create(t.Context(), &object); !apierrors.IsAlreadyExists(err) {
+				require.NoError(t, err)
+			}
+		}
+	}
+}
+
+func (b *bench) pool(name string, replicas int32, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+	b.t.Helper()
+	pool := newPool(b.namespace, name, replicas)
+	for _, c := range change {
+		c(pool)
+	}
+	require.NoError(b.t, b.admin.Create(b.t.Context(), pool))
+	return pool
+}
+
+func newPool(namespace, name string, replicas int32) *v1alpha1.RunnerPool {
+	return &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.RunnerPoolSpec{
+			Platform: v1alpha1.PlatformLinux, Labels: []string{name + "-label"}, Replicas: ptr.To(replicas),
+			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("1"), Memory: resource.MustParse("1Gi")},
+			Template:  v1alpha1.RunnerTemplate{Image: "runner:1"},
+		},
+	}
+}
+
+func (b *bench) scale(pool string, replicas int32) {
+	b.t.Helper()
+	b.edit(pool, func(p *v1alpha1.RunnerPool) { p.Spec.Replicas = ptr.To(replicas) })
+}
+
+func (b *bench) edit(name string, change func(*v1alpha1.RunnerPool)) {
+	b.t.Helper()
+	pool := b.get(name)
+	base := pool.DeepCopy()
+	change(pool)
+	require.NoError(b.t, b.admin.Patch(b.t.Context(), pool, client.MergeFrom(base)))
+}
+
+func (b *bench) get(name string) *v1alpha1.RunnerPool {
+	b.t.Helper()
+	var pool v1alpha1.RunnerPool
+	require.NoError(b.t, b.admin.Get(b.t.Context(), types.NamespacedName{Namespace: b.namespace, Name: name}, &pool))
+	return &pool
+}
+
+func (b *bench) poolGone(name string) bool {
+	var pool v1alpha1.RunnerPool
+	return apierrors.IsNotFound(b.admin.Get(b.t.Context(), types.NamespacedName{Namespace: b.namespace, Name: name}, &pool))
+}
+
+// pods lists a pool's pods by name.
+func (b *bench) pods(pool string) []corev1.Pod {
+	b.t.Helper()
+	var pods corev1.PodList
+	require.NoError(b.t, b.admin.List(b.t.Context(), &pods, client.InNamespace(b.namespace), client.MatchingLabels{runnerpod.LabelPool: pool}))
+	sort.Slice(pods.Items, func(i, j int) bool { return pods.Items[i].Name < pods.Items[j].Name })
+	return pods.Items
+}
+
+func (b *bench) podNames(pool string) []string {
+	names := []string{}
+	for _, pod := range b.pods(pool) {
+		names = append(names, pod.Name)
+	}
+	return names
+}
+
+func (b *bench) accountNames(pool string) []string {
+	b.t.Helper()
+	var accounts corev1.ServiceAccountList
+	require.NoError(b.t, b.admin.List(b.t.Context(), &accounts, client.InNamespace(b.namespace), client.MatchingLabels{runnerpod.LabelPool: pool}))
+	names := []string{}
+	for _, account := range accounts.Items {
+		names = append(names, account.Name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// eventually waits for what a controller does by itself.
+func (b *bench) eventually(what string, condition func() bool) {
+	b.t.Helper()
+	require.Eventually(b.t, condition, patience, interval, what)
+}
+
+// havePods waits until the pool has exactly n pods that have not ended, and returns them.
+func (b *bench) havePods(pool string, n int) []corev1.Pod {
+	b.t.Helper()
+	var live []corev1.Pod
+	b.eventually("pods of "+pool, func() bool {
+		live = nil
+		for _, pod := range b.pods(pool) {
+			if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+				live = append(live, pod)
+			}
+		}
+		return len(live) == n
+	})
+	return live
+}
+
+// report writes a pod's status as a kubelet would.
+func (b *bench) report(name string, phase corev1.PodPhase, poller, runner corev1.ContainerState, ready bool) {
+	b.t.Helper()
+	require.NoError(b.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the scheduler writes it too
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name}}
+		if err := b.admin.Get(b.t.Context(), client.ObjectKeyFromObject(&pod), &pod); err != nil {
+			return err
+		}
+		pod.Status.Phase = phase
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+			{Name: runnerpod.ContainerPoller, Image: "x", Ready: poller.Running != nil, State: poller},
+			{Name: runnerpod.ContainerRunner, Image: "x", Ready: ready, State: runner},
+		}
+		return b.admin.Status().Update(b.t.Context(), &pod)
+	}))
+}
+
+func running() corev1.ContainerState {
+	return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+}
+
+func exited(code int32) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Completed", FinishedAt: metav1.Now()}}
+}
+
+func (b *bench) makeIdle(names ...string) {
+	b.t.Helper()
+	for _, name := range names {
+		b.report(name, corev1.PodRunning, running(), running(), true)
+	}
+}
+
+// makeBusy claims the pod at the server and shows its poller as ended, as a dispatched pod does.
+func (b *bench) makeBusy(name string) {
+	b.t.Helper()
+	b.server.claim(b.uid(name), fleet.ClaimExecuting)
+	b.report(name, corev1.PodRunning, exited(0), running(), false)
+}
+
+func (b *bench) finish(name string) {
+	b.t.Helper()
+	b.server.claim(b.uid(name), fleet.ClaimSpent)
+	b.report(name, corev1.PodSucceeded, exited(0), exited(0), false)
+}
+
+func (b *bench) uid(name string) string {
+	b.t.Helper()
+	var pod corev1.Pod
+	require.NoError(b.t, b.admin.Get(b.t.Context(), types.NamespacedName{Namespace: b.namespace, Name: name}, &pod))
+	return string(pod.UID)
+}
+
+func (b *bench) condition(pool, kind string) *metav1.Condition {
+	conditions := b.get(pool).Status.Conditions
+	for i := range conditions {
+		if conditions[i].Type == kind {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
+
+const fakeToken = "controller-token"
+
+// fakeServer answers the controller as the server does, from one table of claims.
+type fakeServer struct {
+	t     *testing.T
+	admin client.Client
+	http  *httptest.Server
+
+	mu      sync.Mutex
+	claims  map[string]fleet.ClaimState
+	stopped map[string]stopReport
+	retires int
+	reports int
+	down    bool
+}
+
+type stopReport struct {
+	dispatchapi.PodStopped
+	existed bool // the pod still existed when its end was reported
+	times   int
+}
+
+func newFakeServer(t *testing.T, admin client.Client) *fakeServer {
+	s := &fakeServer{t: t, admin: admin, claims: map[string]fleet.ClaimState{}, stopped: map[string]stopReport{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+dispatchapi.PathRetire, s.retire)
+	mux.HandleFunc("POST "+dispatchapi.PathPodsStopped, s.podsStopped)
+	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+fakeToken {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.http.Close)
+	return s
+}
+
+func (s *fakeServer) retire(w http.ResponseWriter, r *http.Request) {
+	var request dispatchapi.RetireRequest
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retires++
+	if s.down {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(`{"error":"no database"}`))
+		return
+	}
+	var response dispatchapi.RetireResponse
+	for _, pod := range request.Pods {
+		answer := dispatchapi.RetireAnswer{UID: pod.UID, Verdict: dispatchapi.Busy, Owner: "acme", State: string(s.claims[pod.UID])}
+		if next, outcome := fleet.NextClaimState(s.claims[pod.UID], fleet.ClaimEventRetire); outcome != fleet.Refuse {
+			s.claims[pod.UID], answer.Verdict = next, dispatchapi.Granted
+		}
+		response.Answers = append(response.Answers, answer)
+	}
+	_ = json.NewEncoder(w).Encode(response)
+}
+
+func (s *fakeServer) podsStopped(w http.ResponseWriter, r *http.Request) {
+	var report dispatchapi.PodStopped
+	if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	var pod corev1.Pod
+	err := s.admin.Get(r.Context(), types.NamespacedName{Namespace: report.Pod.Namespace, Name: report.Pod.Name}, &pod)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reports++
+	if s.down {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	s.stopped[report.Pod.Name] = stopReport{report, err == nil && string(pod.UID) == report.Pod.UID, s.stopped[report.Pod.Name].times + 1}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *fakeServer) claim(uid string, state fleet.ClaimState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claims[uid] = state
+}
+
+func (s *fakeServer) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+func (s *fakeServer) asked() (retires, reports int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.retires, s.reports
+}
+
+func (s *fakeServer) reportOf(name string) (stopReport, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	report, ok := s.stopped[name]
+	return report, ok
+}
