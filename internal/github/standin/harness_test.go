@@ -68,7 +68,7 @@ type receiver struct {
 	answer func(hook) int
 }
 
-func newReceiver(t *testing.T) *receiver {
+func newReceiver(t testing.TB) *receiver {
 	r := &receiver{}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
@@ -119,7 +119,7 @@ var appKey = func() func() (*rsa.PublicKey, []byte, error) {
 
 // world is a stand-in with a receiver, a clock that tests move, and clients of its REST API.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	ctx   context.Context
 	clock *clock
 	hooks *receiver
@@ -129,7 +129,7 @@ type world struct {
 	user  *github.Client // as octo's installation
 }
 
-func newWorld(t *testing.T, change func(*standin.Options)) *world {
+func newWorld(t testing.TB, change func(*standin.Options)) *world {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{t: t, ctx: ctx, clock: &clock{now: time.Now()}, hooks: newReceiver(t)}
@@ -212,7 +212,7 @@ func (w *world) mint(name string, labels ...string) *runner {
 
 // runner is a tiny client of the runner protocol, written from the JIT blob on.
 type runner struct {
-	t        *testing.T
+	t        testing.TB
 	id       int64
 	name     string
 	settings struct {
@@ -231,7 +231,7 @@ type runner struct {
 	results           string
 }
 
-func newRunner(t *testing.T, config *github.JITRunnerConfig) *runner {
+func newRunner(t testing.TB, config *github.JITRunnerConfig) *runner {
 	t.Helper()
 	r := &runner{t: t, id: config.GetRunner().GetID(), name: config.GetRunner().GetName()}
 	raw, err := base64.StdEncoding.DecodeString(config.GetEncodedJITConfig())
@@ -466,7 +466,7 @@ func (r *runner) upload(call, step string, blocks ...string) {
 	}
 }
 
-func download(t *testing.T, address string) string {
+func download(t testing.TB, address string) string {
 	t.Helper()
 	response, err := http.Get(address)
 	require.NoError(t, err)
