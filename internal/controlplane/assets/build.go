@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -36,6 +37,7 @@ func Build(ctx context.Context, o BuildOptions) (string, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
+	o.Log = &lockedWriter{to: o.Log} // the compiler's output and the signs of life come from two goroutines
 	if o.Tick == 0 {
 		o.Tick = 30 * time.Second
 	}
@@ -61,6 +63,18 @@ func Build(ctx context.Context, o BuildOptions) (string, error) {
 		return "", err
 	}
 	return dir, buildInto(ctx, o, source, dir)
+}
+
+// lockedWriter lets several goroutines write, a message at a time.
+type lockedWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p)
 }
 
 func buildInto(ctx context.Context, o BuildOptions, source, dir string) error {
