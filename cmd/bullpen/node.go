@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bullpen-ci/bullpen/internal/node"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
+)
+
+// Names of sandboxes, as given by --sandbox and shown in the node's label.
+const (
+	sandboxProcess   = "process"
+	sandboxSynthetic = "synthetic"
+)
+
+// nodeFlags are what `bullpen node` is told.
+type nodeFlags struct {
+	sandbox, name, kubeconfig, stateDir string
+	cpu, memory, ip                     string
+	pods                                int64
+	labels, taints                      []string
+}
+
+func newNodeCommand() *cobra.Command {
+	var f nodeFlags
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Register this machine as a Kubernetes node and run the pods bound to it",
+		Long: `Registers this machine as a Kubernetes node and runs the pods bound to it in a sandbox.
+
+The identity in --kubeconfig must be system:node:NAME in the group system:nodes. Ending this process, however it ends, ends no pod:
+the next one with the same --state-dir finds them again. "bullpen node cleanup" ends them.
+
+Sandboxes:
+  process    Containers are processes of this machine, of the user who runs this command. ISOLATION: NONE. Images are
+             ignored, each container needs a command; a volume's mountPath is replaced by the real folder wherever it occurs in
+             command, args, env and workingDir. For one-machine mode and tests; never for code of strangers.
+  synthetic  No processes at all: containers exist in memory, until this process ends. For load tests.`,
+		Example: `  bullpen node --sandbox process --name mac-1 --kubeconfig node.kubeconfig --state-dir /var/lib/bullpen-node
+  bullpen node --sandbox process --name ci-1 --kubeconfig node.kubeconfig --state-dir /srv/bullpen \
+    --cpu 16 --memory 32Gi --pods 50 --label pool=ci --taint dedicated=ci:NoSchedule`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runNode(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.sandbox, "sandbox", sandboxProcess, "what runs the pods: process or synthetic")
+	flags.StringVar(&f.name, "name", "", "name of the node (default: this machine's host name)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "how to reach the API server, as system:node:NAME (required)")
+	flags.StringVar(&f.stateDir, "state-dir", "", "where pods, volumes and logs are kept (required)")
+	flags.StringVar(&f.cpu, "cpu", "", "CPUs to offer, such as 8 or 7500m (default: what the machine has)")
+	flags.StringVar(&f.memory, "memory", "", "memory to offer, such as 16Gi (default: what the machine has)")
+	flags.Int64Var(&f.pods, "pods", 110, "how many pods to offer room for")
+	flags.StringVar(&f.ip, "node-ip", "", "address of the node and its pods (default 127.0.0.1)")
+	flags.StringArrayVar(&f.labels, "label", nil, "label of the node, KEY=VALUE (repeatable)")
+	flags.StringArrayVar(&f.taints, "taint", nil, "taint of the node when it is registered, KEY[=VALUE]:EFFECT (repeatable)")
+	for _, required := range []string{"kubeconfig", "state-dir"} {
+		cobra.CheckErr(cmd.MarkFlagRequired(required))
+	}
+	cmd.AddCommand(newNodeCleanupCommand(), newNodeShimCommand())
+	return cmd
+}
+
+// runNode wires and runs the agent.
+func runNode(ctx context.Context, f nodeFlags) error {
+	opts, err := f.options()
+	if err != nil {
+		return err
+	}
+	unlock, err := process.Lock(opts.StateDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if opts.Sandbox, err = f.openSandbox(opts.StateDir, opts.Log); err != nil {
+		return err
+	}
+	agent, err := node.New(opts)
+	if err != nil {
+		return err
+	}
+	return agent.Run(ctx)
+}
+
+// options reads the flags; the sandbox is still to be opened.
+func (f nodeFlags) options() (node.Options, error) {
+	opts := node.Options{
+		Name: f.name, SandboxName: f.sandbox, IP: f.ip, Version: version,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	if opts.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return opts, fmt.Errorf("finding this machine's name: %w; give --name", err)
+		}
+		opts.Name = strings.ToLower(host)
+	}
+	var err error
+	if opts.StateDir, err = filepath.Abs(f.stateDir); err != nil {
+		return opts, fmt.Errorf("state folder: %w", err)
+	}
+	if err := os.MkdirAll(opts.StateDir, 0o700); err != nil {
+		return opts, fmt.Errorf("making the state folder: %w", err)
+	}
+	if opts.Config, err = clientcmd.BuildConfigFromFlags("", f.kubeconfig); err != nil {
+		return opts, fmt.Errorf("reading --kubeconfig: %w", err)
+	}
+	if opts.Capacity, err = f.capacity(opts.StateDir); err != nil {
+		return opts, err
+	}
+	if opts.Labels, err = parseLabels(f.labels); err != nil {
+		return opts, err
+	}
+	opts.Taints, err = parseTaints(f.taints)
+	return opts, err
+}
+
+func (f nodeFlags) openSandbox(stateDir string, log *slog.Logger) (sandbox.Sandbox, error) {
+	switch f.sandbox {
+	case sandboxProcess:
+		return process.New(process.Options{StateDir: stateDir, Log: log})
+	case sandboxSynthetic:
+		return synthetic.New(synthetic.NewMachine(nil)), nil
+	}
+	return nil, fmt.Errorf("there is no sandbox %q: use --sandbox process or synthetic", f.sandbox)
+}
+
+func (f nodeFlags) capacity(stateDir string) (corev1.ResourceList, error) {
+	if f.pods <= 0 {
+		return nil, fmt.Errorf("--pods %d: give a positive number", f.pods)
+	}
+	list, err := node.HostCapacity(stateDir, f.pods)
+	if err != nil {
+		return nil, err
+	}
+	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: f.cpu, corev1.ResourceMemory: f.memory} {
+		if text == "" {
+			continue
+		}
+		q, err := resource.ParseQuantity(text)
+		if err != nil || q.Sign() <= 0 {
+			return nil, fmt.Errorf("--%s %q: give a positive quantity such as 8, 7500m or 16Gi", name, text)
+		}
+		list[name] = q
+	}
+	return list, nil
+}
+
+func parseLabels(items []string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, item := range items {
+		key, value, ok := strings.Cut(item, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--label %q: write KEY=VALUE", item)
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+func parseTaints(items []string) ([]corev1.Taint, error) {
+	var taints []corev1.Taint
+	for _, item := range items {
+		subject, effect, ok := strings.Cut(item, ":")
+		key, value, _ := strings.Cut(subject, "=")
+		t := corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
+		switch t.Effect {
+		case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
+		default:
+			ok = false
+		}
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--taint %q: write KEY[=VALUE]:EFFECT, where EFFECT is NoSchedule, PreferNoSchedule or NoExecute", item)
+		}
+		taints = append(taints, t)
+	}
+	return taints, nil
+}
+
+func newNodeCleanupCommand() *cobra.Command {
+	var stateDir string
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "End every process that the process sandbox started in a state folder",
+		Long: `Ends every process that the process sandbox started in a state folder, and nothing else. Logs stay. It refuses to work while a
+node agent uses the folder.`,
+		Example: "  bullpen node cleanup --state-dir /var/lib/bullpen-node",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := filepath.Abs(stateDir)
+			if err != nil {
+				return fmt.Errorf("state folder: %w", err)
+			}
+			pods, err := process.Cleanup(cmd.Context(), dir)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "nothing of %d pods in %s runs any more\n", pods, dir)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&stateDir, "state-dir", "", "the node agent's state folder (required)")
+	cobra.CheckErr(cmd.MarkFlagRequired("state-dir"))
+	return cmd
+}
+
+// newNodeShimCommand is not for people: the process sandbox starts it, one for each container.
+func newNodeShimCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "shim CONTAINER-FOLDER",
+		Short:  "Stand between the node agent and one container (started by the node agent)",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE:   func(_ *cobra.Command, args []string) error { return process.RunShim(args[0]) },
+	}
+}

@@ -1,0 +1,21 @@
+// Package node is the node agent: it registers this machine as a Kubernetes node and runs the pods bound to it in a
+// sandbox (package sandbox). It does of a kubelet's work what runner pods need, under a node's own identity
+// (system:node:NAME in group system:nodes, Node authorization, NodeRestriction).
+//
+// # What it supports
+//
+// Init containers in order, then all containers at once; restartPolicy Never; emptyDir, ConfigMap, Secret, downward API and projected
+// volumes (service account tokens are renewed, everything else stays as it was when the pod started); env and envFrom
+// with every kind of reference; subPath; exec readiness probes; graceful deletion. Whatever else a pod asks for is refused with a
+// sentence in the container's waiting state, not ignored, except resources and security contexts, which are the
+// sandbox's business. The kubelet's own API (logs, exec) is not served.
+//
+// # How it is built
+//
+// Each pod has a worker, a goroutine of its own (NODE-6). A worker observes (the pod, the sandbox's word, what is under way), asks decide, a pure
+// function, what to do next, and starts that as an operation beside it; it never waits for one. The node's lease has a
+// client of its own. All that is not in the API server is in the sandbox: an agent that is killed and started again
+// finds everything there (NODE-3).
+//
+// It must not import a back end of the sandbox, the controller or the server. Begin with Agent.Run in agent.go, then decide.go.
+package node

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Back-off of a step that fails: it doubles from the first to the last.
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// operation is one step of a worker that runs beside it. At most one of each key is under way.
+type operation struct {
+	running bool
+	cancel  context.CancelFunc
+	retryAt time.Time // not before
+	backoff time.Duration
+}
+
+// begin starts an operation unless it is under way or waiting for its next try. do runs beside the worker; done runs in the
+// worker afterwards, whether there was an error or not.
+func (w *worker) begin(ctx context.Context, key string, timeout time.Duration, do func(context.Context) error, done func(error)) {
+	op := w.ops[key]
+	if op == nil {
+		op = &operation{}
+		w.ops[key] = op
+	}
+	if op.running || w.a.opts.Clock.Now().Before(op.retryAt) {
+		return
+	}
+	op.running = true
+	var opCtx context.Context
+	if timeout > 0 {
+		opCtx, op.cancel = context.WithTimeout(ctx, timeout)
+	} else {
+		opCtx, op.cancel = context.WithCancel(ctx)
+	}
+	w.wg.Go(func() {
+		err := do(opCtx)
+		canceled := opCtx.Err() != nil && timeout == 0
+		op.cancel()
+		w.post(ctx, func() {
+			op.running = false
+			switch {
+			case err == nil:
+				op.backoff, op.retryAt = 0, time.Time{}
+			case !canceled:
+				w.retryLater(op)
+				w.log.Warn("a step of a pod failed and will be tried again", "step", key, "in", op.backoff, "error", err)
+			}
+			done(err)
+		})
+	})
+}
+
+func (w *worker) retryLater(op *operation) {
+	op.backoff = min(max(op.backoff*2, firstRetry), lastRetry)
+	w.wakeAt(op, op.backoff)
+}
+
+// wakeAt keeps the operation from being begun for a while, and looks again then.
+func (w *worker) wakeAt(op *operation, in time.Duration) {
+	op.retryAt = w.a.opts.Clock.Now().Add(in)
+	w.wakeIn(in)
+}
+
+// wakeIn makes the worker look again after a while. A timer that fires after the worker's end does nothing.
+func (w *worker) wakeIn(in time.Duration) clock.Timer {
+	return w.a.opts.Clock.AfterFunc(in, w.poke)
+}
+
+func (w *worker) underWay(key string) bool { return w.ops[key] != nil && w.ops[key].running }
+
+func (w *worker) cancelOp(key string) {
+	if op := w.ops[key]; op != nil && op.running {
+		op.cancel()
+	}
+}
+
+// post hands a function to the worker's goroutine.
+func (w *worker) post(ctx context.Context, f func()) {
+	select {
+	case w.results <- f:
+	case <-ctx.Done():
+	}
+}
+
+// poke makes the worker look again.
+func (w *worker) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}

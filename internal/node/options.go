@@ -1,0 +1,97 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+)
+
+// LabelSandbox says on a node which back end it runs pods in.
+const LabelSandbox = "bullpen.dev/sandbox"
+
+// Options configure an Agent.
+type Options struct {
+	// Name is the node's name. Required; the client configuration's identity must be system:node:Name.
+	Name string
+	// Config is how to reach the API server. Required. The agent makes several clients of it.
+	Config *rest.Config
+	// Sandbox runs the containers, SandboxName is its name in the node's LabelSandbox. Required.
+	Sandbox     sandbox.Sandbox
+	SandboxName string
+	// StateDir holds the pods' volumes. Required, absolute.
+	StateDir string
+	// Capacity is what the node offers: cpu, memory, pods, ephemeral-storage. Required.
+	Capacity corev1.ResourceList
+	// Labels and Taints are put on the node. Taints only when the node is registered: a node may not change its own later.
+	Labels map[string]string
+	Taints []corev1.Taint
+	// IP is the node's and its pods' address. Default 127.0.0.1, which serves one machine.
+	IP string
+	// Version is shown as the kubelet's version.
+	Version string
+
+	// LeaseDuration is how long the node counts as alive after a renewal (default 40 s), LeaseRenewal how often it is renewed
+	// (a quarter of that). Both also pace the look after the Node object (NODE-8).
+	LeaseDuration time.Duration
+	LeaseRenewal  time.Duration
+	// StatusInterval is how often the node's conditions are measured and reported. Default 10 s.
+	StatusInterval time.Duration
+	// RequestTimeout bounds every call of the API server that is not a watch. Default 10 s.
+	RequestTimeout time.Duration
+	// OrphanGrace is what the containers of a pod that vanished from the API server get to end by themselves when the pod's
+	// own grace period is not known any more. Default 30 s.
+	OrphanGrace time.Duration
+
+	Log   *slog.Logger
+	Clock clock.WithTickerAndDelayedExecution
+}
+
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case o.Name == "" || len(validation.IsDNS1123Subdomain(o.Name)) > 0:
+		return o, fmt.Errorf("node name %q: use lower-case letters, digits, '-' and '.'", o.Name)
+	case o.Config == nil:
+		return o, fmt.Errorf("node %s: a client configuration is required", o.Name)
+	case o.Sandbox == nil || o.SandboxName == "":
+		return o, fmt.Errorf("node %s: a sandbox and its name are required", o.Name)
+	case !filepath.IsAbs(o.StateDir):
+		return o, fmt.Errorf("state folder %q: give an absolute path", o.StateDir)
+	case o.Capacity.Pods().IsZero() || o.Capacity.Cpu().IsZero() || o.Capacity.Memory().IsZero():
+		return o, fmt.Errorf("node %s: capacity needs cpu, memory and pods", o.Name)
+	}
+	for k := range o.Labels {
+		if problems := validation.IsQualifiedName(k); len(problems) > 0 {
+			return o, fmt.Errorf("label %q: %s", k, strings.Join(problems, "; "))
+		}
+	}
+	setDefault(&o.IP, "127.0.0.1")
+	setDefault(&o.Version, "v0.0.0-bullpen")
+	setDefault(&o.LeaseDuration, 40*time.Second)
+	setDefault(&o.LeaseRenewal, o.LeaseDuration/4)
+	setDefault(&o.StatusInterval, 10*time.Second)
+	setDefault(&o.RequestTimeout, 10*time.Second)
+	setDefault(&o.OrphanGrace, 30*time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,225 @@
+package node
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+)
+
+// containerObserved is what the worker knows of one container.
+type containerObserved struct {
+	stage     stage
+	id        string
+	startedAt time.Time
+	exit      sandbox.Exit // of an exited one
+	ready     bool         // of a running one: its readiness probe says so, or it has none
+	waiting   waiting      // of an unstarted one
+}
+
+// waiting is why a container does not run yet.
+type waiting struct{ reason, message string }
+
+// observed is all that a pod's status is made from.
+type observed struct {
+	containers map[string]containerObserved // by name; a container that is not there has not started
+	prepared   bool
+	removed    bool
+	stopping   bool // what has not started never will
+	refusal    *sandbox.InvalidError
+	machine    machine
+	now        time.Time
+}
+
+// podStatus is the status a kubelet would report. It keeps what others put there (conditions such as PodScheduled), and is equal to the
+// pod's present status when nothing has changed.
+func podStatus(pod *corev1.Pod, o observed) corev1.PodStatus {
+	st := *pod.Status.DeepCopy()
+	st.ObservedGeneration = pod.Generation
+	st.HostIP = o.machine.HostIP
+	st.HostIPs = []corev1.HostIP{{IP: o.machine.HostIP}}
+	if st.StartTime == nil {
+		now := metav1.NewTime(o.now).Rfc3339Copy()
+		st.StartTime = &now
+	}
+	if o.prepared || len(st.PodIPs) > 0 {
+		st.PodIP = o.machine.PodIP
+		st.PodIPs = []corev1.PodIP{{IP: o.machine.PodIP}}
+	}
+	initialized := initialized(pod, o)
+	st.InitContainerStatuses = containerStatuses(pod.Spec.InitContainers, st.InitContainerStatuses, o, true)
+	st.ContainerStatuses = containerStatuses(pod.Spec.Containers, st.ContainerStatuses, o, initialized)
+	st.Phase = phase(pod, o)
+	setConditions(&st, pod, o, initialized)
+	return st
+}
+
+func phase(pod *corev1.Pod, o observed) corev1.PodPhase {
+	if terminal(pod.Status.Phase) {
+		return pod.Status.Phase // the last word
+	}
+	started, ended, failed := 0, 0, false
+	for _, c := range pod.Spec.InitContainers {
+		if seen := o.containers[c.Name]; seen.stage == exited && !succeeded(seen) {
+			failed = true
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		seen := o.containers[c.Name]
+		if seen.stage != unstarted {
+			started++
+		}
+		if seen.stage == exited {
+			ended++
+			failed = failed || !succeeded(seen)
+		}
+	}
+	anyRunning := false
+	for _, seen := range o.containers {
+		anyRunning = anyRunning || seen.stage == running
+	}
+	switch {
+	case ended == len(pod.Spec.Containers) && !failed:
+		return corev1.PodSucceeded
+	case ended == len(pod.Spec.Containers), !anyRunning && (o.stopping || failed && started == 0):
+		return corev1.PodFailed
+	case started > 0:
+		return corev1.PodRunning
+	}
+	return corev1.PodPending
+}
+
+func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
+
+// succeeded says how a container ended. NODE-4: what nobody saw end did not succeed, whatever its code.
+func succeeded(c containerObserved) bool { return c.exit.Code == 0 && !c.exit.Unknown }
+
+func initialized(pod *corev1.Pod, o observed) bool {
+	return !slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
+		seen := o.containers[c.Name]
+		return seen.stage != exited || !succeeded(seen)
+	})
+}
+
+func containerStatuses(specs []corev1.Container, old []corev1.ContainerStatus, o observed, mayStart bool) []corev1.ContainerStatus {
+	if len(specs) == 0 {
+		return nil
+	}
+	statuses := make([]corev1.ContainerStatus, 0, len(specs))
+	for _, c := range specs {
+		st := corev1.ContainerStatus{Name: c.Name, Image: c.Image, ImageID: ""}
+		if i := slices.IndexFunc(old, func(s corev1.ContainerStatus) bool { return s.Name == c.Name }); i >= 0 {
+			st = old[i]
+			if st.State.Terminated != nil { // nothing is ever started again, so this cannot change
+				statuses = append(statuses, st)
+				continue
+			}
+		}
+		fillStatus(&st, o, mayStart)
+		statuses = append(statuses, st)
+	}
+	return statuses
+}
+
+func fillStatus(st *corev1.ContainerStatus, o observed, mayStart bool) {
+	seen := o.containers[st.Name]
+	isRunning := seen.stage == running
+	st.Ready = isRunning && seen.ready
+	st.Started = &isRunning
+	if seen.id != "" {
+		st.ContainerID = seen.id
+	}
+	switch seen.stage {
+	case unstarted:
+		st.State = corev1.ContainerState{Waiting: waitingState(seen, o, mayStart)}
+	case running:
+		st.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(seen.startedAt)}}
+	case exited:
+		st.State = corev1.ContainerState{Terminated: terminatedState(seen)}
+	}
+}
+
+func waitingState(seen containerObserved, o observed, mayStart bool) *corev1.ContainerStateWaiting {
+	switch {
+	case o.refusal != nil:
+		return &corev1.ContainerStateWaiting{Reason: o.refusal.Reason, Message: o.refusal.Message}
+	case seen.waiting.reason != "":
+		return &corev1.ContainerStateWaiting{Reason: seen.waiting.reason, Message: seen.waiting.message}
+	case !mayStart:
+		return &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
+	}
+	return &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+}
+
+func terminatedState(seen containerObserved) *corev1.ContainerStateTerminated {
+	reason := seen.exit.Reason
+	switch {
+	case reason != "":
+	case succeeded(seen):
+		reason = "Completed"
+	default:
+		reason = "Error"
+	}
+	return &corev1.ContainerStateTerminated{
+		ExitCode: seen.exit.Code, Signal: seen.exit.Signal, Reason: reason, Message: seen.exit.Message,
+		StartedAt: seconds(seen.exit.StartedAt), FinishedAt: seconds(seen.exit.FinishedAt), ContainerID: seen.id,
+	}
+}
+
+// seconds is a time as the API server gives it back.
+func seconds(t time.Time) metav1.Time {
+	if t.IsZero() {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(t).Rfc3339Copy()
+}
+
+func setConditions(st *corev1.PodStatus, pod *corev1.Pod, o observed, initialized bool) {
+	ready := initialized && !terminal(st.Phase)
+	for _, c := range st.ContainerStatuses {
+		ready = ready && c.Ready
+	}
+	notReady, notInitialized := "ContainersNotReady", "ContainersNotInitialized"
+	switch st.Phase {
+	case corev1.PodSucceeded:
+		notReady, notInitialized = "PodCompleted", "PodCompleted"
+	case corev1.PodFailed:
+		notReady = "PodFailed"
+	}
+	gates := !slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool {
+		return !slices.ContainsFunc(st.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == g.ConditionType && c.Status == corev1.ConditionTrue
+		})
+	})
+	gateReason := notReady
+	if ready && !gates {
+		gateReason = "ReadinessGatesNotReady"
+	}
+	set := func(kind corev1.PodConditionType, ok bool, reason string) {
+		setCondition(st, kind, ok, reason, pod.Generation, o.now)
+	}
+	set(corev1.PodReadyToStartContainers, o.prepared && !o.removed && !terminal(st.Phase), "")
+	set(corev1.PodInitialized, initialized, notInitialized)
+	set(corev1.ContainersReady, ready, notReady)
+	set(corev1.PodReady, ready && gates, gateReason)
+}
+
+func setCondition(st *corev1.PodStatus, kind corev1.PodConditionType, ok bool, reason string, generation int64, now time.Time) {
+	c := corev1.PodCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason, ObservedGeneration: generation}
+	if ok {
+		c.Status, c.Reason = corev1.ConditionTrue, ""
+	}
+	c.LastTransitionTime = metav1.NewTime(now).Rfc3339Copy()
+	i := slices.IndexFunc(st.Conditions, func(old corev1.PodCondition) bool { return old.Type == kind })
+	if i < 0 {
+		st.Conditions = append(st.Conditions, c)
+		return
+	}
+	if old := st.Conditions[i]; old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	st.Conditions[i] = c
+}
