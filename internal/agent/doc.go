@@ -1,0 +1,15 @@
+// Package agent is what runs inside a runner pod: the poller, which trades the pod's token for one JIT configuration
+// and stages it, and the supervisor, which waits for that file in the runner's container, runs the runner once and
+// keeps its exit code. Beside them: the readiness probe and the installer that puts the binary into the shared volume.
+//
+// It imports the standard library and the wire contract only: no Kubernetes, no database, nothing of the server. Names
+// of variables and files are given to it. Begin with poll.go and supervise.go.
+//
+// # The shared folder
+//
+//	jitconfig         staged by the poller by rename; empty: "nothing to do"; removed by the supervisor
+//	jitconfig.taken   empty: an answer was staged here and taken; the poller never asks again
+//	runner.idle       the supervisor waits: there as long as no configuration has reached this container
+//	job-started.sh    the hook that the runner calls before a job's first step
+//	job-started       made by that hook
+package agent

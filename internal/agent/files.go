@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// maxJIT bounds a configuration, in bytes; real ones have about 5000.
+const maxJIT = 1 << 20
+
+// files are the paths of the shared folder, all beside the JIT file.
+type files struct {
+	jit, taken, idle, hook, jobStarted string
+}
+
+func filesBeside(jit string) files {
+	dir := filepath.Dir(jit)
+	return files{
+		jit: jit, taken: jit + ".taken", idle: filepath.Join(dir, "runner.idle"),
+		hook: filepath.Join(dir, "job-started.sh"), jobStarted: filepath.Join(dir, "job-started"),
+	}
+}
+
+func (f files) dir() string { return filepath.Dir(f.jit) }
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// owner a staged file is given to; -1 leaves it as it is.
+type owner struct{ uid, gid int }
+
+// stage puts the content at path by rename, readable by its owner alone. A reader sees all of it or nothing.
+func stage(path string, content []byte, to owner) (err error) {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".staged-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("staging %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = temp.Close()
+			_ = os.Remove(temp.Name())
+			err = fmt.Errorf("staging %s: %w", path, err)
+		}
+	}()
+	if to.uid >= 0 || to.gid >= 0 {
+		if err := temp.Chown(to.uid, to.gid); err != nil {
+			return err
+		}
+	}
+	if _, err := temp.Write(content); err != nil {
+		return err
+	}
+	if err := temp.Sync(); err != nil {
+		return err
+	}
+	if err := temp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
+}
+
+// readBounded reads a small file, and refuses one that is not.
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	content, err := io.ReadAll(io.LimitReader(file, maxJIT+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxJIT {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxJIT)
+	}
+	return content, nil
+}
+
+// runnerOwner is whom staged files are given to. Poller and runner are two containers, and may be two users: only
+// root can give a file away, to the user that was named or else to the owner of the shared folder.
+func runnerOwner(dir string, named owner) (owner, error) {
+	if named.uid >= 0 || named.gid >= 0 || os.Geteuid() != 0 {
+		return named, nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return named, err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return owner{uid: int(stat.Uid), gid: int(stat.Gid)}, nil
+	}
+	return named, nil
+}
+
+// Install puts this program's own executable at path, mode 0755, by rename. On one file system it is a hard link,
+// which costs neither time nor space: a binary per pod would.
+func Install(path string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fail("installing the agent: %v", err)
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fail("installing the agent: %s is a folder; name the file to write (--to %s)",
+			path, filepath.Join(path, filepath.Base(self)))
+	}
+	if err := install(self, path, os.Link); err != nil {
+		return fail("installing the agent at %s: %v", path, err)
+	}
+	return nil
+}
+
+func install(self, path string, link func(from, to string) error) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".install-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temp.Name()) }() // gone already after the rename
+	linked := temp.Name() + ".link"
+	if linkable(self) && link(self, linked) == nil {
+		defer func() { _ = os.Remove(linked) }()
+		return errors.Join(temp.Close(), os.Rename(linked, path))
+	}
+	if err := fill(temp, self); err != nil {
+		_ = temp.Close()
+		return err
+	}
+	if err := temp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
+}
+
+// linkable: a link shares mode and owner with the original, so they must be right there.
+func linkable(self string) bool {
+	info, err := os.Stat(self)
+	if err != nil || info.Mode() != 0o755 {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
+
+func fill(to *os.File, from string) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = source.Close() }()
+	if _, err := io.Copy(to, source); err != nil {
+		return err
+	}
+	return to.Chmod(0o755)
+}
+
+// Ready is the readiness probe of the runner's container: nil while no job can have reached it. It asks for a positive
+// sign, so that a workflow which clears the folder away does not make its runner look idle (EXCL-4).
+func Ready(jit string) error {
+	f := filesBeside(jit)
+	if !exists(f.idle) || exists(f.jit) || exists(f.taken) {
+		return fail("not idle: a job may have reached this container")
+	}
+	return nil
+}

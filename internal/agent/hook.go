@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	envJIT  = "ACTIONS_RUNNER_INPUT_JITCONFIG"
+	envHook = "ACTIONS_RUNNER_HOOK_JOB_STARTED"
+)
+
+// hookScript is what the runner calls before a job's first step. It is plain shell, because nothing else is sure to be
+// in the user's image, and it never fails the job for our sake. A hook of the image's own runs after it.
+func hookScript(marker, own string) string {
+	lines := []string{
+		"#!/bin/sh",
+		"# Tells the Bullpen agent that a job has started: from here on a stop waits for it.",
+		": > " + quote(marker) + " || :",
+	}
+	if own != "" {
+		lines = append(lines,
+			"if command -v bash >/dev/null 2>&1; then exec bash -e "+quote(own)+"; fi",
+			"exec sh -e "+quote(own))
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// quote makes one shell word.
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// writeHook places the script and returns the variable that names it; empty when the image has a hook that is no
+// shell script and so cannot be chained to.
+func writeHook(f files, environ []string) (string, error) {
+	own, _ := lookup(environ, envHook)
+	if own != "" && filepath.Ext(own) != ".sh" {
+		return "", nil
+	}
+	if err := os.WriteFile(f.hook, []byte(hookScript(f.jobStarted, own)), 0o700); err != nil {
+		return "", fmt.Errorf("writing the hook that tells of a job: %w", err)
+	}
+	return envHook + "=" + f.hook, nil
+}
+
+// lookup finds the last value of a variable, which is the one that counts.
+func lookup(environ []string, name string) (value string, found bool) {
+	for _, entry := range environ {
+		if v, ok := strings.CutPrefix(entry, name+"="); ok {
+			value, found = v, true
+		}
+	}
+	return value, found
+}
+
+// without drops variables by name.
+func without(environ []string, names ...string) []string {
+	var kept []string
+	for _, entry := range environ {
+		drop := false
+		for _, name := range names {
+			drop = drop || strings.HasPrefix(entry, name+"=")
+		}
+		if !drop {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}

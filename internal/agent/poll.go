@@ -1,0 +1,212 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+)
+
+// PollOptions of Poll. The zero value of an optional field takes its default.
+type PollOptions struct {
+	// URL is the server's base address.
+	URL string
+	// TokenFile is re-read for every request: the kubelet rotates it.
+	TokenFile string
+	// JITFile is where the configuration is staged.
+	JITFile string
+	// RunnerUID and RunnerGID own the staged file; below zero: the owner of the shared folder when we are root, else
+	// ourselves.
+	RunnerUID, RunnerGID int
+	// Transport of the requests; optional.
+	Transport http.RoundTripper
+	// Timeout of one poll; dispatchapi.PollClientTimeout when zero.
+	Timeout time.Duration
+	// Sleep waits, or returns ctx's error; optional.
+	Sleep func(ctx context.Context, d time.Duration) error
+	// Random returns a number in [0, 1); optional.
+	Random func() float64
+	// Now is the clock; optional.
+	Now func() time.Time
+	// Log; discarded when nil.
+	Log *slog.Logger
+}
+
+// Waiting times of the poller.
+const (
+	backoffFirst   = 250 * time.Millisecond // doubles with each failure in a row
+	backoffLongest = 10 * time.Second
+	longestAsked   = time.Minute            // of a Retry-After that is followed
+	emptySpacing   = 500 * time.Millisecond // between polls that a server answers 204 at once
+	ackAttempts    = 3
+	ackTimeout     = 2 * time.Second
+	ackPause       = 100 * time.Millisecond
+)
+
+func (o PollOptions) withDefaults() (PollOptions, error) {
+	base, err := url.Parse(o.URL)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		return o, errors.New("the server's address must look like https://HOST:PORT")
+	}
+	o.URL = strings.TrimRight(o.URL, "/")
+	if o.TokenFile == "" {
+		return o, errors.New("the file with the pod's token is not named")
+	}
+	if o.JITFile == "" {
+		return o, errors.New("the shared folder is not named")
+	}
+	if o.Transport == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.Proxy = nil // the server is inside the cluster; a proxy for the internet must not see the token
+		o.Transport = transport
+	}
+	if o.Timeout == 0 {
+		o.Timeout = dispatchapi.PollClientTimeout
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	if o.Random == nil {
+		o.Random = rand.Float64
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Poll asks the server for work until it has an answer, stages it, acknowledges and returns: it never asks again
+// after an answer. nil (exit 0) means that the server's answer is staged: a configuration, or an empty file when it does
+// not need this pod, which ends the runner's container too. Everything else is an *ExitError, so that the pod's status
+// tells a poller that has delivered from one that has not:
+//
+//   - 1, the token is not accepted; an empty file is staged, so that the pod ends and is replaced;
+//   - 1, the answer cannot be staged; it is not acknowledged either;
+//   - 143, ctx ended first. Nothing is staged: the pod is being stopped and the runner's container has a signal of its
+//     own. A configuration that was on its way is handed out again, or its registration removed (CLAIM-7).
+func Poll(ctx context.Context, options PollOptions) error {
+	options, err := options.withDefaults()
+	if err != nil {
+		return fail("starting the poller: %v", err)
+	}
+	p := &poller{PollOptions: options, files: filesBeside(options.JITFile)}
+	if p.to, err = runnerOwner(p.files.dir(), owner{options.RunnerUID, options.RunnerGID}); err != nil {
+		return fail("starting the poller: %v", err)
+	}
+	if exists(p.files.jit) || exists(p.files.taken) {
+		p.Log.Info("an answer was staged already, not asking again")
+		return nil
+	}
+	// A redirect is followed by nobody: it could carry the token elsewhere.
+	p.client = &http.Client{Transport: options.Transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	return p.loop(ctx)
+}
+
+type poller struct {
+	PollOptions
+	client   *http.Client
+	files    files
+	to       owner
+	failures int
+}
+
+func (p *poller) loop(ctx context.Context) error {
+	for ctx.Err() == nil {
+		began := p.Now()
+		got := p.ask(ctx)
+		switch got.kind {
+		case answerJIT:
+			return p.deliver(ctx, got.dispatch)
+		case answerGone:
+			p.Log.Info("the server does not need this pod", "status", got.status)
+			return p.stage(nil)
+		case answerRefused:
+			refused := fail("the server does not accept this pod's token (status %d)", got.status)
+			if err := p.stage(nil); err != nil {
+				p.Log.Error("ending the runner's container", "error", err)
+			}
+			return refused
+		}
+		if err := p.Sleep(ctx, p.pause(got, p.Now().Sub(began))); err != nil {
+			break
+		}
+	}
+	return &ExitError{Code: exitSignalBase + int(syscall.SIGTERM), Text: "stopped before an answer came"}
+}
+
+// pause is how long to wait before the next poll.
+func (p *poller) pause(got result, took time.Duration) time.Duration {
+	switch got.kind {
+	case answerNone:
+		p.failures = 0
+		// A server that holds its polls is asked again at once; one that does not must not be hammered.
+		return max(0, emptySpacing-max(0, took)) + time.Duration(p.Random()*float64(20*time.Millisecond))
+	case answerLater:
+		p.Log.Warn("the server asks to come back later", "status", got.status, "after", got.after)
+		p.failures++
+		if got.after > 0 {
+			return min(got.after, longestAsked) + time.Duration(p.Random()*float64(time.Second))
+		}
+	default:
+		p.Log.Warn("polling failed, trying again", "status", got.status, "error", got.err)
+		p.failures++
+	}
+	longest := min(backoffLongest, backoffFirst<<min(p.failures-1, 10))
+	return 10*time.Millisecond + time.Duration(p.Random()*float64(longest))
+}
+
+func (p *poller) stage(content []byte) error {
+	if err := stage(p.files.jit, content, p.to); err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err // the paths in it are temporary names
+		}
+		return fail("staging the server's answer in %s: %v", p.files.dir(), err)
+	}
+	return nil
+}
+
+// deliver stages the configuration, and only then says so.
+func (p *poller) deliver(ctx context.Context, got dispatchapi.Dispatch) error {
+	if err := p.stage([]byte(got.JITConfig)); err != nil {
+		return err // not acknowledged: the server must not believe that a runner starts
+	}
+	p.Log.Info("staged a configuration", "runner", got.RunnerName, "generation", got.Generation)
+	// From here a stop changes nothing: what is staged is staged, and says so.
+	ctx = context.WithoutCancel(ctx)
+	for attempt := 1; attempt <= ackAttempts; attempt++ {
+		status, err := p.acknowledge(ctx, got.Generation)
+		if err == nil && (status < 300 || status == http.StatusConflict || status == http.StatusGone) {
+			return nil
+		}
+		p.Log.Warn("acknowledging failed", "attempt", attempt, "status", status, "error", err)
+		if attempt < ackAttempts {
+			_ = p.Sleep(ctx, ackPause) // that this container ends says the same, so giving up is fine
+		}
+	}
+	return nil
+}

@@ -1,0 +1,413 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+)
+
+const (
+	jitText  = "c2VjcmV0LWppdA=="
+	jitReply = `{"jit_config":"` + jitText + `","runner_name":"bp-x-1","generation":7}`
+)
+
+// dispatcher answers polls one after the other as told, then 204, and remembers what it was asked.
+type dispatcher struct {
+	*httptest.Server
+	mu      sync.Mutex
+	answers []http.HandlerFunc
+	polls   int
+	tokens  []string
+	acks    []int64
+	ack     http.HandlerFunc
+}
+
+func newDispatcher(t *testing.T, answers ...http.HandlerFunc) *dispatcher {
+	t.Helper()
+	d := &dispatcher{answers: answers}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+dispatchapi.PathDispatch, d.poll)
+	mux.HandleFunc("POST "+dispatchapi.PathAcknowledge, d.acknowledge)
+	d.Server = httptest.NewServer(mux)
+	t.Cleanup(d.Close)
+	return d
+}
+
+func (d *dispatcher) poll(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	d.mu.Lock()
+	d.tokens = append(d.tokens, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	answer := reply(http.StatusNoContent, "")
+	if d.polls < len(d.answers) {
+		answer = d.answers[d.polls]
+	}
+	d.polls++
+	d.mu.Unlock()
+	answer(w, r)
+}
+
+func (d *dispatcher) acknowledge(w http.ResponseWriter, r *http.Request) {
+	var body dispatchapi.Acknowledge
+	if json.NewDecoder(r.Body).Decode(&body) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	d.mu.Lock()
+	d.acks = append(d.acks, body.Generation)
+	answer := d.ack
+	d.mu.Unlock()
+	if answer == nil {
+		answer = reply(http.StatusNoContent, "")
+	}
+	answer(w, r)
+}
+
+func reply(status int, body string, headers ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for i := 0; i+1 < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// seen is what the server was asked so far.
+func (d *dispatcher) seen() (polls int, tokens []string, acks []int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.polls, slices.Clone(d.tokens), slices.Clone(d.acks)
+}
+
+func (d *dispatcher) pollCount() int        { polls, _, _ := d.seen(); return polls }
+func (d *dispatcher) acknowledged() []int64 { _, _, acks := d.seen(); return acks }
+
+// pod is a poller's surroundings, whose waiting times are recorded instead of waited for.
+type pod struct {
+	options PollOptions
+	waits   []time.Duration
+	log     bytes.Buffer
+}
+
+func newPod(t *testing.T, d *dispatcher) *pod {
+	t.Helper()
+	dir := t.TempDir()
+	p := &pod{}
+	p.options = PollOptions{
+		URL: d.URL, TokenFile: filepath.Join(dir, "token"), JITFile: filepath.Join(dir, "jitconfig"),
+		RunnerUID: -1, RunnerGID: -1, Timeout: 10 * time.Second, Random: func() float64 { return 0 },
+		Now: func() time.Time { return time.Unix(0, 0) },
+		Log: slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Sleep: func(ctx context.Context, d time.Duration) error {
+			p.waits = append(p.waits, d)
+			return ctx.Err()
+		},
+	}
+	require.NoError(t, os.WriteFile(p.options.TokenFile, []byte("token-one\n"), 0o600))
+	return p
+}
+
+func code(t *testing.T, err error) int {
+	t.Helper()
+	if err == nil {
+		return 0
+	}
+	var exit *ExitError
+	require.ErrorAs(t, err, &exit)
+	return exit.ExitCode()
+}
+
+func TestPoll_StagesAcknowledgesAndNeverAsksAgain(t *testing.T) {
+	d := newDispatcher(t, reply(204, ""), reply(200, jitReply))
+	p := newPod(t, d)
+	require.NoError(t, Poll(t.Context(), p.options))
+	staged, err := os.ReadFile(p.options.JITFile)
+	require.NoError(t, err)
+	require.Equal(t, jitText, string(staged))
+	info, err := os.Stat(p.options.JITFile)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	require.Equal(t, []int64{7}, d.acknowledged())
+	require.Equal(t, 2, d.pollCount())
+
+	require.NoError(t, Poll(t.Context(), p.options), "started again")
+	require.NoError(t, os.Rename(p.options.JITFile, p.options.JITFile+".taken"))
+	require.NoError(t, Poll(t.Context(), p.options), "started again, after the runner took it")
+	require.Equal(t, 2, d.pollCount())
+}
+
+func TestPoll_CLAIM7_LostAndBrokenAnswersArePolledForAgain(t *testing.T) {
+	cut := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "500")
+		_, _ = io.WriteString(w, jitReply[:20])
+	}
+	d := newDispatcher(t,
+		cut,
+		func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		reply(200, ``), reply(200, `<html>`), reply(200, `{}`), reply(200, `{"jit_config":"not base64!"}`),
+		reply(200, `{"jit_config":"`+strings.Repeat("A", maxJIT)+`"}`),
+		reply(500, `{"error":"x"}`), reply(404, ``), reply(201, jitReply),
+		reply(200, jitReply),
+	)
+	p := newPod(t, d)
+	require.NoError(t, Poll(t.Context(), p.options))
+	require.Equal(t, 11, d.pollCount())
+	require.Equal(t, []int64{7}, d.acknowledged(), "only what was staged is acknowledged")
+	staged, err := os.ReadFile(p.options.JITFile)
+	require.NoError(t, err)
+	require.Equal(t, jitText, string(staged))
+}
+
+func TestPoll_StatusesThatEndIt(t *testing.T) {
+	for status, want := range map[int]int{410: 0, 401: 1, 403: 1} {
+		d := newDispatcher(t, reply(204, ""), reply(status, `{"error":"no"}`))
+		p := newPod(t, d)
+		require.Equal(t, want, code(t, Poll(t.Context(), p.options)))
+		staged, err := os.ReadFile(p.options.JITFile)
+		require.NoError(t, err, "the runner's container has to end too")
+		require.Empty(t, staged)
+		require.Equal(t, 2, d.pollCount())
+		require.Empty(t, d.acknowledged())
+	}
+}
+
+func TestPoll_ReadsTheTokenAgain(t *testing.T) {
+	var p *pod
+	rotate := func(w http.ResponseWriter, _ *http.Request) {
+		_ = os.WriteFile(p.options.TokenFile, []byte("token-two"), 0o600)
+		w.WriteHeader(204)
+	}
+	vanish := func(w http.ResponseWriter, _ *http.Request) {
+		_ = os.Remove(p.options.TokenFile)
+		w.WriteHeader(204)
+	}
+	d := newDispatcher(t, rotate, vanish, reply(410, ""))
+	p = newPod(t, d)
+	sleeps := 0
+	p.options.Sleep = func(context.Context, time.Duration) error {
+		if sleeps++; sleeps == 3 { // after the poll that found no token
+			return os.WriteFile(p.options.TokenFile, []byte("token-three"), 0o600)
+		}
+		return nil
+	}
+	require.NoError(t, Poll(t.Context(), p.options))
+	_, tokens, _ := d.seen()
+	require.Equal(t, []string{"token-one", "token-two", "token-three"}, tokens)
+}
+
+func TestPoll_StagingThatFailsIsVisibleAndNotAcknowledged(t *testing.T) {
+	d := newDispatcher(t, reply(200, jitReply))
+	p := newPod(t, d)
+	// A folder in its place: rename onto it fails, for root too.
+	blocked := filepath.Join(filepath.Dir(p.options.JITFile), "gone", "jitconfig")
+	p.options.JITFile = blocked
+	require.NoError(t, os.MkdirAll(filepath.Dir(blocked), 0o700))
+	d.answers[0] = func(w http.ResponseWriter, r *http.Request) {
+		_ = os.RemoveAll(filepath.Dir(blocked))
+		reply(200, jitReply)(w, r)
+	}
+	err := Poll(t.Context(), p.options)
+	require.Equal(t, 1, code(t, err))
+	require.ErrorContains(t, err, "staging the server's answer")
+	require.Empty(t, d.acknowledged())
+	require.Equal(t, 1, d.pollCount())
+	require.NotContains(t, err.Error(), jitText)
+}
+
+func TestPoll_AcknowledgementIsBestEffort(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"fails": reply(500, ""), "cut": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDispatcher(t, reply(200, jitReply))
+			d.ack = answer
+			p := newPod(t, d)
+			require.NoError(t, Poll(t.Context(), p.options))
+			require.Len(t, d.acknowledged(), ackAttempts)
+			require.FileExists(t, p.options.JITFile)
+		})
+	}
+	for _, final := range []int{409, 410} {
+		d := newDispatcher(t, reply(200, jitReply))
+		d.ack = reply(final, "")
+		require.NoError(t, Poll(t.Context(), newPod(t, d).options))
+		require.Len(t, d.acknowledged(), 1, "a later answer has replaced it, asking again changes nothing")
+	}
+}
+
+func TestPoll_Waits(t *testing.T) {
+	d := newDispatcher(t,
+		reply(204, ""), reply(503, "", "Retry-After", "7"), reply(429, "", "Retry-After", "86400"), reply(503, ""),
+		reply(500, ""), reply(204, ""), reply(500, ""), reply(410, ""))
+	p := newPod(t, d)
+	p.options.Random = func() float64 { return 0.5 }
+	require.NoError(t, Poll(t.Context(), p.options))
+	ms := time.Millisecond
+	require.Equal(t, []time.Duration{
+		510 * ms,        // 204 at once: spaced
+		7500 * ms,       // as asked, spread
+		60500 * ms,      // as asked, within reason
+		10*ms + 500*ms,  // half of 250 ms · 2²
+		10*ms + 1000*ms, // twice that
+		510 * ms,        // an answer ends the row of failures
+		10*ms + 125*ms,
+	}, p.waits)
+}
+
+func TestPoll_HeldPollIsRepeatedAtOnce(t *testing.T) {
+	d := newDispatcher(t, reply(204, ""), reply(410, ""))
+	p := newPod(t, d)
+	now := time.Unix(0, 0)
+	p.options.Now = func() time.Time { now = now.Add(25 * time.Second); return now }
+	require.NoError(t, Poll(t.Context(), p.options))
+	require.Equal(t, []time.Duration{0}, p.waits)
+}
+
+func TestPause_NeverBeyondItsBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := &poller{failures: rapid.IntRange(0, 1<<30).Draw(t, "failures")}
+		p.Log = slog.New(slog.DiscardHandler)
+		random := rapid.Float64Range(0, 0.999999).Draw(t, "random")
+		p.Random = func() float64 { return random }
+		kind := rapid.SampledFrom([]answerKind{answerFailed, answerNone, answerLater}).Draw(t, "kind")
+		after := time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "after"))
+		wait := p.pause(result{kind: kind, after: after}, time.Duration(rapid.Int64().Draw(t, "took")))
+		if wait < 0 || wait > longestAsked+time.Second {
+			t.Fatalf("a pause of %s", wait)
+		}
+	})
+}
+
+func TestPoll_FollowsNoRedirect(t *testing.T) {
+	var leaked []string
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		leaked = append(leaked, r.Header.Get("Authorization"))
+		reply(200, jitReply)(w, r)
+	}))
+	t.Cleanup(other.Close)
+	d := newDispatcher(t, reply(307, "", "Location", other.URL), reply(302, "", "Location", other.URL), reply(410, ""))
+	p := newPod(t, d)
+	require.NoError(t, Poll(t.Context(), p.options))
+	require.Empty(t, leaked)
+	require.Equal(t, 3, d.pollCount())
+}
+
+func TestPoll_StopBeforeAnAnswerStagesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d := newDispatcher(t, func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	})
+	p := newPod(t, d)
+	require.Equal(t, 143, code(t, Poll(ctx, p.options)), "its end must not look like an answer that was delivered")
+	require.NoFileExists(t, p.options.JITFile)
+	require.Equal(t, 1, d.pollCount())
+}
+
+func TestPoll_StopAfterAnAnswerStillDeliversIt(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d := newDispatcher(t, reply(200, jitReply))
+	d.ack = func(w http.ResponseWriter, r *http.Request) {
+		cancel()
+		w.WriteHeader(500)
+	}
+	p := newPod(t, d)
+	require.NoError(t, Poll(ctx, p.options))
+	require.FileExists(t, p.options.JITFile)
+	require.Len(t, d.acknowledged(), ackAttempts)
+}
+
+func TestPoll_NET3_ShowsNeitherTokenNorConfiguration(t *testing.T) {
+	d := newDispatcher(t, reply(200, `{"jit_config":"!`+jitText+`"}`), reply(200, jitText), reply(500, jitText), reply(200, jitReply))
+	d.ack = reply(500, jitText)
+	p := newPod(t, d)
+	require.NoError(t, Poll(t.Context(), p.options))
+	require.NotContains(t, p.log.String(), jitText)
+	require.NotContains(t, p.log.String(), "token-one")
+	require.Contains(t, p.log.String(), "bp-x-1")
+	entries, err := os.ReadDir(filepath.Dir(p.options.JITFile))
+	require.NoError(t, err)
+	require.Len(t, entries, 2, "the token and the staged file, no copy beside them")
+}
+
+func TestPoll_BadOptionsAreExplained(t *testing.T) {
+	d := newDispatcher(t)
+	for want, change := range map[string]func(*PollOptions){
+		"address": func(o *PollOptions) { o.URL = "bullpen:80" },
+		"token":   func(o *PollOptions) { o.TokenFile = "" },
+		"shared":  func(o *PollOptions) { o.JITFile = "" },
+	} {
+		options := newPod(t, d).options
+		change(&options)
+		err := Poll(t.Context(), options)
+		require.Equal(t, 1, code(t, err))
+		require.ErrorContains(t, err, want)
+	}
+	require.Zero(t, d.pollCount())
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(jitReply))
+	f.Add([]byte(jitReply[:20]))
+	f.Add([]byte(`{"jit_config":""}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, err := decode(bytes.NewReader(body))
+		if err == nil && got.JITConfig == "" {
+			t.Fatal("an empty configuration would end the runner as if there were nothing to do")
+		}
+		if err != nil && (got != dispatchapi.Dispatch{}) {
+			t.Fatal("a broken answer came through")
+		}
+	})
+}
+
+var errOtherDevice = errors.New("invalid cross-device link")
+
+func TestInstall_PlacesARunnableCopy(t *testing.T) {
+	for name, link := range map[string]func(string, string) error{
+		"link": os.Link, "copy": func(string, string) error { return errOtherDevice },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			self := filepath.Join(dir, "self")
+			require.NoError(t, os.WriteFile(self, []byte("#!/bin/sh\n"), 0o755))
+			require.NoError(t, os.Chmod(self, 0o755))
+			target := filepath.Join(dir, "bullpen")
+			require.NoError(t, os.WriteFile(target, []byte("old"), 0o600))
+			require.NoError(t, install(self, target, link))
+			content, err := os.ReadFile(target)
+			require.NoError(t, err)
+			require.Equal(t, "#!/bin/sh\n", string(content))
+			info, err := os.Stat(target)
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o755), info.Mode())
+			entries, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, entries, 2, "nothing is left beside it")
+		})
+	}
+	dir := t.TempDir()
+	require.ErrorContains(t, Install(dir), "is a folder")
+	require.ErrorContains(t, Install(filepath.Join(dir, "no", "such")), "installing the agent at")
+	odd := filepath.Join(dir, "odd")
+	require.NoError(t, os.WriteFile(odd, nil, 0o700))
+	require.False(t, linkable(odd), "a link would share its mode")
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package agent
+
+import "syscall"
+
+func dieWithParent(*syscall.SysProcAttr) {}
+
+// workerRuns cannot tell here: the hook's marker is the only sign.
+func workerRuns(int) bool { return false }

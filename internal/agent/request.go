@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+)
+
+type answerKind int
+
+const (
+	answerFailed  answerKind = iota // nothing usable: ask again
+	answerJIT                       // work
+	answerNone                      // no work yet
+	answerGone                      // this pod's shot is spent, or the fleet takes the pod
+	answerRefused                   // the token is not accepted
+	answerLater                     // come back later
+)
+
+// result of one poll.
+type result struct {
+	kind     answerKind
+	status   int
+	dispatch dispatchapi.Dispatch
+	after    time.Duration
+	err      error
+}
+
+// ask polls once. An answer that is cut or makes no sense is a failure like any other: the next poll of this pod is
+// given a fresh configuration (CLAIM-7).
+func (p *poller) ask(ctx context.Context) result {
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	resp, err := p.post(ctx, dispatchapi.PathDispatch, struct{}{})
+	if err != nil {
+		return result{err: err}
+	}
+	defer drain(resp.Body)
+	got := result{status: resp.StatusCode}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		got.dispatch, got.err = decode(resp.Body)
+		if got.err == nil {
+			got.kind = answerJIT
+		}
+	case http.StatusNoContent:
+		got.kind = answerNone
+	case http.StatusUnauthorized, http.StatusForbidden:
+		got.kind = answerRefused
+	case http.StatusGone:
+		got.kind = answerGone
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		got.kind = answerLater
+		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+			got.after = time.Duration(min(seconds, 3600)) * time.Second
+		}
+	}
+	return got
+}
+
+// decode accepts a configuration only if it is whole. Its errors show nothing of it (NET-3).
+func decode(body io.Reader) (dispatchapi.Dispatch, error) {
+	var got dispatchapi.Dispatch
+	text, err := io.ReadAll(io.LimitReader(body, maxJIT+1))
+	if err != nil {
+		return got, fmt.Errorf("reading the answer: %w", err)
+	}
+	if len(text) > maxJIT {
+		return got, errors.New("the answer is too long")
+	}
+	if err := json.Unmarshal(text, &got); err != nil {
+		return dispatchapi.Dispatch{}, errors.New("the answer is not the JSON it should be")
+	}
+	if decoded, err := base64.StdEncoding.DecodeString(got.JITConfig); err != nil || len(decoded) == 0 {
+		return dispatchapi.Dispatch{}, errors.New("the answer holds no configuration")
+	}
+	return got, nil
+}
+
+func (p *poller) acknowledge(ctx context.Context, generation int64) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	resp, err := p.post(ctx, dispatchapi.PathAcknowledge, dispatchapi.Acknowledge{Generation: generation})
+	if err != nil {
+		return 0, err
+	}
+	drain(resp.Body)
+	return resp.StatusCode, nil
+}
+
+// post sends JSON with the token as it is now.
+func (p *poller) post(ctx context.Context, path string, body any) (*http.Response, error) {
+	token, err := os.ReadFile(p.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the pod's token: %w", err)
+	}
+	bearer := strings.TrimSpace(string(token))
+	if bearer == "" || strings.ContainsAny(bearer, "\r\n") {
+		return nil, fmt.Errorf("reading the pod's token: %s holds none", p.TokenFile)
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+path, bytes.NewReader(encoded))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+bearer)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := p.client.Do(req)
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return resp, err
+}
+
+// drain lets the connection be used again.
+func drain(body io.ReadCloser) {
+	_, _ = io.Copy(io.Discard, io.LimitReader(body, 64<<10))
+	_ = body.Close()
+}

@@ -1,0 +1,259 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// SuperviseOptions of Supervise. The zero value of an optional field takes its default.
+type SuperviseOptions struct {
+	// JITFile is where the poller stages the configuration.
+	JITFile string
+	// Command is the runner and its arguments.
+	Command []string
+	// Environ of the runner, before ours is added; os.Environ() is usual.
+	Environ []string
+	// Hidden variables are taken out of it: those that lead to the pod's token (NET-3).
+	Hidden []string
+	// Stdout and Stderr of the runner; discarded when nil.
+	Stdout, Stderr io.Writer
+	// LookEvery is how often the folder is looked at where the kernel cannot tell; 50 ms when zero.
+	LookEvery time.Duration
+	// IdleStop is how long a runner without a job may take to end after TERM before it is killed; 15 s when zero.
+	IdleStop time.Duration
+	// Log; discarded when nil.
+	Log *slog.Logger
+}
+
+// lookAnyway is how often the folder is looked at even where the kernel tells, should it have missed something.
+const lookAnyway = 2 * time.Second
+
+func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
+	if o.JITFile == "" {
+		return o, errors.New("the shared folder is not named")
+	}
+	if len(o.Command) == 0 {
+		return o, errors.New("no runner is named: write it behind --, as in `bullpen agent run -- /home/runner/run.sh`")
+	}
+	if o.LookEvery == 0 {
+		o.LookEvery = 50 * time.Millisecond
+	}
+	if o.IdleStop == 0 {
+		o.IdleStop = 15 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// Supervise waits for a configuration, runs the runner once with it and returns nil for exit 0 or an *ExitError with
+// the runner's true exit code (128 + signal when it was killed).
+//
+// The end of ctx is the request to stop: TERM or INT, of which a second one changes nothing; the kubelet's KILL is the
+// end of every grace period.
+//
+//   - Before a configuration came: nil at once. Nothing was lost, and Failed would read like a crash.
+//   - The runner runs without a job: TERM to its process group, KILL after IdleStop.
+//   - A job has started: nothing. The job has the whole grace period (POOL-9), and its exit code survives.
+//
+// Whether a job has started is latched in this process as soon as the hook's marker is seen, so that no workflow can
+// undo it. One window remains: a job that GitHub has assigned to the runner, and whose hook has not run yet, when the
+// stop arrives. The runner then ends the job as cancelled, exactly as when its machine is shut down. That pod was
+// being removed although its claim is live, which the fleet itself never does (EXCL-1).
+func Supervise(ctx context.Context, options SuperviseOptions) error {
+	options, err := options.withDefaults()
+	if err != nil {
+		return fail("starting the runner's supervisor: %v", err)
+	}
+	s := &supervisor{SuperviseOptions: options, files: filesBeside(options.JITFile)}
+	if exists(s.files.taken) {
+		return fail("a configuration was taken here already: a runner is used once, and never started again")
+	}
+	events, stop := s.watch()
+	defer stop()
+	if err := os.WriteFile(s.files.idle, nil, 0o600); err != nil {
+		return fail("starting the runner's supervisor: %v", err)
+	}
+	jit, err := s.await(ctx, events)
+	if err != nil || len(jit) == 0 {
+		return err
+	}
+	return s.run(ctx, string(jit), events)
+}
+
+type supervisor struct {
+	SuperviseOptions
+	files files
+}
+
+// watch prefers the kernel's word and falls back to looking: the number of watches per user is limited.
+func (s *supervisor) watch() (events <-chan struct{}, stop func()) {
+	told, stopTold, err := watch(s.files.dir())
+	if err == nil {
+		s.LookEvery = max(s.LookEvery, lookAnyway)
+		return told, stopTold
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		s.Log.Warn("looking at the shared folder instead of being told", "error", err)
+	}
+	return nil, func() {}
+}
+
+// await returns the configuration; nothing when there is nothing to do.
+func (s *supervisor) await(ctx context.Context, events <-chan struct{}) ([]byte, error) {
+	look := time.NewTicker(s.LookEvery)
+	defer look.Stop()
+	for !exists(s.files.jit) {
+		select {
+		case <-ctx.Done():
+			s.Log.Info("stopped while idle")
+			return nil, nil
+		case <-events:
+		case <-look.C:
+		}
+	}
+	if ctx.Err() != nil { // staged, not started: the server removes the registration and nobody loses a job
+		s.Log.Info("stopped before the runner was started")
+		return nil, nil
+	}
+	return s.take()
+}
+
+// take reads the configuration and removes it. What says "idle" goes first.
+func (s *supervisor) take() ([]byte, error) {
+	_ = os.Remove(s.files.idle) // EXCL-4; the probe also looks at the files below
+	jit, err := readBounded(s.files.jit)
+	if err != nil {
+		return nil, fail("reading the staged configuration: %v; the poller must run as the same user as the runner, "+
+			"or as root with --runner-uid", err)
+	}
+	if err := os.WriteFile(s.files.taken, nil, 0o600); err != nil {
+		return nil, fail("taking the staged configuration: %v", err)
+	}
+	if err := os.Remove(s.files.jit); err != nil {
+		return nil, fail("taking the staged configuration: %v", err)
+	}
+	jit = bytes.TrimSpace(jit)
+	if len(jit) == 0 {
+		s.Log.Info("nothing to do")
+	}
+	return jit, nil
+}
+
+// environment of the runner: its configuration is passed here and never as an argument, which every user of the
+// machine could read (NET-3).
+func (s *supervisor) environment(jit string) ([]string, error) {
+	hook, err := writeHook(s.files, s.Environ)
+	if err != nil {
+		return nil, err
+	}
+	env := without(s.Environ, append([]string{envJIT}, s.Hidden...)...) // NET-3
+	if hook != "" {
+		env = append(without(env, envHook), hook)
+	} else {
+		s.Log.Warn("the image's own job hook is no shell script: a job is seen only when the runner's worker runs")
+	}
+	return append(env, envJIT+"="+jit), nil
+}
+
+func (s *supervisor) run(ctx context.Context, jit string, events <-chan struct{}) error {
+	env, err := s.environment(jit)
+	if err != nil {
+		return fail("starting the runner: %v", err)
+	}
+	cmd := exec.Command(s.Command[0], s.Command[1:]...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = env, s.Stdout, s.Stderr
+	cmd.WaitDelay = 5 * time.Second // a process left in the background may hold an output that is no file
+	// A group of its own: a signal to ours must reach us alone, who decide whether the runner hears of it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(cmd.SysProcAttr)
+	started, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		// The kernel ties "dies with its parent" to the thread that starts the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in ProcessState
+			close(done)
+		}
+	}()
+	if err := <-started; err != nil {
+		return startFailure(s.Command[0], err)
+	}
+	s.Log.Info("runner started", "pid", cmd.Process.Pid)
+	s.attend(ctx, cmd.Process.Pid, events, done)
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a job left running in the background
+	return s.ended(cmd.ProcessState)
+}
+
+// attend returns when the runner has ended, and passes a stop on if no job has reached it.
+func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct{}, done <-chan struct{}) {
+	look := time.NewTicker(s.LookEvery)
+	defer look.Stop()
+	stop, kill := ctx.Done(), (<-chan time.Time)(nil)
+	latched := false
+	jobStarted := func() bool {
+		if !latched && exists(s.files.jobStarted) {
+			latched = true
+			s.Log.Info("a job has started")
+		}
+		return latched
+	}
+	for {
+		select {
+		case <-done:
+			return
+		case <-events:
+			jobStarted()
+		case <-look.C:
+			jobStarted()
+		case <-stop:
+			stop = nil
+			if jobStarted() || workerRuns(group) {
+				s.Log.Info("asked to stop: the job is let finish")
+				continue
+			}
+			s.Log.Info("asked to stop: no job has started, stopping the runner")
+			_ = syscall.Kill(-group, syscall.SIGTERM)
+			timer := time.NewTimer(s.IdleStop)
+			defer timer.Stop()
+			kill = timer.C
+		case <-kill:
+			if !jobStarted() && !workerRuns(group) {
+				_ = syscall.Kill(-group, syscall.SIGKILL)
+			}
+		}
+	}
+}
+
+func startFailure(program string, err error) error {
+	code := exitNotExecutable
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		code = exitNotFound
+	}
+	return &ExitError{Code: code, Text: fmt.Sprintf("starting the runner %s: %v", program, err)}
+}
+
+func (s *supervisor) ended(state *os.ProcessState) error {
+	code := state.ExitCode()
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code = exitSignalBase + int(status.Signal())
+	}
+	s.Log.Info("runner ended", "code", code)
+	if code == 0 {
+		return nil
+	}
+	return &ExitError{Code: code}
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package agent
+
+import "errors"
+
+// watch is not offered here: the supervisor looks by itself now and then.
+func watch(string) (appeared <-chan struct{}, stop func(), err error) {
+	return nil, nil, errors.ErrUnsupported
+}
