@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/bullpen-ci/bullpen/internal/onebox"
+)
+
+func newDemoCommand() *cobra.Command {
+	var f oneboxFlags
+	var jobs int
+	var keep bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show it: run a workflow while everything is being restarted",
+		Long: `Start all of Bullpen on this machine with a pool of warm runners, run a workflow of many jobs, and restart the server,
+the controller and the node agent while the jobs run. It ends with a summary, and succeeds only if each job ran exactly
+once with the conclusion that was expected, no busy pod was deleted, and no process is left.
+
+The workflow is examples/demo.yaml. Its jobs run as processes of this machine, without isolation.`,
+		Example: `  bullpen demo
+
+  # A longer one
+  bullpen demo --jobs 500 --runners 16`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts := onebox.DemoOptions{Jobs: jobs, Runners: f.runners, Keep: keep, Timeout: timeout, Out: cmd.OutOrStdout()}
+			opts.StateDir, opts.Assets = f.stateDir, f.assets
+			opts.FastUnsafe = f.stateDir == "" // what is thrown away needs no fsync
+			opts.Report = onebox.NewPrinter(opts.Out, f.json).Report
+			if f.json {
+				encoder := json.NewEncoder(cmd.OutOrStdout())
+				opts.Out = io.Discard
+				opts.Verdict = func(v onebox.Verdict) { _ = encoder.Encode(v) } // the reader may be gone
+			} else {
+				describeTerminal(&opts)
+			}
+			return onebox.Demo(cmd.Context(), opts)
+		},
+	}
+	f.register(cmd, onebox.DemoDefaultRunners)
+	cmd.Flags().IntVar(&jobs, "jobs", onebox.DemoDefaultJobs, "number of jobs in the workflow")
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the temporary state folder")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long the jobs may take (default: ten minutes and three seconds for each job)")
+	return cmd
+}
+
+// describeTerminal says whether standard output is one, and how large it is at any moment.
+func describeTerminal(opts *onebox.DemoOptions) {
+	out, isFile := opts.Out.(*os.File)
+	if !isFile || !term.IsTerminal(int(out.Fd())) || os.Getenv("TERM") == "dumb" {
+		return
+	}
+	opts.Terminal = true
+	opts.Color = os.Getenv("NO_COLOR") == ""
+	opts.Size = func() (int, int) {
+		width, height, err := term.GetSize(int(out.Fd()))
+		if err != nil || width <= 0 || height <= 0 {
+			return 80, 24
+		}
+		return width, height
+	}
+}

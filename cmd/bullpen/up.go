@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bullpen-ci/bullpen/internal/onebox"
+)
+
+// oneboxFlags are what up and demo have in common.
+type oneboxFlags struct {
+	stateDir, assets string
+	runners          int
+	json             bool
+}
+
+type upFlags struct {
+	oneboxFlags
+	poolFile             string
+	workflows            []string
+	listen, githubListen string
+	app                  onebox.App
+}
+
+func newUpCommand() *cobra.Command {
+	var f upFlags
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start all of Bullpen on this machine",
+		Long: `Start all of Bullpen on this machine: a real Kubernetes control plane, a private PostgreSQL, a local stand-in for
+GitHub, and the server, the controller and the node agent that production runs, each as a process of its own with the
+rights of its own. Nothing is simulated but GitHub itself, and runners are plain processes: they are NOT isolated from
+this machine, so run only workflows that you trust.
+
+Everything is kept in one state folder, which is taken up again by the next start. Ctrl-C stops everything, running
+jobs included, and leaves no process behind. What a killed ` + "`bullpen up`" + ` leaves behind is ended by the next one, or
+by ` + "`bullpen down`" + `.
+
+With $BULLPEN_DATABASE_URL set, that database is used instead of a private PostgreSQL ($BULLPEN_LISTEN_DATABASE_URL
+leads around a transaction-pooling proxy).`,
+		Example: `  # Start, and run a workflow
+  bullpen up --workflow .github/workflows/ci.yaml
+
+  # A pool of your own
+  bullpen up --pool-file examples/pool.yaml
+
+  # A real GitHub App instead of the stand-in; its webhooks must reach the address of --listen
+  bullpen up --listen 127.0.0.1:8080 --github-app 12345 \
+    --github-private-key-file app.pem --webhook-secret-file secret
+
+  # For scripts: one JSON object per line
+  bullpen up --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts, err := f.options()
+			if err != nil {
+				return err
+			}
+			opts.Report = onebox.NewPrinter(cmd.OutOrStdout(), f.json).Report
+			return onebox.Up(cmd.Context(), opts)
+		},
+	}
+	f.register(cmd, 0)
+	flags := cmd.Flags()
+	flags.StringVar(&f.poolFile, "pool-file", "", "YAML file of RunnerPools to make (default: one pool with the label bullpen)")
+	flags.StringArrayVar(&f.workflows, "workflow", nil, "workflow file to run at the stand-in (may be repeated)")
+	flags.StringVar(&f.listen, "listen", "", "address for webhooks (default: a free port on 127.0.0.1)")
+	flags.StringVar(&f.githubListen, "github-listen", "", "address of the stand-in (default: a free port on 127.0.0.1)")
+	flags.Int64Var(&f.app.ID, "github-app", 0, "id of a real GitHub App to use instead of the stand-in")
+	flags.StringVar(&f.app.KeyFile, "github-private-key-file", "", "the App's private key (PEM)")
+	flags.StringVar(&f.app.SecretFile, "webhook-secret-file", "", "file that holds the App's webhook secret")
+	flags.StringVar(&f.app.URL, "github-url", "", "GitHub's API (default: github.com's)")
+	cmd.MarkFlagsMutuallyExclusive("pool-file", "runners")
+	return cmd
+}
+
+func (f *oneboxFlags) register(cmd *cobra.Command, runners int) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.stateDir, "state-dir", "", "state folder (default: bullpen up: $XDG_STATE_HOME/bullpen/onebox; bullpen demo: a temporary one)")
+	flags.StringVar(&f.assets, "assets", "", "folder of control plane executables (default: found as `make devcluster` leaves them)")
+	flags.IntVar(&f.runners, "runners", runners, "number of warm runners to keep")
+	flags.BoolVar(&f.json, "json", false, "print one JSON object per line")
+}
+
+func (f upFlags) options() (onebox.UpOptions, error) {
+	var opts onebox.UpOptions
+	var err error
+	if f.app != (onebox.App{}) {
+		opts.App = &f.app
+	}
+	if opts.StateDir, err = stateDir(f.stateDir); err != nil {
+		return opts, err
+	}
+	if f.runners < 0 {
+		return opts, errors.New("--runners cannot be negative: give the number of warm runners to keep")
+	}
+	if opts.Pools, err = onebox.LoadPools(f.poolFile, f.runners); err != nil {
+		return opts, err
+	}
+	if opts.Workflows, err = onebox.LoadWorkflows(f.workflows); err != nil {
+		return opts, err
+	}
+	opts.Assets, opts.Listen, opts.GitHubListen = f.assets, f.listen, f.githubListen
+	opts.DatabaseURL, opts.ListenDatabaseURL = os.Getenv(envDatabaseURL), os.Getenv(envListenDatabaseURL)
+	return opts, nil
+}
+
+// stateDir is the folder asked for, or the default.
+func stateDir(asked string) (string, error) {
+	if asked != "" {
+		return asked, nil
+	}
+	return onebox.DefaultStateDir(os.Getenv, os.Geteuid() == 0)
+}

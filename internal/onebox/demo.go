@@ -1,0 +1,281 @@
+package onebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/examples"
+	"github.com/bullpen-ci/bullpen/internal/github/standin"
+)
+
+// DemoOptions of Demo.
+type DemoOptions struct {
+	Options
+	// Jobs of the workflow; Runners in the pool.
+	Jobs, Runners int
+	// Keep leaves the state folder behind.
+	Keep bool
+	// Timeout bounds the jobs. Default: ten minutes and three seconds for each job.
+	Timeout time.Duration
+	// Terminal says that Out is one; the table is then redrawn in place. Width and Height are its size.
+	Terminal bool
+	Color    bool
+	Size     func() (width, height int)
+	// Out gets the table or the lines, and the summary. Required.
+	Out io.Writer
+	// Verdict, if set, is told the outcome as well.
+	Verdict func(Verdict)
+}
+
+// Limits of a demonstration's pool. An account of the stand-in may run 40 jobs at a time.
+const (
+	DemoDefaultRunners = 8
+	DemoMaxRunners     = 40
+)
+
+// ErrDemoFailed says that the demonstration ran and its verdict was not good; the summary says why.
+var ErrDemoFailed = errors.New("the demonstration failed")
+
+func (o DemoOptions) withDefaults() (DemoOptions, error) {
+	if o.Runners < 1 || o.Runners > DemoMaxRunners {
+		return o, fmt.Errorf("--runners %d is not possible: give a number from 1 to %d", o.Runners, DemoMaxRunners)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10*time.Minute + time.Duration(o.Jobs)*3*time.Second
+	}
+	if o.Size == nil {
+		o.Size = func() (int, int) { return 100, 40 }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o, nil
+}
+
+// Demo brings everything up, runs a workflow while it restarts the server, the controller and the node agent, stops
+// everything, and judges what happened. The error is ErrDemoFailed when the verdict is not good.
+func Demo(ctx context.Context, opts DemoOptions) error {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return err
+	}
+	content, err := DemoWorkflow(examples.Demo(), opts.Jobs)
+	if err != nil {
+		return err
+	}
+	if opts.Pools, err = LoadPools("", opts.Runners); err != nil {
+		return err
+	}
+	temporary := opts.StateDir == ""
+	if temporary {
+		if opts.StateDir, err = temporaryStateDir(); err != nil {
+			return err
+		}
+	}
+	evidence, err := runDemo(ctx, opts, WorkflowFile{Name: "demo.yaml", Content: string(content)})
+	if err != nil {
+		if ctx.Err() != nil {
+			err = errors.New("interrupted; nothing is left running")
+		} else {
+			fmt.Fprintf(opts.Out, "The logs are in %s/logs.\n", opts.StateDir)
+			opts.Keep = true
+		}
+		return errors.Join(err, discard(opts, temporary))
+	}
+	verdict := Judge(evidence)
+	verdict.Print(opts.Out, evidence.Jobs)
+	if opts.Verdict != nil {
+		opts.Verdict(verdict)
+	}
+	if !verdict.Passed() {
+		fmt.Fprintf(opts.Out, "The logs are in %s/logs.\n", opts.StateDir)
+		return ErrDemoFailed
+	}
+	return discard(opts, temporary)
+}
+
+// temporaryStateDir is a folder that root's PostgreSQL user can reach.
+func temporaryStateDir() (string, error) {
+	dir, err := os.MkdirTemp("", "bullpen-demo-")
+	if err != nil {
+		return "", fmt.Errorf("making a temporary state folder: %w", err)
+	}
+	return dir, nil
+}
+
+func discard(opts DemoOptions, temporary bool) error {
+	if !temporary || opts.Keep {
+		return nil
+	}
+	layout, err := NewLayout(opts.StateDir)
+	if err != nil {
+		return err
+	}
+	return layout.delete()
+}
+
+// demo is one demonstration under way.
+type demo struct {
+	opts   DemoOptions
+	box    *Box
+	github *standin.AdminClient
+	pods   *podWatch
+	plan   restartPlan
+	began  time.Time
+
+	jobs     []standin.JobView
+	restarts []Restart
+	note     string
+	// replacing is not nil while a process is being replaced, and gives the result.
+	replacing chan replaced
+	view      viewer
+}
+
+type replaced struct {
+	restart Restart
+	err     error
+}
+
+// runDemo gathers the evidence. When it returns nothing runs, whatever the outcome.
+func runDemo(ctx context.Context, opts DemoOptions, file WorkflowFile) (evidence Evidence, err error) {
+	box, err := Start(ctx, opts.Options)
+	if err != nil {
+		return Evidence{}, err
+	}
+	d := &demo{opts: opts, box: box, plan: planRestarts(opts.Jobs), view: newViewer(opts)}
+	err = d.run(ctx, file)
+	if d.pods != nil {
+		d.pods.close()
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+	defer cancel()
+	if stopped := box.Stop(stopping); err == nil {
+		err = stopped
+	}
+	if err != nil {
+		return Evidence{}, err
+	}
+	left, err := remaining(box.layout, opts.Binary)
+	if err != nil {
+		return Evidence{}, err
+	}
+	return Evidence{
+		Jobs: d.jobs, WantJobs: opts.Jobs, Expected: demoExpected, Removals: d.pods.seenRemovals(), Restarts: d.restarts,
+		WantRestarts: d.plan.parts(), Runners: opts.Runners, Left: left,
+	}, nil
+}
+
+func (d *demo) run(ctx context.Context, file WorkflowFile) error {
+	var err error
+	if d.github, err = d.box.GitHub(); err != nil {
+		return err
+	}
+	if d.pods, err = watchPods(ctx, d.box.kube, d.opts.Now); err != nil {
+		return err
+	}
+	warming, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	began := d.opts.Now()
+	if err := d.pods.awaitWarm(warming, d.opts.Runners, func(warm int) {
+		d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("%d of %d runners are warm", warm, d.opts.Runners)})
+	}); err != nil {
+		return err
+	}
+	d.box.report(Event{Kind: EventNote, Message: fmt.Sprintf("the pool was warm after %s", short(d.opts.Now().Sub(began)))})
+	running, cancel := context.WithTimeout(ctx, d.opts.Timeout)
+	defer cancel()
+	d.began = d.opts.Now()
+	run, err := submit(running, d.github, file)
+	if err != nil {
+		return err
+	}
+	d.box.report(Event{Kind: EventNote, Message: fmt.Sprintf("submitted a workflow of %d jobs", d.opts.Jobs)})
+	return d.watch(running, run.ID)
+}
+
+// watch looks at the jobs again and again, shows them, and restarts what is due, until all jobs have ended.
+func (d *demo) watch(ctx context.Context, run int64) error {
+	tick := time.NewTicker(followInterval)
+	defer tick.Stop()
+	defer d.awaitReplacement(ctx)
+	for {
+		jobs, err := d.github.Jobs(ctx, run, "")
+		switch {
+		case err == nil:
+			d.jobs = jobs
+		case ctx.Err() == nil:
+			return fmt.Errorf("reading the jobs: %w", err)
+		}
+		done, busy, _ := countJobs(d.jobs)
+		if step, due := d.plan.due(len(d.restarts), done, busy); due && d.replacing == nil {
+			d.replace(ctx, step, busy)
+		}
+		d.view.show(d.board())
+		if done >= d.opts.Jobs && d.replacing == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				d.view.settle()
+				return d.stuck(done)
+			}
+			return ctx.Err()
+		case r := <-d.replacing:
+			d.replacing, d.note = nil, ""
+			if r.err != nil {
+				return fmt.Errorf("restarting a process while jobs run: %w", r.err)
+			}
+			d.restarts = append(d.restarts, r.restart)
+		case <-tick.C:
+		}
+	}
+}
+
+// stuck names jobs that did not end in time.
+func (d *demo) stuck(done int) error {
+	for _, job := range d.jobs {
+		if job.Conclusion == "" {
+			return fmt.Errorf("after %s only %d of %d jobs have ended; %q, for one, is %s", short(d.opts.Timeout), done, d.opts.Jobs, job.Name, job.Status)
+		}
+	}
+	return fmt.Errorf("after %s only %d of %d jobs have appeared", short(d.opts.Timeout), done, d.opts.Jobs)
+}
+
+// replace restarts a process beside the watching.
+func (d *demo) replace(ctx context.Context, step restartStep, busy int) {
+	_, word := termination(step.hard)
+	d.note = fmt.Sprintf("restarting the %s (%s) …", step.part, word)
+	result := make(chan replaced, 1)
+	d.replacing = result
+	bounded, cancel := context.WithTimeout(ctx, time.Minute)
+	go func() {
+		defer cancel()
+		r, err := d.box.Replace(bounded, step.part, step.hard)
+		result <- replaced{Restart{Replacement: r, Running: busy}, err}
+	}()
+}
+
+// awaitReplacement makes sure that nobody starts a process any more.
+func (d *demo) awaitReplacement(ctx context.Context) {
+	if d.replacing == nil {
+		return
+	}
+	select {
+	case <-d.replacing:
+	case <-ctx.Done():
+		<-d.replacing // it ends with ctx
+	}
+}
+
+func (d *demo) board() board {
+	now := d.opts.Now()
+	return board{
+		Elapsed: now.Sub(d.began), Now: now, Jobs: d.jobs, WantJobs: d.opts.Jobs, Expected: demoExpected,
+		Pods: d.pods.rows(), Restarts: d.restarts, Note: d.note,
+	}
+}

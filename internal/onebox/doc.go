@@ -1,0 +1,15 @@
+// Package onebox is the one-machine mode: it starts a real control plane, a private Postgres, the GitHub stand-in and
+// Bullpen's own server, controller and node agent as separate processes of one binary, each with an identity that may
+// do no more than its part needs, and everything in one state folder.
+//
+//   - layout.go, lock.go, record.go: the state folder, who owns it, and what runs in it
+//   - plan.go: which processes, with which arguments (pure)
+//   - child.go, supervise.go: starting, watching, restarting and stopping them
+//   - identity.go, manifests.go: ServiceAccount tokens, and what is applied to the cluster
+//   - box.go: Start, Wait and Stop of the whole; down.go: the same from outside
+//   - demo.go with workflow.go, restarts.go, table.go and summary.go: what `bullpen demo` does and how it judges
+//
+// It decides nothing about runners: the same server, controller and node agent that run in production do. It must not
+// import dispatch, postgres (other than pgserver), or anything of a part's inside: it speaks to the parts as processes.
+// Begin with box.go.
+package onebox

@@ -1,0 +1,179 @@
+package onebox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// formatVersion is the version of the state folder's layout. It changes when an older folder cannot be taken up.
+const formatVersion = 1
+
+// Layout names everything in a state folder. See docs/guides/one-machine.md, which lists it for users.
+type Layout struct {
+	// Dir is the folder, absolute.
+	Dir string
+}
+
+// NewLayout makes dir absolute; nothing is created.
+func NewLayout(dir string) (Layout, error) {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return Layout{}, fmt.Errorf("resolving the state folder: %w", err)
+	}
+	return Layout{Dir: absolute}, nil
+}
+
+// DefaultStateDir is where `bullpen up` keeps its state unless told otherwise. PostgreSQL never runs as root, and the
+// user that root lends it may not enter root's home: root's default is therefore elsewhere.
+func DefaultStateDir(getenv func(string) string, root bool) (string, error) {
+	base := getenv("XDG_STATE_HOME")
+	switch {
+	case base != "":
+	case root:
+		base = "/var/lib"
+	default:
+		home := getenv("HOME")
+		if home == "" {
+			return "", errors.New("there is no $HOME to keep state in: choose a folder with --state-dir")
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(base, "bullpen", "onebox"), nil
+}
+
+func (l Layout) path(elements ...string) string {
+	return filepath.Join(append([]string{l.Dir}, elements...)...)
+}
+
+func (l Layout) marker() string       { return l.path("bullpen-onebox.json") }
+func (l Layout) lockFile() string     { return l.path("lock") }
+func (l Layout) statusFile() string   { return l.path("status.json") }
+func (l Layout) recordFile() string   { return l.path("processes.json") }
+func (l Layout) portsFile() string    { return l.path("ports.json") }
+func (l Layout) controlPlane() string { return l.path("control-plane") }
+func (l Layout) postgres() string     { return l.path("postgres") }
+
+// Node is the process sandbox's folder: its pods, their files and their logs.
+func (l Layout) Node() string { return l.path("node") }
+
+func (l Layout) githubState() string { return l.path("github", "state.json") }
+
+// Log is where a process writes its log.
+func (l Layout) Log(name string) string { return l.path("logs", name+".log") }
+
+func (l Layout) secret(name string) string   { return l.path("secrets", name) }
+func (l Layout) identity(name string) string { return l.path("identities", name) }
+
+// marker is what says that a folder is ours.
+type marker struct {
+	Format int `json:"format"`
+}
+
+// StaleFolderError says why a folder cannot be taken up, and what to do.
+type StaleFolderError struct{ Problem string }
+
+// Error is one sentence.
+func (e *StaleFolderError) Error() string { return e.Problem }
+
+// check says whether the folder is one of ours (found), or may become one.
+func (l Layout) check() (found bool, err error) {
+	data, err := os.ReadFile(l.marker())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, l.checkEmpty()
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the state folder: %w", err)
+	}
+	var m marker
+	if err := json.Unmarshal(data, &m); err != nil || m.Format == 0 {
+		return true, &StaleFolderError{fmt.Sprintf("%s is damaged, so the state folder cannot be taken up: "+
+			"run `bullpen down --delete --state-dir %s`, or choose another folder", l.marker(), l.Dir)}
+	}
+	if m.Format != formatVersion {
+		return true, &StaleFolderError{fmt.Sprintf("the state folder %s was made by another version of bullpen (format %d, this one "+
+			"has %d): run `bullpen down --delete --state-dir %s`, or choose another folder", l.Dir, m.Format, formatVersion, l.Dir)}
+	}
+	return true, nil
+}
+
+func (l Layout) checkEmpty() error {
+	entries, err := os.ReadDir(l.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the state folder: %w", err)
+	}
+	for _, entry := range entries {
+		if entry.Name() != filepath.Base(l.lockFile()) {
+			return &StaleFolderError{fmt.Sprintf("%s holds other things than Bullpen's state (%s): choose an empty folder with --state-dir",
+				l.Dir, entry.Name())}
+		}
+	}
+	return nil
+}
+
+// prepare makes the folders. They are private to the user; only root's state folder itself can be passed through (not
+// listed) by others, because root has to lend an unprivileged user to PostgreSQL.
+func (l Layout) prepare(root bool) error {
+	mode := os.FileMode(0o700)
+	if root {
+		mode = 0o711
+	}
+	for _, dir := range []string{l.Dir, l.path("logs"), l.path("secrets"), l.path("identities"), l.path("github"), l.Node()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("making the state folder: %w", err)
+		}
+	}
+	if err := os.Chmod(l.Dir, mode); err != nil {
+		return fmt.Errorf("making the state folder private: %w", err)
+	}
+	return writeJSON(l.marker(), marker{Format: formatVersion})
+}
+
+// delete removes the folder and everything in it. The caller holds the lock and has checked that the folder is ours.
+func (l Layout) delete() error {
+	if err := os.RemoveAll(l.Dir); err == nil {
+		return nil
+	}
+	// Build tools make folders read-only inside a runner's work folder.
+	_ = filepath.WalkDir(l.Dir, func(path string, entry fs.DirEntry, _ error) error {
+		if entry != nil && entry.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	if err := os.RemoveAll(l.Dir); err != nil {
+		return fmt.Errorf("deleting the state folder: %w", err)
+	}
+	return nil
+}
+
+func writeJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", path, err)
+	}
+	return writePrivate(path, append(data, '\n'))
+}
+
+// writePrivate replaces a file at once, so that a reader never sees half of it; only its owner may read it.
+func writePrivate(path string, data []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // 0600
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package onebox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/charts"
+	"github.com/bullpen-ci/bullpen/examples"
+)
+
+// fieldManager is the name under which manifests are applied; pools carry it as a label, so that a pool that is no
+// longer asked for can be told from one that somebody else made.
+const (
+	fieldManager   = "bullpen-up"
+	labelManagedBy = "app.kubernetes.io/managed-by"
+)
+
+var poolKind = schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: v1alpha1.KindRunnerPool}
+
+// decodeAll reads the documents of a YAML file.
+func decodeAll(content []byte) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+}
+
+// LoadPools reads RunnerPools from a file, or the default pool when path is empty. runners, when positive, is the number
+// of runners of the default pool.
+func LoadPools(path string, runners int) ([]*unstructured.Unstructured, error) {
+	if path == "" {
+		pools, err := decodePools("the default pool", examples.Pool())
+		if err == nil && runners > 0 {
+			err = unstructured.SetNestedField(pools[0].Object, int64(runners), "spec", "replicas")
+		}
+		return pools, err
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading --pool-file: %w", err)
+	}
+	return decodePools("--pool-file "+path, content)
+}
+
+func decodePools(source string, content []byte) ([]*unstructured.Unstructured, error) {
+	pools, err := decodeAll(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not YAML: %w", source, err)
+	}
+	if len(pools) == 0 {
+		return nil, fmt.Errorf("%s holds no RunnerPool: see examples/pool.yaml for one", source)
+	}
+	for n, pool := range pools {
+		if pool.GroupVersionKind() != poolKind {
+			return nil, fmt.Errorf("%s: document %d is a %q of %q: give documents of kind RunnerPool and apiVersion %s only",
+				source, n+1, pool.GetKind(), pool.GetAPIVersion(), v1alpha1.GroupVersion)
+		}
+		if pool.GetName() == "" {
+			return nil, fmt.Errorf("%s: document %d has no metadata.name: give the pool a name", source, n+1)
+		}
+		if ns := pool.GetNamespace(); ns != "" && ns != RunnerNamespace {
+			return nil, fmt.Errorf("%s: pool %s is in the namespace %s: pools live in %s", source, pool.GetName(), ns, RunnerNamespace)
+		}
+		pool.SetNamespace(RunnerNamespace)
+		labels := pool.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[labelManagedBy] = fieldManager
+		pool.SetLabels(labels)
+	}
+	return pools, nil
+}
+
+// applier applies objects as an administrator.
+type applier struct{ client client.Client }
+
+func newApplier(admin *rest.Config) (*applier, error) {
+	made, err := client.New(admin, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the cluster: %w", err)
+	}
+	return &applier{client: made}, nil
+}
+
+// install applies the CustomResourceDefinitions and the roles that the chart installs, and waits until the kinds are
+// served.
+func (a *applier) install(ctx context.Context) error {
+	for _, load := range []func() ([]charts.File, error){charts.RBAC, charts.CRDs} {
+		files, err := load()
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			objects, err := decodeAll(file.Content)
+			if err != nil {
+				return fmt.Errorf("reading the manifest %s: %w", file.Name, err)
+			}
+			for _, object := range objects {
+				if err := a.apply(ctx, object); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return a.awaitKind(ctx)
+}
+
+func (a *applier) apply(ctx context.Context, object *unstructured.Unstructured) error {
+	err := a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return nil
+}
+
+// awaitKind waits until the API server serves RunnerPools.
+func (a *applier) awaitKind(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond) // a definition's establishment is seen by asking for the kind
+	defer tick.Stop()
+	for {
+		err := a.client.List(ctx, poolList(), client.InNamespace(RunnerNamespace), client.Limit(1))
+		if err == nil {
+			return nil
+		}
+		if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("waiting for the RunnerPool kind: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the RunnerPool kind: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+func poolList() *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(poolKind.GroupVersion().WithKind(poolKind.Kind + "List"))
+	return list
+}
+
+// applyPools applies the pools, and deletes those that an earlier `bullpen up` in this folder applied and this one does
+// not: two pools that serve one label would leave its jobs waiting (CLAIM-12).
+func (a *applier) applyPools(ctx context.Context, pools []*unstructured.Unstructured) error {
+	wanted := map[string]bool{}
+	for _, pool := range pools {
+		wanted[pool.GetName()] = true
+		err := a.apply(ctx, pool)
+		if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsInvalid(err) {
+			return fmt.Errorf("the RunnerPool %s is refused: %s", pool.GetName(), reasons(status))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	existing := poolList()
+	if err := a.client.List(ctx, existing, client.InNamespace(RunnerNamespace), client.MatchingLabels{labelManagedBy: fieldManager}); err != nil {
+		return fmt.Errorf("listing the pools: %w", err)
+	}
+	for i := range existing.Items {
+		if old := &existing.Items[i]; !wanted[old.GetName()] {
+			if err := client.IgnoreNotFound(a.client.Delete(ctx, old)); err != nil {
+				return fmt.Errorf("deleting the pool %s of an earlier run: %w", old.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// reasons are the API server's own sentences about an object.
+func reasons(status apierrors.APIStatus) string {
+	details := status.Status().Details
+	if details == nil || len(details.Causes) == 0 {
+		return status.Status().Message
+	}
+	text := ""
+	for i, cause := range details.Causes {
+		if i > 0 {
+			text += "; "
+		}
+		text += cause.Field + ": " + cause.Message
+	}
+	return text
+}

@@ -1,0 +1,181 @@
+package onebox
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Namespaces, as the chart has them.
+const (
+	SystemNamespace = "bullpen-system"
+	RunnerNamespace = "bullpen-runners"
+)
+
+// The parts, by the names that logs and messages use.
+const (
+	partServer     = "server"
+	partController = "controller"
+	partNode       = "node"
+	partGitHub     = "github"
+	partPostgres   = "postgres"
+)
+
+// NodeName is the name under which this machine appears in the cluster.
+const NodeName = "this-machine"
+
+// App is a real GitHub App to use instead of the stand-in.
+type App struct {
+	ID int64
+	// KeyFile is the App's private key (PEM), SecretFile its webhook secret.
+	KeyFile, SecretFile string
+	// URL is GitHub's API. Empty: github.com's.
+	URL string
+}
+
+const defaultAPI = "https://api.github.com"
+
+func (a App) api() string {
+	if a.URL == "" {
+		return defaultAPI
+	}
+	return a.URL
+}
+
+// standInRepository is where workflows of the stand-in live.
+const standInRepository = "acme/app"
+
+// addresses are where our own processes listen, each as host:port.
+type addresses struct {
+	Webhooks, Internal, ServerMetrics, ControllerHealth, ControllerMetrics, GitHub string
+}
+
+func (a addresses) url(address string) string { return "http://" + address }
+
+// setting is what the plan of processes is made from.
+type setting struct {
+	layout    Layout
+	binary    string
+	addresses addresses
+	app       *App // nil: the stand-in
+	appID     int64
+	capacity  capacity
+	env       []string
+}
+
+// capacity is what this machine claims to have for runners. Jobs of a demonstration mostly wait, so it may be more than
+// the machine's own.
+type capacity struct {
+	CPU    int
+	Memory string
+	Pods   int
+}
+
+// baseEnvironment passes on what a process needs of the environment to run at all, and nothing of ours or GitHub's: a
+// secret in the user's environment is no business of any part.
+func baseEnvironment(environ []string) []string {
+	wanted := []string{"PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "SSL_CERT_FILE", "SSL_CERT_DIR",
+		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "GOCOVERDIR"}
+	var kept []string
+	for _, entry := range environ {
+		if name, _, _ := strings.Cut(entry, "="); slices.Contains(wanted, name) {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}
+
+// standInCommand runs the local GitHub. Its webhooks go to the server.
+func (s setting) standInCommand() Command {
+	l := s.layout
+	return s.command(partGitHub, 5*time.Second, "dev", "github",
+		"--listen="+s.addresses.GitHub,
+		"--app-id="+strconv.FormatInt(s.appID, 10),
+		"--private-key="+l.secret("app.pem"),
+		"--webhook-url="+s.addresses.url(s.addresses.Webhooks)+"/webhooks/github",
+		"--webhook-secret-file="+l.secret("webhook-secret"),
+		"--admin-token-file="+l.secret("admin-token"),
+		"--state-file="+l.githubState(),
+		"--repo="+standInRepository,
+		// A runner whose machine died is noticed after ten minutes at GitHub; nobody waits that long for a demonstration.
+		"--lost-after=2m",
+	)
+}
+
+func (s setting) serverCommand() Command {
+	l := s.layout
+	github, key, secret := s.addresses.url(s.addresses.GitHub), l.secret("app.pem"), l.secret("webhook-secret")
+	if s.app != nil {
+		github, key, secret = s.app.api(), s.app.KeyFile, s.app.SecretFile
+	}
+	return s.command(partServer, 25*time.Second, "server",
+		"--listen="+s.addresses.Webhooks,
+		"--internal-listen="+s.addresses.Internal,
+		"--metrics-listen="+s.addresses.ServerMetrics,
+		"--database-url-file="+l.secret("database-url"),
+		"--kubeconfig="+l.identity("server.kubeconfig"),
+		"--runner-namespace="+RunnerNamespace,
+		"--github-url="+github,
+		"--github-app-id="+strconv.FormatInt(s.appID, 10),
+		"--github-private-key-file="+key,
+		"--webhook-secret-file="+secret,
+	)
+}
+
+func (s setting) controllerCommand() Command {
+	l := s.layout
+	return s.command(partController, 15*time.Second, "controller",
+		"--kubeconfig="+l.identity("controller.kubeconfig"),
+		"--server-url="+s.addresses.url(s.addresses.Internal),
+		"--server-token-file="+l.identity("controller-server.token"),
+		"--dispatch-url="+s.addresses.url(s.addresses.Internal),
+		"--agent-image=bullpen",
+		"--agent-command="+s.binary,
+		"--health-addr="+s.addresses.ControllerHealth,
+		"--metrics-addr="+s.addresses.ControllerMetrics,
+		// There is one, whose successor is started when it has been waited for: no lease to run out after a kill.
+		"--leader-elect=false",
+	)
+}
+
+func (s setting) nodeCommand() Command {
+	l := s.layout
+	return s.command(partNode, 15*time.Second, "node",
+		"--sandbox=process",
+		"--name="+NodeName,
+		"--kubeconfig="+l.identity("node.kubeconfig"),
+		"--state-dir="+l.Node(),
+		"--cpu="+strconv.Itoa(s.capacity.CPU),
+		"--memory="+s.capacity.Memory,
+		"--pods="+strconv.Itoa(s.capacity.Pods),
+	)
+}
+
+func (s setting) command(name string, grace time.Duration, args ...string) Command {
+	return Command{Name: name, Path: s.binary, Args: args, Env: s.env, LogPath: s.layout.Log(name), Grace: grace}
+}
+
+// checkAddress makes sure that an address that was asked for is free, and says what to do when it is not.
+func checkAddress(flag, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if number, bad := strconv.Atoi(port); err != nil || bad != nil || number < 1 || number > 65535 {
+		return fmt.Errorf("%s %q is not an address: write it like 127.0.0.1:8080", flag, address)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return fmt.Errorf("%s %s cannot be used (%w): stop what listens there, or choose another port", flag, address, err)
+	}
+	return listener.Close()
+}
+
+// checkBinaryPath refuses what the process sandbox cannot put into a command.
+func checkBinaryPath(path string) error {
+	if !filepath.IsAbs(path) || strings.ContainsAny(path, " \t\n'\"\\$`;&|<>()*?[]{}") {
+		return fmt.Errorf("bullpen lies at %q, a path that cannot be part of a shell command: move it to a folder without spaces or special characters", path)
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package onebox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// runnerSelector finds runner pods.
+const runnerSelector = runnerpod.LabelRunner + "=true"
+
+// stage is what a runner pod is doing, as far as its status shows.
+type stage string
+
+const (
+	stageBooting  stage = "booting"
+	stageWarm     stage = "warm"
+	stageBusy     stage = "busy"
+	stageLeaving  stage = "leaving"
+	stageFinished stage = "finished"
+)
+
+// stageOf reads a pod's stage for people. The fleet's own decisions are made elsewhere, on more than this.
+func stageOf(pod *corev1.Pod) stage {
+	var runner, poller *corev1.ContainerStatus
+	for i := range pod.Status.ContainerStatuses {
+		switch status := &pod.Status.ContainerStatuses[i]; status.Name {
+		case runnerpod.ContainerRunner:
+			runner = status
+		case runnerpod.ContainerPoller:
+			poller = status
+		}
+	}
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return stageFinished
+	case runner != nil && runner.State.Terminated != nil:
+		return stageFinished
+	case runner != nil && runner.State.Running != nil && (pod.Labels[runnerpod.LabelOwner] != "" || poller != nil && poller.State.Terminated != nil):
+		return stageBusy
+	case pod.DeletionTimestamp != nil:
+		return stageLeaving
+	case runner != nil && runner.Ready:
+		return stageWarm
+	default:
+		return stageBooting
+	}
+}
+
+func listRunnerPods(ctx context.Context, kube kubernetes.Interface) ([]corev1.Pod, error) {
+	list, err := kube.CoreV1().Pods(RunnerNamespace).List(ctx, metav1.ListOptions{LabelSelector: runnerSelector})
+	if err != nil {
+		return nil, fmt.Errorf("listing the runner pods: %w", err)
+	}
+	return list.Items, nil
+}
+
+// Removal is a runner pod that somebody deleted, as it was seen at that moment.
+type Removal struct {
+	Pod  string    `json:"pod"`
+	UID  string    `json:"uid"`
+	Seen time.Time `json:"seen"`
+	// Finished: the runner had ended by itself before.
+	Finished bool `json:"finished"`
+}
+
+// podRow is one runner pod for the table.
+type podRow struct {
+	Name  string
+	UID   string
+	Stage stage
+	Since time.Time
+}
+
+// podWatch watches runner pods from the outside, and notes each deletion when it is first seen. It is the demonstration's
+// own witness: it believes neither the controller nor the server.
+type podWatch struct {
+	now func() time.Time
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu       sync.Mutex
+	pods     map[string]podRow
+	removals map[string]Removal // by UID: the first sign of a deletion
+	order    []string
+	changed  chan struct{}
+}
+
+// watchPods begins to watch and returns when the first list is there.
+func watchPods(ctx context.Context, kube kubernetes.Interface, now func() time.Time) (*podWatch, error) {
+	w := &podWatch{now: now, pods: map[string]podRow{}, removals: map[string]Removal{}, changed: make(chan struct{}, 1)}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w.stop = stop
+	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(RunnerNamespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = runnerSelector }))
+	informer := factory.Core().V1().Pods().Informer()
+	handle, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { w.see(object, false) },
+		UpdateFunc: func(_, object any) { w.see(object, false) },
+		DeleteFunc: func(object any) { w.see(object, true) },
+	})
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("watching the runner pods: %w", err)
+	}
+	w.done.Go(func() { informer.RunWithContext(watching) })
+	if !cache.WaitForCacheSync(ctx.Done(), handle.HasSynced) {
+		w.close()
+		return nil, fmt.Errorf("watching the runner pods: %w", ctx.Err())
+	}
+	return w, nil
+}
+
+func (w *podWatch) close() {
+	w.stop()
+	w.done.Wait()
+}
+
+func (w *podWatch) see(object any, gone bool) {
+	if tombstone, missed := object.(cache.DeletedFinalStateUnknown); missed {
+		object = tombstone.Obj
+	}
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	uid := string(pod.UID)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if gone || pod.DeletionTimestamp != nil {
+		if _, known := w.removals[uid]; !known {
+			w.removals[uid] = Removal{Pod: pod.Name, UID: uid, Seen: w.now(), Finished: stageOf(pod) == stageFinished}
+			w.order = append(w.order, uid)
+		}
+	}
+	if gone {
+		delete(w.pods, uid)
+	} else if row := w.pods[uid]; row.Stage != stageOf(pod) {
+		w.pods[uid] = podRow{Name: pod.Name, UID: uid, Stage: stageOf(pod), Since: w.now()}
+	}
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// rows are the pods that exist, by name.
+func (w *podWatch) rows() []podRow {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rows := make([]podRow, 0, len(w.pods))
+	for _, row := range w.pods {
+		rows = append(rows, row)
+	}
+	slices.SortFunc(rows, func(a, b podRow) int { return strings.Compare(a.Name, b.Name) })
+	return rows
+}
+
+// seenRemovals are the deletions so far, in the order in which they were seen.
+func (w *podWatch) seenRemovals() []Removal {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	removals := make([]Removal, 0, len(w.order))
+	for _, uid := range w.order {
+		removals = append(removals, w.removals[uid])
+	}
+	return removals
+}
+
+func countStage(rows []podRow, wanted stage) int {
+	count := 0
+	for _, row := range rows {
+		if row.Stage == wanted {
+			count++
+		}
+	}
+	return count
+}
+
+// awaitWarm waits until so many runners are warm.
+func (w *podWatch) awaitWarm(ctx context.Context, wanted int, progress func(warm int)) error {
+	last := -1
+	for {
+		warm := countStage(w.rows(), stageWarm)
+		if warm != last {
+			progress(warm)
+			last = warm
+		}
+		if warm >= wanted {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %d warm runners, %d are: %w", wanted, warm, ctx.Err())
+		case <-w.changed:
+		}
+	}
+}

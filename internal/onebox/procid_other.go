@@ -1,0 +1,41 @@
+//go:build unix && !linux
+
+package onebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// dieWithParent does nothing: only Linux can tie a child's life to its parent's. What a killed owner leaves behind is
+// ended by the next `bullpen up` or `bullpen down` in its folder.
+func dieWithParent(*syscall.SysProcAttr) {}
+
+// startStamp tells the process that has this pid now from any other that had or will have it. The error is
+// os.ErrNotExist when there is none, or only a dead one that waits to be reaped.
+func startStamp(pid int) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	command := exec.CommandContext(ctx, "ps", "-o", "state=,lstart=", "-p", strconv.Itoa(pid))
+	command.Env = append(os.Environ(), "LC_ALL=C", "TZ=UTC")
+	output, err := command.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return "", fmt.Errorf("process %d: %w", pid, os.ErrNotExist)
+	}
+	if err != nil {
+		return "", fmt.Errorf("looking at process %d: %w", pid, err)
+	}
+	state, started, found := strings.Cut(strings.TrimSpace(string(output)), " ")
+	if !found || strings.HasPrefix(state, "Z") {
+		return "", fmt.Errorf("process %d has ended: %w", pid, os.ErrNotExist)
+	}
+	return strings.TrimSpace(started), nil
+}

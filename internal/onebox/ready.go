@@ -1,0 +1,72 @@
+package onebox
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// readiness says why a part that was started at a given time is not ready, or nil.
+type readiness func(ctx context.Context, since time.Time) error
+
+func boundedClient() *http.Client { return &http.Client{Timeout: 60 * time.Second} }
+
+// httpReady asks a readiness endpoint.
+func httpReady(url string) readiness {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	return func(ctx context.Context, _ time.Time) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return fmt.Errorf("asking %s: %w", url, err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("asking %s: status %d", url, response.StatusCode)
+		}
+		return nil
+	}
+}
+
+// nodeReady looks at what the node agent shows: the node is ready, and its lease was renewed by the process that was
+// started then, not by the one before.
+func nodeReady(kube kubernetes.Interface) readiness {
+	return func(ctx context.Context, since time.Time) error {
+		node, err := kube.CoreV1().Nodes().Get(ctx, NodeName, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("looking for the node: %w", err)
+		}
+		ready := false
+		for _, condition := range node.Status.Conditions {
+			ready = ready || condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+		}
+		if !ready {
+			return fmt.Errorf("the node %s is not ready", NodeName)
+		}
+		lease, err := kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, NodeName, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("looking for the node's lease: %w", err)
+		}
+		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(since) {
+			return fmt.Errorf("the node's lease has not been renewed since %s", since.Format(time.TimeOnly))
+		}
+		return nil
+	}
+}
+
+// termination is how a process is ended, and the word for it.
+func termination(hard bool) (syscall.Signal, string) {
+	if hard {
+		return syscall.SIGKILL, "kill -9"
+	}
+	return syscall.SIGTERM, "SIGTERM"
+}

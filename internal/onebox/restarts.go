@@ -1,0 +1,49 @@
+package onebox
+
+// restartPlan is the order in which a demonstration restarts its processes, and when.
+type restartPlan struct {
+	steps []restartStep
+}
+
+// restartStep is due once that share of the jobs is done and at least one runs.
+type restartStep struct {
+	part string
+	hard bool // SIGKILL instead of SIGTERM
+	done int
+}
+
+// jobsPerRound is how many jobs it takes for another round of restarts.
+const jobsPerRound = 200
+
+// planRestarts spreads the restarts over the middle of the run: each part once in a round, kill -9 and SIGTERM in turn.
+// As there are three parts, the next round has the signals the other way round.
+func planRestarts(jobs int) restartPlan {
+	rounds := max(1, jobs/jobsPerRound)
+	parts := []string{partServer, partController, partNode}
+	var plan restartPlan
+	total := rounds * len(parts)
+	for i := range total {
+		plan.steps = append(plan.steps, restartStep{
+			part: parts[i%len(parts)], hard: i%2 == 0,
+			done: jobs/12 + i*jobs*6/10/total, // from a twelfth to about two thirds of the jobs
+		})
+	}
+	return plan
+}
+
+// parts in the order of their restarts.
+func (p restartPlan) parts() []string {
+	names := make([]string, len(p.steps))
+	for i, step := range p.steps {
+		names[i] = step.part
+	}
+	return names
+}
+
+// due is the next step, given how many were taken, and how many jobs are done and running.
+func (p restartPlan) due(taken, done, running int) (restartStep, bool) {
+	if taken >= len(p.steps) || running == 0 || done < p.steps[taken].done {
+		return restartStep{}, false
+	}
+	return p.steps[taken], true
+}

@@ -1,0 +1,211 @@
+package onebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Back-off of restarts: doubled for each end in a row, forgotten when a process has stayed up for a while.
+const (
+	firstBackoff = 250 * time.Millisecond
+	maxBackoff   = 30 * time.Second
+	stableAfter  = 30 * time.Second
+)
+
+// nextBackoff is the pause before the next start, given the last pause and how long the process had run.
+func nextBackoff(last, ran time.Duration) time.Duration {
+	if last == 0 || ran >= stableAfter {
+		return firstBackoff
+	}
+	return min(2*last, maxBackoff)
+}
+
+// supervised is one part that is kept running until it is stopped.
+type supervised struct {
+	command Command
+	record  *record
+	report  func(Event)
+	now     func() time.Time
+
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when run has returned: no process is left
+
+	mu      sync.Mutex // guards what follows
+	current *child
+	since   time.Time
+	changed chan struct{} // closed and replaced whenever current changes
+	asked   bool          // the end of current is our own doing
+}
+
+// supervise starts the part once, and keeps it running from then on. ctx ends the supervision, and with it the process,
+// like stop does.
+func supervise(ctx context.Context, command Command, rec *record, report func(Event), now func() time.Time) (*supervised, error) {
+	s := &supervised{command: command, record: rec, report: report, now: now, ended: make(chan struct{}), changed: make(chan struct{})}
+	first, err := s.start()
+	if err != nil {
+		return nil, err
+	}
+	ctx, s.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(s.ended)
+		s.run(ctx, first)
+	}()
+	return s, nil
+}
+
+func (s *supervised) start() (*child, error) {
+	c, err := startChild(s.command)
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", s.command.Name, err)
+	}
+	if err := s.record.add(s.command.Name, c.pid); err != nil {
+		c.stop(context.Background(), 0)
+		return nil, fmt.Errorf("recording %s: %w", s.command.Name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current, s.since, s.asked = c, s.now(), false
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return c, nil
+}
+
+// run waits for the end of each child and starts the next.
+func (s *supervised) run(ctx context.Context, c *child) {
+	var pause time.Duration
+	for {
+		if c != nil {
+			select {
+			case <-ctx.Done():
+				c.stop(context.Background(), s.command.Grace)
+				return
+			case <-c.done:
+			}
+			s.mu.Lock()
+			asked, ran := s.asked, s.now().Sub(s.since)
+			s.mu.Unlock()
+			if asked {
+				pause = 0
+			} else {
+				pause = nextBackoff(pause, ran)
+				s.report(Event{
+					Kind: EventEnded, Part: s.command.Name, PID: c.pid, Log: s.command.LogPath,
+					Message: fmt.Sprintf("%s (process %d) ended by itself: %s; starting it again in %s", s.command.Name, c.pid, c.howItEnded(), pause),
+				})
+			}
+		}
+		if !waitFor(ctx, pause) {
+			return
+		}
+		next, err := s.start()
+		if err != nil {
+			pause = nextBackoff(pause, 0)
+			s.report(Event{Kind: EventProblem, Part: s.command.Name, Message: fmt.Sprintf("%v; trying again in %s", err, pause)})
+			c = nil
+			continue
+		}
+		if c != nil {
+			s.report(Event{Kind: EventStarted, Part: s.command.Name, PID: next.pid, Log: s.command.LogPath,
+				Message: fmt.Sprintf("%s runs again as process %d", s.command.Name, next.pid)})
+		}
+		c = next
+	}
+}
+
+// waitFor pauses; false when ctx ended first.
+func waitFor(ctx context.Context, pause time.Duration) bool {
+	if pause <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// state is the current child, when it was started, and a channel that is closed when another takes its place.
+func (s *supervised) state() (c *child, since time.Time, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current, s.since, s.changed
+}
+
+// replace ends the current process with a signal, and returns when its successor has been started.
+func (s *supervised) replace(ctx context.Context, signal syscall.Signal) (oldPID, newPID int, err error) {
+	s.mu.Lock()
+	old, changed := s.current, s.changed
+	s.asked = true
+	s.mu.Unlock()
+	old.signal(signal)
+	select {
+	case <-changed:
+	case <-s.ended:
+		return old.pid, 0, errStopping
+	case <-ctx.Done():
+		return old.pid, 0, fmt.Errorf("waiting for the successor of %s, process %d: %w", s.command.Name, old.pid, ctx.Err())
+	}
+	next, _, _ := s.state()
+	return old.pid, next.pid, nil
+}
+
+var errStopping = errors.New("everything is being stopped")
+
+// stop ends the part and returns when no process of it is left. Stopping twice is fine.
+func (s *supervised) stop() {
+	s.cancel()
+	<-s.ended
+}
+
+// awaitReady asks again and again until the part is ready. During the very first start a process that ends is a failure
+// that waiting does not mend: its last words are the error.
+func (s *supervised) awaitReady(ctx context.Context, ready func(context.Context, time.Time) error) error {
+	tick := time.NewTicker(50 * time.Millisecond) // another process's readiness cannot be waited for otherwise
+	defer tick.Stop()
+	first, since, _ := s.state()
+	for {
+		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+		last := ready(asking, since)
+		cancel()
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-first.done:
+			return fmt.Errorf("%s ended at its start (%s): %s (its log: %s)",
+				s.command.Name, first.howItEnded(), lastLine(s.command.LogPath), s.command.LogPath)
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not get ready: %w (its log: %s)", s.command.Name, last, s.command.LogPath)
+		case <-tick.C:
+		}
+	}
+}
+
+// lastLine is the end of a log, where a process that gave up says why.
+func lastLine(path string) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return "it left no log"
+	}
+	defer file.Close()
+	const window = 4096
+	if info, err := file.Stat(); err == nil && info.Size() > window {
+		_, _ = file.Seek(-window, io.SeekEnd)
+	}
+	data, _ := io.ReadAll(io.LimitReader(file, window))
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
+		return strings.TrimPrefix(last, "bullpen: ")
+	}
+	return "it said nothing"
+}
