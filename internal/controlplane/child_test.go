@@ -109,6 +109,15 @@ func TestKillRecorded_EndsTheRecordedAndNoOther(t *testing.T) {
 	require.False(t, unstamped.exited())
 }
 
+// The group of process 1 is, for kill(2), every process there is.
+func TestAlive_NeverNamesTheFirstProcess(t *testing.T) {
+	stamp, err := startStamp(1)
+	if err != nil {
+		stamp = "unreadable"
+	}
+	require.False(t, alive(record{Component: Etcd, Pid: 1, Started: stamp}))
+}
+
 func TestKillRecorded_RefusesAFileItCannotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "children.json")
 	require.NoError(t, killRecorded(t.Context(), path, slog.New(slog.DiscardHandler)), "no file, nothing to end")

@@ -68,8 +68,8 @@ func killRecorded(ctx context.Context, path string, log *slog.Logger) error {
 }
 
 func alive(old record) bool {
-	if old.Pid <= 1 || old.Started == "" {
-		return false // never signal a group whose owner is not certain
+	if old.Pid <= 1 {
+		return false // the "group" of process 1 is every process there is
 	}
 	stamp, err := startStamp(old.Pid)
 	return err == nil && stamp == old.Started
