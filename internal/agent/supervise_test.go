@@ -244,60 +244,64 @@ func TestSupervise_StopWithoutAJobStopsTheRunner(t *testing.T) {
 func TestSupervise_POOL9_StopLetsARunningJobFinish(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "listen DIR")
+	said := c.listen()
 	c.options.IdleStop = time.Nanosecond
 	c.start()
 	c.stage(jitText)
-	c.await("online")
 	touch(filepath.Join(c.dir, "assign"))
 	c.await("busy")
-	require.Eventually(t, func() bool { return exists(filepath.Join(c.dir, "job-started")) }, 10*time.Second, time.Millisecond)
 	c.stop()
-	select {
-	case err := <-c.ended:
-		t.Fatalf("the runner was stopped mid-job: %v", err)
-	case <-time.After(100 * time.Millisecond): // proof of absence needs a while; a broken guard ends it in two
-	}
-	require.NoFileExists(t, filepath.Join(c.dir, "killed-mid-job"))
+	require.Contains(t, await(t, said, "asked to stop"), "the job is let finish")
 	touch(filepath.Join(c.dir, "finish"))
 	require.Equal(t, 5, c.code())
+	require.NoFileExists(t, filepath.Join(c.dir, "killed-mid-job"))
 }
 
 // A workflow that clears away every trace of itself is not stopped either.
 func TestAttend_POOL9_JobIsLatched(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "listen DIR")
-	logged := make(chan struct{}, 16)
-	c.options.Log = slog.New(slog.NewTextHandler(notify{logged, "a job has started"}, nil))
+	said := c.listen()
 	c.start()
 	c.stage(jitText)
 	touch(filepath.Join(c.dir, "assign"))
-	select {
-	case <-logged:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the job is not noticed")
-	}
+	await(t, said, "a job has started")
+	c.await("busy")
 	require.NoError(t, os.Remove(filepath.Join(c.dir, "job-started")))
 	c.stop()
-	select {
-	case err := <-c.ended:
-		t.Fatalf("the runner was stopped mid-job: %v", err)
-	case <-time.After(100 * time.Millisecond):
-	}
+	require.Contains(t, await(t, said, "asked to stop"), "the job is let finish")
 	touch(filepath.Join(c.dir, "finish"))
 	require.Equal(t, 5, c.code())
 }
 
-// notify is a log that tells of a message.
-type notify struct {
-	told chan struct{}
-	text string
+// listen makes the supervisor's log readable line by line.
+func (c *container) listen() <-chan string {
+	said := make(lines, 1024)
+	c.options.Log = slog.New(slog.NewTextHandler(said, nil))
+	return said
 }
 
-func (n notify) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte(n.text)) {
-		n.told <- struct{}{}
-	}
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
 	return len(line), nil
+}
+
+// await returns the first line that holds the text.
+func await(t *testing.T, said <-chan string, text string) string {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		select {
+		case line := <-said:
+			if strings.Contains(line, text) {
+				return line
+			}
+		case <-deadline:
+			t.Fatalf("the log never says %q", text)
+		}
+	}
 }
 
 func TestSupervise_RunnerThatCannotStart(t *testing.T) {
@@ -338,6 +342,21 @@ func TestReady_EXCL4_OnlyWhileNoJobCanHaveArrived(t *testing.T) {
 	require.Error(t, Ready(c.options.JITFile))
 	c.stop()
 	require.Equal(t, 9, c.code())
+}
+
+func TestReady_EXCL4_EverySignCounts(t *testing.T) {
+	t.Parallel()
+	jit := filepath.Join(t.TempDir(), "jitconfig")
+	f := filesBeside(jit)
+	touch(f.idle)
+	require.NoError(t, Ready(jit))
+	for _, sign := range []string{f.jit, f.taken} {
+		touch(sign)
+		require.Error(t, Ready(jit), sign)
+		require.NoError(t, os.Remove(sign))
+	}
+	require.NoError(t, os.Remove(f.idle))
+	require.Error(t, Ready(jit))
 }
 
 func TestHook_ChainsToTheImagesOwn(t *testing.T) {
