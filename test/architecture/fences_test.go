@@ -1,0 +1,125 @@
+package architecture
+
+import (
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// closures says what a package may not depend on, not even through another package.
+var closures = []struct {
+	pkg    string
+	deny   []string // import paths, with all below them
+	allow  []string // if set: nothing outside the standard library but these
+	strict bool
+	reason string
+}{
+	{pkg: "internal/fleet", strict: true, reason: "the vocabulary: every arrow points here, so none may leave"},
+	{pkg: "internal/lifecycle", strict: true, allow: []string{module + "/internal/fleet", module + "/internal/lifecycle"},
+		reason: "plans are pure functions, to be tested over every state with no cluster"},
+	{pkg: "internal/agent", deny: []string{"k8s.io", "sigs.k8s.io", "github.com/jackc", module + "/internal/postgres", module + "/api"},
+		reason: "the agent runs beside customer code: small, and knowing no cluster and no database"},
+	{pkg: "api/v1alpha1", deny: []string{"sigs.k8s.io/controller-runtime", module + "/internal"},
+		reason: "whoever uses the API types must not inherit a controller"},
+	{pkg: "internal/controlplane", deny: []string{"sigs.k8s.io/controller-runtime", module + "/api", module + "/internal/fleet"},
+		reason: "the control plane knows Kubernetes, not Bullpen"},
+	{pkg: "internal/controlplane/assets", strict: true, allow: []string{module + "/internal/controlplane/assets"},
+		reason: "building the devcluster must not wait for client-go to compile"},
+	{pkg: "cmd/bullpen", deny: []string{"testing", "github.com/stretchr/testify", "pgregory.net/rapid", module + "/internal/testkit", module + "/test"},
+		reason: "what is for tests does not ship"},
+}
+
+func TestClosures(t *testing.T) {
+	own, all := modulePackages(t)
+	for _, fence := range closures {
+		t.Run(fence.pkg, func(t *testing.T) {
+			p, exists := own[fence.pkg]
+			require.True(t, exists, "a fence around a package that does not exist guards nothing")
+			for _, dependency := range p.Deps {
+				require.False(t, withinAny(dependency, fence.deny), "%s depends on %s: %s", fence.pkg, dependency, fence.reason)
+				if fence.strict && !all[dependency].Standard {
+					require.True(t, withinAny(dependency, fence.allow), "%s depends on %s: %s", fence.pkg, dependency, fence.reason)
+				}
+			}
+		})
+	}
+}
+
+// owners says who alone may import a library, in tests too.
+var owners = []struct {
+	library string
+	only    []string
+	tests   bool // tests of any package may, too
+	reason  string
+}{
+	{library: "github.com/jackc/pgx/v5", only: []string{"internal/postgres", "internal/testkit", "test/bench"},
+		reason: "one package speaks SQL"},
+	{library: "github.com/pressly/goose/v3", only: []string{"internal/postgres"},
+		reason: "migrations are the database package's"},
+	{library: "sigs.k8s.io/controller-runtime", only: []string{"internal/controller", "internal/node", "internal/onebox", "internal/testkit", "test"}, tests: true,
+		reason: "the rest of the product stays plain"},
+}
+
+func TestOwners(t *testing.T) {
+	own, _ := modulePackages(t)
+	for _, fence := range owners {
+		t.Run(fence.library, func(t *testing.T) {
+			used := false
+			for _, path := range slices.Sorted(maps.Keys(own)) {
+				imports := slices.Clone(own[path].Imports)
+				if !fence.tests {
+					imports = slices.Concat(imports, own[path].TestImports, own[path].XTestImports)
+				}
+				for _, imported := range imports {
+					if !within(imported, fence.library) {
+						continue
+					}
+					used = true
+					require.True(t, withinAny(path, fence.only), "%s imports %s: %s", path, imported, fence.reason)
+				}
+			}
+			require.True(t, used, "nobody imports it: a fence around nothing")
+		})
+	}
+}
+
+// Names that say nothing collect everything.
+var junkDrawers = []string{"util", "utils", "common", "helper", "helpers", "types", "models", "manager", "misc"}
+
+func TestPackages_AreNamedAfterWhatTheyDo(t *testing.T) {
+	own, _ := modulePackages(t)
+	for path := range own {
+		require.NotContains(t, junkDrawers, filepath.Base(path), "package %s", path)
+	}
+}
+
+func TestPackages_SayWhatTheyAreFor(t *testing.T) {
+	own, _ := modulePackages(t)
+	for _, path := range slices.Sorted(maps.Keys(own)) {
+		p := own[path]
+		if len(p.GoFiles) == 0 || withinAny(path, []string{"internal/postgres/sqlcgen"}) { // tests only; generated
+			continue
+		}
+		documented := map[string]string{}
+		for _, name := range p.GoFiles {
+			parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+			require.NoError(t, err)
+			if parsed.Doc != nil {
+				documented[name] = parsed.Doc.Text()
+			}
+		}
+		require.Len(t, documented, 1, "package %s: exactly one file carries the package comment", path)
+		if p.Name == "main" {
+			continue
+		}
+		text, inDoc := documented["doc.go"]
+		require.True(t, inDoc, "package %s: the package comment belongs in doc.go", path)
+		require.True(t, strings.HasPrefix(text, "Package "+p.Name+" "), "package %s: its comment begins with %q", path, "Package "+p.Name)
+	}
+}

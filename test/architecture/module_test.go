@@ -1,0 +1,82 @@
+package architecture
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/bullpen-ci/bullpen"
+
+// goPackage is what `go list` says of a package.
+type goPackage struct {
+	ImportPath   string
+	Name         string
+	Dir          string
+	Standard     bool
+	GoFiles      []string
+	Imports      []string // of its own files
+	TestImports  []string
+	XTestImports []string
+	Deps         []string // of its own files, through others
+}
+
+// short is the path inside the module: "internal/fleet".
+func (p goPackage) short() string { return strings.TrimPrefix(p.ImportPath, module+"/") }
+
+// listed is every package of the module and all they depend on, by import path.
+var listed = sync.OnceValues(func() (map[string]goPackage, error) {
+	command := exec.Command("go", "list", "-deps", "-json=ImportPath,Name,Dir,Standard,GoFiles,Imports,TestImports,XTestImports,Deps", module+"/...")
+	output, err := command.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return nil, errors.New(string(exit.Stderr))
+		}
+		return nil, err
+	}
+	all := map[string]goPackage{}
+	decoder := json.NewDecoder(strings.NewReader(string(output)))
+	for {
+		var p goPackage
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		all[p.ImportPath] = p
+	}
+})
+
+// modulePackages are the packages of this module, by their path inside it, and everything they depend on.
+func modulePackages(t *testing.T) (own, all map[string]goPackage) {
+	t.Helper()
+	all, err := listed()
+	require.NoError(t, err)
+	own = map[string]goPackage{}
+	for path, p := range all {
+		if strings.HasPrefix(path, module+"/") {
+			own[p.short()] = p
+		}
+	}
+	require.NotEmpty(t, own)
+	return own, all
+}
+
+// within reports whether path is prefix or lies below it.
+func within(path, prefix string) bool { return path == prefix || strings.HasPrefix(path, prefix+"/") }
+
+func withinAny(path string, prefixes []string) bool {
+	for _, prefix := range prefixes {
+		if within(path, prefix) {
+			return true
+		}
+	}
+	return false
+}
