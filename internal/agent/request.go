@@ -47,7 +47,7 @@ func (p *poller) ask(ctx context.Context) result {
 	if err != nil {
 		return result{err: err}
 	}
-	defer drain(resp.Body)
+	defer func() { _ = resp.Body.Close() }()
 	got := result{status: resp.StatusCode}
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -96,8 +96,7 @@ func (p *poller) acknowledge(ctx context.Context, generation int64) (int, error)
 	if err != nil {
 		return 0, err
 	}
-	drain(resp.Body)
-	return resp.StatusCode, nil
+	return resp.StatusCode, resp.Body.Close()
 }
 
 // post sends JSON with the token as it is now.
@@ -126,10 +125,4 @@ func (p *poller) post(ctx context.Context, path string, body any) (*http.Respons
 		err = wrapped.Err
 	}
 	return resp, err
-}
-
-// drain lets the connection be used again.
-func drain(body io.ReadCloser) {
-	_, _ = io.Copy(io.Discard, io.LimitReader(body, 64<<10))
-	_ = body.Close()
 }

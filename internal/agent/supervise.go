@@ -171,7 +171,8 @@ func (s *supervisor) run(ctx context.Context, jit string, events <-chan struct{}
 	if err != nil {
 		return fail("starting the runner: %v", err)
 	}
-	cmd := exec.Command(s.Command[0], s.Command[1:]...)
+	// Not killed with ctx: attend decides what a stop means.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.Command[0], s.Command[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, s.Stdout, s.Stderr
 	cmd.WaitDelay = 5 * time.Second // a process left in the background may hold an output that is no file
 	// A group of its own: a signal to ours must reach us alone, who decide whether the runner hears of it.

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -49,7 +50,8 @@ func TestMain(m *testing.M) {
 			Environ: append(os.Environ(), modeEnv+"=listen "+argument), Stdout: os.Stdout, Stderr: os.Stderr,
 		})
 		stop()
-		if exit, ok := err.(*ExitError); ok {
+		var exit *ExitError
+		if errors.As(err, &exit) {
 			os.Exit(exit.Code)
 		}
 	}
@@ -373,7 +375,9 @@ func TestHook_ChainsToTheImagesOwn(t *testing.T) {
 	out, err := exec.Command("sh", f.hook).CombinedOutput()
 	require.FileExists(t, f.jobStarted)
 	require.Equal(t, "own\n", string(out))
-	require.Equal(t, 12, err.(*exec.ExitError).ExitCode(), "its failure is the job's, as without us")
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, 12, exit.ExitCode(), "its failure is the job's, as without us")
 
 	_, err = writeHook(f, nil)
 	require.NoError(t, err)

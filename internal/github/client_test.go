@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -195,11 +196,12 @@ func TestAnswers_BecomeFleetErrors(t *testing.T) {
 						fleet.ErrForbidden, fleet.ErrNotFound, fleet.ErrRejected, fleet.ErrRunnerBusy, fleet.ErrNameTaken,
 						fleet.ErrUncertain,
 					} {
-						if other != want {
+						if !errors.Is(want, other) {
 							require.NotErrorIs(t, err, other)
 						}
 					}
-					require.Equal(t, want != fleet.ErrUncertain && want != fleet.ErrRunnerBusy, fleet.Definite(err))
+					doubtful := errors.Is(want, fleet.ErrUncertain) || errors.Is(want, fleet.ErrRunnerBusy)
+					require.Equal(t, !doubtful, fleet.Definite(err))
 					return
 				}
 				var limited *fleet.RateLimitedError

@@ -310,7 +310,8 @@ func (s *Server) launchOnce(ctx context.Context) error {
 		return fmt.Errorf("opening PostgreSQL's log: %w", err)
 	}
 	defer func() { _ = log.Close() }() // the child has its own
-	cmd := exec.Command(s.with.postgres, s.arguments()...)
+	// It outlives the start: Stop ends it, or our death.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.with.postgres, s.arguments()...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.environment(), s.options.Dir, log, log
 	// A group of its own: Ctrl-C in a terminal must reach us, who stop it in the right order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.who.credential(), Setpgid: true}

@@ -1,0 +1,5 @@
+package agent
+
+import "k8s.io/client-go/rest"
+
+var _ rest.Config
