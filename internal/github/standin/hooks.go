@@ -19,6 +19,9 @@ import (
 // hookID is the App's one webhook.
 const hookID = 1
 
+// deliveryRetention is how long a delivery can be listed and asked for again.
+const deliveryRetention = 72 * time.Hour
+
 // maxHookAnswer bounds how much of a receiver's answer is kept.
 const maxHookAnswer = 16 << 10
 
@@ -206,7 +209,7 @@ func (h *hookSender) attempt(ctx context.Context, d *delivery) {
 	h.mu.Unlock()
 	began := h.s.now()
 	result := hookResult{status: "failed to connect to host", code: http.StatusBadGateway}
-	headers := hookHeaders(d, secret)
+	headers := hookHeaders(d, h.s.opts.AppID, secret)
 	if url != "" && !d.lost {
 		result = h.post(ctx, url, headers, d.Payload)
 		if ctx.Err() != nil && (result.code < 200 || result.code > 299) {
@@ -230,11 +233,11 @@ type hookResult struct {
 	headers map[string]string
 }
 
-func hookHeaders(d *delivery, secret string) map[string]string {
+func hookHeaders(d *delivery, appID int64, secret string) map[string]string {
 	headers := map[string]string{
 		"Accept": "*/*", "Content-Type": "application/json", "User-Agent": "GitHub-Hookshot/b7a5f3c",
 		"X-GitHub-Event": d.Event, "X-GitHub-Delivery": d.GUID, "X-GitHub-Hook-ID": strconv.Itoa(hookID),
-		"X-GitHub-Hook-Installation-Target-ID": strconv.FormatInt(d.InstallationID, 10), "X-GitHub-Hook-Installation-Target-Type": "integration",
+		"X-GitHub-Hook-Installation-Target-ID": strconv.FormatInt(appID, 10), "X-GitHub-Hook-Installation-Target-Type": "integration",
 	}
 	if secret != "" {
 		headers["X-Hub-Signature-256"] = signature(secret, d.Payload)
@@ -286,7 +289,7 @@ func (h *hookSender) again(id int64) (int64, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	old := h.byID[id]
-	if old == nil {
+	if old == nil || h.s.now().Sub(old.CreatedAt) > deliveryRetention {
 		return 0, false
 	}
 	h.nextID++
@@ -302,11 +305,12 @@ func (h *hookSender) again(id int64) (int64, bool) {
 
 // snapshot copies the finished deliveries with an id below the cursor (0: all), newest first, up to limit.
 func (h *hookSender) snapshot(cursor int64, limit int, keep func(*delivery) bool) []delivery {
+	oldest := h.s.now().Add(-deliveryRetention)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var out []delivery
 	for _, d := range slices.Backward(h.list) {
-		if len(out) == limit {
+		if len(out) == limit || d.CreatedAt.Before(oldest) {
 			break
 		}
 		if (cursor == 0 || d.ID < cursor) && !d.DeliveredAt.IsZero() && (keep == nil || keep(d)) {
@@ -320,7 +324,7 @@ func (h *hookSender) get(id int64) (delivery, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d := h.byID[id]
-	if d == nil {
+	if d == nil || h.s.now().Sub(d.CreatedAt) > deliveryRetention {
 		return delivery{}, false
 	}
 	return *d, true

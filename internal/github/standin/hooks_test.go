@@ -125,8 +125,13 @@ func TestDeliveries_ListedAndRedeliveredUnderTheSameGUID(t *testing.T) {
 	w.eventually(func() bool {
 		newest, _, err := w.app.Apps.ListHookDeliveries(w.ctx, nil)
 		require.NoError(t, err)
-		return newest[0].GetRedelivery() && newest[0].GetGUID() == failed.GetGUID() && newest[0].GetID() != failed.GetID() && newest[0].GetStatusCode() == 200
+		return len(newest) > 0 && newest[0].GetRedelivery() && newest[0].GetGUID() == failed.GetGUID() && newest[0].GetID() != failed.GetID() && newest[0].GetStatusCode() == 200
 	}, "the new attempt is listed")
+	w.clock.Advance(73 * time.Hour)
+	gone, _, err := w.app.Apps.ListHookDeliveries(w.ctx, nil)
+	require.Error(t, err, "the App's JWT is from another time")
+	require.Empty(t, gone)
+	require.Empty(t, w.deliveries(), "deliveries are kept for three days")
 }
 
 func TestDeliveries_SlowReceiverTimesOut(t *testing.T) {

@@ -218,7 +218,7 @@ func (s *Server) removeRunnerLocked(rn *runner) {
 		return
 	}
 	rn.removed = true
-	rn.session = nil
+	rn.session = nil // without a session it is offline: no job is given to it any more
 	rn.scope.remove(rn)
 	delete(s.runners, rn.id)
 	delete(s.clients, rn.clientID)

@@ -93,6 +93,10 @@ func TestMatching_AnyIdleRunnerWithTheLabelsInScope(t *testing.T) {
 	lib.start(w.clock.Now())
 	run := w.submit(oneJob)
 	require.False(t, w.job(run, "build").Assigned, "none of these may run it: labels, owner, repository")
+	newRunner(t, must(w.org.Actions.GenerateRepoJITConfig(w.ctx, "acme", "lib", jit("late", "self-hosted", "linux")))).start(w.clock.Now())
+	newRunner(t, must(w.user.Actions.GenerateRepoJITConfig(w.ctx, "octo", "solo", jit("late", "self-hosted", "linux")))).start(w.clock.Now())
+	w.mint("late", "self-hosted").start(w.clock.Now())
+	require.False(t, w.job(run, "build").Assigned, "nor when they come later than the job")
 
 	fit := w.mint("fit", "Self-Hosted", "LINUX", "gpu").start(w.clock.Now())
 	fit.take()
@@ -214,4 +218,51 @@ func TestToken_AssertionIsVerified(t *testing.T) {
 	w.clock.Advance(2 * time.Hour)
 	_, code := a.poll("Online")
 	require.Equal(t, http.StatusUnauthorized, code, "the token has expired")
+}
+
+func TestComplete_ResultsAsWordsOrNumbers(t *testing.T) {
+	w := newWorld(t, nil)
+	for result, want := range map[any]string{"Succeeded": "success", "failed": "failure", "Canceled": "cancelled", 0: "success", 2: "failure", 3: "cancelled"} {
+		run := w.submit(oneJob)
+		r := w.mint("r", "self-hosted", "linux").start(w.clock.Now()).take()
+		body := map[string]any{"planId": r.planID, "jobId": r.jobID, "conclusion": "nonsense"}
+		require.Equal(t, http.StatusBadRequest, r.call("POST", r.run+"completejob", r.jobToken, body, nil))
+		body["conclusion"] = result
+		body["stepResults"] = []map[string]any{{"external_id": "s", "number": 1, "name": "step", "status": 2, "conclusion": result}}
+		require.Equal(t, http.StatusOK, r.call("POST", r.run+"completejob", r.jobToken, body, nil))
+		j := w.job(run, "build")
+		require.Equal(t, want, j.Conclusion)
+		require.Equal(t, want, j.Steps[0].Conclusion)
+		require.Equal(t, "completed", j.Steps[0].Status)
+	}
+}
+
+func TestResults_StepUpdatesAndSizeCap(t *testing.T) {
+	w := newWorld(t, func(o *standin.Options) { o.LogLimit = 10 })
+	run := w.submit(oneJob)
+	r := w.mint("r", "self-hosted", "linux").start(w.clock.Now()).take()
+	update := func(status, conclusion int) {
+		require.Equal(t, http.StatusOK, r.call("POST", r.results+"twirp/github.actions.results.api.v1.WorkflowStepUpdateService/WorkflowStepsUpdate", r.jobToken, map[string]any{
+			"workflow_job_run_backend_id": r.jobID, "workflow_run_backend_id": r.planID, "change_order": 1,
+			"steps": []map[string]any{{"external_id": "s1", "number": 1, "name": "Run it", "status": status, "conclusion": conclusion}},
+		}, nil))
+	}
+	update(3, 0)
+	require.Equal(t, "in_progress", w.job(run, "build").Steps[0].Status)
+	update(6, 3)
+	step := w.job(run, "build").Steps[0]
+	require.Equal(t, "completed", step.Status)
+	require.Equal(t, "failure", step.Conclusion)
+	require.Len(t, w.job(run, "build").Steps, 1)
+
+	r.upload("GetStepLogsSignedBlobURL", "s1", "12345678", "90too much")
+	text, err := w.in.Admin.JobLog(w.ctx, w.job(run, "build").ID)
+	require.NoError(t, err)
+	require.Contains(t, text, "1234567890\n[8 more bytes were dropped")
+	response, err := http.NewRequestWithContext(w.ctx, "PUT", w.in.URL+"/_services/results/blobs/"+"1-job-"+"?sig=forged", nil)
+	require.NoError(t, err)
+	answer, err := http.DefaultClient.Do(response)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusForbidden, answer.StatusCode)
 }

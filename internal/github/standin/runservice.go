@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -96,19 +97,46 @@ func (s *Server) renewJob(w http.ResponseWriter, r *http.Request, token *runnerT
 
 type completion struct {
 	jobRef
-	Conclusion string `json:"conclusion"`
+	Conclusion word `json:"conclusion"`
 	Outputs    map[string]struct {
 		Value string `json:"value"`
 	} `json:"outputs"`
 	StepResults []stepResult `json:"stepResults"`
 }
 
+// word is a value of an enumeration, which clients write as its name or as its number.
+type word string
+
+// UnmarshalJSON takes a string, a number or null.
+func (t *word) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err == nil {
+		*t = word(text)
+		return nil
+	}
+	var number json.Number
+	if err := json.Unmarshal(data, &number); err != nil {
+		return fmt.Errorf("%.20q is neither a word nor a number", data)
+	}
+	*t = word(number)
+	return nil
+}
+
+// conclusion translates the result of a job or a step. The numbers are the runner's own.
+func (t word) conclusion() (workflow.Conclusion, bool) {
+	byNumber := map[word]string{"0": "succeeded", "1": "succeededWithIssues", "2": "failed", "3": "canceled", "4": "skipped", "5": "abandoned"}
+	if name, ok := byNumber[t]; ok {
+		return workflow.ConclusionFromResult(name)
+	}
+	return workflow.ConclusionFromResult(string(t))
+}
+
 type stepResult struct {
 	ExternalID  string `json:"external_id"`
 	Number      int    `json:"number"`
 	Name        string `json:"name"`
-	Status      string `json:"status"`
-	Conclusion  string `json:"conclusion"`
+	Status      word   `json:"status"`
+	Conclusion  word   `json:"conclusion"`
 	StartedAt   string `json:"started_at"`
 	CompletedAt string `json:"completed_at"`
 }
@@ -118,7 +146,7 @@ func (s *Server) completeJob(w http.ResponseWriter, r *http.Request, token *runn
 	if err := readJSON(r, &q); err != nil {
 		return runError(err.status, kindBadRequest, err.Message)
 	}
-	conclusion, known := workflow.ConclusionFromResult(q.Conclusion)
+	conclusion, known := q.Conclusion.conclusion()
 	if !known {
 		return runError(http.StatusBadRequest, kindBadRequest, fmt.Sprintf("%q is no conclusion of a job.", q.Conclusion))
 	}
@@ -145,21 +173,21 @@ func (s *Server) completeJob(w http.ResponseWriter, r *http.Request, token *runn
 }
 
 func (r stepResult) view() StepView {
-	conclusion := strings.ToLower(r.Conclusion)
-	if c, ok := workflow.ConclusionFromResult(r.Conclusion); ok {
+	conclusion := strings.ToLower(string(r.Conclusion))
+	if c, ok := r.Conclusion.conclusion(); ok {
 		conclusion = string(c)
 	}
 	return StepView{
-		ID: r.ExternalID, Number: r.Number, Name: r.Name, Status: stepStatus(r.Status), Conclusion: conclusion,
+		ID: r.ExternalID, Number: r.Number, Name: r.Name, Status: stepStatus(string(r.Status)), Conclusion: conclusion,
 		StartedAt: parseStamp(r.StartedAt), CompletedAt: parseStamp(r.CompletedAt),
 	}
 }
 
 func stepStatus(status string) string {
 	switch strings.ToLower(status) {
-	case "completed":
+	case "completed", "2":
 		return jobCompleted
-	case "inprogress", "in_progress":
+	case "inprogress", "in_progress", "1":
 		return jobInProgress
 	default:
 		return jobQueued

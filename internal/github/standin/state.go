@@ -122,7 +122,7 @@ func (rn *runner) signal() {
 
 // online reports whether GitHub would show the runner as online.
 func (rn *runner) online(now time.Time, grace time.Duration) bool {
-	return !rn.removed && rn.session != nil && (rn.polls > 0 || now.Sub(rn.lastContact) < grace)
+	return rn.session != nil && (rn.polls > 0 || now.Sub(rn.lastContact) < grace)
 }
 
 // run is one execution of a workflow file.
