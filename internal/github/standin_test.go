@@ -1,0 +1,184 @@
+package github_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/github/standin"
+)
+
+const webhookSecret = "a webhook secret"
+
+// received is a webhook after the way every webhook goes: verified, then parsed.
+type received struct {
+	event any
+	err   error
+}
+
+// world is a stand-in with one organization and one user, a client, and a receiver of webhooks.
+func world(t *testing.T) (*standin.Local, *github.Client, <-chan received) {
+	t.Helper()
+	hooks := make(chan received, 64)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(io.LimitReader(r.Body, github.MaxWebhookBody))
+		if err == nil {
+			err = github.VerifySignature(webhookSecret, r.Header.Get(github.HeaderSignature), body)
+		}
+		got := received{err: err}
+		if err == nil {
+			got.event, got.err = github.ParseWebhook(r.Header.Get(github.HeaderEvent), body)
+		}
+		hooks <- got
+	}))
+	t.Cleanup(server.Close)
+	local, err := standin.Start(t.Context(), standin.Options{
+		WebhookURL: server.URL, WebhookSecret: webhookSecret, Installations: []standin.Installation{
+			{ID: 42, Account: "acme", Type: "Organization", Repositories: []string{"app"}},
+			{ID: 43, Account: "someone", Type: "User", Repositories: []string{"toy"}},
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(local.Close)
+	client, err := github.New(github.Options{BaseURL: local.URL + "/api/v3", AppID: 1, PrivateKey: local.AppKeyPEM})
+	require.NoError(t, err)
+	return local, client, hooks
+}
+
+func next[T any](t *testing.T, hooks <-chan received) T {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		select {
+		case got := <-hooks:
+			require.NoError(t, got.err)
+			if event, ok := got.event.(T); ok {
+				return event
+			}
+		case <-deadline:
+			t.Fatal("the webhook does not come")
+		}
+	}
+}
+
+func TestStandin_Registrations(t *testing.T) {
+	t.Parallel()
+	_, client, _ := world(t)
+	for installation, scope := range map[int64]fleet.Scope{
+		42: {Owner: "acme"}, 43: {Owner: "someone", Repo: "toy"},
+	} {
+		ask := fleet.MintRequest{Scope: scope, Name: "bp-x-1", Labels: []string{"bullpen"}, WorkFolder: "_work"}
+		jit, err := client.Mint(t.Context(), installation, ask)
+		require.NoError(t, err)
+		require.NotEmpty(t, jit.Encoded.Reveal())
+		_, err = client.Mint(t.Context(), installation, ask)
+		require.ErrorIs(t, err, fleet.ErrNameTaken)
+		rate, known := client.MintRate(installation)
+		require.True(t, known)
+		require.Equal(t, github.ResourceRegistration, rate.Resource)
+
+		found, err := client.FindRunner(t.Context(), installation, scope, "bp-x-1")
+		require.NoError(t, err)
+		require.Equal(t, fleet.Registration{ID: jit.RunnerID, Name: "bp-x-1"}, found)
+		found, err = client.Runner(t.Context(), installation, scope, jit.RunnerID)
+		require.NoError(t, err)
+		require.Equal(t, "bp-x-1", found.Name)
+		var listed []fleet.Registration
+		require.NoError(t, client.ListRunners(t.Context(), installation, scope, func(r fleet.Registration) bool {
+			listed = append(listed, r)
+			return true
+		}))
+		require.Equal(t, []fleet.Registration{found}, listed)
+
+		require.NoError(t, client.RemoveRunner(t.Context(), installation, scope, jit.RunnerID))
+		require.ErrorIs(t, client.RemoveRunner(t.Context(), installation, scope, jit.RunnerID), fleet.ErrNotFound)
+		require.NoError(t, client.ControlRead(t.Context(), installation, scope))
+		_, err = client.FindRunner(t.Context(), installation, scope, "bp-x-1")
+		require.ErrorIs(t, err, github.ErrAbsent)
+	}
+	elsewhere := client.ControlRead(t.Context(), 42, fleet.Scope{Owner: "someone", Repo: "toy"})
+	require.True(t, fleet.Definite(elsewhere), "another account's scope: %v", elsewhere)
+	require.ErrorIs(t, client.ControlRead(t.Context(), 999, fleet.Scope{Owner: "acme"}), fleet.ErrForbidden)
+}
+
+func TestStandin_WebhooksAndTheirRedelivery(t *testing.T) {
+	t.Parallel()
+	local, client, hooks := world(t)
+	accounts := map[string]int64{}
+	for range 2 {
+		installed := next[*github.InstallationEvent](t, hooks)
+		require.Equal(t, github.InstallationCreated, installed.Action)
+		accounts[installed.Account.Login] = installed.InstallationID
+	}
+	require.Equal(t, map[string]int64{"acme": 42, "someone": 43}, accounts)
+	installations, err := client.Installations(t.Context())
+	require.NoError(t, err)
+	require.Len(t, installations, 2)
+
+	began := time.Now().Add(-time.Minute)
+	_, err = local.Submit(standin.Submission{FileName: "ci.yaml", Repo: "acme/app", Content: `
+name: CI
+on: [push]
+jobs:
+  build:
+    runs-on: [self-hosted, bullpen]
+    steps:
+      - run: "true"
+`})
+	require.NoError(t, err)
+	queued := next[*github.WorkflowJobEvent](t, hooks)
+	require.Equal(t, github.JobQueued, queued.Action)
+	require.Equal(t, int64(42), queued.InstallationID)
+	require.Equal(t, "acme/app", queued.Repository.FullName)
+	require.Equal(t, "acme", queued.Organization)
+	require.Equal(t, []string{"self-hosted", "bullpen"}, queued.Job.Labels)
+
+	job, err := client.Job(t.Context(), 42, "acme/app", queued.Job.ID)
+	require.NoError(t, err)
+	require.Equal(t, queued.Job.Name, job.Name)
+	require.Equal(t, "queued", job.Status)
+
+	var delivery github.Delivery
+	require.Eventually(t, func() bool { // the attempt is listed when our answer has reached GitHub
+		return client.Deliveries(t.Context(), began, func(d github.Delivery) bool {
+			if d.Event == "workflow_job" && d.StatusCode == http.StatusOK {
+				delivery = d
+			}
+			return true
+		}) == nil && delivery.ID != 0
+	}, 20*time.Second, 5*time.Millisecond)
+	require.Equal(t, "queued", delivery.Action)
+	require.NoError(t, client.Redeliver(t.Context(), delivery.ID))
+	require.Equal(t, queued, next[*github.WorkflowJobEvent](t, hooks))
+}
+
+func TestStandin_RegistrationBudgetEmpties(t *testing.T) {
+	t.Parallel()
+	local, err := standin.Start(t.Context(), standin.Options{
+		Registration:  standin.RateLimit{Limit: 2, Window: time.Hour},
+		Installations: []standin.Installation{{ID: 42, Account: "acme", Type: "Organization"}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(local.Close)
+	client, err := github.New(github.Options{BaseURL: local.URL, AppID: 1, PrivateKey: local.AppKeyPEM})
+	require.NoError(t, err)
+	scope := fleet.Scope{Owner: "acme"}
+	var id int64
+	for _, name := range []string{"one", "two"} {
+		jit, err := client.Mint(t.Context(), 42, fleet.MintRequest{Scope: scope, Name: name, Labels: []string{"l"}})
+		require.NoError(t, err)
+		id = jit.RunnerID
+	}
+	_, err = client.Mint(t.Context(), 42, fleet.MintRequest{Scope: scope, Name: "three", Labels: []string{"l"}})
+	var limited *fleet.RateLimitedError
+	require.ErrorAs(t, err, &limited)
+	require.Equal(t, github.ResourceRegistration, limited.Resource)
+	require.True(t, limited.Until.After(time.Now()))
+	require.NoError(t, client.RemoveRunner(t.Context(), 42, scope, id), "removals go on")
+}
