@@ -38,14 +38,14 @@ func (r *Runner) run(hard context.Context, p process, stop <-chan struct{}, left
 	var err error
 	select {
 	case err = <-done:
+		// While the group has a member its number cannot be given to another, so what is alive now is still ours later.
+		if syscall.Kill(-cmd.Process.Pid, 0) == nil {
+			left.ids = append(left.ids, cmd.Process.Pid)
+		}
 	case <-stop:
 		err = r.end(cmd.Process.Pid, hard, done)
 	case <-hard.Done():
 		err = r.end(cmd.Process.Pid, hard, done)
-	}
-	// While the group has a member its number cannot be given to another, so what is alive now is still ours later.
-	if syscall.Kill(-cmd.Process.Pid, 0) == nil {
-		left.ids = append(left.ids, cmd.Process.Pid)
 	}
 	var code *exec.ExitError
 	if err != nil && !errors.As(err, &code) && !errors.Is(err, exec.ErrWaitDelay) {

@@ -239,9 +239,9 @@ func TestRun_UploadsThatFailDoNotFailTheJob(t *testing.T) {
 	for range 3 {
 		x.service.fail("/results/"+stepUpdates, fault{status: 500})
 	}
+	x.opts.FlushEvery = time.Hour // so that it is the waits between tries that fire
 	x.service.queue(`  a: {runs-on: x, steps: [{run: "true"}]}`)
 	x.start()
-	x.clock.fire(t, time.Second, time.Second) // the tick of the uploader or the wait after a failure: both go on
 	x.clock.fire(t, time.Second, time.Second)
 	x.clock.fire(t, 2*time.Second, 2*time.Second)
 	require.NoError(t, x.wait())

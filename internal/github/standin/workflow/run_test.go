@@ -145,15 +145,17 @@ func asJSON(t *testing.T, job Job, context string) string {
 }
 
 func TestRun_FailFast(t *testing.T) {
-	run := start(t, jobs("a:, strategy: {max-parallel: 2, matrix: {n: [1, 2, 3]}}", "b:, needs: a, if: always()"))
-	require.Equal(t, []string{"a/0", "a/1"}, keys(run.Next()), "max-parallel")
-	require.Equal(t, []string{"a/1"}, complete(t, run, "a/0", Failure), "the running sibling is to be cancelled")
+	run := start(t, jobs("a:, strategy: {max-parallel: 3, matrix: {n: [1, 2, 3, 4]}}", "b:, needs: a, if: always()"))
+	require.Equal(t, []string{"a/0", "a/1", "a/2"}, keys(run.Next()), "max-parallel")
+	require.Equal(t, []string{"a/1", "a/2"}, complete(t, run, "a/0", Failure), "the running siblings are to be cancelled")
 	require.Empty(t, run.Next())
 	c := run.Concluded()
 	require.Len(t, c, 1)
-	require.Equal(t, "a/2", c[0].Key, "the waiting sibling is cancelled at once")
+	require.Equal(t, "a/3", c[0].Key, "the waiting sibling is cancelled at once")
 	require.Equal(t, Cancelled, c[0].Conclusion)
 	require.Empty(t, complete(t, run, "a/1", Failure), "nothing is cancelled twice")
+	require.Empty(t, run.Cancel(), "not even with the whole run")
+	complete(t, run, "a/2", Cancelled)
 	ready := run.Next()
 	require.Equal(t, []string{"b"}, keys(ready))
 	require.Contains(t, asJSON(t, ready[0], "needs"), `"result":"failure"`)
