@@ -31,6 +31,16 @@ func lockDir(dir string) (*os.File, error) {
 	return file, nil
 }
 
+// Abandoned reports whether a folder that Start was given has no living owner any more.
+func Abandoned(dir string) bool {
+	file, err := os.Open(filepath.Join(dir, "owner.lock"))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = file.Close() }() // and with it the lock
+	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
+
 // postmasterPID reads the process id and the state ("starting", "ready", …) that a server keeps in its data folder.
 func postmasterPID(data string) (pid int, state string, err error) {
 	text, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))

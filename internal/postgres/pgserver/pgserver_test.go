@@ -119,10 +119,14 @@ func TestStart_OneOwnerPerFolder(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	server := start(t, dir)
+	require.False(t, Abandoned(dir))
 	_, err := Start(t.Context(), Options{Dir: dir, FastUnsafe: true})
 	require.ErrorIs(t, err, ErrInUse)
 	require.Contains(t, err.Error(), dir)
 	require.Equal(t, "1", exec1(t, server.URL(), "SELECT '1'"), "the refused start disturbed the running server")
+	require.NoError(t, server.Stop(t.Context()))
+	require.True(t, Abandoned(dir))
+	require.False(t, Abandoned(t.TempDir()), "not one of ours")
 }
 
 // ownerProcess starts a process that owns a server, and returns it with the server's process id.
@@ -146,6 +150,7 @@ func TestStart_EndsWithAKilledOwner(t *testing.T) {
 	owner, pid := ownerProcess(t, dir)
 	require.NoError(t, owner.Process.Kill())
 	_ = owner.Wait()
+	require.True(t, Abandoned(dir))
 	if deathSignal {
 		require.Eventually(t, func() bool { return !alive(pid) }, 20*time.Second, 10*time.Millisecond,
 			"the server outlived its killed owner")

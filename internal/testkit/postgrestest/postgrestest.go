@@ -137,10 +137,11 @@ func (h *host) startPrivate(ctx context.Context) (string, error) {
 
 // sweep removes folders of test processes that were killed before they could. Their servers died with them.
 func sweep() {
-	const longestRun = 2 * time.Hour
+	const settled = time.Minute // a process that starts right now has made its folder, and takes it in a moment
 	folders, _ := filepath.Glob("/tmp/bullpen-pgtest-*")
 	for _, folder := range folders {
-		if info, err := os.Stat(folder); err == nil && time.Since(info.ModTime()) > longestRun {
+		info, err := os.Stat(folder)
+		if err == nil && time.Since(info.ModTime()) > settled && pgserver.Abandoned(folder) {
 			_ = os.RemoveAll(folder) // another user's stays; it does no harm
 		}
 	}
