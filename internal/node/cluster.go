@@ -10,12 +10,15 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/utils/ptr"
+
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
 // cluster is what the agent asks of the API server: no more than a node may.
@@ -44,9 +47,20 @@ func (c cluster) Token(ctx context.Context, pod *corev1.Pod, audience string, li
 	return got.Status.Token, got.Status.ExpirationTimestamp.Time, nil
 }
 
-// getPod asks the API server itself, not a cache.
-func (c cluster) getPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	return c.kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+// findPod asks the API server itself, not a cache, for the pod of that UID bound to the node; nil when there is none. A node is
+// refused (Forbidden, not NotFound) when it gets a pod that does not exist, so this is a consistent list of what is bound to it.
+func (c cluster) findPod(ctx context.Context, nodeName string, ref sandbox.PodRef) (*corev1.Pod, error) {
+	selector := fields.AndSelectors(fields.OneTermEqualSelector("spec.nodeName", nodeName), fields.OneTermEqualSelector("metadata.name", ref.Name))
+	list, err := c.kube.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{FieldSelector: selector.String()})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if string(list.Items[i].UID) == ref.UID {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil
 }
 
 // patchStatus writes what differs between the two. A node may not patch pods, but its finalizer can be changed

@@ -117,16 +117,12 @@ func (w *worker) mourn() {
 func (w *worker) confirmGone(ctx context.Context) {
 	var pod *corev1.Pod
 	w.begin(ctx, string(doConfirmGone), w.a.opts.RequestTimeout, func(ctx context.Context) (err error) {
-		pod, err = w.a.cluster.getPod(ctx, w.ref.Namespace, w.ref.Name)
-		if apierrors.IsNotFound(err) {
-			pod = nil
-			return nil
-		}
+		pod, err = w.a.cluster.findPod(ctx, w.a.opts.Name, w.ref)
 		return err
 	}, func(err error) {
 		switch {
 		case err != nil || w.presence != missing:
-		case pod == nil || string(pod.UID) != w.ref.UID:
+		case pod == nil:
 			w.presence = gone
 			if !w.removed {
 				w.log.Warn("the pod is gone from the API server; ending what runs for it")
