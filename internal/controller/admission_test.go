@@ -1,0 +1,145 @@
+package controller_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/testkit"
+)
+
+// A RunnerPool with bad fields is refused by the API server, with a sentence that says what to do.
+func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
+	env := testkit.Cluster(t)
+	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
+	for name, c := range map[string]struct {
+		spoil func(*v1alpha1.RunnerPool)
+		want  string
+	}{
+		"platform":         {func(p *v1alpha1.RunnerPool) { p.Spec.Platform = "windows" }, `"linux", "macos"`},
+		"no labels":        {func(p *v1alpha1.RunnerPool) { p.Spec.Labels = nil }, "labels"},
+		"a reserved label": {func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"Self-Hosted", "mine"} }, "put a label of your own first"},
+		"a label twice":    {func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"mine", "MINE"} }, "remove the one that is there twice"},
+		"a label's form":   {func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"a,b"} }, "should match"},
+		"no CPU":           {func(p *v1alpha1.RunnerPool) { p.Spec.Resources.CPU = resource.MustParse("0") }, "cpu must be more than 0"},
+		"memory's unit":    {func(p *v1alpha1.RunnerPool) { p.Spec.Resources.Memory = resource.MustParse("16") }, "write the unit"},
+		"image":            {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Image = "" }, "image"},
+		"replicas":         {func(p *v1alpha1.RunnerPool) { p.Spec.Replicas = ptr.To[int32](-1) }, "greater than or equal to 0"},
+		"share":            {func(p *v1alpha1.RunnerPool) { p.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("110%")) }, "0% to 100%"},
+		"surge":            {func(p *v1alpha1.RunnerPool) { p.Spec.Rollout.MaxSurge = ptr.To(intstr.FromInt32(-1)) }, "not negative"},
+		"startTimeout": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Provisioning.StartTimeout = &metav1.Duration{Duration: -1}
+		}, "not negative, such as 10m"},
+		"queueing": {func(p *v1alpha1.RunnerPool) { p.Spec.Queueing = "LIFO" }, "FairShare"},
+		"runner group": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Scope, p.Spec.RunnerGroup = v1alpha1.ScopeRepository, ptr.To[int64](7)
+		}, "remove runnerGroup"},
+		"grace": {func(p *v1alpha1.RunnerPool) { p.Spec.Template.TerminationGracePeriodSeconds = ptr.To[int64](5) }, "30"},
+		"NET-3 mounts the token": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Template.VolumeMounts = []corev1.VolumeMount{{Name: runnerpod.VolumeToken, MountPath: "/x"}}
+		}, "NET-3"},
+		"NET-3 projects a token": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Template.Volumes = []corev1.Volume{{Name: "mine", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}}
+		}, "NET-3"},
+		"our volume":   {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Volumes = []corev1.Volume{{Name: "bullpen-x"}} }, "choose another name"},
+		"our variable": {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Env = []corev1.EnvVar{{Name: "BULLPEN_X"}} }, "choose other names"},
+		"a long name":  {func(p *v1alpha1.RunnerPool) { p.Name = strings.Repeat("a", 51) }, "choose a shorter name"},
+		"a dotted one": {func(p *v1alpha1.RunnerPool) { p.Name = "a.b" }, "remove the dots"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := newPool(namespace, "bad", 1)
+			c.spoil(pool)
+			err := admin.Create(t.Context(), pool)
+			require.True(t, apierrors.IsInvalid(err), "%v", err)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func TestRunnerPool_DefaultsAreVisibleAndAnExplicitZeroStays(t *testing.T) {
+	env := testkit.Cluster(t)
+	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
+	pool := newPool(namespace, "defaults", 0)
+	pool.Spec.Provisioning.StartTimeout = &metav1.Duration{}
+	pool.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(0))
+	pool.Spec.Template.RunAsUser = ptr.To[int64](0)
+	require.NoError(t, admin.Create(t.Context(), pool))
+	require.Zero(t, *pool.Spec.Replicas)
+	require.Zero(t, pool.Spec.Provisioning.StartTimeout.Duration)
+	require.Equal(t, "0", pool.Spec.Rollout.MaxUnavailable.String())
+	require.Zero(t, *pool.Spec.Template.RunAsUser)
+
+	pool = newPool(namespace, "more-defaults", 0)
+	pool.Spec.Replicas = nil
+	require.NoError(t, admin.Create(t.Context(), pool))
+	require.EqualValues(t, 1, *pool.Spec.Replicas)
+	require.Equal(t, "10m0s", pool.Spec.Provisioning.StartTimeout.Duration.String())
+	require.Equal(t, "5%", pool.Spec.Rollout.MaxUnavailable.String())
+	require.EqualValues(t, runnerpod.DefaultGraceSeconds, *pool.Spec.Template.TerminationGracePeriodSeconds)
+	require.EqualValues(t, runnerpod.DefaultRunAsUser, *pool.Spec.Template.RunAsUser)
+	require.Equal(t, v1alpha1.QueueingFIFO, pool.Spec.Queueing)
+	require.Equal(t, v1alpha1.ScopeOrganization, pool.Spec.Scope)
+	require.EqualValues(t, 1, *pool.Spec.RunnerGroup)
+
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"platform":"macos"}}`))
+	require.ErrorContains(t, admin.Patch(t.Context(), pool, patch), "platform cannot be changed")
+}
+
+// NET-8: each component may do what it does, and nothing that would break a rule if it were taken over.
+func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
+	env := testkit.Cluster(t)
+	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
+	applyRoles(t, admin, namespace)
+	server := env.ClientAs(t, env.As(t, "system:serviceaccount:bullpen-system:bullpen-server", "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)
+	controller := env.ClientAs(t, env.As(t, controllerUser, "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)
+	pool := newPool(namespace, "roles", 0)
+	require.NoError(t, admin.Create(t.Context(), pool))
+	pod, account, err := runnerpod.Build(pool, runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"}, "aaaaaaaa")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return controller.Create(t.Context(), account.DeepCopy()) == nil }, patience, interval, "the role takes effect")
+	require.NoError(t, controller.Create(t.Context(), pod))
+
+	label := func() client.Patch {
+		return client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+runnerpod.LabelOwner+`":"acme"}}}`))
+	}
+	require.NoError(t, server.Patch(t.Context(), pod.DeepCopy(), label()))
+	for what, err := range map[string]error{
+		"EXCL-2 the server deletes a pod":          server.Delete(t.Context(), pod.DeepCopy()),
+		"the server deletes a ServiceAccount":      server.Delete(t.Context(), account.DeepCopy()),
+		"the server creates a pod":                 server.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "x"}}),
+		"the server changes a pool":                server.Patch(t.Context(), pool.DeepCopy(), label()),
+		"the server reads Secrets":                 server.List(t.Context(), &corev1.SecretList{}, client.InNamespace(namespace)),
+		"the server looks outside":                 server.List(t.Context(), &corev1.PodList{}, client.InNamespace("default")),
+		"the controller patches a pod":             controller.Patch(t.Context(), pod.DeepCopy(), label()),
+		"the controller deletes a pool":            controller.Delete(t.Context(), pool.DeepCopy()),
+		"the controller reads Secrets":             controller.List(t.Context(), &corev1.SecretList{}, client.InNamespace(namespace)),
+		"the controller deletes pods elsewhere":    controller.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default")),
+		"the controller deletes pods collectively": controller.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(namespace)),
+	} {
+		require.True(t, apierrors.IsForbidden(err), "%s: %v", what, err)
+	}
+	require.NoError(t, controller.Delete(t.Context(), pod))
+	require.NoError(t, controller.Delete(t.Context(), account))
+}
+
+// The scale subresource is what kubectl scale and a HorizontalPodAutoscaler use.
+func TestRunnerPool_ScaleSubresource(t *testing.T) {
+	b := newBench(t)
+	pool := b.pool("scaled", 1)
+	b.havePods("scaled", 1)
+	b.eventually("status", func() bool { return b.get("scaled").Status.Replicas == 1 })
+	scale := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":3}}`))
+	require.NoError(t, b.admin.SubResource("scale").Patch(t.Context(), pool, scale))
+	b.havePods("scaled", 3)
+}
