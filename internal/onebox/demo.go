@@ -142,12 +142,17 @@ type replaced struct {
 
 // runDemo gathers the evidence. When it returns nothing runs, whatever the outcome.
 func runDemo(ctx context.Context, opts DemoOptions, file WorkflowFile) (evidence Evidence, err error) {
+	view := newViewer(opts)
+	if report := opts.Report; report != nil {
+		opts.Report = func(event Event) { view.above(func() { report(event) }) }
+	}
 	box, err := Start(ctx, opts.Options)
 	if err != nil {
 		return Evidence{}, err
 	}
-	d := &demo{opts: opts, box: box, plan: planRestarts(opts.Jobs), view: newViewer(opts)}
+	d := &demo{opts: opts, box: box, plan: planRestarts(opts.Jobs), view: view}
 	err = d.run(ctx, file)
+	view.settle()
 	if d.pods != nil {
 		d.pods.close()
 	}
@@ -180,12 +185,11 @@ func (d *demo) run(ctx context.Context, file WorkflowFile) error {
 	warming, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	began := d.opts.Now()
-	if err := d.pods.awaitWarm(warming, d.opts.Runners, func(warm int) {
-		d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("%d of %d runners are warm", warm, d.opts.Runners)})
-	}); err != nil {
+	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("waiting for %d warm runners", d.opts.Runners)})
+	if err := d.pods.awaitWarm(warming, d.opts.Runners); err != nil {
 		return err
 	}
-	d.box.report(Event{Kind: EventNote, Message: fmt.Sprintf("the pool was warm after %s", short(d.opts.Now().Sub(began)))})
+	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("%d runners were warm after %s", d.opts.Runners, short(d.opts.Now().Sub(began)))})
 	running, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
 	d.began = d.opts.Now()
@@ -221,7 +225,6 @@ func (d *demo) watch(ctx context.Context, run int64) error {
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				d.view.settle()
 				return d.stuck(done)
 			}
 			return ctx.Err()

@@ -48,7 +48,11 @@ func submit(ctx context.Context, github *standin.AdminClient, file WorkflowFile)
 }
 
 // follower turns looks at the list of jobs into changes.
-type follower struct{ seen map[int64]string }
+type follower struct {
+	seen map[int64]string
+	// name is how a runner is called in sentences; nil for its own name.
+	name func(runner string) string
+}
 
 // changes are what is new since the last look, in the order of the jobs.
 func (f *follower) changes(jobs []standin.JobView) []Event {
@@ -65,21 +69,25 @@ func (f *follower) changes(jobs []standin.JobView) []Event {
 			continue
 		}
 		f.seen[job.ID] = state
-		events = append(events, Event{Kind: EventJob, Message: jobSentence(job), Job: &JobChange{
+		events = append(events, Event{Kind: EventJob, Message: f.sentence(job), Job: &JobChange{
 			ID: job.ID, Name: job.Name, Status: job.Status, Conclusion: job.Conclusion, Runner: job.RunnerName,
 		}})
 	}
 	return events
 }
 
-func jobSentence(job standin.JobView) string {
+func (f *follower) sentence(job standin.JobView) string {
+	runner := job.RunnerName
+	if f.name != nil {
+		runner = f.name(runner)
+	}
 	switch {
 	case job.Conclusion != "" && job.StartedAt != nil && job.CompletedAt != nil:
 		return fmt.Sprintf("job %-24s %s after %s", job.Name, job.Conclusion, short(job.CompletedAt.Sub(*job.StartedAt)))
 	case job.Conclusion != "":
 		return fmt.Sprintf("job %-24s %s", job.Name, job.Conclusion)
 	case job.Status == "in_progress" && job.QueuedAt != nil && job.StartedAt != nil:
-		return fmt.Sprintf("job %-24s runs on %s, %s after it was queued", job.Name, job.RunnerName, short(job.StartedAt.Sub(*job.QueuedAt)))
+		return fmt.Sprintf("job %-24s runs on %s, %s after it was queued", job.Name, runner, short(job.StartedAt.Sub(*job.QueuedAt)))
 	default:
 		return fmt.Sprintf("job %-24s %s", job.Name, job.Status)
 	}

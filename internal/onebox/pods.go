@@ -190,14 +190,9 @@ func countStage(rows []podRow, wanted stage) int {
 }
 
 // awaitWarm waits until so many runners are warm.
-func (w *podWatch) awaitWarm(ctx context.Context, wanted int, progress func(warm int)) error {
-	last := -1
+func (w *podWatch) awaitWarm(ctx context.Context, wanted int) error {
 	for {
 		warm := countStage(w.rows(), stageWarm)
-		if warm != last {
-			progress(warm)
-			last = warm
-		}
 		if warm >= wanted {
 			return nil
 		}

@@ -81,42 +81,47 @@ func (s *supervised) start() (*child, error) {
 func (s *supervised) run(ctx context.Context, c *child) {
 	var pause time.Duration
 	for {
-		if c != nil {
-			select {
-			case <-ctx.Done():
-				c.stop(context.Background(), s.command.Grace)
-				return
-			case <-c.done:
-			}
-			s.mu.Lock()
-			asked, ran := s.asked, s.now().Sub(s.since)
-			s.mu.Unlock()
-			if asked {
-				pause = 0
-			} else {
-				pause = nextBackoff(pause, ran)
-				s.report(Event{
-					Kind: EventEnded, Part: s.command.Name, PID: c.pid, Log: s.command.LogPath,
-					Message: fmt.Sprintf("%s (process %d) ended by itself: %s; starting it again in %s", s.command.Name, c.pid, c.howItEnded(), pause),
-				})
-			}
+		select {
+		case <-ctx.Done():
+			c.stop(context.Background(), s.command.Grace)
+			return
+		case <-c.done:
 		}
-		if !waitFor(ctx, pause) {
+		s.mu.Lock()
+		asked, ran := s.asked, s.now().Sub(s.since)
+		s.mu.Unlock()
+		if asked {
+			pause = 0
+		} else {
+			pause = nextBackoff(pause, ran)
+			s.report(Event{
+				Kind: EventEnded, Part: s.command.Name, PID: c.pid, Log: s.command.LogPath,
+				Message: fmt.Sprintf("%s (process %d) ended by itself: %s; starting it again in %s", s.command.Name, c.pid, c.howItEnded(), pause),
+			})
+		}
+		next := s.startAgain(ctx, &pause)
+		if next == nil {
 			return
 		}
-		next, err := s.start()
-		if err != nil {
-			pause = nextBackoff(pause, 0)
-			s.report(Event{Kind: EventProblem, Part: s.command.Name, Message: fmt.Sprintf("%v; trying again in %s", err, pause)})
-			c = nil
-			continue
-		}
-		if c != nil {
+		if !asked {
 			s.report(Event{Kind: EventStarted, Part: s.command.Name, PID: next.pid, Log: s.command.LogPath,
 				Message: fmt.Sprintf("%s runs again as process %d", s.command.Name, next.pid)})
 		}
 		c = next
 	}
+}
+
+// startAgain starts the next child after the pause, and tries until it can; nil when ctx ended first.
+func (s *supervised) startAgain(ctx context.Context, pause *time.Duration) *child {
+	for waitFor(ctx, *pause) {
+		next, err := s.start()
+		if err == nil {
+			return next
+		}
+		*pause = nextBackoff(*pause, 0)
+		s.report(Event{Kind: EventProblem, Part: s.command.Name, Message: fmt.Sprintf("%v; trying again in %s", err, *pause)})
+	}
+	return nil
 }
 
 // waitFor pauses; false when ctx ended first.

@@ -215,14 +215,25 @@ type screen struct {
 
 func (s *screen) draw(lines []string) {
 	var text strings.Builder
-	if s.drawn > 0 {
-		fmt.Fprintf(&text, "\x1b[%dA", s.drawn)
-	}
-	text.WriteString("\r\x1b[J")
+	text.WriteString(s.erase())
 	for _, line := range lines {
 		text.WriteString(line)
 		text.WriteByte('\n')
 	}
 	s.drawn = len(lines)
-	_, _ = io.WriteString(s.out, text.String()) // a terminal that has gone ends us by a signal
+	// One write, so that nothing is seen half drawn. A terminal that has gone ends us by a signal.
+	_, _ = io.WriteString(s.out, text.String())
+}
+
+// clear takes what was drawn away.
+func (s *screen) clear() {
+	_, _ = io.WriteString(s.out, s.erase())
+	s.drawn = 0
+}
+
+func (s *screen) erase() string {
+	if s.drawn == 0 {
+		return "\r\x1b[J"
+	}
+	return fmt.Sprintf("\x1b[%dA\r\x1b[J", s.drawn)
 }

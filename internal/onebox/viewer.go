@@ -3,52 +3,88 @@ package onebox
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// viewer shows the board as it changes.
+// viewer shows the board as it changes. It is safe for concurrent use.
 type viewer interface {
 	show(b board)
+	// above has something written where the table is, which is drawn again below it.
+	above(write func())
 	// settle leaves what is shown as it is, for other output to follow.
 	settle()
 }
 
 func newViewer(opts DemoOptions) viewer {
 	if opts.Terminal {
-		fmt.Fprintln(opts.Out)
 		return &tableViewer{screen: screen{out: opts.Out}, size: opts.Size, color: opts.Color}
 	}
-	return &lineViewer{out: opts.Out, many: opts.Jobs > fewJobs}
+	v := &lineViewer{out: opts.Out, many: opts.Jobs > fewJobs}
+	v.follow.name = v.podOf
+	return v
 }
 
 // tableViewer redraws the table in place.
 type tableViewer struct {
+	mu     sync.Mutex
 	screen screen
 	size   func() (width, height int)
 	color  bool
 }
 
 func (v *tableViewer) show(b board) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	width, height := v.size()
 	v.screen.draw(render(b, width, height-1, v.color))
 }
 
-func (v *tableViewer) settle() { v.screen.drawn = 0 }
+func (v *tableViewer) above(write func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.screen.clear()
+	write()
+}
+
+func (v *tableViewer) settle() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.screen.drawn = 0
+}
 
 // fewJobs is how many jobs get a line of their own for each change, where nothing can be redrawn.
 const fewJobs = 60
 
 // lineViewer writes a line for each change, or, with many jobs, one every few seconds.
 type lineViewer struct {
+	mu       sync.Mutex
 	out      io.Writer
 	many     bool
 	follow   follower
 	restarts int
 	last     time.Duration
 	lastDone int
+	pods     []podRow
+}
+
+// podOf names the pod behind a runner: that is what kubectl and the state folder know it by.
+func (v *lineViewer) podOf(runner string) string {
+	uid, _ := runnerpod.PodUID(runner)
+	for _, pod := range v.pods {
+		if pod.UID == uid {
+			return pod.Name
+		}
+	}
+	return runner
 }
 
 func (v *lineViewer) show(b board) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.pods = b.Pods
 	changes := v.follow.changes(b.Jobs)
 	done, running, queued := countJobs(b.Jobs)
 	if !v.many {
@@ -65,6 +101,12 @@ func (v *lineViewer) show(b board) {
 			clock(b.Elapsed), r.Part, r.Signal, r.OldPID, r.NewPID, short(r.Took), r.Running)
 	}
 	v.restarts = len(b.Restarts)
+}
+
+func (v *lineViewer) above(write func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	write()
 }
 
 func (v *lineViewer) settle() {}

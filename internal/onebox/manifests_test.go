@@ -1,0 +1,65 @@
+package onebox
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func TestDefaultPool(t *testing.T) {
+	pools, err := LoadPools("", 7)
+	require.NoError(t, err)
+	require.Len(t, pools, 1)
+	replicas, _, err := unstructured.NestedInt64(pools[0].Object, "spec", "replicas")
+	require.NoError(t, err)
+	require.EqualValues(t, 7, replicas)
+	require.Equal(t, RunnerNamespace, pools[0].GetNamespace())
+	require.Equal(t, fieldManager, pools[0].GetLabels()[labelManagedBy])
+}
+
+func TestPoolFiles(t *testing.T) {
+	const good = "apiVersion: bullpen.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: a}\nspec: {}\n"
+	for name, test := range map[string]struct{ content, says string }{
+		"two pools":       {content: good + "---\n" + strings.ReplaceAll(good, "name: a", "name: b")},
+		"not YAML":        {"a: [", "is not YAML"},
+		"nothing":         {"# later\n", "holds no RunnerPool"},
+		"another kind":    {good + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", `document 2 is a "Pod"`},
+		"another version": {strings.ReplaceAll(good, "v1alpha1", "v9"), "bullpen.dev/v1alpha1 only"},
+		"no name":         {strings.ReplaceAll(good, "name: a", "labels: {}"), "has no metadata.name"},
+		"elsewhere":       {strings.ReplaceAll(good, "name: a", "name: a, namespace: default"), "pools live in bullpen-runners"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pool.yaml")
+			require.NoError(t, os.WriteFile(file, []byte(test.content), 0o600))
+			pools, err := LoadPools(file, 0)
+			if test.says != "" {
+				require.ErrorContains(t, err, test.says)
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, pools, 2)
+		})
+	}
+	_, err := LoadPools(filepath.Join(t.TempDir(), "none.yaml"), 0)
+	require.ErrorContains(t, err, "reading --pool-file")
+}
+
+func FuzzDecodePools(f *testing.F) {
+	f.Add([]byte("apiVersion: bullpen.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: a}\n"))
+	f.Add([]byte("---\n---\n"))
+	f.Add([]byte("kind: [1]\nmetadata: 3\n"))
+	f.Add([]byte(`{"apiVersion": 1}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		pools, err := decodePools("a file", content)
+		if err == nil {
+			require.NotEmpty(t, pools)
+		}
+		for _, pool := range pools {
+			require.NotEmpty(t, pool.GetName())
+		}
+	})
+}
