@@ -75,23 +75,56 @@ func newBench(t *testing.T) *bench {
 }
 
 // start runs a controller under the role that is shipped (NET-8), until stop.
-func (b *bench) start() {
+func (b *bench) start() { b.stop = b.run(b.options()) }
+
+func (b *bench) options() controller.Options {
 	tokenFile := filepath.Join(b.t.TempDir(), "token")
 	require.NoError(b.t, os.WriteFile(tokenFile, []byte(fakeToken), 0o600))
 	server, err := serverclient.New(serverclient.Options{BaseURL: b.server.http.URL, TokenFile: tokenFile, Timeout: 5 * time.Second})
 	require.NoError(b.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	options := controller.Options{
+	return controller.Options{
 		Config: b.env.As(b.t, controllerUser, "system:serviceaccounts", "system:authenticated"), Namespace: b.namespace, Server: server,
 		Pod:      runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"},
 		Registry: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(logWriter(), nil)),
 	}
+}
+
+func (b *bench) run(options controller.Options) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
 	go func() { done <- controller.Run(ctx, options) }()
-	b.stop = sync.OnceFunc(func() {
+	return sync.OnceFunc(func() {
 		cancel()
 		require.NoError(b.t, <-done)
 	})
+}
+
+// candidate is one of several controllers.
+type candidate struct {
+	stop     func()
+	registry *prometheus.Registry
+}
+
+func (b *bench) startLeader() candidate {
+	options := b.options()
+	registry := prometheus.NewRegistry()
+	options.Registry, options.LeaderElect, options.LeaseNamespace = registry, true, "bullpen-system"
+	c := candidate{registry: registry, stop: b.run(options)}
+	b.t.Cleanup(c.stop)
+	return c
+}
+
+// leaders is 1 if the candidate has created runners.
+func (b *bench) leaders(c candidate) int {
+	b.t.Helper()
+	families, err := c.registry.Gather()
+	require.NoError(b.t, err)
+	for _, family := range families {
+		if family.GetName() == "bullpen_runnerpool_creations_total" {
+			return 1
+		}
+	}
+	return 0
 }
 
 func (b *bench) restart() {

@@ -206,3 +206,22 @@ func TestPool_RestartCreatesNothingTwice(t *testing.T) {
 		b.eventually("gone", func() bool { return b.poolGone("sign") })
 	}
 }
+
+// Of two controllers one works; when it stops, the other takes over. The Lease and the roles are those that are shipped.
+func TestController_OneLeaderAtATime(t *testing.T) {
+	b := newBench(t)
+	b.stop()
+	first, second := b.startLeader(), b.startLeader()
+	b.pool("led", 2)
+	b.havePods("led", 2)
+	require.Equal(t, 1, b.leaders(first)+b.leaders(second))
+	leader, follower := first, second
+	if b.leaders(second) == 1 {
+		leader, follower = second, first
+	}
+	leader.stop()
+	b.scale("led", 3)
+	b.havePods("led", 3)
+	require.Equal(t, 1, b.leaders(follower))
+	follower.stop()
+}
