@@ -1,9 +1,6 @@
 package devrunner
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // Exit codes of GitHub's listener, which supervisors act on.
 const (
@@ -30,10 +27,6 @@ func (e *ExitError) Unwrap() error { return e.Err }
 
 // ExitCode is what the process should exit with.
 func (e *ExitError) ExitCode() int { return e.Code }
-
-func exit(code int, format string, args ...any) *ExitError {
-	return &ExitError{Code: code, Err: fmt.Errorf(format, args...)}
-}
 
 var (
 	// ErrBadJIT marks a JIT config that cannot be read.

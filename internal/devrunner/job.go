@@ -181,6 +181,9 @@ func (s *stopper) cancelled() bool {
 	}
 }
 
+// ended says that the cancelled job's time is up.
+func (s *stopper) ended() bool { return s.hard.Err() != nil }
+
 // runJob runs the steps while it renews the job's lock and listens for its cancellation.
 func (r *Runner) runJob(ctx context.Context, msg *workflow.Message, service runService) completion {
 	stop := newStopper(r.opts.After)

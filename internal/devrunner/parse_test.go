@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
 )
 
 func TestDecodeJIT(t *testing.T) {

@@ -24,7 +24,8 @@ type groups struct{ ids []int }
 // run runs the script and returns its exit code. When stop is closed, or hard is done, the group is ended: SIGINT,
 // then SIGTERM, then SIGKILL, each after its grace.
 func (r *Runner) run(hard context.Context, p process, stop <-chan struct{}, left *groups) (int, error) {
-	cmd := exec.Command(p.args[0], p.args[1:]...)
+	// It is r.end that ends it, with its whole group; a context would kill the shell alone.
+	cmd := exec.CommandContext(context.WithoutCancel(hard), p.args[0], p.args[1:]...)
 	cmd.Dir, cmd.Env = p.dir, p.env
 	// One writer for both keeps their lines in the order in which they were written.
 	cmd.Stdout, cmd.Stderr = p.out, p.out
@@ -43,9 +44,9 @@ func (r *Runner) run(hard context.Context, p process, stop <-chan struct{}, left
 			left.ids = append(left.ids, cmd.Process.Pid)
 		}
 	case <-stop:
-		err = r.end(cmd.Process.Pid, hard, done)
+		err = r.end(hard, cmd.Process.Pid, done)
 	case <-hard.Done():
-		err = r.end(cmd.Process.Pid, hard, done)
+		err = r.end(hard, cmd.Process.Pid, done)
 	}
 	var code *exec.ExitError
 	if err != nil && !errors.As(err, &code) && !errors.Is(err, exec.ErrWaitDelay) {
@@ -58,7 +59,7 @@ func (r *Runner) run(hard context.Context, p process, stop <-chan struct{}, left
 }
 
 // end ends a process group, step by step, and returns what its script's Wait returned.
-func (r *Runner) end(group int, hard context.Context, done <-chan error) error {
+func (r *Runner) end(hard context.Context, group int, done <-chan error) error {
 	for _, s := range []struct {
 		signal syscall.Signal
 		grace  time.Duration

@@ -134,7 +134,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	var coded *ExitError
 	switch {
 	case err == nil || ctx.Err() != nil:
-		return nil
+		return nil //nolint:nilerr // told to stop, whatever failed because of it: GitHub's listener exits with 0
 	case errors.As(err, &coded):
 		return err
 	case errors.Is(err, errRemoved):

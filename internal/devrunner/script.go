@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
 	"github.com/google/uuid"
+
+	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
 )
 
 // scriptRun is one script to run.

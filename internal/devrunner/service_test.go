@@ -15,10 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
 )
 
 // service is the other side of the protocol: token service, broker, run service and Results service in one.

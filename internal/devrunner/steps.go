@@ -11,8 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
 	"github.com/google/uuid"
+
+	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
 )
 
 // maxSummary is the most that a step may write to its summary, in bytes.
@@ -343,13 +344,13 @@ func (w *work) supervise(s *stepRun, step workflow.Step, run scriptRun) (string,
 	switch {
 	case err != nil:
 		return failed, outputs, err
-	case stopped.Load() || w.stop.hard.Err() != nil:
+	case stopped.Load() || w.stop.ended():
 		w.print(s, "##[error]%s", w.stop.reason)
 		return cancelled, outputs, nil
 	case timedOut.Load():
 		return failed, outputs, fmt.Errorf("the step has timed out")
-	case code != 0:
-		return failed, outputs, fmt.Errorf("Process completed with exit code %d.", code) //nolint:staticcheck // GitHub's own words
+	case code != 0: // in GitHub's own words
+		return failed, outputs, fmt.Errorf("Process completed with exit code %d.", code)
 	}
 	if fileErr != nil {
 		return failed, outputs, fileErr

@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
 	"github.com/google/uuid"
+
+	"github.com/bullpen-ci/bullpen/internal/github/standin/workflow"
 )
 
 // Conclusions of steps, and the status of a job while it runs.

@@ -173,5 +173,6 @@ func TestValues(t *testing.T) {
 	o.Set("b", 3.0)
 	require.Equal(t, []string{"B", "a"}, o.Keys())
 	require.Equal(t, "3", o.String("b"))
-	require.Panics(t, func() { NewObject("a") })
+	odd := []any{"a"}
+	require.Panics(t, func() { NewObject(odd...) })
 }
