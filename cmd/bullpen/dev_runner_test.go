@@ -16,10 +16,10 @@ func TestDevRunner_BadInputGetsASentenceAndExitsOne(t *testing.T) {
 	require.NoError(t, os.WriteFile(bad, []byte("%secret%"), 0o600))
 	for part, args := range map[string][]string{
 		"set --jitconfig-file or $ACTIONS_RUNNER_INPUT_JITCONFIG": {},
-		"no such file":                  {"--jitconfig-file", bad + ".gone"},
-		"pass encoded_jit_config":       {"--jitconfig-file", bad},
-		"bad JIT config: it is not":     {"--jitconfig", "%secret%"},
-		"none of the others can be":     {"--jitconfig", "a", "--jitconfig-file", "b"},
+		"no such file":              {"--jitconfig-file", bad + ".gone"},
+		"pass encoded_jit_config":   {"--jitconfig-file", bad},
+		"bad JIT config: it is not": {"--jitconfig", "%secret%"},
+		"none of the others can be": {"--jitconfig", "a", "--jitconfig-file", "b"},
 	} {
 		cmd := newDevRunnerCommand()
 		cmd.SetArgs(args)
