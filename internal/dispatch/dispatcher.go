@@ -129,6 +129,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.running.Go(func() { d.runSweep(ctx) })
 	d.wakeAll()
 	<-ctx.Done()
+	d.mu.Lock()   // whoever starts a matcher has started it by now, or sees that ctx has ended
+	d.mu.Unlock() //nolint:staticcheck // an empty critical section is the point
 	d.running.Wait()
 	return nil
 }
@@ -177,16 +179,9 @@ func (d *Dispatcher) ClaimChanged(podUID string) {
 	d.mu.Lock()
 	waiting := d.watchers[podUID]
 	delete(d.watchers, podUID)
-	matchers := make([]*matcher, 0, len(d.matchers))
-	for _, m := range d.matchers {
-		matchers = append(matchers, m)
-	}
 	d.mu.Unlock()
 	for _, ch := range waiting {
 		close(ch)
-	}
-	for _, m := range matchers {
-		m.recheck(podUID)
 	}
 }
 

@@ -10,9 +10,10 @@ import (
 // matcher pairs the waiting polls of one pool at this replica with queued jobs, longest wait first, a batch a
 // transaction. Its cost does not grow with the number of polls that wait in vain.
 type matcher struct {
-	d    *Dispatcher
-	pool PoolRef
-	wake chan struct{}
+	d       *Dispatcher
+	pool    PoolRef
+	stopped <-chan struct{} // the replica stops
+	wake    chan struct{}
 
 	mu      sync.Mutex
 	waiting *list.List // of *waiter, longest wait first
@@ -23,23 +24,24 @@ type matcher struct {
 type waiter struct {
 	poll  Poll
 	entry *list.Element // nil while taken
-	out   chan matched  // capacity 1: the matcher never blocks on a poll that has left
+	out   chan *Claim   // a claim, or nil: look again. Capacity 1: the matcher never blocks on a poll that has left
 }
 
-// matched answers a waiter: a claim, or (nil) look again what the pod's row says.
-type matched struct{ claim *Claim }
-
-// matcherOf returns the pool's matcher, starting it at the pool's first poll.
+// matcherOf returns the pool's matcher, starting it at the pool's first poll; nil once the replica stops.
 func (d *Dispatcher) matcherOf(pool PoolRef) *matcher {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.runCtx.Err() != nil {
+		return nil
+	}
 	m, ok := d.matchers[pool]
 	if !ok {
+		ctx := d.runCtx
 		m = &matcher{
-			d: d, pool: pool, wake: make(chan struct{}, 1), waiting: list.New(), byPod: map[string]*waiter{},
+			d: d, pool: pool, stopped: ctx.Done(), wake: make(chan struct{}, 1), waiting: list.New(),
+			byPod: map[string]*waiter{},
 		}
 		d.matchers[pool] = m
-		ctx := d.runCtx
 		d.running.Go(func() { m.run(ctx) })
 	}
 	return m
@@ -52,30 +54,33 @@ func (m *matcher) wakeUp() {
 	}
 }
 
-// await holds the poll until it is matched or told to look again (ok), or until done or over (not ok). A poll that
-// was taken into a batch waits for that batch, however late: a claim must not be lost between the two.
-func (m *matcher) await(poll Poll, done <-chan struct{}, over <-chan time.Time) (matched, bool) {
+// await holds the poll until it is matched, told to look again (a nil claim), or one of the channels says that it is
+// over (not ok). A poll that was taken into a batch waits for that batch, however late: a claim must not be lost
+// between the two.
+func (m *matcher) await(poll Poll, done, changed <-chan struct{}, over <-chan time.Time) (*Claim, bool) {
 	w := m.join(poll)
 	select {
-	case res := <-w.out:
-		return res, true
+	case claim := <-w.out:
+		return claim, true
 	case <-done:
+	case <-changed:
 	case <-over:
+	case <-m.stopped:
 	}
 	if m.leave(w) {
-		return matched{}, false
+		return nil, false
 	}
 	return <-w.out, true
 }
 
 func (m *matcher) join(poll Poll) *waiter {
-	w := &waiter{poll: poll, out: make(chan matched, 1)}
+	w := &waiter{poll: poll, out: make(chan *Claim, 1)}
 	m.mu.Lock()
 	if old, ok := m.byPod[poll.PodUID]; ok && old.entry != nil {
 		// The same pod asks again: its former connection is dead, whatever TCP says.
 		m.waiting.Remove(old.entry)
 		old.entry = nil
-		old.out <- matched{}
+		old.out <- nil
 	}
 	w.entry = m.waiting.PushBack(w)
 	m.byPod[poll.PodUID] = w
@@ -99,18 +104,6 @@ func (m *matcher) leave(w *waiter) bool {
 	return true
 }
 
-// recheck sends a waiting poll of that pod back to look at its row.
-func (m *matcher) recheck(podUID string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if w, ok := m.byPod[podUID]; ok && w.entry != nil {
-		m.waiting.Remove(w.entry)
-		w.entry = nil
-		delete(m.byPod, podUID)
-		w.out <- matched{}
-	}
-}
-
 func (m *matcher) take(n int) []*waiter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +124,7 @@ func (m *matcher) giveBack(ws []*waiter) {
 	for i := len(ws) - 1; i >= 0; i-- {
 		w := ws[i]
 		if m.byPod[w.poll.PodUID] != w { // it left, or asked again meanwhile
-			w.out <- matched{}
+			w.out <- nil
 			continue
 		}
 		w.entry = m.waiting.PushFront(w)
@@ -158,7 +151,7 @@ func (m *matcher) run(ctx context.Context) {
 // dismiss ends every held poll when the replica stops.
 func (m *matcher) dismiss() {
 	for _, w := range m.take(int(^uint(0) >> 1)) {
-		w.out <- matched{}
+		w.out <- nil
 	}
 }
 
@@ -233,7 +226,7 @@ func (m *matcher) deliver(taken []*waiter, result BatchResult) {
 			delete(m.byPod, w.poll.PodUID)
 		}
 		m.mu.Unlock()
-		w.out <- matched{claim}
+		w.out <- claim
 	}
 	m.giveBack(rest)
 }

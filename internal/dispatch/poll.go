@@ -52,6 +52,7 @@ func (r Reply) String() string {
 
 func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
 	over := d.opt.After(d.opt.Hold)
+	lost := false
 	for {
 		if fresh, ok := d.opt.Cluster.Pod(pod.UID); ok {
 			pod = fresh
@@ -85,17 +86,42 @@ func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
 			}
 			giveUp()
 		case StepMatch:
+			answer, again, err := d.match(ctx, pod, changed, over, &lost)
 			giveUp()
-			won, ok := d.matcherOf(pod.Pool).await(Poll{pod.Namespace, pod.Name, pod.UID}, ctx.Done(), over)
-			switch {
-			case !ok, d.stopping():
-				d.handBack(won)
-				return Answer{}, ctx.Err()
-			case won.claim != nil:
-				return d.serve(ctx, *won.claim)
+			if !again {
+				return answer, err
 			}
 		}
 	}
+}
+
+// match holds the poll for a job. again asks the caller to look at the pod's row once more.
+func (d *Dispatcher) match(
+	ctx context.Context, pod Pod, changed <-chan struct{}, over <-chan time.Time, lost *bool,
+) (answer Answer, again bool, err error) {
+	m := d.matcherOf(pod.Pool)
+	if m == nil {
+		return Answer{}, false, nil
+	}
+	claim, ok := m.await(Poll{pod.Namespace, pod.Name, pod.UID}, ctx.Done(), changed, over)
+	if claim != nil {
+		answer, err = d.serve(ctx, *claim)
+		return answer, false, err
+	}
+	if !ok {
+		select {
+		case <-changed:
+			return Answer{}, true, nil
+		default:
+			return Answer{}, false, ctx.Err()
+		}
+	}
+	if *lost {
+		// Twice somebody else's row stood in the way and is not to be seen: a former pod of that name.
+		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, false, nil
+	}
+	*lost = true
+	return Answer{}, !d.stopping(), nil
 }
 
 func (d *Dispatcher) stopping() bool {
@@ -104,25 +130,14 @@ func (d *Dispatcher) stopping() bool {
 	return d.runCtx.Err() != nil
 }
 
-// handBack lets the pod's next poll take over a claim that nobody here will mint.
-func (d *Dispatcher) handBack(won matched) {
-	if won.claim == nil {
-		return
-	}
-	d.budgets.release(won.claim.Account.ID, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), d.opt.MintTimeout)
-	defer cancel()
-	d.endLease(ctx, *won.claim)
-}
-
 // serve mints for a claim that this replica has just made, with a mint slot in hand.
 func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
 	d.metrics.claims.Inc()
+	defer d.budgets.release(claim.Account.ID, 1)
 	if ctx.Err() != nil { // the poller has gone; the claim is its next poll's
-		d.handBack(matched{&claim})
+		d.endLeaseDetached(claim)
 		return Answer{}, ctx.Err()
 	}
-	defer d.budgets.release(claim.Account.ID, 1)
 	return d.mint(ctx, claim)
 }
 

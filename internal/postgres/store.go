@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
 )
 
@@ -100,4 +102,32 @@ func deref[T any](p *T) T {
 		return zero
 	}
 	return *p
+}
+
+// JobState reads one job's state; JobAbsent when there is no row.
+func (s *Store) JobState(ctx context.Context, jobID int64) (fleet.JobState, error) {
+	row, ok, err := found(s.queries().Job(ctx, jobID))
+	if err != nil || !ok {
+		return fleet.JobAbsent, err
+	}
+	return fleet.JobState(row.State), nil
+}
+
+// PruneJobs deletes the rows of jobs that ended before then; their tombstones stay and bar the way back (CLAIM-4).
+func (s *Store) PruneJobs(ctx context.Context, before time.Time) error {
+	return s.queries().PruneJobs(ctx, before)
+}
+
+// ParkedLanes counts lanes by the reason for which a pick passes them over; lanes that are not parked have the empty
+// reason.
+func (s *Store) ParkedLanes(ctx context.Context) (map[string]int64, error) {
+	rows, err := s.queries().ParkedLanes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lanes := make(map[string]int64, len(rows))
+	for _, row := range rows {
+		lanes[row.Parked] = row.Lanes
+	}
+	return lanes, nil
 }

@@ -53,3 +53,10 @@ SELECT * FROM workflow_jobs WHERE id = @id;
 SELECT id, queued_at FROM workflow_jobs
 WHERE label_key = @label_key AND account_id = @account_id AND state = 'queued'
 ORDER BY queued_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
+
+-- name: PruneJobs :exec
+-- Rows of finished jobs that nobody looks at any more; their tombstones stay.
+DELETE FROM workflow_jobs WHERE state IN ('completed', 'cancelled', 'stale') AND completed_at < @before::timestamptz;
+
+-- name: ParkedLanes :many
+SELECT parked, count(*) AS lanes FROM job_lanes GROUP BY parked;

@@ -289,6 +289,45 @@ func (q *Queries) OldestInLane(ctx context.Context, labelKey string, accountID i
 	return i, err
 }
 
+const parkedLanes = `-- name: ParkedLanes :many
+SELECT parked, count(*) AS lanes FROM job_lanes GROUP BY parked
+`
+
+type ParkedLanesRow struct {
+	Parked string
+	Lanes  int64
+}
+
+func (q *Queries) ParkedLanes(ctx context.Context) ([]ParkedLanesRow, error) {
+	rows, err := q.db.Query(ctx, parkedLanes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ParkedLanesRow
+	for rows.Next() {
+		var i ParkedLanesRow
+		if err := rows.Scan(&i.Parked, &i.Lanes); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const pruneJobs = `-- name: PruneJobs :exec
+DELETE FROM workflow_jobs WHERE state IN ('completed', 'cancelled', 'stale') AND completed_at < $1::timestamptz
+`
+
+// Rows of finished jobs that nobody looks at any more; their tombstones stay.
+func (q *Queries) PruneJobs(ctx context.Context, before time.Time) error {
+	_, err := q.db.Exec(ctx, pruneJobs, before)
+	return err
+}
+
 const recordDelivery = `-- name: RecordDelivery :execrows
 INSERT INTO webhook_deliveries (guid, event, received_at) VALUES ($1, $2, $3)
 ON CONFLICT (guid) DO NOTHING

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/server"
+)
+
+// Environment variables of the server. Database URLs hold a password, so they are no flags.
+const (
+	envDatabaseURL       = "BULLPEN_DATABASE_URL"
+	envListenDatabaseURL = "BULLPEN_LISTEN_DATABASE_URL"
+)
+
+type serverConfig struct {
+	listen, internalListen, metricsListen string
+	databaseURLFile                       string
+	kubeconfig, namespace                 string
+	githubURL                             string
+	appID                                 int64
+	keyFile, secretFile                   string
+	principal                             string
+	maxConns                              int32
+}
+
+func newServerCommand() *cobra.Command {
+	var cfg serverConfig
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Take webhooks and hand jobs to warm runners",
+		Long: `The server takes GitHub's webhooks, keeps the queue and the claims in Postgres, and answers the polls of
+runner pods. Replicas are stateless: run as many as you like on one database.
+
+It brings the database's schema up to date when it starts. The database is named by BULLPEN_DATABASE_URL, or by
+--database-url-file; where that leads through a transaction-pooling proxy, BULLPEN_LISTEN_DATABASE_URL must lead
+around it, because notifications need a connection of their own.`,
+		Example: `  BULLPEN_DATABASE_URL=postgres://bullpen@db/bullpen bullpen server \
+    --github-app-id 12345 --github-private-key-file app.pem --webhook-secret-file secret`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runServer(cmd.Context(), cfg) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&cfg.listen, "listen", ":8080", "address for GitHub's webhooks and health checks")
+	f.StringVar(&cfg.internalListen, "internal-listen", ":8081", "address for runner pods and the controller")
+	f.StringVar(&cfg.metricsListen, "metrics-listen", ":9090", "address for Prometheus metrics; empty serves none")
+	f.StringVar(&cfg.databaseURLFile, "database-url-file", "", "file that holds the database URL (default: "+envDatabaseURL+")")
+	f.Int32Var(&cfg.maxConns, "database-connections", 16, "most connections to the database")
+	f.StringVar(&cfg.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own ServiceAccount)")
+	f.StringVar(&cfg.namespace, "runner-namespace", "bullpen-runners", "namespace of runner pods and pools")
+	f.StringVar(&cfg.githubURL, "github-url", github.DefaultBaseURL, "GitHub's API; for an Enterprise Server https://HOST/api/v3")
+	f.Int64Var(&cfg.appID, "github-app-id", 0, "id of the GitHub App")
+	f.StringVar(&cfg.keyFile, "github-private-key-file", "", "the App's private key (PEM)")
+	f.StringVar(&cfg.secretFile, "webhook-secret-file", "", "file that holds the App's webhook secret")
+	f.StringVar(&cfg.principal, "controller-principal", "system:serviceaccount:bullpen-system:bullpen-controller",
+		"the one principal that may retire pods")
+	cmd.AddCommand(newServerMigrateCommand())
+	return cmd
+}
+
+func newServerMigrateCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:     "migrate",
+		Short:   "Bring the database's schema up to date and exit",
+		Example: "  BULLPEN_DATABASE_URL=postgres://bullpen@db/bullpen bullpen server migrate",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			url, err := databaseURL(file)
+			if err != nil {
+				return err
+			}
+			return postgres.Migrate(cmd.Context(), url)
+		},
+	}
+	cmd.Flags().StringVar(&file, "database-url-file", "", "file that holds the database URL (default: "+envDatabaseURL+")")
+	return cmd
+}
+
+func databaseURL(file string) (string, error) {
+	if file == "" {
+		if url := os.Getenv(envDatabaseURL); url != "" {
+			return url, nil
+		}
+		return "", errors.New("no database: set " + envDatabaseURL + " to something like postgres://bullpen@host/bullpen, or use --database-url-file")
+	}
+	return readSecretFile(file, "the database URL")
+}
+
+// readSecretFile reads a one-line secret; the error names the file and never what is in it.
+func readSecretFile(file, what string) (string, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", what, err)
+	}
+	text := strings.TrimSpace(string(raw))
+	if text == "" {
+		return "", fmt.Errorf("reading %s: %s is empty", what, file)
+	}
+	return text, nil
+}
+
+// runServer wires one replica and serves until ctx ends.
+func runServer(ctx context.Context, cfg serverConfig) error {
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	url, err := databaseURL(cfg.databaseURLFile)
+	if err != nil {
+		return err
+	}
+	forge, err := newForge(cfg, log, registry)
+	if err != nil {
+		return err
+	}
+	secret, err := readSecretFile(cfg.secretFile, "the webhook secret (--webhook-secret-file)")
+	if err != nil {
+		return err
+	}
+	rest, err := clientcmd.BuildConfigFromFlags("", cfg.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("finding the cluster (use --kubeconfig outside of one): %w", err)
+	}
+	rest.QPS, rest.Burst = 200, 400 // one token review per poll and minute, one label per job
+	rest.UserAgent = "bullpen-server"
+	view, err := clusterview.New(clusterview.Options{Config: rest, Namespace: cfg.namespace, Log: log})
+	if err != nil {
+		return err
+	}
+	store, err := postgres.Open(ctx, url, cfg.maxConns)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := postgres.Migrate(ctx, url); err != nil {
+		return err
+	}
+	dispatcher, err := dispatch.New(dispatch.Options{Store: store, Forge: forge, Cluster: view, Log: log, Metrics: registry})
+	if err != nil {
+		return err
+	}
+	srv, err := server.New(server.Options{
+		Dispatcher: dispatcher, Store: store, Identities: view, WebhookSecret: secret,
+		ControllerPrincipal: cfg.principal, Log: log, Metrics: registry,
+		Ready: func(ctx context.Context) error {
+			if !view.Synced() {
+				return errors.New("the watch of the cluster has not delivered its first list yet")
+			}
+			if err := store.Ping(ctx); err != nil {
+				return postgres.ErrUnreachable
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return serve(ctx, cfg, log, registry, view, dispatcher, srv, listenURL(url))
+}
+
+func newForge(cfg serverConfig, log *slog.Logger, registry prometheus.Registerer) (*github.Client, error) {
+	if cfg.keyFile == "" {
+		return nil, errors.New("no GitHub App: set --github-app-id and --github-private-key-file (both are on the App's settings page)")
+	}
+	key, err := os.ReadFile(cfg.keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the App's private key (--github-private-key-file): %w", err)
+	}
+	return github.New(github.Options{
+		BaseURL: cfg.githubURL, AppID: cfg.appID, PrivateKey: key, Log: log, Registerer: registry,
+	})
+}
+
+func listenURL(url string) string {
+	if direct := os.Getenv(envListenDatabaseURL); direct != "" {
+		return direct
+	}
+	return url
+}
+
+// serve runs every part until ctx ends or one fails, then stops the listeners first and the dispatcher last.
+func serve(
+	ctx context.Context, cfg serverConfig, log *slog.Logger, registry *prometheus.Registry, view *clusterview.View,
+	dispatcher *dispatch.Dispatcher, srv *server.Server, notifications string,
+) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return view.Run(ctx, dispatcher) })
+	group.Go(func() error { return dispatcher.Run(ctx) })
+	group.Go(func() error { postgres.Listen(ctx, notifications, dispatcher, log); return nil })
+	group.Go(func() error { return listenAndServe(ctx, "--listen", cfg.listen, srv.Public(), log) })
+	group.Go(func() error { return listenAndServe(ctx, "--internal-listen", cfg.internalListen, srv.Internal(), log) })
+	if cfg.metricsListen != "" {
+		metrics := http.NewServeMux()
+		metrics.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+		group.Go(func() error { return listenAndServe(ctx, "--metrics-listen", cfg.metricsListen, metrics, log) })
+	}
+	return group.Wait()
+}
+
+// listenAndServe serves until ctx ends, then lets requests that are under way finish.
+func listenAndServe(ctx context.Context, flag, address string, handler http.Handler, log *slog.Logger) error {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listening on %s: is the port taken? choose another with %s: %w", address, flag, err)
+	}
+	srv := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	log.InfoContext(ctx, "listening", "address", listener.Addr().String(), "for", flag)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		// Held polls are answered as soon as the dispatcher stops; mints under way have their time-out.
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		_ = srv.Shutdown(grace)
+	}()
+	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving %s: %w", address, err)
+	}
+	<-stopped
+	return nil
+}

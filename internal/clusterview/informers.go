@@ -1,0 +1,171 @@
+package clusterview
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+func selector(options metav1.ListOptions) metav1.ListOptions {
+	options.LabelSelector = runnerpod.LabelRunner + "=true"
+	return options
+}
+
+func podInformer(client kubernetes.Interface, namespace string) cache.SharedIndexInformer {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return client.CoreV1().Pods(namespace).List(ctx, selector(options))
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return client.CoreV1().Pods(namespace).Watch(ctx, selector(options))
+		},
+	}
+	informer := cache.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, cache.Indexers{
+		byUID: func(obj any) ([]string, error) {
+			if pod, ok := obj.(*corev1.Pod); ok {
+				return []string{string(pod.UID)}, nil
+			}
+			return nil, nil
+		},
+	})
+	_ = informer.SetTransform(trimPod) // fails only once the informer runs
+	return informer
+}
+
+func accountInformer(client kubernetes.Interface, namespace string) cache.SharedIndexInformer {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return client.CoreV1().ServiceAccounts(namespace).List(ctx, selector(options))
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return client.CoreV1().ServiceAccounts(namespace).Watch(ctx, selector(options))
+		},
+	}
+	informer := cache.NewSharedIndexInformer(lw, &corev1.ServiceAccount{}, 0, cache.Indexers{})
+	_ = informer.SetTransform(trimAccount)
+	return informer
+}
+
+func poolInformer(config *rest.Config, namespace string) (cache.SharedIndexInformer, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("registering the RunnerPool kind: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	config.APIPath = "/apis"
+	config.GroupVersion = &v1alpha1.GroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.ContentType = runtime.ContentTypeJSON
+	config.AcceptContentTypes = runtime.ContentTypeJSON
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for RunnerPools: %w", err)
+	}
+	params := runtime.NewParameterCodec(scheme)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			list := &v1alpha1.RunnerPoolList{}
+			err := client.Get().Namespace(namespace).Resource("runnerpools").VersionedParams(&options, params).Do(ctx).Into(list)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.Watch = true
+			return client.Get().Namespace(namespace).Resource("runnerpools").VersionedParams(&options, params).Watch(ctx)
+		},
+	}
+	return cache.NewSharedIndexInformer(lw, &v1alpha1.RunnerPool{}, 0, cache.Indexers{}), nil
+}
+
+// trimPod keeps what toPod reads: a fleet's pods are this server's largest cache.
+func trimPod(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	slim := &corev1.Pod{ObjectMeta: trimMeta(pod.ObjectMeta)}
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.Name == runnerpod.ContainerPoller && status.State.Terminated != nil {
+			slim.Status.ContainerStatuses = []corev1.ContainerStatus{{
+				Name: status.Name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}},
+			}}
+		}
+	}
+	return slim, nil
+}
+
+func trimAccount(obj any) (any, error) {
+	account, ok := obj.(*corev1.ServiceAccount)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.ServiceAccount{ObjectMeta: trimMeta(account.ObjectMeta)}, nil
+}
+
+func trimMeta(meta metav1.ObjectMeta) metav1.ObjectMeta {
+	slim := metav1.ObjectMeta{
+		Namespace: meta.Namespace, Name: meta.Name, UID: meta.UID, ResourceVersion: meta.ResourceVersion,
+		DeletionTimestamp: meta.DeletionTimestamp, Labels: map[string]string{},
+	}
+	for _, key := range []string{runnerpod.LabelPool, runnerpod.LabelOwner} {
+		if value, ok := meta.Labels[key]; ok {
+			slim.Labels[key] = value
+		}
+	}
+	return slim
+}
+
+func toPod(pod *corev1.Pod) dispatch.Pod {
+	return dispatch.Pod{
+		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
+		Pool:        dispatch.PoolRef{Namespace: pod.Namespace, Name: pod.Labels[runnerpod.LabelPool]},
+		Deleting:    pod.DeletionTimestamp != nil,
+		OwnerLabel:  pod.Labels[runnerpod.LabelOwner],
+		PollerEnded: len(pod.Status.ContainerStatuses) > 0 && pollerEnded(pod),
+	}
+}
+
+func pollerEnded(pod *corev1.Pod) bool {
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.Name == runnerpod.ContainerPoller {
+			return status.State.Terminated != nil
+		}
+	}
+	return false
+}
+
+func toPool(obj any) (dispatch.Pool, bool) {
+	pool, ok := obj.(*v1alpha1.RunnerPool)
+	if !ok {
+		return dispatch.Pool{}, false
+	}
+	const mebibyte = 1 << 20
+	out := dispatch.Pool{
+		Namespace: pool.Namespace, Name: pool.Name, Labels: pool.Spec.Labels,
+		Platform: fleet.Platform(pool.Spec.Platform),
+		Shape: fleet.Shape{
+			MilliCPU: pool.Spec.Resources.CPU.MilliValue(),
+			MemoryMB: (pool.Spec.Resources.Memory.Value() + mebibyte - 1) / mebibyte,
+		},
+		RunnerGroupID:   1,
+		RepositoryScope: pool.Spec.Scope == v1alpha1.ScopeRepository,
+		FairShare:       pool.Spec.Queueing == v1alpha1.QueueingFairShare,
+		Terminating:     pool.DeletionTimestamp != nil,
+	}
+	if pool.Spec.RunnerGroup != nil {
+		out.RunnerGroupID = *pool.Spec.RunnerGroup
+	}
+	return out, true
+}

@@ -1,0 +1,179 @@
+package server
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+)
+
+// identify reads and reviews the bearer token; false when it has answered itself.
+func (s *Server) identify(w http.ResponseWriter, r *http.Request, audience string) (clusterview.Identity, bool) {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || token == "" {
+		refuse(w, http.StatusUnauthorized, "send the token of your own ServiceAccount as a bearer token")
+		return clusterview.Identity{}, false
+	}
+	id, err := s.opt.Identities.Review(r.Context(), token, audience)
+	switch {
+	case errors.Is(err, clusterview.ErrRejected):
+		refuse(w, http.StatusUnauthorized, "the token is not accepted for the audience "+audience)
+		return clusterview.Identity{}, false
+	case err != nil:
+		s.opt.Log.WarnContext(r.Context(), "asking whose token it is", "error", err)
+		retryLater(w, time.Second, "the token could not be checked just now")
+		return clusterview.Identity{}, false
+	}
+	return id, true
+}
+
+// runner identifies the pod that asks; false when it has answered itself. Nothing in the request names a pod: it is
+// the one its token is bound to (NET-4).
+func (s *Server) runner(w http.ResponseWriter, r *http.Request) (dispatch.Pod, bool) {
+	id, ok := s.identify(w, r, dispatchapi.AudienceDispatch)
+	if !ok {
+		return dispatch.Pod{}, false
+	}
+	if id.PodUID == "" {
+		refuse(w, http.StatusForbidden, "the token is not bound to a pod: only runner pods may ask for work")
+		return dispatch.Pod{}, false
+	}
+	pod, ok := s.opt.Identities.Runner(id)
+	if !ok { // gone, or so new that the watch has not shown it yet
+		retryLater(w, time.Second, "the pod is not among the runners that the controller made, or not yet")
+		return dispatch.Pod{}, false
+	}
+	return pod, true
+}
+
+// controller admits the controller's principal and nobody else (NET-5).
+func (s *Server) controller(w http.ResponseWriter, r *http.Request) bool {
+	id, ok := s.identify(w, r, dispatchapi.AudienceServer)
+	if !ok {
+		return false
+	}
+	if id.Username != s.opt.ControllerPrincipal { // NET-5
+		refuse(w, http.StatusForbidden, "this path is for the controller only, and you are "+id.Username)
+		return false
+	}
+	return true
+}
+
+func retryLater(w http.ResponseWriter, after time.Duration, sentence string) {
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(after.Seconds()))))
+	refuse(w, http.StatusServiceUnavailable, sentence)
+}
+
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
+	pod, ok := s.runner(w, r)
+	if !ok {
+		return
+	}
+	result, err := s.opt.Dispatcher.Poll(r.Context(), pod)
+	if err != nil {
+		if r.Context().Err() == nil {
+			s.opt.Log.ErrorContext(r.Context(), "dispatching", "pod", pod.Name, "error", err)
+		}
+		retryLater(w, time.Second, "the request could not be served just now")
+		return
+	}
+	switch result.Reply {
+	case dispatch.ReplyServe:
+		w.Header().Set("Cache-Control", "no-store")
+		answer(w, http.StatusOK, dispatchapi.Dispatch{
+			JITConfig: result.JIT.Encoded.Reveal(), RunnerName: result.JIT.Name, Generation: result.Generation,
+		})
+	case dispatch.ReplyGone:
+		refuse(w, http.StatusGone, "this runner has had its job, or is being removed")
+	case dispatch.ReplyRetry:
+		retryLater(w, result.RetryAfter, "GitHub gave no registration just now")
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request) {
+	pod, ok := s.runner(w, r)
+	if !ok {
+		return
+	}
+	var body dispatchapi.Acknowledge
+	if !decode(w, r, &body) {
+		return
+	}
+	held, err := s.opt.Dispatcher.Acknowledge(r.Context(), pod, body.Generation)
+	switch {
+	case err != nil:
+		s.opt.Log.ErrorContext(r.Context(), "acknowledging", "pod", pod.Name, "error", err)
+		retryLater(w, time.Second, "the acknowledgement could not be stored just now")
+	case !held:
+		refuse(w, http.StatusConflict, "a later answer has replaced that one")
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// maxRetire bounds one batch of the controller.
+const maxRetire = 1000
+
+func (s *Server) retire(w http.ResponseWriter, r *http.Request) {
+	if !s.controller(w, r) {
+		return
+	}
+	var body dispatchapi.RetireRequest
+	if !decode(w, r, &body) {
+		return
+	}
+	if len(body.Pods) > maxRetire {
+		refuse(w, http.StatusRequestEntityTooLarge, "ask about at most 1000 pods at a time")
+		return
+	}
+	pods := make([]dispatch.Pod, len(body.Pods))
+	for i, ref := range body.Pods {
+		if ref.UID == "" || ref.Name == "" || ref.Namespace == "" {
+			refuse(w, http.StatusBadRequest, "every pod needs a namespace, a name and a uid")
+			return
+		}
+		pods[i] = toPod(ref)
+	}
+	answers, err := s.opt.Dispatcher.Retire(r.Context(), pods)
+	if err != nil {
+		s.opt.Log.ErrorContext(r.Context(), "retiring", "error", err)
+		retryLater(w, time.Second, "the ledger could not be asked: nothing may be removed")
+		return
+	}
+	answer(w, http.StatusOK, dispatchapi.RetireResponse{Answers: answers})
+}
+
+func toPod(ref dispatchapi.PodRef) dispatch.Pod {
+	return dispatch.Pod{
+		Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
+		Pool: dispatch.PoolRef{Namespace: ref.Namespace, Name: ref.Pool},
+	}
+}
+
+func (s *Server) podsStopped(w http.ResponseWriter, r *http.Request) {
+	if !s.controller(w, r) {
+		return
+	}
+	var body dispatchapi.PodStopped
+	if !decode(w, r, &body) {
+		return
+	}
+	if body.Pod.UID == "" || body.EndedAt.IsZero() {
+		refuse(w, http.StatusBadRequest, "the report needs the pod's uid and when it ended")
+		return
+	}
+	if err := s.opt.Dispatcher.PodStopped(r.Context(), body.Pod.UID, body.EndedAt, body.ExitCode); err != nil {
+		s.opt.Log.ErrorContext(r.Context(), "noting a pod's end", "pod", body.Pod.Name, "error", err)
+		retryLater(w, time.Second, "the report could not be stored: send it again")
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

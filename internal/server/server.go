@@ -1,0 +1,133 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+)
+
+// Identities tells whose token a request carries.
+type Identities interface {
+	// Review returns clusterview.ErrRejected for a token that is not accepted for that audience; any other error means
+	// that it could not be asked.
+	Review(ctx context.Context, token, audience string) (clusterview.Identity, error)
+	// Runner returns the pod that an identity speaks for, as the controller labelled it (NET-4).
+	Runner(id clusterview.Identity) (dispatch.Pod, bool)
+}
+
+// Options configure a Server; all fields are required unless they have a default.
+type Options struct {
+	Dispatcher *dispatch.Dispatcher
+	Store      dispatch.IntakeStore
+	Identities Identities
+	// WebhookSecret signs GitHub's deliveries (NET-6).
+	WebhookSecret string
+	// ControllerPrincipal is the one user that may retire pods and report their end (NET-5), as
+	// system:serviceaccount:NAMESPACE:NAME.
+	ControllerPrincipal string
+	// Ready returns why the server cannot serve yet, or nil.
+	Ready func(ctx context.Context) error
+
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	Now     func() time.Time
+}
+
+// Server holds the handlers. It is stateless and safe for concurrent use.
+type Server struct {
+	opt      Options
+	webhooks *prometheus.CounterVec
+}
+
+// New checks the options.
+func New(opt Options) (*Server, error) {
+	switch {
+	case opt.Dispatcher == nil || opt.Store == nil || opt.Identities == nil || opt.Ready == nil:
+		return nil, errors.New("the server needs a dispatcher, a store, identities and a readiness check")
+	case opt.WebhookSecret == "":
+		return nil, errors.New("the webhook secret is empty: set the secret that the GitHub App signs its webhooks with")
+	case opt.ControllerPrincipal == "":
+		return nil, errors.New("the controller's principal is empty: name its ServiceAccount, as system:serviceaccount:NAMESPACE:NAME")
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Metrics == nil {
+		opt.Metrics = prometheus.NewRegistry()
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	s := &Server{opt: opt, webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "bullpen_webhooks_total", Help: "Webhook deliveries, by event and outcome.",
+	}, []string{"event", "outcome"})}
+	opt.Metrics.MustRegister(s.webhooks)
+	return s, nil
+}
+
+// Public serves GitHub and the platform.
+func (s *Server) Public() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /webhooks/github", s.webhook)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	mux.HandleFunc("GET /readyz", s.readyz)
+	return mux
+}
+
+// Internal serves runner pods and the controller.
+func (s *Server) Internal() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+dispatchapi.PathDispatch, s.dispatch)
+	mux.HandleFunc("POST "+dispatchapi.PathAcknowledge, s.acknowledge)
+	mux.HandleFunc("POST "+dispatchapi.PathRetire, s.retire)
+	mux.HandleFunc("POST "+dispatchapi.PathPodsStopped, s.podsStopped)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	mux.HandleFunc("GET /readyz", s.readyz)
+	return mux
+}
+
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+	defer cancel()
+	if err := s.opt.Ready(ctx); err != nil {
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+// refuse answers with a status of 400 or above and one sentence.
+func refuse(w http.ResponseWriter, status int, sentence string) {
+	answer(w, status, dispatchapi.Error{Error: sentence})
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the client has gone: it will ask again
+}
+
+// decode reads a bounded JSON body; false when it has answered itself.
+func decode(w http.ResponseWriter, r *http.Request, into any) bool {
+	const most = 4 << 20
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, most)).Decode(into)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &tooLarge):
+		refuse(w, http.StatusRequestEntityTooLarge, "the body is larger than 4 MiB")
+	default:
+		refuse(w, http.StatusBadRequest, "the body is not the JSON that this path takes: "+err.Error())
+	}
+	return false
+}
