@@ -1,0 +1,28 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The whole path of a job: a workflow file in, warm runners do it, while the server, the controller and the node agent
+// are restarted. The command itself judges by GitHub's word and by a watch of the pods.
+func TestDemo(t *testing.T) {
+	dir := stateDir(t)
+	stdout, stderr, code := run(t, "demo", "--jobs", "12", "--runners", "3", "--state-dir", dir)
+	require.Zero(t, code, "%s%s", stdout, stderr)
+	for _, line := range []string{
+		"12, of which 12 ran as they should (10 success, 1 failure, 1 skipped)",
+		"restarted       server     kill -9", "restarted       controller SIGTERM", "restarted       node       kill -9",
+		"processes left  0", "killed mid-job: 0", "PASSED: ",
+	} {
+		require.Contains(t, stdout, line)
+	}
+	require.Empty(t, processesOf(t, dir))
+}
+
+func TestDemoRefusesImpossibleNumbers(t *testing.T) {
+	refused(t, "give a number from 5", "demo", "--jobs", "2")
+	refused(t, "give a number from 1 to 40", "demo", "--runners", "0")
+}

@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/testkit"
+)
+
+const (
+	patience = 90 * time.Second // bounds what a loaded machine with two cores may take
+	interval = 50 * time.Millisecond
+)
+
+// binary is the product, built once by TestMain.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "bullpen-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "bullpen")
+	build := exec.Command("go", "build", "-o", binary, "github.com/bullpen-ci/bullpen/cmd/bullpen")
+	if output, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building bullpen: %v\n%s", err, output)
+		return 1
+	}
+	return m.Run()
+}
+
+// bullpen makes a command of the binary. It does not see a database of the user's: each test has a private one.
+func bullpen(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	command := exec.Command(binary, args...)
+	command.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		return strings.HasPrefix(entry, "BULLPEN_DATABASE_URL=") || strings.HasPrefix(entry, "BULLPEN_LISTEN_DATABASE_URL=")
+	})
+	command.Env = append(command.Env, "BULLPEN_ASSETS="+testkit.AssetsOrFail(t))
+	return command
+}
+
+// run runs a command to its end, bounded, and returns its output and exit code.
+func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	command := bullpen(t, args...)
+	command.Stdout, command.Stderr = &out, &errs
+	require.NoError(t, command.Start())
+	limit := time.AfterFunc(2*patience, func() { _ = command.Process.Signal(syscall.SIGTERM) })
+	defer limit.Stop()
+	var exit *exec.ExitError
+	if err := command.Wait(); err != nil && !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	return out.String(), errs.String(), command.ProcessState.ExitCode()
+}
+
+// refused runs a command that must fail with one sentence.
+func refused(t *testing.T, says string, args ...string) {
+	t.Helper()
+	_, stderr, code := run(t, args...)
+	require.Equal(t, 1, code, "%s", stderr)
+	require.Contains(t, stderr, says)
+	require.Equal(t, 1, strings.Count(strings.TrimSpace(stderr), "\n")+1, "one line: %s", stderr)
+}
+
+// stateDir is a short folder that root's PostgreSQL user may pass through. Nothing of it is left when the test ends.
+func stateDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bullpen-e2e-")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, stderr, code := run(t, "down", "--delete", "--state-dir", dir)
+		require.Zero(t, code, "%s", stderr)
+		require.Empty(t, processesOf(t, dir))
+	})
+	return dir
+}
+
+// event is a line of `bullpen up --json`.
+type event struct {
+	Event   string
+	Part    string
+	PID     int
+	Message string
+	Job     *struct{ Name, Conclusion string }
+	Where   *where
+}
+
+type where struct {
+	PID                  int
+	GitHub, Kubectl      string
+	Kubeconfig, Webhooks string
+	Processes            map[string]int
+}
+
+// running is a `bullpen up` under way.
+type running struct {
+	command *exec.Cmd
+	ended   chan struct{}
+	err     error
+	stderr  bytes.Buffer
+
+	mu     sync.Mutex
+	events []event
+}
+
+// up starts `bullpen up` and waits until it is up.
+func up(t *testing.T, dir string, args ...string) (*running, *where) {
+	t.Helper()
+	r := &running{command: bullpen(t, append([]string{"up", "--json", "--state-dir", dir}, args...)...), ended: make(chan struct{})}
+	r.command.Stderr = &r.stderr
+	stdout, err := r.command.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, r.command.Start())
+	go func() {
+		defer close(r.ended)
+		lines := bufio.NewScanner(stdout)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var e event
+			if json.Unmarshal(lines.Bytes(), &e) == nil {
+				r.mu.Lock()
+				r.events = append(r.events, e)
+				r.mu.Unlock()
+			}
+		}
+		r.err = r.command.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = r.command.Process.Signal(syscall.SIGTERM)
+		<-r.ended
+	})
+	return r, r.await(t, "ready", func(e event) bool { return e.Event == "ready" }).Where
+}
+
+// await waits for an event.
+func (r *running) await(t *testing.T, what string, wanted func(event) bool) event {
+	t.Helper()
+	var found event
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		at := slices.IndexFunc(r.events, wanted)
+		if at >= 0 {
+			found = r.events[at]
+			return true
+		}
+		select {
+		case <-r.ended:
+			require.FailNow(t, "bullpen up has ended", "waiting for %s: %s", what, r.stderr.String())
+		default:
+		}
+		return false
+	}, patience, interval, "%s never came", what)
+	return found
+}
+
+func jobEnded(name, conclusion string) func(event) bool {
+	return func(e event) bool { return e.Job != nil && e.Job.Name == name && e.Job.Conclusion == conclusion }
+}
+
+// exited waits for the end and returns the exit code.
+func (r *running) exited(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		require.FailNow(t, "bullpen up does not end")
+	}
+	return r.command.ProcessState.ExitCode()
+}
+
+// kubectl runs the control plane's own kubectl with a kubeconfig.
+func kubectl(t *testing.T, w *where, kubeconfig string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, w.Kubectl, append([]string{"--kubeconfig", kubeconfig}, args...)...).CombinedOutput()
+	return strings.TrimSpace(string(output)), err
+}
+
+// processesOf are the processes, other than this one, that have the folder in their arguments or environment.
+func processesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	if _, err := os.Stat("/proc/self/environ"); err != nil {
+		output, err := exec.Command("ps", "-axEww", "-o", "pid=,command=").Output()
+		require.NoError(t, err)
+		return slices.DeleteFunc(strings.Split(string(output), "\n"), func(line string) bool { return !strings.Contains(line, dir) })
+	}
+	entries, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	var found []string
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		args, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		environ, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ"))
+		if bytes.Contains(args, []byte(dir)) || bytes.Contains(environ, []byte(dir)) {
+			found = append(found, entry.Name()+": "+strings.ReplaceAll(string(args), "\x00", " "))
+		}
+	}
+	return found
+}

@@ -1,0 +1,168 @@
+package e2e
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const oneJob = `
+on: push
+jobs:
+  hello:
+    runs-on: bullpen
+    steps:
+      - run: echo hello
+  long:
+    runs-on: bullpen
+    steps:
+      - run: sleep 600
+`
+
+const shortJob = `
+on: push
+jobs:
+  again:
+    runs-on: bullpen
+    steps:
+      - run: echo again
+`
+
+func writeFile(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+// One life of a state folder: up, a dead server, a second up, kill -9 with a job under way, up again, down.
+func TestUp(t *testing.T) {
+	dir := stateDir(t)
+	first, w := up(t, dir, "--runners", "2", "--workflow", writeFile(t, "one.yaml", oneJob))
+	first.await(t, "the job's end", jobEnded("hello", "success"))
+
+	t.Run("a second up in the folder is refused", func(t *testing.T) {
+		refused(t, "(process "+strconv.Itoa(w.PID)+")", "up", "--state-dir", dir)
+	})
+	t.Run("NET8_each part may do what its role says and no more", func(t *testing.T) { checkIdentities(t, dir, w) })
+	t.Run("the folder is private", func(t *testing.T) { checkPrivate(t, dir) })
+	t.Run("a process that dies is started again", func(t *testing.T) {
+		require.NoError(t, syscall.Kill(w.Processes["server"], syscall.SIGKILL))
+		first.await(t, "the end of the server", func(e event) bool { return e.Event == "ended" && e.Part == "server" })
+		first.await(t, "another server", func(e event) bool {
+			return e.Event == "started" && e.Part == "server" && e.PID != w.Processes["server"]
+		})
+	})
+
+	// The long job runs; its processes survive everything that is killed now, and are ended by the next start.
+	require.NoError(t, first.command.Process.Kill())
+	first.exited(t)
+	second, w := up(t, dir, "--runners", "2", "--workflow", writeFile(t, "two.yaml", shortJob))
+	second.await(t, "the report about leftovers", func(e event) bool { return strings.Contains(e.Message, "an earlier run was killed") })
+	second.await(t, "the job's end", jobEnded("again", "success"))
+
+	stdout, stderr, code := run(t, "down", "--state-dir", dir)
+	require.Zero(t, code, "%s", stderr)
+	require.Contains(t, stdout, "(process "+strconv.Itoa(w.PID)+")")
+	require.Zero(t, second.exited(t), second.stderr.String())
+	require.Empty(t, processesOf(t, dir))
+
+	_, _, code = run(t, "down", "--state-dir", dir)
+	require.Zero(t, code, "nothing to do is no error")
+}
+
+func checkIdentities(t *testing.T, dir string, w *where) {
+	for _, test := range []struct {
+		identity, verb, resource string
+		allowed                  string
+	}{
+		{"server", "patch", "pods", "yes"}, {"server", "delete", "pods", "no"}, {"server", "create", "pods", "no"},
+		{"controller", "delete", "pods", "yes"}, {"controller", "get", "secrets", "no"}, {"controller", "patch", "pods", "no"},
+	} {
+		output, _ := kubectl(t, w, filepath.Join(dir, "identities", test.identity+".kubeconfig"), // "no" is exit code 1
+			"auth", "can-i", test.verb, test.resource, "-n", "bullpen-runners")
+		require.Equal(t, test.allowed, output, "%s: %s %s", test.identity, test.verb, test.resource)
+	}
+	who, err := kubectl(t, w, filepath.Join(dir, "identities", "node.kubeconfig"), "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}")
+	require.NoError(t, err, who)
+	require.Contains(t, who, "system:node:this-machine")
+	require.Contains(t, who, "system:nodes")
+	require.NotContains(t, who, "system:masters")
+}
+
+func checkPrivate(t *testing.T, dir string) {
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	want := os.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		want = 0o711 // the user that root lends to PostgreSQL passes through
+	}
+	require.Equal(t, want, info.Mode().Perm())
+	for _, folder := range []string{"secrets", "identities", "logs"} {
+		entries, err := os.ReadDir(filepath.Join(dir, folder))
+		require.NoError(t, err)
+		require.NotEmpty(t, entries, folder)
+		for _, entry := range entries {
+			info, err := entry.Info()
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), entry.Name())
+		}
+	}
+}
+
+func TestBadInputIsOneSentenceBeforeAnythingStarts(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	foreign := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(foreign, "thesis.txt"), nil, 0o600))
+	stale := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(stale, "bullpen-onebox.json"), []byte(`{"format":99}`), 0o600))
+	for name, test := range map[string]struct {
+		says string
+		args []string
+	}{
+		"missing assets":        {"lacks etcd", []string{"up", "--assets", t.TempDir()}},
+		"a taken port":          {"choose another port", []string{"up", "--listen", taken.Addr().String()}},
+		"a bad address":         {"write it like 127.0.0.1:8080", []string{"up", "--github-listen", "8080"}},
+		"somebody's folder":     {"choose an empty folder", []string{"up", "--state-dir", foreign}},
+		"a stale state folder":  {"bullpen down --delete", []string{"up", "--state-dir", stale}},
+		"an unreadable file":    {"reading --workflow", []string{"up", "--workflow", "/no/such/file.yaml"}},
+		"an unsupported step":   {"uses", []string{"up", "--workflow", writeFile(t, "w.yaml", "on: push\njobs:\n  a:\n    runs-on: bullpen\n    steps:\n      - uses: actions/checkout@v4\n")}},
+		"a file without a pool": {"holds no RunnerPool", []string{"up", "--pool-file", writeFile(t, "p.yaml", "# nothing\n")}},
+		"half an App":           {"--github-private-key-file", []string{"up", "--github-app", "42"}},
+		"down, elsewhere":       {"is not a state folder", []string{"down", "--delete", "--state-dir", foreign}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := test.args
+			if !strings.Contains(strings.Join(args, " "), "--state-dir") {
+				args = append(args, "--state-dir", stateDir(t))
+			}
+			refused(t, test.says, args...)
+		})
+	}
+	require.FileExists(t, filepath.Join(foreign, "thesis.txt"))
+}
+
+// What only the API server can refuse is refused by its own sentence, and everything that had been started is stopped.
+func TestAPoolThatTheAPIServerRefuses(t *testing.T) {
+	dir := stateDir(t)
+	pool := writeFile(t, "pool.yaml", `
+apiVersion: bullpen.dev/v1alpha1
+kind: RunnerPool
+metadata: {name: bad}
+spec:
+  platform: linux
+  labels: [linux]
+  resources: {cpu: 500m, memory: 256Mi}
+  template: {image: bullpen}
+`)
+	refused(t, "must belong to this pool alone", "up", "--state-dir", dir, "--pool-file", pool)
+	require.Empty(t, processesOf(t, dir))
+}
