@@ -90,7 +90,7 @@ func runDevGitHub(ctx context.Context, f devGitHubFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", f.listen)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("listening on %s (is another one running? choose another --listen): %w", f.listen, err)
 	}

@@ -20,7 +20,7 @@ type AdminClient struct {
 	URL string
 	// Token is its admin token, if it has one.
 	Token string
-	// HTTP is the client used; nil means http.DefaultClient.
+	// HTTP is the client used; nil means one with a time-out of a minute.
 	HTTP *http.Client
 }
 
@@ -32,6 +32,13 @@ type AdminError struct {
 
 // Error returns the API's own sentence.
 func (e *AdminError) Error() string { return e.Message }
+
+func (c *AdminClient) client() *http.Client {
+	if c.HTTP != nil {
+		return c.HTTP
+	}
+	return &http.Client{Timeout: time.Minute}
+}
 
 func (c *AdminClient) call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
@@ -52,11 +59,7 @@ func (c *AdminClient) call(ctx context.Context, method, path string, in, out any
 	if c.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	client := c.HTTP
-	if client == nil {
-		client = http.DefaultClient
-	}
-	response, err := client.Do(request)
+	response, err := c.client().Do(request)
 	if err != nil {
 		return fmt.Errorf("calling the stand-in: %w", err)
 	}

@@ -2,6 +2,7 @@ package standin
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -65,7 +66,8 @@ func (s *Server) protocol(mux *http.ServeMux, pattern string, handle func(http.R
 }
 
 func writeProtocolError(w http.ResponseWriter, err error) {
-	if e, ok := err.(*protocolError); ok {
+	var e *protocolError
+	if errors.As(err, &e) {
 		writeJSON(w, e.Code, e)
 		return
 	}
@@ -239,6 +241,13 @@ func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request, token *ru
 		w.WriteHeader(http.StatusOK) // the old flow's session held nothing
 		return nil
 	}
+	s.endSessionLocked(rn)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// endSessionLocked takes a runner offline; a job it has not acquired is queued again.
+func (s *Server) endSessionLocked(rn *runner) {
 	rn.session = nil
 	s.settleRunnerLocked(rn)
 	rn.signal()
@@ -247,8 +256,6 @@ func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request, token *ru
 		s.requeueLocked(j)
 	}
 	s.changedLocked()
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // migrateMessage answers a poll of the old flow that did not heed the session's answer.

@@ -103,7 +103,6 @@ func (s *Server) startLocked(j *job) {
 	j.acquisitions++
 	j.acquirers = append(j.acquirers, rn.name)
 	j.token = s.newRunnerTokenLocked(rn, j)
-	rn.ranJob = true
 	if j.run.startedAt.IsZero() {
 		j.run.startedAt = now
 	}

@@ -32,7 +32,7 @@ type Local struct {
 // Start runs a stand-in on a free loopback port until Close or the end of ctx. It fills in URL, AppID (1) and AppKey
 // where opts leaves them empty.
 func Start(ctx context.Context, opts Options) (*Local, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listening for the stand-in: %w", err)
 	}
@@ -91,7 +91,7 @@ func newHTTPServer(ctx context.Context, handler http.Handler) *http.Server {
 
 // ListenAndServe runs a server on an address until ctx ends; held polls are answered before it returns.
 func ListenAndServe(ctx context.Context, address string, server *Server) error {
-	listener, err := net.Listen("tcp", address)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("listening on %s: %w", address, err)
 	}

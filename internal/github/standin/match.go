@@ -97,7 +97,7 @@ func (s *Server) dequeueLocked(j *job) {
 
 // settleRunnerLocked puts the runner into, or takes it out of, the idle index, as its state demands.
 func (s *Server) settleRunnerLocked(rn *runner) {
-	idle := rn.job == nil && !rn.ranJob && rn.online(s.now(), s.opts.OfflineAfter)
+	idle := rn.job == nil && rn.online(s.now(), s.opts.OfflineAfter)
 	switch {
 	case idle && rn.idleGroup == nil:
 		group := rn.scope.idle[rn.labels.key]

@@ -57,7 +57,7 @@ type savedRunner struct {
 	Labels                          []string
 	Key                             []byte
 	CreatedAt, LastContact          time.Time
-	RanJob, CancelDelivered         bool
+	CancelDelivered                 bool
 	BusyHiddenUntil                 time.Time
 	Removed                         bool // gone, but its job runs on
 }
@@ -209,7 +209,7 @@ func saveRunner(rn *runner) savedRunner {
 	out := savedRunner{
 		ID: rn.id, GroupID: rn.groupID, CancelMessage: rn.cancelMessage, Name: rn.name, Scope: rn.scope.path, OS: rn.os,
 		WorkFolder: rn.workFolder, ClientID: rn.clientID, Labels: rn.labels.names, Key: x509.MarshalPKCS1PublicKey(rn.key),
-		CreatedAt: rn.createdAt, LastContact: rn.lastContact, RanJob: rn.ranJob, CancelDelivered: rn.cancelDelivered,
+		CreatedAt: rn.createdAt, LastContact: rn.lastContact, CancelDelivered: rn.cancelDelivered,
 		BusyHiddenUntil: rn.busyHiddenUntil, Removed: rn.removed,
 	}
 	if rn.session != nil {

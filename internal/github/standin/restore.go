@@ -126,7 +126,7 @@ func (s *Server) insertRestoredLocked(saved savedRunner, sc *scope, key *rsa.Pub
 	rn := &runner{
 		id: saved.ID, name: saved.Name, scope: sc, labels: newLabelSet(saved.Labels), groupID: saved.GroupID, os: saved.OS,
 		workFolder: saved.WorkFolder, clientID: saved.ClientID, key: key, createdAt: saved.CreatedAt, lastContact: saved.LastContact,
-		wake: make(chan struct{}), ranJob: saved.RanJob, cancelMessage: saved.CancelMessage, cancelDelivered: saved.CancelDelivered,
+		wake: make(chan struct{}), cancelMessage: saved.CancelMessage, cancelDelivered: saved.CancelDelivered,
 		busyHiddenUntil: saved.BusyHiddenUntil, removed: saved.Removed,
 	}
 	if rn.removed {

@@ -98,7 +98,6 @@ type runner struct {
 	lastContact time.Time
 	wake        chan struct{} // closed and replaced to wake the held poll
 	removed     bool
-	ranJob      bool // an ephemeral runner takes one job
 
 	job             *job // assigned or running
 	cancelMessage   int64
