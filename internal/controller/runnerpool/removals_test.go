@@ -13,12 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
@@ -348,4 +351,91 @@ func TestCreateAll_POOL1_ARefusedPodTakesItsServiceAccountAlong(t *testing.T) {
 	require.Eventually(t, func() bool { return !s.exists(&corev1.ServiceAccount{}, w.create[0]) }, 20*time.Second, 10*time.Millisecond)
 	require.Eventually(t, s.state.empty, 20*time.Second, time.Millisecond)
 	require.Contains(t, s.state.counts("hash").create, "exceeded quota")
+}
+
+// The cache may have missed a pod: a drained pool is let go only when an uncached list by label shows none.
+func TestReconcile_POOL2_ReleasesOnlyAfterLookingPastTheCache(t *testing.T) {
+	s := newShop(t, interceptor.Funcs{})
+	v := s.runner()
+	s.pool.Finalizers = []string{runnerpod.FinalizerPoolDrain}
+	require.NoError(t, s.admin.Update(t.Context(), s.pool))
+	require.NoError(t, s.admin.Delete(t.Context(), s.pool))
+	request := reconcile.Request{NamespacedName: s.state.key}
+	result, err := s.Reconcile(t.Context(), request)
+	require.NoError(t, err)
+	require.NotZero(t, result.RequeueAfter)
+	require.True(t, controllerutil.ContainsFinalizer(s.reload(), runnerpod.FinalizerPoolDrain), "POOL-2: %s is still there", v.name)
+
+	require.NoError(t, s.admin.Delete(t.Context(), s.get(v.name), client.GracePeriodSeconds(0)))
+	_, err = s.Reconcile(t.Context(), request)
+	require.NoError(t, err)
+	require.Nil(t, s.reload())
+}
+
+func TestReconcile_POOL2_TheFinalizerComesBeforeTheFirstPod(t *testing.T) {
+	var s *shop
+	s = newShop(t, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+		require.True(t, controllerutil.ContainsFinalizer(s.reload(), runnerpod.FinalizerPoolDrain), "POOL-2")
+		return c.Create(ctx, object, options...)
+	}})
+	_, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.state.key})
+	require.NoError(t, err)
+	var pods corev1.PodList
+	require.NoError(t, s.admin.List(t.Context(), &pods, client.InNamespace(s.pool.Namespace)))
+	require.Len(t, pods.Items, 1)
+}
+
+// A template that must not be built stops creations and rolls, and is no reason to remove a runner that serves.
+func TestReconcile_NET3_AnUnsafeTemplateIsNotBuilt(t *testing.T) {
+	s := newShop(t, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+		err := c.Get(ctx, key, object, options...)
+		if pool, ok := object.(*v1alpha1.RunnerPool); ok { // as if the API server had not checked it
+			pool.Spec.Template.VolumeMounts = []corev1.VolumeMount{{Name: runnerpod.VolumeToken, MountPath: "/x"}}
+		}
+		return err
+	}})
+	s.state.podSeen(s.runner(), s.now())
+	s.pool.Finalizers = []string{runnerpod.FinalizerPoolDrain}
+	require.NoError(t, s.admin.Update(t.Context(), s.pool))
+	_, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.state.key})
+	require.NoError(t, err)
+	require.Zero(t, s.server.asked)
+	c := meta.FindStatusCondition(s.reload().Status.Conditions, v1alpha1.ConditionProgressing)
+	require.Equal(t, reasonInvalidTemplate, c.Reason)
+	require.Contains(t, c.Message, "NET-3")
+}
+
+// P5: what a runner's life costs in writes of the pool's status is bounded by the runners created, not by its events.
+func TestWriteStatus_P5_IsPaidForByRunnersCreated(t *testing.T) {
+	s := newShop(t, interceptor.Funcs{})
+	now := t0
+	s.options.Now = func() time.Time { return now }
+	writes := 0
+	before := s.reload()
+	for i := range 600 { // ten minutes, a change every second, a runner created every ten
+		now = now.Add(time.Second)
+		if i%10 == 0 {
+			s.state.earnStatus(1)
+		}
+		status := *s.state.lastStatus(before).DeepCopy()
+		status.Idle = int32(i)
+		due, err := s.writeStatus(t.Context(), before, s.state, status)
+		require.NoError(t, err)
+		if due == 0 {
+			writes++
+		}
+	}
+	require.LessOrEqual(t, writes, statusFirstSave/statusCost+60/statusCost+600/30)
+	require.Greater(t, writes, 30)
+}
+
+func (s *shop) reload() *v1alpha1.RunnerPool {
+	s.t.Helper()
+	var pool v1alpha1.RunnerPool
+	err := s.admin.Get(s.t.Context(), s.state.key, &pool)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(s.t, err)
+	return &pool
 }
