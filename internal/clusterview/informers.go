@@ -97,9 +97,10 @@ func trimPod(obj any) (any, error) {
 	}
 	slim := &corev1.Pod{ObjectMeta: trimMeta(pod.ObjectMeta)}
 	for _, status := range pod.Status.ContainerStatuses {
-		if status.Name == runnerpod.ContainerPoller && status.State.Terminated != nil {
+		if end := status.State.Terminated; status.Name == runnerpod.ContainerPoller && end != nil {
 			slim.Status.ContainerStatuses = []corev1.ContainerStatus{{
-				Name: status.Name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}},
+				Name: status.Name,
+				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: end.ExitCode}},
 			}}
 		}
 	}
@@ -133,14 +134,16 @@ func toPod(pod *corev1.Pod) dispatch.Pod {
 		Pool:        dispatch.PoolRef{Namespace: pod.Namespace, Name: pod.Labels[runnerpod.LabelPool]},
 		Deleting:    pod.DeletionTimestamp != nil,
 		OwnerLabel:  pod.Labels[runnerpod.LabelOwner],
-		PollerEnded: len(pod.Status.ContainerStatuses) > 0 && pollerEnded(pod),
+		PollerEnded: pollerEnded(pod),
 	}
 }
 
+// pollerEnded: the poller exited 0, which it does only once its answer is staged. Any other end says that nothing
+// was handed over: the claim stays unacknowledged, and recovery may take it back.
 func pollerEnded(pod *corev1.Pod) bool {
 	for _, status := range pod.Status.ContainerStatuses {
-		if status.Name == runnerpod.ContainerPoller {
-			return status.State.Terminated != nil
+		if end := status.State.Terminated; status.Name == runnerpod.ContainerPoller && end != nil {
+			return end.ExitCode == 0
 		}
 	}
 	return false

@@ -32,8 +32,8 @@ func (d *Dispatcher) Acknowledge(ctx context.Context, pod Pod, generation int64)
 	return true, nil
 }
 
-// PodChanged is told of every change of a runner pod that the watch shows. A poller that has terminated is an
-// acknowledgement too: it will never ask again.
+// PodChanged is told of every change of a runner pod that the watch shows. A poller that has exited 0 is an
+// acknowledgement too: its answer is staged and it will never ask again.
 func (d *Dispatcher) PodChanged(pod Pod) {
 	if pod.Deleting {
 		d.ClaimChanged(pod.UID) // a held poll of it is answered 410 at once

@@ -31,7 +31,7 @@ type Pod struct {
 	Pool                 PoolRef
 	Deleting             bool
 	OwnerLabel           string
-	PollerEnded          bool
+	PollerEnded          bool // its answer is staged: it exited 0
 }
 
 // Account is an organization or user whose jobs are served.

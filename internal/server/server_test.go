@@ -1,0 +1,362 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/server"
+	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+)
+
+func TestMain(m *testing.M) { postgrestest.Main(m) }
+
+const (
+	secret    = "s3cret"
+	principal = "system:serviceaccount:bullpen-system:bullpen-controller"
+)
+
+// world is a server on a real ledger, with tokens and pods that the test makes up.
+type world struct {
+	t      *testing.T
+	store  *postgres.Store
+	intake *failingStore
+	tokens map[string]token
+	pods   map[string]dispatch.Pod
+	hold   chan time.Time
+	log    *bytes.Buffer
+
+	public, internal *httptest.Server
+}
+
+type token struct {
+	audience string
+	id       clusterview.Identity
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), postgrestest.NewDatabase(t, postgres.Migrate), 0)
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	w := &world{
+		t: t, store: store, intake: &failingStore{IntakeStore: store}, tokens: map[string]token{},
+		pods: map[string]dispatch.Pod{}, hold: make(chan time.Time), log: &bytes.Buffer{},
+	}
+	log := slog.New(slog.NewJSONHandler(&lockedWriter{w: w.log}, nil))
+	d, err := dispatch.New(dispatch.Options{
+		Store: store, Forge: mintOnly{}, Cluster: w, Log: log,
+		After: func(time.Duration) <-chan time.Time { return w.hold },
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = d.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	srv, err := server.New(server.Options{
+		Dispatcher: d, Store: w.intake, Identities: w, WebhookSecret: secret, ControllerPrincipal: principal, Log: log,
+		Ready: func(context.Context) error { return nil },
+	})
+	require.NoError(t, err)
+	w.public, w.internal = httptest.NewServer(srv.Public()), httptest.NewServer(srv.Internal())
+	t.Cleanup(w.public.Close)
+	t.Cleanup(w.internal.Close)
+	w.tokens["controller"] = token{dispatchapi.AudienceServer, clusterview.Identity{Username: principal}}
+	return w
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// failingStore is the ledger with a transaction that can be made to fail.
+type failingStore struct {
+	dispatch.IntakeStore
+	err error
+}
+
+func (f *failingStore) RecordJob(ctx context.Context, d dispatch.Delivery, ev dispatch.JobEvent) (dispatch.Recorded, error) {
+	if f.err != nil {
+		return dispatch.Recorded{}, f.err
+	}
+	return f.IntakeStore.RecordJob(ctx, d, ev)
+}
+
+type mintOnly struct{}
+
+func (mintOnly) Mint(_ context.Context, _ int64, req fleet.MintRequest) (fleet.JIT, error) {
+	return fleet.JIT{RunnerID: 1, Name: req.Name, Encoded: fleet.NewSecret("the-jit-blob")}, nil
+}
+func (mintOnly) RemoveRunner(context.Context, int64, fleet.Scope, int64) error { return nil }
+func (mintOnly) FindRunner(context.Context, int64, fleet.Scope, string) (fleet.Registration, error) {
+	return fleet.Registration{}, fleet.ErrNotFound
+}
+func (mintOnly) ControlRead(context.Context, int64, fleet.Scope) error { return nil }
+func (mintOnly) MintRate(int64) (fleet.RateState, bool)                { return fleet.RateState{}, false }
+
+func (w *world) Review(_ context.Context, text, audience string) (clusterview.Identity, error) {
+	t, ok := w.tokens[text]
+	if !ok || t.audience != audience {
+		return clusterview.Identity{}, clusterview.ErrRejected
+	}
+	return t.id, nil
+}
+
+func (w *world) Runner(id clusterview.Identity) (dispatch.Pod, bool) {
+	pod, ok := w.pods[id.PodUID]
+	return pod, ok
+}
+
+func (w *world) Pool(ref dispatch.PoolRef) (dispatch.Pool, bool) {
+	for _, p := range w.Pools() {
+		if p.Ref() == ref {
+			return p, true
+		}
+	}
+	return dispatch.Pool{}, false
+}
+
+func (w *world) Pools() []dispatch.Pool {
+	return []dispatch.Pool{{
+		Namespace: "runners", Name: "linux", Labels: []string{"linux-4cpu"}, Platform: fleet.Linux,
+		Shape: fleet.Shape{MilliCPU: 1000, MemoryMB: 1024},
+	}}
+}
+func (w *world) Pod(uid string) (dispatch.Pod, bool)                        { p, ok := w.pods[uid]; return p, ok }
+func (w *world) Pods() []dispatch.Pod                                       { return nil }
+func (w *world) StampOwner(context.Context, dispatch.Pod, string) error     { return nil }
+func (w *world) Gone(context.Context, string, string, string) (bool, error) { return false, nil }
+
+func (w *world) pod(name string) dispatch.Pod {
+	pod := dispatch.Pod{
+		Namespace: "runners", Name: name, UID: uuid.NewString(), Pool: dispatch.PoolRef{Namespace: "runners", Name: "linux"},
+	}
+	w.pods[pod.UID] = pod
+	w.tokens["token-of-"+name] = token{dispatchapi.AudienceDispatch, clusterview.Identity{
+		Username: "system:serviceaccount:runners:" + name, PodName: name, PodUID: pod.UID,
+	}}
+	return pod
+}
+
+func (w *world) call(base, path, bearer string, body any) (int, string) {
+	w.t.Helper()
+	raw, err := json.Marshal(body)
+	require.NoError(w.t, err)
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, base+path, bytes.NewReader(raw))
+	require.NoError(w.t, err)
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	return w.do(req)
+}
+
+func (w *world) do(req *http.Request) (int, string) {
+	w.t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(w.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(w.t, err)
+	return resp.StatusCode, string(text)
+}
+
+func (w *world) hook(event, body string, change ...func(*http.Request)) (int, string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.public.URL+"/webhooks/github", strings.NewReader(body))
+	require.NoError(w.t, err)
+	req.Header.Set(github.HeaderEvent, event)
+	req.Header.Set(github.HeaderDelivery, uuid.NewString())
+	req.Header.Set(github.HeaderSignature, github.Sign(secret, []byte(body)))
+	for _, f := range change {
+		f(req)
+	}
+	return w.do(req)
+}
+
+func queued(id int64) string {
+	return fmt.Sprintf(`{"action":"queued","workflow_job":{"id":%d,"run_id":1,"name":"build","labels":["linux-4cpu"],
+		"created_at":"2026-01-02T03:04:05Z"},"repository":{"id":3,"full_name":"acme/app",
+		"owner":{"id":1,"login":"acme","type":"Organization"}},"installation":{"id":101}}`, id)
+}
+
+func (w *world) state(id int64) fleet.JobState {
+	w.t.Helper()
+	state, err := w.store.JobState(w.t.Context(), id)
+	require.NoError(w.t, err)
+	return state
+}
+
+// NET-6: a bad signature is refused before anything of the body is believed, and nothing is stored.
+func TestWebhook_NET6_BadSignatureStoresNothing(t *testing.T) {
+	w := newWorld(t)
+	for name, signature := range map[string]string{
+		"none": "", "another secret": github.Sign("guess", []byte(queued(1))), "no hex": "sha256=zz", "sha1": "sha1=00",
+	} {
+		status, text := w.hook("workflow_job", queued(1), func(r *http.Request) {
+			r.Header.Del(github.HeaderSignature)
+			if signature != "" {
+				r.Header.Set(github.HeaderSignature, signature)
+			}
+		})
+		require.Equal(t, http.StatusUnauthorized, status, "%s: %s", name, text)
+	}
+	// Not even parsed: junk with a bad signature is answered like everything else with one.
+	status, _ := w.hook("workflow_job", `{"trunc`, func(r *http.Request) { r.Header.Set(github.HeaderSignature, "sha256=00") })
+	require.Equal(t, http.StatusUnauthorized, status)
+	require.Equal(t, fleet.JobAbsent, w.state(1))
+}
+
+func TestWebhook_BadInputGetsItsStatusAndLosesNothing(t *testing.T) {
+	w := newWorld(t)
+	status, text := w.hook("star", `{"action":"created"}`)
+	require.Equal(t, http.StatusAccepted, status)
+	require.Contains(t, text, "ignored")
+
+	status, _ = w.hook("workflow_job", queued(1)[:40])
+	require.Equal(t, http.StatusBadRequest, status)
+
+	status, _ = w.hook("workflow_job", strings.Repeat("x", github.MaxWebhookBody+1))
+	require.Equal(t, http.StatusRequestEntityTooLarge, status)
+
+	status, _ = w.hook("workflow_job", strings.Replace(queued(1), `"queued"`, `"deleted"`, 1))
+	require.Equal(t, http.StatusAccepted, status)
+	status, _ = w.hook("workflow_job", strings.Replace(queued(1), `"installation":{"id":101}`, `"x":1`, 1))
+	require.Equal(t, http.StatusAccepted, status)
+	status, _ = w.hook("workflow_job", queued(1), func(r *http.Request) { r.Header.Del(github.HeaderDelivery) })
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Equal(t, fleet.JobAbsent, w.state(1))
+
+	status, _ = w.hook("ping", `{"zen":"x"}`)
+	require.Equal(t, http.StatusOK, status)
+}
+
+// A webhook whose transaction fails is not acknowledged, and its redelivery makes it good.
+func TestWebhook_NotCommittedIsNotAcknowledged(t *testing.T) {
+	w := newWorld(t)
+	w.intake.err = errors.New("the database went away")
+	same := func(r *http.Request) { r.Header.Set(github.HeaderDelivery, "one-guid") }
+	status, text := w.hook("workflow_job", queued(1), same)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.NotContains(t, text, "went away", "the cause is for the log")
+	w.intake.err = nil
+	status, _ = w.hook("workflow_job", queued(1), same)
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, fleet.JobQueued, w.state(1))
+	status, text = w.hook("workflow_job", queued(1), same)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "before")
+}
+
+func TestWebhook_InstallationMakesAnAccount(t *testing.T) {
+	w := newWorld(t)
+	status, _ := w.hook("installation",
+		`{"action":"created","installation":{"id":101,"account":{"id":1,"login":"acme","type":"Organization"}}}`)
+	require.Equal(t, http.StatusOK, status)
+	status, _ = w.hook("workflow_job", queued(1))
+	require.Equal(t, http.StatusOK, status)
+	pod := w.pod("linux-a")
+	status, text := w.call(w.internal.URL, dispatchapi.PathDispatch, "token-of-"+pod.Name, struct{}{})
+	require.Equal(t, http.StatusOK, status, text)
+}
+
+// NET-3, NET-4: who asks is read from the token alone; nothing in the request makes it another pod or pool.
+func TestDispatch_NET4_IdentityComesFromTheTokenAlone(t *testing.T) {
+	w := newWorld(t)
+	status, _ := w.hook("workflow_job", queued(1))
+	require.Equal(t, http.StatusOK, status)
+	mine, other := w.pod("linux-mine"), w.pod("linux-other")
+
+	for name, bearer := range map[string]string{"no token": "", "unknown": "made-up", "wrong audience": "controller"} {
+		status, text := w.call(w.internal.URL, dispatchapi.PathDispatch, bearer, struct{}{})
+		require.Equal(t, http.StatusUnauthorized, status, "%s: %s", name, text)
+	}
+	w.tokens["unbound"] = token{dispatchapi.AudienceDispatch, clusterview.Identity{Username: "system:serviceaccount:runners:x"}}
+	status, _ = w.call(w.internal.URL, dispatchapi.PathDispatch, "unbound", struct{}{})
+	require.Equal(t, http.StatusForbidden, status)
+	require.Equal(t, fleet.JobQueued, w.state(1))
+
+	status, text := w.call(w.internal.URL, dispatchapi.PathDispatch, "token-of-linux-mine",
+		map[string]string{"pod": other.Name, "pod_uid": other.UID, "pool": "another"})
+	require.Equal(t, http.StatusOK, status, text)
+	claim, err := w.store.Claim(t.Context(), mine.UID)
+	require.NoError(t, err)
+	require.Equal(t, fleet.ClaimMinted, claim.State)
+	claim, err = w.store.Claim(t.Context(), other.UID)
+	require.NoError(t, err)
+	require.Equal(t, fleet.ClaimNone, claim.State, "another pod's token never claims for this pod")
+
+	var served dispatchapi.Dispatch
+	require.NoError(t, json.Unmarshal([]byte(text), &served))
+	require.Equal(t, "the-jit-blob", served.JITConfig)
+	status, _ = w.call(w.internal.URL, dispatchapi.PathAcknowledge, "token-of-linux-other", dispatchapi.Acknowledge{Generation: served.Generation})
+	require.Equal(t, http.StatusConflict, status)
+	status, _ = w.call(w.internal.URL, dispatchapi.PathAcknowledge, "token-of-linux-mine", dispatchapi.Acknowledge{Generation: served.Generation})
+	require.Equal(t, http.StatusNoContent, status)
+	status, _ = w.call(w.internal.URL, dispatchapi.PathDispatch, "token-of-linux-mine", struct{}{})
+	require.Equal(t, http.StatusGone, status)
+	require.NotContains(t, w.log.String(), "the-jit-blob", "NET-3")
+	require.NotContains(t, w.log.String(), "token-of-", "NET-3")
+}
+
+// NET-5: retire and pods/stopped are for exactly the controller's principal.
+func TestInternal_NET5_OnlyTheControllersPrincipal(t *testing.T) {
+	w := newWorld(t)
+	pod := w.pod("linux-a")
+	retire := dispatchapi.RetireRequest{Pods: []dispatchapi.PodRef{{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Pool: "linux"}}}
+	stopped := dispatchapi.PodStopped{Pod: retire.Pods[0], EndedAt: time.Now()}
+	w.tokens["somebody"] = token{dispatchapi.AudienceServer, clusterview.Identity{Username: principal + "-2"}}
+	for bearer, want := range map[string]int{
+		"": http.StatusUnauthorized, "token-of-linux-a": http.StatusUnauthorized, "somebody": http.StatusForbidden,
+	} {
+		for path, body := range map[string]any{dispatchapi.PathRetire: retire, dispatchapi.PathPodsStopped: stopped} {
+			status, _ := w.call(w.internal.URL, path, bearer, body)
+			require.Equal(t, want, status, "%s as %q", path, bearer)
+		}
+	}
+	claim, err := w.store.Claim(t.Context(), pod.UID)
+	require.NoError(t, err)
+	require.Equal(t, fleet.ClaimNone, claim.State)
+
+	status, text := w.call(w.internal.URL, dispatchapi.PathRetire, "controller", retire)
+	require.Equal(t, http.StatusOK, status, text)
+	require.Contains(t, text, `"granted"`)
+	status, _ = w.call(w.internal.URL, dispatchapi.PathPodsStopped, "controller", stopped)
+	require.Equal(t, http.StatusNoContent, status)
+	status, _ = w.call(w.internal.URL, dispatchapi.PathRetire, "controller", dispatchapi.RetireRequest{Pods: []dispatchapi.PodRef{{Name: "x"}}})
+	require.Equal(t, http.StatusBadRequest, status)
+	status, _ = w.call(w.internal.URL, dispatchapi.PathRetire, "controller", "junk")
+	require.Equal(t, http.StatusBadRequest, status)
+}
+
+func TestPublic_ServesNothingInternal(t *testing.T) {
+	w := newWorld(t)
+	w.pod("linux-a")
+	status, _ := w.call(w.public.URL, dispatchapi.PathDispatch, "token-of-linux-a", struct{}{})
+	require.Equal(t, http.StatusNotFound, status)
+}
