@@ -128,7 +128,7 @@ func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplat
 		VolumeMounts: append(mounts, template.VolumeMounts...),
 		ReadinessProbe: &corev1.Probe{
 			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{agent, "agent", "ready"}}},
-			PeriodSeconds:    2,
+			PeriodSeconds:    5, // each probe starts a process; what it tells is a veto, and no hurry
 			TimeoutSeconds:   5,
 			SuccessThreshold: 1,
 			FailureThreshold: 1, // one answer of "a job has reached me" is enough

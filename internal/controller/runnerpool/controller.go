@@ -251,7 +251,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	status := statusOf(pool, state.lastStatus(pool), wish, todo.plan, state.counts(wish.TemplateHash), invalid, r.now())
 	due, err := r.writeStatus(ctx, pool, state, status)
-	if err := errors.Join(failure, err); err != nil {
+	if err := errors.Join(failure, err); err != nil && ctx.Err() == nil { // being stopped is no failure
 		return reconcile.Result{}, err
 	}
 	return r.nextLook(todo, due), nil
