@@ -32,7 +32,7 @@ help: ## List the targets
 .PHONY: build
 build: ## Build bin/bullpen
 	@mkdir -p bin
-	key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build -trimpath \
+	key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build \
 		-ldflags "-X main.version=$(VERSION) -X $(MODULE)/internal/controlplane/assets.sourceKey=$$key" \
 		-o bin/bullpen ./cmd/bullpen
 
