@@ -176,13 +176,30 @@ func (v *View) StampOwner(ctx context.Context, pod dispatch.Pod, login string) e
 		return fmt.Errorf("encoding the owner label: %w", err)
 	}
 	_, err = v.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another pod of that name
+	if apierrors.IsNotFound(err) || otherUID(err) { // gone, or another pod of that name
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("labelling pod %s: %w", pod.Name, err)
 	}
 	return nil
+}
+
+// otherUID reports that a patch was refused because its uid is not the object's.
+func otherUID(err error) bool {
+	if apierrors.IsConflict(err) {
+		return true
+	}
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Field == "metadata.uid" {
+			return true
+		}
+	}
+	return false
 }
 
 // Gone asks the API server itself, past every cache.
