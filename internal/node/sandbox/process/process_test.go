@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -71,7 +72,13 @@ func newPod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: types.UID(uuid.NewString())}}
 }
 
-type machine struct{ dir string }
+// machine remembers the process ids that it has seen: a container's folder goes with its record, its processes must too.
+type machine struct {
+	dir  string
+	seen *sync.Map
+}
+
+func newMachine(t *testing.T) machine { return machine{stateDir(t), &sync.Map{}} }
 
 func (m machine) Open(t *testing.T) sandbox.Sandbox { return open(t, m.dir) }
 
@@ -91,7 +98,12 @@ func (m machine) containerDir(uid, name string) string {
 }
 
 func (m machine) pid(uid, name string) int {
-	return readPID(filepath.Join(m.containerDir(uid, name), "home", "pid"))
+	if pid := readPID(filepath.Join(m.containerDir(uid, name), "home", "pid")); pid != 0 {
+		m.seen.Store(uid+"/"+name, pid)
+	}
+	pid, _ := m.seen.Load(uid + "/" + name)
+	known, _ := pid.(int)
+	return known
 }
 
 func readPID(file string) int {
@@ -146,7 +158,7 @@ func (m machine) Intrude(t *testing.T, ref sandbox.PodRef) func() bool {
 func (m machine) True() []string { return []string{"true"} }
 
 func TestConformance(t *testing.T) {
-	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Machine { return machine{stateDir(t)} })
+	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Machine { return newMachine(t) })
 }
 
 // run runs one container to its end and returns how it ended and what it wrote.
@@ -279,7 +291,7 @@ func agentThatIsKilled(stateDir, uid string) {
 func TestAgent_NODE3_KillNineStopsNothingAndTheExitCodeIsKnown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	m := machine{stateDir(t)}
+	m := newMachine(t)
 	uid := uuid.NewString()
 	agent := exec.CommandContext(ctx, os.Args[0], "agent", m.dir, uid)
 	// What takes an agent down may take its whole process group.
@@ -306,7 +318,7 @@ func TestAgent_NODE3_KillNineStopsNothingAndTheExitCodeIsKnown(t *testing.T) {
 }
 
 func TestCleanupEndsEverythingAndNothingElse(t *testing.T) {
-	m, other := machine{stateDir(t)}, machine{stateDir(t)}
+	m, other := newMachine(t), newMachine(t)
 	var pids []int
 	for _, mm := range []machine{m, other} {
 		sb := open(t, mm.dir)
@@ -335,7 +347,7 @@ func TestCleanupEndsEverythingAndNothingElse(t *testing.T) {
 }
 
 func TestExecEndsWithItsContext(t *testing.T) {
-	m := machine{stateDir(t)}
+	m := newMachine(t)
 	sb := open(t, m.dir)
 	pod := newPod()
 	require.NoError(t, sb.Prepare(t.Context(), pod))
