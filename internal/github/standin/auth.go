@@ -104,7 +104,7 @@ func (s *Server) newInstallationTokenLocked(a *account) (string, time.Time) {
 	value, expires := s.token("ghs_"), s.now().Add(s.opts.TokenLifetime)
 	s.appTokens[value] = &installationToken{account: a, expires: expires}
 	s.deadlineLocked(expires, func() { delete(s.appTokens, value) })
-	s.dirtyLocked()
+	s.markDirty()
 	return value, expires
 }
 
@@ -117,7 +117,7 @@ func (s *Server) newRunnerTokenLocked(rn *runner, j *job) string {
 	expires := s.now().Add(lifetime)
 	s.runnerTokens[value] = &runnerToken{runner: rn, job: j, expires: expires}
 	s.deadlineLocked(expires, func() { delete(s.runnerTokens, value) })
-	s.dirtyLocked()
+	s.markDirty()
 	return value
 }
 

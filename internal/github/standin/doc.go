@@ -39,5 +39,11 @@
 //	POST   /_standin/installations/{id}/announce  send its installation webhook again
 //	PUT    /_standin/webhook                    {"url","secret"}: where webhooks go from now on
 //
+// # Faults
+//
+// [Fault] makes things go wrong, on REST calls, runner-protocol calls (their routes begin with /_services/) and
+// webhooks: hook-drop, hook-vanish, hook-delay, hook-double, hook-reorder, rest-status, rest-latency, rest-cut (it takes
+// effect, the answer is lost), token-expired, session-conflict, assign-different, busy-hidden, remove-busy.
+//
 // The package must not import Kubernetes, the database or the fleet's own packages: it is the other side of the wire.
 package standin

@@ -42,27 +42,50 @@ func (f *fleet) run(ctx context.Context) {
 	f.wg.Wait()
 }
 
+// launch mints until an answer arrives, and runs one development runner. A mint whose answer was lost is found by its
+// name and removed.
 func (f *fleet) launch(ctx context.Context, name string, labels []string) {
-	config, _, err := f.w.org.Actions.GenerateOrgJITConfig(ctx, "acme", &github.GenerateJITConfigRequest{Name: name, RunnerGroupID: 1, Labels: labels})
-	if err == nil {
-		var r *devrunner.Runner
-		r, err = devrunner.New(devrunner.Options{
-			JIT: config.GetEncodedJITConfig(), WorkDir: f.w.t.TempDir(), FlushEvery: 20 * time.Millisecond,
-			InterruptGrace: time.Second, TerminateGrace: time.Second,
-		})
+	var config *github.JITRunnerConfig
+	for try := 0; ctx.Err() == nil; try++ {
+		unique := fmt.Sprintf("%s-%d", name, try)
+		minted, _, err := f.w.org.Actions.GenerateOrgJITConfig(ctx, "acme", &github.GenerateJITConfigRequest{Name: unique, RunnerGroupID: 1, Labels: labels})
 		if err == nil {
-			err = r.Run(ctx)
+			config = minted
+			break
+		}
+		found, _, err := f.w.org.Actions.ListOrganizationRunners(ctx, "acme", &github.ListRunnersOptions{Name: &unique})
+		if err != nil {
+			continue
+		}
+		for _, rn := range found.Runners {
+			_, err = f.w.org.Actions.RemoveOrganizationRunner(ctx, "acme", rn.GetID())
+			f.fail(ctx, err)
 		}
 	}
-	if err != nil && ctx.Err() == nil {
-		f.mu.Lock()
-		f.errs = append(f.errs, fmt.Errorf("%s: %w", name, err))
-		f.mu.Unlock()
+	if config == nil {
+		return
 	}
+	r, err := devrunner.New(devrunner.Options{
+		JIT: config.GetEncodedJITConfig(), WorkDir: f.w.t.TempDir(), FlushEvery: 20 * time.Millisecond,
+		InterruptGrace: time.Second, TerminateGrace: time.Second,
+	})
+	if err == nil {
+		err = r.Run(ctx)
+	}
+	f.fail(ctx, err)
 }
 
-func TestEndToEnd_RealRunnersRunARealWorkflow(t *testing.T) {
-	w := newWorld(t, func(o *standin.Options) { o.Now = time.Now })
+func (f *fleet) fail(ctx context.Context, err error) {
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.errs = append(f.errs, err)
+}
+
+// startFleet runs a fleet until the test ends.
+func startFleet(w *world) *fleet {
 	ctx, cancel := context.WithCancel(w.ctx)
 	f := &fleet{w: w, seen: map[int64]bool{}}
 	done := make(chan struct{})
@@ -70,10 +93,16 @@ func TestEndToEnd_RealRunnersRunARealWorkflow(t *testing.T) {
 		defer close(done)
 		f.run(ctx)
 	}()
-	defer func() {
+	w.t.Cleanup(func() {
 		cancel()
 		<-done
-	}()
+	})
+	return f
+}
+
+func TestEndToEnd_RealRunnersRunARealWorkflow(t *testing.T) {
+	w := newWorld(t, func(o *standin.Options) { o.Now = time.Now })
+	f := startFleet(w)
 	runs, err := w.in.Admin.Submit(w.ctx, standin.Submission{FileName: "e2e.yaml", Repo: "acme/app", Event: "push", Content: `
 name: e2e
 on: [push]
@@ -150,4 +179,50 @@ jobs:
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	require.Empty(t, f.errs)
+}
+
+func TestEndToEnd_EveryJobRunsOnceThroughFaults(t *testing.T) {
+	w := newWorld(t, func(o *standin.Options) {
+		o.Now = time.Now
+		o.ShuffleAssignment, o.ShuffleWebhooks = true, true
+	})
+	for _, f := range []standin.Fault{
+		{Kind: "hook-double", Percent: 30},
+		{Kind: "hook-delay", Percent: 30, Delay: standin.Duration(50 * time.Millisecond)},
+		{Kind: "rest-cut", Route: "generate-jitconfig", Percent: 20},
+		{Kind: "rest-status", Route: "generate-jitconfig", Percent: 10, Status: 503},
+		{Kind: "rest-cut", Route: "acquirejob", Percent: 20},
+		{Kind: "token-expired", Route: "/message", Percent: 10},
+	} {
+		w.fault(f)
+	}
+	fleet := startFleet(w)
+	run := w.submit(`
+name: many
+on: push
+jobs:
+  test:
+    runs-on: [self-hosted, linux]
+    strategy:
+      fail-fast: false
+      matrix:
+        n: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+    steps:
+      - run: test ${{ matrix.n }} -ne 7
+`)
+	wait, stop := context.WithTimeout(w.ctx, 2*time.Minute)
+	defer stop()
+	view, err := w.in.Admin.WaitRun(wait, run.ID)
+	require.NoError(t, err)
+	require.Equal(t, "failure", view.Conclusion)
+	for _, j := range w.jobs(run) {
+		require.Equal(t, 1, j.Acquisitions, j.Name)
+		require.Equal(t, map[bool]string{true: "failure", false: "success"}[j.Name == "test (7)"], j.Conclusion, j.Name)
+	}
+	state := w.in.State()
+	require.Zero(t, state.Lost)
+	require.Empty(t, state.AcquiredTwice)
+	fleet.mu.Lock()
+	defer fleet.mu.Unlock()
+	require.Empty(t, fleet.errs)
 }

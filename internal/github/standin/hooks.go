@@ -216,6 +216,7 @@ func (h *hookSender) attempt(ctx context.Context, d *delivery) {
 			return // cut off by our own end: it stays pending in the state file
 		}
 	}
+	defer h.s.markDirty()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d.DeliveredAt, d.Duration, d.Headers = began, h.s.now().Sub(began), headers

@@ -95,8 +95,9 @@ type Options struct {
 	// LogLimit is the largest log kept of one step or job, in bytes. Default 4 MiB. The rest is dropped, and said so.
 	LogLimit int
 
-	// StateFile keeps the state across restarts, as JSON, rewritten within a second of a change and when Run ends. Logs
-	// beyond 64 MiB in all, and all but the latest 2,000 deliveries, are not kept. Default: none.
+	// StateFile keeps the state across restarts, as JSON, rewritten about a second after a change (later when there is
+	// much to write) and when Run ends. Logs beyond 64 MiB in all, and all but the latest 500 deliveries, are not kept.
+	// Default: none.
 	StateFile string
 
 	// Assign, if set, chooses among the runners that could take a job; it returns an index into candidates.

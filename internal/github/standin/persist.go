@@ -18,7 +18,8 @@ const (
 	stateVersion      = 1
 	saveEvery         = time.Second
 	maxSavedBlobs     = 64 << 20
-	maxSavedDelivered = 2000
+	maxSavedDelivered = 500
+	saveShare         = 20 // saving may take one part in so many of the time
 )
 
 type savedState struct {
@@ -110,13 +111,14 @@ func (s *Server) keepState(ctx context.Context) {
 			return
 		case <-s.dirty:
 		}
+		began := s.now()
 		if err := s.saveState(); err != nil {
 			s.log.Error("the state was not saved", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.opts.After(saveEvery):
+		case <-s.opts.After(max(saveEvery, saveShare*s.now().Sub(began))):
 		}
 	}
 }

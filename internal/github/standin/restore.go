@@ -258,8 +258,11 @@ func (h *hookSender) restore(st *savedState) {
 		d.jobName, d.jobID, d.lost = saved.JobName, saved.JobID, saved.Lost
 		d.queue = jobQueueName(d.jobID)
 		h.listLocked(&d)
-		if d.DeliveredAt.IsZero() {
+		switch {
+		case d.DeliveredAt.IsZero():
 			h.enqueueLocked(&d)
+		case !d.succeeded():
+			h.failures++
 		}
 	}
 }

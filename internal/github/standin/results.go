@@ -210,6 +210,7 @@ func (s *Server) putBlob(w http.ResponseWriter, r *http.Request) {
 	entry.data = append(entry.data, data[:keep]...)
 	entry.dropped += int64(len(data)-keep) + rest
 	s.blobs.mu.Unlock()
+	s.markDirty()
 	w.WriteHeader(http.StatusCreated)
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"fmt"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,4 +81,20 @@ func (s *Server) firstBusy() *runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.accounts["acme"].scope.ordered[0]
+}
+
+// BenchmarkSave measures writing the state of 400 queued jobs and their webhooks.
+func BenchmarkSave(b *testing.B) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(b, err)
+	s, err := New(Options{
+		URL: "http://standin.test", AppID: 1, AppKey: &key.PublicKey, StateFile: filepath.Join(b.TempDir(), "state.json"),
+		Installations: []Installation{{Account: "acme", Repositories: []string{"app"}}},
+	})
+	require.NoError(b, err)
+	_, err = s.Submit(Submission{Content: scaleWorkflow, Repo: "acme/app", Count: 2})
+	require.NoError(b, err)
+	for b.Loop() {
+		require.NoError(b, s.saveState())
+	}
 }

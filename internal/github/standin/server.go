@@ -189,11 +189,11 @@ func (s *Server) token(prefix string) string { return prefix + hex.EncodeToStrin
 func (s *Server) changedLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
-	s.dirtyLocked()
+	s.markDirty()
 }
 
-// dirtyLocked asks for the state to be written.
-func (s *Server) dirtyLocked() {
+// markDirty asks for the state to be written. It needs no lock.
+func (s *Server) markDirty() {
 	select {
 	case s.dirty <- struct{}{}:
 	default:
