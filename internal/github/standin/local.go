@@ -89,15 +89,6 @@ func newHTTPServer(ctx context.Context, handler http.Handler) *http.Server {
 	}
 }
 
-// ListenAndServe runs a server on an address until ctx ends; held polls are answered before it returns.
-func ListenAndServe(ctx context.Context, address string, server *Server) error {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("listening on %s: %w", address, err)
-	}
-	return Serve(ctx, listener, server)
-}
-
 // Serve runs a server on a listener until ctx ends; held polls are answered before it returns. It closes the listener.
 func Serve(ctx context.Context, listener net.Listener, server *Server) error {
 	front := newHTTPServer(context.WithoutCancel(ctx), server)
