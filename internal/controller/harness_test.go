@@ -68,10 +68,31 @@ func newBench(t *testing.T) *bench {
 	b.server = newFakeServer(t, b.admin)
 	b.start()
 	t.Cleanup(func() {
+		if t.Failed() {
+			b.describe()
+		}
 		b.stop()
 		b.freePools()
 	})
 	return b
+}
+
+// describe logs what a failed test left.
+func (b *bench) describe() {
+	var pools v1alpha1.RunnerPoolList
+	var pods corev1.PodList
+	_ = b.admin.List(context.Background(), &pools, client.InNamespace(b.namespace))
+	_ = b.admin.List(context.Background(), &pods, client.InNamespace(b.namespace))
+	for _, pool := range pools.Items {
+		status, _ := json.MarshalIndent(pool.Status, "", " ")
+		b.t.Logf("pool %s generation %d: %s", pool.Name, pool.Generation, status)
+	}
+	for _, pod := range pods.Items {
+		status, _ := json.Marshal(pod.Status.ContainerStatuses)
+		b.t.Logf("pod %s created %s labels %v phase %s deleting %v: %s", pod.Name, pod.CreationTimestamp, pod.Labels, pod.Status.Phase, pod.DeletionTimestamp, status)
+	}
+	retires, reports := b.server.asked()
+	b.t.Logf("the server was asked %d times and told %d times", retires, reports)
 }
 
 // start runs a controller under the role that is shipped (NET-8), until stop.

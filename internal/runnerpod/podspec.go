@@ -127,11 +127,12 @@ func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplat
 		Resources:    corev1.ResourceRequirements{Requests: shape, Limits: shape.DeepCopy()},
 		VolumeMounts: append(mounts, template.VolumeMounts...),
 		ReadinessProbe: &corev1.Probe{
-			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{agent, "agent", "ready"}}},
-			PeriodSeconds:    5, // each probe starts a process; what it tells is a veto, and no hurry
-			TimeoutSeconds:   5,
-			SuccessThreshold: 1,
-			FailureThreshold: 1, // one answer of "a job has reached me" is enough
+			ProbeHandler:        corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{agent, "agent", "ready"}}},
+			InitialDelaySeconds: 1, // the supervisor has begun to wait by then, or the next probe is a period away
+			PeriodSeconds:       5, // each probe starts a process; what it tells is a veto, and no hurry
+			TimeoutSeconds:      5,
+			SuccessThreshold:    1,
+			FailureThreshold:    1, // one answer of "a job has reached me" is enough
 		},
 	}
 }

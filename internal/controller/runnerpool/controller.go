@@ -196,8 +196,8 @@ func (r *Reconciler) accountEvents() handler.TypedEventHandler[*metav1.PartialOb
 			return
 		}
 		key := types.NamespacedName{Namespace: account.Namespace, Name: pool}
-		if r.tracker.pool(key).accountSeen(account.Name, exists, r.now()) {
-			r.removals.add(key, account.Name)
+		if look, after := r.tracker.pool(key).accountSeen(account.Name, exists, r.now()); look {
+			r.removals.addAfter(key, account.Name, after)
 		}
 		if !exists {
 			q.Add(reconcile.Request{NamespacedName: key}) // a drained pool waits for the last one

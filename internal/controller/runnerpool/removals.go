@@ -76,6 +76,11 @@ func (q *removals) add(pool types.NamespacedName, name string) {
 	q.queue.Add(task{pool: pool, name: name})
 }
 
+// addAfter is add, later.
+func (q *removals) addAfter(pool types.NamespacedName, name string, after time.Duration) {
+	q.queue.AddAfter(task{pool: pool, name: name}, after)
+}
+
 // askFence has a pool's questions asked.
 func (q *removals) askFence(pool types.NamespacedName) { q.queue.Add(task{pool: pool}) }
 

@@ -284,8 +284,11 @@ func TestRemovals_POOL1_AServiceAccountWithoutAPodIsFound(t *testing.T) {
 	orphan := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.pool.Namespace, Name: "pool-orphan00",
 		Labels: map[string]string{runnerpod.LabelPool: "pool"}}}
 	require.NoError(t, s.admin.Create(t.Context(), orphan))
-	require.True(t, s.state.accountSeen(orphan.Name, true, s.now()))
-	require.True(t, s.state.accountSeen(v.name, true, s.now()), "the cache has not shown the pod")
+	for _, name := range []string{orphan.Name, v.name} { // the cache has not shown the second one's pod
+		look, after := s.state.accountSeen(name, true, s.now())
+		require.True(t, look)
+		require.Equal(t, orphanGrace, after)
+	}
 
 	again, err := s.removals.step(t.Context(), s.state, orphan.Name)
 	require.NoError(t, err)

@@ -203,6 +203,9 @@ func (s *poolState) podSeen(v podView, now time.Time) bool {
 	if m.gone && m.uid == v.uid {
 		return false // a straggler of a pod that is gone
 	}
+	if m.uid != "" && m.uid != v.uid {
+		*m = member{name: m.name, account: m.account, queued: m.queued} // another pod: nothing that was said of the first holds
+	}
 	m.view, m.observed, m.creating, m.gone = v, true, false, false
 	m.uid, m.hash, m.created = v.uid, v.templateHash, v.created
 	if v.ready {
@@ -248,20 +251,28 @@ func (s *poolState) podGone(name, uid string, now time.Time) bool {
 	return s.settle(m, now)
 }
 
-// accountSeen takes in whether a ServiceAccount of that name exists. It says whether somebody should look after it.
-func (s *poolState) accountSeen(name string, exists bool, now time.Time) bool {
+// accountSeen takes in whether a ServiceAccount of that name exists. It says whether somebody should look after it, and
+// when: at once if its pod is gone; later if no pod was seen yet, which is most likely on its way into the cache.
+func (s *poolState) accountSeen(name string, exists bool, now time.Time) (look bool, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.members[name]
 	if m == nil {
 		if !exists {
-			return false
+			return false, 0
 		}
 		m = s.member(name)
 	}
 	m.account = exists
 	s.settle(m, now)
-	return exists && (m.gone || !m.observed && !m.creating && m.uid == "")
+	switch {
+	case !exists:
+		return false, 0
+	case m.gone:
+		return true, 0
+	default:
+		return !m.observed && !m.creating && m.uid == "", orphanGrace
+	}
 }
 
 func (s *poolState) empty() bool {
