@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+const p2Jobs = 4000
+
+// instantGitHub mints at once and forgets.
+type instantGitHub struct{}
+
+func (instantGitHub) Mint(_ context.Context, _ int64, req fleet.MintRequest) (fleet.JIT, error) {
+	return fleet.JIT{RunnerID: 1, Name: req.Name, Encoded: fleet.NewSecret("x")}, nil
+}
+func (instantGitHub) RemoveRunner(context.Context, int64, fleet.Scope, int64) error { return nil }
+func (instantGitHub) FindRunner(context.Context, int64, fleet.Scope, string) (fleet.Registration, error) {
+	return fleet.Registration{}, fleet.ErrNotFound
+}
+func (instantGitHub) ControlRead(context.Context, int64, fleet.Scope) error { return nil }
+func (instantGitHub) MintRate(int64) (fleet.RateState, bool)                { return fleet.RateState{}, false }
+
+// BenchmarkP2 measures dispatches a second when jobs and polls are plenty: claimed, minted and recorded, at a GitHub
+// that answers at once.
+func BenchmarkP2(b *testing.B) {
+	for name, accounts := range map[string]int{"1,000 accounts": 1000, "one account": 1} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				r, url := saturated(b, accounts)
+				b.StartTimer()
+				rate := drain(b, r)
+				b.StopTimer()
+				limit := scriptRate(b, url, p2Jobs)
+				ratio := rate / limit
+				b.ReportMetric(ratio, "ratio")
+				report(row{
+					"P2", "dispatches a second, " + name, fmt.Sprintf("%.0f/s", rate),
+					fmt.Sprintf("plain SQL, batched: %.0f/s", limit), fmt.Sprintf("%.2f", ratio), "≥ 0.5", ratio >= 0.5,
+				})
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+func saturated(tb testing.TB, accounts int) (*rig, string) {
+	tb.Helper()
+	r := newRig(tb, instantGitHub{})
+	var list []dispatch.Account
+	for i := range accounts {
+		list = append(list, dispatch.Account{ID: int64(i + 1), Login: fmt.Sprintf("org-%d", i+1), InstallationID: int64(i + 1)})
+	}
+	r.install(list...)
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := w; i < p2Jobs; i += 8 {
+				account := list[i%accounts]
+				_, err := r.store.RecordJob(context.Background(),
+					dispatch.Delivery{GUID: uuid.NewString(), Event: "workflow_job", At: time.Now()},
+					dispatch.JobEvent{
+						Kind: fleet.JobEventQueued, Account: account, JobID: int64(i + 1), Repository: account.Login + "/app",
+						RunID: 1, Labels: []string{"linux-4cpu"}, QueuedAt: time.Now(),
+					})
+				if err != nil {
+					tb.Errorf("queueing: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return r, r.url
+}
+
+// drain lets 256 agents take jobs one after another, each time as a new pod, until none is left.
+func drain(tb testing.TB, r *rig) float64 {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var mu sync.Mutex
+	served := 0
+	var wg sync.WaitGroup
+	start := time.Now()
+	var took time.Duration
+	for range 256 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				answer, err := r.dispatcher.Poll(ctx, r.newPod())
+				if err != nil || answer.Reply != dispatch.ReplyServe {
+					continue
+				}
+				mu.Lock()
+				if served++; served == p2Jobs {
+					took = time.Since(start)
+					cancel()
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(tb, p2Jobs, served)
+	return p2Jobs / took.Seconds()
+}

@@ -1,0 +1,61 @@
+package bench
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+// row is one line of the table: what was measured, the limit it is held to, and whether it keeps its budget.
+type row struct {
+	id, what, measured, limit, result, budget string
+	kept                                      bool
+}
+
+var table struct {
+	sync.Mutex
+	rows []row
+}
+
+func report(r row) {
+	table.Lock()
+	defer table.Unlock()
+	table.rows = slices.DeleteFunc(table.rows, func(old row) bool { return old.id == r.id && old.what == r.what })
+	table.rows = append(table.rows, r)
+}
+
+func printTable() {
+	table.Lock()
+	defer table.Unlock()
+	if len(table.rows) == 0 {
+		return
+	}
+	slices.SortStableFunc(table.rows, func(a, b row) int { return strings.Compare(a.id, b.id) })
+	fmt.Println()
+	w := tabwriter.NewWriter(os.Stdout, 2, 4, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "id\twhat\tmeasured\tlimit in the same run\tresult\tbudget\t")
+	for _, r := range table.rows {
+		mark := "ok"
+		if !r.kept {
+			mark = "MISSED"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.id, r.what, r.measured, r.limit, r.result, r.budget, mark)
+	}
+	_ = w.Flush()
+}
+
+// quantile of a sorted copy.
+func quantile(samples []time.Duration, q float64) time.Duration {
+	sorted := slices.Clone(samples)
+	slices.Sort(sorted)
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }
