@@ -41,7 +41,8 @@ func newNodeCommand() *cobra.Command {
 		Long: `Registers this machine as a Kubernetes node and runs the pods bound to it in a sandbox.
 
 The identity in --kubeconfig must be system:node:NAME in the group system:nodes. Ending this process, however it ends, ends no pod:
-the next one with the same --state-dir finds them again. "bullpen node cleanup" ends them.
+the next one with the same --state-dir finds them again. "bullpen node cleanup" ends them. (Under systemd say KillMode=process,
+or systemd ends them all the same. A launchd job needs AbandonProcessGroup.)
 
 Sandboxes:
   process    Containers are processes of this machine, of the user who runs this command. ISOLATION: NONE. Images are

@@ -279,7 +279,7 @@ func nodeReady(n *corev1.Node) bool {
 
 func TestNode_IsRegisteredAsAKubeletWould(t *testing.T) {
 	f := newFixture(t)
-	f.run(synthetic.New(synthetic.NewMachine(nil)), func(o *node.Options) {
+	stop := f.run(synthetic.New(synthetic.NewMachine(nil)), func(o *node.Options) {
 		o.Taints = []corev1.Taint{{Key: "dedicated", Value: "ci", Effect: corev1.TaintEffectNoSchedule}}
 	})
 	n := f.node(func(n *corev1.Node) bool {
@@ -300,6 +300,10 @@ func TestNode_IsRegisteredAsAKubeletWould(t *testing.T) {
 		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: f.name}
 	}, sh("main", ""))
 	require.Equal(t, f.name, f.awaitPhase(pod, corev1.PodRunning).Spec.NodeName)
+
+	stop()
+	f.run(synthetic.New(synthetic.NewMachine(nil)), func(o *node.Options) { o.Labels = map[string]string{"pool": "other"} })
+	f.node(func(n *corev1.Node) bool { return n.Labels["pool"] == "other" })
 }
 
 func TestNode_NODE8_ADeletedNodeIsRegisteredAgainAndNothingStops(t *testing.T) {

@@ -143,13 +143,15 @@ func (w *worker) accept(pod *corev1.Pod) {
 	w.pod = pod
 }
 
-// introduce prepares for a pod that is seen for the first time.
+// introduce prepares for a pod that is seen for the first time. The sandbox may have told of its containers before.
 func (w *worker) introduce() {
-	for _, c := range w.pod.Spec.InitContainers {
-		w.containers[c.Name] = &track{init: true}
+	for _, c := range slices.Concat(w.pod.Spec.InitContainers, w.pod.Spec.Containers) {
+		if w.containers[c.Name] == nil {
+			w.containers[c.Name] = &track{}
+		}
 	}
-	for _, c := range w.pod.Spec.Containers {
-		w.containers[c.Name] = &track{}
+	for _, c := range w.pod.Spec.InitContainers {
+		w.containers[c.Name].init = true
 	}
 	err := supported(w.pod)
 	if err == nil {

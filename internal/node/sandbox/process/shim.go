@@ -60,9 +60,8 @@ func RunShim(dir string) error {
 	if err != nil {
 		return writeJSON(c.path(fileExit), startError(err, begun))
 	}
-	if err := writeJSON(c.path(fileStarted), started{PID: pid, StartedAt: begun}); err != nil {
-		return err
-	}
+	// The record of the start informs people; a full disk must not keep the shim from its duty.
+	startedErr := writeJSON(c.path(fileStarted), started{PID: pid, StartedAt: begun})
 	_ = ready.Close()
 	debug.FreeOSMemory() // from here on the shim only waits, as one of many
 
@@ -73,7 +72,7 @@ func RunShim(dir string) error {
 	// On record before the left-overs are ended: a shim that is killed meanwhile has told what it knew.
 	err = writeJSON(c.path(fileExit), exit)
 	main.reapRest()
-	return err
+	return errors.Join(startedErr, err)
 }
 
 func startError(err error, at time.Time) sandbox.Exit {
