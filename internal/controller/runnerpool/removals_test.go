@@ -126,7 +126,7 @@ func (s *shop) runner(change ...func(*corev1.Pod)) podView {
 	require.Eventually(s.t, func() bool { // the scheduler has had its say, and leaves the pod alone
 		pod = s.get(name)
 		return condition(pod, corev1.PodScheduled) != nil
-	}, 20*time.Second, 5*time.Millisecond)
+	}, 90*time.Second, 5*time.Millisecond)
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.ContainerStatuses = idlePod().Status.ContainerStatuses
 	for _, c := range change {
@@ -251,8 +251,8 @@ func TestRemovals_POOL1_AFailureOfEitherIsRetriedAndNeverForgotten(t *testing.T)
 			s.removals.add(s.state.key, v.name)
 			require.Eventually(t, func() bool {
 				return !s.exists(&corev1.Pod{}, v.name) && !s.exists(&corev1.ServiceAccount{}, v.name)
-			}, 20*time.Second, 10*time.Millisecond)
-			require.Eventually(t, func() bool { m, _ := s.state.copyOf(v.name); return !m.queued && !m.account }, 20*time.Second, time.Millisecond)
+			}, 90*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { m, _ := s.state.copyOf(v.name); return !m.queued && !m.account }, 90*time.Second, time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
 			require.Equal(t, 3, deletes[kind])
@@ -273,7 +273,7 @@ func TestRemovals_POOL4_NoReportNoDeletion(t *testing.T) {
 	}
 	s.state.podSeen(v, s.now())
 	s.removals.add(s.state.key, v.name)
-	require.Eventually(t, func() bool { return !s.exists(&corev1.Pod{}, v.name) }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !s.exists(&corev1.Pod{}, v.name) }, 90*time.Second, 10*time.Millisecond)
 	require.Equal(t, []string{v.name}, s.server.reported)
 }
 
@@ -351,8 +351,8 @@ func TestCreateAll_POOL1_ARefusedPodTakesItsServiceAccountAlong(t *testing.T) {
 	s.run()
 	w := s.state.plan(wishFor(1), func() string { return runnerpod.Name("pool", runnerpod.NewSuffix()) }, 10, s.now())
 	require.ErrorContains(t, s.createAll(t.Context(), s.pool, s.state, w.create), "exceeded quota")
-	require.Eventually(t, func() bool { return !s.exists(&corev1.ServiceAccount{}, w.create[0]) }, 20*time.Second, 10*time.Millisecond)
-	require.Eventually(t, s.state.empty, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !s.exists(&corev1.ServiceAccount{}, w.create[0]) }, 90*time.Second, 10*time.Millisecond)
+	require.Eventually(t, s.state.empty, 90*time.Second, time.Millisecond)
 	require.Contains(t, s.state.counts("hash").create, "exceeded quota")
 }
 

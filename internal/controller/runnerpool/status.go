@@ -22,7 +22,7 @@ const (
 	statusAtLatest  = 30 * time.Second
 	statusCost      = 2
 	statusSaveUp    = 10 * statusCost
-	statusFirstSave = 3 * statusCost
+	statusFirstSave = 10 * statusCost
 )
 
 // statusWriter remembers what was written, because the cache shows it late, and how much more may be.
