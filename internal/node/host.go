@@ -40,7 +40,7 @@ func diskSpace(dir string) (free, total uint64, err error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, 0, err
 	}
-	size := uint64(st.Bsize) //nolint:gosec,unconvert // positive; its type differs between systems
+	size := uint64(st.Bsize)
 	return st.Bavail * size, st.Blocks * size, nil
 }
 
@@ -56,8 +56,8 @@ func HostCapacity(stateDir string, pods int64) (corev1.ResourceList, error) {
 	}
 	return corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
-		corev1.ResourceMemory:           *resource.NewQuantity(int64(memory), resource.BinarySI), //nolint:gosec // far below
-		corev1.ResourceEphemeralStorage: *resource.NewQuantity(int64(disk), resource.BinarySI),   //nolint:gosec // far below
+		corev1.ResourceMemory:           *resource.NewQuantity(int64(memory), resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(int64(disk), resource.BinarySI),
 		corev1.ResourcePods:             *resource.NewQuantity(pods, resource.DecimalSI),
 	}, nil
 }

@@ -245,5 +245,5 @@ func itemMode(m *int32, otherwise os.FileMode) os.FileMode {
 	if m == nil {
 		return otherwise
 	}
-	return os.FileMode(*m) & os.ModePerm //nolint:gosec // the API server allows 0 to 0777
+	return os.FileMode(*m) & os.ModePerm
 }

@@ -3,6 +3,7 @@
 package process
 
 import (
+	"context"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -18,7 +19,7 @@ func killRest(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 // killMarked kills every process whose environment carries the variable, and says how many there were. ps shows the
 // environment of the same user's processes only, which is all that this sandbox starts.
 func killMarked(variable string) int {
-	out, err := exec.Command("ps", "-axEww", "-o", "pid=,command=").Output()
+	out, err := exec.CommandContext(context.Background(), "ps", "-axEww", "-o", "pid=,command=").Output()
 	if err != nil {
 		return 0
 	}

@@ -133,7 +133,8 @@ func (s *Sandbox) spawn(rec container, child *shimChild, files []*os.File) error
 	}
 	defer func() { _ = log.Close() }()
 	argv := append(append([]string{}, s.opts.ShimCommand...), rec.dir)
-	cmd := exec.Command(argv[0], argv[1:]...)
+	// No context of ours ends it.
+	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
 	cmd.Env = []string{s.markEntry(rec), "GOMAXPROCS=1"}
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log

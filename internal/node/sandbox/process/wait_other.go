@@ -37,3 +37,12 @@ func waitShim(ctx context.Context, fifo string) error {
 		}
 	}
 }
+
+// stillHeld reads from a FIFO in which nobody ever writes: nothing yet means that a writer is there, the end that none is.
+func stillHeld(fd int) (bool, error) {
+	_, err := unix.Read(fd, make([]byte, 1))
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+		return true, nil
+	}
+	return false, err
+}

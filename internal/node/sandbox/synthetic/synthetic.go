@@ -278,7 +278,7 @@ func (s *Sandbox) Remove(_ context.Context, podUID string) error {
 	defer s.m.mu.Unlock()
 	p, err := s.m.pod(podUID)
 	if err != nil {
-		return nil //nolint:nilerr // ErrNotFound, the only error there is: nothing to remove
+		return nil // ErrNotFound, the only error there is: nothing to remove
 	}
 	for _, c := range p.containers {
 		s.m.finish(c, sandbox.Exit{Code: sandbox.UnknownExitCode, Signal: 9})
