@@ -252,7 +252,7 @@ func (d *demo) stuck(done int) error {
 // replace restarts a process beside the watching.
 func (d *demo) replace(ctx context.Context, step restartStep, busy int) {
 	_, word := termination(step.hard)
-	d.note = fmt.Sprintf("restarting the %s (%s) …", step.part, word)
+	d.note = fmt.Sprintf("restarting the %s (%s) …", partName(step.part), word)
 	result := make(chan replaced, 1)
 	d.replacing = result
 	bounded, cancel := context.WithTimeout(ctx, time.Minute)

@@ -97,10 +97,9 @@ func (f *follower) sentence(job standin.JobView) string {
 const followInterval = 250 * time.Millisecond
 
 // follow reports changes of jobs until ctx ends. The stand-in may be away for a while, when it is being restarted.
-func follow(ctx context.Context, github *standin.AdminClient, report func(Event)) {
+func (f *follower) follow(ctx context.Context, github *standin.AdminClient, report func(Event)) {
 	tick := time.NewTicker(followInterval)
 	defer tick.Stop()
-	var f follower
 	for {
 		if jobs, err := github.Jobs(ctx, 0, ""); err == nil {
 			for _, event := range f.changes(jobs) {
@@ -152,6 +151,23 @@ func (b *Box) serve(ctx context.Context, workflows []WorkflowFile) error {
 	if err != nil {
 		return err
 	}
+	pods, err := watchPods(ctx, b.kube, b.opts.Now)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	defer pods.close()
+	f := follower{name: func(runner string) string { return podOf(pods.rows(), runner) }}
+	before, err := github.Jobs(ctx, 0, "")
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("reading the jobs of earlier runs: %w", err)
+	}
+	f.changes(before) // are known
+	if waiting := countUnfinished(before); waiting > 0 {
+		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("%d jobs of earlier runs are not done yet", waiting)})
+	}
 	for _, file := range workflows {
 		run, err := submit(ctx, github, file)
 		if err != nil {
@@ -160,6 +176,11 @@ func (b *Box) serve(ctx context.Context, workflows []WorkflowFile) error {
 		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("submitted %s as run %d", file.Name, run.ID)})
 	}
 	b.report(Event{Kind: EventNote, Message: "Ctrl-C stops everything."})
-	follow(ctx, github, b.report)
+	f.follow(ctx, github, b.report)
 	return nil
+}
+
+func countUnfinished(jobs []standin.JobView) int {
+	done, _, _ := countJobs(jobs)
+	return len(jobs) - done
 }

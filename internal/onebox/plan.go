@@ -1,6 +1,7 @@
 package onebox
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -24,6 +25,14 @@ const (
 	partGitHub     = "github"
 	partPostgres   = "postgres"
 )
+
+// partName is a part's name in a sentence.
+func partName(part string) string {
+	if part == partNode {
+		return "node agent"
+	}
+	return part
+}
 
 // NodeName is the name under which this machine appears in the cluster.
 const NodeName = "this-machine"
@@ -165,9 +174,17 @@ func checkAddress(flag, address string) error {
 	if number, bad := strconv.Atoi(port); err != nil || bad != nil || number < 1 || number > 65535 {
 		return fmt.Errorf("%s %q is not an address: write it like 127.0.0.1:8080", flag, address)
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
-	if err != nil {
+	if err := tryListen(net.JoinHostPort(host, port)); err != nil {
 		return fmt.Errorf("%s %s cannot be used (%w): stop what listens there, or choose another port", flag, address, err)
+	}
+	return nil
+}
+
+// tryListen listens for an instant.
+func tryListen(address string) error {
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
+	if err != nil {
+		return err
 	}
 	return listener.Close()
 }

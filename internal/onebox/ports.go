@@ -69,8 +69,7 @@ func (p ports) has(port int) bool {
 }
 
 func portFree(port int) bool {
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	return err == nil && listener.Close() == nil
+	return tryListen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) == nil
 }
 
 // chooseAddresses settles where our processes listen.

@@ -103,12 +103,12 @@ func Judge(e Evidence) Verdict {
 	}
 	for i, part := range e.WantRestarts {
 		if i >= len(e.Restarts) || e.Restarts[i].Part != part {
-			problem("the %s was not restarted while jobs ran", part)
+			problem("the %s was not restarted while jobs ran", partName(part))
 		}
 	}
 	for _, restart := range e.Restarts {
 		if restart.Running == 0 {
-			problem("the %s was restarted when no job ran", restart.Part)
+			problem("the %s was restarted when no job ran", partName(restart.Part))
 		}
 	}
 	for _, p := range e.Left {
@@ -211,8 +211,8 @@ func (v Verdict) Print(out io.Writer, jobs []standin.JobView) {
 	fmt.Fprintf(out, "  queue to start  p50 %s, p99 %s with a runner free (%d jobs); p50 %s, p99 %s over all (%d jobs)\n",
 		short(v.Warm.P50), short(v.Warm.P99), v.Warm.Count, short(v.Wait.P50), short(v.Wait.P99), v.Wait.Count)
 	for _, r := range v.Restarts {
-		fmt.Fprintf(out, "  restarted       %-10s %s, process %d → %d, ready after %s, while %d jobs ran\n",
-			r.Part, r.Signal, r.OldPID, r.NewPID, short(r.Took), r.Running)
+		fmt.Fprintf(out, "  restarted       %-11s %s, process %d → %d, ready after %s, while %d jobs ran\n",
+			partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), r.Running)
 	}
 	if len(v.Left) == 0 {
 		fmt.Fprintf(out, "  processes left  0\n")

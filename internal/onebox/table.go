@@ -34,7 +34,7 @@ const (
 
 const nameWidth = 18
 
-// render draws the board as lines of at most width columns and, where runners must be left out for it, height lines.
+// render draws the board as at most height lines of at most width columns; runners are left out first.
 // Colours are escape sequences, without any when color is false.
 func render(b board, width, height int, color bool) []string {
 	width = max(width, 40)
@@ -46,9 +46,10 @@ func render(b board, width, height int, color bool) []string {
 	lines = append(lines, "", fmt.Sprintf("runners: %d warm, %d busy, %d starting",
 		countStage(b.Pods, stageWarm), countStage(b.Pods, stageBusy), countStage(b.Pods, stageBooting)))
 	tail := restartLines(b)
-	room := max(height-len(lines)-len(tail)-1, 3)
+	room := max(height-len(lines)-len(tail), 3)
 	lines = append(lines, runnerLines(b, room, color)...)
 	lines = append(lines, tail...)
+	lines = lines[:min(len(lines), max(height, 1))] // what scrolled away could not be drawn over
 	for i, line := range lines {
 		lines[i] = cut(line, width)
 	}
@@ -174,8 +175,8 @@ func runnerLines(b board, room int, color bool) []string {
 
 func restartLines(b board) []string {
 	var lines []string
-	for _, r := range b.Restarts {
-		lines = append(lines, fmt.Sprintf("restarted %s: %s, process %d → %d, while %d jobs ran", r.Part, r.Signal, r.OldPID, r.NewPID, r.Running))
+	for _, r := range b.Restarts[max(len(b.Restarts)-3, 0):] {
+		lines = append(lines, fmt.Sprintf("restarted %s: %s, process %d → %d, while %d jobs ran", partName(r.Part), r.Signal, r.OldPID, r.NewPID, r.Running))
 	}
 	if b.Note != "" {
 		lines = append(lines, b.Note)

@@ -23,7 +23,7 @@ func newViewer(opts DemoOptions) viewer {
 		return &tableViewer{screen: screen{out: opts.Out}, size: opts.Size, color: opts.Color}
 	}
 	v := &lineViewer{out: opts.Out, many: opts.Jobs > fewJobs}
-	v.follow.name = v.podOf
+	v.follow.name = func(runner string) string { return podOf(v.pods, runner) }
 	return v
 }
 
@@ -71,9 +71,9 @@ type lineViewer struct {
 }
 
 // podOf names the pod behind a runner: that is what kubectl and the state folder know it by.
-func (v *lineViewer) podOf(runner string) string {
+func podOf(pods []podRow, runner string) string {
 	uid, _ := runnerpod.PodUID(runner)
-	for _, pod := range v.pods {
+	for _, pod := range pods {
 		if pod.UID == uid {
 			return pod.Name
 		}
@@ -98,7 +98,7 @@ func (v *lineViewer) show(b board) {
 	}
 	for _, r := range b.Restarts[v.restarts:] {
 		fmt.Fprintf(v.out, "%s  restarted the %s (%s): process %d → %d, ready after %s, while %d jobs ran\n",
-			clock(b.Elapsed), r.Part, r.Signal, r.OldPID, r.NewPID, short(r.Took), r.Running)
+			clock(b.Elapsed), partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), r.Running)
 	}
 	v.restarts = len(b.Restarts)
 }

@@ -14,7 +14,7 @@ func TestDemo(t *testing.T) {
 	require.Zero(t, code, "%s%s", stdout, stderr)
 	for _, line := range []string{
 		"12, of which 12 ran as they should (10 success, 1 failure, 1 skipped)",
-		"restarted       server     kill -9", "restarted       controller SIGTERM", "restarted       node       kill -9",
+		"restarted       server      kill -9", "restarted       controller  SIGTERM", "restarted       node agent  kill -9",
 		"processes left  0", "killed mid-job: 0", "PASSED: ",
 	} {
 		require.Contains(t, stdout, line)
