@@ -12,7 +12,6 @@ func subcommands() []*cobra.Command {
 		newControllerCommand(),
 		newAgentCommand(),
 		newNodeCommand(),
-		newNodeShimCommand(),
 		newDevCommand(),
 	}
 }
