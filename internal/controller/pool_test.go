@@ -214,14 +214,15 @@ func TestController_OneLeaderAtATime(t *testing.T) {
 	first, second := b.startLeader(), b.startLeader()
 	b.pool("led", 2)
 	b.havePods("led", 2)
-	require.Equal(t, 1, b.leaders(first)+b.leaders(second))
+	b.eventually("one has created", func() bool { return b.leaders(first)+b.leaders(second) > 0 })
 	leader, follower := first, second
 	if b.leaders(second) == 1 {
 		leader, follower = second, first
 	}
 	leader.stop()
+	require.Zero(t, b.leaders(follower), "the other has only waited")
 	b.scale("led", 3)
 	b.havePods("led", 3)
-	require.Equal(t, 1, b.leaders(follower))
+	b.eventually("the other has taken over", func() bool { return b.leaders(follower) == 1 })
 	follower.stop()
 }
