@@ -105,7 +105,9 @@ func (s *Set) Outdated(hash string) int {
 // Names returns every name, sorted: for tests and for people.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
-func groupOf(r *Runner) group { return group{class{r.Stage, r.Removal, r.Defect != ""}, r.TemplateHash} }
+func groupOf(r *Runner) group {
+	return group{class{r.Stage, r.Removal, r.Defect != ""}, r.TemplateHash}
+}
 
 // byAge orders the oldest first; the name makes it a total order, so that equal sets give equal plans.
 func byAge(a, b *Runner) int {
