@@ -95,7 +95,7 @@ func Judge(e Evidence) Verdict {
 			problem("job %q %s", job.Name, wrong)
 		}
 		if how, was := killed[job.ID]; was {
-			problem("job %q was killed: %s", job.Name, how)
+			problem("job %q was not left alone: %s", job.Name, how)
 		}
 	}
 	if len(e.Jobs) != e.WantJobs {

@@ -61,12 +61,12 @@ func TestJudge(t *testing.T) {
 		says   string
 		killed int
 	}{
-		"a pod deleted while its job ran":     {func(e *Evidence) { e.Removals = append(e.Removals, Removal{Pod: "p-2", UID: podUID(2), Seen: *at(5)}) }, `job "build/1" was killed: its pod p-2 was deleted`, 1},
-		"a pod deleted the moment it started": {func(e *Evidence) { e.Removals = append(e.Removals, Removal{Pod: "p-2", UID: podUID(2), Seen: *at(3)}) }, "was killed", 1},
+		"a pod deleted while its job ran":     {func(e *Evidence) { e.Removals = append(e.Removals, Removal{Pod: "p-2", UID: podUID(2), Seen: *at(5)}) }, `job "build/1" was not left alone: its pod p-2 was deleted`, 1},
+		"a pod deleted the moment it started": {func(e *Evidence) { e.Removals = append(e.Removals, Removal{Pod: "p-2", UID: podUID(2), Seen: *at(3)}) }, "was not left alone", 1},
 		"a pod deleted under a job without end": {func(e *Evidence) {
 			e.Jobs[1].CompletedAt = nil
 			e.Removals = append(e.Removals, Removal{UID: podUID(2), Seen: *at(50)})
-		}, "was killed", 1},
+		}, "was not left alone", 1},
 		"a runner that fell silent":     {func(e *Evidence) { e.Jobs[1].Lost = true }, "fell silent", 1},
 		"a wrong conclusion":            {func(e *Evidence) { e.Jobs[1].Conclusion = "cancelled"; e.Jobs[1].Reason = "why not" }, `ended as cancelled (why not), not as success`, 0},
 		"a failure that did not happen": {func(e *Evidence) { e.Jobs[2].Conclusion = "success" }, "not as failure", 0},
@@ -125,7 +125,7 @@ func TestPrintedVerdict(t *testing.T) {
 	out.Reset()
 	Judge(evidence).Print(&out, evidence.Jobs)
 	require.Contains(t, out.String(), "killed mid-job: 1\n")
-	require.Contains(t, out.String(), "FAILED:\n  job \"build/1\" was killed")
+	require.Contains(t, out.String(), "FAILED:\n  job \"build/1\" was not left alone")
 	require.NotContains(t, out.String(), "PASSED")
 }
 

@@ -42,10 +42,11 @@ type supervised struct {
 	since   time.Time
 	changed chan struct{} // closed and replaced whenever current changes
 	asked   bool          // the end of current is our own doing
+	ready   bool          // the part was ready once: from then on it is kept running
 }
 
-// supervise starts the part once, and keeps it running from then on. ctx ends the supervision, and with it the process,
-// like stop does.
+// supervise starts the part, and keeps it running once awaitReady has seen it ready: what fails at its very start would
+// fail again. ctx ends the supervision, and with it the process, like stop does.
 func supervise(ctx context.Context, command Command, rec *record, report func(Event), now func() time.Time) (*supervised, error) {
 	s := &supervised{command: command, record: rec, report: report, now: now, ended: make(chan struct{}), changed: make(chan struct{})}
 	first, err := s.start()
@@ -88,11 +89,14 @@ func (s *supervised) run(ctx context.Context, c *child) {
 		case <-c.done:
 		}
 		s.mu.Lock()
-		asked, ran := s.asked, s.now().Sub(s.since)
+		asked, ready, ran := s.asked, s.ready, s.now().Sub(s.since)
 		s.mu.Unlock()
-		if asked {
+		switch {
+		case !ready:
+			return
+		case asked:
 			pause = 0
-		} else {
+		default:
 			pause = nextBackoff(pause, ran)
 			s.report(Event{
 				Kind: EventEnded, Part: s.command.Name, PID: c.pid, Log: s.command.LogPath,
@@ -172,8 +176,8 @@ func (s *supervised) stop() {
 	<-s.ended
 }
 
-// awaitReady asks again and again until the part is ready. During the very first start a process that ends is a failure
-// that waiting does not mend: its last words are the error.
+// awaitReady asks again and again until the part is ready. A process that ends meanwhile is a failure, whose last words
+// are the error.
 func (s *supervised) awaitReady(ctx context.Context, ready func(context.Context, time.Time) error) error {
 	tick := time.NewTicker(50 * time.Millisecond) // another process's readiness cannot be waited for otherwise
 	defer tick.Stop()
@@ -183,12 +187,15 @@ func (s *supervised) awaitReady(ctx context.Context, ready func(context.Context,
 		last := ready(asking, since)
 		cancel()
 		if last == nil {
+			s.mu.Lock()
+			s.ready = true
+			s.mu.Unlock()
 			return nil
 		}
 		select {
 		case <-first.done:
 			return fmt.Errorf("%s ended at its start (%s): %s (its log: %s)",
-				s.command.Name, first.howItEnded(), lastLine(s.command.LogPath), s.command.LogPath)
+				s.command.Name, first.howItEnded(), lastWords(s.command.LogPath), s.command.LogPath)
 		case <-ctx.Done():
 			return fmt.Errorf("%s did not get ready: %w (its log: %s)", s.command.Name, last, s.command.LogPath)
 		case <-tick.C:
@@ -196,8 +203,8 @@ func (s *supervised) awaitReady(ctx context.Context, ready func(context.Context,
 	}
 }
 
-// lastLine is the end of a log, where a process that gave up says why.
-func lastLine(path string) string {
+// lastWords are what a process said when it gave up: its error, which may have several lines, or the last line.
+func lastWords(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
 		return "it left no log"
@@ -208,9 +215,13 @@ func lastLine(path string) string {
 		_, _ = file.Seek(-window, io.SeekEnd)
 	}
 	data, _ := io.ReadAll(io.LimitReader(file, window))
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
-		return strings.TrimPrefix(last, "bullpen: ")
+	text := strings.TrimSpace(string(data))
+	if text == "" {
+		return "it said nothing"
 	}
-	return "it said nothing"
+	const ours = "\nbullpen: " // how the binary begins its error
+	if at := strings.LastIndex("\n"+text, ours); at >= 0 {
+		return strings.Join(strings.Fields(text[at+len(ours)-1:]), " ")
+	}
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }

@@ -55,8 +55,22 @@ func superviseScript(t *testing.T, script string) (*supervised, *events, *record
 	return part, seen, rec
 }
 
+// isReady marks the part as ready.
+func isReady(t *testing.T, part *supervised) {
+	t.Helper()
+	require.NoError(t, part.awaitReady(t.Context(), func(context.Context, time.Time) error { return nil }))
+}
+
+func TestSuperviseDoesNotRepeatAStartThatFailed(t *testing.T) {
+	part, seen, rec := superviseScript(t, "exit 1")
+	<-part.ended
+	require.Empty(t, seen.kinds())
+	require.Empty(t, rec.alive())
+}
+
 func TestSuperviseStartsAgainWhatEndsByItself(t *testing.T) {
 	part, seen, rec := superviseScript(t, "exec sleep 1000")
+	isReady(t, part)
 	first, _, changed := part.state()
 	require.Equal(t, first.pid, rec.alive()[0].PID)
 	first.signal(syscall.SIGKILL)
@@ -73,6 +87,7 @@ func TestSuperviseStartsAgainWhatEndsByItself(t *testing.T) {
 
 func TestSuperviseReplacesWithoutAPause(t *testing.T) {
 	part, seen, _ := superviseScript(t, "exec sleep 1000")
+	isReady(t, part)
 	for range 5 { // each would double a back-off
 		first, _, _ := part.state()
 		oldPID, newPID, err := part.replace(t.Context(), syscall.SIGTERM)
@@ -128,13 +143,17 @@ func TestAwaitReadyTellsWhyInTheEnd(t *testing.T) {
 	require.ErrorContains(t, err, "its database is away")
 }
 
-func TestLastLineOfALongLog(t *testing.T) {
+func TestLastWords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("noise\n", 5000)+"the end\n\n"), 0o600))
-	require.Equal(t, "the end", lastLine(path))
+	require.Equal(t, "the end", lastWords(path))
+	require.NoError(t, os.WriteFile(path, []byte("bullpen: an earlier failure\nINFO starting\nbullpen: cannot reach Postgres:\n\thost a: refused\n\thost b: refused\n"), 0o600))
+	require.Equal(t, "cannot reach Postgres: host a: refused host b: refused", lastWords(path))
+	require.NoError(t, os.WriteFile(path, []byte("bullpen: no"), 0o600))
+	require.Equal(t, "no", lastWords(path))
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	require.Equal(t, "it said nothing", lastLine(path))
-	require.Equal(t, "it left no log", lastLine(path+"x"))
+	require.Equal(t, "it said nothing", lastWords(path))
+	require.Equal(t, "it left no log", lastWords(path+"x"))
 }
 
 func TestBackoffGrowsAndIsForgotten(t *testing.T) {
