@@ -5,12 +5,9 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
@@ -105,9 +102,7 @@ func (f *controllerFlags) prepare() (controller.Options, error) {
 		level = slog.LevelDebug
 	}
 	o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	// The libraries below log through these; without them they complain, or write in another form.
-	klog.SetSlogLogger(o.Log)
-	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
+	controller.SetLibraryLog(o.Log)
 	return o, nil
 }
 
