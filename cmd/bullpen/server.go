@@ -118,17 +118,27 @@ func readSecretFile(file, what string) (string, error) {
 	return text, nil
 }
 
+// replica is one server: its parts, wired and not yet running.
+type replica struct {
+	cfg        serverConfig
+	log        *slog.Logger
+	registry   *prometheus.Registry
+	listenURL  string
+	store      *postgres.Store
+	view       *clusterview.View
+	dispatcher *dispatch.Dispatcher
+	http       *server.Server
+}
+
 // runServer wires one replica and serves until ctx ends.
 func runServer(ctx context.Context, cfg serverConfig) error {
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-
+	r := &replica{cfg: cfg, log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), registry: prometheus.NewRegistry()}
+	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	url, err := databaseURL(cfg.databaseURLFile)
 	if err != nil {
 		return err
 	}
-	forge, err := newForge(cfg, log, registry)
+	forge, err := newForge(cfg, r.log, r.registry)
 	if err != nil {
 		return err
 	}
@@ -136,45 +146,63 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 	if err != nil {
 		return err
 	}
+	if r.view, err = newView(cfg, r.log); err != nil {
+		return err
+	}
+	if r.store, err = openStore(ctx, url, cfg.maxConns); err != nil {
+		return err
+	}
+	defer r.store.Close()
+	if r.dispatcher, err = dispatch.New(dispatch.Options{
+		Store: r.store, Forge: forge, Cluster: r.view, Log: r.log, Metrics: r.registry,
+	}); err != nil {
+		return err
+	}
+	if r.http, err = server.New(server.Options{
+		Dispatcher: r.dispatcher, Store: r.store, Identities: r.view, WebhookSecret: secret,
+		ControllerPrincipal: cfg.principal, Ready: r.ready, Log: r.log, Metrics: r.registry,
+	}); err != nil {
+		return err
+	}
+	r.listenURL = url
+	if direct := os.Getenv(envListenDatabaseURL); direct != "" {
+		r.listenURL = direct
+	}
+	return r.serve(ctx)
+}
+
+func newView(cfg serverConfig, log *slog.Logger) (*clusterview.View, error) {
 	rest, err := clientcmd.BuildConfigFromFlags("", cfg.kubeconfig)
 	if err != nil {
-		return fmt.Errorf("finding the cluster (use --kubeconfig outside of one): %w", err)
+		return nil, fmt.Errorf("finding the cluster (use --kubeconfig outside of one): %w", err)
 	}
 	rest.QPS, rest.Burst = 200, 400 // one token review per poll and minute, one label per job
 	rest.UserAgent = "bullpen-server"
-	view, err := clusterview.New(clusterview.Options{Config: rest, Namespace: cfg.namespace, Log: log})
+	return clusterview.New(clusterview.Options{Config: rest, Namespace: cfg.namespace, Log: log})
+}
+
+// openStore connects and brings the schema up to date.
+func openStore(ctx context.Context, url string, maxConns int32) (*postgres.Store, error) {
+	store, err := postgres.Open(ctx, url, maxConns)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	store, err := postgres.Open(ctx, url, cfg.maxConns)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
 	if err := postgres.Migrate(ctx, url); err != nil {
-		return err
+		store.Close()
+		return nil, err
 	}
-	dispatcher, err := dispatch.New(dispatch.Options{Store: store, Forge: forge, Cluster: view, Log: log, Metrics: registry})
-	if err != nil {
-		return err
+	return store, nil
+}
+
+// ready says what the replica still waits for.
+func (r *replica) ready(ctx context.Context) error {
+	if !r.view.Synced() {
+		return errors.New("the watch of the cluster has not delivered its first list yet")
 	}
-	srv, err := server.New(server.Options{
-		Dispatcher: dispatcher, Store: store, Identities: view, WebhookSecret: secret,
-		ControllerPrincipal: cfg.principal, Log: log, Metrics: registry,
-		Ready: func(ctx context.Context) error {
-			if !view.Synced() {
-				return errors.New("the watch of the cluster has not delivered its first list yet")
-			}
-			if err := store.Ping(ctx); err != nil {
-				return postgres.ErrUnreachable
-			}
-			return nil
-		},
-	})
-	if err != nil {
-		return err
+	if err := r.store.Ping(ctx); err != nil {
+		return postgres.ErrUnreachable
 	}
-	return serve(ctx, cfg, log, registry, view, dispatcher, srv, listenURL(url))
+	return nil
 }
 
 func newForge(cfg serverConfig, log *slog.Logger, registry prometheus.Registerer) (*github.Client, error) {
@@ -190,28 +218,21 @@ func newForge(cfg serverConfig, log *slog.Logger, registry prometheus.Registerer
 	})
 }
 
-func listenURL(url string) string {
-	if direct := os.Getenv(envListenDatabaseURL); direct != "" {
-		return direct
-	}
-	return url
-}
-
-// serve runs every part until ctx ends or one fails, then stops the listeners first and the dispatcher last.
-func serve(
-	ctx context.Context, cfg serverConfig, log *slog.Logger, registry *prometheus.Registry, view *clusterview.View,
-	dispatcher *dispatch.Dispatcher, srv *server.Server, notifications string,
-) error {
+// serve runs every part until ctx ends or one fails.
+func (r *replica) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return view.Run(ctx, dispatcher) })
-	group.Go(func() error { return dispatcher.Run(ctx) })
-	group.Go(func() error { postgres.Listen(ctx, notifications, dispatcher, log); return nil })
-	group.Go(func() error { return listenAndServe(ctx, "--listen", cfg.listen, srv.Public(), log) })
-	group.Go(func() error { return listenAndServe(ctx, "--internal-listen", cfg.internalListen, srv.Internal(), log) })
-	if cfg.metricsListen != "" {
+	group.Go(func() error { return r.view.Run(ctx, r.dispatcher) })
+	group.Go(func() error { return r.dispatcher.Run(ctx) })
+	group.Go(func() error { postgres.Listen(ctx, r.listenURL, r.dispatcher, r.log); return nil })
+	listen := func(flag, address string, handler http.Handler) {
+		group.Go(func() error { return listenAndServe(ctx, flag, address, handler, r.log) })
+	}
+	listen("--listen", r.cfg.listen, r.http.Public())
+	listen("--internal-listen", r.cfg.internalListen, r.http.Internal())
+	if r.cfg.metricsListen != "" {
 		metrics := http.NewServeMux()
-		metrics.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-		group.Go(func() error { return listenAndServe(ctx, "--metrics-listen", cfg.metricsListen, metrics, log) })
+		metrics.Handle("GET /metrics", promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}))
+		listen("--metrics-listen", r.cfg.metricsListen, metrics)
 	}
 	return group.Wait()
 }

@@ -99,7 +99,7 @@ func trimPod(obj any) (any, error) {
 	for _, status := range pod.Status.ContainerStatuses {
 		if end := status.State.Terminated; status.Name == runnerpod.ContainerPoller && end != nil {
 			slim.Status.ContainerStatuses = []corev1.ContainerStatus{{
-				Name: status.Name,
+				Name:  status.Name,
 				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: end.ExitCode}},
 			}}
 		}

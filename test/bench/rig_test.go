@@ -173,7 +173,7 @@ func (r *rig) hook(action string, job int64, account dispatch.Account, runner st
 		"runner_name":%q,"conclusion":"success","created_at":%q},"repository":{"id":3,"full_name":"%s/app",
 		"owner":{"id":%d,"login":%q,"type":"Organization"}},"installation":{"id":%d}}`,
 		action, job, runner, time.Now().UTC().Format(time.RFC3339), account.Login, account.ID, account.Login, account.InstallationID)
-	req, err := http.NewRequest(http.MethodPost, r.public.URL+"/webhooks/github", bytes.NewReader(body)) //nolint:noctx // a benchmark's own
+	req, err := http.NewRequest(http.MethodPost, r.public.URL+"/webhooks/github", bytes.NewReader(body))
 	require.NoError(r.tb, err)
 	req.Header.Set(github.HeaderEvent, "workflow_job")
 	req.Header.Set(github.HeaderDelivery, uuid.NewString())
