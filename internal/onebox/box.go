@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -100,33 +101,45 @@ type Box struct {
 	parts    map[string]*supervised
 	ready    map[string]readiness
 
-	up       bool // everything was ready once
+	up       atomic.Bool // everything was ready once
 	stopOnce sync.Once
 	stopErr  error
 }
 
+// ErrInterrupted says that the start, or the demonstration, was called off, and that nothing is left running.
+var ErrInterrupted = errors.New("interrupted; nothing is left running")
+
 // Start brings everything up in the state folder and returns when all parts are ready. What an earlier, killed owner of
 // the folder left behind is ended first. ctx bounds the start only; Stop ends what runs.
 //
-// Errors to tell apart: *InUseError, *StaleFolderError, assets.ErrMissing, pgserver.ErrNotInstalled. Each is one
+// Errors to tell apart: ErrInterrupted, *InUseError, *StaleFolderError, assets.ErrMissing, pgserver.ErrNotInstalled. Each is one
 // sentence that says what to do.
 func Start(ctx context.Context, opts Options) (*Box, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, opts.StartTimeout)
+	starting, cancel := context.WithTimeout(ctx, opts.StartTimeout)
 	defer cancel()
-	b, err := open(ctx, opts)
+	b, err := open(starting, opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.bringUp(ctx); err != nil {
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
-		defer cancel()
-		return nil, errors.Join(err, b.Stop(stopping))
+	if err := b.bringUp(starting); err != nil {
+		return nil, b.stopAfter(ctx, err)
 	}
 	return b, nil
+}
+
+// stopAfter stops everything after an error, which is the interruption itself when ctx has ended.
+func (b *Box) stopAfter(ctx context.Context, err error) error {
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+	defer cancel()
+	stopped := b.Stop(stopping)
+	if err != nil && ctx.Err() != nil && stopped == nil {
+		return ErrInterrupted
+	}
+	return errors.Join(err, stopped)
 }
 
 // stopPatience bounds a stop; what has not ended by then is killed.
@@ -250,6 +263,16 @@ func runningPods(ctx context.Context, l Layout) (int, error) {
 func (b *Box) report(event Event) {
 	event.Time = b.opts.Now()
 	b.opts.Report(event)
+	if event.Kind == EventStarted && b.up.Load() {
+		b.refreshStatus()
+	}
+}
+
+// refreshStatus writes down who runs now. The file is for people and scripts; nothing here depends on it.
+func (b *Box) refreshStatus() {
+	if err := writeJSON(b.layout.statusFile(), b.Where()); err != nil {
+		b.log.Warn("the status was not written", "error", err)
+	}
 }
 
 func (b *Box) bringUp(ctx context.Context) error {
@@ -278,11 +301,11 @@ func (b *Box) bringUp(ctx context.Context) error {
 	if err := apply.applyPools(ctx, b.opts.Pools); err != nil {
 		return err
 	}
-	b.up = true
 	where := b.Where()
 	if err := writeJSON(b.layout.statusFile(), where); err != nil {
 		return err
 	}
+	b.up.Store(true)
 	b.report(Event{Kind: EventReady, Message: "Bullpen is up.", Where: &where})
 	return nil
 }
@@ -430,6 +453,7 @@ func (b *Box) Replace(ctx context.Context, name string, hard bool) (Replacement,
 	if err := part.awaitReady(ctx, b.ready[name]); err != nil {
 		return Replacement{}, err
 	}
+	b.refreshStatus()
 	return Replacement{Part: name, Signal: word, OldPID: oldPID, NewPID: newPID, Took: b.opts.Now().Sub(began)}, nil
 }
 
@@ -457,7 +481,7 @@ func (b *Box) Stop(ctx context.Context) error {
 }
 
 func (b *Box) stop(ctx context.Context) error {
-	if b.up {
+	if b.up.Load() {
 		b.report(Event{Kind: EventStopping, Message: "Stopping everything."})
 	}
 	var errs []error
@@ -487,7 +511,7 @@ func (b *Box) stop(ctx context.Context) error {
 	}
 	errs = append(errs, b.lock.Close())
 	err := errors.Join(errs...)
-	if err == nil && b.up {
+	if err == nil && b.up.Load() {
 		b.report(Event{Kind: EventStopped, Message: "Everything has stopped; no process is left."})
 	}
 	return err

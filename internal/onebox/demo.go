@@ -78,9 +78,7 @@ func Demo(ctx context.Context, opts DemoOptions) error {
 	}
 	evidence, err := runDemo(ctx, opts, WorkflowFile{Name: "demo.yaml", Content: string(content)})
 	if err != nil {
-		if ctx.Err() != nil {
-			err = errors.New("interrupted; nothing is left running")
-		} else {
+		if !errors.Is(err, ErrInterrupted) {
 			fmt.Fprintf(opts.Out, "The logs are in %s/logs.\n", opts.StateDir)
 			opts.Keep = true
 		}
@@ -156,12 +154,7 @@ func runDemo(ctx context.Context, opts DemoOptions, file WorkflowFile) (evidence
 	if d.pods != nil {
 		d.pods.close()
 	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
-	defer cancel()
-	if stopped := box.Stop(stopping); err == nil {
-		err = stopped
-	}
-	if err != nil {
+	if err := box.stopAfter(ctx, err); err != nil {
 		return Evidence{}, err
 	}
 	left, err := remaining(box.layout, opts.Binary)

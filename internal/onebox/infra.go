@@ -76,10 +76,15 @@ func (b *Box) watchPlane(ctx context.Context) {
 			b.report(Event{Kind: EventEnded, Part: string(component), Log: b.plane.LogPath(component),
 				Message: fmt.Sprintf("%s ended by itself; starting it again (its log: %s)", component, b.plane.LogPath(component))})
 			err := b.plane.StartComponent(ctx, component)
+			pid := b.plane.Pids()[component]
 			if err == nil {
-				err = b.record.add(string(component), b.plane.Pids()[component])
+				err = b.record.add(string(component), pid)
 			}
-			if err != nil && ctx.Err() == nil {
+			switch {
+			case err == nil:
+				b.report(Event{Kind: EventStarted, Part: string(component), PID: pid, Log: b.plane.LogPath(component),
+					Message: fmt.Sprintf("%s runs again as process %d", component, pid)})
+			case ctx.Err() == nil:
 				b.report(Event{Kind: EventProblem, Part: string(component), Message: err.Error()})
 			}
 			due[component] = b.opts.Now().Add(pause[component])
@@ -172,6 +177,8 @@ func (d *database) keep(ctx context.Context) {
 			}
 			err := d.start(ctx)
 			if err == nil {
+				d.report(Event{Kind: EventStarted, Part: partPostgres, PID: d.pid(), Log: server.LogFile(),
+					Message: fmt.Sprintf("PostgreSQL runs again as process %d", d.pid())})
 				break
 			}
 			pause = nextBackoff(pause, 0)

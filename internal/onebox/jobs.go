@@ -128,9 +128,6 @@ func Up(ctx context.Context, opts UpOptions) error {
 	}
 	box, err := Start(ctx, opts.Options)
 	if err != nil {
-		if ctx.Err() != nil {
-			return errors.New("interrupted while starting; nothing is left running")
-		}
 		return err
 	}
 	failed := box.serve(ctx, opts.Workflows)

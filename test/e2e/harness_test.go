@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -179,6 +181,25 @@ func (r *running) await(t *testing.T, what string, wanted func(event) bool) even
 
 func jobEnded(name, conclusion string) func(event) bool {
 	return func(e event) bool { return e.Job != nil && e.Job.Name == name && e.Job.Conclusion == conclusion }
+}
+
+// submit queues a workflow at the stand-in, as a user with curl would.
+func submit(t *testing.T, dir string, w *where, content string) {
+	t.Helper()
+	token, err := os.ReadFile(filepath.Join(dir, "secrets", "admin-token"))
+	require.NoError(t, err)
+	body, err := json.Marshal(map[string]string{"file_name": "later.yaml", "content": content, "repo": "acme/app"})
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.GitHub+"/_standin/workflows", bytes.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request) //nolint:forbidigo // the context bounds it
+	require.NoError(t, err)
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Less(t, response.StatusCode, 300, "%s", answer)
 }
 
 // exited waits for the end and returns the exit code.

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -60,11 +61,24 @@ func TestUp(t *testing.T) {
 		})
 	})
 
+	t.Run("the control plane and the database are kept running, too", func(t *testing.T) {
+		for _, part := range []string{"etcd", "kube-apiserver", "postgres"} {
+			require.NoError(t, syscall.Kill(w.Processes[part], syscall.SIGKILL))
+			first.await(t, "another "+part, func(e event) bool {
+				return e.Event == "started" && e.Part == part && e.PID != w.Processes[part]
+			})
+		}
+		submit(t, dir, w, shortJob)
+		first.await(t, "a job after the outage", jobEnded("again", "success"))
+	})
+
 	// The long job runs; its processes survive everything that is killed now, and are ended by the next start.
 	require.NoError(t, first.command.Process.Kill())
 	first.exited(t)
+	require.True(t, longJobRuns(t, dir), "a runner outlives everything else")
 	second, w := up(t, dir, "--runners", "2", "--workflow", writeFile(t, "two.yaml", shortJob))
 	second.await(t, "the report about leftovers", func(e event) bool { return strings.Contains(e.Message, "an earlier run was killed") })
+	require.False(t, longJobRuns(t, dir), "what a killed up left behind is ended")
 	second.await(t, "the job's end", jobEnded("again", "success"))
 
 	stdout, stderr, code := run(t, "down", "--state-dir", dir)
@@ -75,6 +89,11 @@ func TestUp(t *testing.T) {
 
 	_, _, code = run(t, "down", "--state-dir", dir)
 	require.Zero(t, code, "nothing to do is no error")
+}
+
+func longJobRuns(t *testing.T, dir string) bool {
+	t.Helper()
+	return slices.ContainsFunc(processesOf(t, dir), func(line string) bool { return strings.Contains(line, "sleep 600") })
 }
 
 func checkIdentities(t *testing.T, dir string, w *where) {
