@@ -134,7 +134,7 @@ func Up(ctx context.Context, opts UpOptions) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 	defer cancel()
 	if running, err := box.Running(stopping); err == nil && running > 0 {
-		box.report(Event{Kind: EventNote, Message: fmt.Sprintf("%d running jobs end with it", running)})
+		box.report(Event{Kind: EventNote, Message: fmt.Sprintf("running right now, and ending with it: %s", jobCount(running))})
 	}
 	return errors.Join(failed, box.Stop(stopping))
 }
@@ -163,7 +163,7 @@ func (b *Box) serve(ctx context.Context, workflows []WorkflowFile) error {
 	}
 	f.changes(before) // are known
 	if waiting := countUnfinished(before); waiting > 0 {
-		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("%d jobs of earlier runs are not done yet", waiting)})
+		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("not done yet, of earlier runs: %s", jobCount(waiting))})
 	}
 	for _, file := range workflows {
 		run, err := submit(ctx, github, file)

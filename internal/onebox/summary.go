@@ -81,6 +81,9 @@ func percentiles(durations []time.Duration) Percentiles {
 
 // Judge is a pure function of the evidence.
 func Judge(e Evidence) Verdict {
+	if e.Left == nil {
+		e.Left = []Process{} // an empty list in JSON
+	}
 	v := Verdict{Conclusions: map[string]int{}, Jobs: len(e.Jobs), Restarts: e.Restarts, Left: e.Left, Problems: []string{}}
 	problem := func(format string, args ...any) { v.Problems = append(v.Problems, fmt.Sprintf(format, args...)) }
 
@@ -211,8 +214,8 @@ func (v Verdict) Print(out io.Writer, jobs []standin.JobView) {
 	fmt.Fprintf(out, "  queue to start  p50 %s, p99 %s with a runner free (%d jobs); p50 %s, p99 %s over all (%d jobs)\n",
 		short(v.Warm.P50), short(v.Warm.P99), v.Warm.Count, short(v.Wait.P50), short(v.Wait.P99), v.Wait.Count)
 	for _, r := range v.Restarts {
-		fmt.Fprintf(out, "  restarted       %-11s %s, process %d → %d, ready after %s, while %d jobs ran\n",
-			partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), r.Running)
+		fmt.Fprintf(out, "  restarted       %-11s %s, process %d → %d, ready after %s, while %s ran\n",
+			partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), jobCount(r.Running))
 	}
 	if len(v.Left) == 0 {
 		fmt.Fprintf(out, "  processes left  0\n")
@@ -289,6 +292,13 @@ func countsText(counts map[string]int) string {
 		parts[i] = fmt.Sprintf("%d %s", counts[name], name)
 	}
 	return strings.Join(parts, ", ")
+}
+
+func jobCount(n int) string {
+	if n == 1 {
+		return "1 job"
+	}
+	return fmt.Sprintf("%d jobs", n)
 }
 
 // short rounds a duration to what a reader cares for.

@@ -117,7 +117,7 @@ func TestPrintedVerdict(t *testing.T) {
 	Judge(evidence).Print(&out, evidence.Jobs)
 	for _, line := range []string{
 		"killed mid-job: 0\n", "PASSED: ", "processes left  0\n", "5, of which 5 ran as they should (3 success, 1 failure, 1 skipped)",
-		"server      kill -9, process 1 → 2", "while 1 jobs ran",
+		"server      kill -9, process 1 → 2", "while 1 job ran",
 	} {
 		require.Contains(t, out.String(), line)
 	}

@@ -176,7 +176,7 @@ func runnerLines(b board, room int, color bool) []string {
 func restartLines(b board) []string {
 	var lines []string
 	for _, r := range b.Restarts[max(len(b.Restarts)-3, 0):] {
-		lines = append(lines, fmt.Sprintf("restarted %s: %s, process %d → %d, while %d jobs ran", partName(r.Part), r.Signal, r.OldPID, r.NewPID, r.Running))
+		lines = append(lines, fmt.Sprintf("restarted %s: %s, process %d → %d, while %s ran", partName(r.Part), r.Signal, r.OldPID, r.NewPID, jobCount(r.Running)))
 	}
 	if b.Note != "" {
 		lines = append(lines, b.Note)

@@ -97,8 +97,8 @@ func (v *lineViewer) show(b board) {
 			done, b.WantJobs, running, queued, countStage(b.Pods, stageWarm), countStage(b.Pods, stageBusy), countStage(b.Pods, stageBooting))
 	}
 	for _, r := range b.Restarts[v.restarts:] {
-		fmt.Fprintf(v.out, "%s  restarted the %s (%s): process %d → %d, ready after %s, while %d jobs ran\n",
-			clock(b.Elapsed), partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), r.Running)
+		fmt.Fprintf(v.out, "%s  restarted the %s (%s): process %d → %d, ready after %s, while %s ran\n",
+			clock(b.Elapsed), partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), jobCount(r.Running))
 	}
 	v.restarts = len(b.Restarts)
 }

@@ -194,7 +194,7 @@ func submit(t *testing.T, dir string, w *where, content string) {
 	require.NoError(t, err)
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request) //nolint:forbidigo // the context bounds it
+	response, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
