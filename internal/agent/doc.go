@@ -9,7 +9,8 @@
 //
 //	jitconfig         staged by the poller by rename; empty: "nothing to do"; removed by the supervisor
 //	jitconfig.taken   empty: an answer was staged here and taken; the poller never asks again
-//	runner.idle       the supervisor waits: there as long as no configuration has reached this container
+//	runner.idle       the supervisor waits: there as long as no configuration has reached this container. The poller
+//	                  asks for work only while it is there
 //	job-started.sh    the hook that the runner calls before a job's first step
 //	job-started       made by that hook
 package agent

@@ -49,6 +49,9 @@ const (
 	ackAttempts    = 3
 	ackTimeout     = 2 * time.Second
 	ackPause       = 100 * time.Millisecond
+	endAttempts    = 12 // to end the runner's container when nothing can be handed over
+	endPause       = 5 * time.Second
+	lookForRunner  = 250 * time.Millisecond // where the kernel cannot tell
 )
 
 func (o PollOptions) withDefaults() (PollOptions, error) {
@@ -98,12 +101,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // Poll asks the server for work until it has an answer, stages it, acknowledges and returns: it never asks again
-// after an answer. nil (exit 0) means that the server's answer is staged: a configuration, or an empty file when it does
+// after an answer. It asks only while the supervisor waits in the runner's container. nil (exit 0) means that the server's answer is staged: a configuration, or an empty file when it does
 // not need this pod, which ends the runner's container too. Everything else is an *ExitError, so that the pod's status
 // tells a poller that has delivered from one that has not:
 //
 //   - 1, the token is not accepted; an empty file is staged, so that the pod ends and is replaced;
-//   - 1, the answer cannot be staged; it is not acknowledged either;
+//   - 1, the answer cannot be staged; it is not acknowledged either, and an empty file is staged if that can be;
 //   - 143, ctx ended first. Nothing is staged: the pod is being stopped and the runner's container has a signal of its
 //     own. A configuration that was on its way is handed out again, or its registration removed (CLAIM-7).
 func Poll(ctx context.Context, options PollOptions) error {
@@ -135,7 +138,7 @@ type poller struct {
 }
 
 func (p *poller) loop(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for p.awaitRunner(ctx) {
 		began := p.Now()
 		got := p.ask(ctx)
 		switch got.kind {
@@ -145,17 +148,40 @@ func (p *poller) loop(ctx context.Context) error {
 			p.Log.Info("the server does not need this pod", "status", got.status)
 			return p.stage(nil)
 		case answerRefused:
-			refused := fail("the server does not accept this pod's token (status %d)", got.status)
-			if err := p.stage(nil); err != nil {
-				p.Log.Error("ending the runner's container", "error", err)
-			}
-			return refused
+			p.endRunner(ctx)
+			return fail("the server does not accept this pod's token (status %d)", got.status)
 		}
 		if err := p.Sleep(ctx, p.pause(got, p.Now().Sub(began))); err != nil {
 			break
 		}
 	}
 	return &ExitError{Code: exitSignalBase + int(syscall.SIGTERM), Text: "stopped before an answer came"}
+}
+
+// awaitRunner returns true while the supervisor waits in the runner's container, and false when ctx ended. Work that is
+// fetched for a container whose image is still being pulled, or which has ended, is a job that nobody runs.
+func (p *poller) awaitRunner(ctx context.Context) bool {
+	if ctx.Err() != nil || exists(p.files.idle) {
+		return ctx.Err() == nil
+	}
+	p.Log.Info("waiting for the runner's container")
+	every := lookForRunner
+	events, stop, err := watch(p.files.dir())
+	if err == nil {
+		defer stop()
+		every = lookAnyway
+	}
+	look := time.NewTicker(every)
+	defer look.Stop()
+	for !exists(p.files.idle) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-events:
+		case <-look.C:
+		}
+	}
+	return true
 }
 
 // pause is how long to wait before the next poll.
@@ -190,9 +216,25 @@ func (p *poller) stage(content []byte) error {
 	return nil
 }
 
+// endRunner lets the runner's container end, so that a pod which will get no work is replaced. An empty file often fits
+// where a configuration did not, and a full disk may be emptied.
+func (p *poller) endRunner(ctx context.Context) {
+	for attempt := 1; ; attempt++ {
+		err := p.stage(nil)
+		if err == nil {
+			return
+		}
+		p.Log.Error("ending the runner's container", "attempt", attempt, "error", err)
+		if attempt == endAttempts || p.Sleep(ctx, endPause) != nil {
+			return
+		}
+	}
+}
+
 // deliver stages the configuration, and only then says so.
 func (p *poller) deliver(ctx context.Context, got dispatchapi.Dispatch) error {
 	if err := p.stage([]byte(got.JITConfig)); err != nil {
+		p.endRunner(ctx)
 		return err // not acknowledged: the server must not believe that a runner starts
 	}
 	p.Log.Info("staged a configuration", "runner", got.RunnerName, "generation", got.Generation)

@@ -121,6 +121,7 @@ func newPod(t *testing.T, d *dispatcher) *pod {
 		},
 	}
 	require.NoError(t, os.WriteFile(p.options.TokenFile, []byte("token-one\n"), 0o600))
+	touch(filesBeside(p.options.JITFile).idle) // the supervisor waits
 	return p
 }
 
@@ -219,6 +220,7 @@ func TestPoll_StagingThatFailsIsVisibleAndNotAcknowledged(t *testing.T) {
 	blocked := filepath.Join(filepath.Dir(p.options.JITFile), "gone", "jitconfig")
 	p.options.JITFile = blocked
 	require.NoError(t, os.MkdirAll(filepath.Dir(blocked), 0o700))
+	touch(filesBeside(blocked).idle)
 	d.answers[0] = func(w http.ResponseWriter, r *http.Request) {
 		_ = os.RemoveAll(filepath.Dir(blocked))
 		reply(200, jitReply)(w, r)
@@ -229,6 +231,82 @@ func TestPoll_StagingThatFailsIsVisibleAndNotAcknowledged(t *testing.T) {
 	require.Empty(t, d.acknowledged())
 	require.Equal(t, 1, d.pollCount())
 	require.NotContains(t, err.Error(), jitText)
+}
+
+// Without an empty file the runner's container would wait for ever, and a pod whose poller has ended is never removed.
+func TestPoll_StagingThatFailsEndsThePod(t *testing.T) {
+	d := newDispatcher(t, nil)
+	p := newPod(t, d)
+	d.answers[0] = func(w http.ResponseWriter, r *http.Request) {
+		_ = os.MkdirAll(filepath.Join(p.options.JITFile, "in the way"), 0o700) // a rename onto it fails, for root too
+		reply(200, jitReply)(w, r)
+	}
+	p.options.Sleep = func(_ context.Context, wait time.Duration) error {
+		p.waits = append(p.waits, wait)
+		return os.RemoveAll(p.options.JITFile)
+	}
+	require.Equal(t, 1, code(t, Poll(t.Context(), p.options)))
+	staged, err := os.ReadFile(p.options.JITFile)
+	require.NoError(t, err)
+	require.Empty(t, staged)
+	require.Equal(t, []time.Duration{endPause}, p.waits)
+	require.Empty(t, d.acknowledged())
+}
+
+// signWriter says when a text has been written.
+type signWriter struct {
+	text string
+	seen chan struct{}
+}
+
+func (s signWriter) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte(s.text)) {
+		s.seen <- struct{}{}
+	}
+	return len(line), nil
+}
+
+// A job fetched for a container that is still being pulled, or has ended, would be run by nobody.
+func TestPoll_AsksOnlyWhileTheRunnersContainerWaits(t *testing.T) {
+	asked := make(chan struct{}, 4)
+	var idle string
+	d := newDispatcher(t, func(w http.ResponseWriter, _ *http.Request) {
+		_ = os.Remove(idle) // the supervisor ends
+		asked <- struct{}{}
+		w.WriteHeader(204)
+	}, func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		w.WriteHeader(410)
+	})
+	p := newPod(t, d)
+	waits := signWriter{text: "waiting for the runner's container", seen: make(chan struct{}, 4)}
+	p.options.Log = slog.New(slog.NewTextHandler(waits, nil))
+	idle = filesBeside(p.options.JITFile).idle
+	require.NoError(t, os.Remove(idle))
+	ended := make(chan error, 1)
+	go func() { ended <- Poll(t.Context(), p.options) }()
+	for range 2 {
+		select {
+		case <-waits.seen:
+		case <-asked:
+			t.Fatal("it asked for work that nobody would run")
+		}
+		touch(idle)
+		<-asked
+	}
+	require.NoError(t, <-ended)
+}
+
+func TestPoll_StopWhileItWaitsForTheRunnersContainer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d := newDispatcher(t)
+	p := newPod(t, d)
+	require.NoError(t, os.Remove(filesBeside(p.options.JITFile).idle))
+	ended := make(chan error, 1)
+	go func() { ended <- Poll(ctx, p.options) }()
+	cancel()
+	require.Equal(t, 143, code(t, <-ended))
+	require.Zero(t, d.pollCount())
 }
 
 func TestPoll_AcknowledgementIsBestEffort(t *testing.T) {
@@ -344,7 +422,7 @@ func TestPoll_NET3_ShowsNeitherTokenNorConfiguration(t *testing.T) {
 	require.Contains(t, p.log.String(), "bp-x-1")
 	entries, err := os.ReadDir(filepath.Dir(p.options.JITFile))
 	require.NoError(t, err)
-	require.Len(t, entries, 2, "the token and the staged file, no copy beside them")
+	require.Len(t, entries, 3, "the token, the supervisor's sign and the staged file, no copy beside them")
 }
 
 func TestPoll_BadOptionsAreExplained(t *testing.T) {

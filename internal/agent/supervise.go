@@ -84,6 +84,8 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 	if err := os.WriteFile(s.files.idle, nil, 0o600); err != nil {
 		return fail("starting the runner's supervisor: %v", err)
 	}
+	// Whoever is gone is not idle: the poller must not fetch work for this container any more.
+	defer func() { _ = os.Remove(s.files.idle) }()
 	jit, err := s.await(ctx, events)
 	if err != nil || len(jit) == 0 {
 		return err

@@ -216,6 +216,7 @@ func TestSupervise_StopWhileWaitingEndsAtOnce(t *testing.T) {
 	c.stop()
 	require.Zero(t, c.code())
 	require.Empty(t, c.out.String())
+	require.NoFileExists(t, filepath.Join(c.dir, "runner.idle"), "the poller must not fetch work for it any more")
 
 	c = newContainer(t, "exit 3")
 	c.stage(jitText)
