@@ -100,7 +100,7 @@ func TestRunnerPool_DefaultsAreVisibleAndAnExplicitZeroStays(t *testing.T) {
 func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 	env := testkit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
-	applyRoles(t, admin, namespace)
+	env.ShippedRoles(t, namespace)
 	server := env.ClientAs(t, env.As(t, "system:serviceaccount:bullpen-system:bullpen-server", "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)
 	controller := env.ClientAs(t, env.As(t, controllerUser, "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)
 	pool := newPool(namespace, "roles", 0)

@@ -1,10 +1,8 @@
 package controller_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,15 +20,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/charts"
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
@@ -64,7 +58,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, env: testkit.Cluster(t)}
 	b.namespace = b.env.Namespace(t)
 	b.admin = b.env.Client(t, v1alpha1.AddToScheme)
-	applyRoles(t, b.admin, b.namespace)
+	b.env.ShippedRoles(t, b.namespace)
 	b.server = newFakeServer(t, b.admin)
 	b.start()
 	t.Cleanup(func() {
@@ -167,28 +161,6 @@ func (b *bench) freePools() {
 	for i := range pools.Items {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 		require.NoError(b.t, client.IgnoreNotFound(b.admin.Patch(context.Background(), &pools.Items[i], patch)))
-	}
-}
-
-// applyRoles applies what is shipped, with the test's own namespace in the place of bullpen-runners.
-func applyRoles(t *testing.T, admin client.Client, namespace string) {
-	t.Helper()
-	files, err := charts.RBAC()
-	require.NoError(t, err)
-	for _, file := range files {
-		content := strings.ReplaceAll(string(file.Content), "bullpen-runners", namespace)
-		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(content)), 4096)
-		for {
-			var object unstructured.Unstructured
-			if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
-				break
-			} else {
-				require.NoError(t, err)
-			}
-			if err := admin.Create(t.Context(), &object); !apierrors.IsAlreadyExists(err) {
-				require.NoError(t, err)
-			}
-		}
 	}
 }
 
