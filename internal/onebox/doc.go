@@ -6,7 +6,7 @@
 //   - plan.go: which processes, with which arguments (pure)
 //   - child.go, supervise.go: starting, watching, restarting and stopping them
 //   - identity.go, manifests.go: ServiceAccount tokens, and what is applied to the cluster
-//   - box.go: Start, Wait and Stop of the whole; down.go: the same from outside
+//   - box.go: Start and Stop of the whole, infra.go: what it stands on; down.go and leftovers.go: the same from outside
 //   - demo.go with workflow.go, restarts.go, table.go and summary.go: what `bullpen demo` does and how it judges
 //
 // It decides nothing about runners: the same server, controller and node agent that run in production do. It must not

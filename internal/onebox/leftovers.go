@@ -1,0 +1,73 @@
+package onebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
+)
+
+// clearLeftovers ends what a killed owner of the folder left running, runner pods included, and says how much it was.
+// The caller holds the folder's lock.
+func clearLeftovers(ctx context.Context, l Layout) (int, error) {
+	recorded, err := readRecord(l.recordFile())
+	if err != nil {
+		return 0, err
+	}
+	ended, err := endRecorded(ctx, recorded)
+	if err != nil {
+		return 0, err
+	}
+	// Only now: nobody is left who would start more of them.
+	pods, err := endPods(ctx, l)
+	if err != nil {
+		return 0, err
+	}
+	if err := os.Remove(l.recordFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("clearing the record of processes: %w", err)
+	}
+	return len(ended) + pods, nil
+}
+
+// endPods ends the processes of all runner pods, and says how many pods had any.
+func endPods(ctx context.Context, l Layout) (int, error) {
+	running, err := runningPods(ctx, l)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := process.Cleanup(ctx, l.Node()); err != nil {
+		return 0, fmt.Errorf("ending the runner pods' processes: %w", err)
+	}
+	return running, nil
+}
+
+// runningPods counts the pods of which something runs.
+func runningPods(ctx context.Context, l Layout) (int, error) {
+	if _, err := os.Stat(l.Node()); errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	sandbox, err := process.New(process.Options{StateDir: l.Node()})
+	if err != nil {
+		return 0, err
+	}
+	pods, err := sandbox.List(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("listing the runner pods: %w", err)
+	}
+	running := 0
+	for _, ref := range pods {
+		state, err := sandbox.Inspect(ctx, ref.UID)
+		if err != nil {
+			return 0, fmt.Errorf("looking at pod %s: %w", ref.Name, err)
+		}
+		for _, container := range state.Containers {
+			if container.Exit == nil {
+				running++
+				break
+			}
+		}
+	}
+	return running, nil
+}
