@@ -140,7 +140,7 @@ func (s *Server) repoLocked(name string) (*repo, error) {
 func (s *Server) startRunLocked(rp *repo, file *workflow.Workflow, sub Submission) (*run, error) {
 	rp.runSeq++
 	r := &run{
-		id: s.nextIDLocked("run", 8_000_000_000), number: rp.runSeq, repo: rp, workflowID: workflowID(sub.FileName),
+		id: s.freshIDLocked("run", 8_000_000_000), number: rp.runSeq, repo: rp, workflowID: workflowID(sub.FileName),
 		workflowName: displayName(file, sub.FileName), fileName: sub.FileName, event: sub.Event, branch: sub.Branch, sha: hex.EncodeToString(s.randomBytes(20)),
 		createdAt: s.now(), updatedAt: s.now(), held: sub.HoldForApproval, byKey: map[string]*job{}, planID: s.guid(), submission: sub,
 	}
@@ -250,7 +250,7 @@ func (s *Server) showConcludedLocked(j *job, c workflow.Concluded) {
 }
 
 func (s *Server) newJobLocked(r *run, key, name string) *job {
-	j := &job{id: s.nextIDLocked("job", 40_000_000_000), run: r, key: key, name: name, guid: s.guid(), labels: newLabelSet(nil)}
+	j := &job{id: s.freshIDLocked("job", 40_000_000_000), run: r, key: key, name: name, guid: s.guid(), labels: newLabelSet(nil)}
 	r.jobs = append(r.jobs, j)
 	r.byKey[key] = j
 	s.jobs[j.id] = j

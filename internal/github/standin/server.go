@@ -27,6 +27,7 @@ type Server struct {
 
 	mu            sync.Mutex // guards everything below
 	ids           map[string]int64
+	idBase        int64
 	accounts      map[string]*account // by lower-case login
 	installations map[int64]*account
 	installOrder  []*account
@@ -67,6 +68,7 @@ func New(opts Options) (*Server, error) {
 		faults:   &faultBook{pick: opts.Pick},
 		keys:     newKeyPool(opts.RunnerKeys, opts.FreshKeys),
 		ids:      map[string]int64{},
+		idBase:   max(0, opts.Now().Unix()-idEpoch) * 1000,
 		accounts: map[string]*account{}, installations: map[int64]*account{},
 		runners: map[int64]*runner{}, clients: map[string]*runner{},
 		runs: map[int64]*run{}, jobs: map[int64]*job{}, guids: map[string]*job{}, requests: map[string]*job{},
@@ -159,12 +161,21 @@ func (s *Server) routes() *http.ServeMux {
 
 func (s *Server) now() time.Time { return s.opts.Now() }
 
-// nextIDLocked counts one kind of thing. The start values keep ids of different kinds apart for a reader.
+// idEpoch keeps ids short, in Unix seconds.
+const idEpoch = 1_750_000_000
+
+// nextIDLocked counts one kind of thing that is configured. The start values keep ids of different kinds apart for a
+// reader.
 func (s *Server) nextIDLocked(kind string, start int64) int64 {
-	if s.ids[kind] == 0 {
-		s.ids[kind] = start
-	}
-	s.ids[kind]++
+	s.ids[kind] = max(s.ids[kind], start) + 1
+	return s.ids[kind]
+}
+
+// freshIDLocked numbers runs and jobs. Whoever remembers them, as Bullpen remembers
+// finished jobs for ever (CLAIM-4), must never see an id again, also when the state file was lost or is a moment old: so
+// each start of the stand-in counts on from its clock, a thousand ids a second.
+func (s *Server) freshIDLocked(kind string, start int64) int64 {
+	s.ids[kind] = max(s.ids[kind], start+s.idBase) + 1
 	return s.ids[kind]
 }
 
