@@ -1,0 +1,139 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// coalescer turns calls that come at the same time into one statement: while one is under way the next ones gather,
+// and go together when it is done. A lone call is not delayed. It starts no goroutine: one of the callers does the
+// work of all.
+//
+// A caller whose ctx ends stops waiting; what it asked for may still be done, as with any statement whose answer is
+// lost.
+type coalescer[A, R any] struct {
+	run  func(ctx context.Context, batch []A) ([]R, error) // answers in the order of the batch
+	most int                                               // statements at a time
+	size int                                               // calls in one statement
+
+	mu      sync.Mutex
+	waiting []*coalesced[A, R]
+	flying  int
+}
+
+type coalesced[A, R any] struct {
+	arg    A
+	result R
+	err    error
+	lead   chan struct{} // closed: it is this caller's turn to run a batch
+	done   chan struct{}
+}
+
+func (c *coalescer[A, R]) do(ctx context.Context, arg A) (R, error) {
+	call := &coalesced[A, R]{arg: arg, lead: make(chan struct{}), done: make(chan struct{})}
+	c.mu.Lock()
+	c.waiting = append(c.waiting, call)
+	if c.flying < c.most {
+		c.flying++
+		close(call.lead)
+	}
+	c.mu.Unlock()
+	select {
+	case <-call.lead:
+		c.fly(ctx, call)
+	case <-call.done:
+	case <-ctx.Done():
+		c.abandon(ctx, call)
+	}
+	select {
+	case <-call.done:
+		return call.result, call.err
+	default:
+		var none R
+		return none, ctx.Err()
+	}
+}
+
+// statementTimeout bounds a statement that serves many callers.
+const statementTimeout = 10 * time.Second
+
+// fly runs one batch, led by call, and hands the turn on. The batch serves others too, so it does not end with the
+// leader's ctx; those who wait have contexts of their own.
+func (c *coalescer[A, R]) fly(ctx context.Context, call *coalesced[A, R]) {
+	batch := c.take(call)
+	args := make([]A, len(batch))
+	for i, member := range batch {
+		args[i] = member.arg
+	}
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+	results, err := c.run(detached, args)
+	cancel()
+	for i, member := range batch {
+		if member.err = err; err == nil {
+			member.result = results[i]
+		}
+		close(member.done)
+	}
+	c.pass()
+}
+
+// take removes the next batch from those who wait: the leader, then the longest waiting.
+func (c *coalescer[A, R]) take(leader *coalesced[A, R]) []*coalesced[A, R] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	batch := []*coalesced[A, R]{leader}
+	var left []*coalesced[A, R]
+	for _, member := range c.waiting {
+		switch {
+		case member == leader:
+		case len(batch) < c.size && !member.leads():
+			batch = append(batch, member)
+		default:
+			left = append(left, member)
+		}
+	}
+	c.waiting = left
+	return batch
+}
+
+func (m *coalesced[A, R]) leads() bool {
+	select {
+	case <-m.lead:
+		return true
+	default:
+		return false
+	}
+}
+
+// pass makes the longest waiting call the next leader, or gives the turn back.
+func (c *coalescer[A, R]) pass() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, member := range c.waiting {
+		if !member.leads() {
+			close(member.lead)
+			return
+		}
+	}
+	c.flying--
+}
+
+// abandon takes a call that nobody waits for out of the queue. If it was made the leader at that very moment it leads:
+// others may be waiting behind it.
+func (c *coalescer[A, R]) abandon(ctx context.Context, call *coalesced[A, R]) {
+	c.mu.Lock()
+	led := call.leads()
+	if !led {
+		for i, member := range c.waiting {
+			if member == call {
+				c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
+				break
+			}
+		}
+	}
+	c.mu.Unlock()
+	if led {
+		c.fly(ctx, call)
+	}
+}
