@@ -70,7 +70,11 @@ func New(options Options) (*Client, error) {
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.MaxIdleConnsPerHost = 32 // reports and second questions go out side by side
-		c.http = &http.Client{Transport: transport}
+		transport.Proxy = nil              // the server is inside the cluster; a proxy for the internet must not see the token
+		// A redirect is no answer of the server's: a login page at its end would pass for a report that was taken.
+		c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
 	}
 	return c, nil
 }

@@ -155,3 +155,25 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// EXCL-3: whoever stands between may send us elsewhere; what is said there is not the server's word.
+func TestClient_EXCL3_FollowsNoRedirect(t *testing.T) {
+	var visits atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { visits.Add(1) }))
+	t.Cleanup(other.Close)
+	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
+		client, _ := newClient(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", other.URL)
+			w.WriteHeader(status)
+		}, 0)
+		require.Error(t, client.ReportStopped(t.Context(), dispatchapi.PodStopped{}), "told nobody")
+		require.Equal(t, []lifecycle.Verdict{lifecycle.Unknown}, verdicts(client.Ask(t.Context(), refs("a"))))
+	}
+	require.Zero(t, visits.Load())
+}
+
+// NET-5: the token is for the server alone.
+func TestClient_UsesNoProxy(t *testing.T) {
+	client, _ := newClient(t, nil, 0)
+	require.Nil(t, client.http.Transport.(*http.Transport).Proxy)
+}
