@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -179,14 +178,20 @@ func (a *Agent) finish(w *worker) bool {
 }
 
 // adoptOrphans gives a worker to every pod that the sandbox remembers and the API server does not show. Each will ask for
-// itself whether its pod is really gone.
+// itself whether its pod is really gone. It does not give up: nobody else would ever end what runs for them.
 func (a *Agent) adoptOrphans(ctx context.Context) {
 	refs, err := a.opts.Sandbox.List(ctx)
-	if err != nil {
-		if !errors.Is(err, context.Canceled) {
-			a.opts.Log.Error("listing what the sandbox has on record", "error", err)
+	for pause := firstRetry; err != nil; pause = min(2*pause, lastRetry) {
+		if ctx.Err() != nil {
+			return
 		}
-		return
+		a.opts.Log.Error("listing what the sandbox has on record failed and will be tried again", "in", pause, "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.opts.Clock.After(pause):
+		}
+		refs, err = a.opts.Sandbox.List(ctx)
 	}
 	for _, ref := range refs {
 		a.mu.Lock()

@@ -68,9 +68,11 @@ func (w *worker) wakeAt(op *operation, in time.Duration) {
 	w.wakeIn(in)
 }
 
-// wakeIn makes the worker look again after a while. A timer that fires after the worker's end does nothing.
+// wakeIn makes the worker look again after a while. A timer that fires after the worker's end does nothing. It holds the
+// channel alone: grace periods last hours, and would keep as long everything of a pod that has gone.
 func (w *worker) wakeIn(in time.Duration) clock.Timer {
-	return w.a.opts.Clock.AfterFunc(in, w.poke)
+	wake := w.wake
+	return w.a.opts.Clock.AfterFunc(in, func() { poke(wake) })
 }
 
 func (w *worker) underWay(key string) bool { return w.ops[key] != nil && w.ops[key].running }
@@ -90,9 +92,11 @@ func (w *worker) post(ctx context.Context, f func()) {
 }
 
 // poke makes the worker look again.
-func (w *worker) poke() {
+func (w *worker) poke() { poke(w.wake) }
+
+func poke(wake chan<- struct{}) {
 	select {
-	case w.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }

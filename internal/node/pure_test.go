@@ -3,11 +3,14 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
@@ -264,4 +268,18 @@ func TestReadinessNeedsAsManyResultsInARowAsTheThresholdSays(t *testing.T) {
 		ready, _ := c.observe(step.ok)
 		require.Equal(t, step.ready, ready, "step %d", i)
 	}
+}
+
+// Every pod that ends starts a grace period, which may last hours; thousands of pods end in that time.
+func TestWorker_ATimerKeepsNothingOfAPodThatHasGone(t *testing.T) {
+	clock := testingclock.NewFakeClock(time.Unix(0, 0))
+	w := newWorker(&Agent{opts: Options{Clock: clock, Log: slog.New(slog.DiscardHandler)}}, sandbox.PodRef{UID: "u"})
+	w.pod = &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](6 * 60 * 60)}}
+	require.False(t, w.killDue(true))
+	kept, wake := weak.Make(w), w.wake
+	w = nil
+	runtime.GC()
+	require.Nil(t, kept.Value())
+	clock.Step(6 * time.Hour)
+	<-wake
 }
