@@ -227,8 +227,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	state.refer(pool)
 	if pool.DeletionTimestamp == nil && !controllerutil.ContainsFinalizer(pool, runnerpod.FinalizerPoolDrain) {
-		if err := r.patchFinalizer(ctx, pool, controllerutil.AddFinalizer); err != nil { // POOL-2: before the first pod
-			return reconcile.Result{}, err
+		// POOL-2: before the first pod. A pool that cannot be held is gone, and the cache will say so.
+		if err := r.patchFinalizer(ctx, pool, controllerutil.AddFinalizer); err != nil {
+			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 	}
 	wish, invalid, err := r.wish(pool)
@@ -327,10 +328,7 @@ func (r *Reconciler) release(ctx context.Context, pool *v1alpha1.RunnerPool) (re
 		return reconcile.Result{RequeueAfter: statusEvery}, nil // POOL-2: the cache lags; it will show the pod
 	}
 	r.events.write(client.ObjectKeyFromObject(pool), corev1.EventTypeNormal, reasonDrained, "Drain", "The last runner is gone")
-	if err := r.patchFinalizer(ctx, pool, controllerutil.RemoveFinalizer); err != nil {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{}, client.IgnoreNotFound(r.patchFinalizer(ctx, pool, controllerutil.RemoveFinalizer))
 }
 
 // patchFinalizer changes the pool's finalizers, of which others may have some: the resource version must still hold.
@@ -338,7 +336,7 @@ func (r *Reconciler) patchFinalizer(ctx context.Context, pool *v1alpha1.RunnerPo
 	base := pool.DeepCopy()
 	change(pool, runnerpod.FinalizerPoolDrain)
 	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, pool, patch); client.IgnoreNotFound(err) != nil {
+	if err := r.client.Patch(ctx, pool, patch); err != nil {
 		return fmt.Errorf("writing the finalizer of %s: %w", pool.Name, err)
 	}
 	return nil

@@ -442,3 +442,22 @@ func (s *shop) reload() *v1alpha1.RunnerPool {
 	require.NoError(s.t, err)
 	return &pool
 }
+
+// The cache may still show a pool that has gone: whoever creates runners for it creates what nobody wants.
+func TestReconcile_POOL2_APoolThatCannotBeHeldGetsNoRunner(t *testing.T) {
+	var shown *v1alpha1.RunnerPool
+	s := newShop(t, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+		if pool, ok := object.(*v1alpha1.RunnerPool); ok {
+			shown.DeepCopyInto(pool)
+			return nil
+		}
+		return c.Get(ctx, key, object, options...)
+	}})
+	shown = s.pool.DeepCopy()
+	require.NoError(t, s.admin.Delete(t.Context(), s.pool))
+	_, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(shown)})
+	require.NoError(t, err)
+	var pods corev1.PodList
+	require.NoError(t, s.admin.List(t.Context(), &pods, client.InNamespace(shown.Namespace)))
+	require.Empty(t, pods.Items)
+}
