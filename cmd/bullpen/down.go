@@ -29,7 +29,7 @@ that it left behind. Running jobs end with it. Nothing to do is no error.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&dir, "state-dir", "", "state folder (default: that of `bullpen up`)")
+	cmd.Flags().StringVar(&dir, "state-dir", "", "state folder (default: that of bullpen up)")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete the state folder when nothing runs in it any more")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	return cmd

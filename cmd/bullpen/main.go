@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -54,5 +55,23 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(subcommands()...)
+	for _, cmd := range root.Commands() {
+		if !cmd.Runnable() {
+			wantSubcommand(cmd)
+		}
+	}
 	return root
+}
+
+// wantSubcommand makes a group fail when it is not told what to do. The library shows help and exits 0, which reads as
+// success to whoever starts it: a pod's poller that exits 0 has delivered its answer.
+func wantSubcommand(group *cobra.Command) {
+	group.Args = cobra.NoArgs
+	group.RunE = func(cmd *cobra.Command, _ []string) error {
+		var names []string
+		for _, sub := range cmd.Commands() {
+			names = append(names, sub.Name())
+		}
+		return fmt.Errorf("%s does nothing by itself: add one of %s", cmd.CommandPath(), strings.Join(names, ", "))
+	}
 }

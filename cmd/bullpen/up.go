@@ -79,7 +79,7 @@ leads around a transaction-pooling proxy).`,
 func (f *oneboxFlags) register(cmd *cobra.Command, runners int) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.stateDir, "state-dir", "", "state folder (default: bullpen up: $XDG_STATE_HOME/bullpen/onebox; bullpen demo: a temporary one)")
-	flags.StringVar(&f.assets, "assets", "", "folder of control plane executables (default: found as `make devcluster` leaves them)")
+	flags.StringVar(&f.assets, "assets", "", "folder of control plane executables (default: found as 'make devcluster' leaves them)")
 	flags.IntVar(&f.runners, "runners", runners, "number of warm runners to keep")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object per line")
 }

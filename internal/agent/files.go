@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -26,6 +27,27 @@ func filesBeside(jit string) files {
 }
 
 func (f files) dir() string { return filepath.Dir(f.jit) }
+
+// check says in a sentence why the shared folder cannot be used.
+func (f files) check() error {
+	info, err := os.Stat(f.dir())
+	switch {
+	case err != nil:
+		return fmt.Errorf("the shared folder %s: %w; both containers must mount it", f.dir(), withoutPath(err))
+	case !info.IsDir():
+		return fmt.Errorf("the shared folder %s is a file: name the folder that both containers mount", f.dir())
+	}
+	return nil
+}
+
+// withoutPath takes off paths that are temporary names, or said already.
+func withoutPath(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)
@@ -110,7 +132,7 @@ func Install(path string) error {
 			path, filepath.Join(path, filepath.Base(self)))
 	}
 	if err := install(self, path, os.Link); err != nil {
-		return fail("installing the agent at %s: %v", path, err)
+		return fail("installing the agent at %s: %v; its folder must be there and be writable", path, withoutPath(err))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -115,6 +114,9 @@ func Poll(ctx context.Context, options PollOptions) error {
 		return fail("starting the poller: %v", err)
 	}
 	p := &poller{PollOptions: options, files: filesBeside(options.JITFile)}
+	if err := p.files.check(); err != nil {
+		return fail("starting the poller: %v", err)
+	}
 	if p.to, err = runnerOwner(p.files.dir(), owner{options.RunnerUID, options.RunnerGID}); err != nil {
 		return fail("starting the poller: %v", err)
 	}
@@ -207,11 +209,7 @@ func (p *poller) pause(got result, took time.Duration) time.Duration {
 
 func (p *poller) stage(content []byte) error {
 	if err := stage(p.files.jit, content, p.to); err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			err = path.Err // the paths in it are temporary names
-		}
-		return fail("staging the server's answer in %s: %v", p.files.dir(), err)
+		return fail("staging the server's answer in %s: %v", p.files.dir(), withoutPath(err))
 	}
 	return nil
 }

@@ -441,6 +441,24 @@ func TestPoll_BadOptionsAreExplained(t *testing.T) {
 	require.Zero(t, d.pollCount())
 }
 
+// Neither waits in a folder that will never hold anything.
+func TestSharedFolder_ThatIsNotThereIsSaidAtOnce(t *testing.T) {
+	options := newPod(t, newDispatcher(t)).options
+	file := filepath.Join(t.TempDir(), "file")
+	touch(file)
+	for want, dir := range map[string]string{"no such file or directory; both containers must mount it": file + "-no", "is a file": file} {
+		options.JITFile = filepath.Join(dir, "jitconfig")
+		for _, err := range []error{
+			Poll(t.Context(), options),
+			Supervise(t.Context(), SuperviseOptions{JITFile: options.JITFile, Command: []string{"true"}}),
+		} {
+			require.Equal(t, 1, code(t, err))
+			require.ErrorContains(t, err, "the shared folder "+dir)
+			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(jitReply))
 	f.Add([]byte(jitReply[:20]))

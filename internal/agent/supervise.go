@@ -76,6 +76,9 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 		return fail("starting the runner's supervisor: %v", err)
 	}
 	s := &supervisor{SuperviseOptions: options, files: filesBeside(options.JITFile)}
+	if err := s.files.check(); err != nil {
+		return fail("starting the runner's supervisor: %v", err)
+	}
 	if exists(s.files.taken) {
 		return fail("a configuration was taken here already: a runner is used once, and never started again")
 	}

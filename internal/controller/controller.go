@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -109,6 +110,9 @@ func newManager(options Options) (manager.Manager, error) {
 		options.Registry = ctrlmetrics.Registry
 	}
 	mgr, err := manager.New(unlimited(options.Config), managerOptions(options))
+	if unreached := (*url.Error)(nil); errors.As(err, &unreached) {
+		return nil, fmt.Errorf("the API server %s does not answer: %w; is it up, and is this its address?", options.Config.Host, unreached.Err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("preparing the controller: %w", err)
 	}
