@@ -232,6 +232,8 @@ func (v *View) Review(ctx context.Context, token, audience string) (Identity, er
 	if id, ok := v.reviews.get(token, audience); ok {
 		return id, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	review, err := v.client.AuthenticationV1().TokenReviews().Create(ctx, &authv1.TokenReview{
 		Spec: authv1.TokenReviewSpec{Token: token, Audiences: []string{audience}},
 	}, metav1.CreateOptions{})

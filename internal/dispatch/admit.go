@@ -19,7 +19,7 @@ type Batch struct {
 	Excluded  []int64
 	// Reserve takes up to want mint slots of an account and returns how many it got (CLAIM-14). What a batch does not
 	// use goes back through Return.
-	Reserve func(accountID int64, want int) int
+	Reserve func(account Account, want int) int
 	Return  func(accountID int64, slots int)
 	// Lease bounds how long a claim waits for its minter before a poll may take it over.
 	Lease time.Duration

@@ -20,6 +20,9 @@ type Adoption struct {
 	Attempts   int64
 }
 
+// MaxAdoptions bounds how many adoptions are taken at once.
+const MaxAdoptions = 20
+
 // How often an adoption is tried while GitHub gives no certain answer, and for how long.
 const (
 	adoptionEvery    = 10 * time.Second
@@ -28,8 +31,12 @@ const (
 
 func (d *Dispatcher) runAdoptions(ctx context.Context) {
 	for {
-		if err := d.adoptDue(ctx); err != nil && ctx.Err() == nil {
+		more, err := d.adoptDue(ctx)
+		if err != nil && ctx.Err() == nil {
 			d.opt.Log.ErrorContext(ctx, "adopting runners", "error", err)
+		}
+		if more && ctx.Err() == nil {
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -40,23 +47,37 @@ func (d *Dispatcher) runAdoptions(ctx context.Context) {
 	}
 }
 
-func (d *Dispatcher) adoptDue(ctx context.Context) error {
+// adoptDue starts what is due and reports whether there may be more. It waits for none of them: an installation that
+// does not answer must not keep another's runner from being seen busy.
+func (d *Dispatcher) adoptDue(ctx context.Context) (more bool, err error) {
 	now := d.opt.Now()
 	due, err := d.opt.Store.DueAdoptions(ctx, now, now.Add(adoptionEvery))
 	if err != nil {
-		return fmt.Errorf("reading adoptions: %w", err)
+		return false, fmt.Errorf("reading adoptions: %w", err)
 	}
 	for _, a := range due {
-		outcome, done := d.adopt(ctx, a)
-		d.metrics.adoptions.WithLabelValues(outcome).Inc()
-		if !done && a.Attempts < adoptionAttempts {
-			continue
+		select {
+		case d.adopting <- struct{}{}:
+		case <-ctx.Done():
+			return false, ctx.Err()
 		}
-		if err := d.opt.Store.CloseAdoption(ctx, a.RunnerName); err != nil {
-			return fmt.Errorf("closing the adoption of %s: %w", a.RunnerName, err)
-		}
+		d.running.Go(func() {
+			defer func() { <-d.adopting }()
+			d.decideAdoption(ctx, a)
+		})
 	}
-	return nil
+	return len(due) == MaxAdoptions, nil
+}
+
+func (d *Dispatcher) decideAdoption(ctx context.Context, a Adoption) {
+	outcome, done := d.adopt(ctx, a)
+	d.metrics.adoptions.WithLabelValues(outcome).Inc()
+	if !done && a.Attempts < adoptionAttempts {
+		return
+	}
+	if err := d.opt.Store.CloseAdoption(ctx, a.RunnerName); err != nil && ctx.Err() == nil {
+		d.opt.Log.WarnContext(ctx, "closing an adoption", "runner", a.RunnerName, "error", err)
+	}
 }
 
 // adopt makes a pod busy again when GitHub confirms that its runner runs a job now; a late message about a finished
@@ -106,6 +127,7 @@ func (d *Dispatcher) runSweep(ctx context.Context) {
 				d.PodChanged(pod)
 			}
 		}
+		d.forgetEnded(ctx)
 		select {
 		case <-ctx.Done():
 			return

@@ -22,7 +22,6 @@ type accountBudget struct {
 	minting      int
 	failures     int
 	backoffUntil time.Time
-	installation int64
 }
 
 // Back-off of a failing installation.
@@ -44,6 +43,15 @@ func (b *budgets) account(id int64) *accountBudget {
 	return a
 }
 
+// slots is how many mints of the account may be under way: of one that is failing a single one, which asks whether it
+// is over, so that its jobs do not pin the pool's pods (CLAIM-11).
+func (b *budgets) slots(a *accountBudget) int {
+	if a.failures > 0 {
+		return 1
+	}
+	return b.opt.MaxMints
+}
+
 // excluded lists the accounts that cannot mint now, and how long until the first of them may (0: none backs off).
 func (b *budgets) excluded() ([]int64, time.Duration) {
 	now := b.opt.Now()
@@ -59,7 +67,7 @@ func (b *budgets) excluded() ([]int64, time.Duration) {
 			if wait == 0 || left < wait {
 				wait = left
 			}
-		case a.minting >= b.opt.MaxMints:
+		case a.minting >= b.slots(a):
 			ids = append(ids, id)
 		case a.minting == 0 && a.failures == 0:
 			delete(b.accounts, id)
@@ -69,16 +77,16 @@ func (b *budgets) excluded() ([]int64, time.Duration) {
 }
 
 // reserve takes up to want mint slots.
-func (b *budgets) reserve(accountID int64, want int) int {
+func (b *budgets) reserve(account Account, want int) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a := b.account(accountID)
+	a := b.account(account.ID)
 	now := b.opt.Now()
 	if a.backoffUntil.After(now) {
 		return 0
 	}
-	room := b.opt.MaxMints - a.minting
-	if rate, ok := b.opt.Forge.MintRate(a.installation); ok && rate.Reset.After(now) {
+	room := b.slots(a) - a.minting
+	if rate, ok := b.opt.Forge.MintRate(account.InstallationID); ok && rate.Reset.After(now) {
 		room = min(room, rate.Remaining-a.minting)
 		if rate.Remaining-a.minting <= 0 {
 			a.backoffUntil = rate.Reset
@@ -96,7 +104,7 @@ func (b *budgets) release(accountID int64, slots int) {
 	}
 	b.mu.Lock()
 	a := b.account(accountID)
-	full := a.minting >= b.opt.MaxMints
+	full := a.minting >= b.slots(a)
 	a.minting = max(0, a.minting-slots)
 	b.mu.Unlock()
 	if full {
@@ -106,19 +114,32 @@ func (b *budgets) release(accountID int64, slots int) {
 
 // minted notes the outcome of a request to GitHub: success ends a back-off, failure starts or lengthens one.
 func (b *budgets) minted(account Account, err error) {
+	if err != nil {
+		b.failed(account, err)
+		return
+	}
+	b.mu.Lock()
+	a := b.account(account.ID)
+	recovered := a.failures > 0
+	a.failures, a.backoffUntil = 0, time.Time{}
+	b.mu.Unlock()
+	if recovered {
+		b.freed()
+	}
+}
+
+func (b *budgets) failed(account Account, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.account(account.ID)
-	a.installation = account.InstallationID
-	if err == nil {
-		a.failures, a.backoffUntil = 0, time.Time{}
-		return
-	}
 	now := b.opt.Now()
 	var limited *fleet.RateLimitedError
 	if errors.As(err, &limited) && limited.Until.After(now) {
 		a.backoffUntil = limited.Until
 		return
+	}
+	if a.backoffUntil.After(now) {
+		return // one outage counts once, however many mints it met
 	}
 	wait := maxBackoff
 	if a.failures < 9 { // 1 s, 2 s, … 256 s

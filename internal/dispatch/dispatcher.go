@@ -8,8 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // Options configure a Dispatcher. Store, Forge and Cluster are required.
@@ -85,9 +87,14 @@ type Dispatcher struct {
 	matchers map[PoolRef]*matcher
 	watchers map[string][]chan struct{} // pod UID → polls that wait for a change of its row
 	routing  Routing
-	routed   bool
+	wanted   uint64 // raised by whatever makes routing out of date
+	routed   uint64 // the value of wanted that routing answers
+
+	routeMu sync.Mutex // held while label sets are read: who looks meanwhile waits for the outcome
+	served  map[string]servedBy
 
 	adoptions chan struct{}
+	adopting  chan struct{} // a slot for each adoption that GitHub is being asked about
 	tasks     chan func(context.Context)
 	running   sync.WaitGroup
 	started   chan struct{}
@@ -104,7 +111,10 @@ func New(opt Options) (*Dispatcher, error) {
 		metrics:   newMetrics(opt.Metrics),
 		matchers:  map[PoolRef]*matcher{},
 		watchers:  map[string][]chan struct{}{},
+		wanted:    1,
+		served:    map[string]servedBy{},
 		adoptions: make(chan struct{}, 1),
+		adopting:  make(chan struct{}, 2*MaxAdoptions),
 		tasks:     make(chan func(context.Context), 1024),
 		started:   make(chan struct{}),
 	}
@@ -159,16 +169,22 @@ func (d *Dispatcher) later(task func(context.Context)) {
 // PoolsChanged tells that a pool appeared, changed or went: label sets are matched anew.
 func (d *Dispatcher) PoolsChanged() {
 	d.mu.Lock()
-	d.routed = false
+	d.wanted++
 	d.mu.Unlock()
 	d.wakeAll()
+}
+
+// Reconnected tells that notifications may have been lost: everything they can tell of is looked at again.
+func (d *Dispatcher) Reconnected() {
+	d.PoolsChanged()
+	d.AdoptionRequested()
 }
 
 // WorkArrived tells that jobs of that label set were queued, or that room was made (empty key).
 func (d *Dispatcher) WorkArrived(labelKey string) {
 	d.mu.Lock()
 	if labelKey != "" && !d.routing.knows(labelKey) {
-		d.routed = false
+		d.wanted++
 	}
 	d.mu.Unlock()
 	d.wakeAll()
@@ -226,22 +242,23 @@ func (d *Dispatcher) wakeAll() {
 
 // routingNow matches label sets to pools again when either changed since the last time.
 func (d *Dispatcher) routingNow(ctx context.Context) (Routing, error) {
+	d.routeMu.Lock()
+	defer d.routeMu.Unlock()
 	d.mu.Lock()
-	if d.routed {
-		r := d.routing
-		d.mu.Unlock()
+	wanted, r, fresh := d.wanted, d.routing, d.routed == d.wanted
+	d.mu.Unlock()
+	if fresh {
 		return r, nil
 	}
-	d.routed = true // before reading: a change that arrives meanwhile sets it back
-	d.mu.Unlock()
 	sets, err := d.opt.Store.LabelSets(ctx)
 	if err != nil {
-		d.mu.Lock()
-		d.routed = false
-		d.mu.Unlock()
 		return Routing{}, err
 	}
-	r := Route(d.opt.Cluster.Pools(), sets)
+	pools := d.opt.Cluster.Pools()
+	r = Route(pools, sets)
+	if err := d.unparkReshaped(ctx, r, pools); err != nil {
+		return Routing{}, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for key, pools := range r.Ambiguous {
@@ -251,8 +268,37 @@ func (d *Dispatcher) routingNow(ctx context.Context) (Routing, error) {
 		}
 	}
 	d.metrics.ambiguous.Set(float64(len(r.Ambiguous)))
-	d.routing = r
+	d.routing, d.routed = r, wanted
 	return r, nil
+}
+
+// servedBy is what a label set's lanes were parked for: how much of a budget one runner takes.
+type servedBy struct {
+	platform fleet.Platform
+	shape    fleet.Shape
+}
+
+// unparkReshaped has lanes at their limit looked at again when their runners take another size or platform than
+// before: no claim's end would ever wake those that were parked because one runner was too large.
+func (d *Dispatcher) unparkReshaped(ctx context.Context, r Routing, pools []Pool) error {
+	served := make(map[string]servedBy, len(d.served))
+	changed := []string{}
+	for _, pool := range pools {
+		now := servedBy{pool.Platform, pool.Shape}
+		for _, key := range r.Served[pool.Ref()] {
+			served[key] = now
+			if d.served[key] != now {
+				changed = append(changed, key)
+			}
+		}
+	}
+	if len(changed) > 0 {
+		if err := d.opt.Store.UnparkLabelSets(ctx, changed); err != nil {
+			return err
+		}
+	}
+	d.served = served
+	return nil
 }
 
 func (r Routing) knows(key string) bool {

@@ -87,9 +87,9 @@ type listening struct {
 	ready chan struct{}
 }
 
-func (l *listening) AdoptionRequested() {
+func (l *listening) Reconnected() {
 	l.once.Do(func() { close(l.ready) })
-	l.Dispatcher.AdoptionRequested()
+	l.Dispatcher.Reconnected()
 }
 
 func (h *harness) install(a dispatch.Account) {
@@ -267,6 +267,8 @@ type forge struct {
 	refuse    error                   // a definite refusal of every mint
 	unread    error                   // what every read answers
 	removeErr error
+	onFind    func(ctx context.Context, name string)
+	rate      *fleet.RateState // what is left of the budget of mints
 }
 
 type runner struct {
@@ -279,6 +281,9 @@ func newForge() *forge { return &forge{runners: map[string]*runner{}} }
 func (f *forge) Mint(_ context.Context, _ int64, req fleet.MintRequest) (fleet.JIT, error) {
 	f.mu.Lock()
 	f.mints++
+	if f.rate != nil {
+		f.rate.Remaining--
+	}
 	if f.refuse != nil {
 		defer f.mu.Unlock()
 		return fleet.JIT{}, f.refuse
@@ -319,7 +324,13 @@ func (f *forge) RemoveRunner(_ context.Context, _ int64, _ fleet.Scope, id int64
 	return fleet.ErrNotFound
 }
 
-func (f *forge) FindRunner(_ context.Context, _ int64, _ fleet.Scope, name string) (fleet.Registration, error) {
+func (f *forge) FindRunner(ctx context.Context, _ int64, _ fleet.Scope, name string) (fleet.Registration, error) {
+	f.mu.Lock()
+	onFind := f.onFind
+	f.mu.Unlock()
+	if onFind != nil {
+		onFind(ctx, name)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.unread != nil {
@@ -338,7 +349,14 @@ func (f *forge) ControlRead(context.Context, int64, fleet.Scope) error {
 	return f.unread
 }
 
-func (f *forge) MintRate(int64) (fleet.RateState, bool) { return fleet.RateState{}, false }
+func (f *forge) MintRate(installationID int64) (fleet.RateState, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rate == nil || installationID != acme.InstallationID {
+		return fleet.RateState{}, false
+	}
+	return *f.rate, true
+}
 
 func (f *forge) start(name string) {
 	f.mu.Lock()
@@ -394,6 +412,12 @@ func (c *cluster) putPod(p dispatch.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pods[p.UID] = p
+}
+
+func (c *cluster) dropPod(p dispatch.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pods, p.UID)
 }
 
 func (c *cluster) Pool(ref dispatch.PoolRef) (dispatch.Pool, bool) {

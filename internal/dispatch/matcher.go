@@ -3,6 +3,7 @@ package dispatch
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -159,38 +160,53 @@ func (m *matcher) dismiss() {
 // transaction, or when an account's back-off ends.
 func (m *matcher) match(ctx context.Context) (time.Duration, bool) {
 	for {
-		routing, err := m.d.routingNow(ctx)
+		_, until := m.d.budgets.excluded()
+		more, err := m.round(ctx)
 		if err != nil {
-			return m.failed(ctx, "reading label sets", err)
+			if ctx.Err() == nil {
+				m.d.opt.Log.ErrorContext(ctx, "matching", "pool", m.pool.Name, "error", err)
+				m.d.metrics.matchErrors.Inc()
+			}
+			return time.Second, true
 		}
-		pool, ok := m.d.opt.Cluster.Pool(m.pool)
-		keys := routing.Served[m.pool]
-		if !ok || pool.Terminating || len(keys) == 0 {
-			return 0, false
-		}
-		taken := m.take(m.d.opt.MaxBatch)
-		if len(taken) == 0 {
-			return 0, false
-		}
-		excluded, until := m.d.budgets.excluded()
-		result, err := m.d.opt.Store.ClaimBatch(ctx, m.batch(pool, keys, taken, excluded))
-		if err != nil {
-			m.giveBack(taken)
-			return m.failed(ctx, "claiming a batch", err)
-		}
-		m.deliver(taken, result)
-		if !result.More {
+		if !more {
+			// The batch may have found an account's budget used up.
+			if _, after := m.d.budgets.excluded(); until == 0 || after > 0 && after < until {
+				until = after
+			}
 			return until, until > 0
 		}
 	}
 }
 
-func (m *matcher) failed(ctx context.Context, doing string, err error) (time.Duration, bool) {
-	if ctx.Err() == nil {
-		m.d.opt.Log.ErrorContext(ctx, "matching", "pool", m.pool.Name, "doing", doing, "error", err)
-		m.d.metrics.matchErrors.Inc()
+// roundTimeout bounds one batch: a database that went without a word must not keep the polls that were taken.
+const roundTimeout = 15 * time.Second
+
+// round matches one batch and reports whether another one may find more.
+func (m *matcher) round(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	routing, err := m.d.routingNow(ctx)
+	if err != nil {
+		return false, fmt.Errorf("reading label sets: %w", err)
 	}
-	return time.Second, true
+	pool, ok := m.d.opt.Cluster.Pool(m.pool)
+	keys := routing.Served[m.pool]
+	if !ok || pool.Terminating || len(keys) == 0 {
+		return false, nil
+	}
+	taken := m.take(m.d.opt.MaxBatch)
+	if len(taken) == 0 {
+		return false, nil
+	}
+	excluded, _ := m.d.budgets.excluded()
+	result, err := m.d.opt.Store.ClaimBatch(ctx, m.batch(pool, keys, taken, excluded))
+	if err != nil {
+		m.giveBack(taken)
+		return false, err
+	}
+	m.deliver(taken, result)
+	return result.More, nil
 }
 
 func (m *matcher) batch(pool Pool, keys []string, taken []*waiter, excluded []int64) Batch {

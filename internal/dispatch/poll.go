@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -50,20 +51,34 @@ func (r Reply) String() string {
 	return [...]string{"empty", "served", "gone", "retry"}[r]
 }
 
+// awaitEvery is how often a poll that waits for another's mint looks at the row again: what ends a mint at another
+// replica notifies nobody.
+const awaitEvery = 2 * time.Second
+
 func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
 	over := d.opt.After(d.opt.Hold)
-	lost := false
+	matched, lost := false, false
 	for {
-		if fresh, ok := d.opt.Cluster.Pod(pod.UID); ok {
-			pod = fresh
-		}
 		changed, giveUp := d.watch(pod.UID) // before reading, so that no change falls between
+		fresh, ok := d.opt.Cluster.Pod(pod.UID)
+		if !ok { // EXCL-5: it has gone since it asked, and a job given to it would be lost
+			giveUp()
+			return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
+		}
+		pod = fresh
 		claim, err := d.opt.Store.Claim(ctx, pod.UID)
 		if err != nil {
 			giveUp()
 			return Answer{}, fmt.Errorf("reading the claim of pod %s: %w", pod.Name, err)
 		}
-		switch Decide(pod, claim, d.opt.Now()) {
+		step := Decide(pod, claim, d.opt.Now())
+		if matched && (step == StepTakeOver || step == StepAwait) {
+			// CLAIM-7: the claim was made for another request of this pod, while this one was held. If this is the one
+			// whose connection is dead, the other's answer is in use; if not, the pod asks again in a moment.
+			giveUp()
+			return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
+		}
+		switch step {
 		case StepGone:
 			giveUp()
 			return Answer{Reply: ReplyGone}, nil
@@ -76,8 +91,11 @@ func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
 		case StepAwait:
 			select {
 			case <-changed:
-			case <-d.opt.After(claim.LeaseUntil.Sub(d.opt.Now())):
+			case <-d.opt.After(min(awaitEvery, claim.LeaseUntil.Sub(d.opt.Now()))):
 			case <-over:
+				giveUp()
+				return Answer{}, nil
+			case <-d.runCtx.Done():
 				giveUp()
 				return Answer{}, nil
 			case <-ctx.Done():
@@ -86,6 +104,7 @@ func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
 			}
 			giveUp()
 		case StepMatch:
+			matched = true
 			answer, again, err := d.match(ctx, pod, changed, over, &lost)
 			giveUp()
 			if !again {
@@ -130,13 +149,17 @@ func (d *Dispatcher) stopping() bool {
 	return d.runCtx.Err() != nil
 }
 
+var errNobodyHears = errors.New("the pod hung up, or is being deleted")
+
 // serve mints for a claim that this replica has just made, with a mint slot in hand.
 func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
 	d.metrics.claims.Inc()
 	defer d.budgets.release(claim.Account.ID, 1)
-	if ctx.Err() != nil { // the poller has gone; the claim is its next poll's
-		d.endLeaseDetached(claim)
-		return Answer{}, ctx.Err()
+	pod, ok := d.opt.Cluster.Pod(claim.PodUID)
+	if ctx.Err() != nil || !ok || pod.Deleting { // EXCL-5: GitHub was not asked yet, so that job and pod are free again
+		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		return d.unclaim(detached, claim, errNobodyHears)
 	}
 	return d.mint(ctx, claim)
 }
@@ -177,6 +200,7 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim) (Answer, error) {
 		d.voided(ctx, pool, claim, jit)
 		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
 	}
+	d.ClaimChanged(claim.PodUID) // a later request of the pod may be waiting for this
 	return Answer{Reply: ReplyServe, JIT: jit, Generation: claim.Generation}, nil
 }
 
@@ -195,7 +219,7 @@ func (d *Dispatcher) voided(ctx context.Context, pool Pool, claim Claim, jit fle
 // unclaim gives back a claim whose mint definitely never happened: the healthy pod stays warm and its job is queued
 // again (CLAIM-8). A claim that was minted before keeps its row; its next poll tries again.
 func (d *Dispatcher) unclaim(ctx context.Context, claim Claim, cause error) (Answer, error) {
-	d.opt.Log.WarnContext(ctx, "minting was refused; the job goes back to the queue",
+	d.opt.Log.WarnContext(ctx, "nothing was minted; the job goes back to the queue",
 		"runner", claim.RunnerName, "account", claim.Account.Login, "error", cause)
 	if err := d.opt.Store.RegistrationGone(ctx, claim.RunnerName, d.opt.Now()); err != nil {
 		d.endLeaseDetached(claim)

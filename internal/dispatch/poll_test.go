@@ -371,7 +371,7 @@ func (h *harness) batch(pods ...dispatch.Pod) dispatch.Batch {
 	pool, _ := h.cluster.Pool(pods[0].Pool)
 	b := dispatch.Batch{
 		Pool: pool, LabelKeys: []string{dispatch.LabelKey(pool.Labels)}, Now: time.Now(), Lease: time.Minute,
-		Reserve: func(_ int64, want int) int { return want }, Return: func(int64, int) {}, Excluded: []int64{},
+		Reserve: func(_ dispatch.Account, want int) int { return want }, Return: func(int64, int) {}, Excluded: []int64{},
 	}
 	for _, pod := range pods {
 		b.Polls = append(b.Polls, dispatch.Poll{Namespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID})
@@ -379,11 +379,15 @@ func (h *harness) batch(pods ...dispatch.Pod) dispatch.Batch {
 	return b
 }
 
-func (ts *timers) pendingOf(d time.Duration) (n int) {
+func (ts *timers) pendingOf(d time.Duration) int {
+	return ts.count(func(other time.Duration) bool { return other == d })
+}
+
+func (ts *timers) count(which func(time.Duration) bool) (n int) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	for _, t := range ts.pending {
-		if t.d == d {
+		if which(t.d) {
 			n++
 		}
 	}

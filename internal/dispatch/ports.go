@@ -83,6 +83,8 @@ type IntakeStore interface {
 // AdmissionStore turns queued jobs and waiting polls into claims.
 type AdmissionStore interface {
 	LabelSets(ctx context.Context) ([]LabelSet, error)
+	// UnparkLabelSets has lanes of these label sets that are parked at their limit looked at again.
+	UnparkLabelSets(ctx context.Context, labelKeys []string) error
 	// ClaimBatch claims jobs for polls in one transaction, by Admit and Choose.
 	ClaimBatch(ctx context.Context, b Batch) (BatchResult, error)
 }
@@ -105,10 +107,13 @@ type ClaimStore interface {
 	PodStopped(ctx context.Context, podUID string, endedAt time.Time, exitCode *int32) error
 	// ForgetPod deletes the spent or retired row of a pod that is proven gone; false when it is still live.
 	ForgetPod(ctx context.Context, podUID string) (bool, error)
+	// Ended lists pods, at most so many, whose rows are spent or retired and whose UIDs are not among those that are known.
+	Ended(ctx context.Context, known []string, most int) ([]Pod, error)
 }
 
 // AdoptionStore keeps the runners that GitHub named and no live claim explains.
 type AdoptionStore interface {
+	// DueAdoptions takes at most MaxAdoptions that are due, and moves them on to later.
 	DueAdoptions(ctx context.Context, now, later time.Time) ([]Adoption, error)
 	// Adopt makes the pod busy again and charges the account, unless its job has ended meanwhile (false).
 	Adopt(ctx context.Context, a Adoption, pod Pod, pool Pool, now time.Time) (bool, error)

@@ -87,22 +87,25 @@ func Resolve(ev JobEvent, f Facts) Change {
 	if runner != nil && runner.AccountID != ev.Account.ID && runner.AccountID != 0 {
 		runner = nil // CLAIM-8: by runner name within the account that sent the event
 	}
-	bindRunner(&change, ev, f.State, runner)
-	if f.ByJob != nil && (runner == nil || f.ByJob.PodUID != runner.PodUID) && f.ByJob.State != fleet.ClaimExecuting {
-		change.Unbind = f.ByJob.PodUID
+	bindRunner(&change, ev, f, runner)
+	if f.ByJob != nil && (runner == nil || f.ByJob.PodUID != runner.PodUID) {
+		// One that executes keeps its pod and charge, but not a job that is bound to another runner now (CLAIM-1).
+		if f.ByJob.State != fleet.ClaimExecuting || change.Execute != "" || change.Spend != "" {
+			change.Unbind = f.ByJob.PodUID
+		}
 	}
 	return change
 }
 
 // bindRunner decides about the runner that the event names.
-func bindRunner(change *Change, ev JobEvent, state fleet.JobState, runner *ClaimFacts) {
+func bindRunner(change *Change, ev JobEvent, f Facts, runner *ClaimFacts) {
 	if ev.RunnerName == "" {
 		return
 	}
 	ended := ev.Kind == fleet.JobEventCompleted || ev.Kind == fleet.JobEventCancelled
 	if runner == nil || !runner.State.Live() {
 		uid, ours := runnerpod.PodUID(ev.RunnerName)
-		if ours && !ended && state != fleet.JobExecuting {
+		if ours && !ended && (f.State != fleet.JobExecuting || f.ByJob != nil && f.ByJob.PodUID != uid) {
 			change.Adopt = uid
 		}
 		return

@@ -57,10 +57,10 @@ func (d *Dispatcher) PodStopped(ctx context.Context, podUID string, endedAt time
 // that the UID no longer exists; ageing never removes one (EXCL-1).
 func (d *Dispatcher) PodGone(pod Pod) {
 	d.ClaimChanged(pod.UID)
-	d.later(func(ctx context.Context) { d.forget(ctx, pod) })
+	d.later(func(ctx context.Context) { _ = d.forget(ctx, pod) })
 }
 
-func (d *Dispatcher) forget(ctx context.Context, pod Pod) {
+func (d *Dispatcher) forget(ctx context.Context, pod Pod) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	gone, err := d.opt.Cluster.Gone(ctx, pod.Namespace, pod.Name, pod.UID)
@@ -69,5 +69,30 @@ func (d *Dispatcher) forget(ctx context.Context, pod Pod) {
 	}
 	if err != nil {
 		d.opt.Log.WarnContext(ctx, "forgetting a pod that has gone", "pod", pod.Name, "error", err)
+	}
+	return err == nil
+}
+
+// maxForgotten bounds the uncached reads of one sweep.
+const maxForgotten = 100
+
+// forgetEnded forgets the pods that went while nobody watched, or before their work was known to be over, by the same
+// proof as any other.
+func (d *Dispatcher) forgetEnded(ctx context.Context) {
+	known := []string{}
+	for _, pod := range d.opt.Cluster.Pods() {
+		known = append(known, pod.UID)
+	}
+	ended, err := d.opt.Store.Ended(ctx, known, maxForgotten)
+	if err != nil {
+		if ctx.Err() == nil {
+			d.opt.Log.WarnContext(ctx, "listing rows whose pods may have gone", "error", err)
+		}
+		return
+	}
+	for _, pod := range ended {
+		if !d.forget(ctx, pod) {
+			return // the API server does not answer: the next sweep asks again
+		}
 	}
 }

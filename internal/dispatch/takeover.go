@@ -14,7 +14,7 @@ import (
 // (CLAIM-7, CLAIM-16). A healthy pod is not burnt: under a new generation every registration that may be alive is
 // removed, then one is minted anew. again asks the caller to look at the row once more.
 func (d *Dispatcher) takeOver(ctx context.Context, claim Claim) (answer Answer, again bool, err error) {
-	if d.budgets.reserve(claim.Account.ID, 1) == 0 {
+	if d.budgets.reserve(claim.Account, 1) == 0 {
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, false, nil
 	}
 	defer d.budgets.release(claim.Account.ID, 1)

@@ -22,6 +22,11 @@ func (s *Store) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
 	return sets, nil
 }
 
+// UnparkLabelSets has lanes that are parked at their limit looked at again.
+func (s *Store) UnparkLabelSets(ctx context.Context, labelKeys []string) error {
+	return s.queries().UnparkLabelSets(ctx, labelKeys)
+}
+
 // ClaimBatch pairs queued jobs with waiting polls in one transaction. Its cost does not grow with the backlog, nor
 // with accounts that are at their limit: their lanes are parked.
 func (s *Store) ClaimBatch(ctx context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
@@ -160,7 +165,7 @@ func (t *batchTx) pick(ctx context.Context, a *dispatch.Admission) ([]dispatch.Q
 	for _, al := range a.Allowances {
 		id := al.Lane.Account.ID
 		if _, asked := t.reserved[id]; !asked {
-			t.reserved[id] = t.b.Reserve(id, int(min(a.Room[id], int64(len(t.b.Polls)))))
+			t.reserved[id] = t.b.Reserve(al.Lane.Account, int(min(a.Room[id], int64(len(t.b.Polls)))))
 			a.Room[id] = min(a.Room[id], int64(t.reserved[id]))
 		}
 		if a.Room[id] == 0 {

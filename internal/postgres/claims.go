@@ -186,6 +186,22 @@ func (s *Store) PodStopped(ctx context.Context, podUID string, endedAt time.Time
 	return s.queries().SessionPodEnded(ctx, &endedAt, exitCode, podUID)
 }
 
+// Ended lists pods whose rows are spent or retired and whose UIDs are not known, those that ended first.
+func (s *Store) Ended(ctx context.Context, known []string, most int) ([]dispatch.Pod, error) {
+	rows, err := s.queries().EndedPods(ctx, known, int32(most)) //nolint:gosec // a small bound
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]dispatch.Pod, len(rows))
+	for i, row := range rows {
+		pods[i] = dispatch.Pod{
+			Namespace: row.Namespace, Name: row.PodName, UID: row.PodUid,
+			Pool: dispatch.PoolRef{Namespace: row.Namespace, Name: row.Pool},
+		}
+	}
+	return pods, nil
+}
+
 // ForgetPod deletes a spent or retired row whose pod is proven gone.
 func (s *Store) ForgetPod(ctx context.Context, podUID string) (bool, error) {
 	n, err := s.queries().ForgetPod(ctx, podUID)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
@@ -18,7 +19,7 @@ func (s *Store) RecordInstallation(ctx context.Context, d dispatch.Delivery, in 
 			return err
 		}
 		if in.Action == "deleted" {
-			return q.RemoveInstallation(ctx, d.At, in.Account.ID)
+			return q.RemoveInstallation(ctx, d.At, in.Account.ID, &in.Account.InstallationID)
 		}
 		if err := q.ReleaseInstallation(ctx, d.At, &in.Account.InstallationID, in.Account.ID); err != nil {
 			return err
@@ -132,7 +133,10 @@ func (s *Store) ensureParents(
 	}); err != nil {
 		return err
 	}
-	return defaultLimits(ctx, q, ev.Account.ID)
+	if err := defaultLimits(ctx, q, ev.Account.ID); err != nil {
+		return err
+	}
+	return q.UnparkAccount(ctx, ev.Account.ID) // its lanes may have been parked while it had no installation
 }
 
 // eventTx is one event being applied in its transaction.
@@ -144,6 +148,7 @@ type eventTx struct {
 	rec *dispatch.Recorded
 
 	claims map[string]sqlcgen.RunnerClaim
+	job    sqlcgen.LockJobRow // as stored; zero when there is no row
 	facts  dispatch.Facts
 }
 
@@ -187,9 +192,10 @@ func (e *eventTx) observe(ctx context.Context) error {
 			}
 		}
 	}
-	job, ok, err := found(e.q.LockJob(ctx, e.ev.JobID))
-	if err != nil || ok {
-		e.facts.State = fleet.JobState(job.State)
+	var ok bool
+	var err error
+	if e.job, ok, err = found(e.q.LockJob(ctx, e.ev.JobID)); err != nil || ok {
+		e.facts.State = fleet.JobState(e.job.State)
 		return err
 	}
 	e.facts.Buried, err = e.q.TombstoneExists(ctx, e.ev.JobID) // CLAIM-4
@@ -250,10 +256,14 @@ func (e *eventTx) insertJob(ctx context.Context, state fleet.JobState) (int64, e
 }
 
 func (e *eventTx) feed(ctx context.Context) error {
-	if err := e.q.FeedLane(ctx, e.key, e.ev.Account.ID, e.queuedAt()); err != nil {
+	key, account, queuedAt := e.key, e.ev.Account.ID, e.queuedAt()
+	if e.job.ID != 0 { // the lane that its row is in, whatever this event calls owner and labels
+		key, account, queuedAt = e.job.LabelKey, e.job.AccountID, e.job.QueuedAt
+	}
+	if err := e.q.FeedLane(ctx, key, account, queuedAt); err != nil {
 		return err
 	}
-	return e.q.NotifyWork(ctx, e.key)
+	return e.q.NotifyWork(ctx, key)
 }
 
 // moveClaims applies what the event means for our runners.
@@ -408,19 +418,22 @@ func nonZero(t time.Time) *time.Time {
 
 // DueAdoptions takes the adoptions that are due and moves each on to later.
 func (s *Store) DueAdoptions(ctx context.Context, now, later time.Time) ([]dispatch.Adoption, error) {
-	rows, err := s.queries().DueAdoptions(ctx, later, now)
+	rows, err := s.queries().DueAdoptions(ctx, later, now, dispatch.MaxAdoptions)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]dispatch.Adoption, 0, len(rows))
 	for _, row := range rows {
 		account, ok, err := found(s.queries().Account(ctx, row.AccountID))
-		if err != nil || !ok {
-			return nil, err
-		}
-		scope, err := fleet.ParseScope(row.Scope)
 		if err != nil {
 			return nil, err
+		}
+		scope, bad := fleet.ParseScope(row.Scope)
+		if !ok || bad != nil { // nobody can ever be asked about it, and it must not stand before the others
+			if err := s.CloseAdoption(ctx, row.RunnerName); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		out = append(out, dispatch.Adoption{
 			RunnerName: row.RunnerName, RunnerID: row.RunnerID, PodUID: row.PodUid, JobID: row.JobID, Scope: scope,
@@ -437,6 +450,9 @@ func (s *Store) DueAdoptions(ctx context.Context, now, later time.Time) ([]dispa
 func (s *Store) CloseAdoption(ctx context.Context, runnerName string) error {
 	return s.queries().CloseAdoption(ctx, runnerName)
 }
+
+// errVoid takes back a transaction that turned out to have nothing to do.
+var errVoid = errors.New("nothing to do")
 
 // Adopt makes a pod busy again whose runner GitHub confirms to be running (CLAIM-13).
 func (s *Store) Adopt(
@@ -458,14 +474,18 @@ func (s *Store) Adopt(
 				return err
 			}
 		}
-		n, err := q.AdoptClaim(ctx, sqlcgen.AdoptClaimParams{
+		var n int64
+		n, err = q.AdoptClaim(ctx, sqlcgen.AdoptClaimParams{
 			PodUid: pod.UID, Namespace: pod.Namespace, PodName: pod.Name, Pool: pod.Pool.Name,
 			Generation: dispatch.NextGeneration(0, now), AccountID: &a.Account.ID, Platform: string(pool.Platform),
 			MilliCpu: pool.Shape.MilliCPU, MemoryMb: pool.Shape.MemoryMB, LabelKey: job.LabelKey, JobID: &a.JobID,
 			RunnerName: a.RunnerName, Now: now,
 		})
-		if err != nil || n == 0 {
+		if err != nil {
 			return err
+		}
+		if n == 0 {
+			return errVoid // with what was done before
 		}
 		adopted = true
 		if held && other.PodUid != pod.UID {
@@ -475,6 +495,9 @@ func (s *Store) Adopt(
 		}
 		return chargeAdopted(ctx, q, a, job, pod, now)
 	})
+	if errors.Is(err, errVoid) {
+		return false, nil
+	}
 	return adopted && err == nil, err
 }
 

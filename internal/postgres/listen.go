@@ -11,8 +11,9 @@ import (
 
 // Listener is told what other replicas, and this one, have committed. Calls come one at a time.
 type Listener interface {
-	// WorkArrived: jobs of that label set were queued, or room was made (empty). Called with an empty key after every
-	// (re)connection, since notifications sent meanwhile are lost.
+	// Reconnected is called after every (re)connection: notifications sent meanwhile are lost.
+	Reconnected()
+	// WorkArrived: jobs of that label set were queued, or room was made (empty).
 	WorkArrived(labelKey string)
 	ClaimChanged(podUID string)
 	AdoptionRequested()
@@ -41,8 +42,7 @@ func listenOnce(ctx context.Context, url string, l Listener) error {
 	if _, err := conn.Exec(ctx, "LISTEN bullpen_work; LISTEN bullpen_pod; LISTEN bullpen_adoption"); err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
-	l.WorkArrived("")
-	l.AdoptionRequested()
+	l.Reconnected()
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {

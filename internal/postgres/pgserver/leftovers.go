@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 )
 
 // ErrInUse: another living process owns the folder.
@@ -17,18 +19,15 @@ var ErrInUse = errors.New("another process runs PostgreSQL in this folder")
 
 // lockDir takes the folder for this process. The kernel drops the lock with its owner, so it never goes stale.
 func lockDir(dir string) (*os.File, error) {
-	file, err := os.OpenFile(filepath.Join(dir, "owner.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("opening the lock of %s: %w", dir, err)
+	lock, err := childproc.Lock(filepath.Join(dir, "owner.lock"))
+	var held *childproc.HeldError
+	if errors.As(err, &held) {
+		return nil, fmt.Errorf("%w: %s; stop it first, or choose another state folder", ErrInUse, dir)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = file.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s; stop it first, or choose another state folder", ErrInUse, dir)
-		}
+	if err != nil {
 		return nil, fmt.Errorf("locking %s: %w", dir, err)
 	}
-	return file, nil
+	return lock, nil
 }
 
 // Abandoned reports whether a folder that Start was given has no living owner any more.
@@ -89,7 +88,7 @@ func endProcess(ctx context.Context, pid int) error {
 	steps := []struct {
 		signal   syscall.Signal
 		patience time.Duration
-	}{{syscall.SIGINT, 10 * time.Second}, {syscall.SIGQUIT, 5 * time.Second}, {syscall.SIGKILL, 5 * time.Second}}
+	}{{fastShutdown, 10 * time.Second}, {syscall.SIGQUIT, 5 * time.Second}, {syscall.SIGKILL, 5 * time.Second}}
 	for _, step := range steps {
 		if err := syscall.Kill(pid, step.signal); err != nil {
 			if errors.Is(err, syscall.ESRCH) {

@@ -5,73 +5,26 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 )
 
-// process is one program that we started; done is closed after it was reaped.
-type process struct {
-	pid  int
-	done chan struct{}
-	err  error // valid after done
-}
-
-// startOwned starts the command and reaps it. The kernel ties a child to the thread that started it, not to the
-// process, so that thread is kept for as long as the child lives.
-func startOwned(cmd *exec.Cmd) (*process, error) {
-	child := &process{done: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		if err == nil {
-			child.pid = cmd.Process.Pid
-		}
-		started <- err
-		if err == nil {
-			child.err = cmd.Wait()
-			close(child.done)
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	return child, nil
-}
-
-func (p *process) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// end signals the process and, when it takes too long, kills its whole group. It returns after it was reaped.
-func (p *process) end(ctx context.Context, first syscall.Signal) error {
-	const immediatePatience = 5 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+// end signals the server and, when it takes too long, cuts it off and in the end kills its whole group. It returns after
+// the server was reaped.
+func end(ctx context.Context, server *childproc.Child, first syscall.Signal) error {
+	const patience, immediatePatience = 30 * time.Second, 5 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_ = syscall.Kill(p.pid, first) // it may have ended by itself
+	server.Signal(first)
 	select {
-	case <-p.done:
+	case <-server.Done():
 		return nil
 	case <-ctx.Done():
 	}
-	_ = syscall.Kill(p.pid, syscall.SIGQUIT)
-	timer := time.NewTimer(immediatePatience)
-	defer timer.Stop()
-	select {
-	case <-p.done:
-	case <-timer.C:
-		_ = syscall.Kill(-p.pid, syscall.SIGKILL)
-		<-p.done
-	}
+	server.Stop(context.WithoutCancel(ctx), syscall.SIGQUIT, immediatePatience)
 	return fmt.Errorf("stopping PostgreSQL: it had to be cut off: %w", ctx.Err())
 }
 

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 )
 
 // userName and databaseName are the superuser and the database that a new folder gets.
@@ -23,6 +25,9 @@ const (
 	userName     = "bullpen"
 	databaseName = "bullpen"
 )
+
+// fastShutdown asks the server to end at once, and in order: open transactions are rolled back.
+const fastShutdown = syscall.SIGINT
 
 // Options of Start.
 type Options struct {
@@ -75,7 +80,7 @@ type Server struct {
 	password string
 	lock     *os.File
 
-	process *process
+	process *childproc.Child
 	once    sync.Once
 	stopped error
 }
@@ -114,7 +119,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 		_ = lock.Close()
 		return nil, err
 	}
-	options.Log.Info("PostgreSQL is up", "version", s.with.major, "folder", options.Dir, "pid", s.process.pid)
+	options.Log.Info("PostgreSQL is up", "version", s.with.major, "folder", options.Dir, "pid", s.process.PID())
 	return s, nil
 }
 
@@ -137,10 +142,10 @@ func (s *Server) DatabaseURL(database string) string {
 }
 
 // PID of the postmaster.
-func (s *Server) PID() int { return s.process.pid }
+func (s *Server) PID() int { return s.process.PID() }
 
 // Done is closed when the server has ended, for whatever reason.
-func (s *Server) Done() <-chan struct{} { return s.process.done }
+func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
 func (s *Server) bringUp(ctx context.Context, all []installation) error {
 	major, err := dataMajor(s.data())
@@ -250,15 +255,13 @@ func (s *Server) run(ctx context.Context, input, program string, args ...string)
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env, cmd.Dir = s.environment(), s.options.Dir
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &output, &output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.who.credential(), Setpgid: true}
-	dieWithParent(cmd.SysProcAttr)
-	child, err := startOwned(cmd)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.who.credential()}
+	child, err := childproc.Start(cmd, fastShutdown)
 	if err != nil {
 		return err
 	}
-	<-child.done
-	if child.err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(program), child.err, lastLines(output.String(), 5))
+	if err := child.Wait(); err != nil {
+		return fmt.Errorf("%s: %w: %s", filepath.Base(program), err, lastLines(output.String(), 5))
 	}
 	return nil
 }
@@ -305,30 +308,23 @@ func (s *Server) launch(ctx context.Context, afterKill bool) error {
 
 func (s *Server) launchOnce(ctx context.Context) error {
 	_ = os.Rename(s.LogFile(), s.LogFile()+".1") // one earlier log is kept; there may be none
-	log, err := os.OpenFile(s.LogFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("opening PostgreSQL's log: %w", err)
-	}
-	defer func() { _ = log.Close() }() // the child has its own
 	// It outlives the start: Stop ends it, or our death.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.with.postgres, s.arguments()...)
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.environment(), s.options.Dir, log, log
-	// A group of its own: Ctrl-C in a terminal must reach us, who stop it in the right order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.who.credential(), Setpgid: true}
-	dieWithParent(cmd.SysProcAttr)
-	child, err := startOwned(cmd)
+	cmd.Env, cmd.Dir = s.environment(), s.options.Dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.who.credential()}
+	child, err := childproc.StartLogged(cmd, s.LogFile(), fastShutdown)
 	if err != nil {
 		return fmt.Errorf("starting PostgreSQL: %w", err)
 	}
 	ready, err := await(ctx, s.options.StartTimeout, func() bool {
 		pid, state, err := postmasterPID(s.data())
-		return child.ended() || err == nil && pid == child.pid && state == "ready"
+		return child.Exited() || err == nil && pid == child.PID() && state == "ready"
 	})
-	if err == nil && ready && !child.ended() {
+	if err == nil && ready && !child.Exited() {
 		s.process = child
 		return nil
 	}
-	_ = child.end(context.Background(), syscall.SIGINT)
+	_ = end(context.Background(), child, fastShutdown)
 	return fmt.Errorf("starting PostgreSQL: it did not come up; the end of %s says: %s",
 		s.LogFile(), tail(s.LogFile(), 3))
 }
@@ -337,7 +333,7 @@ func (s *Server) launchOnce(ctx context.Context) error {
 // cut off, recovers at its next start, and Stop says so. Stopping twice is fine.
 func (s *Server) Stop(ctx context.Context) error {
 	s.once.Do(func() {
-		s.stopped = s.process.end(ctx, syscall.SIGINT)
+		s.stopped = end(ctx, s.process, fastShutdown)
 		if filepath.Dir(s.socket) != s.options.Dir {
 			_ = os.RemoveAll(s.socket) // under /tmp, ours alone
 		}

@@ -33,7 +33,8 @@ SET milli_cpu = excluded.milli_cpu, memory_mb = excluded.memory_mb, jobs = exclu
 UPDATE accounts SET suspended = @suspended, updated_at = @now WHERE id = @id;
 
 -- name: RemoveInstallation :exec
-UPDATE accounts SET installation_id = NULL, updated_at = @now WHERE id = @id;
+-- Only that installation: its end may be told after the next one's beginning.
+UPDATE accounts SET installation_id = NULL, updated_at = @now WHERE id = @id AND installation_id = @installation_id;
 
 -- name: Account :one
 SELECT id, login, kind, installation_id, suspended FROM accounts WHERE id = @id;

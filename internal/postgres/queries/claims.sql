@@ -158,6 +158,11 @@ WHERE runner_claims.state IN ('spent', 'retired');
 -- EXCL-1: the UID is proven gone by an uncached read, and nobody works in its name any more.
 DELETE FROM runner_claims WHERE pod_uid = @pod_uid AND state IN ('spent', 'retired');
 
+-- name: EndedPods :many
+SELECT pod_uid, namespace, pod_name, pool FROM runner_claims
+WHERE state IN ('spent', 'retired') AND pod_uid <> ALL (@known::text[])
+ORDER BY ended_at LIMIT @most;
+
 -- name: SessionStarted :exec
 INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb,
     runner_name, executed_job_id, repository, started_at, job_started_at)
@@ -188,7 +193,7 @@ ON CONFLICT (runner_name) DO UPDATE SET job_id = excluded.job_id, next_at = excl
 UPDATE runner_adoptions SET next_at = @later, attempts = runner_adoptions.attempts + 1
 WHERE runner_adoptions.runner_name IN (
     SELECT due.runner_name FROM runner_adoptions due
-    WHERE due.next_at <= @now ORDER BY due.next_at LIMIT 20 FOR UPDATE SKIP LOCKED)
+    WHERE due.next_at <= @now ORDER BY due.next_at LIMIT @most FOR UPDATE SKIP LOCKED)
 RETURNING *;
 
 -- name: CloseAdoption :exec

@@ -12,12 +12,20 @@ WITH freed AS (
     ORDER BY f.label_key FOR UPDATE -- in one order, so that two claims that end cannot wait for each other
 )
 UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.parked END, version = l.version + 1,
-    running = l.running - CASE WHEN l.label_key = @label_key::text THEN 1 ELSE 0 END
+    running = greatest(0, l.running - CASE WHEN l.label_key = @label_key::text THEN 1 ELSE 0 END) -- a hint: it refuses nothing
 FROM freed WHERE l.account_id = @account_id AND l.label_key = freed.label_key;
 
 -- name: UnparkAccount :exec
 UPDATE job_lanes SET parked = CASE WHEN parked IN ('limit', 'suspended') THEN '' ELSE parked END, version = version + 1
 WHERE account_id = @account_id;
+
+-- name: UnparkLabelSets :exec
+WITH parked AS (
+    SELECT p.label_key, p.account_id FROM job_lanes p WHERE p.label_key = ANY (@label_keys::text[]) AND p.parked = 'limit'
+    ORDER BY p.account_id, p.label_key FOR UPDATE
+)
+UPDATE job_lanes l SET parked = '', version = l.version + 1
+FROM parked WHERE l.label_key = parked.label_key AND l.account_id = parked.account_id;
 
 -- name: ChargeLane :exec
 INSERT INTO job_lanes (label_key, account_id, head_at, running, parked)

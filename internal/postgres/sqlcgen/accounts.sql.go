@@ -112,11 +112,12 @@ func (q *Queries) ReleaseInstallation(ctx context.Context, now time.Time, instal
 }
 
 const removeInstallation = `-- name: RemoveInstallation :exec
-UPDATE accounts SET installation_id = NULL, updated_at = $1 WHERE id = $2
+UPDATE accounts SET installation_id = NULL, updated_at = $1 WHERE id = $2 AND installation_id = $3
 `
 
-func (q *Queries) RemoveInstallation(ctx context.Context, now time.Time, iD int64) error {
-	_, err := q.db.Exec(ctx, removeInstallation, now, iD)
+// Only that installation: its end may be told after the next one's beginning.
+func (q *Queries) RemoveInstallation(ctx context.Context, now time.Time, iD int64, installationID *int64) error {
+	_, err := q.db.Exec(ctx, removeInstallation, now, iD, installationID)
 	return err
 }
 

@@ -225,13 +225,13 @@ const dueAdoptions = `-- name: DueAdoptions :many
 UPDATE runner_adoptions SET next_at = $1, attempts = runner_adoptions.attempts + 1
 WHERE runner_adoptions.runner_name IN (
     SELECT due.runner_name FROM runner_adoptions due
-    WHERE due.next_at <= $2 ORDER BY due.next_at LIMIT 20 FOR UPDATE SKIP LOCKED)
+    WHERE due.next_at <= $2 ORDER BY due.next_at LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at, attempts
 `
 
 // Whoever takes one moves it on, so that two replicas do not ask GitHub the same thing at once.
-func (q *Queries) DueAdoptions(ctx context.Context, later time.Time, now time.Time) ([]RunnerAdoption, error) {
-	rows, err := q.db.Query(ctx, dueAdoptions, later, now)
+func (q *Queries) DueAdoptions(ctx context.Context, later time.Time, now time.Time, most int32) ([]RunnerAdoption, error) {
+	rows, err := q.db.Query(ctx, dueAdoptions, later, now, most)
 	if err != nil {
 		return nil, err
 	}
@@ -271,6 +271,44 @@ func (q *Queries) EndLease(ctx context.Context, podUid string, generation int64)
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const endedPods = `-- name: EndedPods :many
+SELECT pod_uid, namespace, pod_name, pool FROM runner_claims
+WHERE state IN ('spent', 'retired') AND pod_uid <> ALL ($1::text[])
+ORDER BY ended_at LIMIT $2
+`
+
+type EndedPodsRow struct {
+	PodUid    string
+	Namespace string
+	PodName   string
+	Pool      string
+}
+
+func (q *Queries) EndedPods(ctx context.Context, known []string, most int32) ([]EndedPodsRow, error) {
+	rows, err := q.db.Query(ctx, endedPods, known, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EndedPodsRow
+	for rows.Next() {
+		var i EndedPodsRow
+		if err := rows.Scan(
+			&i.PodUid,
+			&i.Namespace,
+			&i.PodName,
+			&i.Pool,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const ensureRegistration = `-- name: EnsureRegistration :exec

@@ -180,7 +180,7 @@ WITH freed AS (
     ORDER BY f.label_key FOR UPDATE -- in one order, so that two claims that end cannot wait for each other
 )
 UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.parked END, version = l.version + 1,
-    running = l.running - CASE WHEN l.label_key = $1::text THEN 1 ELSE 0 END
+    running = greatest(0, l.running - CASE WHEN l.label_key = $1::text THEN 1 ELSE 0 END) -- a hint: it refuses nothing
 FROM freed WHERE l.account_id = $2 AND l.label_key = freed.label_key
 `
 
@@ -386,5 +386,19 @@ WHERE account_id = $1
 
 func (q *Queries) UnparkAccount(ctx context.Context, accountID int64) error {
 	_, err := q.db.Exec(ctx, unparkAccount, accountID)
+	return err
+}
+
+const unparkLabelSets = `-- name: UnparkLabelSets :exec
+WITH parked AS (
+    SELECT p.label_key, p.account_id FROM job_lanes p WHERE p.label_key = ANY ($1::text[]) AND p.parked = 'limit'
+    ORDER BY p.account_id, p.label_key FOR UPDATE
+)
+UPDATE job_lanes l SET parked = '', version = l.version + 1
+FROM parked WHERE l.label_key = parked.label_key AND l.account_id = parked.account_id
+`
+
+func (q *Queries) UnparkLabelSets(ctx context.Context, labelKeys []string) error {
+	_, err := q.db.Exec(ctx, unparkLabelSets, labelKeys)
 	return err
 }

@@ -1,3 +1,0 @@
-package pgserver
-
-const deathSignal = true

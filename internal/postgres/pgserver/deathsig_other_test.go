@@ -1,5 +1,0 @@
-//go:build !linux
-
-package pgserver
-
-const deathSignal = false
