@@ -11,6 +11,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -353,7 +354,7 @@ func TestAdoption_CLAIM13_FinishedRunnerIsNotRevived(t *testing.T) {
 	h.record(job(fleet.JobEventCompleted, 1, by(runner)))
 	h.forge.set(func(f *forge) { delete(f.runners, runner) }) // GitHub removes what was ephemeral
 	h.record(job(fleet.JobEventStarted, 60, by(runner)))
-	h.eventually("decided", func() bool { return h.count(`SELECT count(*) FROM runner_adoptions`) == 0 })
+	h.eventually("decided", func() bool { return ledgertest.Int(t, h.url, `SELECT count(*) FROM runner_adoptions`) == 0 })
 	require.Equal(t, fleet.ClaimSpent, h.claim(pod).State)
 }
 

@@ -22,6 +22,9 @@ func LabelKey(labels []string) string {
 	return string(raw)
 }
 
+// MaxLabelKey is the longest LabelKey that is stored, in bytes: what a database index and a notification can carry.
+const MaxLabelKey = 2000
+
 func fold(labels []string) []string {
 	folded := make([]string, 0, len(labels))
 	for _, label := range labels {

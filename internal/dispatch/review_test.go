@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 )
 
 // ledger is the real one with gates before or after a step.
@@ -50,24 +50,6 @@ func (l *ledger) ClaimBatch(ctx context.Context, b dispatch.Batch) (dispatch.Bat
 
 func on(l *ledger) func(*dispatch.Options) {
 	return func(o *dispatch.Options) { o.Store = l }
-}
-
-func (h *harness) exec(sql string, args ...any) {
-	h.t.Helper()
-	conn, err := pgx.Connect(h.t.Context(), h.url)
-	require.NoError(h.t, err)
-	defer func() { _ = conn.Close(context.Background()) }()
-	_, err = conn.Exec(h.t.Context(), sql, args...)
-	require.NoError(h.t, err)
-}
-
-func (h *harness) count(sql string) (n int) {
-	h.t.Helper()
-	conn, err := pgx.Connect(h.t.Context(), h.url)
-	require.NoError(h.t, err)
-	defer func() { _ = conn.Close(context.Background()) }()
-	require.NoError(h.t, conn.QueryRow(h.t.Context(), sql).Scan(&n))
-	return n
 }
 
 func (h *harness) held(n int) {
@@ -423,7 +405,7 @@ func TestAdoption_CLAIM13_OneThatFailsDelaysNoOther(t *testing.T) {
 		}
 	})
 	h.forge.start(runner)
-	h.exec(`INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at)
+	ledgertest.Exec(t, h.url, `INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at)
 		VALUES ('bad', 1, $1, 1, 7, '', now(), '2020-01-01')`, uuid.NewString())
 	h.record(job(fleet.JobEventStarted, 51, by(hanging)))
 	h.record(job(fleet.JobEventStarted, 50, by(runner)))
@@ -498,7 +480,7 @@ func TestRecordJob_DriftedCounterStopsNothing(t *testing.T) {
 	h.queue(1)
 	pod := h.pod("linux")
 	name := h.started(d, pod, 1).JIT.Name
-	h.exec(`UPDATE job_lanes SET running = 0`)
+	ledgertest.Exec(t, h.url, `UPDATE job_lanes SET running = 0`)
 	h.record(job(fleet.JobEventCompleted, 1, by(name)))
 	require.Equal(t, fleet.ClaimSpent, h.claim(pod).State)
 }
@@ -526,10 +508,10 @@ func TestInstallation_LateAndLostEvents(t *testing.T) {
 	install("deleted", 202)
 	waiting := h.poll(t.Context(), d, h.pod("linux"))
 	parked := h.poll(t.Context(), d, h.pod("gpu"))
-	h.exec(`INSERT INTO label_sets VALUES ('["gpu"]', '{gpu}') ON CONFLICT DO NOTHING`)
-	h.exec(`INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
+	ledgertest.Exec(t, h.url, `INSERT INTO label_sets VALUES ('["gpu"]', '{gpu}') ON CONFLICT DO NOTHING`)
+	ledgertest.Exec(t, h.url, `INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
 		label_key, state, queued_at, updated_at) VALUES (2, 1, 'acme/app', 1, 1, 'b', 'ci', 'main', 'a', '["gpu"]', 'queued', now(), now())`)
-	h.exec(`INSERT INTO job_lanes (label_key, account_id, parked, head_at) VALUES ('["gpu"]', 1, 'suspended', now())`)
+	ledgertest.Exec(t, h.url, `INSERT INTO job_lanes (label_key, account_id, parked, head_at) VALUES ('["gpu"]', 1, 'suspended', now())`)
 	d.PoolsChanged()
 	reinstalled := acme
 	reinstalled.InstallationID = 303
@@ -548,4 +530,58 @@ func TestRecordJob_ReleasedJobFeedsItsOwnLane(t *testing.T) {
 	h.record(job(fleet.JobEventQueued, 1, from(beta)))
 	h.served(d, h.pod("linux"))
 	require.Equal(t, fleet.JobMinted, h.jobState(1))
+}
+
+// Batches and completions of one account touch the same lanes; they take them in one order, so that none waits for a
+// deadlock to be found.
+func TestClaimBatch_LanesAreLockedInOneOrder(t *testing.T) {
+	h := newHarness(t)
+	require.NoError(t, h.store.SetLimits(t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 1e9, MemoryMB: 1e9, Jobs: 1e6}))
+	const lanes, workers, rounds = 6, 4, 25
+	var keys []string
+	for lane := range lanes {
+		keys = append(keys, dispatch.LabelKey([]string{laneLabel(lane)}))
+	}
+	pool := linuxPool("linux")
+	var wg sync.WaitGroup
+	for worker := range workers {
+		wg.Go(func() {
+			for round := range rounds {
+				var polls []dispatch.Poll
+				for lane := range lanes {
+					id := int64(worker*100_000 + round*100 + lane)
+					ev := job(fleet.JobEventQueued, id, labelled(laneLabel(lane)))
+					if (lane+round)%2 == 0 {
+						if _, err := h.store.RecordJob(context.Background(), delivery(), ev); err != nil {
+							t.Errorf("queueing: %v", err)
+						}
+					}
+					polls = append(polls, dispatch.Poll{Namespace: "runners", PodName: uuid.NewString(), PodUID: uuid.NewString()})
+				}
+				result, err := h.store.ClaimBatch(context.Background(), dispatch.Batch{
+					Pool: pool, LabelKeys: keys, Polls: polls, Excluded: []int64{}, Now: time.Now(), Lease: time.Minute,
+					Reserve: func(_ dispatch.Account, want int) int { return want }, Return: func(int64, int) {},
+				})
+				if err != nil {
+					t.Errorf("claiming: %v", err)
+				}
+				for _, c := range result.Claims {
+					ev := job(fleet.JobEventCompleted, c.JobID, by(c.RunnerName))
+					if _, err := h.store.RecordJob(context.Background(), delivery(), ev); err != nil {
+						t.Errorf("completing: %v", err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	ledgertest.Exec(t, h.url, `SELECT pg_stat_force_next_flush()`)
+	require.Zero(t, ledgertest.Int(t, h.url, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`))
+	require.Zero(t, ledgertest.Int(t, h.url, `SELECT sum(running)::bigint FROM job_lanes`), "every charge was taken back")
+}
+
+func laneLabel(lane int) string { return string(rune('a'+lane)) + "-lane" }
+
+func delivery() dispatch.Delivery {
+	return dispatch.Delivery{GUID: uuid.NewString(), Event: "workflow_job", At: time.Now()}
 }

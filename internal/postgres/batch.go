@@ -90,6 +90,12 @@ func (t *batchTx) run(ctx context.Context) error {
 		return err
 	}
 	parked = append(parked, exhausted(admission, jobs)...)
+	if err := t.lockLanes(ctx, chosen, parked); err != nil {
+		return err
+	}
+	if err := t.advance(ctx); err != nil {
+		return err
+	}
 	// A full batch, or as many lanes as were looked at, may hide more. Every lane seen was claimed from, parked, or has
 	// an account that the next round excludes, so rounds come to an end.
 	t.out.More = len(t.out.Claims) == len(t.b.Polls) || len(lanes) == t.maxLanes() || len(t.out.Lost) > 0
@@ -201,17 +207,13 @@ func runningByAccount(lanes []dispatch.Lane) map[int64]int64 {
 
 // exhausted lists the lanes that gave fewer jobs than they were allowed: empty, unless somebody feeds them meanwhile.
 func exhausted(a dispatch.Admission, jobs []dispatch.QueuedJob) []dispatch.Parking {
-	type laneKey struct {
-		key     string
-		account int64
-	}
-	got := map[laneKey]int64{}
+	got := map[lane]int64{}
 	for _, job := range jobs {
-		got[laneKey{job.LabelKey, job.AccountID}]++
+		got[lane{job.LabelKey, job.AccountID}]++
 	}
 	var empty []dispatch.Parking
 	for _, al := range a.Allowances {
-		if a.Room[al.Lane.Account.ID] > 0 && got[laneKey{al.Lane.LabelKey, al.Lane.Account.ID}] < al.Allowed {
+		if a.Room[al.Lane.Account.ID] > 0 && got[lane{al.Lane.LabelKey, al.Lane.Account.ID}] < al.Allowed {
 			empty = append(empty, dispatch.Parking{Lane: al.Lane, Reason: "empty"})
 		}
 	}
@@ -270,7 +272,6 @@ func (t *batchTx) commit(ctx context.Context, asked, won []string, wanted map[st
 		inserted[uid] = true
 	}
 	var ids []int64
-	lanes := map[string]map[int64]int64{}
 	for _, uid := range asked {
 		if !inserted[uid] {
 			t.out.Lost = append(t.out.Lost, uid)
@@ -280,27 +281,51 @@ func (t *batchTx) commit(ctx context.Context, asked, won []string, wanted map[st
 		t.out.Claims = append(t.out.Claims, claim)
 		t.reserved[claim.Account.ID]--
 		ids = append(ids, claim.JobID)
-		if lanes[claim.LabelKey] == nil {
-			lanes[claim.LabelKey] = map[int64]int64{}
-		}
-		lanes[claim.LabelKey][claim.Account.ID]++
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	if _, err := t.q.ClaimJobs(ctx, t.b.Now, ids); err != nil { // CLAIM-2: with the claims, or not at all
-		return err
-	}
-	return t.advance(ctx, lanes)
+	_, err := t.q.ClaimJobs(ctx, t.b.Now, ids) // CLAIM-2: with the claims, or not at all
+	return err
 }
 
-func (t *batchTx) advance(ctx context.Context, lanes map[string]map[int64]int64) error {
+type lane struct {
+	key     string
+	account int64
+}
+
+// lockLanes takes the lanes that will be counted or parked in one order; a single one needs none.
+func (t *batchTx) lockLanes(ctx context.Context, chosen []dispatch.QueuedJob, parked []dispatch.Parking) error {
+	touched := map[lane]bool{}
+	for _, job := range chosen {
+		touched[lane{job.LabelKey, job.AccountID}] = true
+	}
+	for _, p := range parked {
+		touched[lane{p.Lane.LabelKey, p.Lane.Account.ID}] = true
+	}
+	if len(touched) < 2 {
+		return nil
+	}
+	var keys []string
+	var accounts []int64
+	for l := range touched {
+		keys, accounts = append(keys, l.key), append(accounts, l.account)
+	}
+	return t.q.LockLanes(ctx, keys, accounts)
+}
+
+func (t *batchTx) advance(ctx context.Context) error {
+	lanes := map[lane]int64{}
+	for _, claim := range t.out.Claims {
+		lanes[lane{claim.LabelKey, claim.Account.ID}]++
+	}
+	if len(lanes) == 0 {
+		return nil
+	}
 	var keys []string
 	var accounts, claimed []int64
-	for key, byAccount := range lanes {
-		for account, n := range byAccount {
-			keys, accounts, claimed = append(keys, key), append(accounts, account), append(claimed, n)
-		}
+	for l, n := range lanes {
+		keys, accounts, claimed = append(keys, l.key), append(accounts, l.account), append(claimed, n)
 	}
 	return t.q.AdvanceLanes(ctx, keys, accounts, claimed)
 }

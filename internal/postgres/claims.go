@@ -10,21 +10,33 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
 )
 
-// Claim reads a pod's row; a pod without one has the state ClaimNone.
+// Claim reads a pod's row; a pod without one has the state ClaimNone. Reads that come together share a statement.
 func (s *Store) Claim(ctx context.Context, podUID string) (dispatch.Claim, error) {
-	row, ok, err := found(s.queries().Claim(ctx, podUID))
-	if err != nil || !ok {
-		return dispatch.Claim{}, err
+	return s.reads.do(ctx, podUID)
+}
+
+func (s *Store) readClaims(ctx context.Context, podUIDs []string) ([]dispatch.Claim, error) {
+	rows, err := s.queries().Claims(ctx, podUIDs)
+	if err != nil {
+		return nil, err
 	}
-	return dispatch.Claim{
-		PodUID: row.PodUid, Namespace: row.Namespace, PodName: row.PodName, Pool: row.Pool,
-		State: fleet.ClaimState(row.State), Generation: row.Generation, LeaseUntil: deref(row.LeaseUntil),
-		Account: dispatch.Account{
-			ID: deref(row.AccountID), Login: row.Login, User: row.Kind == "User", InstallationID: deref(row.InstallationID),
-		},
-		LabelKey: row.LabelKey, JobID: deref(row.JobID), Repository: row.Repository, RunnerName: row.RunnerName,
-		Acknowledged: row.AcknowledgedAt != nil,
-	}, nil
+	byUID := make(map[string]dispatch.Claim, len(rows))
+	for _, row := range rows {
+		byUID[row.PodUid] = dispatch.Claim{
+			PodUID: row.PodUid, Namespace: row.Namespace, PodName: row.PodName, Pool: row.Pool,
+			State: fleet.ClaimState(row.State), Generation: row.Generation, LeaseUntil: deref(row.LeaseUntil),
+			Account: dispatch.Account{
+				ID: deref(row.AccountID), Login: row.Login, User: row.Kind == "User", InstallationID: deref(row.InstallationID),
+			},
+			LabelKey: row.LabelKey, JobID: deref(row.JobID), Repository: row.Repository, RunnerName: row.RunnerName,
+			Acknowledged: row.AcknowledgedAt != nil,
+		}
+	}
+	claims := make([]dispatch.Claim, len(podUIDs))
+	for i, uid := range podUIDs {
+		claims[i] = byUID[uid]
+	}
+	return claims, nil
 }
 
 // TakeOver gives the claim a new generation if nobody is minting it; false: look again.
@@ -69,12 +81,68 @@ func (s *Store) Intend(
 	return n == 1, err
 }
 
-// RecordMint moves claim and job to minted; false when the generation no longer holds the claim (CLAIM-15).
+// claimKey names one generation of a pod's claim.
+type claimKey struct {
+	podUID     string
+	generation int64
+}
+
+// mintAnswer is GitHub's answer to one mint, to be recorded.
+type mintAnswer struct {
+	claimKey
+	runnerID int64
+	now      time.Time
+}
+
+type mintOutcome struct {
+	held bool
+	err  error
+}
+
+// RecordMint moves claim and job to minted; false when the generation no longer holds the claim (CLAIM-15). Mints that
+// are answered together share a commit, which is most of what recording one costs.
 func (s *Store) RecordMint(ctx context.Context, podUID string, generation, runnerID int64, now time.Time) (bool, error) {
-	n, err := s.queries().RecordMint(ctx, sqlcgen.RecordMintParams{
-		Now: &now, PodUid: podUID, Generation: generation, RunnerID: runnerID,
+	outcome, err := s.mints.do(ctx, mintAnswer{claimKey{podUID, generation}, runnerID, now})
+	if err != nil {
+		return false, err
+	}
+	return outcome.held, outcome.err
+}
+
+func (s *Store) recordMints(ctx context.Context, answers []mintAnswer) ([]mintOutcome, error) {
+	held, err := s.recordTogether(ctx, answers)
+	if err != nil && len(answers) == 1 {
+		return nil, err
+	}
+	outcomes := make([]mintOutcome, len(answers))
+	for i, a := range answers {
+		if err != nil { // one of them cannot be recorded; the others need not suffer for it
+			held, outcomes[i].err = s.recordTogether(ctx, answers[i:i+1])
+		}
+		outcomes[i].held = held[a.claimKey]
+	}
+	return outcomes, nil
+}
+
+// recordTogether returns the generations that still held their claims.
+func (s *Store) recordTogether(ctx context.Context, answers []mintAnswer) (map[claimKey]bool, error) {
+	var arg sqlcgen.RecordMintsParams
+	for _, a := range answers {
+		arg.PodUids = append(arg.PodUids, a.podUID)
+		arg.Generations = append(arg.Generations, a.generation)
+		arg.RunnerIds = append(arg.RunnerIds, a.runnerID)
+		arg.Now = &a.now
+	}
+	held := make(map[claimKey]bool, len(answers))
+	err := s.inTx(ctx, "recording mints", func(q *sqlcgen.Queries) error {
+		clear(held)
+		rows, err := q.RecordMints(ctx, arg)
+		for _, row := range rows {
+			held[claimKey{row.PodUid, row.Generation}] = true
+		}
+		return err
 	})
-	return n == 1, err
+	return held, err
 }
 
 // EndLease lets the pod's next poll take the claim over at once.

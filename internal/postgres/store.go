@@ -20,6 +20,9 @@ import (
 type Store struct {
 	pool *pgxpool.Pool
 
+	reads *coalescer[string, dispatch.Claim]
+	mints *coalescer[mintAnswer, mintOutcome]
+
 	mu        sync.Mutex
 	labelSets map[string]bool // keys known to be stored
 }
@@ -48,7 +51,10 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 		return nil, fmt.Errorf("%w at %s: is it running, and does BULLPEN_DATABASE_URL point at it? (%w)",
 			ErrUnreachable, cfg.ConnConfig.Host, errors.Unwrap(err))
 	}
-	return &Store{pool: pool, labelSets: map[string]bool{}}, nil
+	s := &Store{pool: pool, labelSets: map[string]bool{}}
+	s.reads = &coalescer[string, dispatch.Claim]{run: s.readClaims, most: 2, size: 256}
+	s.mints = &coalescer[mintAnswer, mintOutcome]{run: s.recordMints, most: 2, size: 256}
+	return s, nil
 }
 
 // Close gives all connections back.
@@ -93,8 +99,6 @@ func found[T any](row T, err error) (T, bool, error) {
 	}
 	return row, err == nil, err
 }
-
-func ptr[T any](v T) *T { return &v }
 
 func deref[T any](p *T) T {
 	if p == nil {

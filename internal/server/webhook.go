@@ -16,9 +16,14 @@ import (
 // webhookTimeout is less than the 10 s that GitHub waits: an answer it does not hear is worth nothing.
 const webhookTimeout = 8 * time.Second
 
+// bodyTimeout is how long a delivery's body may take to arrive.
+const bodyTimeout = 20 * time.Second
+
 // webhook takes one delivery: verify, decode, one transaction, then 2xx. What is not committed is not acknowledged,
 // so that a redelivery can make it good.
 func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
+	// Whoever sends slowly is not yet known to be GitHub.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's recorder has none
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, github.MaxWebhookBody))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -90,6 +95,11 @@ func (s *Server) workflowJob(
 	kind, ok := jobEventKind(ev)
 	if !ok {
 		s.accept(w, "workflow_job", "ignored", http.StatusAccepted, "ignored: nothing follows from the action "+ev.Action)
+		return
+	}
+	if len(dispatch.LabelKey(ev.Job.Labels)) > dispatch.MaxLabelKey { // storing it would fail however often it is redelivered
+		s.accept(w, "workflow_job", "ignored", http.StatusAccepted,
+			"ignored: the job asks for more labels than any pool can carry; shorten its runs-on")
 		return
 	}
 	rec, err := s.opt.Store.RecordJob(ctx, d, jobEvent(kind, ev))

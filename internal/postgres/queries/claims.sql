@@ -1,10 +1,10 @@
--- name: Claim :one
+-- name: Claims :many
 SELECT c.*, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
     coalesce(j.repository, '')::text AS repository
 FROM runner_claims c
 LEFT JOIN accounts a ON a.id = c.account_id
 LEFT JOIN workflow_jobs j ON j.id = c.job_id
-WHERE c.pod_uid = @pod_uid;
+WHERE c.pod_uid = ANY (@pod_uids::text[]);
 
 -- name: InsertClaims :many
 -- EXCL-1, CLAIM-1: whoever inserts the pod's row first owns its shot; a conflict is the other side's win. The name
@@ -61,16 +61,22 @@ WITH held AS (
 INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
 SELECT @runner_name, held.pod_uid, held.account_id, @scope::text, @generation, 'intended', @now FROM held;
 
--- name: RecordMint :one
+-- name: RecordMints :many
 -- CLAIM-15: an answer from GitHub counts only while its generation still holds the claim. Claim and job move in one
--- statement (CLAIM-2).
-WITH held AS (
-    UPDATE runner_claims SET state = 'minted', minted_at = @now, lease_until = NULL
-    WHERE runner_claims.pod_uid = @pod_uid AND runner_claims.generation = @generation
-      AND runner_claims.state IN ('claimed', 'minted')
-    RETURNING *
+-- statement (CLAIM-2). Mints that are answered at the same time share a commit; the generations that still held come back.
+WITH answered AS (
+    SELECT unnest(@pod_uids::text[]) AS uid, unnest(@generations::bigint[]) AS generation,
+        unnest(@runner_ids::bigint[]) AS runner_id
+), locked AS ( -- claims are locked by UID everywhere
+    SELECT l.pod_uid FROM runner_claims l WHERE l.pod_uid = ANY (@pod_uids::text[]) ORDER BY l.pod_uid FOR UPDATE
+), held AS (
+    UPDATE runner_claims c SET state = 'minted', minted_at = @now, lease_until = NULL
+    FROM answered a, locked
+    WHERE c.pod_uid = locked.pod_uid AND c.pod_uid = a.uid AND c.generation = a.generation
+      AND c.state IN ('claimed', 'minted')
+    RETURNING c.*, a.runner_id AS minted_id
 ), registered AS (
-    UPDATE runner_registrations r SET state = 'alive', runner_id = @runner_id
+    UPDATE runner_registrations r SET state = 'alive', runner_id = held.minted_id
     FROM held WHERE r.runner_name = held.runner_name
 ), moved AS (
     UPDATE workflow_jobs j SET state = 'minted', updated_at = @now
@@ -83,7 +89,7 @@ WITH held AS (
     FROM held h LEFT JOIN workflow_jobs j ON j.id = h.job_id
     ON CONFLICT (pod_uid) DO UPDATE SET runner_name = excluded.runner_name
 )
-SELECT count(*) FROM held;
+SELECT held.pod_uid, held.generation FROM held;
 
 -- name: RegistrationsOfPod :many
 SELECT runner_name, runner_id, scope, state FROM runner_registrations

@@ -16,8 +16,12 @@ UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.park
 FROM freed WHERE l.account_id = @account_id AND l.label_key = freed.label_key;
 
 -- name: UnparkAccount :exec
-UPDATE job_lanes SET parked = CASE WHEN parked IN ('limit', 'suspended') THEN '' ELSE parked END, version = version + 1
-WHERE account_id = @account_id;
+WITH mine AS (
+    SELECT m.label_key FROM job_lanes m WHERE m.account_id = @account_id ORDER BY m.label_key FOR UPDATE
+)
+UPDATE job_lanes l SET parked = CASE WHEN l.parked IN ('limit', 'suspended') THEN '' ELSE l.parked END,
+    version = l.version + 1
+FROM mine WHERE l.account_id = @account_id AND l.label_key = mine.label_key;
 
 -- name: UnparkLabelSets :exec
 WITH parked AS (
@@ -88,6 +92,13 @@ JOIN workflow_jobs j ON j.id = c.id
 WHERE j.state = 'queued'
 ORDER BY c.queued_at, c.id
 FOR UPDATE OF j SKIP LOCKED;
+
+-- name: LockLanes :exec
+-- In the order of FreeRoom, before a batch counts and parks: a batch and a claim that ends cannot wait for each other.
+SELECT 1 FROM job_lanes l
+JOIN (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id) v
+    ON l.label_key = v.label_key AND l.account_id = v.account_id
+ORDER BY l.account_id, l.label_key FOR UPDATE OF l;
 
 -- name: ClaimJobs :execrows
 UPDATE workflow_jobs SET state = 'claimed', updated_at = @now

@@ -101,16 +101,48 @@ func (q *Queries) BindClaim(ctx context.Context, jobID *int64, podUid string) (i
 	return result.RowsAffected(), nil
 }
 
-const claim = `-- name: Claim :one
+const claimStates = `-- name: ClaimStates :many
+SELECT c.pod_uid, c.state, coalesce(a.login, '')::text AS login
+FROM runner_claims c LEFT JOIN accounts a ON a.id = c.account_id
+WHERE c.pod_uid = ANY ($1::text[])
+`
+
+type ClaimStatesRow struct {
+	PodUid string
+	State  string
+	Login  string
+}
+
+func (q *Queries) ClaimStates(ctx context.Context, podUids []string) ([]ClaimStatesRow, error) {
+	rows, err := q.db.Query(ctx, claimStates, podUids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ClaimStatesRow
+	for rows.Next() {
+		var i ClaimStatesRow
+		if err := rows.Scan(&i.PodUid, &i.State, &i.Login); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const claims = `-- name: Claims :many
 SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
     coalesce(j.repository, '')::text AS repository
 FROM runner_claims c
 LEFT JOIN accounts a ON a.id = c.account_id
 LEFT JOIN workflow_jobs j ON j.id = c.job_id
-WHERE c.pod_uid = $1
+WHERE c.pod_uid = ANY ($1::text[])
 `
 
-type ClaimRow struct {
+type ClaimsRow struct {
 	PodUid         string
 	Namespace      string
 	PodName        string
@@ -136,59 +168,40 @@ type ClaimRow struct {
 	Repository     string
 }
 
-func (q *Queries) Claim(ctx context.Context, podUid string) (ClaimRow, error) {
-	row := q.db.QueryRow(ctx, claim, podUid)
-	var i ClaimRow
-	err := row.Scan(
-		&i.PodUid,
-		&i.Namespace,
-		&i.PodName,
-		&i.Pool,
-		&i.State,
-		&i.Generation,
-		&i.LeaseUntil,
-		&i.AccountID,
-		&i.Platform,
-		&i.MilliCpu,
-		&i.MemoryMb,
-		&i.LabelKey,
-		&i.JobID,
-		&i.RunnerName,
-		&i.ClaimedAt,
-		&i.MintedAt,
-		&i.AcknowledgedAt,
-		&i.ExecutingAt,
-		&i.EndedAt,
-		&i.Login,
-		&i.Kind,
-		&i.InstallationID,
-		&i.Repository,
-	)
-	return i, err
-}
-
-const claimStates = `-- name: ClaimStates :many
-SELECT c.pod_uid, c.state, coalesce(a.login, '')::text AS login
-FROM runner_claims c LEFT JOIN accounts a ON a.id = c.account_id
-WHERE c.pod_uid = ANY ($1::text[])
-`
-
-type ClaimStatesRow struct {
-	PodUid string
-	State  string
-	Login  string
-}
-
-func (q *Queries) ClaimStates(ctx context.Context, podUids []string) ([]ClaimStatesRow, error) {
-	rows, err := q.db.Query(ctx, claimStates, podUids)
+func (q *Queries) Claims(ctx context.Context, podUids []string) ([]ClaimsRow, error) {
+	rows, err := q.db.Query(ctx, claims, podUids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ClaimStatesRow
+	var items []ClaimsRow
 	for rows.Next() {
-		var i ClaimStatesRow
-		if err := rows.Scan(&i.PodUid, &i.State, &i.Login); err != nil {
+		var i ClaimsRow
+		if err := rows.Scan(
+			&i.PodUid,
+			&i.Namespace,
+			&i.PodName,
+			&i.Pool,
+			&i.State,
+			&i.Generation,
+			&i.LeaseUntil,
+			&i.AccountID,
+			&i.Platform,
+			&i.MilliCpu,
+			&i.MemoryMb,
+			&i.LabelKey,
+			&i.JobID,
+			&i.RunnerName,
+			&i.ClaimedAt,
+			&i.MintedAt,
+			&i.AcknowledgedAt,
+			&i.ExecutingAt,
+			&i.EndedAt,
+			&i.Login,
+			&i.Kind,
+			&i.InstallationID,
+			&i.Repository,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -604,48 +617,72 @@ func (q *Queries) LockClaimsOfEvent(ctx context.Context, runnerName string, jobI
 	return items, nil
 }
 
-const recordMint = `-- name: RecordMint :one
-WITH held AS (
-    UPDATE runner_claims SET state = 'minted', minted_at = $1, lease_until = NULL
-    WHERE runner_claims.pod_uid = $2 AND runner_claims.generation = $3
-      AND runner_claims.state IN ('claimed', 'minted')
-    RETURNING pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at
+const recordMints = `-- name: RecordMints :many
+WITH answered AS (
+    SELECT unnest($1::text[]) AS uid, unnest($2::bigint[]) AS generation,
+        unnest($3::bigint[]) AS runner_id
+), locked AS ( -- claims are locked by UID everywhere
+    SELECT l.pod_uid FROM runner_claims l WHERE l.pod_uid = ANY ($1::text[]) ORDER BY l.pod_uid FOR UPDATE
+), held AS (
+    UPDATE runner_claims c SET state = 'minted', minted_at = $4, lease_until = NULL
+    FROM answered a, locked
+    WHERE c.pod_uid = locked.pod_uid AND c.pod_uid = a.uid AND c.generation = a.generation
+      AND c.state IN ('claimed', 'minted')
+    RETURNING c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, a.runner_id AS minted_id
 ), registered AS (
-    UPDATE runner_registrations r SET state = 'alive', runner_id = $4
+    UPDATE runner_registrations r SET state = 'alive', runner_id = held.minted_id
     FROM held WHERE r.runner_name = held.runner_name
 ), moved AS (
-    UPDATE workflow_jobs j SET state = 'minted', updated_at = $1
+    UPDATE workflow_jobs j SET state = 'minted', updated_at = $4
     FROM held WHERE j.id = held.job_id AND j.state = 'claimed'
 ), opened AS (
     INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb,
         runner_name, job_id, repository, started_at)
     SELECT h.pod_uid, h.namespace, h.pod_name, h.pool, h.account_id, h.platform, h.milli_cpu, h.memory_mb,
-        h.runner_name, h.job_id, coalesce(j.repository, ''), $1
+        h.runner_name, h.job_id, coalesce(j.repository, ''), $4
     FROM held h LEFT JOIN workflow_jobs j ON j.id = h.job_id
     ON CONFLICT (pod_uid) DO UPDATE SET runner_name = excluded.runner_name
 )
-SELECT count(*) FROM held
+SELECT held.pod_uid, held.generation FROM held
 `
 
-type RecordMintParams struct {
-	Now        *time.Time
+type RecordMintsParams struct {
+	PodUids     []string
+	Generations []int64
+	RunnerIds   []int64
+	Now         *time.Time
+}
+
+type RecordMintsRow struct {
 	PodUid     string
 	Generation int64
-	RunnerID   int64
 }
 
 // CLAIM-15: an answer from GitHub counts only while its generation still holds the claim. Claim and job move in one
-// statement (CLAIM-2).
-func (q *Queries) RecordMint(ctx context.Context, arg RecordMintParams) (int64, error) {
-	row := q.db.QueryRow(ctx, recordMint,
+// statement (CLAIM-2). Mints that are answered at the same time share a commit; the generations that still held come back.
+func (q *Queries) RecordMints(ctx context.Context, arg RecordMintsParams) ([]RecordMintsRow, error) {
+	rows, err := q.db.Query(ctx, recordMints,
+		arg.PodUids,
+		arg.Generations,
+		arg.RunnerIds,
 		arg.Now,
-		arg.PodUid,
-		arg.Generation,
-		arg.RunnerID,
 	)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RecordMintsRow
+	for rows.Next() {
+		var i RecordMintsRow
+		if err := rows.Scan(&i.PodUid, &i.Generation); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const registration = `-- name: Registration :one

@@ -231,6 +231,19 @@ func (q *Queries) LiveUsage(ctx context.Context, accounts []int64, platform stri
 	return items, nil
 }
 
+const lockLanes = `-- name: LockLanes :exec
+SELECT 1 FROM job_lanes l
+JOIN (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id) v
+    ON l.label_key = v.label_key AND l.account_id = v.account_id
+ORDER BY l.account_id, l.label_key FOR UPDATE OF l
+`
+
+// In the order of FreeRoom, before a batch counts and parks: a batch and a claim that ends cannot wait for each other.
+func (q *Queries) LockLanes(ctx context.Context, labelKeys []string, accounts []int64) error {
+	_, err := q.db.Exec(ctx, lockLanes, labelKeys, accounts)
+	return err
+}
+
 const lockLimits = `-- name: LockLimits :many
 SELECT account_id, milli_cpu, memory_mb, jobs FROM account_limits
 WHERE platform = $1 AND account_id = ANY ($2::bigint[])
@@ -380,8 +393,12 @@ func (q *Queries) PickJobs(ctx context.Context, labelKeys []string, accounts []i
 }
 
 const unparkAccount = `-- name: UnparkAccount :exec
-UPDATE job_lanes SET parked = CASE WHEN parked IN ('limit', 'suspended') THEN '' ELSE parked END, version = version + 1
-WHERE account_id = $1
+WITH mine AS (
+    SELECT m.label_key FROM job_lanes m WHERE m.account_id = $1 ORDER BY m.label_key FOR UPDATE
+)
+UPDATE job_lanes l SET parked = CASE WHEN l.parked IN ('limit', 'suspended') THEN '' ELSE l.parked END,
+    version = l.version + 1
+FROM mine WHERE l.account_id = $1 AND l.label_key = mine.label_key
 `
 
 func (q *Queries) UnparkAccount(ctx context.Context, accountID int64) error {

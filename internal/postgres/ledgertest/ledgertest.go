@@ -1,0 +1,34 @@
+// Package ledgertest lets a test bring the ledger into a state that no caller of the store can produce, and look at
+// what no caller needs to see. It must be imported by tests only. Begin with Exec.
+package ledgertest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// Exec runs one statement on the database at url.
+func Exec(t testing.TB, url, sql string, args ...any) {
+	t.Helper()
+	conn := connect(t, url)
+	_, err := conn.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+}
+
+// Int runs a query that yields one whole number.
+func Int(t testing.TB, url, sql string, args ...any) (n int64) {
+	t.Helper()
+	require.NoError(t, connect(t, url).QueryRow(t.Context(), sql, args...).Scan(&n))
+	return n
+}
+
+func connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
