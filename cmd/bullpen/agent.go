@@ -95,6 +95,7 @@ TERM or INT: exits 0 at once while it waits; stops a runner that has no job; let
 		return agent.Supervise(cmd.Context(), agent.SuperviseOptions{
 			JITFile: file, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
 			Hidden: []string{runnerpod.EnvTokenFile, runnerpod.EnvDispatchURL},
+			Reap:   os.Getpid() == 1,
 			Stdout: os.Stdout, Stderr: os.Stderr, Log: agentLog(),
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -13,10 +14,16 @@ import (
 // a container that is thought to be dead.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// workerRuns reports whether GitHub's runner has started its worker, which it does for a job only: the sign of a job
-// for images whose own hook could not be chained to.
-func workerRuns(group int) bool {
+// seen is a process as /proc shows it.
+type seen struct {
+	pid, parent, group int
+	name, state        string
+}
+
+// processes lists what runs on this machine, or in this container.
+func processes() []seen {
 	entries, _ := filepath.Glob("/proc/[0-9]*/stat")
+	var all []seen
 	for _, entry := range entries {
 		stat, err := os.ReadFile(entry)
 		if err != nil {
@@ -24,15 +31,32 @@ func workerRuns(group int) bool {
 		}
 		// pid (name) state parent group …; the name may hold anything, parentheses included
 		open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-		if open < 0 || end < open || string(stat[open+1:end]) != "Runner.Worker" {
+		if open < 0 || end < open {
 			continue
 		}
-		var state string
-		var parent, itsGroup int
-		if n, _ := fmt.Sscan(string(stat[end+1:]), &state, &parent, &itsGroup); n == 3 && itsGroup == group {
-			pid, _ := strconv.Atoi(string(bytes.TrimSpace(stat[:open])))
-			return pid != 0
+		p := seen{name: string(stat[open+1 : end])}
+		if n, _ := fmt.Sscan(string(stat[end+1:]), &p.state, &p.parent, &p.group); n != 3 {
+			continue
+		}
+		if p.pid, err = strconv.Atoi(string(bytes.TrimSpace(stat[:open]))); err == nil {
+			all = append(all, p)
 		}
 	}
-	return false
+	return all
+}
+
+// workerRuns reports whether GitHub's runner has started its worker, which it does for a job only: the sign of a job
+// for images whose own hook could not be chained to.
+func workerRuns(group int) bool {
+	return slices.ContainsFunc(processes(), func(p seen) bool { return p.name == "Runner.Worker" && p.group == group })
+}
+
+// reapOrphans takes off the dead children of this process, the runner apart, whose end is waited for elsewhere.
+func reapOrphans(runner int) {
+	self := os.Getpid()
+	for _, p := range processes() {
+		if p.parent == self && p.state == "Z" && p.pid != runner {
+			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil) // it is ours, so its number is nobody else's yet
+		}
+	}
 }

@@ -30,6 +30,9 @@ type SuperviseOptions struct {
 	LookEvery time.Duration
 	// IdleStop is how long a runner without a job may take to end after TERM before it is killed; 15 s when zero.
 	IdleStop time.Duration
+	// Reap says that this process is the first of its container: whatever loses its parent becomes its child, and stays in
+	// the table of processes until it is reaped. A job of many steps would fill that.
+	Reap bool
 	// Log; discarded when nil.
 	Log *slog.Logger
 }
@@ -225,6 +228,9 @@ func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct
 			jobStarted()
 		case <-look.C:
 			jobStarted()
+			if s.Reap {
+				reapOrphans(group)
+			}
 		case <-stop:
 			stop = nil
 			if jobStarted() || workerRuns(group) {
