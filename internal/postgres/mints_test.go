@@ -57,7 +57,7 @@ func queueJobs(t *testing.T, store *Store, n int) ([]string, dispatch.Batch) {
 			Shape: fleet.Shape{MilliCPU: 1000, MemoryMB: 1024},
 		},
 		LabelKeys: []string{dispatch.LabelKey([]string{"linux"})}, Excluded: []int64{}, Now: time.Now(), Lease: time.Minute,
-		Reserve: func(_ int64, want int) int { return want }, Return: func(int64, int) {},
+		Reserve: func(_ dispatch.Account, want int) int { return want }, Return: func(int64, int) {},
 	}
 	var pods []string
 	for i := range n {
