@@ -26,7 +26,7 @@ type Options struct {
 	Hold time.Duration
 	// MintTimeout bounds one request to GitHub; default 15 s. A claim's lease is twice that.
 	MintTimeout time.Duration
-	// MaxMints bounds one account's concurrent mints of this replica; default 32 (GitHub allows 100 concurrent
+	// MaxMints bounds one account's concurrent mints of this replica; default 64 (GitHub allows 100 concurrent
 	// requests to everything an installation does).
 	MaxMints int
 	// MaxBatch bounds the claims of one transaction; default 64.
@@ -56,7 +56,7 @@ func (o *Options) setDefaults() error {
 		o.MintTimeout = 15 * time.Second
 	}
 	if o.MaxMints == 0 {
-		o.MaxMints = 32
+		o.MaxMints = 64
 	}
 	if o.MaxBatch == 0 {
 		o.MaxBatch = 64
