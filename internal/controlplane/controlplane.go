@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 	"github.com/bullpen-ci/bullpen/internal/controlplane/assets"
 )
 
@@ -111,7 +114,7 @@ type ControlPlane struct {
 	mu       sync.Mutex // guards what follows
 	ports    ports
 	settled  bool // the first start is over: clients know the ports, which may not move any more
-	children map[Component]*child
+	children map[Component]*childproc.Child
 	stopped  bool
 	err      error
 }
@@ -131,7 +134,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &ControlPlane{opts: opts, lock: lock, done: make(chan struct{}), children: map[Component]*child{}}
+	c := &ControlPlane{opts: opts, lock: lock, done: make(chan struct{}), children: map[Component]*childproc.Child{}}
 	if err := c.bringUp(ctx); err != nil {
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
@@ -185,7 +188,7 @@ func (c *ControlPlane) StartComponent(ctx context.Context, component Component) 
 	if stopped {
 		return fmt.Errorf("starting %s: %w", component, ErrStopped)
 	}
-	if running != nil && !running.exited() {
+	if running != nil && !running.Exited() {
 		return nil
 	}
 	const attempts = 4
@@ -210,7 +213,8 @@ func (c *ControlPlane) launch(ctx context.Context, component Component) error {
 	}
 	logPath := c.LogPath(component)
 	began := time.Now()
-	started, err := startChild(filepath.Join(c.opts.AssetsDir, string(component)), plan.args, logPath)
+	command := exec.Command(filepath.Join(c.opts.AssetsDir, string(component)), plan.args...) //nolint:noctx // it outlives the context of its start; Stop ends it
+	started, err := childproc.StartLogged(command, logPath, syscall.SIGKILL)
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", component, err)
 	}
@@ -218,28 +222,28 @@ func (c *ControlPlane) launch(ctx context.Context, component Component) error {
 	c.children[component] = started
 	c.mu.Unlock()
 	if err := c.writeRecord(); err != nil {
-		started.stop(ctx, 0)
+		started.Stop(ctx, syscall.SIGKILL, 0)
 		return err
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, c.opts.StartTimeout)
 	defer cancel()
-	if err := waitHealthy(waitCtx, plan.healthy, started.done); err != nil {
-		started.stop(ctx, 0)
+	if err := waitHealthy(waitCtx, plan.healthy, started.Done()); err != nil {
+		started.Stop(ctx, syscall.SIGKILL, 0)
 		return fmt.Errorf("waiting for %s to become healthy: %w (its log: %s)", component, err, logPath)
 	}
-	c.opts.Log.Info("started", "component", string(component), "pid", started.pid, "took", time.Since(began).Round(time.Millisecond).String())
+	c.opts.Log.Info("started", "component", string(component), "pid", started.PID(), "took", time.Since(began).Round(time.Millisecond).String())
 	c.watch(component, started)
 	return nil
 }
 
 // watch reports an end that nobody asked for.
-func (c *ControlPlane) watch(component Component, started *child) {
+func (c *ControlPlane) watch(component Component, started *childproc.Child) {
 	c.watchers.Go(func() {
-		<-started.done
-		if started.expected() {
+		<-started.Done()
+		if started.Stopping() {
 			return
 		}
-		err := fmt.Errorf("%s ended unexpectedly: %w (its log: %s)", component, started.result(), c.LogPath(component))
+		err := fmt.Errorf("%s ended unexpectedly: %s (its log: %s)", component, started.Outcome(), c.LogPath(component))
 		c.mu.Lock()
 		if c.err == nil {
 			c.err = err
@@ -264,8 +268,8 @@ func (c *ControlPlane) stopComponent(ctx context.Context, component Component) e
 	if running == nil {
 		return nil
 	}
-	killed := running.stop(ctx, c.opts.StopGrace)
-	c.opts.Log.Info("stopped", "component", string(component), "pid", running.pid, "killed", killed)
+	killed := running.Stop(ctx, syscall.SIGTERM, c.opts.StopGrace)
+	c.opts.Log.Info("stopped", "component", string(component), "pid", running.PID(), "killed", killed)
 	c.mu.Lock()
 	delete(c.children, component)
 	c.mu.Unlock()
@@ -319,8 +323,8 @@ func (c *ControlPlane) Pids() map[Component]int {
 	defer c.mu.Unlock()
 	pids := make(map[Component]int, len(c.children))
 	for component, running := range c.children {
-		if !running.exited() {
-			pids[component] = running.pid
+		if !running.Exited() {
+			pids[component] = running.PID()
 		}
 	}
 	return pids

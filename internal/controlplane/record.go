@@ -5,28 +5,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 )
 
-// record is one line of children.json: a process that runs for this state folder.
-type record struct {
-	Component Component `json:"component"`
-	Pid       int       `json:"pid"`
-	Started   string    `json:"started"`
-}
-
+// writeRecord keeps children.json: the processes that run for this state folder.
 func (c *ControlPlane) writeRecord() error {
 	c.mu.Lock()
-	list := []record{}
+	list := []childproc.Process{}
 	for _, component := range Components() {
 		if running := c.children[component]; running != nil {
-			list = append(list, record{Component: component, Pid: running.pid, Started: running.started})
+			list = append(list, running.Process(string(component)))
 		}
 	}
 	c.mu.Unlock()
@@ -43,75 +37,31 @@ func (c *ControlPlane) writeRecord() error {
 // killRecorded kills what an earlier owner of the folder left running, and waits until it is gone. A recorded pid
 // that now belongs to another process is left alone. The caller holds the folder's lock, so no owner lives.
 func killRecorded(ctx context.Context, path string, log *slog.Logger) error {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	var list []record
-	if err == nil {
-		err = json.Unmarshal(data, &list)
-	}
+	recorded, err := childproc.ReadRecord(path)
 	if err != nil {
 		return fmt.Errorf("reading what ran here before from %s: %w; end those processes by hand, then remove that file", path, err)
 	}
-	for _, old := range list {
-		if !alive(old) {
-			continue
-		}
-		log.Warn("ending a process that an earlier run left behind", "component", string(old.Component), "pid", old.Pid)
-		signalGroup(old.Pid, syscall.SIGKILL)
-		if err := waitGone(ctx, old); err != nil {
-			return err
-		}
+	left := childproc.Running(recorded)
+	for _, old := range left {
+		log.Warn("ending a process that an earlier run left behind", "component", old.Name, "pid", old.PID)
+		old.Signal(syscall.SIGKILL)
 	}
-	return nil
+	left, err = childproc.AwaitGone(ctx, left, 20*time.Second)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%s, process %d, which an earlier run left behind, does not end: end it by hand", left[0].Name, left[0].PID)
+	}
+	return err
 }
 
-func alive(old record) bool {
-	if old.Pid <= 1 {
-		return false // the "group" of process 1 is every process there is
-	}
-	stamp, err := startStamp(old.Pid)
-	return err == nil && stamp == old.Started
-}
-
-func waitGone(ctx context.Context, old record) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for alive(old) {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the end of %s, process %d, which an earlier run left behind: %w", old.Component, old.Pid, ctx.Err())
-		case <-ticker.C:
-		}
-	}
-	return nil
-}
-
-// lockState makes this process the folder's only owner. The kernel gives the lock back when the process dies.
+// lockState makes this process the folder's only owner.
 func lockState(dir string) (*os.File, error) {
-	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("opening the state folder's lock: %w", err)
+	lock, err := childproc.Lock(filepath.Join(dir, "lock"))
+	var held *childproc.HeldError
+	if errors.As(err, &held) {
+		return nil, fmt.Errorf("%w: process %d runs a control plane in %s; stop it first or use another folder", ErrInUse, held.PID, dir)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder, _ := io.ReadAll(io.LimitReader(file, 32)) // only for the message
-		file.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: process %s runs a control plane in %s; stop it first or use another folder",
-				ErrInUse, strings.TrimSpace(string(holder)), dir)
-		}
+	if err != nil {
 		return nil, fmt.Errorf("locking the state folder: %w", err)
 	}
-	err = file.Truncate(0)
-	if err == nil {
-		_, err = fmt.Fprintln(file, os.Getpid())
-	}
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("writing the state folder's lock: %w", err)
-	}
-	return file, nil
+	return lock, nil
 }

@@ -306,8 +306,8 @@ func (b *Box) startParts(ctx context.Context) error {
 			return err
 		}
 		c, _, _ := part.state()
-		b.report(Event{Kind: EventStarted, Part: command.Name, PID: c.pid, Log: command.LogPath,
-			Message: fmt.Sprintf("%-14s process %d", command.Name, c.pid)})
+		b.report(Event{Kind: EventStarted, Part: command.Name, PID: c.PID(), Log: command.LogPath,
+			Message: fmt.Sprintf("%-14s process %d", command.Name, c.PID())})
 	}
 	return nil
 }
@@ -352,7 +352,7 @@ func (b *Box) Where() Where {
 	}
 	for name, part := range b.parts {
 		if c, _, _ := part.state(); c != nil {
-			w.Processes[name] = c.pid
+			w.Processes[name] = c.PID()
 		}
 	}
 	for component, pid := range b.plane.Pids() {

@@ -2,9 +2,9 @@
 // Bullpen's own server, controller and node agent as separate processes of one binary, each with an identity that may
 // do no more than its part needs, and everything in one state folder.
 //
-//   - layout.go, lock.go, record.go: the state folder, who owns it, and what runs in it
+//   - layout.go, lock.go, record.go: the state folder, who owns it, and what runs in it (on childproc)
 //   - plan.go: which processes, with which arguments (pure)
-//   - child.go, supervise.go: starting, watching, restarting and stopping them
+//   - supervise.go: starting, watching, restarting and stopping them
 //   - identity.go, manifests.go: ServiceAccount tokens, and what is applied to the cluster
 //   - box.go: Start and Stop of the whole, infra.go: what it stands on; down.go and leftovers.go: the same from outside
 //   - demo.go with workflow.go, restarts.go, table.go and summary.go: what `bullpen demo` does and how it judges

@@ -3,11 +3,9 @@ package onebox
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"strconv"
-	"strings"
-	"syscall"
+
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 )
 
 // InUseError says that another process owns the state folder.
@@ -29,26 +27,13 @@ func (l Layout) lock() (*os.File, error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the state folder: %w", err)
 	}
-	file, err := os.OpenFile(l.lockFile(), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("opening the state folder's lock: %w", err)
+	lock, err := childproc.Lock(l.lockFile())
+	var held *childproc.HeldError
+	if errors.As(err, &held) {
+		return nil, &InUseError{Dir: l.Dir, PID: held.PID}
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder, _ := io.ReadAll(io.LimitReader(file, 32)) // only for the message
-		_ = file.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			pid, _ := strconv.Atoi(strings.TrimSpace(string(holder)))
-			return nil, &InUseError{Dir: l.Dir, PID: pid}
-		}
+	if err != nil {
 		return nil, fmt.Errorf("locking the state folder: %w", err)
 	}
-	err = file.Truncate(0)
-	if err == nil {
-		_, err = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	}
-	if err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("writing the state folder's lock: %w", err)
-	}
-	return file, nil
+	return lock, nil
 }

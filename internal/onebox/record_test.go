@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 )
 
 // startStranger runs a process that is not ours to supervise, in a group of its own.
-func startStranger(t *testing.T, script string) (*exec.Cmd, Process) {
+func startStranger(t *testing.T, script string) childproc.Process {
 	t.Helper()
 	command := exec.Command("/bin/sh", "-c", script)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -24,30 +26,30 @@ func startStranger(t *testing.T, script string) (*exec.Cmd, Process) {
 		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
 		<-waited
 	})
-	stamp, err := startStamp(command.Process.Pid)
+	stranger, err := childproc.Identify("stranger", command.Process.Pid)
 	require.NoError(t, err)
-	return command, Process{Name: "stranger", PID: command.Process.Pid, Started: stamp}
+	return stranger
 }
 
 func TestEndRecordedEndsWhatAKilledOwnerLeft(t *testing.T) {
-	_, polite := startStranger(t, "sleep 1000")
-	_, stubborn := startStranger(t, "trap '' TERM; while :; do sleep 1000 & wait; done")
+	polite := startStranger(t, "sleep 1000")
+	stubborn := startStranger(t, "trap '' TERM; while :; do sleep 1000 & wait; done")
 	require.True(t, polite.Alive())
-	ended, err := endRecorded(t.Context(), []Process{polite, stubborn})
+	ended, err := endRecorded(t.Context(), []childproc.Process{polite, stubborn})
 	require.NoError(t, err)
 	require.Len(t, ended, 2)
 	require.False(t, polite.Alive())
 	require.False(t, stubborn.Alive())
-	ended, err = endRecorded(t.Context(), []Process{polite, stubborn})
+	ended, err = endRecorded(t.Context(), []childproc.Process{polite, stubborn})
 	require.NoError(t, err)
 	require.Empty(t, ended)
 }
 
 func TestEndRecordedSparesWhoeverHasTheNumberNow(t *testing.T) {
-	_, other := startStranger(t, "sleep 1000")
+	other := startStranger(t, "sleep 1000")
 	recycled := other
 	recycled.Started = "another boot/12345"
-	ended, err := endRecorded(t.Context(), []Process{recycled, {Name: "init", PID: 1}, {Name: "unknown", PID: other.PID}})
+	ended, err := endRecorded(t.Context(), []childproc.Process{recycled, {Name: "init", PID: 1}, {Name: "unknown", PID: other.PID}})
 	require.NoError(t, err)
 	require.Empty(t, ended)
 	require.True(t, other.Alive())
@@ -55,13 +57,13 @@ func TestEndRecordedSparesWhoeverHasTheNumberNow(t *testing.T) {
 
 func TestRecordSurvivesItsOwner(t *testing.T) {
 	layout := testLayout(t)
-	_, stranger := startStranger(t, "sleep 1000")
+	stranger := startStranger(t, "sleep 1000")
 	rec := &record{path: layout.recordFile()}
 	require.NoError(t, rec.add("stranger", stranger.PID))
 	read, err := readRecord(layout.recordFile())
 	require.NoError(t, err)
-	require.Equal(t, []Process{stranger}, read)
-	require.Equal(t, []Process{stranger}, rec.alive())
+	require.Equal(t, []childproc.Process{stranger}, read)
+	require.Equal(t, []childproc.Process{stranger}, rec.alive())
 
 	require.NoError(t, os.WriteFile(layout.recordFile(), []byte("[{"), 0o600))
 	_, err = readRecord(layout.recordFile())

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 	"github.com/bullpen-ci/bullpen/internal/controlplane/assets"
 )
 
@@ -18,7 +19,7 @@ type seenProcess struct {
 
 // remaining are the processes that belong to the state folder: programs of ours that name it in their arguments, and
 // whatever carries the mark of its runner pods. Someone who reads a log in the folder is no process of ours.
-func remaining(l Layout, binary string) ([]Process, error) {
+func remaining(l Layout, binary string) ([]childproc.Process, error) {
 	if binary == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -36,10 +37,10 @@ func remaining(l Layout, binary string) ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	var left []Process
+	var left []childproc.Process
 	for _, p := range all {
 		if p.pid != os.Getpid() && belongs(p, l.Dir, mark, ours) && !isAncestor(p.pid) {
-			left = append(left, Process{Name: cut(strings.Join(p.args, " "), 80), PID: p.pid})
+			left = append(left, childproc.Process{Name: cut(strings.Join(p.args, " "), 80), PID: p.pid})
 		}
 	}
 	return left, nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 	"github.com/bullpen-ci/bullpen/internal/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -35,7 +36,7 @@ type Evidence struct {
 	// Runners is the size of the pool.
 	Runners int
 	// Left are processes that remain.
-	Left []Process
+	Left []childproc.Process
 }
 
 // Verdict is what the evidence says.
@@ -52,8 +53,8 @@ type Verdict struct {
 	Wait Percentiles `json:"queueToStart"`
 	Warm Percentiles `json:"queueToStartWarm"`
 
-	Restarts []Restart `json:"restarts"`
-	Left     []Process `json:"left"`
+	Restarts []Restart           `json:"restarts"`
+	Left     []childproc.Process `json:"left"`
 }
 
 // Passed reports whether there is no problem.
@@ -82,7 +83,7 @@ func percentiles(durations []time.Duration) Percentiles {
 // Judge is a pure function of the evidence.
 func Judge(e Evidence) Verdict {
 	if e.Left == nil {
-		e.Left = []Process{} // an empty list in JSON
+		e.Left = []childproc.Process{} // an empty list in JSON
 	}
 	v := Verdict{Conclusions: map[string]int{}, Jobs: len(e.Jobs), Restarts: e.Restarts, Left: e.Left, Problems: []string{}}
 	problem := func(format string, args ...any) { v.Problems = append(v.Problems, fmt.Sprintf(format, args...)) }

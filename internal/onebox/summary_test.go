@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 	"github.com/bullpen-ci/bullpen/internal/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -77,7 +78,7 @@ func TestJudge(t *testing.T) {
 		"a job that is missing":         {func(e *Evidence) { e.Jobs = e.Jobs[:4] }, "has 5 jobs, but 4 were seen", 0},
 		"a restart that did not happen": {func(e *Evidence) { e.Restarts = e.Restarts[:1] }, "controller was not restarted", 0},
 		"a restart when nothing ran":    {func(e *Evidence) { e.Restarts[1].Running = 0 }, "when no job ran", 0},
-		"a process that remains":        {func(e *Evidence) { e.Left = []Process{{Name: "etcd", PID: 7}} }, "process 7 (etcd) remains", 0},
+		"a process that remains":        {func(e *Evidence) { e.Left = []childproc.Process{{Name: "etcd", PID: 7}} }, "process 7 (etcd) remains", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			evidence := goodEvidence(t)

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/childproc"
 )
 
 // Back-off of restarts: doubled for each end in a row, forgotten when a process has stayed up for a while.
@@ -27,6 +30,21 @@ func nextBackoff(last, ran time.Duration) time.Duration {
 	return min(2*last, maxBackoff)
 }
 
+// Command is how to start one process.
+type Command struct {
+	// Name is the part's: "server".
+	Name string
+	// Path of the executable and its arguments, without secrets: those are in files.
+	Path string
+	Args []string
+	// Env is the whole environment.
+	Env []string
+	// LogPath is appended to.
+	LogPath string
+	// Grace is how long the process may take to end after SIGTERM.
+	Grace time.Duration
+}
+
 // supervised is one part that is kept running until it is stopped.
 type supervised struct {
 	command Command
@@ -38,7 +56,7 @@ type supervised struct {
 	ended  chan struct{} // closed when run has returned: no process is left
 
 	mu      sync.Mutex // guards what follows
-	current *child
+	current *childproc.Child
 	since   time.Time
 	changed chan struct{} // closed and replaced whenever current changes
 	asked   bool          // the end of current is our own doing
@@ -61,13 +79,16 @@ func supervise(ctx context.Context, command Command, rec *record, report func(Ev
 	return s, nil
 }
 
-func (s *supervised) start() (*child, error) {
-	c, err := startChild(s.command)
+func (s *supervised) start() (*childproc.Child, error) {
+	process := exec.Command(s.command.Path, s.command.Args...) //nolint:noctx // it outlives the context of its start; stop ends it
+	process.Env = s.command.Env
+	// Nothing of ours outlives a kill -9 of its owner. Runner pods are no children: they survive their node agent (NODE-3).
+	c, err := childproc.StartLogged(process, s.command.LogPath, syscall.SIGKILL)
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", s.command.Name, err)
 	}
-	if err := s.record.add(s.command.Name, c.pid); err != nil {
-		c.stop(context.Background(), 0)
+	if err := s.record.add(s.command.Name, c.PID()); err != nil {
+		c.Stop(context.Background(), syscall.SIGKILL, 0)
 		return nil, fmt.Errorf("recording %s: %w", s.command.Name, err)
 	}
 	s.mu.Lock()
@@ -79,14 +100,14 @@ func (s *supervised) start() (*child, error) {
 }
 
 // run waits for the end of each child and starts the next.
-func (s *supervised) run(ctx context.Context, c *child) {
+func (s *supervised) run(ctx context.Context, c *childproc.Child) {
 	var pause time.Duration
 	for {
 		select {
 		case <-ctx.Done():
-			c.stop(context.Background(), s.command.Grace)
+			c.Stop(context.Background(), syscall.SIGTERM, s.command.Grace)
 			return
-		case <-c.done:
+		case <-c.Done():
 		}
 		s.mu.Lock()
 		asked, ready, ran := s.asked, s.ready, s.now().Sub(s.since)
@@ -99,8 +120,8 @@ func (s *supervised) run(ctx context.Context, c *child) {
 		default:
 			pause = nextBackoff(pause, ran)
 			s.report(Event{
-				Kind: EventEnded, Part: s.command.Name, PID: c.pid, Log: s.command.LogPath,
-				Message: fmt.Sprintf("%s (process %d) ended by itself: %s; starting it again in %s", s.command.Name, c.pid, c.howItEnded(), pause),
+				Kind: EventEnded, Part: s.command.Name, PID: c.PID(), Log: s.command.LogPath,
+				Message: fmt.Sprintf("%s (process %d) ended by itself: %s; starting it again in %s", s.command.Name, c.PID(), c.Outcome(), pause),
 			})
 		}
 		next := s.startAgain(ctx, &pause)
@@ -108,15 +129,15 @@ func (s *supervised) run(ctx context.Context, c *child) {
 			return
 		}
 		if !asked {
-			s.report(Event{Kind: EventStarted, Part: s.command.Name, PID: next.pid, Log: s.command.LogPath,
-				Message: fmt.Sprintf("%s runs again as process %d", s.command.Name, next.pid)})
+			s.report(Event{Kind: EventStarted, Part: s.command.Name, PID: next.PID(), Log: s.command.LogPath,
+				Message: fmt.Sprintf("%s runs again as process %d", s.command.Name, next.PID())})
 		}
 		c = next
 	}
 }
 
 // startAgain starts the next child after the pause, and tries until it can; nil when ctx ended first.
-func (s *supervised) startAgain(ctx context.Context, pause *time.Duration) *child {
+func (s *supervised) startAgain(ctx context.Context, pause *time.Duration) *childproc.Child {
 	for waitFor(ctx, *pause) {
 		next, err := s.start()
 		if err == nil {
@@ -144,7 +165,7 @@ func waitFor(ctx context.Context, pause time.Duration) bool {
 }
 
 // state is the current child, when it was started, and a channel that is closed when another takes its place.
-func (s *supervised) state() (c *child, since time.Time, changed <-chan struct{}) {
+func (s *supervised) state() (c *childproc.Child, since time.Time, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current, s.since, s.changed
@@ -156,16 +177,16 @@ func (s *supervised) replace(ctx context.Context, signal syscall.Signal) (oldPID
 	old, changed := s.current, s.changed
 	s.asked = true
 	s.mu.Unlock()
-	old.signal(signal)
+	old.Signal(signal)
 	select {
 	case <-changed:
 	case <-s.ended:
-		return old.pid, 0, errStopping
+		return old.PID(), 0, errStopping
 	case <-ctx.Done():
-		return old.pid, 0, fmt.Errorf("waiting for the successor of %s, process %d: %w", s.command.Name, old.pid, ctx.Err())
+		return old.PID(), 0, fmt.Errorf("waiting for the successor of %s, process %d: %w", s.command.Name, old.PID(), ctx.Err())
 	}
 	next, _, _ := s.state()
-	return old.pid, next.pid, nil
+	return old.PID(), next.PID(), nil
 }
 
 var errStopping = errors.New("everything is being stopped")
@@ -193,9 +214,9 @@ func (s *supervised) awaitReady(ctx context.Context, ready func(context.Context,
 			return nil
 		}
 		select {
-		case <-first.done:
+		case <-first.Done():
 			return fmt.Errorf("%s ended at its start (%s): %s (its log: %s)",
-				s.command.Name, first.howItEnded(), lastWords(s.command.LogPath), s.command.LogPath)
+				s.command.Name, first.Outcome(), lastWords(s.command.LogPath), s.command.LogPath)
 		case <-ctx.Done():
 			return fmt.Errorf("%s did not get ready: %w (its log: %s)", s.command.Name, last, s.command.LogPath)
 		case <-tick.C:

@@ -21,6 +21,7 @@ var closures = []struct {
 	reason string
 }{
 	{pkg: "internal/fleet", strict: true, reason: "the vocabulary: every arrow points here, so none may leave"},
+	{pkg: "internal/childproc", strict: true, reason: "it knows nothing of what it runs"},
 	{pkg: "internal/lifecycle", strict: true, allow: []string{module + "/internal/fleet", module + "/internal/lifecycle"},
 		reason: "plans are pure functions, to be tested over every state with no cluster"},
 	{pkg: "internal/agent", deny: []string{"k8s.io", "sigs.k8s.io", "github.com/jackc", module + "/internal/postgres", module + "/api"},

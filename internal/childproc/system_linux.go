@@ -1,4 +1,4 @@
-package onebox
+package childproc
 
 import (
 	"fmt"
@@ -8,12 +8,14 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel kill the child when the thread that started it ends, so that nothing of ours outlives a
-// `kill -9` of its owner. Runner pods are not children in this sense: they survive their node agent (NODE-3).
-func dieWithParent(attributes *syscall.SysProcAttr) { attributes.Pdeathsig = syscall.SIGKILL }
+// dieWithParent has the kernel signal the child when the thread that started it ends.
+func dieWithParent(attributes *syscall.SysProcAttr, signal syscall.Signal) {
+	attributes.Pdeathsig = signal
+}
 
-// startStamp tells the process that has this pid now from any other that had or will have it. The error is
-// os.ErrNotExist when there is none, or only a dead one that waits to be reaped.
+// startStamp tells the process that has this pid now from any other that had or will have it, by its start in clock
+// ticks since boot and the boot. The error is fs.ErrNotExist when there is none, or only a dead one that waits to be
+// reaped.
 func startStamp(pid int) (string, error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -1,6 +1,6 @@
-//go:build !linux
+//go:build unix && !linux
 
-package controlplane
+package childproc
 
 import (
 	"context"
@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// dieWithParent does nothing here: only Linux can tie a child's life to its parent. What a killed owner leaves is
-// ended by the next start in its folder.
-func dieWithParent(*syscall.SysProcAttr) {}
+// dieWithParent does nothing: only Linux can tie a child's life to its parent's.
+func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
 
-// startStamp identifies the process that has this pid now, by its start time.
-// The error is os.ErrNotExist when there is no such process.
+// startStamp tells the process that has this pid now from any other that had or will have it, by its start. The error is
+// fs.ErrNotExist when there is none, or only a dead one that waits to be reaped.
 func startStamp(pid int) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -31,7 +30,7 @@ func startStamp(pid int) (string, error) {
 		return "", fmt.Errorf("process %d: %w", pid, os.ErrNotExist)
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading the start of process %d: %w", pid, err)
+		return "", fmt.Errorf("looking at process %d: %w", pid, err)
 	}
 	state, started, found := strings.Cut(strings.TrimSpace(string(output)), " ")
 	if !found || strings.HasPrefix(state, "Z") {
