@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
@@ -365,29 +364,6 @@ func takeNext(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim
 	return err
 }
 
-func (e *eventTx) requestAdoption(ctx context.Context, podUID string) error {
-	scope := fleet.Scope{Owner: e.ev.Account.Login}
-	if reg, ok, err := found(e.q.Registration(ctx, e.ev.RunnerName)); err != nil {
-		return err
-	} else if ok {
-		if scope, err = fleet.ParseScope(reg.Scope); err != nil {
-			return err
-		}
-	} else if e.ev.Account.User {
-		if repo, err := fleet.ParseScope(e.ev.Repository); err == nil {
-			scope = repo
-		}
-	}
-	if err := e.q.RequestAdoption(ctx, sqlcgen.RequestAdoptionParams{
-		RunnerName: e.ev.RunnerName, RunnerID: e.ev.RunnerID, PodUid: podUID, AccountID: e.ev.Account.ID,
-		JobID: e.ev.JobID, Scope: scope.String(), Now: e.now,
-	}); err != nil {
-		return err
-	}
-	e.rec.Adoption = true
-	return e.q.NotifyAdoption(ctx)
-}
-
 func (e *eventTx) queuedAt() time.Time {
 	if e.ev.QueuedAt.IsZero() {
 		return e.now
@@ -414,113 +390,4 @@ func nonZero(t time.Time) *time.Time {
 		return nil
 	}
 	return &t
-}
-
-// DueAdoptions takes the adoptions that are due and moves each on to later.
-func (s *Store) DueAdoptions(ctx context.Context, now, later time.Time) ([]dispatch.Adoption, error) {
-	rows, err := s.queries().DueAdoptions(ctx, later, now, dispatch.MaxAdoptions)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]dispatch.Adoption, 0, len(rows))
-	for _, row := range rows {
-		account, ok, err := found(s.queries().Account(ctx, row.AccountID))
-		if err != nil {
-			return nil, err
-		}
-		scope, bad := fleet.ParseScope(row.Scope)
-		if !ok || bad != nil { // nobody can ever be asked about it, and it must not stand before the others
-			if err := s.CloseAdoption(ctx, row.RunnerName); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		out = append(out, dispatch.Adoption{
-			RunnerName: row.RunnerName, RunnerID: row.RunnerID, PodUID: row.PodUid, JobID: row.JobID, Scope: scope,
-			Attempts: row.Attempts, Account: dispatch.Account{
-				ID: account.ID, Login: account.Login, User: account.Kind == "User",
-				InstallationID: deref(account.InstallationID),
-			},
-		})
-	}
-	return out, nil
-}
-
-// CloseAdoption forgets an adoption that is decided.
-func (s *Store) CloseAdoption(ctx context.Context, runnerName string) error {
-	return s.queries().CloseAdoption(ctx, runnerName)
-}
-
-// errVoid takes back a transaction that turned out to have nothing to do.
-var errVoid = errors.New("nothing to do")
-
-// Adopt makes a pod busy again whose runner GitHub confirms to be running (CLAIM-13).
-func (s *Store) Adopt(
-	ctx context.Context, a dispatch.Adoption, pod dispatch.Pod, pool dispatch.Pool, now time.Time,
-) (bool, error) {
-	adopted := false
-	err := s.inTx(ctx, "adopting a runner", func(q *sqlcgen.Queries) error {
-		adopted = false
-		other, held, err := found(q.LiveClaimOfJob(ctx, a.JobID))
-		if err != nil {
-			return err
-		}
-		job, ok, err := found(q.LockJob(ctx, a.JobID))
-		if err != nil || !ok || fleet.JobState(job.State).Terminal() {
-			return err // late: the job has ended, nobody is revived
-		}
-		if held && other.PodUid != pod.UID {
-			if _, err := q.BindClaim(ctx, nil, other.PodUid); err != nil {
-				return err
-			}
-		}
-		var n int64
-		n, err = q.AdoptClaim(ctx, sqlcgen.AdoptClaimParams{
-			PodUid: pod.UID, Namespace: pod.Namespace, PodName: pod.Name, Pool: pod.Pool.Name,
-			Generation: dispatch.NextGeneration(0, now), AccountID: &a.Account.ID, Platform: string(pool.Platform),
-			MilliCpu: pool.Shape.MilliCPU, MemoryMb: pool.Shape.MemoryMB, LabelKey: job.LabelKey, JobID: &a.JobID,
-			RunnerName: a.RunnerName, Now: now,
-		})
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			return errVoid // with what was done before
-		}
-		adopted = true
-		if held && other.PodUid != pod.UID {
-			if err := takeNext(ctx, q, other, now); err != nil {
-				return err
-			}
-		}
-		return chargeAdopted(ctx, q, a, job, pod, now)
-	})
-	if errors.Is(err, errVoid) {
-		return false, nil
-	}
-	return adopted && err == nil, err
-}
-
-func chargeAdopted(
-	ctx context.Context, q *sqlcgen.Queries, a dispatch.Adoption, job sqlcgen.LockJobRow, pod dispatch.Pod, now time.Time,
-) error {
-	if _, outcome := fleet.NextJobState(fleet.JobState(job.State), fleet.JobEventStarted); outcome == fleet.Move {
-		if _, err := q.StartJob(ctx, sqlcgen.StartJobParams{
-			RunnerName: a.RunnerName, StartedAt: &now, Now: now, ID: job.ID, Expected: job.State,
-		}); err != nil {
-			return err
-		}
-	}
-	if err := q.EnsureRegistration(ctx, sqlcgen.EnsureRegistrationParams{
-		RunnerName: a.RunnerName, PodUid: pod.UID, AccountID: a.Account.ID, Scope: a.Scope.String(),
-		Generation: dispatch.NextGeneration(0, now), RunnerID: a.RunnerID, Now: now,
-	}); err != nil {
-		return err
-	}
-	if err := q.ChargeLane(ctx, job.LabelKey, a.Account.ID, now); err != nil {
-		return err
-	}
-	return q.SessionStarted(ctx, sqlcgen.SessionStartedParams{
-		JobID: job.ID, Repository: job.Repository, Now: now, JobStartedAt: &now, PodUid: pod.UID,
-	})
 }
