@@ -20,9 +20,9 @@ const (
 // host. It is the process sandbox's stand-in for a mount namespace:
 //
 //   - a path counts only at a boundary: at the start of s or after one of white space = : , ; ' " ` ( [ { < > | & ! @, and it must
-//     be followed by the end of s, by / or by one of white space = : , ; ' " ` ) ] } < > | & ! #. With /work mounted, /work/a and
-//     PATH=/bin:/work/bin are replaced; /workspace, foo/work and http://host/work are not;
-//   - the longest mountPath that matches wins (/work/cache over /work);
+//     be followed by the end of s, by / or by one of white space = : , ; ' " ` ) ] } < > | & ! #. With /jobs mounted, /jobs/a and
+//     PATH=/bin:/jobs/bin are replaced; /jobsspace, foo/jobs and http://host/jobs are not;
+//   - the longest mountPath that matches wins (/jobs/cache over /jobs);
 //   - what was put in is not looked at again.
 //
 // The mountPaths and host paths of mounts are absolute and clean.
