@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -108,7 +107,7 @@ type database struct {
 func (b *Box) startDatabase(ctx context.Context) error {
 	b.database = &database{record: b.record, report: b.report}
 	if b.opts.DatabaseURL != "" {
-		b.report(Event{Kind: EventNote, Part: partPostgres, Message: "PostgreSQL: the one that BULLPEN_DATABASE_URL names" + b.databaseAdvice()})
+		b.report(Event{Kind: EventNote, Part: partPostgres, Message: "PostgreSQL: the one that BULLPEN_DATABASE_URL names"})
 		return writePrivate(b.layout.secret("database-url"), []byte(b.opts.DatabaseURL+"\n"))
 	}
 	d := b.database
@@ -126,18 +125,6 @@ func (b *Box) startDatabase(ctx context.Context) error {
 	b.report(Event{Kind: EventStarted, Part: partPostgres, PID: d.pid(), Log: d.server.LogFile(),
 		Message: fmt.Sprintf("%-14s process %d", partPostgres, d.pid())})
 	return writePrivate(b.layout.secret("database-url"), []byte(d.server.URL()+"\n"))
-}
-
-// databaseAdvice warns of a stand-in that begins anew beside a database that may not: it numbers jobs from the same
-// start, and a job that the database knows as done is never run again (CLAIM-4).
-func (b *Box) databaseAdvice() string {
-	if b.opts.App != nil {
-		return ""
-	}
-	if _, err := os.Stat(b.layout.githubState()); err == nil {
-		return ""
-	}
-	return " (it must be a fresh one: the GitHub stand-in of a new state folder counts its jobs from the start)"
 }
 
 func (d *database) start(ctx context.Context) error {
