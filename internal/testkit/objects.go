@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -105,9 +106,16 @@ func (e *Env) RegisterNode(t testing.TB, name string, mutate func(*corev1.Node))
 	})
 	// Creation drops the status in some versions and admission adds a not-ready taint; writing the status and the
 	// controller manager's look at it make the node schedulable.
-	made.Status = wanted.Status
-	made, err = nodes.UpdateStatus(ctx, made, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	// They look at the node at the same time as we do, and may write first.
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		current, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		current.Status = wanted.Status
+		made, err = nodes.UpdateStatus(ctx, current, metav1.UpdateOptions{})
+		return err
+	}))
 	require.Eventually(t, func() bool {
 		current, err := nodes.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
