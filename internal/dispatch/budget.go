@@ -22,6 +22,7 @@ type accountBudget struct {
 	minting      int
 	failures     int
 	backoffUntil time.Time
+	short        bool // what is left may be what the mints under way use up: their end tells
 }
 
 // Back-off of a failing installation.
@@ -67,7 +68,7 @@ func (b *budgets) excluded() ([]int64, time.Duration) {
 			if wait == 0 || left < wait {
 				wait = left
 			}
-		case a.minting >= b.slots(a):
+		case a.minting >= b.slots(a) || a.short && a.minting > 0:
 			ids = append(ids, id)
 		case a.minting == 0 && a.failures == 0:
 			delete(b.accounts, id)
@@ -87,13 +88,15 @@ func (b *budgets) reserve(account Account, want int) int {
 	}
 	room := b.slots(a) - a.minting
 	if rate, ok := b.opt.Forge.MintRate(account.InstallationID); ok && rate.Reset.After(now) {
-		room = min(room, rate.Remaining-a.minting)
-		if rate.Remaining-a.minting <= 0 {
+		if rate.Remaining <= 0 {
 			a.backoffUntil = rate.Reset
+			return 0
 		}
+		room = min(room, rate.Remaining-a.minting)
 	}
 	got := max(0, min(want, room))
 	a.minting += got
+	a.short = got == 0
 	return got
 }
 
@@ -104,7 +107,8 @@ func (b *budgets) release(accountID int64, slots int) {
 	}
 	b.mu.Lock()
 	a := b.account(accountID)
-	full := a.minting >= b.slots(a)
+	full := a.short || a.minting >= b.slots(a)
+	a.short = false
 	a.minting = max(0, a.minting-slots)
 	b.mu.Unlock()
 	if full {

@@ -263,12 +263,13 @@ type forge struct {
 	mints   int
 	removed []string
 
-	onMint    func(name string) error // an error after the effect, if any, that effect had
-	refuse    error                   // a definite refusal of every mint
-	unread    error                   // what every read answers
-	removeErr error
-	onFind    func(ctx context.Context, name string)
-	rate      *fleet.RateState // what is left of the budget of mints
+	beforeMint func(name string)
+	onMint     func(name string) error // an error after the effect, if any, that effect had
+	refuse     error                   // a definite refusal of every mint
+	unread     error                   // what every read answers
+	removeErr  error
+	onFind     func(ctx context.Context, name string)
+	rate       *fleet.RateState // what is left of the budget of mints
 }
 
 type runner struct {
@@ -279,6 +280,12 @@ type runner struct {
 func newForge() *forge { return &forge{runners: map[string]*runner{}} }
 
 func (f *forge) Mint(_ context.Context, _ int64, req fleet.MintRequest) (fleet.JIT, error) {
+	f.mu.Lock()
+	before := f.beforeMint
+	f.mu.Unlock()
+	if before != nil {
+		before(req.Name)
+	}
 	f.mu.Lock()
 	f.mints++
 	if f.rate != nil {
@@ -412,6 +419,12 @@ func (c *cluster) putPod(p dispatch.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pods[p.UID] = p
+}
+
+func (c *cluster) repair() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stampErr = nil
 }
 
 func (c *cluster) dropPod(p dispatch.Pod) {

@@ -16,6 +16,21 @@ func Exec(t testing.TB, url, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
+// Hold runs statements in a transaction that stays open until the returned function commits it.
+func Hold(t testing.TB, url string, statements ...string) (commit func()) {
+	t.Helper()
+	tx, err := connect(t, url).Begin(t.Context())
+	require.NoError(t, err)
+	for _, sql := range statements {
+		_, err = tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	return func() {
+		t.Helper()
+		require.NoError(t, tx.Commit(t.Context()))
+	}
+}
+
 // Int runs a query that yields one whole number.
 func Int(t testing.TB, url, sql string, args ...any) (n int64) {
 	t.Helper()
