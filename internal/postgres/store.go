@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,7 +53,7 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("%w at %s: is it running, and does BULLPEN_DATABASE_URL point at it? (%w)",
-			ErrUnreachable, cfg.ConnConfig.Host, errors.Unwrap(err))
+			ErrUnreachable, cfg.ConnConfig.Host, err)
 	}
 	s := &Store{pool: pool, labelSets: map[string]bool{}}
 	s.reads = &coalescer[string, dispatch.Claim]{run: s.readClaims, most: 2, size: 256}
@@ -66,19 +70,54 @@ func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
 // attempts bounds how often a transaction that met another is run again.
 const attempts = 8
 
-// inTx runs fn in one READ COMMITTED transaction, again when it met another one. fn must be safe to repeat.
+// A database that restarts, or fails over, is away for seconds. A webhook that is refused meanwhile is lost until
+// somebody redelivers it, so transactions wait that out, within their caller's deadline.
+const (
+	outagePatience = 6 * time.Second
+	outagePause    = 100 * time.Millisecond
+)
+
+// inTx runs fn in one READ COMMITTED transaction, again when it met another one or when the database was away. fn must
+// be safe to repeat, also after a commit whose answer was lost.
 func (s *Store) inTx(ctx context.Context, doing string, fn func(q *sqlcgen.Queries) error) error {
 	var err error
-	for range attempts {
+	giveUp := time.Now().Add(outagePatience)
+	for collisions := 0; ; {
 		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return fn(sqlcgen.New(tx)) })
-		if err == nil || !collided(err) {
-			break
+		if err == nil {
+			return nil
 		}
-	}
-	if err != nil {
+		switch {
+		case collided(err) && collisions < attempts:
+			collisions++
+			continue
+		case away(err) && time.Now().Before(giveUp):
+			select {
+			case <-ctx.Done():
+			case <-time.After(outagePause):
+				continue
+			}
+		}
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	return nil
+}
+
+// away: the connection was lost or could not be made, or the server is stopping or starting.
+func away(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57P0")
+	}
+	var unreachable *pgconn.ConnectError
+	if errors.As(err, &unreachable) || pgconn.SafeToRetry(err) {
+		return true
+	}
+	for _, lost := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
+		if errors.Is(err, lost) {
+			return true
+		}
+	}
+	return false
 }
 
 // collided: a deadlock, a serialization failure, or two transactions giving one job to two claims (CLAIM-1 held).

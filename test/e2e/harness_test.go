@@ -183,6 +183,24 @@ func jobEnded(name, conclusion string) func(event) bool {
 	return func(e event) bool { return e.Job != nil && e.Job.Name == name && e.Job.Conclusion == conclusion }
 }
 
+// awaitReady waits until the server takes webhooks.
+func awaitReady(t *testing.T, w *where) {
+	t.Helper()
+	ready := strings.TrimSuffix(w.Webhooks, "/webhooks/github") + "/readyz"
+	require.Eventually(t, func() bool {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, ready, nil)
+		if err != nil {
+			return false
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	}, patience, interval, "the server never became ready again")
+}
+
 // submit queues a workflow at the stand-in, as a user with curl would.
 func submit(t *testing.T, dir string, w *where, content string) {
 	t.Helper()

@@ -68,6 +68,8 @@ func TestUp(t *testing.T) {
 				return e.Event == "started" && e.Part == part && e.PID != w.Processes[part]
 			})
 		}
+		// A server that has no database ends, and is started again; a webhook sent meanwhile would be lost, as at GitHub.
+		awaitReady(t, w)
 		submit(t, dir, w, shortJob)
 		first.await(t, "a job after the outage", jobEnded("again", "success"))
 	})
