@@ -143,8 +143,29 @@ func TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly(t *testing.T) {
 		pod, _ := h.cluster.Pod(owned.UID)
 		return pod.OwnerLabel == "acme"
 	})
-	pod, _ := h.cluster.Pod(retired.UID)
-	require.Empty(t, pod.OwnerLabel)
+	for _, stamp := range h.cluster.stamped() {
+		require.NotContains(t, stamp, retired.UID)
+	}
+}
+
+// CLAIM-14: a pool that finds an account's budget used up looks again when it is renewed, though nothing else happens.
+func TestPoll_CLAIM14_LooksAgainAtTheReset(t *testing.T) {
+	h := newHarness(t)
+	reset := time.Now().Add(time.Hour)
+	h.forge.set(func(f *forge) { f.rate = &fleet.RateState{Limit: 2, Remaining: 0, Reset: reset} })
+	d := h.replica()
+	h.record(job(fleet.JobEventQueued, 9, labelled("linux")))
+	h.record(job(fleet.JobEventCompleted, 9, labelled("linux"))) // the label set is known: one wake-up a job
+	ctx, hangUp := context.WithCancel(t.Context())
+	waiting := h.poll(ctx, d, h.pod("linux"))
+	h.held(1)
+	h.queue(1)
+	h.eventually("the pool waits for the reset", func() bool {
+		return h.timers.count(func(d time.Duration) bool { return d > 50*time.Minute && d <= time.Hour }) > 0
+	})
+	require.Zero(t, h.forge.minted())
+	hangUp()
+	<-waiting
 }
 
 // CLAIM-8: a claim that was minted once is not taken back because a later mint was refused: its row, and so the
