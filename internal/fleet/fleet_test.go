@@ -98,11 +98,6 @@ func TestNextJobState_CLAIM4_TerminalIsFinal(t *testing.T) {
 	})
 }
 
-func TestJobStatesBefore_IsWhatACompareAndSetExpects(t *testing.T) {
-	require.Equal(t, []JobState{JobQueued}, JobStatesBefore(JobEventClaim))
-	require.Equal(t, []JobState{JobClaimed, JobMinted}, JobStatesBefore(JobEventRelease))
-}
-
 // CLAIM-5: filling the room exactly never exceeds a limit, and one more always would.
 func TestRoom_CLAIM5_IsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

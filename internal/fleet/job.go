@@ -150,17 +150,3 @@ func NextJobState(state JobState, event JobEvent) (JobState, Outcome) {
 	}
 	return state, Refuse
 }
-
-// JobStatesBefore lists the states that the event moves to its target: what a compare-and-set in SQL expects.
-func JobStatesBefore(event JobEvent) []JobState {
-	var before []JobState
-	for _, state := range JobStates() {
-		if state == JobAbsent {
-			continue
-		}
-		if _, outcome := NextJobState(state, event); outcome == Move {
-			before = append(before, state)
-		}
-	}
-	return before
-}

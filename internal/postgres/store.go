@@ -156,11 +156,6 @@ func (s *Store) JobState(ctx context.Context, jobID int64) (fleet.JobState, erro
 	return fleet.JobState(row.State), nil
 }
 
-// PruneJobs deletes the rows of jobs that ended before then; their tombstones stay and bar the way back (CLAIM-4).
-func (s *Store) PruneJobs(ctx context.Context, before time.Time) error {
-	return s.queries().PruneJobs(ctx, before)
-}
-
 // ParkedLanes counts lanes by the reason for which a pick passes them over; lanes that are not parked have the empty
 // reason.
 func (s *Store) ParkedLanes(ctx context.Context) (map[string]int64, error) {

@@ -29,9 +29,6 @@ VALUES (@account_id, @platform, @milli_cpu, @memory_mb, @jobs)
 ON CONFLICT (account_id, platform) DO UPDATE
 SET milli_cpu = excluded.milli_cpu, memory_mb = excluded.memory_mb, jobs = excluded.jobs;
 
--- name: SetSuspended :exec
-UPDATE accounts SET suspended = @suspended, updated_at = @now WHERE id = @id;
-
 -- name: RemoveInstallation :exec
 -- Only that installation: its end may be told after the next one's beginning.
 UPDATE accounts SET installation_id = NULL, updated_at = @now WHERE id = @id AND installation_id = @installation_id;

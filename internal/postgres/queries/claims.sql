@@ -186,9 +186,6 @@ UPDATE runner_sessions SET executed_job_id = @job_id::bigint, job_started_at = c
 UPDATE runner_sessions SET ended_at = coalesce(ended_at, @ended_at), exit_code = coalesce(exit_code, sqlc.narg(exit_code))
 WHERE pod_uid = @pod_uid;
 
--- name: Session :one
-SELECT * FROM runner_sessions WHERE pod_uid = @pod_uid;
-
 -- name: RequestAdoption :exec
 INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at)
 VALUES (@runner_name, @runner_id, @pod_uid, @account_id, @job_id, @scope, @now, @now)

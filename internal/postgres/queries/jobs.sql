@@ -20,10 +20,6 @@ ON CONFLICT (id) DO NOTHING;
 -- name: LockJob :one
 SELECT id, account_id, label_key, state, queued_at, runner_name, repository FROM workflow_jobs WHERE id = @id FOR UPDATE;
 
--- name: LockJobs :many
-SELECT id, account_id, label_key, state, queued_at, runner_name, repository FROM workflow_jobs
-WHERE id = ANY (@ids::bigint[]) ORDER BY id FOR UPDATE;
-
 -- name: MoveJob :execrows
 -- CLAIM-3: a compare-and-set on the state that was read.
 UPDATE workflow_jobs SET state = @next, updated_at = @now WHERE id = @id AND state = @expected;
@@ -53,10 +49,6 @@ SELECT * FROM workflow_jobs WHERE id = @id;
 SELECT id, queued_at FROM workflow_jobs
 WHERE label_key = @label_key AND account_id = @account_id AND state = 'queued'
 ORDER BY queued_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
-
--- name: PruneJobs :exec
--- Rows of finished jobs that nobody looks at any more; their tombstones stay.
-DELETE FROM workflow_jobs WHERE state IN ('completed', 'cancelled', 'stale') AND completed_at < @before::timestamptz;
 
 -- name: ParkedLanes :many
 SELECT parked, count(*) AS lanes FROM job_lanes GROUP BY parked;

@@ -147,15 +147,6 @@ func (q *Queries) SetLimits(ctx context.Context, arg SetLimitsParams) error {
 	return err
 }
 
-const setSuspended = `-- name: SetSuspended :exec
-UPDATE accounts SET suspended = $1, updated_at = $2 WHERE id = $3
-`
-
-func (q *Queries) SetSuspended(ctx context.Context, suspended bool, now time.Time, iD int64) error {
-	_, err := q.db.Exec(ctx, setSuspended, suspended, now, iD)
-	return err
-}
-
 const upsertAccount = `-- name: UpsertAccount :exec
 INSERT INTO accounts (id, login, kind, installation_id, suspended, created_at, updated_at)
 VALUES ($1, $2, $3, $4, $5, $6, $6)

@@ -823,35 +823,6 @@ func (q *Queries) RetirePods(ctx context.Context, arg RetirePodsParams) error {
 	return err
 }
 
-const session = `-- name: Session :one
-SELECT pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb, runner_name, job_id, executed_job_id, repository, started_at, job_started_at, job_ended_at, ended_at, exit_code FROM runner_sessions WHERE pod_uid = $1
-`
-
-func (q *Queries) Session(ctx context.Context, podUid string) (RunnerSession, error) {
-	row := q.db.QueryRow(ctx, session, podUid)
-	var i RunnerSession
-	err := row.Scan(
-		&i.PodUid,
-		&i.Namespace,
-		&i.PodName,
-		&i.Pool,
-		&i.AccountID,
-		&i.Platform,
-		&i.MilliCpu,
-		&i.MemoryMb,
-		&i.RunnerName,
-		&i.JobID,
-		&i.ExecutedJobID,
-		&i.Repository,
-		&i.StartedAt,
-		&i.JobStartedAt,
-		&i.JobEndedAt,
-		&i.EndedAt,
-		&i.ExitCode,
-	)
-	return i, err
-}
-
 const sessionJobEnded = `-- name: SessionJobEnded :exec
 UPDATE runner_sessions SET executed_job_id = $1::bigint, job_started_at = coalesce(job_started_at, $2),
     job_ended_at = $3 WHERE pod_uid = $4

@@ -202,49 +202,6 @@ func (q *Queries) LockJob(ctx context.Context, id int64) (LockJobRow, error) {
 	return i, err
 }
 
-const lockJobs = `-- name: LockJobs :many
-SELECT id, account_id, label_key, state, queued_at, runner_name, repository FROM workflow_jobs
-WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
-`
-
-type LockJobsRow struct {
-	ID         int64
-	AccountID  int64
-	LabelKey   string
-	State      string
-	QueuedAt   time.Time
-	RunnerName string
-	Repository string
-}
-
-func (q *Queries) LockJobs(ctx context.Context, ids []int64) ([]LockJobsRow, error) {
-	rows, err := q.db.Query(ctx, lockJobs, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []LockJobsRow
-	for rows.Next() {
-		var i LockJobsRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.AccountID,
-			&i.LabelKey,
-			&i.State,
-			&i.QueuedAt,
-			&i.RunnerName,
-			&i.Repository,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const moveJob = `-- name: MoveJob :execrows
 UPDATE workflow_jobs SET state = $1, updated_at = $2 WHERE id = $3 AND state = $4
 `
@@ -316,16 +273,6 @@ func (q *Queries) ParkedLanes(ctx context.Context) ([]ParkedLanesRow, error) {
 		return nil, err
 	}
 	return items, nil
-}
-
-const pruneJobs = `-- name: PruneJobs :exec
-DELETE FROM workflow_jobs WHERE state IN ('completed', 'cancelled', 'stale') AND completed_at < $1::timestamptz
-`
-
-// Rows of finished jobs that nobody looks at any more; their tombstones stay.
-func (q *Queries) PruneJobs(ctx context.Context, before time.Time) error {
-	_, err := q.db.Exec(ctx, pruneJobs, before)
-	return err
 }
 
 const recordDelivery = `-- name: RecordDelivery :execrows
