@@ -52,7 +52,7 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:printcolumn:name="Label",type=string,JSONPath=`.spec.labels[0]`,description="What workflows write in runs-on"
-// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="Runners wanted"
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.status.desiredReplicas`,description="Runners wanted"
 // +kubebuilder:printcolumn:name="Idle",type=integer,JSONPath=`.status.idle`,description="Runners that can take a job now"
 // +kubebuilder:printcolumn:name="Busy",type=integer,JSONPath=`.status.busy`,description="Runners with any sign of work"
 // +kubebuilder:printcolumn:name="Booting",type=integer,JSONPath=`.status.booting`,description="Runners that are starting"
@@ -121,6 +121,25 @@ type RunnerPoolSpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Provisioning Provisioning `json:"provisioning,omitempty,omitzero"`
+
+	// Autoscaling lets the controller choose the number of runners, from the jobs that wait and run. The number is in
+	// status.desiredReplicas; replicas is not used then, and never written, so that a chart and the controller do not
+	// fight over it.
+	// +optional
+	Autoscaling *Autoscaling `json:"autoscaling,omitempty"`
+
+	// IdleTimeout is how long a runner may wait for a job. One that has waited longer is retired, through the same
+	// fence as any other, and replaced if it is still wanted; so many at a time as a roll may take. Unset or 0s: for
+	// ever.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="idleTimeout is a duration that is not negative, such as 12h"
+	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
+
+	// MaxRunnerAge is how old a runner without a job may become, counted from its creation. An older one is retired and
+	// replaced like one of an old template; one that works finishes first. Unset or 0s: any age.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1m')",message="maxRunnerAge is 0s or at least 1m, such as 24h"
+	MaxRunnerAge *metav1.Duration `json:"maxRunnerAge,omitempty"`
 
 	// Queueing is the order in which this pool's jobs are handed out.
 	// +optional
@@ -263,6 +282,61 @@ type Provisioning struct {
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="startTimeout is a duration that is not negative, such as 10m"
 	StartTimeout *metav1.Duration `json:"startTimeout,omitempty"`
+
+	// UnschedulableTimeout is how long a runner may wait for a node; one that waits longer is removed and replaced, with
+	// an Event that repeats what the scheduler said. The default leaves a node autoscaler time to add a node. 0s waits
+	// for ever.
+	// +optional
+	// +kubebuilder:default="15m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="unschedulableTimeout is a duration that is not negative, such as 15m"
+	UnschedulableTimeout *metav1.Duration `json:"unschedulableTimeout,omitempty"`
+
+	// MaxConcurrentStarts is how many runners may be starting at once for each usable node of the pool's fleet: the
+	// pools of one platform whose pods may run on the same nodes. Of pools that differ the lowest counts. Each pool that
+	// wants a runner and has none starting may always start one, and a node on which starts hang takes up its own share
+	// only. Set it where starting is dear: microVMs, large images. Unset: no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxConcurrentStarts *int32 `json:"maxConcurrentStarts,omitempty"`
+}
+
+// Autoscaling lets the controller choose the number of runners.
+//
+// +kubebuilder:validation:XValidation:rule="!self.enabled || has(self.maxReplicas)",message="autoscaling needs a ceiling: set maxReplicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || !has(self.minWarm) || self.minWarm <= self.maxReplicas",message="minWarm is more than maxReplicas: raise maxReplicas, or lower minWarm"
+type Autoscaling struct {
+	// Enabled turns autoscaling on.
+	// +optional
+	// +kubebuilder:default=false
+	Enabled bool `json:"enabled"`
+
+	// MinWarm is how many runners to keep waiting beyond those that jobs need. It yields to other pools' jobs where
+	// nodes are short. 0 lets the pool scale to zero; the first job then waits for a runner to start. The default is 1.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	MinWarm *int32 `json:"minWarm,omitempty"`
+
+	// MaxReplicas is the most runners there may be, busy ones included. Required when autoscaling is on.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000
+	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
+
+	// ScaleDownCooldown is the least time between two steps down. The default is 5m; 0s: none.
+	// +optional
+	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="scaleDownCooldown is a duration that is not negative, such as 5m"
+	ScaleDownCooldown *metav1.Duration `json:"scaleDownCooldown,omitempty"`
+
+	// Stabilization is how long fewer runners must have been enough before the pool gets fewer: the most that was needed
+	// in that time counts. The default is 3m; 0s: at once.
+	// +optional
+	// +kubebuilder:default="3m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="stabilization is a duration from 0s to 1h, such as 3m"
+	Stabilization *metav1.Duration `json:"stabilization,omitempty"`
 }
 
 // Condition types of a RunnerPool.
@@ -276,6 +350,17 @@ const (
 	ConditionDraining = "Draining"
 	// ConditionRemovalBlocked: runners should go, and the fence cannot be asked: nothing idle is deleted (EXCL-3).
 	ConditionRemovalBlocked = "RemovalBlocked"
+	// ConditionSaturated: jobs wait, no runner is idle, and the pool is at the number that it may have.
+	ConditionSaturated = "Saturated"
+	// ConditionStarved: the pool wants more runners than it can start: no node has room, none is usable, or others are
+	// starting.
+	ConditionStarved = "Starved"
+	// ConditionLabelConflict: another live pool has the same first label; neither is given jobs (CLAIM-12).
+	ConditionLabelConflict = "LabelConflict"
+	// ConditionStuckTerminating: pods were deleted and are still there after their grace period (POOL-10).
+	ConditionStuckTerminating = "StuckTerminating"
+	// ConditionScalingActive: the autoscaler can see what it decides on; while it cannot, it leaves the number alone.
+	ConditionScalingActive = "ScalingActive"
 )
 
 // RunnerPoolStatus is what a pool is. The counts add up to the pods that exist.
@@ -287,6 +372,15 @@ type RunnerPoolStatus struct {
 	// Replicas is the number of runners that exist and are not finished.
 	// +optional
 	Replicas int32 `json:"replicas"`
+
+	// DesiredReplicas is the number of runners that the controller works towards: spec.replicas, or what the autoscaler
+	// has decided.
+	// +optional
+	DesiredReplicas *int32 `json:"desiredReplicas,omitempty"`
+
+	// LastScaleDownTime is when the autoscaler last lowered the number; the cooldown counts from it.
+	// +optional
+	LastScaleDownTime *metav1.Time `json:"lastScaleDownTime,omitempty"`
 
 	// ReadyReplicas is the number of runners that can take a job now.
 	// +optional
@@ -320,7 +414,8 @@ type RunnerPoolStatus struct {
 	// +optional
 	TemplateHash string `json:"templateHash,omitempty"`
 
-	// Conditions: Available, Progressing, Draining, RemovalBlocked.
+	// Conditions: Available, Progressing, Draining, RemovalBlocked, Saturated, Starved, LabelConflict,
+	// StuckTerminating, ScalingActive.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

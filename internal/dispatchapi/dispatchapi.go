@@ -8,13 +8,14 @@ const (
 	PathAcknowledge = "/internal/v1/dispatch/ack"
 	PathRetire      = "/internal/v1/retire"
 	PathPodsStopped = "/internal/v1/pods/stopped"
+	PathSignals     = "/internal/v1/signals"
 )
 
 // Audiences of the tokens that are accepted there.
 const (
 	// AudienceDispatch is the audience of a pod's own projected token: dispatch and acknowledge only.
 	AudienceDispatch = "bullpen-dispatch"
-	// AudienceServer is the audience of the controller's token: retire and pods/stopped only.
+	// AudienceServer is the audience of the controller's token: retire, pods/stopped and signals only.
 	AudienceServer = "bullpen-server"
 )
 
@@ -61,6 +62,9 @@ type PodRef struct {
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
 	Pool      string `json:"pool"`
+	// Lost says that the pod's node is authoritatively gone: what the pod shows proves nothing any more, and it may go
+	// only if its registration is proven gone (POOL-7).
+	Lost bool `json:"lost,omitempty"`
 }
 
 // RetireResponse answers in the order of the request.
@@ -84,6 +88,9 @@ type RetireAnswer struct {
 	Verdict Verdict `json:"verdict"`
 	Owner   string  `json:"owner,omitempty"`
 	State   string  `json:"state,omitempty"`
+	// Proof comes with Granted when it is known, other than from the pod, that its work is over: a sentence. It lifts
+	// the veto of the pod's own signs of work (EXCL-4).
+	Proof string `json:"proof,omitempty"`
 }
 
 // PodStopped is the body of PathPodsStopped (POST, the controller's token): the pod is terminal, or gone. 204 also
@@ -99,4 +106,48 @@ type PodStopped struct {
 // Error is the body of every answer of 400 and above.
 type Error struct {
 	Error string `json:"error"`
+}
+
+// Signals answers PathSignals (GET, the controller's token): what every pool is asked for, in one answer, and the pods
+// that the server wants removed.
+type Signals struct {
+	At       time.Time     `json:"at"`
+	Pools    []PoolSignals `json:"pools"`
+	Removals []Removal     `json:"removals,omitempty"`
+}
+
+// PoolSignals is the demand for one pool, as numbers of runners.
+type PoolSignals struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Occupied runners have a live claim or an open session: it counts a runner until its pod's end was reported.
+	Occupied int `json:"occupied"`
+	// Claimed runners have a live claim.
+	Claimed int `json:"claimed"`
+	// Queued jobs would be handed out now if there were runners: their accounts have room for them (SCALE-2).
+	Queued int `json:"queued"`
+	// Withheld jobs wait for something else than a runner, by reason; one job counts under one reason.
+	Withheld map[WithheldReason]int `json:"withheld,omitempty"`
+	// P95LastHour is the 95th percentile of the number of runners occupied at a time in the last hour.
+	P95LastHour int `json:"p95_last_hour"`
+	// OldestQueued is when the oldest of Queued was queued; nil when there is none.
+	OldestQueued *time.Time `json:"oldest_queued,omitempty"`
+}
+
+// WithheldReason says why a queued job is not handed out.
+type WithheldReason string
+
+// The reasons.
+const (
+	WithheldLimit     WithheldReason = "account_limit"  // its account's budget is used up (CLAIM-5)
+	WithheldSuspended WithheldReason = "suspended"      // its installation is suspended or gone
+	WithheldBackoff   WithheldReason = "backoff"        // GitHub is not to be asked for its account just now (CLAIM-11)
+	WithheldConflict  WithheldReason = "label_conflict" // two live pools serve its label (CLAIM-12)
+)
+
+// Removal is a pod that the server wants removed: its work is over, and that is known other than from the pod. The
+// controller asks for it like for any other before it deletes it.
+type Removal struct {
+	Pod   PodRef `json:"pod"`
+	Proof string `json:"proof"`
 }

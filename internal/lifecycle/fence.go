@@ -16,6 +16,9 @@ type Fence interface {
 // RunnerRef names one runner. UID is the identity that the fence decides on; the names are for people.
 type RunnerRef struct {
 	Namespace, Name, UID, Owner string
+	// Lost says that the runner's node is authoritatively gone, or that recovery wants it removed: its own signs prove
+	// nothing any more, and the fence grants only on proof that its registration is gone (POOL-7).
+	Lost bool
 }
 
 // Verdict is a fence's word on one runner.
@@ -32,4 +35,7 @@ const (
 type Answer struct {
 	Verdict Verdict
 	Detail  string
+	// Proof comes with Granted, and says in a sentence how it is known that the runner's work is over. It lifts the
+	// veto of the pod's own signs of work (EXCL-4); empty lifts none.
+	Proof string
 }

@@ -8,7 +8,7 @@ import (
 // The classes that a plan looks at.
 var (
 	booting   = class{stage: StageBooting}
-	defective = class{stage: StageBooting, defect: true}
+	defective = class{stage: StageBooting, unfit: true}
 	idle      = class{stage: StageIdle}
 	asked     = class{stage: StageLeaving, removal: RemovalAsked}
 	granted   = class{stage: StageLeaving, removal: RemovalGranted}
@@ -156,7 +156,7 @@ func (p *planner) choose(r Runner, reason Reason, detail string) {
 // nothing (POOL-6).
 func (p *planner) removeDefective() {
 	p.runners.each(defective, anyTemplate, func(r Runner) bool {
-		p.choose(r, ReasonDefective, r.Defect)
+		p.choose(r, r.Unfit.Reason, r.Unfit.Detail)
 		return true
 	})
 	p.runners.each(asked, anyTemplate, func(r Runner) bool {

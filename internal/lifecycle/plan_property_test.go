@@ -26,7 +26,7 @@ func drawRunner(t *rapid.T, i int) Runner {
 			r.Since = time.Time{}
 		}
 		if !r.Expected && rapid.IntRange(0, 9).Draw(t, "defective") == 0 {
-			r.Defect = "broken"
+			r.Unfit = Unfit{ReasonDefective, "broken"}
 		}
 	case StageLeaving:
 		r.Removal = rapid.SampledFrom([]Removal{RemovalAsked, RemovalGranted, RemovalDeleting}).Draw(t, "removal")
@@ -164,7 +164,7 @@ func (w *world) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 	for _, name := range w.set.Names() {
 		if r, _ := w.set.Get(name); r.Removal == RemovalDeleting {
 			w.set.Remove(name)
-		} else if r.Stage == StageBooting && r.Defect == "" && w.now.Sub(r.Created) >= time.Second {
+		} else if r.Stage == StageBooting && r.Unfit == (Unfit{}) && w.now.Sub(r.Created) >= time.Second {
 			r.Stage, r.Expected = StageIdle, false
 			w.set.Put(r)
 		}

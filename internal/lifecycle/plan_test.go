@@ -118,7 +118,7 @@ func TestMakePlan(t *testing.T) {
 		{name: "waiting for a node is not starting", wish: Wish{Desired: 1, TemplateHash: "b", StartTimeout: time.Minute},
 			runners: set(at(StageBooting, "b", 1, func(r *Runner) { r.Since = time.Time{} }))},
 		{name: "defective", wish: Wish{Desired: 2, TemplateHash: "b"},
-			runners: set(at(StageBooting, "b", 1, func(r *Runner) { r.Defect = "broken" }), at(StageIdle, "b", 1)),
+			runners: set(at(StageBooting, "b", 1, func(r *Runner) { r.Unfit = Unfit{ReasonDefective, "broken"} }), at(StageIdle, "b", 1)),
 			ask:     []string{"booting-b-0 Defective"}},
 		{name: "paused", wish: Wish{Desired: 5, TemplateHash: "b", Paused: true},
 			runners: set(at(StageFinished, "b", 1), at(StageLeaving, "b", 1, removal(RemovalGranted, ReasonScaleDown, t0)), at(StageIdle, "a", 1)),

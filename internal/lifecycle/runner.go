@@ -17,7 +17,9 @@ const (
 	StageLeaving
 	// StageFinished: it has ended, or its registration is spent.
 	StageFinished
-	// StageLost: its node or backing object is authoritatively gone.
+	// StageLost: its node or backing object is authoritatively gone, or the server has told us that its work is over
+	// although its pod shows work. It may still be charged to somebody, so the fence is asked like for any other: with
+	// the question whether its registration is gone (RunnerRef.Lost).
 	StageLost
 )
 
@@ -81,9 +83,18 @@ type Runner struct {
 	// Expected marks our own creation that the cache has not shown yet. It counts, and is never a victim: nothing
 	// is known of it.
 	Expected bool
-	// Defect is a sentence that says why a runner which shows no work can never take any; empty for a sound one. It
-	// goes with StageBooting: the runner cannot take work.
-	Defect string
+	// Unfit says why a runner which shows no work should go although its template and the number are right; the zero
+	// value for a sound one. It goes with StageBooting and StageIdle: whatever works is nobody's victim.
+	Unfit Unfit
+	// Waiting is what a StageBooting runner is waiting for, in the words of the scheduler or the kubelet; empty when
+	// nothing is known. It explains a time-out.
+	Waiting string
+}
+
+// Unfit is a reason to remove one runner, and a sentence for a person.
+type Unfit struct {
+	Reason Reason
+	Detail string
 }
 
 // Wish is what an owner wants.
@@ -96,6 +107,15 @@ type Wish struct {
 	MaxUnavailable, MaxSurge int
 	// StartTimeout is how long a runner may be StageBooting after it was placed. 0: for ever.
 	StartTimeout time.Duration
+	// UnschedulableTimeout is how long a runner may be StageBooting before it is placed, counted from its creation. 0:
+	// for ever.
+	UnschedulableTimeout time.Duration
+	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be; one that is
+	// past either is replaced like one of an older template, within the limits of a roll. 0: for ever.
+	IdleTimeout, MaxAge time.Duration
+	// LimitStarts holds creations to Starts, however many are missing: nodes have no more room to start them.
+	LimitStarts bool
+	Starts      int
 	// LeaveTimeout is how long a runner whose deletion was accepted counts as present: one that does not go must not
 	// hold its place for ever. 0: it counts until it is gone.
 	LeaveTimeout time.Duration
@@ -123,6 +143,15 @@ const (
 	ReasonTemplate     Reason = "TemplateChanged"
 	ReasonStartTimeout Reason = "StartTimeout"
 	ReasonDefective    Reason = "Defective"
+	// ReasonUnschedulable: no node took it in time.
+	ReasonUnschedulable Reason = "Unschedulable"
+	// ReasonNodeCordoned: its node is cordoned or being deleted.
+	ReasonNodeCordoned Reason = "NodeCordoned"
+	// ReasonIdleTimeout and ReasonMaxAge: it has waited too long, it is too old.
+	ReasonIdleTimeout Reason = "IdleTimeout"
+	ReasonMaxAge      Reason = "MaxAge"
+	// ReasonRecovery: the server has proof that its work is over, whatever its pod shows.
+	ReasonRecovery     Reason = "Recovery"
 	ReasonOwnerDeleted Reason = "OwnerDeleted"
 	ReasonFinished     Reason = "Finished"
 	ReasonLost         Reason = "Lost"
@@ -152,8 +181,8 @@ type Plan struct {
 	Withdraw []Action
 	// Next is when to look again although nothing has changed; zero when there is no such time.
 	Next time.Time
-	// Held is the number of creations that wait for Wish.HoldUntil.
-	Held int
+	// Held is the number of creations that wait for Wish.HoldUntil, Refused the number that Wish.Starts left out.
+	Held, Refused int
 	// Done: the owner is terminating and nothing of it is left.
 	Done bool
 }

@@ -16,12 +16,12 @@ type Set struct {
 	counts map[Stage]int
 }
 
-// class is a stage, with Leaving told apart by how far the removal is, and defective runners apart from those that
-// are starting.
+// class is a stage, with Leaving told apart by how far the removal is, and unfit runners apart from sound
+// ones.
 type class struct {
 	stage   Stage
 	removal Removal
-	defect  bool
+	unfit   bool
 }
 
 type group struct {
@@ -43,8 +43,8 @@ func (s *Set) Put(r Runner) {
 	if r.Stage != StageLeaving {
 		r.Removal = RemovalNone
 	}
-	if r.Stage != StageBooting {
-		r.Defect = ""
+	if r.Stage != StageBooting && r.Stage != StageIdle {
+		r.Unfit = Unfit{}
 	}
 	if old, exists := s.byName[r.Name]; exists {
 		if *old == r {
@@ -106,7 +106,7 @@ func (s *Set) Outdated(hash string) int {
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
 func groupOf(r *Runner) group {
-	return group{class{r.Stage, r.Removal, r.Defect != ""}, r.TemplateHash}
+	return group{class{r.Stage, r.Removal, r.Unfit != (Unfit{})}, r.TemplateHash}
 }
 
 // byAge orders the oldest first; the name makes it a total order, so that equal sets give equal plans.

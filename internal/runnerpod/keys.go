@@ -21,6 +21,17 @@ const (
 	FinalizerSandbox = "bullpen.dev/vm-cleanup"
 )
 
+// Annotations.
+const (
+	// AnnotationAllowDeletion is the break-glass of the admission policy that keeps busy runners from being deleted
+	// (EXCL-7): whoever sets it, to a reason, may then delete the pod. It is recorded in the audit log.
+	AnnotationAllowDeletion = "bullpen.dev/allow-deletion"
+	// AnnotationSafeToEvict ("false") and AnnotationDoNotDisrupt ("true") tell the cluster autoscaler and Karpenter to
+	// leave a node alone while a runner on it works (POOL-9).
+	AnnotationSafeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
+)
+
 // Containers of a runner pod.
 const (
 	// ContainerAgent is the init container that copies the agent's binary into the shared volume.

@@ -39,6 +39,10 @@ type Options struct {
 	// Fence decides on removals, Reporter is told of ends. Required; the server client is both.
 	Fence    lifecycle.Fence
 	Reporter Reporter
+	// Scaler decides the size of pools that autoscale; nil: none does.
+	Scaler Scaler
+	// Wakes starts a pass for each pool that it gives, beside those that events start; nil: nobody else does.
+	Wakes <-chan event.TypedGenericEvent[types.NamespacedName]
 	// Pod is what every runner pod has in common. Required.
 	Pod runnerpod.Options
 	// Workers is how many creations of one pass, and how many removals of all pools, are under way at once. The

@@ -101,7 +101,7 @@ func TestObserve_EXCL4_AnyOneSignOfWorkIsBusy(t *testing.T) {
 			require.True(t, ok)
 			require.Equal(t, c.stage.String(), r.Stage.String())
 			require.Equal(t, c.work, s.members[c.pod.Name].work() != "")
-			require.Equal(t, c.defect, r.Defect != "")
+			require.Equal(t, c.defect, r.Unfit != (lifecycle.Unfit{}))
 
 			trimmed, err := TrimPod(c.pod)
 			require.NoError(t, err)

@@ -147,7 +147,10 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	case m.view.ready:
 		r.Stage = lifecycle.StageIdle
 	default:
-		r.Stage, r.Since, r.Defect = lifecycle.StageBooting, m.view.placed, m.view.defect
+		r.Stage, r.Since = lifecycle.StageBooting, m.view.placed
+		if m.view.defect != "" {
+			r.Unfit = lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: m.view.defect}
+		}
 	}
 	return r, true
 }
