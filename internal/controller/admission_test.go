@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,7 +122,11 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 		"the server changes a pool":                server.Patch(t.Context(), pool.DeepCopy(), label()),
 		"the server reads Secrets":                 server.List(t.Context(), &corev1.SecretList{}, client.InNamespace(namespace)),
 		"the server looks outside":                 server.List(t.Context(), &corev1.PodList{}, client.InNamespace("default")),
-		"the controller patches a pod":             controller.Patch(t.Context(), pod.DeepCopy(), label()),
+		"the server reads nodes":                   server.List(t.Context(), &corev1.NodeList{}),
+		"the controller changes a node":            controller.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, label()),
+		"the controller deletes a node":            controller.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}}),
+		"the controller patches a ServiceAccount":  controller.Patch(t.Context(), account.DeepCopy(), label()),
+		"the controller patches pods elsewhere":    controller.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}}, label()),
 		"the controller deletes a pool":            controller.Delete(t.Context(), pool.DeepCopy()),
 		"the controller reads Secrets":             controller.List(t.Context(), &corev1.SecretList{}, client.InNamespace(namespace)),
 		"the controller deletes pods elsewhere":    controller.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default")),
@@ -129,6 +134,9 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 	} {
 		require.True(t, apierrors.IsForbidden(err), "%s: %v", what, err)
 	}
+	require.NoError(t, controller.List(t.Context(), &corev1.NodeList{}), "nodes of the whole cluster")
+	require.NoError(t, controller.List(t.Context(), &nodev1.RuntimeClassList{}))
+	require.NoError(t, controller.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 	require.NoError(t, controller.Delete(t.Context(), pod))
 	require.NoError(t, controller.Delete(t.Context(), account))
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -151,6 +152,7 @@ func managerOptions(options Options) manager.Options {
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Pod{}:            {Label: ours, Transform: runnerpool.TrimPod, UnsafeDisableDeepCopy: ptr.To(true)},
 				&corev1.ServiceAccount{}: {Label: ours, UnsafeDisableDeepCopy: ptr.To(true)},
+				&corev1.Node{}:           {Transform: nodes.TrimNode, UnsafeDisableDeepCopy: ptr.To(true)},
 			},
 		},
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Pod{}, &corev1.ServiceAccount{}}}},

@@ -1,0 +1,234 @@
+package nodes
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+var options = runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"}
+
+func testPool(change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+	pool := &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool"},
+		Spec: v1alpha1.RunnerPoolSpec{
+			Platform: v1alpha1.PlatformLinux, Labels: []string{"mine"},
+			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("2"), Memory: resource.MustParse("4Gi")},
+			Template:  v1alpha1.RunnerTemplate{Image: "runner:1", NodeSelector: map[string]string{"fleet": "a"}},
+		},
+	}
+	for _, c := range change {
+		c(pool)
+	}
+	return pool
+}
+
+func testNode(change ...func(*corev1.Node)) *corev1.Node {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"fleet": "a", "zone": "z1"}},
+		Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110"),
+			},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+	for _, c := range change {
+		c(node)
+	}
+	return node
+}
+
+func placement(t *testing.T, pool *v1alpha1.RunnerPool, class *nodev1.RuntimeClass) Placement {
+	t.Helper()
+	p, err := PlacementOf(pool, options, class)
+	require.NoError(t, err)
+	return p
+}
+
+func zoneAffinity(zones ...string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: zones}},
+		}}},
+	}}
+}
+
+func TestBelongs_ByNodeSelectorAndRequiredAffinity(t *testing.T) {
+	for name, c := range map[string]struct {
+		pool *v1alpha1.RunnerPool
+		node *corev1.Node
+		want bool
+	}{
+		"the selector's node":            {testPool(), testNode(), true},
+		"another fleet's":                {testPool(), testNode(func(n *corev1.Node) { n.Labels["fleet"] = "b" }), false},
+		"no selector: every node":        {testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Template.NodeSelector = nil }), testNode(func(n *corev1.Node) { n.Labels = nil }), true},
+		"affinity accepts it":            {testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Template.Affinity = zoneAffinity("z1", "z2") }), testNode(), true},
+		"affinity refuses it":            {testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Template.Affinity = zoneAffinity("z2") }), testNode(), false},
+		"a cordoned one is of the fleet": {testPool(), testNode(func(n *corev1.Node) { n.Spec.Unschedulable = true }), true},
+		"an affinity that cannot be read": {testPool(func(p *v1alpha1.RunnerPool) {
+			p.Spec.Template.Affinity = zoneAffinity("z1")
+			p.Spec.Template.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Operator = "Near"
+		}), testNode(), false},
+	} {
+		require.Equal(t, c.want, placement(t, c.pool, nil).Belongs(c.node), name)
+	}
+	require.False(t, Placement{}.Belongs(testNode()), "the zero value fits nowhere")
+	_, err := PlacementOf(testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Template.Image = "" }), options, nil)
+	require.ErrorContains(t, err, "name the runner's image")
+}
+
+func TestProblem_SaysWhyNothingCanStart(t *testing.T) {
+	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: status})
+		}
+	}
+	taint := func(effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "gpu", Value: "yes", Effect: effect}} }
+	}
+	tolerant := testPool(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpEqual, Value: "yes"}}
+	})
+	everything := testPool(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	})
+	cordon := func(n *corev1.Node) {
+		n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{unschedulable}
+	}
+	for name, c := range map[string]struct {
+		pool   *v1alpha1.RunnerPool
+		change func(*corev1.Node)
+		want   string
+	}{
+		"well":              {testPool(), func(*corev1.Node) {}, ""},
+		"being deleted":     {testPool(), func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, "node n1 is being deleted"},
+		"cordoned":          {testPool(), cordon, "node n1 is cordoned"},
+		"cordon is ignored": {everything, cordon, ""},
+		"deletion never is": {everything, func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, "node n1 is being deleted"},
+		"nothing said":      {testPool(), func(n *corev1.Node) { n.Status.Conditions = nil }, "node n1 has not said yet that it is ready"},
+		"not ready": {testPool(), func(n *corev1.Node) {
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = corev1.ConditionFalse, "KubeletNotReady"
+		}, "node n1 is not ready (KubeletNotReady)"},
+		"silent":            {testPool(), func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "node n1 is not ready (no reason given)"},
+		"no memory":         {testPool(), condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), "node n1 is short of memory"},
+		"no disk":           {testPool(), condition(corev1.NodeDiskPressure, corev1.ConditionTrue), "node n1 is short of disk space"},
+		"no process ids":    {testPool(), condition(corev1.NodePIDPressure, corev1.ConditionTrue), "node n1 is short of process ids"},
+		"no pressure":       {testPool(), condition(corev1.NodeDiskPressure, corev1.ConditionFalse), ""},
+		"pressure unknown":  {testPool(), condition(corev1.NodeDiskPressure, corev1.ConditionUnknown), ""},
+		"a taint":           {testPool(), taint(corev1.TaintEffectNoSchedule), "node n1 has the taint gpu=yes:NoSchedule, which the pool does not tolerate"},
+		"an evicting taint": {testPool(), taint(corev1.TaintEffectNoExecute), "node n1 has the taint gpu=yes:NoExecute, which the pool does not tolerate"},
+		"a preference only": {testPool(), taint(corev1.TaintEffectPreferNoSchedule), ""},
+		"a tolerated taint": {tolerant, taint(corev1.TaintEffectNoSchedule), ""},
+		"another condition": {testPool(), condition("KernelDeadlock", corev1.ConditionTrue), ""},
+	} {
+		p, node := placement(t, c.pool, nil), testNode(c.change)
+		require.Equal(t, c.want, p.Problem(node), name)
+		require.Equal(t, c.want == "", p.Usable(node), name)
+		trimmed, err := TrimNode(node.DeepCopy())
+		require.NoError(t, err)
+		require.Equal(t, c.want, p.Problem(trimmed.(*corev1.Node)), name+", trimmed")
+	}
+}
+
+func TestSeats_AreTheLeastOfWhatShapeAndOverheadAllow(t *testing.T) {
+	class := &nodev1.RuntimeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "vm"},
+		Overhead:   &nodev1.Overhead{PodFixed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi")}},
+		Scheduling: &nodev1.Scheduling{
+			NodeSelector: map[string]string{"kvm": "true"},
+			Tolerations:  []corev1.Toleration{{Key: "kvm", Operator: corev1.TolerationOpExists}},
+		},
+	}
+	inVM := testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Template.RuntimeClassName = ptr.To("vm") })
+	require.Equal(t, Room{MilliCPU: 2001, Memory: 4<<30 + 8<<20, Pods: 1}, placement(t, testPool(), nil).Pod(), "the poller is in it")
+	require.Equal(t, Room{MilliCPU: 2501, Memory: 5<<30 + 8<<20, Pods: 1}, placement(t, inVM, class).Pod())
+	require.Equal(t, placement(t, testPool(), nil).Pod(), placement(t, testPool(), class).Pod(), "another pool's class")
+
+	offer := func(cpu, memory, pods string) *corev1.Node {
+		return testNode(func(n *corev1.Node) {
+			n.Status.Allocatable = corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourcePods: resource.MustParse(pods),
+			}
+		})
+	}
+	p := placement(t, testPool(), nil)
+	require.Equal(t, 3, p.Seats(offer("8", "64Gi", "110")), "CPU: four fit but for the pollers")
+	require.Equal(t, 1, p.Seats(offer("64", "8Gi", "110")), "memory")
+	require.Equal(t, 5, p.Seats(offer("64", "64Gi", "5")), "pods")
+	require.Zero(t, p.Seats(offer("1", "64Gi", "110")))
+	require.Zero(t, p.Seats(&corev1.Node{}), "a node that offers nothing")
+	require.Equal(t, 3, placement(t, inVM, class).Seats(offer("8", "64Gi", "110")))
+
+	kvm := testNode(func(n *corev1.Node) {
+		n.Labels["kvm"], n.Spec.Taints = "true", []corev1.Taint{{Key: "kvm", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	require.True(t, placement(t, inVM, class).Usable(kvm), "the class's own selector and tolerations count")
+	require.False(t, placement(t, inVM, class).Belongs(testNode()))
+	require.False(t, placement(t, testPool(), nil).Usable(kvm))
+}
+
+func TestSeats_AlwaysFitAndNoMoreWould(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(what string, least, most int64) int64 { return rapid.Int64Range(least, most).Draw(t, what) }
+		room := Room{draw("cpu", -5, 100), draw("memory", -5, 1000), draw("pods", -1, 20)}
+		one := Room{draw("one's cpu", 0, 10), draw("one's memory", 0, 100), 1}
+		n := int64(Seats(room, one))
+		fits := func(n int64) bool {
+			return n*one.MilliCPU <= max(room.MilliCPU, 0) && n*one.Memory <= max(room.Memory, 0) && n <= max(room.Pods, 0)
+		}
+		require.True(t, fits(n), "%d", n)
+		require.False(t, fits(n+1), "%d", n)
+	})
+	require.Zero(t, Seats(Room{1, 1, 1}, Room{}))
+}
+
+func TestTrimNode_KeepsALivingNodeTheSame(t *testing.T) {
+	trimmed := func(n *corev1.Node) *corev1.Node {
+		object, err := TrimNode(n)
+		require.NoError(t, err)
+		return object.(*corev1.Node)
+	}
+	node := testNode(func(n *corev1.Node) {
+		n.Annotations = map[string]string{"a": "b"}
+		n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
+		n.Status.Images = []corev1.ContainerImage{{Names: []string{"runner:1"}}}
+		n.Status.Allocatable["ephemeral-storage"] = resource.MustParse("1Gi")
+	})
+	before := trimmed(node.DeepCopy())
+	require.Empty(t, before.Annotations)
+	require.Empty(t, before.ManagedFields)
+	require.Empty(t, before.Status.Images)
+	require.Len(t, before.Status.Allocatable, 3)
+
+	beat := node.DeepCopy()
+	beat.ResourceVersion, beat.Status.Conditions[0].LastHeartbeatTime = "2", metav1.Now()
+	beat.Status.Images = nil
+	require.True(t, Same(before, trimmed(beat)))
+	for what, change := range map[string]func(*corev1.Node){
+		"cordon":      func(n *corev1.Node) { n.Spec.Unschedulable = true },
+		"taint":       func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{unschedulable} },
+		"label":       func(n *corev1.Node) { n.Labels["zone"] = "z2" },
+		"readiness":   func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
+		"allocatable": func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4") },
+		"deletion":    func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} },
+		"another one": func(n *corev1.Node) { n.UID = "other" },
+	} {
+		changed := node.DeepCopy()
+		change(changed)
+		require.False(t, Same(before, trimmed(changed)), what)
+	}
+	other, err := TrimNode("something else")
+	require.NoError(t, err)
+	require.Equal(t, "something else", other)
+}

@@ -1,0 +1,188 @@
+package nodes
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/component-helpers/resource"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// Room is an amount of what runners take of a node.
+type Room struct {
+	MilliCPU int64
+	Memory   int64 // bytes
+	Pods     int64
+}
+
+// Placement says on which nodes a pool's pods may run, and how much of one each of them takes. It is read from the pod
+// that the pool's template makes, so that it is the scheduler's own view. The zero value fits nowhere. It is safe for
+// concurrent use.
+type Placement struct {
+	required    nodeaffinity.RequiredNodeAffinity
+	tolerations []corev1.Toleration
+	pod         Room
+}
+
+// PlacementOf reads a pool's placement. The runtime class is the one that its template names, for what it adds to each
+// pod (overhead, node selector, tolerations); nil when it names none, or the class is not known. A template of which no
+// pod may be built is an error.
+func PlacementOf(pool *v1alpha1.RunnerPool, options runnerpod.Options, class *nodev1.RuntimeClass) (Placement, error) {
+	pod, _, err := runnerpod.Build(pool, options, "aaaaaaaa")
+	if err != nil {
+		return Placement{}, fmt.Errorf("reading where pods of %s may run: %w", pool.Name, err)
+	}
+	addClass(&pod.Spec, class)
+	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	return Placement{
+		required:    nodeaffinity.GetRequiredNodeAffinity(pod),
+		tolerations: pod.Spec.Tolerations,
+		pod:         Room{MilliCPU: requests.Cpu().MilliValue(), Memory: requests.Memory().Value(), Pods: 1},
+	}, nil
+}
+
+// addClass does what the API server does to a pod that names a runtime class.
+func addClass(spec *corev1.PodSpec, class *nodev1.RuntimeClass) {
+	if class == nil || spec.RuntimeClassName == nil || *spec.RuntimeClassName != class.Name {
+		return
+	}
+	if class.Overhead != nil {
+		spec.Overhead = class.Overhead.PodFixed
+	}
+	if class.Scheduling == nil {
+		return
+	}
+	spec.Tolerations = append(spec.Tolerations, class.Scheduling.Tolerations...)
+	selector := make(map[string]string, len(spec.NodeSelector)+len(class.Scheduling.NodeSelector))
+	for _, from := range []map[string]string{spec.NodeSelector, class.Scheduling.NodeSelector} {
+		for key, value := range from {
+			selector[key] = value
+		}
+	}
+	spec.NodeSelector = selector
+}
+
+// Pod is what one runner takes.
+func (p Placement) Pod() Room { return p.pod }
+
+// Belongs says whether the node is of the fleet: the pool's node selector and required node affinity accept it, whatever
+// state it is in.
+func (p Placement) Belongs(node *corev1.Node) bool {
+	if p.pod.Pods == 0 {
+		return false
+	}
+	matches, err := p.required.Match(node) // an affinity that cannot be read accepts nothing, like the scheduler
+	return err == nil && matches
+}
+
+// Problem says in a sentence why no runner of the pool can be started on the node now; empty when one can, as far as the
+// node's state goes. What others take of it is not looked at.
+func (p Placement) Problem(node *corev1.Node) string {
+	if leaving := p.Leaving(node); leaving != "" {
+		return leaving
+	}
+	if unwell := Unwell(node); unwell != "" {
+		return unwell
+	}
+	taint, untolerated := scheduling.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, p.tolerations, func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+	}, false)
+	if untolerated {
+		return fmt.Sprintf("node %s has the taint %s, which the pool does not tolerate", node.Name, taint.ToString())
+	}
+	return ""
+}
+
+// Leaving is the package's Leaving for pods of this placement.
+func (p Placement) Leaving(node *corev1.Node) string { return Leaving(node, p.tolerations) }
+
+// Usable says whether a runner of the pool could be started on the node now: it is of the fleet, and has no Problem.
+func (p Placement) Usable(node *corev1.Node) bool { return p.Belongs(node) && p.Problem(node) == "" }
+
+// Seats is how many of the pool's runners an otherwise empty node has room for, whatever state it is in.
+func (p Placement) Seats(node *corev1.Node) int { return Seats(Allocatable(node), p.pod) }
+
+// Seats is how many of one a room holds: the least of what CPU, memory and the number of pods allow. Nothing is held by
+// none: a part that a pod does not take limits nothing, a pod that takes nothing at all is no pod.
+func Seats(room, one Room) int {
+	if one == (Room{}) {
+		return 0
+	}
+	fit := int64(math.MaxInt32)
+	for _, part := range [][2]int64{{room.MilliCPU, one.MilliCPU}, {room.Memory, one.Memory}, {room.Pods, one.Pods}} {
+		if part[1] > 0 {
+			fit = min(fit, max(part[0], 0)/part[1])
+		}
+	}
+	return int(fit)
+}
+
+// Allocatable is what a node offers to pods.
+func Allocatable(node *corev1.Node) Room {
+	offered := node.Status.Allocatable
+	return Room{MilliCPU: offered.Cpu().MilliValue(), Memory: offered.Memory().Value(), Pods: offered.Pods().Value()}
+}
+
+// unschedulable is the taint that cordoning puts on a node.
+var unschedulable = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+
+// ToleratesCordon says whether pods with these tolerations are started on cordoned nodes too: cordoning says nothing
+// about them.
+func ToleratesCordon(tolerations []corev1.Toleration) bool {
+	return scheduling.TolerationsTolerateTaint(klog.Logger{}, tolerations, &unschedulable, false)
+}
+
+// Leaving says in a sentence that somebody is taking the node away: it is being deleted, or cordoned and the tolerations
+// do not make light of that. Empty otherwise.
+func Leaving(node *corev1.Node, tolerations []corev1.Toleration) string {
+	switch {
+	case node.DeletionTimestamp != nil:
+		return fmt.Sprintf("node %s is being deleted", node.Name)
+	case node.Spec.Unschedulable && !ToleratesCordon(tolerations):
+		return fmt.Sprintf("node %s is cordoned", node.Name)
+	default:
+		return ""
+	}
+}
+
+// pressures are the conditions under which a kubelet admits no pods like ours, or evicts them.
+var pressures = map[corev1.NodeConditionType]string{
+	corev1.NodeMemoryPressure: "is short of memory",
+	corev1.NodeDiskPressure:   "is short of disk space",
+	corev1.NodePIDPressure:    "is short of process ids",
+}
+
+// Unwell says in a sentence what is wrong with the node by its own word: it is not ready, or short of something. Empty
+// when it is well.
+func Unwell(node *corev1.Node) string {
+	ready := condition(node, corev1.NodeReady)
+	switch {
+	case ready == nil:
+		return fmt.Sprintf("node %s has not said yet that it is ready", node.Name)
+	case ready.Status != corev1.ConditionTrue:
+		return fmt.Sprintf("node %s is not ready (%s)", node.Name, cmp.Or(ready.Reason, "no reason given"))
+	}
+	for _, c := range node.Status.Conditions {
+		if short, known := pressures[c.Type]; known && c.Status == corev1.ConditionTrue {
+			return fmt.Sprintf("node %s %s", node.Name, short)
+		}
+	}
+	return ""
+}
+
+func condition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == kind {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}

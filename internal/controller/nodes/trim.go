@@ -1,0 +1,45 @@
+package nodes
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TrimNode takes out of a node what this package does not read, before it enters a cache (P8): images, addresses,
+// managed fields, and the time of each heartbeat, so that one node that lives looks the same all the time. What is no
+// Node is passed on.
+func TrimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	offered := corev1.ResourceList{}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
+		if quantity, known := node.Status.Allocatable[name]; known {
+			offered[name] = quantity
+		}
+	}
+	var conditions []corev1.NodeCondition
+	for _, c := range node.Status.Conditions {
+		if _, pressure := pressures[c.Type]; pressure || c.Type == corev1.NodeReady {
+			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, LastTransitionTime: c.LastTransitionTime})
+		}
+	}
+	return &corev1.Node{
+		TypeMeta: node.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels,
+			CreationTimestamp: node.CreationTimestamp, DeletionTimestamp: node.DeletionTimestamp,
+		},
+		Spec:   corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
+		Status: corev1.NodeStatus{Allocatable: offered, Conditions: conditions},
+	}, nil
+}
+
+// Same says whether two trimmed observations of one node differ in nothing that anything here tells of.
+func Same(a, b *corev1.Node) bool {
+	return a.Name == b.Name && a.UID == b.UID && a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
+		equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+		equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status, b.Status)
+}
