@@ -161,12 +161,8 @@ func (s *poolState) createsDone(err error, now time.Time) {
 	s.hold(now.Add(backoff(s.createFails)))
 }
 
-// Errors that keep a pod from being deleted.
-var (
-	errNoGrant = errors.New("the fence has granted nothing for this pod")
-	errVetoed  = errors.New("the pod shows a sign of work")
-	errNotNow  = errors.New("the fence does not grant the removal any more")
-)
+// errNotNow: the fence grants the removal no more.
+var errNotNow = errors.New("the fence does not grant the removal any more")
 
 // remover deletes runner pods. Nothing else in the system does (EXCL-2).
 type remover struct {
@@ -187,11 +183,8 @@ type grant struct{ uid string }
 func (d *remover) remove(ctx context.Context, v podView, everReady bool, g grant) (lifecycle.Answer, error) {
 	answer := lifecycle.Answer{Verdict: lifecycle.Granted}
 	if !v.terminal {
-		if g.uid == "" || g.uid != v.uid {
-			return answer, errNoGrant // EXCL-2
-		}
-		if v.work != "" || everReady && !v.ready && v.running {
-			return answer, errVetoed // EXCL-4
+		if err := lifecycle.MayDelete(v.observed(everReady), lifecycle.Grant{UID: g.uid}); err != nil {
+			return answer, err // EXCL-2, EXCL-4
 		}
 		answer = d.fence.Ask(ctx, []lifecycle.RunnerRef{refOf(v)})[0]
 		if answer.Verdict != lifecycle.Granted {
@@ -215,6 +208,13 @@ func (d *remover) removeAccount(ctx context.Context, namespace, name string) err
 		return fmt.Errorf("deleting ServiceAccount %s: %w", name, err)
 	}
 	return nil
+}
+
+// observed is the view as the removal's rule reads it; everReady says that an earlier view was ready.
+func (v podView) observed(everReady bool) lifecycle.Observed {
+	signs := v.signs
+	signs.NotReady = signs.NotReady || everReady && !v.ready && v.running && !v.terminal
+	return lifecycle.Observed{UID: v.uid, Ended: v.terminal, Signs: signs}
 }
 
 func refOf(v podView) lifecycle.RunnerRef {

@@ -22,11 +22,11 @@ type podView struct {
 	placed                time.Time // when it was bound to a node; zero while it waits for one
 	deleting              time.Time // when its deletion began; zero when it is not being deleted
 	terminal              bool
-	ready                 bool   // the runner can take work
-	running               bool   // the runner's container runs
-	work                  string // a sign of work that this observation alone shows; empty for none
-	defect                string // why it can never take work
-	failed                bool   // terminal, and not because its work is done
+	ready                 bool            // the runner can take work
+	running               bool            // the runner's container runs
+	signs                 lifecycle.Signs // of work, that this observation alone shows
+	defect                string          // why it can never take work
+	failed                bool            // terminal, and not because its work is done
 	end                   ending
 }
 
@@ -60,8 +60,8 @@ func observe(pod *corev1.Pod) podView {
 	poller, runner := container(pod, runnerpod.ContainerPoller), container(pod, runnerpod.ContainerRunner)
 	v.running = runner != nil && runner.State.Running != nil
 	v.ready = !v.terminal && v.running && runner.Ready && poller != nil && poller.State.Running != nil
-	v.work = signOfWork(pod, poller, runner)
-	if v.work == "" && !v.terminal && runner != nil && runner.State.Terminated != nil {
+	v.signs = signsOfWork(pod, poller, runner)
+	if v.signs.Work() == "" && !v.terminal && runner != nil && runner.State.Terminated != nil {
 		v.defect = "the runner has ended before it was given a job: " + runner.State.Terminated.Reason
 	}
 	if v.terminal {
@@ -72,19 +72,13 @@ func observe(pod *corev1.Pod) podView {
 	return v
 }
 
-// signOfWork names the first sign of work that one observation shows (EXCL-4). Each of them vetoes a removal by itself,
-// whatever the fence says.
-func signOfWork(pod *corev1.Pod, poller, runner *corev1.ContainerStatus) string {
-	if owner := pod.Labels[runnerpod.LabelOwner]; owner != "" {
-		return "it works for " + owner
+// signsOfWork reads the signs of work that one observation shows (EXCL-4).
+func signsOfWork(pod *corev1.Pod, poller, runner *corev1.ContainerStatus) lifecycle.Signs {
+	return lifecycle.Signs{
+		Owner:       pod.Labels[runnerpod.LabelOwner],
+		PollerEnded: poller != nil && poller.State.Terminated != nil,
+		NotReady:    wasReady(pod, runner),
 	}
-	if poller != nil && poller.State.Terminated != nil {
-		return "its poller has ended"
-	}
-	if wasReady(pod, runner) {
-		return "its runner is no longer ready"
-	}
-	return ""
 }
 
 // wasReady says whether a running runner that is not ready has been so before. The condition begins as false when the

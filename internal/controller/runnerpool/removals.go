@@ -211,7 +211,7 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 		state.answered([]lifecycle.Action{{Runner: lifecycle.Runner{Name: m.name, UID: m.uid}}}, []lifecycle.Answer{answer}, q.now())
 		q.metrics.fence(state.key.Name, answer.Verdict)
 		return false, nil
-	case errors.Is(err, errVetoed), errors.Is(err, errNoGrant):
+	case errors.Is(err, lifecycle.ErrVetoed), errors.Is(err, lifecycle.ErrNoGrant):
 		return false, nil
 	case apierrors.IsConflict(err):
 		// It has changed since it was observed. What the change was decides whether it may still go: the next look

@@ -112,15 +112,7 @@ type member struct {
 }
 
 // sign of work: what the pod shows now, or that it was ready and is not (EXCL-4).
-func (m *member) work() string {
-	if m.view.work != "" {
-		return m.view.work
-	}
-	if m.everReady && !m.view.ready && m.view.running && !m.view.terminal {
-		return "its runner is no longer ready"
-	}
-	return ""
-}
+func (m *member) work() string { return m.view.observed(m.everReady).Signs.Work() }
 
 // runner is the member as the engine sees it; false when there is no pod.
 func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {

@@ -1,0 +1,63 @@
+package lifecycle
+
+import "errors"
+
+// Errors that keep a runner from being deleted.
+var (
+	// ErrNoGrant: the fence has granted nothing for this runner.
+	ErrNoGrant = errors.New("the fence has granted nothing for this runner")
+	// ErrVetoed: the runner shows a sign of work.
+	ErrVetoed = errors.New("the runner shows a sign of work")
+)
+
+// Signs are what a runner itself shows of its work. Each of them vetoes a removal, whatever the fence says (EXCL-4).
+type Signs struct {
+	// Owner is whom its label says it works for; empty when it has none.
+	Owner string
+	// PollerEnded: what trades its token for a job has ended, however it ended.
+	PollerEnded bool
+	// NotReady: its runner was ready for a job, and is not any more.
+	NotReady bool
+}
+
+// Work names the first sign of work in a sentence; empty for none.
+func (s Signs) Work() string {
+	switch {
+	case s.Owner != "":
+		return "it works for " + s.Owner
+	case s.PollerEnded:
+		return "its poller has ended"
+	case s.NotReady:
+		return "its runner is no longer ready"
+	default:
+		return ""
+	}
+}
+
+// Observed is one runner as it was observed, however long ago.
+type Observed struct {
+	UID string
+	// Ended: it is terminal, and nothing can run in it any more.
+	Ended bool
+	Signs Signs
+}
+
+// Grant is the fence's word that one runner, by UID, may be removed. Proof is that of the Answer.
+type Grant struct{ UID, Proof string }
+
+// MayDelete says whether a runner that was observed like this may be deleted. One that has not ended needs a grant for
+// its UID (EXCL-2), and may show no sign of work unless the grant carries a proof that its work is over (EXCL-4).
+// Nothing is deleted on this alone: whoever deletes asks the fence again right before, and deletes the runner only as it
+// was observed.
+func MayDelete(o Observed, g Grant) error {
+	switch {
+	case o.Ended:
+		return nil
+	case o.UID == "" || g.UID != o.UID:
+		return ErrNoGrant // EXCL-2
+	case o.Signs.Work() != "" && g.Proof == "":
+		return ErrVetoed // EXCL-4
+	default:
+		return nil
+	}
+}
