@@ -114,14 +114,16 @@ func Setup(mgr manager.Manager, options Options) error {
 	}
 	accounts := &metav1.PartialObjectMetadata{}
 	accounts.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccount"))
-	err = builder.ControllerManagedBy(mgr).Named(Name).
+	controllers := builder.ControllerManagedBy(mgr).Named(Name).
 		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Pod{}, r.podEvents())).
 		WatchesRawSource(source.Kind(mgr.GetCache(), accounts, r.accountEvents())).
 		WatchesRawSource(source.TypedChannel(r.wake, wakeEvents())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: options.Pools}).
-		Complete(r)
-	if err != nil {
+		WithOptions(controller.Options{MaxConcurrentReconciles: options.Pools})
+	if options.Wakes != nil {
+		controllers = controllers.WatchesRawSource(source.TypedChannel(options.Wakes, wakeEvents()))
+	}
+	if err := controllers.Complete(r); err != nil {
 		return fmt.Errorf("building the controller: %w", err)
 	}
 	return nil
@@ -236,7 +238,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 	}
-	wish, invalid, err := r.wish(pool)
+	before, decision := state.lastStatus(pool), r.decision(request.NamespacedName)
+	wish, invalid, err := r.wish(pool, decision, before.DesiredReplicas)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -254,7 +257,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if wish.Terminating && todo.finished {
 		return r.release(ctx, pool)
 	}
-	status := statusOf(pool, state.lastStatus(pool), wish, todo.plan, state.counts(wish.TemplateHash), invalid, r.now())
+	status := statusOf(pool, before, wish, todo.plan, state.counts(wish.TemplateHash), invalid, r.now())
 	due, err := r.writeStatus(ctx, pool, state, status)
 	if err := errors.Join(failure, err); err != nil && ctx.Err() == nil { // being stopped is no failure
 		return reconcile.Result{}, err
@@ -286,14 +289,22 @@ func (r *Reconciler) load(ctx context.Context, key types.NamespacedName) (*v1alp
 	return &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, DeletionTimestamp: &now}}, nil
 }
 
+// decision is what is known and decided for a pool; nothing, where no pool autoscales.
+func (r *Reconciler) decision(key types.NamespacedName) Decision {
+	if r.options.Scaler == nil {
+		return Decision{}
+	}
+	return r.options.Scaler.Decision(key)
+}
+
 // wish reads what the pool wants. Of a template from which no pod may be built nothing is wanted but that what has
 // ended goes: it must not be the reason to remove a runner that serves.
-func (r *Reconciler) wish(pool *v1alpha1.RunnerPool) (wish lifecycle.Wish, invalid, err error) {
+func (r *Reconciler) wish(pool *v1alpha1.RunnerPool, decision Decision, last *int32) (wish lifecycle.Wish, invalid, err error) {
 	hash, err := runnerpod.TemplateHash(pool, r.options.Pod)
 	if err != nil {
 		return wish, nil, err
 	}
-	wish = wishOf(pool, hash)
+	wish = wishOf(pool, hash, decision, last)
 	if wish.Terminating {
 		return wish, nil, nil
 	}

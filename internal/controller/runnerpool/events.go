@@ -103,13 +103,18 @@ func listed(names []string) string {
 }
 
 // firstLine keeps an error's text to what fits a condition or an Event.
-func firstLine(err error) string {
-	const longest = 500
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	if len(text) > longest {
-		text = text[:longest] + "…"
+func firstLine(err error) string { return oneLine(err.Error(), 500) }
+
+// oneLine is the text's first line, or as much of it as fits. What it returns keeps nothing else of the text in memory.
+func oneLine(text string, longest int) string {
+	line, _, _ := strings.Cut(text, "\n")
+	if len(line) > longest {
+		return strings.ToValidUTF8(line[:longest], "") + "…"
 	}
-	return text
+	if len(line) < len(text) {
+		return strings.Clone(line)
+	}
+	return line
 }
 
 // reference is what Events need of a pool, without the rest.

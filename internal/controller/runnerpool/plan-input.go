@@ -1,6 +1,8 @@
 package runnerpool
 
 import (
+	"math"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +22,14 @@ type podView struct {
 	templateHash          string
 	created               time.Time
 	placed                time.Time // when it was bound to a node; zero while it waits for one
+	node                  string    // the name of that node
 	deleting              time.Time // when its deletion began; zero when it is not being deleted
+	deadline              time.Time // when its grace period ends, if it is being deleted
+	finalizers            string    // what holds it, if it is being deleted
 	terminal              bool
 	ready                 bool            // the runner can take work
+	readySince            time.Time       // since when, if the pod tells
+	waiting               string          // what it waits for before it can take work, in the words of the scheduler or the kubelet
 	running               bool            // the runner's container runs
 	signs                 lifecycle.Signs // of work, that this observation alone shows
 	defect                string          // why it can never take work
@@ -49,9 +56,11 @@ func observe(pod *corev1.Pod) podView {
 	}
 	if pod.DeletionTimestamp != nil {
 		// The timestamp is when the grace period ends, not when the deletion began.
-		v.deleting = pod.DeletionTimestamp.Add(-time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second)
+		v.deadline = pod.DeletionTimestamp.Time
+		v.deleting = v.deadline.Add(-time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second)
+		v.finalizers = strings.Join(pod.Finalizers, ", ")
 	}
-	if pod.Spec.NodeName != "" {
+	if v.node = pod.Spec.NodeName; v.node != "" {
 		v.placed = v.created
 		if c := condition(pod, corev1.PodScheduled); c != nil && !c.LastTransitionTime.IsZero() {
 			v.placed = c.LastTransitionTime.Time
@@ -60,6 +69,12 @@ func observe(pod *corev1.Pod) podView {
 	poller, runner := container(pod, runnerpod.ContainerPoller), container(pod, runnerpod.ContainerRunner)
 	v.running = runner != nil && runner.State.Running != nil
 	v.ready = !v.terminal && v.running && runner.Ready && poller != nil && poller.State.Running != nil
+	if c := condition(pod, corev1.ContainersReady); v.ready && c != nil && c.Status == corev1.ConditionTrue {
+		v.readySince = c.LastTransitionTime.Time
+	}
+	if !v.ready && !v.terminal {
+		v.waiting = waitingFor(pod)
+	}
 	v.signs = signsOfWork(pod, poller, runner)
 	if v.signs.Work() == "" && !v.terminal && runner != nil && runner.State.Terminated != nil {
 		v.defect = "the runner has ended before it was given a job: " + runner.State.Terminated.Reason
@@ -70,6 +85,46 @@ func observe(pod *corev1.Pod) podView {
 		v.failed = pod.Status.Phase == corev1.PodFailed && !traded
 	}
 	return v
+}
+
+// longestWaiting bounds what is kept of a message, for each pod that waits.
+const longestWaiting = 300
+
+// waitingFor says what a pod is waiting for, in a line: what the scheduler has said while there is no node; afterwards
+// the first container that the kubelet cannot start, init containers first, because the others only wait for them.
+func waitingFor(pod *corev1.Pod) string {
+	if pod.Spec.NodeName == "" {
+		if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+			return reasonAndMessage(c.Reason, c.Message)
+		}
+		return ""
+	}
+	ordinary := ""
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			w := statuses[i].State.Waiting
+			if w == nil {
+				continue
+			}
+			if w.Message != "" || w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+				return statuses[i].Name + ": " + reasonAndMessage(w.Reason, w.Message)
+			}
+			if ordinary == "" {
+				ordinary = statuses[i].Name + ": " + w.Reason
+			}
+		}
+	}
+	return ordinary
+}
+
+func reasonAndMessage(reason, message string) string {
+	if message == "" {
+		return reason
+	}
+	if reason != "" {
+		message = reason + ": " + message
+	}
+	return oneLine(message, longestWaiting)
 }
 
 // signsOfWork reads the signs of work that one observation shows (EXCL-4).
@@ -138,6 +193,7 @@ func TrimPod(object any) (any, error) {
 	statuses := make([]corev1.ContainerStatus, 0, len(pod.Status.ContainerStatuses))
 	for _, s := range pod.Status.ContainerStatuses {
 		kept := corev1.ContainerStatus{Name: s.Name, Ready: s.Ready}
+		kept.State.Waiting = trimWaiting(s.State.Waiting)
 		if s.State.Running != nil {
 			kept.State.Running = &corev1.ContainerStateRunning{StartedAt: s.State.Running.StartedAt}
 		}
@@ -146,47 +202,111 @@ func TrimPod(object any) (any, error) {
 		}
 		statuses = append(statuses, kept)
 	}
+	var starting []corev1.ContainerStatus
+	for _, s := range pod.Status.InitContainerStatuses {
+		if w := trimWaiting(s.State.Waiting); w != nil {
+			starting = append(starting, corev1.ContainerStatus{Name: s.Name, State: corev1.ContainerState{Waiting: w}})
+		}
+	}
 	var conditions []corev1.PodCondition
 	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.ContainersReady} {
 		if c := condition(pod, kind); c != nil {
-			conditions = append(conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime})
+			kept := corev1.PodCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}
+			if kind == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+				kept.Reason, kept.Message = c.Reason, oneLine(c.Message, longestWaiting)
+			}
+			conditions = append(conditions, kept)
 		}
+	}
+	var finalizers []string
+	if pod.DeletionTimestamp != nil {
+		finalizers = pod.Finalizers
 	}
 	return &corev1.Pod{
 		TypeMeta: pod.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			Labels: pod.Labels, CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-			DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds,
+			DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds, Finalizers: finalizers,
 		},
-		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
-		Status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason, Conditions: conditions, ContainerStatuses: statuses},
+		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Status: corev1.PodStatus{
+			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Conditions: conditions,
+			InitContainerStatuses: starting, ContainerStatuses: statuses,
+		},
 	}, nil
+}
+
+func trimWaiting(w *corev1.ContainerStateWaiting) *corev1.ContainerStateWaiting {
+	if w == nil {
+		return nil
+	}
+	return &corev1.ContainerStateWaiting{Reason: w.Reason, Message: oneLine(w.Message, longestWaiting)}
 }
 
 // The defaults of the spec's fields, for pools that were made without the API server's defaulting.
 const (
-	defaultReplicas     = 1
-	defaultStartTimeout = 10 * time.Minute
+	defaultReplicas             = 1
+	defaultMinWarm              = 1
+	defaultStartTimeout         = 10 * time.Minute
+	defaultUnschedulableTimeout = 15 * time.Minute
 )
 
 // leaveTimeout is how long a pod whose deletion was accepted holds its place in the pool.
 const leaveTimeout = 5 * time.Minute
 
-// wishOf reads what a pool wants.
-func wishOf(pool *v1alpha1.RunnerPool, templateHash string) lifecycle.Wish {
-	desired := int(ptr.Deref(pool.Spec.Replicas, defaultReplicas))
-	wish := lifecycle.Wish{
+// wishOf reads what a pool wants. last is the number that its status had.
+func wishOf(pool *v1alpha1.RunnerPool, templateHash string, decision Decision, last *int32) lifecycle.Wish {
+	desired := desiredOf(pool, decision, last)
+	orDefault := func(set *metav1.Duration, standard time.Duration) time.Duration {
+		if set == nil {
+			return standard
+		}
+		return set.Duration
+	}
+	return lifecycle.Wish{
 		Desired: desired, TemplateHash: templateHash,
-		StartTimeout: defaultStartTimeout, LeaveTimeout: leaveTimeout,
-		Terminating: pool.DeletionTimestamp != nil,
+		StartTimeout:         orDefault(pool.Spec.Provisioning.StartTimeout, defaultStartTimeout),
+		UnschedulableTimeout: orDefault(pool.Spec.Provisioning.UnschedulableTimeout, defaultUnschedulableTimeout),
+		IdleTimeout:          orDefault(pool.Spec.IdleTimeout, 0),
+		MaxAge:               orDefault(pool.Spec.MaxRunnerAge, 0),
+		LeaveTimeout:         leaveTimeout,
+		Terminating:          pool.DeletionTimestamp != nil,
+		MaxUnavailable:       share(ptr.Deref(pool.Spec.Rollout.MaxUnavailable, intstr.FromString("5%")), desired, false),
+		MaxSurge:             share(ptr.Deref(pool.Spec.Rollout.MaxSurge, intstr.FromInt32(0)), desired, true),
 	}
-	if t := pool.Spec.Provisioning.StartTimeout; t != nil {
-		wish.StartTimeout = t.Duration
+}
+
+// desiredOf is the number of runners to work towards. Of a pool that autoscales, the last number stands until the
+// autoscaler has decided: a controller that was restarted knows less, and must not shrink the pool for that.
+func desiredOf(pool *v1alpha1.RunnerPool, decision Decision, last *int32) int {
+	if pool.DeletionTimestamp != nil {
+		return 0 // POOL-3: nobody raises a pool that is being deleted
 	}
-	wish.MaxUnavailable = share(ptr.Deref(pool.Spec.Rollout.MaxUnavailable, intstr.FromString("5%")), desired, false)
-	wish.MaxSurge = share(ptr.Deref(pool.Spec.Rollout.MaxSurge, intstr.FromInt32(0)), desired, true)
-	return wish
+	if !autoscales(pool) {
+		return int(ptr.Deref(pool.Spec.Replicas, defaultReplicas))
+	}
+	desired := int(ptr.Deref(pool.Spec.Autoscaling.MinWarm, defaultMinWarm))
+	switch {
+	case decision.Decided:
+		desired = decision.Desired
+	case last != nil:
+		desired = int(*last)
+	}
+	return min(max(desired, 0), mostOf(pool)) // SCALE-3
+}
+
+func autoscales(pool *v1alpha1.RunnerPool) bool {
+	return pool.Spec.Autoscaling != nil && pool.Spec.Autoscaling.Enabled
+}
+
+// mostOf is the most runners that a pool may have. The API server requires a ceiling of whoever autoscales; that one is
+// missing all the same is no reason to have no runner.
+func mostOf(pool *v1alpha1.RunnerPool) int {
+	if autoscales(pool) {
+		return int(ptr.Deref(pool.Spec.Autoscaling.MaxReplicas, math.MaxInt32))
+	}
+	return int(ptr.Deref(pool.Spec.Replicas, defaultReplicas))
 }
 
 // share is a number, or a percentage of total. The API server has checked how it is written; what it cannot be is 0.

@@ -1,6 +1,7 @@
 package runnerpool
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -141,18 +142,135 @@ func TestObserve_Ending(t *testing.T) {
 	require.False(t, v.failed, "it was given work")
 }
 
+// The clock of an idle runner begins when it became able to take work, whenever this process began to look.
+func TestObserve_IdleSinceItBecameReady(t *testing.T) {
+	s := newTracker().pool(key)
+	since := func(pod *corev1.Pod, now time.Time) time.Time {
+		s.podSeen(observe(pod), now)
+		r, _ := s.runners.Get(pod.Name)
+		require.Equal(t, lifecycle.StageIdle, r.Stage)
+		return r.Since
+	}
+	require.Equal(t, t0, since(idlePod(), t0.Add(time.Hour)))
+	mute := idlePod(func(p *corev1.Pod) { p.Status.Conditions = nil })
+	require.Equal(t, t0.Add(time.Hour), since(mute, t0.Add(2*time.Hour)), "no transition time: since it was first seen")
+	s.podSeen(observe(idlePod(notReady(time.Time{}))), t0.Add(3*time.Hour))
+	require.Equal(t, t0.Add(4*time.Hour), since(mute, t0.Add(4*time.Hour)), "it was not ready meanwhile")
+}
+
+func waits(reason, message string) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+}
+
+func TestObserve_POOL6_SaysWhatABootingRunnerWaitsFor(t *testing.T) {
+	unplaced := func(p *corev1.Pod) {
+		p.Spec.NodeName = ""
+		p.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available: 3 Insufficient cpu.\nmore",
+		}}}
+	}
+	starting := func(agent, poller, runner corev1.ContainerState) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status = corev1.PodStatus{
+				Phase:                 corev1.PodPending,
+				InitContainerStatuses: []corev1.ContainerStatus{{Name: runnerpod.ContainerAgent, State: agent}},
+				ContainerStatuses: []corev1.ContainerStatus{
+					{Name: runnerpod.ContainerPoller, State: poller}, {Name: runnerpod.ContainerRunner, State: runner},
+				},
+			}
+		}
+	}
+	initializing := waits("PodInitializing", "")
+	for want, change := range map[string]func(*corev1.Pod){
+		"": nil,
+		"Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.": unplaced,
+		"agent: ImagePullBackOff: no such image":                      starting(waits("ImagePullBackOff", "no such image"), initializing, initializing),
+		"runner: ErrImagePull":                                        starting(ended(0), waits("ContainerCreating", ""), waits("ErrImagePull", "")),
+		"poller: PodInitializing":                                     starting(runs(), initializing, initializing),
+		"runner: CreateContainerError: " + strings.Repeat("é", 132) + "…": starting(ended(0), runs(),
+			waits("CreateContainerError", strings.Repeat("é", 5000))),
+	} {
+		pod := idlePod()
+		if change != nil {
+			change(pod)
+		}
+		v := observe(pod)
+		require.LessOrEqual(t, len(v.waiting), longestWaiting+20)
+		if !strings.HasSuffix(want, "…") {
+			require.Equal(t, want, v.waiting)
+		} else {
+			require.True(t, strings.HasPrefix(v.waiting, want[:100]) && strings.HasSuffix(v.waiting, "é…"), v.waiting)
+		}
+		trimmed, err := TrimPod(pod)
+		require.NoError(t, err)
+		require.Equal(t, oneLine(v.waiting, 200), oneLine(observe(trimmed.(*corev1.Pod)).waiting, 200), "the trimmed cache loses nothing that is read")
+	}
+}
+
+// What a runner waits for is news for nobody but a time-out, which reads it when it falls due.
+func TestPodSeen_AChangeOfWhatItWaitsForStartsNoPass(t *testing.T) {
+	s := newTracker().pool(key)
+	pod := idlePod(notReady(t0.Add(-time.Second)), func(p *corev1.Pod) { p.Status.ContainerStatuses[1].State = waits("ErrImagePull", "") })
+	require.True(t, s.podSeen(observe(pod), t0))
+	pod.Status.ContainerStatuses[1].State = waits("ImagePullBackOff", "")
+	require.False(t, s.podSeen(observe(pod), t0))
+	r, _ := s.runners.Get(pod.Name)
+	require.Equal(t, "runner: ImagePullBackOff", r.Waiting)
+}
+
 func TestWishOf(t *testing.T) {
 	pool := &v1alpha1.RunnerPool{}
-	require.Equal(t, lifecycle.Wish{Desired: 1, TemplateHash: "h", StartTimeout: 10 * time.Minute, LeaveTimeout: leaveTimeout}, wishOf(pool, "h"))
+	wish := func() lifecycle.Wish { return wishOf(pool, "h", Decision{}, nil) }
+	require.Equal(t, lifecycle.Wish{Desired: 1, TemplateHash: "h", StartTimeout: 10 * time.Minute,
+		UnschedulableTimeout: 15 * time.Minute, LeaveTimeout: leaveTimeout}, wish())
 	pool.Spec.Replicas = ptr.To[int32](50)
 	pool.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("5%"))
 	pool.Spec.Rollout.MaxSurge = ptr.To(intstr.FromString("5%"))
 	pool.Spec.Provisioning.StartTimeout = &metav1.Duration{}
-	pool.DeletionTimestamp = ptr.To(metav1.NewTime(t0))
-	wish := wishOf(pool, "h")
-	require.Equal(t, 2, wish.MaxUnavailable, "rounded down")
-	require.Equal(t, 3, wish.MaxSurge, "rounded up")
-	require.Zero(t, wish.StartTimeout)
-	require.True(t, wish.Terminating)
+	pool.Spec.Provisioning.UnschedulableTimeout = &metav1.Duration{}
+	pool.Spec.IdleTimeout = &metav1.Duration{Duration: time.Hour}
+	pool.Spec.MaxRunnerAge = &metav1.Duration{Duration: 24 * time.Hour}
+	require.Equal(t, lifecycle.Wish{Desired: 50, TemplateHash: "h", MaxUnavailable: 2, MaxSurge: 3,
+		IdleTimeout: time.Hour, MaxAge: 24 * time.Hour, LeaveTimeout: leaveTimeout}, wish(), "rounded down, rounded up")
 	require.Zero(t, share(intstr.FromString("nonsense"), 10, false))
+}
+
+func TestWishOf_SCALE3_TheAutoscalersNumberWithinTheCeiling(t *testing.T) {
+	pool := &v1alpha1.RunnerPool{}
+	pool.Spec.Replicas = ptr.To[int32](7)
+	pool.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("10%"))
+	pool.Spec.Autoscaling = &v1alpha1.Autoscaling{MinWarm: ptr.To[int32](3), MaxReplicas: ptr.To[int32](40)}
+	require.Equal(t, 7, wishOf(pool, "h", Decision{Decided: true, Desired: 20}, ptr.To[int32](9)).Desired, "it does not autoscale")
+	pool.Spec.Autoscaling.Enabled = true
+	for _, c := range []struct {
+		decision Decision
+		last     *int32
+		want     int
+	}{
+		{Decision{}, nil, 3},
+		{Decision{Desired: 30}, nil, 3},
+		{Decision{Desired: 30}, ptr.To[int32](0), 0},
+		{Decision{Desired: 30}, ptr.To[int32](9), 9},
+		{Decision{Desired: 30}, ptr.To[int32](90), 40},
+		{Decision{Desired: 30, Decided: true}, ptr.To[int32](9), 30},
+		{Decision{Desired: 0, Decided: true}, ptr.To[int32](9), 0},
+		{Decision{Desired: -1, Decided: true}, nil, 0},
+		{Decision{Desired: 99, Decided: true}, nil, 40},
+	} {
+		require.Equal(t, c.want, wishOf(pool, "h", c.decision, c.last).Desired, "%+v", c)
+	}
+	require.Equal(t, 3, wishOf(pool, "h", Decision{Desired: 30, Decided: true}, nil).MaxUnavailable, "a share of the desired number")
+	pool.Spec.Autoscaling.MaxReplicas = nil
+	require.Equal(t, 9, wishOf(pool, "h", Decision{}, ptr.To[int32](9)).Desired, "no ceiling is not a ceiling of none")
+}
+
+// Whatever the autoscaler says, and whatever the status had.
+func TestWishOf_POOL3_APoolThatIsBeingDeletedIsNeverRaised(t *testing.T) {
+	pool := &v1alpha1.RunnerPool{}
+	pool.DeletionTimestamp = ptr.To(metav1.NewTime(t0))
+	pool.Spec.Replicas = ptr.To[int32](7)
+	pool.Spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MaxReplicas: ptr.To[int32](40)}
+	wish := wishOf(pool, "h", Decision{Decided: true, Desired: 20}, ptr.To[int32](9))
+	require.True(t, wish.Terminating)
+	require.Zero(t, wish.Desired)
 }

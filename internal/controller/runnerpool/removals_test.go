@@ -327,7 +327,7 @@ func TestCreateAll_POOL1_ALostAnswerDoublesNothing(t *testing.T) {
 		}
 		return len(list.Items)
 	}
-	wish := wishOf(s.pool, "hash")
+	wish := wishOf(s.pool, "hash", Decision{}, nil)
 	wish.Desired = 4
 	names := func() string { return runnerpod.Name("pool", runnerpod.NewSuffix()) }
 	w := s.state.plan(wish, names, 10, s.now())

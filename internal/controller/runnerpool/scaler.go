@@ -26,7 +26,8 @@ type Decision struct {
 	Blind string
 	// Demand is what the server says of the pool; nil while nothing recent is known.
 	Demand *Demand
-	// Short says why the fleet has no room for more runners of this pool; empty when it has.
+	// Short says why this pool gets fewer runners than it would: the fleet has no room for more. It is shown as Starved.
+	// Empty while the pool gets what it would.
 	Short string
 	// Removals are pods, by UID, whose work is over by the server's proof, the sentence it is mapped to.
 	Removals map[string]string

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
@@ -59,6 +60,7 @@ func statusOf(pool *v1alpha1.RunnerPool, before *v1alpha1.RunnerPoolStatus, wish
 	status := v1alpha1.RunnerPoolStatus{
 		ObservedGeneration: pool.Generation,
 		Replicas:           int32(of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]),
+		DesiredReplicas:    ptr.To(int32(wish.Desired)),
 		ReadyReplicas:      int32(of[lifecycle.StageIdle]),
 		Selector:           runnerpod.LabelPool + "=" + pool.Name,
 		Booting:            int32(of[lifecycle.StageBooting]),
@@ -102,7 +104,7 @@ func available(set func(string, bool, string, string), wish lifecycle.Wish, of m
 	case serving > 0:
 		set(v1alpha1.ConditionAvailable, true, "Serving", "runners serve")
 	case wish.Desired == 0:
-		set(v1alpha1.ConditionAvailable, true, "NoneWanted", "replicas is 0")
+		set(v1alpha1.ConditionAvailable, true, "NoneWanted", "no runner is wanted")
 	default:
 		set(v1alpha1.ConditionAvailable, false, "NoRunnerReady", "no runner can take a job yet")
 	}

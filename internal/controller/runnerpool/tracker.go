@@ -82,6 +82,8 @@ type poolState struct {
 	createFails int
 	createSays  string
 	failedPods  int
+	// startsSay is the term that holds back creations which the plan refused, for the condition Starved.
+	startsSay string
 
 	object *v1alpha1.RunnerPool // name and UID of the pool, for Events
 	status statusWriter
@@ -98,11 +100,12 @@ type member struct {
 	observed  bool
 	creating  bool // its creation is under way, or its outcome is not known
 	everReady bool
-	gone      bool // the pod is authoritatively gone
-	deleted   bool // our deletion of the pod was accepted
-	reported  bool // the server knows of its end
-	account   bool // its ServiceAccount may exist
-	queued    bool // a removal has it
+	readyAt   time.Time // when it was first seen ready; zero while it is not
+	gone      bool      // the pod is authoritatively gone
+	deleted   bool      // our deletion of the pod was accepted
+	reported  bool      // the server knows of its end
+	account   bool      // its ServiceAccount may exist
+	queued    bool      // a removal has it
 
 	removal   lifecycle.Removal
 	why       lifecycle.Reason
@@ -137,9 +140,12 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	case m.removal != lifecycle.RemovalNone:
 		r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLeaving, m.removal, m.since, m.why, m.askAt
 	case m.view.ready:
-		r.Stage = lifecycle.StageIdle
+		r.Stage, r.Since = lifecycle.StageIdle, m.view.readySince
+		if r.Since.IsZero() {
+			r.Since = m.readyAt // this back end keeps no transition times
+		}
 	default:
-		r.Stage, r.Since = lifecycle.StageBooting, m.view.placed
+		r.Stage, r.Since, r.Waiting = lifecycle.StageBooting, m.view.placed, m.view.waiting
 		if m.view.defect != "" {
 			r.Unfit = lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: m.view.defect}
 		}
@@ -178,6 +184,7 @@ func (s *poolState) settle(m *member, now time.Time) bool {
 	if m.observed || m.gone {
 		delete(s.expected, m.name)
 	}
+	before.Waiting = after.Waiting // it explains a time-out when that falls due; by itself it changes no plan
 	return had != has || before != after || m.gone
 }
 
@@ -203,7 +210,10 @@ func (s *poolState) podSeen(v podView, now time.Time) bool {
 	}
 	m.view, m.observed, m.creating, m.gone = v, true, false, false
 	m.uid, m.hash, m.created = v.uid, v.templateHash, v.created
-	if v.ready {
+	if !v.ready {
+		m.readyAt = time.Time{}
+	} else {
+		m.readyAt = earlier(m.readyAt, now)
 		m.everReady = true
 		s.failedPods = 0
 	}
