@@ -2,8 +2,31 @@
 // The plan is a pure function of what was observed and a clock reading; it knows no cluster, no database and no
 // GitHub, and imports the standard library and fleet only.
 //
-// Begin with plan.go. runner.go has what goes in and what comes out, set.go the order in which a plan looks at
-// runners, and fence.go the Fence port: whoever deletes a runner holds its grant.
+// Begin with plan.go; roll.go has what goes by number, template and age. runner.go has what goes in and what comes out,
+// set.go the orders in which a plan looks at runners, and fence.go the Fence port: whoever deletes a runner holds its
+// grant.
+//
+// # What a plan does with each stage
+//
+//   - booting: counts. It is asked for when it is unfit or past a time-out, when it is of an older template or too old
+//     (at once: it does not serve yet), and when there are too many. One that was created and not yet observed counts and
+//     is left alone.
+//   - idle: counts, and serves. It is asked for at once when it is unfit; within the limits of a roll when it is of an
+//     older template, too old, or idle for too long; and when there are too many.
+//   - busy: counts, serves, and is in no plan (EXCL-4).
+//   - leaving, asked for: counts, does not serve, and stays the victim while anything wants it gone. Every plan finds the
+//     reason anew from what the runner shows beneath (Shown, Unfit): when the reason has passed the request is withdrawn,
+//     whatever it was, because until the fence grants the runner may be given work.
+//   - leaving, granted: counts, and is deleted. Nothing takes a grant back.
+//   - leaving, deleting: counts until the leave time-out.
+//   - finished: holds no place, and is deleted.
+//   - lost: holds no place, and is asked for; granted, it is deleted (POOL-7). So its replacement waits for nobody
+//     (POOL-4), and until the fence has proof there may be more runners than were wished for, by the lost ones.
+//
+// A paused owner does the last two only. One that is being deleted asks for everything that shows no work, and creates
+// nothing.
+//
+// # What a plan relies on
 //
 // There are no counters of expected creations and deletions. An owner's observer puts a runner it has just created
 // into the set at once, marked Expected, and marks one whose deletion was accepted as Deleting; both count until the

@@ -5,16 +5,21 @@ import (
 	"time"
 )
 
-// The classes that a plan looks at.
+// The runners that a plan looks at. What was never observed is nobody's victim, and in none of them.
 var (
-	booting   = class{stage: StageBooting}
-	defective = class{stage: StageBooting, unfit: true}
-	idle      = class{stage: StageIdle}
-	asked     = class{stage: StageLeaving, removal: RemovalAsked}
-	granted   = class{stage: StageLeaving, removal: RemovalGranted}
-	deleting  = class{stage: StageLeaving, removal: RemovalDeleting}
-	finished  = class{stage: StageFinished}
-	lost      = class{stage: StageLost}
+	booting  filter = func(g group) bool { return g.stage == StageBooting && !g.unfit && !g.expected }
+	unplaced filter = func(g group) bool { return booting(g) && !g.timed }
+	starting filter = func(g group) bool { return booting(g) && g.timed }
+	idle     filter = func(g group) bool { return g.stage == StageIdle && !g.unfit && !g.expected }
+	waiting  filter = func(g group) bool { return idle(g) && g.timed }
+	unfit    filter = func(g group) bool { return g.unfit && !g.expected }
+	asked    filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalAsked }
+	granted  filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalGranted }
+	deleting filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalDeleting }
+	finished filter = func(g group) bool { return g.stage == StageFinished }
+	// Of the lost, a grant decides like for any other (POOL-7).
+	lost        filter = func(g group) bool { return g.stage == StageLost && g.removal < RemovalGranted }
+	lostGranted filter = func(g group) bool { return g.stage == StageLost && g.removal == RemovalGranted }
 )
 
 // MakePlan says what brings the runners closer to the wish at that moment. It is a pure function: the same wish,
@@ -22,6 +27,7 @@ var (
 func MakePlan(wish Wish, runners *Set, now time.Time) Plan {
 	p := planner{wish: wish, runners: runners, now: now, chosen: map[string]bool{}}
 	p.removeEnded()
+	p.removeLost()
 	if wish.Paused {
 		return p.plan
 	}
@@ -33,7 +39,7 @@ func MakePlan(wish Wish, runners *Set, now time.Time) Plan {
 	}
 	p.count()
 	p.create()
-	p.removeDefective()
+	p.removeUnfit()
 	p.scaleDown()
 	p.roll()
 	p.withdraw()
@@ -45,26 +51,42 @@ type planner struct {
 	runners *Set
 	now     time.Time
 	plan    Plan
-	// chosen are the runners that this plan wants gone.
+	// chosen are the runners that this plan wants gone, beside those that have ended or are lost.
 	chosen map[string]bool
 
-	present int // runners that hold a place: everything but what has ended or does not go
+	present int // runners that hold a place: everything but what has ended, is lost or does not go
 	serving int // idle and busy runners that nobody wants gone
-	old     int // runners of another template that show no work and are not leaving
+	staying int // those, and booting ones that nobody wants gone
 	surge   int // runners above the desired number that a roll may have now
 }
 
-func (p *planner) current(hash string) bool  { return hash == p.wish.TemplateHash }
-func (p *planner) outdated(hash string) bool { return hash != p.wish.TemplateHash }
+func (p *planner) current(g group) bool  { return g.hash == p.wish.TemplateHash }
+func (p *planner) outdated(g group) bool { return g.hash != p.wish.TemplateHash }
 
 // removeEnded removes what has ended before anything is counted, so that its place is free at once (POOL-4).
 func (p *planner) removeEnded() {
-	p.runners.each(finished, anyTemplate, func(r Runner) bool {
+	p.runners.each(finished, byAge, func(r Runner) bool {
 		p.plan.Delete = append(p.plan.Delete, Action{r, ReasonFinished, "the runner has ended"})
 		return true
 	})
-	p.runners.each(lost, anyTemplate, func(r Runner) bool {
-		p.plan.Delete = append(p.plan.Delete, Action{r, ReasonLost, "the runner's node is gone"})
+}
+
+// removeLost asks for what is lost, and removes what was granted of it (POOL-7). Lost runners hold no place, granted or
+// not: the capacity went with the node, and their replacement waits for nobody (POOL-4). Until the fence has proof there
+// may so be more runners than were wished for, and no more than the lost ones.
+func (p *planner) removeLost() {
+	why := func(r Runner) Unfit {
+		if r.Unfit != (Unfit{}) {
+			return r.Unfit
+		}
+		return Unfit{ReasonLost, "the runner's node is gone"}
+	}
+	p.runners.each(lostGranted, byAge, func(r Runner) bool {
+		p.plan.Delete = append(p.plan.Delete, Action{r, why(r).Reason, why(r).Detail + ", and the fence has granted the removal"})
+		return true
+	})
+	p.runners.each(lost, byAge, func(r Runner) bool {
+		p.ask(r, why(r))
 		return true
 	})
 }
@@ -72,7 +94,7 @@ func (p *planner) removeEnded() {
 // deleteGranted removes what the fence has granted. A grant is never taken back: the runner will not be given work
 // again, so keeping it would only waste its place.
 func (p *planner) deleteGranted() {
-	p.runners.each(granted, anyTemplate, func(r Runner) bool {
+	p.runners.each(granted, byAge, func(r Runner) bool {
 		p.plan.Delete = append(p.plan.Delete, Action{r, ReasonGranted, "the fence has granted the removal"})
 		return true
 	})
@@ -80,9 +102,9 @@ func (p *planner) deleteGranted() {
 
 // removeAll asks for everything that shows no work (POOL-2).
 func (p *planner) removeAll() {
-	for _, c := range []class{asked, defective, booting, idle} {
-		p.runners.each(c, anyTemplate, func(r Runner) bool {
-			p.choose(r, ReasonOwnerDeleted, "the owner is being deleted")
+	for _, those := range []filter{asked, unfit, booting, idle} {
+		p.runners.each(those, byAge, func(r Runner) bool {
+			p.choose(r, Unfit{ReasonOwnerDeleted, "the owner is being deleted"})
 			return true
 		})
 	}
@@ -90,27 +112,28 @@ func (p *planner) removeAll() {
 
 func (p *planner) count() {
 	p.serving = p.runners.Count(StageIdle) + p.runners.Count(StageBusy)
-	p.present = p.serving + p.runners.Count(StageBooting) + p.runners.Count(StageLeaving) - p.stuck()
-	p.old = p.runners.size(booting, p.outdated) + p.runners.size(idle, p.outdated)
-	leavingOld := p.runners.size(asked, p.outdated) + p.runners.size(granted, p.outdated) + p.runners.size(deleting, p.outdated)
-	p.surge = min(max(p.wish.MaxSurge, 0), p.old+leavingOld)
+	p.staying = p.serving + p.runners.Count(StageBooting)
+	p.present = p.staying + p.runners.Count(StageLeaving) - p.stuck()
+	p.surge = min(max(p.wish.MaxSurge, 0), p.toReplace())
 }
 
 // stuck counts runners whose deletion was accepted long ago and that still do not go: they no longer hold a place.
 func (p *planner) stuck() int {
-	if p.wish.LeaveTimeout <= 0 {
-		return 0
-	}
-	n := 0
-	p.runners.each(deleting, anyTemplate, func(r Runner) bool {
-		if deadline := r.Since.Add(p.wish.LeaveTimeout); p.now.Before(deadline) {
-			p.plan.lookAt(deadline)
-		} else {
-			n++
-		}
-		return true
-	})
+	n, _ := p.overdue(deleting, bySince, p.wish.LeaveTimeout)
 	return n
+}
+
+// overdue is how many of these runners have a clock that began longer ago than the time-out, and until when it began. It
+// sees to it that somebody looks again when the next one is due.
+func (p *planner) overdue(those filter, o order, timeout time.Duration) (n int, limit time.Time) {
+	if timeout <= 0 {
+		return 0, limit
+	}
+	limit = p.now.Add(-timeout)
+	if next := p.runners.nextAfter(those, o, limit); !next.IsZero() {
+		p.plan.lookAt(next.Add(timeout))
+	}
+	return p.runners.sizeUntil(those, o, limit), limit
 }
 
 // create wants exactly what is missing. Runners that were created and not yet observed are in the set, and count.
@@ -119,164 +142,127 @@ func (p *planner) create() {
 	if missing <= 0 {
 		return
 	}
-	if p.now.Before(p.wish.HoldUntil) {
+	if p.held() {
 		p.plan.Held = missing
-		p.plan.lookAt(p.wish.HoldUntil)
 		return
 	}
-	p.plan.Create = missing
+	if p.plan.Create = missing; p.wish.LimitStarts {
+		p.plan.Create = min(missing, max(p.wish.Starts, 0))
+		p.plan.Refused = missing - p.plan.Create
+	}
 	switch {
-	case missing > p.wish.Desired-p.present:
+	case p.plan.Create == 0:
+	case p.plan.Create > p.wish.Desired-p.present:
 		p.plan.CreateReason = ReasonSurge
 	case len(p.plan.Delete) > 0:
 		p.plan.CreateReason = ReasonReplace
 	default:
 		p.plan.CreateReason = ReasonScaleUp
 	}
+	p.staying += p.plan.Create
 }
 
-// choose wants the runner gone: it asks now, or waits until it may ask again.
-func (p *planner) choose(r Runner, reason Reason, detail string) {
+// held says whether creations are put off.
+func (p *planner) held() bool {
+	if !p.now.Before(p.wish.HoldUntil) {
+		return false
+	}
+	p.plan.lookAt(p.wish.HoldUntil)
+	return true
+}
+
+// choose wants the runner gone, and says whether that is new.
+func (p *planner) choose(r Runner, why Unfit) bool {
+	shown, _ := r.shows()
 	// EXCL-4: what shows work, and what was never observed, is nobody's victim.
-	if p.chosen[r.Name] || r.Expected || r.Stage == StageBusy || r.Stage == StageBooting && p.wish.KeepBooting {
-		return
+	if p.chosen[r.Name] || r.Expected || shown == StageBusy || shown == StageBooting && p.wish.KeepBooting {
+		return false
 	}
 	p.chosen[r.Name] = true
-	if r.Stage == StageIdle {
+	switch r.Stage {
+	case StageIdle:
 		p.serving--
+		p.staying--
+	case StageBooting:
+		p.staying--
 	}
-	if r.Removal == RemovalAsked && p.now.Before(r.AskAt) {
+	p.ask(r, why)
+	return true
+}
+
+// ask asks the fence now, or waits until it may be asked again.
+func (p *planner) ask(r Runner, why Unfit) {
+	if r.Removal <= RemovalAsked && p.now.Before(r.AskAt) {
 		p.plan.lookAt(r.AskAt)
 		return
 	}
-	p.plan.Ask = append(p.plan.Ask, Action{r, reason, detail})
+	p.plan.Ask = append(p.plan.Ask, Action{r, why.Reason, why.Detail})
 }
 
-// removeDefective asks for runners that will never take work, or have not started in time: they hold a place for
-// nothing (POOL-6).
-func (p *planner) removeDefective() {
-	p.runners.each(defective, anyTemplate, func(r Runner) bool {
-		p.choose(r, r.Unfit.Reason, r.Unfit.Detail)
-		return true
-	})
-	p.runners.each(asked, anyTemplate, func(r Runner) bool {
-		if r.Why == ReasonDefective || r.Why == ReasonStartTimeout {
-			p.choose(r, r.Why, "the runner has not become able to take work")
+// removeUnfit asks for runners that should go whatever the number is and at once, outside the limits of a roll: they hold
+// a place for nothing (POOL-6), or their node wants to be empty. Each plan finds the reason anew, also for those that were
+// asked for: when it has passed, the request is withdrawn.
+func (p *planner) removeUnfit() {
+	visit := func(r Runner) bool {
+		if why, is := p.unfit(r); is {
+			p.choose(r, why)
 		}
 		return true
-	})
-	if p.wish.StartTimeout <= 0 {
+	}
+	p.runners.each(asked, byAge, visit)
+	p.runners.each(unfit, byAge, visit)
+	if p.wish.KeepBooting {
 		return
 	}
-	p.runners.each(booting, anyTemplate, func(r Runner) bool {
-		if r.Since.IsZero() || r.Expected {
-			return true
-		}
-		if deadline := r.Since.Add(p.wish.StartTimeout); p.now.Before(deadline) {
-			p.plan.lookAt(deadline)
-		} else {
-			p.choose(r, ReasonStartTimeout, fmt.Sprintf("the runner has been starting for %s", p.now.Sub(r.Since).Round(time.Second)))
-		}
-		return true
-	})
-}
-
-// candidates calls visit for those that may go, in order of preference: who was asked for stays the victim (RUN-6), then
-// the old template, then booting, then idle, the oldest first.
-func (p *planner) candidates(visit func(Runner) bool) {
-	more := true
-	step := func(r Runner) bool {
-		more = visit(r)
-		return more
-	}
-	for _, next := range []struct {
-		class class
-		keep  func(string) bool
-	}{
-		{asked, p.outdated}, {asked, anyTemplate},
-		{booting, p.outdated}, {idle, p.outdated}, {booting, p.current}, {idle, p.current},
-	} {
-		if p.runners.each(next.class, next.keep, step); !more {
-			return
+	for _, clock := range []struct {
+		those   filter
+		order   order
+		timeout time.Duration
+	}{{starting, bySince, p.wish.StartTimeout}, {unplaced, byAge, p.wish.UnschedulableTimeout}} {
+		if due, _ := p.overdue(clock.those, clock.order, clock.timeout); due > 0 {
+			p.runners.each(clock.those, clock.order, func(r Runner) bool {
+				due--
+				return visit(r) && due > 0
+			})
 		}
 	}
 }
 
-// scaleDown asks for what is above the desired number. What the fence has granted already is on its way.
-func (p *planner) scaleDown() {
-	gone := p.runners.size(granted, anyTemplate) + p.runners.size(deleting, anyTemplate)
-	excess := p.runners.Len() - p.runners.Count(StageFinished) - p.runners.Count(StageLost) - gone - p.wish.Desired - p.surge
-	// A defective runner is leaving anyway, and is one of those above the number.
-	excess -= len(p.chosen)
-	if excess <= 0 {
-		return
+// unfit says why a runner that shows no work should go at once.
+func (p *planner) unfit(r Runner) (Unfit, bool) {
+	shown, since := r.shows()
+	switch {
+	case r.Unfit != (Unfit{}):
+		return r.Unfit, true
+	case shown != StageBooting:
+		return Unfit{}, false
+	case since.IsZero():
+		return Unfit{ReasonUnschedulable, fmt.Sprintf("no node has taken the runner in %s%s", p.passed(r.Created), waitingFor(r))},
+			p.past(r.Created, p.wish.UnschedulableTimeout)
+	default:
+		return Unfit{ReasonStartTimeout, fmt.Sprintf("the runner has been starting for %s%s", p.passed(since), waitingFor(r))},
+			p.past(since, p.wish.StartTimeout)
 	}
-	p.candidates(func(r Runner) bool {
-		before := len(p.chosen)
-		p.choose(r, ReasonScaleDown, fmt.Sprintf("%d more than the %d that are wanted", excess, p.wish.Desired))
-		if len(p.chosen) > before {
-			excess--
-		}
-		return excess > 0
-	})
 }
 
-// roll replaces runners of an older template that show no work, within the limits (POOL-5). Those that do not serve yet
-// cost nothing to replace; of those that serve, so many that enough go on serving.
-func (p *planner) roll() {
-	const detail = "the template has changed"
-	moving := p.runners.size(granted, anyTemplate) + p.runners.size(deleting, anyTemplate) + len(p.chosen) +
-		p.plan.Create + p.plan.Held
-	p.runners.each(asked, p.outdated, func(r Runner) bool {
-		if !p.chosen[r.Name] {
-			moving++
-		}
-		p.choose(r, ReasonTemplate, detail)
-		return true
-	})
-	p.runners.each(booting, p.outdated, func(r Runner) bool {
-		p.choose(r, ReasonTemplate, detail)
-		return true
-	})
-	unavailable := max(p.wish.MaxUnavailable, 0)
-	if unavailable == 0 && p.wish.MaxSurge <= 0 {
-		unavailable = 1
+func waitingFor(r Runner) string {
+	if r.Waiting == "" {
+		return ""
 	}
-	room := p.serving - (p.wish.Desired - unavailable)
-	if room <= 0 && moving == 0 && !p.starting() {
-		room = 1 // a roll always makes progress, also when some of the pool can never start
-	}
-	if room <= 0 {
-		return
-	}
-	p.runners.each(idle, p.outdated, func(r Runner) bool {
-		before := len(p.chosen)
-		p.choose(r, ReasonTemplate, detail)
-		room -= len(p.chosen) - before
-		return room > 0
-	})
+	return "; it waits for: " + r.Waiting
 }
 
-// placementTime is how long a new runner without a node still counts as on its way to serving.
-const placementTime = 30 * time.Second
-
-// starting says whether a runner of the current template is on its way to serving: placed, or just created.
-func (p *planner) starting() bool {
-	found := false
-	p.runners.each(booting, p.current, func(r Runner) bool {
-		placed := r.Created.Add(placementTime)
-		found = !r.Since.IsZero() || r.Expected || p.now.Before(placed)
-		if found && r.Since.IsZero() {
-			p.plan.lookAt(placed)
-		}
-		return !found
-	})
-	return found
+// past says whether that time-out of a clock that began then is over.
+func (p *planner) past(begin time.Time, timeout time.Duration) bool {
+	return timeout > 0 && !begin.IsZero() && !p.now.Before(begin.Add(timeout))
 }
 
-// withdraw gives up requests that were not granted and that nothing wants any more.
+func (p *planner) passed(begin time.Time) time.Duration { return p.now.Sub(begin).Round(time.Second) }
+
+// withdraw gives up requests that were not granted and that nothing wants any more. That is always safe: until the fence
+// grants, the runner can be given work.
 func (p *planner) withdraw() {
-	p.runners.each(asked, anyTemplate, func(r Runner) bool {
+	p.runners.each(asked, byAge, func(r Runner) bool {
 		if !p.chosen[r.Name] {
 			p.plan.Withdraw = append(p.plan.Withdraw, Action{r, ReasonWanted, "the runner is wanted again"})
 		}

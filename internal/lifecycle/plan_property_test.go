@@ -16,7 +16,6 @@ func drawRunner(t *rapid.T, i int) Runner {
 		TemplateHash: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "hash"),
 		Created:      t0.Add(-time.Duration(rapid.IntRange(0, 5).Draw(t, "age")) * 20 * time.Second),
 		Stage:        rapid.SampledFrom(Stages()).Draw(t, "stage"),
-		Expected:     false,
 	}
 	r.Since = r.Created
 	switch r.Stage {
@@ -25,13 +24,19 @@ func drawRunner(t *rapid.T, i int) Runner {
 		if rapid.Bool().Draw(t, "unplaced") {
 			r.Since = time.Time{}
 		}
-		if !r.Expected && rapid.IntRange(0, 9).Draw(t, "defective") == 0 {
-			r.Unfit = Unfit{ReasonDefective, "broken"}
-		}
 	case StageLeaving:
 		r.Removal = rapid.SampledFrom([]Removal{RemovalAsked, RemovalGranted, RemovalDeleting}).Draw(t, "removal")
 		r.Why = rapid.SampledFrom([]Reason{ReasonScaleDown, ReasonTemplate, ReasonDefective}).Draw(t, "why")
+		r.Shown = rapid.SampledFrom([]Stage{0, StageBooting, StageIdle}).Draw(t, "shown")
+		r.ShownSince = t0.Add(-time.Duration(rapid.IntRange(0, 2).Draw(t, "shownSince")) * time.Minute)
+	case StageLost:
+		r.Removal = rapid.SampledFrom([]Removal{RemovalNone, RemovalAsked, RemovalGranted, RemovalDeleting}).Draw(t, "removal")
+	}
+	if r.Stage == StageLeaving || r.Stage == StageLost {
 		r.AskAt = t0.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "askAt")) * time.Second)
+	}
+	if !r.Expected && rapid.IntRange(0, 9).Draw(t, "unfit") == 0 {
+		r.Unfit = Unfit{rapid.SampledFrom([]Reason{ReasonDefective, ReasonNodeCordoned}).Draw(t, "reason"), "because"}
 	}
 	return r
 }
@@ -40,7 +45,11 @@ func drawWish(t *rapid.T) Wish {
 	return Wish{
 		Desired: rapid.IntRange(0, 12).Draw(t, "desired"), TemplateHash: "b",
 		MaxUnavailable: rapid.IntRange(0, 4).Draw(t, "maxUnavailable"), MaxSurge: rapid.IntRange(0, 4).Draw(t, "maxSurge"),
-		StartTimeout: time.Duration(rapid.IntRange(0, 2).Draw(t, "startTimeout")) * 45 * time.Second,
+		StartTimeout:         time.Duration(rapid.IntRange(0, 2).Draw(t, "startTimeout")) * 45 * time.Second,
+		UnschedulableTimeout: time.Duration(rapid.IntRange(0, 2).Draw(t, "unschedulableTimeout")) * 45 * time.Second,
+		IdleTimeout:          time.Duration(rapid.IntRange(0, 2).Draw(t, "idleTimeout")) * 45 * time.Second,
+		MaxAge:               time.Duration(rapid.IntRange(0, 2).Draw(t, "maxAge")) * 45 * time.Second,
+		LimitStarts:          rapid.Bool().Draw(t, "limitStarts"), Starts: rapid.IntRange(0, 3).Draw(t, "starts"),
 		LeaveTimeout: time.Duration(rapid.IntRange(0, 2).Draw(t, "leaveTimeout")) * 45 * time.Second,
 		HoldUntil:    t0.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "hold")) * time.Second),
 		KeepBooting:  rapid.Bool().Draw(t, "keepBooting"), Paused: rapid.IntRange(0, 9).Draw(t, "paused") == 0,
@@ -71,13 +80,12 @@ func TestMakePlan_EXCL2_EXCL4_OnlyEndedOrGrantedAreDeletedAndBusyIsNeverAVictim(
 			seen[a.Runner.Name] = true
 		}
 		for _, a := range plan.Delete {
-			ended := a.Runner.Stage == StageFinished || a.Runner.Stage == StageLost
-			require.True(t, ended || a.Runner.Stage == StageLeaving && a.Runner.Removal == RemovalGranted,
+			require.True(t, a.Runner.Stage == StageFinished || a.Runner.Removal == RemovalGranted,
 				"%s is %s and would be deleted", a.Runner.Name, a.Runner.Stage)
 		}
 		for _, a := range plan.Ask {
 			require.False(t, wish.KeepBooting && a.Runner.Stage == StageBooting, "a runner that registers itself was asked for")
-			require.False(t, a.Runner.Removal == RemovalAsked && t0.Before(a.Runner.AskAt), "asked again too soon")
+			require.False(t, t0.Before(a.Runner.AskAt), "asked again too soon")
 		}
 		if wish.Terminating || wish.Paused {
 			require.Zero(t, plan.Create)
@@ -104,11 +112,11 @@ func TestMakePlan_EXCL1_EXCL3_AskedIsNeverDeletedAndGrantedIsNeverWithdrawn(t *t
 func TestMakePlan_POOL4_EndedRunnersAreReplacedAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wish := drawWish(t)
-		wish.Terminating, wish.Paused, wish.HoldUntil, wish.MaxSurge = false, false, time.Time{}, 0
+		wish.Terminating, wish.Paused, wish.HoldUntil, wish.MaxSurge, wish.LimitStarts = false, false, time.Time{}, 0, false
 		runners := drawRunners(t)
 		present := 0
 		for _, r := range runners {
-			stuck := r.Removal == RemovalDeleting && wish.LeaveTimeout > 0 && t0.Sub(r.Since) >= wish.LeaveTimeout
+			stuck := r.Stage == StageLeaving && r.Removal == RemovalDeleting && wish.LeaveTimeout > 0 && t0.Sub(r.Since) >= wish.LeaveTimeout
 			if r.Stage != StageFinished && r.Stage != StageLost && !stuck {
 				present++
 			}
@@ -144,7 +152,10 @@ func (w *world) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 	}
 	for _, a := range plan.Ask {
 		r := a.Runner
-		r.Stage, r.Since, r.Why, r.Removal = StageLeaving, w.now, a.Reason, RemovalAsked
+		r.Why, r.Removal = a.Reason, RemovalAsked
+		if r.Stage == StageBooting || r.Stage == StageIdle {
+			r.Shown, r.ShownSince, r.Stage, r.Since = r.Stage, r.Since, StageLeaving, w.now
+		}
 		r.AskAt = w.now.Add(2 * time.Second)
 		if grants() {
 			r.Removal = RemovalGranted
@@ -153,7 +164,7 @@ func (w *world) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 	}
 	for _, a := range plan.Withdraw {
 		r := a.Runner
-		r.Stage = StageIdle
+		r.Stage, r.Since = StageIdle, w.now
 		w.set.Put(r)
 	}
 	for range plan.Create {
@@ -165,7 +176,7 @@ func (w *world) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 		if r, _ := w.set.Get(name); r.Removal == RemovalDeleting {
 			w.set.Remove(name)
 		} else if r.Stage == StageBooting && r.Unfit == (Unfit{}) && w.now.Sub(r.Created) >= time.Second {
-			r.Stage, r.Expected = StageIdle, false
+			r.Stage, r.Expected, r.Since = StageIdle, false, w.now
 			w.set.Put(r)
 		}
 	}
@@ -177,7 +188,8 @@ func (w *world) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 func TestMakePlan_POOL2_POOL5_Converges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wish, w := drawWish(t), &world{set: NewSet(drawRunners(t)...), now: t0}
-		wish.Paused, wish.KeepBooting = false, false
+		wish.Paused, wish.KeepBooting, wish.IdleTimeout, wish.MaxAge = false, false, 0, 0
+		wish.Starts = max(wish.Starts, 1)
 		var busyNames []string
 		for _, name := range w.set.Names() {
 			if r, _ := w.set.Get(name); r.Stage == StageBusy {
@@ -219,7 +231,8 @@ func BenchmarkMakePlan(b *testing.B) {
 	for _, size := range []int{50, 5000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			s := NewSet(at(StageIdle, "b", size)...)
-			wish := Wish{Desired: size, TemplateHash: "b", StartTimeout: time.Minute}
+			wish := Wish{Desired: size, TemplateHash: "b", StartTimeout: time.Minute, UnschedulableTimeout: time.Minute,
+				IdleTimeout: time.Hour, MaxAge: time.Hour, LeaveTimeout: time.Minute}
 			event := at(StageIdle, "b", size)[size/2]
 			for b.Loop() {
 				event.Stage = StageFinished

@@ -49,27 +49,49 @@ func names(actions []Action) []string {
 	return found
 }
 
+// cases are plans: what is wished and there, and what follows.
+type cases []struct {
+	name     string
+	wish     Wish
+	runners  *Set
+	create   int
+	why      Reason
+	ask      []string
+	remove   []string
+	withdraw []string
+	next     time.Time
+	held     int
+	refused  int
+	done     bool
+}
+
+func (all cases) check(t *testing.T) {
+	t.Helper()
+	for _, c := range all {
+		t.Run(c.name, func(t *testing.T) {
+			plan := MakePlan(c.wish, c.runners, t0)
+			require.Equal(t, c.create, plan.Create, "created")
+			require.Equal(t, c.why, plan.CreateReason)
+			require.Equal(t, append([]string{}, c.ask...), names(plan.Ask), "asked")
+			require.Equal(t, append([]string{}, c.remove...), names(plan.Delete), "deleted")
+			require.Equal(t, append([]string{}, c.withdraw...), names(plan.Withdraw), "withdrawn")
+			require.Equal(t, c.next, plan.Next, "next look")
+			require.Equal(t, c.held, plan.Held, "held")
+			require.Equal(t, c.refused, plan.Refused, "refused")
+			require.Equal(t, c.done, plan.Done, "done")
+		})
+	}
+}
+
 func TestMakePlan(t *testing.T) {
 	later := t0.Add(time.Minute)
-	for _, c := range []struct {
-		name     string
-		wish     Wish
-		runners  *Set
-		create   int
-		why      Reason
-		ask      []string
-		remove   []string
-		withdraw []string
-		next     time.Time
-		held     int
-		done     bool
-	}{
+	cases{
 		{name: "nothing yet", wish: Wish{Desired: 3, TemplateHash: "b"}, runners: set(), create: 3, why: ReasonScaleUp},
 		{name: "just right", wish: Wish{Desired: 3, TemplateHash: "b"},
 			runners: set(at(StageBooting, "b", 1), at(StageIdle, "b", 1), at(StageBusy, "a", 1))},
 		{name: "finished is replaced at once", wish: Wish{Desired: 2, TemplateHash: "b"},
-			runners: set(at(StageFinished, "b", 1), at(StageLost, "b", 1), at(StageIdle, "b", 1)),
-			create:  1, why: ReasonReplace, remove: []string{"finished-b-0 Finished", "lost-b-0 Lost"}},
+			runners: set(at(StageFinished, "b", 1), at(StageIdle, "b", 1)),
+			create:  1, why: ReasonReplace, remove: []string{"finished-b-0 Finished"}},
 		{name: "creations are held", wish: Wish{Desired: 2, TemplateHash: "b", HoldUntil: later}, runners: set(), held: 2, next: later},
 		{name: "booting goes before idle, oldest first", wish: Wish{Desired: 1, TemplateHash: "b"},
 			runners: set(at(StageBooting, "b", 2), at(StageIdle, "b", 2), at(StageBusy, "b", 1)),
@@ -127,19 +149,7 @@ func TestMakePlan(t *testing.T) {
 			runners: set(at(StageBooting, "b", 1), at(StageIdle, "a", 1), at(StageBusy, "b", 1), at(StageFinished, "b", 1)),
 			ask:     []string{"booting-b-0 OwnerDeleted", "idle-a-0 OwnerDeleted"}, remove: []string{"finished-b-0 Finished"}},
 		{name: "terminated", wish: Wish{Desired: 5, TemplateHash: "b", Terminating: true}, runners: set(), done: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			plan := MakePlan(c.wish, c.runners, t0)
-			require.Equal(t, c.create, plan.Create, "created")
-			require.Equal(t, c.why, plan.CreateReason)
-			require.Equal(t, append([]string{}, c.ask...), names(plan.Ask), "asked")
-			require.Equal(t, append([]string{}, c.remove...), names(plan.Delete), "deleted")
-			require.Equal(t, append([]string{}, c.withdraw...), names(plan.Withdraw), "withdrawn")
-			require.Equal(t, c.next, plan.Next, "next look")
-			require.Equal(t, c.held, plan.Held)
-			require.Equal(t, c.done, plan.Done)
-		})
-	}
+	}.check(t)
 }
 
 func TestStageNames(t *testing.T) {

@@ -73,18 +73,26 @@ type Runner struct {
 	Created      time.Time
 	Stage        Stage
 	// Since is when the clock of the stage began: for StageBooting the moment it was placed on a node (zero while it
-	// waits for one), for StageLeaving the moment its removal began.
+	// waits for one), for StageIdle the moment it could take work (zero when that is not known: it is then never idle
+	// for too long), for StageLeaving the moment its removal began.
 	Since time.Time
-	// Removal is how far a StageLeaving runner's removal is. Of one that was asked about, Why is the reason, and
-	// AskAt when the fence may be asked again.
+	// Removal is how far the removal of a StageLeaving or a StageLost runner is. Of one that was asked about, Why is the
+	// reason, and AskAt when the fence may be asked again. AskAt of a StageLost one holds whatever Removal is, so that one
+	// which the fence calls busy is not asked about without a pause.
 	Removal Removal
 	Why     Reason
 	AskAt   time.Time
+	// Shown and ShownSince are the Stage and Since that a StageLeaving runner would have if nobody had asked for it. They
+	// say whether the reason to ask still holds: one that has become idle has started after all.
+	Shown      Stage
+	ShownSince time.Time
 	// Expected marks our own creation that the cache has not shown yet. It counts, and is never a victim: nothing
 	// is known of it.
 	Expected bool
-	// Unfit says why a runner which shows no work should go although its template and the number are right; the zero
-	// value for a sound one. It goes with StageBooting and StageIdle: whatever works is nobody's victim.
+	// Unfit says why a runner which shows no work should go at once although its template and the number are right; the
+	// zero value for a sound one. It goes with StageBooting and StageIdle (whatever works is nobody's victim); with
+	// StageLeaving, where it says that the reason to ask still holds; and with StageLost, where it says what to ask for
+	// instead of ReasonLost, such as ReasonRecovery.
 	Unfit Unfit
 	// Waiting is what a StageBooting runner is waiting for, in the words of the scheduler or the kubelet; empty when
 	// nothing is known. It explains a time-out.
@@ -97,13 +105,27 @@ type Unfit struct {
 	Detail string
 }
 
+// Ref names the runner for a fence, and says whether it is lost (POOL-7).
+func (r Runner) Ref(namespace, owner string) RunnerRef {
+	return RunnerRef{Namespace: namespace, Name: r.Name, UID: r.UID, Owner: owner, Lost: r.Stage == StageLost}
+}
+
+// shows is the stage beneath a removal of ours, and when its clock began.
+func (r Runner) shows() (Stage, time.Time) {
+	if r.Stage == StageLeaving {
+		return r.Shown, r.ShownSince
+	}
+	return r.Stage, r.Since
+}
+
 // Wish is what an owner wants.
 type Wish struct {
 	// Desired is the number of runners, busy ones included.
 	Desired int
 	// TemplateHash of new runners; others are replaced when they show no work.
 	TemplateHash string
-	// MaxUnavailable and MaxSurge limit a roll; it always moves at least one.
+	// MaxUnavailable and MaxSurge limit a roll; it always moves at least one, unless nothing could take its place now
+	// (HoldUntil, Starts).
 	MaxUnavailable, MaxSurge int
 	// StartTimeout is how long a runner may be StageBooting after it was placed. 0: for ever.
 	StartTimeout time.Duration
@@ -113,7 +135,9 @@ type Wish struct {
 	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be; one that is
 	// past either is replaced like one of an older template, within the limits of a roll. 0: for ever.
 	IdleTimeout, MaxAge time.Duration
-	// LimitStarts holds creations to Starts, however many are missing: nodes have no more room to start them.
+	// LimitStarts holds creations to Starts, however many are missing: nodes have no more room to start them. It removes
+	// nothing, and a roll moves no more serving runners than can be replaced under it. A roll goes on only if Starts is
+	// at least one when nothing of the owner is starting.
 	LimitStarts bool
 	Starts      int
 	// LeaveTimeout is how long a runner whose deletion was accepted counts as present: one that does not go must not
@@ -124,7 +148,7 @@ type Wish struct {
 	// KeepBooting protects runners that are StageBooting. It is for runners that register themselves: one that is just
 	// registering may be given a job at any moment, and its fence cannot say so yet.
 	KeepBooting bool
-	// Paused stops everything but the removal of what has ended.
+	// Paused stops everything but the removal of what has ended or is lost.
 	Paused bool
 	// Terminating: the owner is being deleted. Nothing is created, what shows no work goes, busy ones are waited
 	// for without a deadline.
@@ -174,10 +198,11 @@ type Plan struct {
 	CreateReason Reason
 	// Ask are the runners to ask the fence for, in order of preference.
 	Ask []Action
-	// Delete are the runners to remove: those that have ended, and those that the fence has granted. Whoever
-	// removes a granted one asks again right before (EXCL-2).
+	// Delete are the runners to remove: those that have ended, and those that the fence has granted, lost ones among
+	// them. Whoever removes a granted one asks again right before (EXCL-2).
 	Delete []Action
-	// Withdraw are the runners whose removal is no longer wanted and was not granted.
+	// Withdraw are the runners whose removal was not granted and that nothing wants gone any more: demand has returned, or
+	// the reason has passed.
 	Withdraw []Action
 	// Next is when to look again although nothing has changed; zero when there is no such time.
 	Next time.Time

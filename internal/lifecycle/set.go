@@ -4,34 +4,72 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
-// Set is the runners of one owner, kept in the order in which a plan looks at them. Changing one runner costs the
+// Set is the runners of one owner, kept in the orders in which a plan looks at them. Changing one runner costs the
 // logarithm of their number, and a plan costs what it decides: neither grows with a pool. It is not safe for
 // concurrent use.
 type Set struct {
 	byName map[string]*Runner // what is pointed to never changes
-	// groups hold runners of one class and one template, ordered by age, then name.
-	groups map[group][]*Runner
+	groups map[group]*members
 	counts map[Stage]int
 }
 
-// class is a stage, with Leaving told apart by how far the removal is, and unfit runners apart from sound
-// ones.
-type class struct {
-	stage   Stage
-	removal Removal
-	unfit   bool
+// group is what a plan tells apart. There are a few dozen at most, however many runners there are.
+type group struct {
+	stage    Stage
+	removal  Removal
+	unfit    bool // only of runners that show no work and were not asked for
+	expected bool
+	timed    bool // Since is known
+	hash     string
 }
 
-type group struct {
-	class class
-	hash  string
+// filter picks groups.
+type filter func(group) bool
+
+// of is the filter for the groups that all of these pick.
+func of(filters ...filter) filter {
+	return func(g group) bool {
+		for _, keep := range filters {
+			if !keep(g) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// order is one of the orders that a group is kept in: by the beginning of a clock, the earliest first, then by name.
+type order int
+
+const (
+	byAge   order = iota // Created
+	bySince              // Since
+	orders
+)
+
+type members [orders][]*Runner
+
+func (o order) begin(r *Runner) time.Time {
+	if o == bySince {
+		return r.Since
+	}
+	return r.Created
+}
+
+// compare is a total order, so that equal sets give equal plans.
+func (o order) compare(a, b *Runner) int {
+	if c := o.begin(a).Compare(o.begin(b)); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Name, b.Name)
 }
 
 // NewSet returns a set of these runners; of two with one name the later counts.
 func NewSet(runners ...Runner) *Set {
-	s := &Set{byName: map[string]*Runner{}, groups: map[group][]*Runner{}, counts: map[Stage]int{}}
+	s := &Set{byName: map[string]*Runner{}, groups: map[group]*members{}, counts: map[Stage]int{}}
 	for _, r := range runners {
 		s.Put(r)
 	}
@@ -40,12 +78,7 @@ func NewSet(runners ...Runner) *Set {
 
 // Put adds the runner or replaces the one of that name.
 func (s *Set) Put(r Runner) {
-	if r.Stage != StageLeaving {
-		r.Removal = RemovalNone
-	}
-	if r.Stage != StageBooting && r.Stage != StageIdle {
-		r.Unfit = Unfit{}
-	}
+	r = r.normal()
 	if old, exists := s.byName[r.Name]; exists {
 		if *old == r {
 			return
@@ -55,8 +88,27 @@ func (s *Set) Put(r Runner) {
 	s.byName[r.Name] = &r
 	s.counts[r.Stage]++
 	key := groupOf(&r)
-	at, _ := slices.BinarySearchFunc(s.groups[key], &r, byAge)
-	s.groups[key] = slices.Insert(s.groups[key], at, &r)
+	if s.groups[key] == nil {
+		s.groups[key] = &members{}
+	}
+	for o, sorted := range s.groups[key] {
+		at, _ := slices.BinarySearchFunc(sorted, &r, order(o).compare)
+		s.groups[key][o] = slices.Insert(sorted, at, &r)
+	}
+}
+
+// normal clears what goes with other stages.
+func (r Runner) normal() Runner {
+	if r.Stage != StageLeaving {
+		r.Shown, r.ShownSince = 0, time.Time{}
+	}
+	if r.Stage != StageLeaving && r.Stage != StageLost {
+		r.Removal, r.Why, r.AskAt = RemovalNone, "", time.Time{}
+	}
+	if r.Stage == StageBusy || r.Stage == StageFinished {
+		r.Unfit = Unfit{}
+	}
+	return r
 }
 
 // Remove takes the runner of that name out; that there is none is no error.
@@ -70,11 +122,12 @@ func (s *Set) Remove(name string) {
 func (s *Set) drop(r *Runner) {
 	s.counts[r.Stage]--
 	key := groupOf(r)
-	at, found := slices.BinarySearchFunc(s.groups[key], r, byAge)
-	if !found {
-		return
+	for o, sorted := range s.groups[key] {
+		if at, found := slices.BinarySearchFunc(sorted, r, order(o).compare); found {
+			s.groups[key][o] = slices.Delete(sorted, at, at+1)
+		}
 	}
-	if s.groups[key] = slices.Delete(s.groups[key], at, at+1); len(s.groups[key]) == 0 {
+	if len(s.groups[key][byAge]) == 0 {
 		delete(s.groups, key)
 	}
 }
@@ -93,71 +146,104 @@ func (s *Set) Len() int { return len(s.byName) }
 // Count is the number of runners of one stage.
 func (s *Set) Count(stage Stage) int { return s.counts[stage] }
 
-// Asked is the number of runners that the fence was asked about and has not granted.
-func (s *Set) Asked() int { return s.size(asked, anyTemplate) }
+// Asked is the number of runners that the fence was asked about and has not granted, lost ones included.
+func (s *Set) Asked() int {
+	return s.size(func(g group) bool { return g.removal == RemovalAsked })
+}
 
-// Outdated is the number of runners that show no work and were made from another template.
+// Outdated is the number of runners that show no work, that nothing else wants gone, and that were made from another
+// template.
 func (s *Set) Outdated(hash string) int {
-	other := func(h string) bool { return h != hash }
-	return s.size(booting, other) + s.size(idle, other)
+	return s.size(func(g group) bool { return (booting(g) || idle(g)) && g.hash != hash })
 }
 
 // Names returns every name, sorted: for tests and for people.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
 func groupOf(r *Runner) group {
-	return group{class{r.Stage, r.Removal, r.Unfit != (Unfit{})}, r.TemplateHash}
-}
-
-// byAge orders the oldest first; the name makes it a total order, so that equal sets give equal plans.
-func byAge(a, b *Runner) int {
-	if c := a.Created.Compare(b.Created); c != 0 {
-		return c
+	return group{
+		stage: r.Stage, removal: r.Removal, expected: r.Expected, timed: !r.Since.IsZero(), hash: r.TemplateHash,
+		unfit: r.Unfit != (Unfit{}) && (r.Stage == StageBooting || r.Stage == StageIdle),
 	}
-	return strings.Compare(a.Name, b.Name)
 }
 
-// hashes returns the templates of a class that are accepted by keep, sorted.
-func (s *Set) hashes(c class, keep func(string) bool) []string {
-	var found []string
-	for key := range s.groups {
-		if key.class == c && keep(key.hash) {
-			found = append(found, key.hash)
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
-// size is the number of runners of a class whose template is accepted by keep.
-func (s *Set) size(c class, keep func(string) bool) int {
+// size is the number of runners in these groups.
+func (s *Set) size(keep filter) int {
 	n := 0
-	for key, members := range s.groups {
-		if key.class == c && keep(key.hash) {
-			n += len(members)
+	for key, m := range s.groups {
+		if keep(key) {
+			n += len(m[byAge])
 		}
 	}
 	return n
 }
 
-// each calls visit for the runners of a class whose template is accepted by keep, oldest first, until it answers no.
-func (s *Set) each(c class, keep func(string) bool, visit func(Runner) bool) {
-	hashes := s.hashes(c, keep)
-	at := make([]int, len(hashes))
-	for {
-		oldest := -1
-		for i, hash := range hashes {
-			members := s.groups[group{c, hash}]
-			if at[i] < len(members) && (oldest < 0 ||
-				byAge(members[at[i]], s.groups[group{c, hashes[oldest]}][at[oldest]]) < 0) {
-				oldest = i
-			}
+// sizeUntil is the number of runners in these groups whose clock began at that moment or before.
+func (s *Set) sizeUntil(keep filter, o order, limit time.Time) int {
+	n := 0
+	for key, m := range s.groups {
+		if keep(key) {
+			n += until(m[o], o, limit)
 		}
-		if oldest < 0 || !visit(*s.groups[group{c, hashes[oldest]}][at[oldest]]) {
-			return
-		}
-		at[oldest]++
 	}
+	return n
 }
 
-func anyTemplate(string) bool { return true }
+// nextAfter is when the first clock began, of those in these groups that began after that moment; zero for none.
+func (s *Set) nextAfter(keep filter, o order, limit time.Time) time.Time {
+	var first time.Time
+	for key, m := range s.groups {
+		if !keep(key) {
+			continue
+		}
+		if at := until(m[o], o, limit); at < len(m[o]) {
+			if begin := o.begin(m[o][at]); first.IsZero() || begin.Before(first) {
+				first = begin
+			}
+		}
+	}
+	return first
+}
+
+// newest is when the youngest runner in these groups was created; zero for none.
+func (s *Set) newest(keep filter) time.Time {
+	var last time.Time
+	for key, m := range s.groups {
+		if created := m[byAge][len(m[byAge])-1].Created; keep(key) && created.After(last) {
+			last = created
+		}
+	}
+	return last
+}
+
+func until(sorted []*Runner, o order, limit time.Time) int {
+	at, _ := slices.BinarySearchFunc(sorted, limit, func(r *Runner, limit time.Time) int {
+		if o.begin(r).After(limit) {
+			return 1
+		}
+		return -1
+	})
+	return at
+}
+
+// each calls visit for the runners in these groups, in that order, until it answers no.
+func (s *Set) each(keep filter, o order, visit func(Runner) bool) {
+	var rest [][]*Runner
+	for key, m := range s.groups {
+		if keep(key) {
+			rest = append(rest, m[o])
+		}
+	}
+	for {
+		first := -1
+		for i, sorted := range rest {
+			if len(sorted) > 0 && (first < 0 || o.compare(sorted[0], rest[first][0]) < 0) {
+				first = i
+			}
+		}
+		if first < 0 || !visit(*rest[first][0]) {
+			return
+		}
+		rest[first] = rest[first][1:]
+	}
+}

@@ -124,7 +124,7 @@ func (q *removals) ask(ctx context.Context, state *poolState) {
 	}
 	refs := make([]lifecycle.RunnerRef, len(asks))
 	for i, a := range asks {
-		refs[i] = lifecycle.RunnerRef{Namespace: state.key.Namespace, Name: a.Runner.Name, UID: a.Runner.UID, Owner: state.key.Name}
+		refs[i] = a.Runner.Ref(state.key.Namespace, state.key.Name)
 	}
 	answers := q.remover.fence.Ask(ctx, refs)
 	defer state.asked()

@@ -137,20 +137,29 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 		if !m.view.deleting.IsZero() {
 			r.Since = m.view.deleting
 		}
-	case m.removal != lifecycle.RemovalNone:
-		r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLeaving, m.removal, m.since, m.why, m.askAt
-	case m.view.ready:
+	default:
+		m.waits(&r)
+		if m.removal != lifecycle.RemovalNone {
+			r.Shown, r.ShownSince = r.Stage, r.Since
+			r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLeaving, m.removal, m.since, m.why, m.askAt
+		}
+	}
+	return r, true
+}
+
+// waits fills in what a runner shows that has no work yet, whether or not its removal was asked for.
+func (m *member) waits(r *lifecycle.Runner) {
+	if m.view.ready {
 		r.Stage, r.Since = lifecycle.StageIdle, m.view.readySince
 		if r.Since.IsZero() {
 			r.Since = m.readyAt // this back end keeps no transition times
 		}
-	default:
-		r.Stage, r.Since, r.Waiting = lifecycle.StageBooting, m.view.placed, m.view.waiting
-		if m.view.defect != "" {
-			r.Unfit = lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: m.view.defect}
-		}
+		return
 	}
-	return r, true
+	r.Stage, r.Since, r.Waiting = lifecycle.StageBooting, m.view.placed, m.view.waiting
+	if m.view.defect != "" {
+		r.Unfit = lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: m.view.defect}
+	}
 }
 
 // unfinished says whether a removal has something to do now, and not only to wait for the pod to be gone.

@@ -1,0 +1,184 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+)
+
+// stale says why a runner that shows no work is replaced within the limits of a roll.
+func (p *planner) stale(r Runner) (Unfit, bool) {
+	shown, since := r.shows()
+	switch {
+	case r.TemplateHash != p.wish.TemplateHash:
+		return Unfit{ReasonTemplate, "the template has changed"}, true
+	case p.past(r.Created, p.wish.MaxAge):
+		return Unfit{ReasonMaxAge, fmt.Sprintf("the runner is %s old", p.passed(r.Created))}, true
+	case shown == StageIdle && p.past(since, p.wish.IdleTimeout):
+		return Unfit{ReasonIdleTimeout, fmt.Sprintf("the runner has been idle for %s", p.passed(since))}, true
+	default:
+		return Unfit{}, false
+	}
+}
+
+// toReplace counts the runners that a roll will replace or is replacing. One that is too old and idle for too long may be
+// counted once for another that is either: a surge too small by some only takes another step.
+func (p *planner) toReplace() int {
+	n := p.runners.size(of(booting, p.outdated)) + p.runners.size(of(idle, p.outdated)) +
+		p.runners.size(of(granted, p.outdated)) + p.runners.size(of(deleting, p.outdated))
+	oldBooting, _ := p.overdue(of(booting, p.current), byAge, p.wish.MaxAge)
+	oldIdle, _ := p.overdue(of(idle, p.current), byAge, p.wish.MaxAge)
+	tired, _ := p.overdue(of(waiting, p.current), bySince, p.wish.IdleTimeout)
+	n += oldBooting + max(oldIdle, tired)
+	p.runners.each(asked, byAge, func(r Runner) bool {
+		if _, is := p.stale(r); is {
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+// eachStale calls visit for the runners that a roll replaces, in order of preference, until it answers no: those of an
+// older template, then those that are too old, then those that have been idle for too long.
+func (p *planner) eachStale(those filter, visit func(Runner) bool) bool {
+	more := true
+	p.runners.each(of(those, p.outdated), byAge, func(r Runner) bool {
+		more = visit(r)
+		return more
+	})
+	for _, clock := range []struct {
+		order   order
+		timeout time.Duration
+		those   filter
+	}{{byAge, p.wish.MaxAge, those}, {bySince, p.wish.IdleTimeout, of(those, waiting)}} {
+		if !more || clock.timeout <= 0 {
+			continue
+		}
+		overdue := of(clock.those, p.current)
+		if due := p.runners.sizeUntil(overdue, clock.order, p.now.Add(-clock.timeout)); due > 0 {
+			p.runners.each(overdue, clock.order, func(r Runner) bool {
+				due--
+				more = visit(r)
+				return more && due > 0
+			})
+		}
+	}
+	return more
+}
+
+// candidates calls visit for those that may go, in order of preference: who was asked for stays the victim (RUN-6), then
+// what a roll would replace, then booting, then idle, the oldest first.
+func (p *planner) candidates(visit func(Runner) bool) {
+	more := true
+	step := func(r Runner) bool {
+		more = visit(r)
+		return more
+	}
+	all := func(those filter) bool {
+		p.runners.each(those, byAge, step)
+		return more
+	}
+	none := func(group) bool { return false }
+	free := booting
+	if p.wish.KeepBooting {
+		free = none
+	}
+	_ = all(of(asked, p.outdated)) && all(asked) &&
+		p.eachStale(free, step) && p.eachStale(idle, step) &&
+		all(free) && all(idle)
+}
+
+// scaleDown asks for what is above the desired number. What the fence has granted already is on its way.
+func (p *planner) scaleDown() {
+	gone := p.runners.size(granted) + p.runners.size(deleting)
+	excess := p.runners.Len() - p.runners.Count(StageFinished) - p.runners.Count(StageLost) - gone - p.wish.Desired - p.surge
+	// An unfit runner is leaving anyway, and is one of those above the number.
+	excess -= len(p.chosen)
+	if excess <= 0 {
+		return
+	}
+	why := Unfit{ReasonScaleDown, fmt.Sprintf("%d more than the %d that are wanted", excess, p.wish.Desired)}
+	p.candidates(func(r Runner) bool {
+		if p.choose(r, why) {
+			excess--
+		}
+		return excess > 0
+	})
+}
+
+// roll replaces runners of an older template, and those that are too old or have been idle for too long, within the
+// limits (POOL-5). Those that do not serve yet cost nothing to replace; of those that serve, so many that enough go on
+// serving, and no more than can be replaced now.
+func (p *planner) roll() {
+	moving := p.runners.size(granted) + p.runners.size(deleting) + len(p.chosen) + p.plan.Create + p.plan.Held + p.plan.Refused
+	p.runners.each(asked, byAge, func(r Runner) bool {
+		if why, is := p.stale(r); is {
+			if p.choose(r, why) {
+				moving++
+			}
+		}
+		return true
+	})
+	replace := func(r Runner) bool {
+		why, _ := p.stale(r)
+		return p.choose(r, why)
+	}
+	if !p.wish.KeepBooting {
+		p.eachStale(booting, func(r Runner) bool {
+			replace(r)
+			return true
+		})
+	}
+	room := p.room(moving)
+	if room <= 0 {
+		return
+	}
+	p.eachStale(idle, func(r Runner) bool {
+		if replace(r) {
+			room--
+		}
+		return room > 0
+	})
+}
+
+// room is how many serving runners a roll may take now.
+func (p *planner) room(moving int) int {
+	unavailable := max(p.wish.MaxUnavailable, 0)
+	if unavailable == 0 && p.wish.MaxSurge <= 0 {
+		unavailable = 1
+	}
+	room := p.serving - (p.wish.Desired - unavailable)
+	if room <= 0 && moving == 0 && !p.starting() {
+		room = 1 // a roll always makes progress, also when some of the pool can never start
+	}
+	// What cannot be replaced is not taken: a roll never makes a pool smaller. Runners above the desired number are
+	// their own replacement.
+	above := p.staying - p.wish.Desired
+	switch {
+	case room <= 0:
+		return 0
+	case room > above && p.held():
+		return above
+	case p.wish.LimitStarts:
+		return min(room, above+max(p.wish.Starts, 0)-p.plan.Create)
+	default:
+		return room
+	}
+}
+
+// placementTime is how long a new runner without a node still counts as on its way to serving.
+const placementTime = 30 * time.Second
+
+// starting says whether a runner of the current template is on its way to serving: placed, or just created.
+func (p *planner) starting() bool {
+	expected := func(g group) bool { return g.stage == StageBooting && g.expected }
+	if p.runners.size(expected) > 0 || p.runners.size(of(starting, p.current)) > 0 {
+		return true
+	}
+	newest := p.runners.newest(of(unplaced, p.current))
+	if newest.IsZero() || !p.now.Before(newest.Add(placementTime)) {
+		return false
+	}
+	p.plan.lookAt(newest.Add(placementTime))
+	return true
+}
