@@ -24,6 +24,8 @@ var closures = []struct {
 	{pkg: "internal/childproc", strict: true, reason: "it knows nothing of what it runs"},
 	{pkg: "internal/lifecycle", strict: true, allow: []string{module + "/internal/fleet", module + "/internal/lifecycle"},
 		reason: "plans are pure functions, to be tested over every state with no cluster"},
+	{pkg: "internal/scaling", strict: true, allow: []string{module + "/internal/scaling"},
+		reason: "plans are pure functions, to be tested over every state with no cluster"},
 	{pkg: "internal/agent", deny: []string{"k8s.io", "sigs.k8s.io", "github.com/jackc", module + "/internal/postgres", module + "/api"},
 		reason: "the agent runs beside customer code: small, and knowing no cluster and no database"},
 	{pkg: "api/v1alpha1", deny: []string{"sigs.k8s.io/controller-runtime", module + "/internal"},

@@ -1,0 +1,75 @@
+package scaling
+
+import "fmt"
+
+// wishes are what a pool asks for, a tier after the other; each is on top of those before. Their sum is the target.
+type wishes struct{ load, blocked, floor, headRoom int }
+
+func (w wishes) total() int { return w.load + w.blocked + w.floor + w.headRoom }
+
+// wishesOf reads a pool's signal. The target is max(load, p95) + MinWarm, at most Max. Jobs that are withheld ask for
+// exactly one runner, which is one of those that are kept warm where some are: enough to be there when they are let go,
+// too little to sit on room that others have work for (SCALE-2).
+//
+// A pool that keeps none warm has no head-room either. It would otherwise stay up for an hour after its last job, for
+// that is how long p95 remembers; who asks for nothing warm asks for zero.
+func wishesOf(pool *Pool, s Signal) wishes {
+	capped := func(n int) int { return max(0, min(n, pool.Max)) } // each by itself, so that no sum can overflow
+	var w wishes
+	left := capped(pool.Max)
+	take := func(n int) int {
+		n = max(0, min(n, left)) // SCALE-3
+		left -= n
+		return n
+	}
+	w.load = take(capped(occupied(s)) + capped(s.Queued))
+	if s.Withheld > 0 {
+		w.blocked = take(1) // SCALE-2
+	}
+	w.floor = take(pool.MinWarm - w.blocked)
+	if pool.MinWarm > 0 {
+		w.headRoom = take(capped(s.P95) - w.load)
+	}
+	return w
+}
+
+// occupied counts the runners at work. A claim is one from the moment that it is made, a session until its pod's end is
+// known, so neither number alone has them all.
+func occupied(s Signal) int { return max(s.Occupied, s.Claimed) }
+
+// blindness says why nothing can be decided for a pool; empty when it can (POOL-8).
+func blindness(in *Input, pool *Pool) string {
+	if problem := in.Signals.blindness(in); problem != "" {
+		return problem
+	}
+	s, known := in.Signals.Pools[pool.Name]
+	switch {
+	case in.NodesProblem != "":
+		return in.NodesProblem
+	case pool.Problem != "":
+		return pool.Problem
+	case pool.Max <= 0:
+		return "autoscaling has no ceiling: set spec.autoscaling.maxReplicas"
+	case pool.Runner.MilliCPU < 0 || pool.Runner.Memory < 0 || pool.Runner.Pods < 0:
+		return "the size of its runners is negative: correct spec.resources"
+	case !known:
+		return "the server has not said what this pool is asked for"
+	case min(s.Occupied, s.Claimed, s.Queued, s.Withheld, s.P95) < 0:
+		return "what the server says of this pool makes no sense: a number is negative"
+	}
+	return ""
+}
+
+func (s *Signals) blindness(in *Input) string {
+	switch {
+	case s.Problem != "":
+		return s.Problem
+	case s.At.IsZero():
+		return "the server's signals have no time"
+	case in.Now.Sub(s.At) > StaleAfter:
+		return fmt.Sprintf("the server's signals are more than %s old: is a proxy answering for it, or is one of the clocks wrong?", StaleAfter)
+	case s.At.Before(s.Previous):
+		return "the server's signals are older than the ones before"
+	}
+	return ""
+}
