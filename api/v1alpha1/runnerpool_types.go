@@ -56,10 +56,14 @@ const (
 // +kubebuilder:printcolumn:name="Idle",type=integer,JSONPath=`.status.idle`,description="Runners that can take a job now"
 // +kubebuilder:printcolumn:name="Busy",type=integer,JSONPath=`.status.busy`,description="Runners with any sign of work"
 // +kubebuilder:printcolumn:name="Booting",type=integer,JSONPath=`.status.booting`,description="Runners that are starting"
-// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
-// +kubebuilder:printcolumn:name="Leaving",type=integer,JSONPath=`.status.leaving`,priority=1,description="Runners being removed"
-// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.template.image`,priority=1
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`,description="At least one runner serves, or none is wanted"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Leaving",type=integer,JSONPath=`.status.leaving`,priority=1,description="Runners being removed"
+// +kubebuilder:printcolumn:name="Most",type=integer,JSONPath=`.spec.autoscaling.maxReplicas`,priority=1,description="The most runners that the autoscaler may make"
+// +kubebuilder:printcolumn:name="Saturated",type=string,JSONPath=`.status.conditions[?(@.type=="Saturated")].status`,priority=1,description="Jobs wait, and there may be no more runners"
+// +kubebuilder:printcolumn:name="Starved",type=string,JSONPath=`.status.conditions[?(@.type=="Starved")].status`,priority=1,description="There may be more runners, and they cannot start"
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.template.image`,priority=1
+// +kubebuilder:printcolumn:name="Doing",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`,priority=1,description="What is being done, or what is in the way"
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 50",message="a RunnerPool's name has at most 50 characters, because its pods are named <pool>-<8 characters> and the name is a label's value: choose a shorter name"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a RunnerPool's name holds lower-case letters, digits and dashes only, because pods are named after it: remove the dots"
 type RunnerPool struct {
@@ -209,6 +213,14 @@ type RunnerTemplate struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// PriorityClassName is the PriorityClass of the pods; it must exist. Where runners share nodes with pods of a higher
+	// priority, the scheduler may take a runner's place in the middle of its job: give runners a class of a high value, or
+	// nodes of their own. Unset: the cluster's default.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
+	PriorityClassName string `json:"priorityClassName,omitempty"`
 
 	// Affinity of the pods.
 	// +optional

@@ -166,11 +166,16 @@ func (v *View) Pods() []dispatch.Pod {
 	return pods
 }
 
-// StampOwner writes the owner label, on that UID only. A pod that has gone needs none.
+// StampOwner writes the owner label, on that UID only, and with it, at no further request, what keeps autoscalers of nodes
+// from taking the node away under the job (POOL-9): a pod that only waits must hold no node. A pod that has gone needs
+// none of it; one that has a label never loses it but by ending.
 func (v *View) StampOwner(ctx context.Context, pod dispatch.Pod, login string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":    pod.UID,
 		"labels": map[string]string{runnerpod.LabelOwner: runnerpod.OwnerLabelValue(login)},
+		"annotations": map[string]string{ // POOL-9
+			runnerpod.AnnotationSafeToEvict: "false", runnerpod.AnnotationDoNotDisrupt: "true",
+		},
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding the owner label: %w", err)

@@ -26,13 +26,14 @@ func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.Pod
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsUser: ptr.To(ptr.Deref(template.RunAsUser, DefaultRunAsUser)),
 		},
-		RuntimeClassName: template.RuntimeClassName,
-		NodeSelector:     template.NodeSelector,
-		Affinity:         template.Affinity,
-		Tolerations:      append(template.Tolerations, stayTolerations()...),
-		Volumes:          append(template.Volumes, volumes()...),
-		InitContainers:   []corev1.Container{agentContainer(options)},
-		Containers:       []corev1.Container{runnerContainer(pool, template), pollerContainer(options)},
+		RuntimeClassName:  template.RuntimeClassName,
+		PriorityClassName: template.PriorityClassName,
+		NodeSelector:      template.NodeSelector,
+		Affinity:          template.Affinity,
+		Tolerations:       append(template.Tolerations, stayTolerations()...),
+		Volumes:           append(template.Volumes, volumes()...),
+		InitContainers:    []corev1.Container{agentContainer(options)},
+		Containers:        []corev1.Container{runnerContainer(pool, template), pollerContainer(options)},
 	}
 	return spec
 }

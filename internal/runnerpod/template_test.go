@@ -109,8 +109,12 @@ func TestBuild_NET3_RefusesTemplatesThatReachForTheToken(t *testing.T) {
 func TestBuild_POOL9_KubernetesOwnKillersAreDisarmed(t *testing.T) {
 	pool := testPool()
 	pool.Spec.Template.Tolerations = []corev1.Toleration{{Key: "mine"}}
+	pool.Spec.Template.PriorityClassName = "runners"
 	pod, _, err := Build(pool, testOptions, "abcd1234")
 	require.NoError(t, err)
+	require.Equal(t, "runners", pod.Spec.PriorityClassName)
+	require.NotContains(t, pod.Annotations, AnnotationSafeToEvict, "one that only waits holds no node")
+	require.NotContains(t, pod.Annotations, AnnotationDoNotDisrupt)
 	require.EqualValues(t, 6*60*60, *pod.Spec.TerminationGracePeriodSeconds)
 	for _, key := range []string{"mine", corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 		found := false
@@ -181,6 +185,7 @@ func TestTemplateHash(t *testing.T) {
 		"image":  func(p *v1alpha1.RunnerPool) { p.Spec.Template.Image = "runner:2" },
 		"memory": func(p *v1alpha1.RunnerPool) { p.Spec.Resources.Memory = resource.MustParse("8Gi") },
 		"env":    func(p *v1alpha1.RunnerPool) { p.Spec.Template.Env = []corev1.EnvVar{{Name: "A"}} },
+		"class":  func(p *v1alpha1.RunnerPool) { p.Spec.Template.PriorityClassName = "runners" },
 	} {
 		require.NotEqual(t, base, hash(change, testOptions), name)
 	}

@@ -2,12 +2,14 @@ package runnerpool
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -140,11 +142,13 @@ func (r *Reconciler) writeStatus(ctx context.Context, pool *v1alpha1.RunnerPool,
 	if wait := state.statusDue(before, &status, r.now()); wait > 0 {
 		return wait, nil
 	}
-	base := pool.DeepCopy()
-	base.Status = *before
-	changed := base.DeepCopy()
-	changed.Status = status
-	if err := r.client.Status().Patch(ctx, changed, client.MergeFrom(base)); err != nil {
+	// All of it, and not the difference: that would leave out every number that has always been 0, and show blanks.
+	patch, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return 0, fmt.Errorf("encoding the status of %s: %w", pool.Name, err)
+	}
+	target := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: pool.Name}}
+	if err := r.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return 0, client.IgnoreNotFound(fmt.Errorf("writing the status of %s: %w", pool.Name, err))
 	}
 	r.metrics.statusWrites.WithLabelValues(pool.Name).Inc()

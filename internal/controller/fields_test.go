@@ -1,0 +1,110 @@
+package controller_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/testkit"
+)
+
+func lasting(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+
+// The fields that say how a pool scales and how long its runners live: what makes no sense is refused with a sentence
+// that says what to do, and what makes sense is kept as it was written.
+func TestRunnerPool_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T) {
+	env := testkit.Cluster(t)
+	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
+	scaled := func(change func(*v1alpha1.Autoscaling)) func(*v1alpha1.RunnerPoolSpec) {
+		return func(spec *v1alpha1.RunnerPoolSpec) {
+			spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinWarm: ptr.To[int32](2), MaxReplicas: ptr.To[int32](9)}
+			change(spec.Autoscaling)
+		}
+	}
+	n := 0
+	try := func(change func(*v1alpha1.RunnerPoolSpec)) (*v1alpha1.RunnerPool, error) {
+		n++
+		pool := newPool(namespace, fmt.Sprintf("fields-%d", n), 0)
+		change(&pool.Spec)
+		return pool, admin.Create(t.Context(), pool)
+	}
+	for name, c := range map[string]struct {
+		spoil func(*v1alpha1.RunnerPoolSpec)
+		want  string
+	}{
+		"more warm than there may be": {scaled(func(a *v1alpha1.Autoscaling) { a.MinWarm = ptr.To[int32](10) }), "raise maxReplicas, or lower minWarm"},
+		"no ceiling":                  {scaled(func(a *v1alpha1.Autoscaling) { a.MaxReplicas = nil }), "set maxReplicas"},
+		"a ceiling of none":           {scaled(func(a *v1alpha1.Autoscaling) { a.MaxReplicas = ptr.To[int32](0) }), "greater than or equal to 1"},
+		"fewer than none":             {scaled(func(a *v1alpha1.Autoscaling) { a.MinWarm = ptr.To[int32](-1) }), "greater than or equal to 0"},
+		"cooldown":                    {scaled(func(a *v1alpha1.Autoscaling) { a.ScaleDownCooldown = lasting(-time.Second) }), "not negative, such as 5m"},
+		"stabilization":               {scaled(func(a *v1alpha1.Autoscaling) { a.Stabilization = lasting(-time.Second) }), "from 0s to 1h"},
+		"a long stabilization":        {scaled(func(a *v1alpha1.Autoscaling) { a.Stabilization = lasting(2 * time.Hour) }), "from 0s to 1h"},
+		"idleTimeout":                 {func(s *v1alpha1.RunnerPoolSpec) { s.IdleTimeout = lasting(-1) }, "not negative, such as 12h"},
+		"maxRunnerAge":                {func(s *v1alpha1.RunnerPoolSpec) { s.MaxRunnerAge = lasting(time.Second) }, "0s or at least 1m, such as 24h"},
+		"a negative age":              {func(s *v1alpha1.RunnerPoolSpec) { s.MaxRunnerAge = lasting(-time.Hour) }, "0s or at least 1m"},
+		"unschedulableTimeout": {func(s *v1alpha1.RunnerPoolSpec) {
+			s.Provisioning.UnschedulableTimeout = lasting(-time.Second)
+		}, "not negative, such as 15m"},
+		"concurrent starts": {func(s *v1alpha1.RunnerPoolSpec) {
+			s.Provisioning.MaxConcurrentStarts = ptr.To[int32](0)
+		}, "greater than or equal to 1"},
+		"priority class": {func(s *v1alpha1.RunnerPoolSpec) { s.Template.PriorityClassName = "High Priority" }, "should match"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := try(c.spoil)
+			require.True(t, apierrors.IsInvalid(err), "%v", err)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+
+	pool, err := try(scaled(func(a *v1alpha1.Autoscaling) { *a = v1alpha1.Autoscaling{Enabled: true, MaxReplicas: ptr.To[int32](1)} }))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, *pool.Spec.Autoscaling.MinWarm)
+	require.Equal(t, 5*time.Minute, pool.Spec.Autoscaling.ScaleDownCooldown.Duration)
+	require.Equal(t, 3*time.Minute, pool.Spec.Autoscaling.Stabilization.Duration)
+	require.Equal(t, 15*time.Minute, pool.Spec.Provisioning.UnschedulableTimeout.Duration)
+	pool, err = try(scaled(func(a *v1alpha1.Autoscaling) {
+		a.MinWarm, a.ScaleDownCooldown, a.Stabilization = ptr.To[int32](0), lasting(0), lasting(0)
+	}))
+	require.NoError(t, err, "scale to zero, and at once")
+	require.Zero(t, *pool.Spec.Autoscaling.MinWarm)
+	require.Zero(t, pool.Spec.Autoscaling.ScaleDownCooldown.Duration)
+	off := []byte(`{"spec":{"autoscaling":{"enabled":false,"maxReplicas":null}}}`)
+	require.NoError(t, admin.Patch(t.Context(), pool, client.RawPatch(types.MergePatchType, off)), "one that does not autoscale needs no ceiling")
+}
+
+// What kubectl get prints: a person sees at a glance what a pool wants and has, and in wide what is in the way.
+func TestRunnerPool_ColumnsAPersonReads(t *testing.T) {
+	b := newBench(t)
+	b.pool("columns", 1)
+	b.makeIdle(b.havePods("columns", 1)[0].Name)
+	b.eventually("status", func() bool { return b.get("columns").Status.Idle == 1 })
+	raw, err := b.env.Kube.Discovery().RESTClient().Get().AbsPath("/apis/bullpen.dev/v1alpha1/namespaces", b.namespace, "runnerpools/columns").
+		SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").DoRaw(t.Context())
+	require.NoError(t, err)
+	var table metav1.Table
+	require.NoError(t, json.Unmarshal(raw, &table))
+	narrow, wide, cells := []string{}, []string{}, map[string]any{}
+	for i, column := range table.ColumnDefinitions {
+		cells[column.Name] = table.Rows[0].Cells[i]
+		if column.Priority == 0 {
+			narrow = append(narrow, column.Name)
+		} else {
+			wide = append(wide, column.Name)
+		}
+	}
+	require.Equal(t, []string{"Name", "Label", "Desired", "Idle", "Busy", "Booting", "Available", "Age"}, narrow)
+	require.Equal(t, []string{"Leaving", "Most", "Saturated", "Starved", "Image", "Doing"}, wide)
+	require.Equal(t, []any{"columns-label", 1.0, 1.0, 0.0, 0.0, "True"},
+		[]any{cells["Label"], cells["Desired"], cells["Idle"], cells["Busy"], cells["Booting"], cells["Available"]})
+	require.Equal(t, "the pool is what its spec says", cells["Doing"])
+}
