@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,6 +94,7 @@ type Dispatcher struct {
 	routeMu sync.Mutex // held while label sets are read: who looks meanwhile waits for the outcome
 	served  map[string]servedBy
 
+	examined  atomic.Uint64 // claims of lost pods, so that each question begins with others
 	adoptions chan struct{}
 	adopting  chan struct{} // a slot for each adoption that GitHub is being asked about
 	tasks     chan func(context.Context)

@@ -54,6 +54,7 @@ type Claim struct {
 	Repository                       string
 	RunnerName                       string
 	Acknowledged                     bool
+	Proof                            string // of a spent row: how it is known that its work is over
 }
 
 // Registration is one name that was, or was about to be, minted for a pod and is not known to be gone.
@@ -100,6 +101,11 @@ type ClaimStore interface {
 	EndLease(ctx context.Context, podUID string, generation int64) error
 	// Unclaim takes back a claim whose mint definitely never happened: the row goes, the job is queued again.
 	Unclaim(ctx context.Context, podUID string, generation int64, now time.Time) (bool, error)
+	// TakeForRelease gives a live claim that nobody is minting a new generation: whoever wants to release it.
+	TakeForRelease(ctx context.Context, podUID string, expected, next int64, lease, now time.Time) (bool, error)
+	// Release ends a live claim of whose registrations none may be alive: the row is spent, its job is queued again unless
+	// it runs or has ended. False: the generation no longer holds, or a registration may be alive (EXCL-6).
+	Release(ctx context.Context, podUID string, generation int64, proof string, now time.Time) (bool, error)
 	Acknowledge(ctx context.Context, podUID string, generation int64, now time.Time) (bool, error)
 	AcknowledgeTermination(ctx context.Context, podUID string, now time.Time) (bool, error)
 	// Retire inserts retired rows for pods that have none and returns the state of every row, by UID.

@@ -29,7 +29,7 @@ func (s *Store) readClaims(ctx context.Context, podUIDs []string) ([]dispatch.Cl
 				ID: deref(row.AccountID), Login: row.Login, User: row.Kind == "User", InstallationID: deref(row.InstallationID),
 			},
 			LabelKey: row.LabelKey, JobID: deref(row.JobID), Repository: row.Repository, RunnerName: row.RunnerName,
-			Acknowledged: row.AcknowledgedAt != nil,
+			Acknowledged: row.AcknowledgedAt != nil, Proof: row.Proof,
 		}
 	}
 	claims := make([]dispatch.Claim, len(podUIDs))
@@ -174,6 +174,43 @@ func (s *Store) Unclaim(ctx context.Context, podUID string, generation int64, no
 	return done && err == nil, err
 }
 
+// TakeForRelease gives a live claim that nobody is minting a new generation; false: look again.
+func (s *Store) TakeForRelease(
+	ctx context.Context, podUID string, expected, next int64, lease, now time.Time,
+) (bool, error) {
+	n, err := s.queries().TakeForRelease(ctx, sqlcgen.TakeForReleaseParams{
+		Next: next, LeaseUntil: &lease, PodUid: podUID, Expected: expected, Now: &now,
+	})
+	return n == 1, err
+}
+
+// Release ends a claim whose registrations are all proven gone: the row is spent, its job goes back to the queue if it has
+// not started, and the account has its budget back, in one transaction (CLAIM-2). A job that was running is left to
+// GitHub's own word on it.
+func (s *Store) Release(ctx context.Context, podUID string, generation int64, proof string, now time.Time) (bool, error) {
+	done := false
+	err := s.inTx(ctx, "releasing a claim", func(q *sqlcgen.Queries) error {
+		done = false
+		claim, ok, err := found(q.LockClaim(ctx, podUID))
+		if err != nil || !ok {
+			return err
+		}
+		n, err := q.ReleaseClaim(ctx, sqlcgen.ReleaseClaimParams{PodUid: podUID, Generation: generation, Proof: proof, Now: &now})
+		if err != nil || n == 0 {
+			return err
+		}
+		done = true
+		if err := requeue(ctx, q, deref(claim.JobID), now); err != nil {
+			return err
+		}
+		if err := freeRoom(ctx, q, claim); err != nil {
+			return err
+		}
+		return q.NotifyPods(ctx, []string{podUID})
+	})
+	return done && err == nil, err
+}
+
 // requeue puts a job that was claimed or minted back into its lane; any other job stays what it is.
 func requeue(ctx context.Context, q *sqlcgen.Queries, jobID int64, now time.Time) error {
 	if jobID == 0 {
@@ -242,6 +279,7 @@ func (s *Store) Retire(ctx context.Context, pods []dispatch.Pod, now time.Time) 
 		for _, row := range rows {
 			out[row.PodUid] = dispatch.Claim{
 				PodUID: row.PodUid, State: fleet.ClaimState(row.State), Account: dispatch.Account{Login: row.Login},
+				Proof: row.Proof,
 			}
 		}
 		return q.NotifyPods(ctx, arg.PodUids)

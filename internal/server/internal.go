@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"math"
 	"net/http"
@@ -134,21 +135,48 @@ func (s *Server) retire(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusRequestEntityTooLarge, "ask about at most 1000 pods at a time")
 		return
 	}
-	pods := make([]dispatch.Pod, len(body.Pods))
-	for i, ref := range body.Pods {
+	for _, ref := range body.Pods {
 		if ref.UID == "" || ref.Name == "" || ref.Namespace == "" {
 			refuse(w, http.StatusBadRequest, "every pod needs a namespace, a name and a uid")
 			return
 		}
-		pods[i] = toPod(ref)
 	}
-	answers, err := s.opt.Dispatcher.Retire(r.Context(), pods)
+	answers := make([]dispatchapi.RetireAnswer, len(body.Pods))
+	err := retireSome(r.Context(), body.Pods, false, s.opt.Dispatcher.Retire, answers)
+	if err == nil {
+		err = retireSome(r.Context(), body.Pods, true, s.opt.Dispatcher.RetireLost, answers)
+	}
 	if err != nil {
 		s.opt.Log.ErrorContext(r.Context(), "retiring", "error", err)
 		retryLater(w, time.Second, "the ledger could not be asked: nothing may be removed")
 		return
 	}
 	answer(w, http.StatusOK, dispatchapi.RetireResponse{Answers: answers})
+}
+
+// retireSome asks about those pods that are lost, or those that are not, and puts each answer where its pod stands.
+func retireSome(
+	ctx context.Context, refs []dispatchapi.PodRef, lost bool,
+	ask func(context.Context, []dispatch.Pod) ([]dispatchapi.RetireAnswer, error), answers []dispatchapi.RetireAnswer,
+) error {
+	var pods []dispatch.Pod
+	var at []int
+	for i, ref := range refs {
+		if ref.Lost == lost {
+			pods, at = append(pods, toPod(ref)), append(at, i)
+		}
+	}
+	if len(pods) == 0 {
+		return nil
+	}
+	answered, err := ask(ctx, pods)
+	if err != nil {
+		return err
+	}
+	for k, i := range at {
+		answers[i] = answered[k]
+	}
+	return nil
 }
 
 func toPod(ref dispatchapi.PodRef) dispatch.Pod {

@@ -108,7 +108,7 @@ func (c *Client) Ask(ctx context.Context, runners []lifecycle.RunnerRef) []lifec
 func (c *Client) askBatch(ctx context.Context, runners []lifecycle.RunnerRef) []lifecycle.Answer {
 	request := dispatchapi.RetireRequest{Pods: make([]dispatchapi.PodRef, len(runners))}
 	for i, r := range runners {
-		request.Pods[i] = dispatchapi.PodRef{Namespace: r.Namespace, Name: r.Name, UID: r.UID, Pool: r.Owner}
+		request.Pods[i] = dispatchapi.PodRef{Namespace: r.Namespace, Name: r.Name, UID: r.UID, Pool: r.Owner, Lost: r.Lost}
 	}
 	answers := make([]lifecycle.Answer, len(runners))
 	var response dispatchapi.RetireResponse
@@ -128,14 +128,21 @@ func (c *Client) askBatch(ctx context.Context, runners []lifecycle.RunnerRef) []
 		case !answered || r.UID == "":
 			answers[i] = lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: "the server did not answer for this runner"} // EXCL-3
 		case answer.Verdict == dispatchapi.Granted:
-			answers[i] = lifecycle.Answer{Verdict: lifecycle.Granted}
+			answers[i] = lifecycle.Answer{Verdict: lifecycle.Granted, Proof: answer.Proof}
 		case answer.Verdict == dispatchapi.Busy:
 			answers[i] = lifecycle.Answer{Verdict: lifecycle.Busy, Detail: busyDetail(answer)}
 		default:
-			answers[i] = lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: "the server cannot say"}
+			answers[i] = lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: unknownDetail(r)}
 		}
 	}
 	return answers
+}
+
+func unknownDetail(r lifecycle.RunnerRef) string {
+	if r.Lost {
+		return "it cannot be asked any more, and nobody has confirmed yet that its registration is gone"
+	}
+	return "the server cannot say"
 }
 
 func busyDetail(answer dispatchapi.RetireAnswer) string {

@@ -40,7 +40,7 @@ ORDER BY v.uid
 ON CONFLICT DO NOTHING;
 
 -- name: ClaimStates :many
-SELECT c.pod_uid, c.state, coalesce(a.login, '')::text AS login
+SELECT c.pod_uid, c.state, c.proof, coalesce(a.login, '')::text AS login
 FROM runner_claims c LEFT JOIN accounts a ON a.id = c.account_id
 WHERE c.pod_uid = ANY (@pod_uids::text[]);
 
@@ -49,6 +49,19 @@ WHERE c.pod_uid = ANY (@pod_uids::text[]);
 UPDATE runner_claims SET generation = @next, lease_until = @lease_until
 WHERE pod_uid = @pod_uid AND generation = @expected AND state IN ('claimed', 'minted')
   AND acknowledged_at IS NULL AND (lease_until IS NULL OR lease_until <= @now);
+
+-- name: TakeForRelease :execrows
+-- CLAIM-15, EXCL-6: whoever wants to release a claim takes a new generation first, unless a replica is minting it.
+UPDATE runner_claims SET generation = @next, lease_until = @lease_until
+WHERE pod_uid = @pod_uid AND generation = @expected AND state IN ('claimed', 'minted', 'executing')
+  AND (lease_until IS NULL OR lease_until <= @now);
+
+-- name: ReleaseClaim :execrows
+-- EXCL-6: only with no registration left that may be alive, and only by the generation that proved it (CLAIM-15).
+UPDATE runner_claims SET state = 'spent', generation = generation + 1, ended_at = @now, lease_until = NULL, proof = @proof
+WHERE runner_claims.pod_uid = @pod_uid AND runner_claims.generation = @generation
+  AND runner_claims.state IN ('claimed', 'minted', 'executing')
+  AND NOT EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = @pod_uid AND r.state <> 'gone');
 
 -- name: IntendRegistration :execrows
 -- The name of a further mint, written before GitHub is asked and only by the generation that holds the claim.
@@ -144,7 +157,8 @@ UPDATE runner_claims SET state = 'executing', job_id = @job_id, executing_at = c
 WHERE pod_uid = @pod_uid AND state = @expected;
 
 -- name: SpendClaim :execrows
-UPDATE runner_claims SET state = 'spent', generation = generation + 1, ended_at = @now, lease_until = NULL
+UPDATE runner_claims SET state = 'spent', generation = generation + 1, ended_at = @now, lease_until = NULL,
+    proof = 'GitHub said that its runner has completed its job'
 WHERE pod_uid = @pod_uid AND state = @expected;
 
 -- name: AdoptClaim :execrows
@@ -157,7 +171,7 @@ ON CONFLICT (pod_uid) DO UPDATE SET state = 'executing', generation = runner_cla
     account_id = excluded.account_id, platform = excluded.platform, milli_cpu = excluded.milli_cpu,
     memory_mb = excluded.memory_mb, label_key = excluded.label_key, job_id = excluded.job_id,
     runner_name = excluded.runner_name, acknowledged_at = excluded.acknowledged_at,
-    executing_at = excluded.executing_at, ended_at = NULL, lease_until = NULL
+    executing_at = excluded.executing_at, ended_at = NULL, lease_until = NULL, proof = ''
 WHERE runner_claims.state IN ('spent', 'retired');
 
 -- name: ForgetPod :execrows

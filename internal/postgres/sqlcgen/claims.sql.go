@@ -46,7 +46,7 @@ ON CONFLICT (pod_uid) DO UPDATE SET state = 'executing', generation = runner_cla
     account_id = excluded.account_id, platform = excluded.platform, milli_cpu = excluded.milli_cpu,
     memory_mb = excluded.memory_mb, label_key = excluded.label_key, job_id = excluded.job_id,
     runner_name = excluded.runner_name, acknowledged_at = excluded.acknowledged_at,
-    executing_at = excluded.executing_at, ended_at = NULL, lease_until = NULL
+    executing_at = excluded.executing_at, ended_at = NULL, lease_until = NULL, proof = ''
 WHERE runner_claims.state IN ('spent', 'retired')
 `
 
@@ -102,7 +102,7 @@ func (q *Queries) BindClaim(ctx context.Context, jobID *int64, podUid string) (i
 }
 
 const claimStates = `-- name: ClaimStates :many
-SELECT c.pod_uid, c.state, coalesce(a.login, '')::text AS login
+SELECT c.pod_uid, c.state, c.proof, coalesce(a.login, '')::text AS login
 FROM runner_claims c LEFT JOIN accounts a ON a.id = c.account_id
 WHERE c.pod_uid = ANY ($1::text[])
 `
@@ -110,6 +110,7 @@ WHERE c.pod_uid = ANY ($1::text[])
 type ClaimStatesRow struct {
 	PodUid string
 	State  string
+	Proof  string
 	Login  string
 }
 
@@ -122,7 +123,12 @@ func (q *Queries) ClaimStates(ctx context.Context, podUids []string) ([]ClaimSta
 	var items []ClaimStatesRow
 	for rows.Next() {
 		var i ClaimStatesRow
-		if err := rows.Scan(&i.PodUid, &i.State, &i.Login); err != nil {
+		if err := rows.Scan(
+			&i.PodUid,
+			&i.State,
+			&i.Proof,
+			&i.Login,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -134,7 +140,7 @@ func (q *Queries) ClaimStates(ctx context.Context, podUids []string) ([]ClaimSta
 }
 
 const claims = `-- name: Claims :many
-SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
+SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
     coalesce(j.repository, '')::text AS repository
 FROM runner_claims c
 LEFT JOIN accounts a ON a.id = c.account_id
@@ -162,6 +168,7 @@ type ClaimsRow struct {
 	AcknowledgedAt *time.Time
 	ExecutingAt    *time.Time
 	EndedAt        *time.Time
+	Proof          string
 	Login          string
 	Kind           string
 	InstallationID *int64
@@ -197,6 +204,7 @@ func (q *Queries) Claims(ctx context.Context, podUids []string) ([]ClaimsRow, er
 			&i.AcknowledgedAt,
 			&i.ExecutingAt,
 			&i.EndedAt,
+			&i.Proof,
 			&i.Login,
 			&i.Kind,
 			&i.InstallationID,
@@ -507,7 +515,7 @@ func (q *Queries) IntendRegistration(ctx context.Context, arg IntendRegistration
 }
 
 const liveClaimOfJob = `-- name: LiveClaimOfJob :one
-SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at FROM runner_claims WHERE job_id = $1::bigint AND state IN ('claimed', 'minted', 'executing') FOR UPDATE
+SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof FROM runner_claims WHERE job_id = $1::bigint AND state IN ('claimed', 'minted', 'executing') FOR UPDATE
 `
 
 func (q *Queries) LiveClaimOfJob(ctx context.Context, jobID int64) (RunnerClaim, error) {
@@ -533,12 +541,13 @@ func (q *Queries) LiveClaimOfJob(ctx context.Context, jobID int64) (RunnerClaim,
 		&i.AcknowledgedAt,
 		&i.ExecutingAt,
 		&i.EndedAt,
+		&i.Proof,
 	)
 	return i, err
 }
 
 const lockClaim = `-- name: LockClaim :one
-SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at FROM runner_claims WHERE pod_uid = $1 FOR UPDATE
+SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof FROM runner_claims WHERE pod_uid = $1 FOR UPDATE
 `
 
 func (q *Queries) LockClaim(ctx context.Context, podUid string) (RunnerClaim, error) {
@@ -564,12 +573,13 @@ func (q *Queries) LockClaim(ctx context.Context, podUid string) (RunnerClaim, er
 		&i.AcknowledgedAt,
 		&i.ExecutingAt,
 		&i.EndedAt,
+		&i.Proof,
 	)
 	return i, err
 }
 
 const lockClaimsOfEvent = `-- name: LockClaimsOfEvent :many
-SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at FROM runner_claims
+SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof FROM runner_claims
 WHERE (runner_name = $1 AND runner_name <> '')
    OR (job_id = $2::bigint AND state IN ('claimed', 'minted', 'executing'))
 ORDER BY pod_uid FOR UPDATE
@@ -606,6 +616,7 @@ func (q *Queries) LockClaimsOfEvent(ctx context.Context, runnerName string, jobI
 			&i.AcknowledgedAt,
 			&i.ExecutingAt,
 			&i.EndedAt,
+			&i.Proof,
 		); err != nil {
 			return nil, err
 		}
@@ -628,7 +639,7 @@ WITH answered AS (
     FROM answered a, locked
     WHERE c.pod_uid = locked.pod_uid AND c.pod_uid = a.uid AND c.generation = a.generation
       AND c.state IN ('claimed', 'minted')
-    RETURNING c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, a.runner_id AS minted_id
+    RETURNING c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, a.runner_id AS minted_id
 ), registered AS (
     UPDATE runner_registrations r SET state = 'alive', runner_id = held.minted_id
     FROM held WHERE r.runner_name = held.runner_name
@@ -763,6 +774,34 @@ func (q *Queries) RegistrationsOfPod(ctx context.Context, podUid string) ([]Regi
 	return items, nil
 }
 
+const releaseClaim = `-- name: ReleaseClaim :execrows
+UPDATE runner_claims SET state = 'spent', generation = generation + 1, ended_at = $1, lease_until = NULL, proof = $2
+WHERE runner_claims.pod_uid = $3 AND runner_claims.generation = $4
+  AND runner_claims.state IN ('claimed', 'minted', 'executing')
+  AND NOT EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = $3 AND r.state <> 'gone')
+`
+
+type ReleaseClaimParams struct {
+	Now        *time.Time
+	Proof      string
+	PodUid     string
+	Generation int64
+}
+
+// EXCL-6: only with no registration left that may be alive, and only by the generation that proved it (CLAIM-15).
+func (q *Queries) ReleaseClaim(ctx context.Context, arg ReleaseClaimParams) (int64, error) {
+	result, err := q.db.Exec(ctx, releaseClaim,
+		arg.Now,
+		arg.Proof,
+		arg.PodUid,
+		arg.Generation,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const requestAdoption = `-- name: RequestAdoption :exec
 INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $7)
@@ -885,12 +924,42 @@ func (q *Queries) SessionStarted(ctx context.Context, arg SessionStartedParams) 
 }
 
 const spendClaim = `-- name: SpendClaim :execrows
-UPDATE runner_claims SET state = 'spent', generation = generation + 1, ended_at = $1, lease_until = NULL
+UPDATE runner_claims SET state = 'spent', generation = generation + 1, ended_at = $1, lease_until = NULL,
+    proof = 'GitHub said that its runner has completed its job'
 WHERE pod_uid = $2 AND state = $3
 `
 
 func (q *Queries) SpendClaim(ctx context.Context, now *time.Time, podUid string, expected string) (int64, error) {
 	result, err := q.db.Exec(ctx, spendClaim, now, podUid, expected)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const takeForRelease = `-- name: TakeForRelease :execrows
+UPDATE runner_claims SET generation = $1, lease_until = $2
+WHERE pod_uid = $3 AND generation = $4 AND state IN ('claimed', 'minted', 'executing')
+  AND (lease_until IS NULL OR lease_until <= $5)
+`
+
+type TakeForReleaseParams struct {
+	Next       int64
+	LeaseUntil *time.Time
+	PodUid     string
+	Expected   int64
+	Now        *time.Time
+}
+
+// CLAIM-15, EXCL-6: whoever wants to release a claim takes a new generation first, unless a replica is minting it.
+func (q *Queries) TakeForRelease(ctx context.Context, arg TakeForReleaseParams) (int64, error) {
+	result, err := q.db.Exec(ctx, takeForRelease,
+		arg.Next,
+		arg.LeaseUntil,
+		arg.PodUid,
+		arg.Expected,
+		arg.Now,
+	)
 	if err != nil {
 		return 0, err
 	}

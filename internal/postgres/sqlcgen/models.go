@@ -78,6 +78,7 @@ type RunnerClaim struct {
 	AcknowledgedAt *time.Time
 	ExecutingAt    *time.Time
 	EndedAt        *time.Time
+	Proof          string
 }
 
 type RunnerRegistration struct {
