@@ -1,6 +1,9 @@
 package lifecycle
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // Errors that keep a runner from being deleted.
 var (
@@ -8,6 +11,8 @@ var (
 	ErrNoGrant = errors.New("the fence has granted nothing for this runner")
 	// ErrVetoed: the runner shows a sign of work.
 	ErrVetoed = errors.New("the runner shows a sign of work")
+	// ErrNotNow: the fence was asked again right before, and does not grant the removal any more.
+	ErrNotNow = errors.New("the fence does not grant the removal any more")
 )
 
 // Signs are what a runner itself shows of its work. Each of them vetoes a removal, whatever the fence says (EXCL-4).
@@ -47,8 +52,7 @@ type Grant struct{ UID, Proof string }
 
 // MayDelete says whether a runner that was observed like this may be deleted. One that has not ended needs a grant for
 // its UID (EXCL-2), and may show no sign of work unless the grant carries a proof that its work is over (EXCL-4).
-// Nothing is deleted on this alone: whoever deletes asks the fence again right before, and deletes the runner only as it
-// was observed.
+// Nothing is deleted on this alone: see Remove.
 func MayDelete(o Observed, g Grant) error {
 	switch {
 	case o.Ended:
@@ -60,4 +64,26 @@ func MayDelete(o Observed, g Grant) error {
 	default:
 		return nil
 	}
+}
+
+// Remove deletes one runner as it was observed, if it may be deleted: with the grant that it has, and once more with what
+// the fence says right before (EXCL-2). The runner is deleted by remove, which must see to it that it has not changed in
+// any way since it was observed, so that no sign of work can have appeared unseen. The answer is the fence's, when it was
+// asked.
+func Remove(ctx context.Context, fence Fence, ref RunnerRef, o Observed, g Grant, remove func(context.Context) error) (Answer, error) {
+	answer := Answer{Verdict: Granted}
+	if o.Ended {
+		return answer, remove(ctx)
+	}
+	if err := MayDelete(o, g); err != nil {
+		return answer, err
+	}
+	if answer = fence.Ask(ctx, []RunnerRef{ref})[0]; answer.Verdict != Granted {
+		return answer, ErrNotNow // EXCL-2, EXCL-3
+	}
+	// A proof is as old as its answer: an earlier one lifts no veto now.
+	if err := MayDelete(o, Grant{UID: ref.UID, Proof: answer.Proof}); err != nil {
+		return answer, err
+	}
+	return answer, remove(ctx)
 }

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,6 +29,51 @@ func TestMayDelete_EXCL2_EXCL4_NeedsAGrantAndNoSignOfWork(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.ErrorIs(t, MayDelete(c.observed, c.grant), c.err)
+		})
+	}
+}
+
+type fenceSays Answer
+
+func (f fenceSays) Ask(_ context.Context, runners []RunnerRef) []Answer {
+	answers := make([]Answer, len(runners))
+	for i := range answers {
+		answers[i] = Answer(f)
+	}
+	return answers
+}
+
+func TestRemove_EXCL2_EXCL3_EXCL4_AsksAgainRightBefore(t *testing.T) {
+	const uid = "uid"
+	idle, works := Observed{UID: uid}, Observed{UID: uid, Signs: Signs{NotReady: true}}
+	refused := errors.New("it has changed")
+	for _, c := range []struct {
+		name     string
+		observed Observed
+		grant    Grant
+		says     Answer
+		answers  error
+		deleted  bool
+		err      error
+	}{
+		{name: "granted twice", observed: idle, grant: Grant{UID: uid}, says: Answer{Verdict: Granted}, deleted: true},
+		{name: "ended: nobody is asked", observed: Observed{UID: uid, Ended: true}, deleted: true},
+		{name: "EXCL-2 never granted before", observed: idle, says: Answer{Verdict: Granted}, err: ErrNoGrant},
+		{name: "EXCL-2 busy meanwhile", observed: idle, grant: Grant{UID: uid}, says: Answer{Verdict: Busy}, err: ErrNotNow},
+		{name: "EXCL-3 unknown", observed: idle, grant: Grant{UID: uid}, err: ErrNotNow},
+		{name: "EXCL-4 no proof", observed: works, grant: Grant{UID: uid}, says: Answer{Verdict: Granted, Proof: "p"}, err: ErrVetoed},
+		{name: "EXCL-4 no proof any more", observed: works, grant: Grant{uid, "p"}, says: Answer{Verdict: Granted}, err: ErrVetoed},
+		{name: "proven", observed: works, grant: Grant{uid, "p"}, says: Answer{Verdict: Granted, Proof: "p"}, deleted: true},
+		{name: "it has changed", observed: idle, grant: Grant{UID: uid}, says: Answer{Verdict: Granted}, answers: refused, deleted: true, err: refused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			deleted := false
+			_, err := Remove(context.Background(), fenceSays(c.says), RunnerRef{UID: uid}, c.observed, c.grant, func(context.Context) error {
+				deleted = true
+				return c.answers
+			})
+			require.Equal(t, c.deleted, deleted)
+			require.ErrorIs(t, err, c.err)
 		})
 	}
 }

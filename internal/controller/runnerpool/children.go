@@ -161,9 +161,6 @@ func (s *poolState) createsDone(err error, now time.Time) {
 	s.hold(now.Add(backoff(s.createFails)))
 }
 
-// errNotNow: the fence grants the removal no more.
-var errNotNow = errors.New("the fence does not grant the removal any more")
-
 // remover deletes runner pods. Nothing else in the system does (EXCL-2).
 type remover struct {
 	client client.Client
@@ -181,23 +178,15 @@ type grant struct{ uid string }
 // The pod keeps its own grace period: an idle runner stops at once, and if all of the above were wrong a job would still
 // be let finish. The answer is the fence's, when it was asked.
 func (d *remover) remove(ctx context.Context, v podView, everReady bool, g grant) (lifecycle.Answer, error) {
-	answer := lifecycle.Answer{Verdict: lifecycle.Granted}
-	if !v.terminal {
-		if err := lifecycle.MayDelete(v.observed(everReady), lifecycle.Grant{UID: g.uid}); err != nil {
-			return answer, err // EXCL-2, EXCL-4
+	return lifecycle.Remove(ctx, d.fence, refOf(v), v.observed(everReady), lifecycle.Grant{UID: g.uid}, func(ctx context.Context) error {
+		uid, version := types.UID(v.uid), v.resourceVersion
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v.namespace, Name: v.name}}
+		err := d.client.Delete(ctx, pod, client.Preconditions{UID: &uid, ResourceVersion: &version}) // EXCL-2
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting pod %s: %w", v.name, err)
 		}
-		answer = d.fence.Ask(ctx, []lifecycle.RunnerRef{refOf(v)})[0]
-		if answer.Verdict != lifecycle.Granted {
-			return answer, errNotNow // EXCL-2, EXCL-3
-		}
-	}
-	uid, version := types.UID(v.uid), v.resourceVersion
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v.namespace, Name: v.name}}
-	err := d.client.Delete(ctx, pod, client.Preconditions{UID: &uid, ResourceVersion: &version}) // EXCL-2
-	if err != nil && !apierrors.IsNotFound(err) {
-		return answer, fmt.Errorf("deleting pod %s: %w", v.name, err)
-	}
-	return answer, nil
+		return nil
+	})
 }
 
 // removeAccount deletes the ServiceAccount of a runner whose pod is gone or going (POOL-1). That it is gone already is

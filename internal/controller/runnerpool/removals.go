@@ -207,7 +207,7 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 		q.metrics.removals.WithLabelValues(m.view.pool, m.removalReason()).Inc()
 		q.events.removed(state.key, m)
 		return true, nil
-	case errors.Is(err, errNotNow):
+	case errors.Is(err, lifecycle.ErrNotNow):
 		state.answered([]lifecycle.Action{{Runner: lifecycle.Runner{Name: m.name, UID: m.uid}}}, []lifecycle.Answer{answer}, q.now())
 		q.metrics.fence(state.key.Name, answer.Verdict)
 		return false, nil

@@ -173,8 +173,8 @@ func TestRemove_EXCL2_NothingButAGrantConfirmedForAnUnchangedPodDeletes(t *testi
 		{name: "granted", verdict: lifecycle.Granted},
 		{name: "no grant", verdict: lifecycle.Granted, grant: func(podView) grant { return grant{} }, err: lifecycle.ErrNoGrant, stays: true},
 		{name: "a grant for another UID", verdict: lifecycle.Granted, grant: func(podView) grant { return grant{"other"} }, err: lifecycle.ErrNoGrant, stays: true},
-		{name: "EXCL-3 the second question is not answered", verdict: lifecycle.Unknown, err: errNotNow, stays: true},
-		{name: "busy at the second question", verdict: lifecycle.Busy, err: errNotNow, stays: true},
+		{name: "EXCL-3 the second question is not answered", verdict: lifecycle.Unknown, err: lifecycle.ErrNotNow, stays: true},
+		{name: "busy at the second question", verdict: lifecycle.Busy, err: lifecycle.ErrNotNow, stays: true},
 		{name: "EXCL-4 a sign of work", verdict: lifecycle.Granted, view: func(v *podView) { v.signs.Owner = "octo" }, err: lifecycle.ErrVetoed, stays: true},
 		{name: "EXCL-4 no longer ready", verdict: lifecycle.Granted, ready: true, view: func(v *podView) { v.ready = false }, err: lifecycle.ErrVetoed, stays: true},
 		{name: "changed since it was observed", verdict: lifecycle.Granted, stays: true, during: func(v podView) {
