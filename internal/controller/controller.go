@@ -62,6 +62,8 @@ type Options struct {
 	LeaseNamespace string
 	// Workers is how many API requests of one kind are under way at once; 0 for the default.
 	Workers int
+	// OrphanGrace is how old a ServiceAccount without a pod must be to be deleted; 0 for the default.
+	OrphanGrace time.Duration
 	// Registry takes the metrics; the default is the one that MetricsAddress serves.
 	Registry prometheus.Registerer
 	// Log is required.
@@ -125,7 +127,7 @@ func newManager(options Options) (manager.Manager, error) {
 	}
 	err = runnerpool.Setup(mgr, runnerpool.Options{
 		Fence: options.Server, Reporter: options.Server, Pod: options.Pod,
-		Workers: options.Workers, Registry: options.Registry, Log: options.Log,
+		Workers: options.Workers, OrphanGrace: options.OrphanGrace, Registry: options.Registry, Log: options.Log,
 	})
 	return mgr, err
 }

@@ -51,6 +51,8 @@ type bench struct {
 	admin     client.WithWatch
 	server    *fakeServer
 	stop      func()
+	// orphanGrace of controllers that are started from now on; 0 for the default.
+	orphanGrace time.Duration
 }
 
 func newBench(t *testing.T) *bench {
@@ -99,8 +101,9 @@ func (b *bench) options() controller.Options {
 	require.NoError(b.t, err)
 	return controller.Options{
 		Config: b.env.As(b.t, controllerUser, "system:serviceaccounts", "system:authenticated"), Namespace: b.namespace, Server: server,
-		Pod:      runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"},
-		Registry: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(logWriter(), nil)),
+		Pod:         runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"},
+		OrphanGrace: b.orphanGrace,
+		Registry:    prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(logWriter(), nil)),
 	}
 }
 

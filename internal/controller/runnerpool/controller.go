@@ -52,6 +52,9 @@ type Options struct {
 	Burst int
 	// Pools is how many pools are reconciled at once; the default is 4.
 	Pools int
+	// OrphanGrace is how old a ServiceAccount without a pod must be to be deleted: a controller that died may have sent
+	// the creation of its pod, and nothing may overtake that. The default is one minute.
+	OrphanGrace time.Duration
 	// Registry takes the metrics. Required.
 	Registry prometheus.Registerer
 	// Log takes what no Event or condition says. Required.
@@ -77,6 +80,9 @@ func (o Options) withDefaults() (Options, error) {
 	orDefault(&o.Workers, 16)
 	orDefault(&o.Burst, 256)
 	orDefault(&o.Pools, 4)
+	if o.OrphanGrace <= 0 {
+		o.OrphanGrace = defaultOrphanGrace
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -132,6 +138,7 @@ func Setup(mgr manager.Manager, options Options) error {
 func newReconciler(c client.Client, reader client.Reader, recorder events.EventRecorder, options Options) (*Reconciler, error) {
 	r := &Reconciler{options: options, client: c, reader: reader, tracker: newTracker(),
 		wake: make(chan event.TypedGenericEvent[types.NamespacedName], 1024)}
+	r.tracker.orphanGrace = options.OrphanGrace
 	m, err := newMetrics(options.Registry, r.tracker)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)

@@ -23,11 +23,12 @@ type Reporter interface {
 	ReportStopped(ctx context.Context, stopped dispatchapi.PodStopped) error
 }
 
-// Pace of retries, and how long a ServiceAccount without a pod is left alone: its pod may be about to be created.
+// Pace of retries, and how long a ServiceAccount without a pod is left alone by default: its pod may be about to be
+// created.
 const (
-	retryFirst   = 200 * time.Millisecond
-	retrySlowest = 30 * time.Second
-	orphanGrace  = time.Minute
+	retryFirst         = 200 * time.Millisecond
+	retrySlowest       = 30 * time.Second
+	defaultOrphanGrace = time.Minute
 )
 
 // task is one runner to remove, or, without a name, the questions of one pool for the fence.
@@ -256,12 +257,12 @@ func (q *removals) orphan(ctx context.Context, state *poolState, m member) (time
 		state.drop(m.name, q.now())
 		return 0, nil
 	}
-	if age := q.now().Sub(account.CreationTimestamp.Time); age < orphanGrace {
-		return orphanGrace - age, nil
+	if age := q.now().Sub(account.CreationTimestamp.Time); age < state.orphanGrace {
+		return state.orphanGrace - age, nil
 	}
 	var pod corev1.Pod
 	if err := q.reader.Get(ctx, key, &pod); err == nil {
-		return orphanGrace, nil // the cache lags, and will show the pod
+		return state.orphanGrace, nil // the cache lags, and will show the pod
 	} else if !apierrors.IsNotFound(err) {
 		return 0, fmt.Errorf("reading pod %s: %w", m.name, err)
 	}

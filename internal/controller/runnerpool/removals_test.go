@@ -287,7 +287,7 @@ func TestRemovals_POOL1_AServiceAccountWithoutAPodIsFound(t *testing.T) {
 	for _, name := range []string{orphan.Name, v.name} { // the cache has not shown the second one's pod
 		look, after := s.state.accountSeen(name, true, s.now())
 		require.True(t, look)
-		require.Equal(t, orphanGrace, after)
+		require.Equal(t, defaultOrphanGrace, after)
 	}
 
 	again, err := s.removals.step(t.Context(), s.state, orphan.Name)
@@ -296,7 +296,7 @@ func TestRemovals_POOL1_AServiceAccountWithoutAPodIsFound(t *testing.T) {
 	require.True(t, s.exists(&corev1.ServiceAccount{}, orphan.Name))
 
 	real := s.removals.now
-	s.removals.now = func() time.Time { return real().Add(2 * orphanGrace) }
+	s.removals.now = func() time.Time { return real().Add(2 * defaultOrphanGrace) }
 	for _, name := range []string{orphan.Name, v.name} {
 		_, err = s.removals.step(t.Context(), s.state, name)
 		require.NoError(t, err)

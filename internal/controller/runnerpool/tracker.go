@@ -22,11 +22,15 @@ const (
 
 // tracker holds the observed state of every pool.
 type tracker struct {
+	orphanGrace time.Duration
+
 	mu    sync.Mutex
 	pools map[types.NamespacedName]*poolState
 }
 
-func newTracker() *tracker { return &tracker{pools: map[types.NamespacedName]*poolState{}} }
+func newTracker() *tracker {
+	return &tracker{orphanGrace: defaultOrphanGrace, pools: map[types.NamespacedName]*poolState{}}
+}
 
 // pool returns the state of a pool, and makes it if there is none.
 func (t *tracker) pool(key types.NamespacedName) *poolState {
@@ -34,7 +38,7 @@ func (t *tracker) pool(key types.NamespacedName) *poolState {
 	defer t.mu.Unlock()
 	state := t.pools[key]
 	if state == nil {
-		state = &poolState{key: key, runners: lifecycle.NewSet(), members: map[string]*member{},
+		state = &poolState{key: key, orphanGrace: t.orphanGrace, runners: lifecycle.NewSet(), members: map[string]*member{},
 			watched: map[string]bool{}, expected: map[string]bool{}}
 		t.pools[key] = state
 	}
@@ -66,6 +70,8 @@ func (t *tracker) each(visit func(*poolState)) {
 // cache has not shown yet. Events, passes and removals change it; all of it is guarded by mu.
 type poolState struct {
 	key types.NamespacedName
+	// orphanGrace is how old a ServiceAccount without a pod must be to go.
+	orphanGrace time.Duration
 
 	mu      sync.Mutex
 	members map[string]*member
@@ -285,7 +291,7 @@ func (s *poolState) accountSeen(name string, exists bool, now time.Time) (look b
 	case m.gone:
 		return true, 0
 	default:
-		return !m.observed && !m.creating && m.uid == "", orphanGrace
+		return !m.observed && !m.creating && m.uid == "", s.orphanGrace
 	}
 }
 
