@@ -168,7 +168,11 @@ type remover struct {
 }
 
 // grant is the fence's word that one pod, by UID, may be removed.
-type grant struct{ uid string }
+type grant struct {
+	uid, proof string
+	lost       bool // the pod cannot be asked any more: the fence is asked for proof
+	nodeGone   bool // and nobody is left who would confirm that it has stopped
+}
 
 // remove deletes the pod as it was observed: the one function in the whole system that deletes a runner pod (EXCL-2). A
 // pod that has not ended needs a grant for its UID, shows no sign of work in the observation (EXCL-4), and is asked about
@@ -176,12 +180,23 @@ type grant struct{ uid string }
 // observed, so that no sign of work can have appeared unseen. That the pod is gone already is success.
 //
 // The pod keeps its own grace period: an idle runner stops at once, and if all of the above were wrong a job would still
-// be let finish. The answer is the fence's, when it was asked.
+// be let finish. Only where the node is gone there is nothing to wait for, and our finalizer goes with it. The answer is the fence's, when it was asked.
 func (d *remover) remove(ctx context.Context, v podView, everReady bool, g grant) (lifecycle.Answer, error) {
-	return lifecycle.Remove(ctx, d.fence, refOf(v), v.observed(everReady), lifecycle.Grant{UID: g.uid}, func(ctx context.Context) error {
+	ref := refOf(v)
+	ref.Lost = g.lost || g.proof != ""
+	granted := lifecycle.Grant{UID: g.uid, Proof: g.proof}
+	return lifecycle.Remove(ctx, d.fence, ref, v.observed(everReady), granted, func(ctx context.Context) error {
 		uid, version := types.UID(v.uid), v.resourceVersion
+		options := []client.DeleteOption{client.Preconditions{UID: &uid, ResourceVersion: &version}} // EXCL-2
+		if g.nodeGone {
+			var err error
+			if version, err = d.takeFinalizer(ctx, v); err != nil {
+				return client.IgnoreNotFound(err)
+			}
+			options = append(options, client.GracePeriodSeconds(0)) // no kubelet will ever say that it has stopped
+		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v.namespace, Name: v.name}}
-		err := d.client.Delete(ctx, pod, client.Preconditions{UID: &uid, ResourceVersion: &version}) // EXCL-2
+		err := d.client.Delete(ctx, pod, options...)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting pod %s: %w", v.name, err)
 		}

@@ -104,8 +104,8 @@ type Reconciler struct {
 	wake     chan event.TypedGenericEvent[types.NamespacedName]
 }
 
-// Setup adds the controller to the manager, whose cache must hold RunnerPools, and the pods and ServiceAccounts that
-// carry the runner label.
+// Setup adds the controller to the manager, whose cache must hold RunnerPools, the pods and ServiceAccounts that carry
+// the runner label, and nodes.
 func Setup(mgr manager.Manager, options Options) error {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -124,6 +124,7 @@ func Setup(mgr manager.Manager, options Options) error {
 		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Pod{}, r.podEvents())).
 		WatchesRawSource(source.Kind(mgr.GetCache(), accounts, r.accountEvents())).
+		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Node{}, r.nodeEvents())).
 		WatchesRawSource(source.TypedChannel(r.wake, wakeEvents())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: options.Pools})
 	if options.Wakes != nil {
@@ -187,6 +188,10 @@ func (r *Reconciler) podEvents() handler.TypedEventHandler[*corev1.Pod, reconcil
 		if r.tracker.pool(key).podSeen(v, r.now()) {
 			q.Add(reconcile.Request{NamespacedName: key})
 		}
+		if r.tracker.nodes.suspect(v.node) {
+			r.removals.checkNode(v.node)
+		}
+		r.startsMayGoOn(q)
 	}
 	return handler.TypedFuncs[*corev1.Pod, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Pod], q queue) { seen(e.Object, q) },
@@ -229,6 +234,7 @@ func (r *Reconciler) accountEvents() handler.TypedEventHandler[*metav1.PartialOb
 // Reconcile brings one pool closer to its spec: observe, plan, fence, act. What needs the server, and every deletion, is
 // handed to the removals, so that a pass never waits for the server.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	r.tracker.nodes.setSynced() // no pass begins before every watch has shown what there was
 	state := r.tracker.pool(request.NamespacedName)
 	pool, err := r.load(ctx, request.NamespacedName)
 	if err != nil {
@@ -253,7 +259,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if invalid != nil {
 		r.events.invalid(request.NamespacedName, invalid)
 	}
-	todo := state.plan(wish, func() string { return runnerpod.Name(pool.Name, r.options.NewSuffix()) }, r.options.Burst, r.now())
+	todo, err := r.plan(ctx, pool, state, wish)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	for _, name := range todo.remove {
 		r.removals.add(request.NamespacedName, name)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -23,6 +24,7 @@ type podView struct {
 	created               time.Time
 	placed                time.Time // when it was bound to a node; zero while it waits for one
 	node                  string    // the name of that node
+	ignoresCordon         bool      // its kind is started on cordoned nodes too
 	deleting              time.Time // when its deletion began; zero when it is not being deleted
 	deadline              time.Time // when its grace period ends, if it is being deleted
 	finalizers            string    // what holds it, if it is being deleted
@@ -52,7 +54,9 @@ func observe(pod *corev1.Pod) podView {
 		uid: string(pod.UID), resourceVersion: pod.ResourceVersion,
 		templateHash: pod.Labels[runnerpod.LabelTemplateHash],
 		created:      pod.CreationTimestamp.Time,
-		terminal:     pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		terminal:     (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) && !collected(pod),
+
+		ignoresCordon: nodes.ToleratesCordon(pod.Spec.Tolerations),
 	}
 	if pod.DeletionTimestamp != nil {
 		// The timestamp is when the grace period ends, not when the deletion began.
@@ -85,6 +89,17 @@ func observe(pod *corev1.Pod) podView {
 		v.failed = pod.Status.Phase == corev1.PodFailed && !traded
 	}
 	return v
+}
+
+// reasonPodGC is the reason of the condition DisruptionTarget by which Kubernetes' garbage collector of pods says that it
+// has taken a pod for over because its node is gone.
+const reasonPodGC = "DeletionByPodGC"
+
+// collected says whether the pod is called failed only because its node is gone. Nobody has seen it end, and its runner
+// may work as long as GitHub thinks so: it is lost, not finished (POOL-7).
+func collected(pod *corev1.Pod) bool {
+	c := condition(pod, corev1.DisruptionTarget)
+	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == reasonPodGC
 }
 
 // longestWaiting bounds what is kept of a message, for each pod that waits.
@@ -218,6 +233,13 @@ func TrimPod(object any) (any, error) {
 			conditions = append(conditions, kept)
 		}
 	}
+	if collected(pod) {
+		conditions = append(conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reasonPodGC})
+	}
+	var tolerations []corev1.Toleration
+	if nodes.ToleratesCordon(pod.Spec.Tolerations) {
+		tolerations = pod.Spec.Tolerations
+	}
 	var finalizers []string
 	if pod.DeletionTimestamp != nil {
 		finalizers = pod.Finalizers
@@ -229,7 +251,7 @@ func TrimPod(object any) (any, error) {
 			Labels: pod.Labels, CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
 			DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds, Finalizers: finalizers,
 		},
-		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Tolerations: tolerations},
 		Status: corev1.PodStatus{
 			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Conditions: conditions,
 			InitContainerStatuses: starting, ContainerStatuses: statuses,

@@ -31,10 +31,11 @@ const (
 	defaultOrphanGrace = time.Minute
 )
 
-// task is one runner to remove, or, without a name, the questions of one pool for the fence.
+// task is one runner to remove, or, without a name, the questions of one pool for the fence; or one node to look for.
 type task struct {
 	pool types.NamespacedName
 	name string
+	node string
 }
 
 // removals does what must not delay a pass: it asks the fence, reports ends, deletes. It is a queue of its own with its
@@ -94,6 +95,11 @@ func (q *removals) next(ctx context.Context) bool {
 		return false
 	}
 	defer q.queue.Done(t)
+	if t.node != "" {
+		again, err := q.lookForNode(ctx, t.node)
+		q.repeat(t, again, err)
+		return true
+	}
 	state := q.tracker.pool(t.pool)
 	if t.name == "" {
 		q.ask(ctx, state)
@@ -101,20 +107,30 @@ func (q *removals) next(ctx context.Context) bool {
 		return true
 	}
 	again, err := q.step(ctx, state, t.name)
+	if err != nil {
+		q.metrics.removalFailures.WithLabelValues(t.pool.Name).Inc()
+	}
+	if q.repeat(t, again, err) {
+		state.released(t.name)
+		q.wake(ctx, t.pool)
+	}
+	return true
+}
+
+// repeat has a task done again as its outcome says; true: it is over.
+func (q *removals) repeat(t task, again time.Duration, err error) bool {
 	switch {
 	case err != nil:
-		q.metrics.removalFailures.WithLabelValues(t.pool.Name).Inc()
-		q.log.Warn("removing a runner failed and will be tried again", "pool", t.pool.Name, "runner", t.name, "error", err)
+		q.log.Warn("a step of a removal failed and will be tried again", "pool", t.pool.Name, "runner", t.name, "node", t.node, "error", err)
 		q.queue.AddRateLimited(t)
 	case again > 0:
 		q.queue.Forget(t)
 		q.queue.AddAfter(t, again)
 	default:
 		q.queue.Forget(t)
-		state.released(t.name)
-		q.wake(ctx, t.pool)
+		return true
 	}
-	return true
+	return false
 }
 
 // ask puts a pool's questions to the fence and records the answers.
@@ -123,12 +139,20 @@ func (q *removals) ask(ctx context.Context, state *poolState) {
 	if len(asks) == 0 {
 		return
 	}
-	refs := make([]lifecycle.RunnerRef, len(asks))
-	for i, a := range asks {
-		refs[i] = a.Runner.Ref(state.key.Namespace, state.key.Name)
-	}
-	answers := q.remover.fence.Ask(ctx, refs)
 	defer state.asked()
+	answers := q.stillGone(ctx, state, asks)
+	var refs []lifecycle.RunnerRef
+	var at []int
+	for i, a := range asks {
+		if answers[i].Detail == "" {
+			refs, at = append(refs, a.Runner.Ref(state.key.Namespace, state.key.Name)), append(at, i)
+		}
+	}
+	if len(refs) > 0 {
+		for k, answer := range q.remover.fence.Ask(ctx, refs) {
+			answers[at[k]] = answer
+		}
+	}
 	for _, answer := range answers {
 		q.metrics.fence(state.key.Name, answer.Verdict)
 	}
@@ -154,10 +178,10 @@ func (q *removals) step(ctx context.Context, state *poolState, name string) (tim
 			}
 			state.change(name, q.now(), func(m *member) { m.reported = true })
 		}
-	case m.removal != lifecycle.RemovalGranted || m.work() != "":
+	case m.removal != lifecycle.RemovalGranted || m.work() != "" && m.proof == "":
 		return 0, nil // withdrawn, or working after all: not ours to remove
 	}
-	if !m.gone && !m.deleted && m.view.deleting.IsZero() {
+	if m.undeleted(q.now()) {
 		deleted, err := q.delete(ctx, state, m)
 		if err != nil || !deleted {
 			return 0, err
@@ -199,12 +223,19 @@ func (q *removals) report(ctx context.Context, m member) error {
 func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool, error) {
 	var g grant
 	if m.removal == lifecycle.RemovalGranted {
-		g.uid = m.uid
+		g.uid, g.proof, g.lost = m.uid, m.proof, m.lost(q.now())
+	}
+	if m.vanished(q.now()) {
+		gone, err := q.nodeGone(ctx, m.on) // POOL-7: it may have come back since the fence was asked
+		if err != nil || !gone {
+			return false, err
+		}
+		g.nodeGone = true
 	}
 	answer, err := q.remover.remove(ctx, m.view, m.everReady, g)
 	switch {
 	case err == nil:
-		state.change(m.name, q.now(), func(m *member) { m.deleted, m.since = true, q.now() })
+		state.change(m.name, q.now(), func(m *member) { m.deleted, m.forced, m.since = true, g.nodeGone, q.now() })
 		q.metrics.removals.WithLabelValues(m.view.pool, m.removalReason()).Inc()
 		q.events.removed(state.key, m)
 		return true, nil
@@ -213,6 +244,7 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 		q.metrics.fence(state.key.Name, answer.Verdict)
 		return false, nil
 	case errors.Is(err, lifecycle.ErrVetoed), errors.Is(err, lifecycle.ErrNoGrant):
+		state.change(m.name, q.now(), func(m *member) { m.proof, m.askAt = "", q.now().Add(askHold) })
 		return false, nil
 	case apierrors.IsConflict(err):
 		// It has changed since it was observed. What the change was decides whether it may still go: the next look
@@ -307,12 +339,12 @@ func (s *poolState) answered(asks []lifecycle.Action, answers []lifecycle.Answer
 		}
 		switch answers[i].Verdict {
 		case lifecycle.Granted:
-			m.removal = lifecycle.RemovalGranted
+			m.removal, m.proof = lifecycle.RemovalGranted, answers[i].Proof
 			if m.why == "" {
 				m.why, m.since = a.Reason, now
 			}
 		case lifecycle.Busy:
-			m.removal, m.why, m.busyUntil = lifecycle.RemovalNone, "", now.Add(busyHold)
+			m.removal, m.why, m.proof, m.busyUntil = lifecycle.RemovalNone, "", "", now.Add(busyHold)
 		default: // EXCL-3: unknown deletes nothing; it is asked again, less and less often
 			if m.removal != lifecycle.RemovalNone {
 				m.removal, m.askAt = lifecycle.RemovalAsked, now.Add(backoff(s.fenceFails+1))

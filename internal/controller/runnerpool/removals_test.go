@@ -172,7 +172,7 @@ func TestRemove_EXCL2_NothingButAGrantConfirmedForAnUnchangedPodDeletes(t *testi
 	}{
 		{name: "granted", verdict: lifecycle.Granted},
 		{name: "no grant", verdict: lifecycle.Granted, grant: func(podView) grant { return grant{} }, err: lifecycle.ErrNoGrant, stays: true},
-		{name: "a grant for another UID", verdict: lifecycle.Granted, grant: func(podView) grant { return grant{"other"} }, err: lifecycle.ErrNoGrant, stays: true},
+		{name: "a grant for another UID", verdict: lifecycle.Granted, grant: func(podView) grant { return grant{uid: "other"} }, err: lifecycle.ErrNoGrant, stays: true},
 		{name: "EXCL-3 the second question is not answered", verdict: lifecycle.Unknown, err: lifecycle.ErrNotNow, stays: true},
 		{name: "busy at the second question", verdict: lifecycle.Busy, err: lifecycle.ErrNotNow, stays: true},
 		{name: "EXCL-4 a sign of work", verdict: lifecycle.Granted, view: func(v *podView) { v.signs.Owner = "octo" }, err: lifecycle.ErrVetoed, stays: true},
@@ -183,11 +183,11 @@ func TestRemove_EXCL2_NothingButAGrantConfirmedForAnUnchangedPodDeletes(t *testi
 			require.NoError(t, s.admin.Update(t.Context(), pod))
 		}},
 		{name: "another pod of that name", verdict: lifecycle.Granted, stays: true,
-			view: func(v *podView) { v.uid = "gone" }, grant: func(podView) grant { return grant{"gone"} }},
+			view: func(v *podView) { v.uid = "gone" }, grant: func(podView) grant { return grant{uid: "gone"} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := s.runner()
-			g := grant{v.uid}
+			g := grant{uid: v.uid}
 			if c.grant != nil {
 				g = c.grant(v)
 			}

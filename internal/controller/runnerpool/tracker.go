@@ -23,13 +23,15 @@ const (
 // tracker holds the observed state of every pool.
 type tracker struct {
 	orphanGrace time.Duration
+	nodes       *nodeBook
+	starts      *startBook
 
 	mu    sync.Mutex
 	pools map[types.NamespacedName]*poolState
 }
 
 func newTracker() *tracker {
-	return &tracker{orphanGrace: defaultOrphanGrace, pools: map[types.NamespacedName]*poolState{}}
+	return &tracker{orphanGrace: defaultOrphanGrace, nodes: newNodeBook(), starts: newStartBook(), pools: map[types.NamespacedName]*poolState{}}
 }
 
 // pool returns the state of a pool, and makes it if there is none.
@@ -38,8 +40,8 @@ func (t *tracker) pool(key types.NamespacedName) *poolState {
 	defer t.mu.Unlock()
 	state := t.pools[key]
 	if state == nil {
-		state = &poolState{key: key, orphanGrace: t.orphanGrace, runners: lifecycle.NewSet(), members: map[string]*member{},
-			watched: map[string]bool{}, expected: map[string]bool{}}
+		state = &poolState{key: key, orphanGrace: t.orphanGrace, nodes: t.nodes, starts: t.starts, runners: lifecycle.NewSet(),
+			members: map[string]*member{}, watched: map[string]time.Time{}, expected: map[string]bool{}}
 		t.pools[key] = state
 	}
 	return state
@@ -51,6 +53,7 @@ func (t *tracker) forget(key types.NamespacedName) {
 	defer t.mu.Unlock()
 	if state := t.pools[key]; state != nil && state.empty() {
 		delete(t.pools, key)
+		t.starts.forget(key)
 	}
 }
 
@@ -69,15 +72,18 @@ func (t *tracker) each(visit func(*poolState)) {
 // poolState is what is known of one pool's pods and ServiceAccounts: what the cache showed, and what we did that the
 // cache has not shown yet. Events, passes and removals change it; all of it is guarded by mu.
 type poolState struct {
-	key types.NamespacedName
+	key    types.NamespacedName
+	nodes  *nodeBook
+	starts *startBook
 	// orphanGrace is how old a ServiceAccount without a pod must be to go.
 	orphanGrace time.Duration
 
 	mu      sync.Mutex
 	members map[string]*member
 	runners *lifecycle.Set
-	// watched are the members whose stage changes by the clock alone; expected those that the cache should show.
-	watched, expected map[string]bool
+	// watched are the members whose stage changes by the clock alone, and when; expected those that the cache should show.
+	watched  map[string]time.Time
+	expected map[string]bool
 
 	asks       []lifecycle.Action // to be put to the fence
 	asking     bool
@@ -109,6 +115,7 @@ type member struct {
 	readyAt   time.Time // when it was first seen ready; zero while it is not
 	gone      bool      // the pod is authoritatively gone
 	deleted   bool      // our deletion of the pod was accepted
+	forced    bool      // and it was one that waits for no kubelet, because there is none
 	reported  bool      // the server knows of its end
 	account   bool      // its ServiceAccount may exist
 	queued    bool      // a removal has it
@@ -118,6 +125,11 @@ type member struct {
 	askAt     time.Time
 	since     time.Time // when the removal began
 	busyUntil time.Time
+	proof     string // came with the grant: how it is known that its work is over
+
+	on    string      // the node that the book has it on
+	where whereabouts // what its node means for it
+	start startPlace  // where it counts as starting
 }
 
 // sign of work: what the pod shows now, or that it was ready and is not (EXCL-4).
@@ -136,7 +148,9 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	switch {
 	case m.view.terminal:
 		r.Stage = lifecycle.StageFinished
-	case m.work() != "" || now.Before(m.busyUntil): // EXCL-4: before any removal of ours, granted or not
+	case m.lost(now):
+		m.loses(&r)
+	case (m.work() != "" || now.Before(m.busyUntil)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
 		r.Stage = lifecycle.StageBusy
 	case m.deleted || !m.view.deleting.IsZero():
 		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, m.since
@@ -144,7 +158,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 			r.Since = m.view.deleting
 		}
 	default:
-		m.waits(&r)
+		m.waits(&r, now)
 		if m.removal != lifecycle.RemovalNone {
 			r.Shown, r.ShownSince = r.Stage, r.Since
 			r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLeaving, m.removal, m.since, m.why, m.askAt
@@ -154,7 +168,8 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 }
 
 // waits fills in what a runner shows that has no work yet, whether or not its removal was asked for.
-func (m *member) waits(r *lifecycle.Runner) {
+func (m *member) waits(r *lifecycle.Runner, now time.Time) {
+	r.Unfit = m.unfitOnItsNode(now)
 	if m.view.ready {
 		r.Stage, r.Since = lifecycle.StageIdle, m.view.readySince
 		if r.Since.IsZero() {
@@ -169,9 +184,8 @@ func (m *member) waits(r *lifecycle.Runner) {
 }
 
 // unfinished says whether a removal has something to do now, and not only to wait for the pod to be gone.
-func (m *member) unfinished() bool {
-	deleted := m.gone || m.deleted || !m.view.deleting.IsZero()
-	return !deleted || m.account || (m.gone || m.view.terminal) && !m.reported
+func (m *member) unfinished(now time.Time) bool {
+	return m.undeleted(now) || m.account || (m.gone || m.view.terminal) && !m.reported
 }
 
 // finished says whether nothing is left to do for the member.
@@ -181,8 +195,10 @@ func (m *member) finished() bool {
 
 // settle brings the set in line with a member that has changed, and says whether a plan could tell the difference.
 func (s *poolState) settle(m *member, now time.Time) bool {
+	s.locate(m)
 	before, had := s.runners.Get(m.name)
 	after, has := m.runner(now)
+	s.countStart(m, after, has)
 	if has {
 		s.runners.Put(after)
 	} else {
@@ -191,10 +207,10 @@ func (s *poolState) settle(m *member, now time.Time) bool {
 	if m.finished() {
 		delete(s.members, m.name)
 	}
-	if m.gone || !now.Before(m.busyUntil) {
+	if alarm := m.alarm(now); alarm.IsZero() {
 		delete(s.watched, m.name)
 	} else {
-		s.watched[m.name] = true
+		s.watched[m.name] = alarm
 	}
 	if m.observed || m.gone {
 		delete(s.expected, m.name)
@@ -221,7 +237,7 @@ func (s *poolState) podSeen(v podView, now time.Time) bool {
 		return false // a straggler of a pod that is gone
 	}
 	if m.uid != "" && m.uid != v.uid {
-		*m = member{name: m.name, account: m.account, queued: m.queued} // another pod: nothing that was said of the first holds
+		*m = member{name: m.name, account: m.account, queued: m.queued, on: m.on, start: m.start} // another pod: nothing that was said of the first holds
 	}
 	m.view, m.observed, m.creating, m.gone = v, true, false, false
 	m.uid, m.hash, m.created = v.uid, v.templateHash, v.created
@@ -315,8 +331,8 @@ type work struct {
 func (s *poolState) plan(wish lifecycle.Wish, newName func() string, burst int, now time.Time) work {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.watched {
-		if m := s.members[name]; m == nil || !now.Before(m.busyUntil) {
+	for name, alarm := range s.watched {
+		if m := s.members[name]; m == nil || !now.Before(alarm) {
 			delete(s.watched, name)
 			if m != nil {
 				s.settle(m, now)
@@ -326,8 +342,8 @@ func (s *poolState) plan(wish lifecycle.Wish, newName func() string, burst int, 
 	wish.HoldUntil = s.holdUntil
 	plan := lifecycle.MakePlan(wish, s.runners, now)
 	w := work{plan: plan, finished: plan.Done && len(s.members) == 0}
-	for name := range s.watched {
-		plan.Next = earlier(plan.Next, s.members[name].busyUntil)
+	for _, alarm := range s.watched {
+		plan.Next = earlier(plan.Next, alarm)
 	}
 	for name := range s.expected {
 		m := s.members[name]
@@ -375,7 +391,7 @@ func (s *poolState) recordRemovals(plan lifecycle.Plan, w *work, now time.Time) 
 	}
 	for _, a := range plan.Delete {
 		m := s.members[a.Runner.Name]
-		if m != nil && !m.queued && m.unfinished() {
+		if m != nil && !m.queued && m.unfinished(now) {
 			m.queued = true
 			w.remove = append(w.remove, m.name)
 		}
