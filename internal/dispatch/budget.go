@@ -162,3 +162,25 @@ func (b *budgets) wait(accountID int64) time.Duration {
 	}
 	return 0
 }
+
+// mintable is how many registrations GitHub may be asked for now in the account's name; not ok when nothing bounds it
+// but how many may be under way at a time, which is a matter of moments.
+func (b *budgets) mintable(account Account) (n int64, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.opt.Now()
+	minting := 0
+	if a, known := b.accounts[account.ID]; known {
+		switch {
+		case a.backoffUntil.After(now): // CLAIM-11
+			return 0, true
+		case a.failures > 0:
+			return int64(max(0, b.slots(a)-a.minting)), true
+		}
+		minting = a.minting
+	}
+	if rate, known := b.opt.Forge.MintRate(account.InstallationID); known && rate.Reset.After(now) { // CLAIM-14
+		return int64(max(0, rate.Remaining-minting)), true
+	}
+	return 0, false
+}

@@ -94,7 +94,11 @@ type Dispatcher struct {
 	routeMu sync.Mutex // held while label sets are read: who looks meanwhile waits for the outcome
 	served  map[string]servedBy
 
-	examined  atomic.Uint64 // claims of lost pods, so that each question begins with others
+	examined atomic.Uint64 // claims of lost pods, so that each question begins with others
+
+	demand *cached[dispatchapi.Signals]
+	peaks  *cached[map[PoolRef]int]
+
 	adoptions chan struct{}
 	adopting  chan struct{} // a slot for each adoption that GitHub is being asked about
 	tasks     chan func(context.Context)
@@ -121,6 +125,8 @@ func New(opt Options) (*Dispatcher, error) {
 		started:   make(chan struct{}),
 	}
 	d.budgets = newBudgets(opt, d.wakeAll)
+	d.demand = &cached[dispatchapi.Signals]{keep: signalsKept, now: opt.Now, read: d.readSignals}
+	d.peaks = &cached[map[PoolRef]int]{keep: peaksKept, now: opt.Now, read: d.readPeaks}
 	return d, nil
 }
 

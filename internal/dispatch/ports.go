@@ -71,6 +71,7 @@ type Store interface {
 	AdmissionStore
 	ClaimStore
 	AdoptionStore
+	SignalsStore
 }
 
 // IntakeStore records what GitHub tells.
@@ -124,6 +125,16 @@ type AdoptionStore interface {
 	// Adopt makes the pod busy again and charges the account, unless its job has ended meanwhile (false).
 	Adopt(ctx context.Context, a Adoption, pod Pod, pool Pool, now time.Time) (bool, error)
 	CloseAdoption(ctx context.Context, runnerName string) error
+}
+
+// SignalsStore tells what scaling goes by. Its methods do not wait out an outage.
+type SignalsStore interface {
+	// Backlog reads the lanes of those label sets that may have queued jobs, with the budgets of their accounts, as of
+	// one moment. look is given them before any job is read, and says for each lane how far to look into it.
+	Backlog(ctx context.Context, labelKeys []string, look func(Backlog) []Look) (Backlog, error)
+	// SessionChanges tells by how much the number of open sessions of each pool changes at each of so many minutes,
+	// the first of which is since, where it grows from zero.
+	SessionChanges(ctx context.Context, since time.Time, minutes int) ([]SessionChange, error)
 }
 
 // Forge is GitHub. Errors are those of package fleet: ErrRunnerBusy, ErrNotFound, ErrForbidden, ErrRejected,

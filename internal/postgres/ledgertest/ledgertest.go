@@ -12,6 +12,7 @@ import (
 func Exec(t testing.TB, url, sql string, args ...any) {
 	t.Helper()
 	conn := connect(t, url)
+	defer func() { _ = conn.Close(context.Background()) }() // a test may call this a thousand times
 	_, err := conn.Exec(t.Context(), sql, args...)
 	require.NoError(t, err)
 }
@@ -34,7 +35,9 @@ func Hold(t testing.TB, url string, statements ...string) (commit func()) {
 // Int runs a query that yields one whole number.
 func Int(t testing.TB, url, sql string, args ...any) (n int64) {
 	t.Helper()
-	require.NoError(t, connect(t, url).QueryRow(t.Context(), sql, args...).Scan(&n))
+	conn := connect(t, url)
+	defer func() { _ = conn.Close(context.Background()) }()
+	require.NoError(t, conn.QueryRow(t.Context(), sql, args...).Scan(&n))
 	return n
 }
 

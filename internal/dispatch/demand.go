@@ -1,0 +1,252 @@
+package dispatch
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// Backlog is what the ledger says at one moment of the jobs that wait, and of what their accounts may still use.
+type Backlog struct {
+	Lanes   []WaitingLane
+	Limits  map[Budget]fleet.Limits
+	Usage   map[Budget]fleet.Usage
+	Runners map[PoolRef]Runners
+}
+
+// Budget names what one account may use on one platform.
+type Budget struct {
+	AccountID int64
+	Platform  fleet.Platform
+}
+
+// Runners are those of a pool that are in use.
+type Runners struct {
+	Occupied int64 // with a live claim or an open session
+	Claimed  int64 // with a live claim
+}
+
+// WaitingLane is one account's queue for one label set, as far as it was looked into.
+type WaitingLane struct {
+	LabelKey  string
+	Account   Account
+	Suspended bool     // by GitHub, or the App was uninstalled
+	Jobs      int64    // queued jobs; Look.Count means that many or more
+	Oldest    []JobAge // the first Look.Ages of them, oldest first
+}
+
+// JobAge places a queued job among others.
+type JobAge struct {
+	ID       int64
+	QueuedAt time.Time
+}
+
+// Look says how far to look into a lane: up to which number to count its jobs, and of how many to read the age.
+type Look struct{ Count, Ages int64 }
+
+// How far lanes are looked into. What could be handed out is counted in full, up to maxCounted a lane; of what is
+// withheld it matters that there is some, so the lanes share spareCounts between them and each has at least minSpare:
+// beyond that, a number of withheld jobs says "so many or more".
+const (
+	maxCounted  = 10_000
+	spareCounts = 20_000
+	minSpare    = 10
+)
+
+// destination is where a label set's jobs go.
+type destination struct {
+	pool     Pool
+	conflict bool // more than one live pool serves it; pool is the first of them, where its jobs are counted
+}
+
+// destinations routes label sets as matchers do. Label sets that no live pool serves have none.
+func destinations(pools []Pool, sets []LabelSet) map[string]destination {
+	byRef := make(map[PoolRef]Pool, len(pools))
+	for _, pool := range pools {
+		byRef[pool.Ref()] = pool
+	}
+	routing := Route(pools, sets)
+	to := map[string]destination{}
+	for ref, keys := range routing.Served {
+		for _, key := range keys {
+			to[key] = destination{pool: byRef[ref]}
+		}
+	}
+	for key, refs := range routing.Ambiguous {
+		to[key] = destination{pool: byRef[slices.MinFunc(refs, compareRefs)], conflict: true} // CLAIM-12
+	}
+	return to
+}
+
+func compareRefs(a, b PoolRef) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// Looks says for each lane of the backlog how far to look into it, in their order. An account's lanes share its
+// budget, oldest job first, so that of an account with several lanes as many ages are needed as could be handed out.
+func Looks(pools []Pool, sets []LabelSet, b Backlog) []Look {
+	to := destinations(pools, sets)
+	spare := int64(max(minSpare, spareCounts/max(1, len(b.Lanes))))
+	lanes := map[int64]int{}
+	for _, lane := range b.Lanes {
+		lanes[lane.Account.ID]++
+	}
+	out := make([]Look, len(b.Lanes))
+	for i, lane := range b.Lanes {
+		dest, served := to[lane.LabelKey]
+		if !served {
+			continue
+		}
+		out[i].Count = spare
+		if dest.conflict || lane.Suspended {
+			continue
+		}
+		budget := Budget{lane.Account.ID, dest.pool.Platform}
+		room := min(maxCounted, b.Limits[budget].Room(b.Usage[budget], dest.pool.Shape))
+		out[i].Count += room
+		out[i].Ages = room
+		if lanes[lane.Account.ID] == 1 {
+			out[i].Ages = min(1, room)
+		}
+	}
+	return out
+}
+
+// Demand says what every pool is asked for: what dispatch would hand out now if there were runners without end, and
+// what it withholds, each job under one reason (SCALE-2). mints bounds how many registrations GitHub may be asked for
+// now, by account; an account that is not in it has no such bound. The answer is sorted, and depends on no order of
+// what is given (SCALE-4).
+func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []dispatchapi.PoolSignals {
+	to := destinations(pools, sets)
+	counts := make(map[PoolRef]*tally, len(pools))
+	for _, pool := range pools {
+		counts[pool.Ref()] = &tally{}
+	}
+	accounts := map[int64][]wish{}
+	for _, lane := range b.Lanes {
+		dest, served := to[lane.LabelKey]
+		switch {
+		case !served || lane.Jobs == 0:
+		case dest.conflict:
+			counts[dest.pool.Ref()].withhold(dispatchapi.WithheldConflict, lane.Jobs)
+		case lane.Suspended:
+			counts[dest.pool.Ref()].withhold(dispatchapi.WithheldSuspended, lane.Jobs)
+		default:
+			accounts[lane.Account.ID] = append(accounts[lane.Account.ID], wish{lane, dest.pool, counts[dest.pool.Ref()]})
+		}
+	}
+	for id, wishes := range accounts {
+		bound, bounded := mints[id]
+		if !bounded {
+			bound = math.MaxInt64
+		}
+		fund(wishes, b, bound)
+	}
+	out := make([]dispatchapi.PoolSignals, 0, len(pools))
+	for _, pool := range pools {
+		out = append(out, counts[pool.Ref()].signals(pool, b.Runners[pool.Ref()]))
+	}
+	slices.SortFunc(out, func(a, b dispatchapi.PoolSignals) int {
+		return compareRefs(PoolRef{a.Namespace, a.Name}, PoolRef{b.Namespace, b.Name})
+	})
+	return out
+}
+
+// wish is one lane of an account and the pool that serves it.
+type wish struct {
+	lane WaitingLane
+	pool Pool
+	into *tally
+}
+
+// seat is one job that would have a runner if its account had room for no other.
+type seat struct {
+	wish int
+	age  JobAge
+}
+
+// fund spends the room of one account on the jobs of all its lanes, whatever pools they go to, oldest first: an
+// account with room for one job asks for one runner, not for one a pool (CLAIM-5).
+func fund(wishes []wish, b Backlog, mints int64) {
+	var seats []seat
+	for i, w := range wishes {
+		budget := Budget{w.lane.Account.ID, w.pool.Platform}
+		room := b.Limits[budget].Room(b.Usage[budget], w.pool.Shape)
+		for n := range min(w.lane.Jobs, room) {
+			seats = append(seats, seat{i, w.lane.age(n)})
+		}
+	}
+	slices.SortStableFunc(seats, func(x, y seat) int {
+		return cmp.Or(x.age.QueuedAt.Compare(y.age.QueuedAt), cmp.Compare(x.age.ID, y.age.ID))
+	})
+	used := map[fleet.Platform]fleet.Usage{}
+	funded := make([]int64, len(wishes))
+	for _, s := range seats {
+		w := wishes[s.wish]
+		budget := Budget{w.lane.Account.ID, w.pool.Platform}
+		usage, seen := used[w.pool.Platform]
+		if !seen {
+			usage = b.Usage[budget]
+		}
+		if b.Limits[budget].Room(usage, w.pool.Shape) == 0 {
+			continue // SCALE-2: older jobs took the room
+		}
+		used[w.pool.Platform] = fleet.Usage{
+			MilliCPU: usage.MilliCPU + w.pool.Shape.MilliCPU, MemoryMB: usage.MemoryMB + w.pool.Shape.MemoryMB, Jobs: usage.Jobs + 1,
+		}
+		funded[s.wish]++
+		if mints == 0 {
+			w.into.withhold(dispatchapi.WithheldBackoff, 1) // CLAIM-11
+			continue
+		}
+		mints--
+		w.into.queue(s.age)
+	}
+	for i, w := range wishes {
+		w.into.withhold(dispatchapi.WithheldLimit, w.lane.Jobs-funded[i])
+	}
+}
+
+// age of the lane's n-th oldest job. Of an account with one lane only the first was read: its jobs compete with no
+// others.
+func (l WaitingLane) age(n int64) JobAge {
+	if len(l.Oldest) == 0 {
+		return JobAge{}
+	}
+	return l.Oldest[min(n, int64(len(l.Oldest)-1))]
+}
+
+// tally adds up what one pool is asked for.
+type tally struct {
+	queued   int
+	oldest   *time.Time
+	withheld map[dispatchapi.WithheldReason]int
+}
+
+func (t *tally) queue(job JobAge) {
+	t.queued++
+	if t.oldest == nil || job.QueuedAt.Before(*t.oldest) {
+		t.oldest = &job.QueuedAt
+	}
+}
+
+func (t *tally) withhold(reason dispatchapi.WithheldReason, jobs int64) {
+	if jobs == 0 {
+		return
+	}
+	if t.withheld == nil {
+		t.withheld = map[dispatchapi.WithheldReason]int{}
+	}
+	t.withheld[reason] += int(jobs)
+}
+
+func (t *tally) signals(pool Pool, in Runners) dispatchapi.PoolSignals {
+	return dispatchapi.PoolSignals{
+		Namespace: pool.Namespace, Name: pool.Name, Occupied: int(in.Occupied), Claimed: int(in.Claimed),
+		Queued: t.queued, OldestQueued: t.oldest, Withheld: t.withheld,
+	}
+}

@@ -1,0 +1,471 @@
+package dispatch_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+)
+
+// clock is a time of day that goes on when a test says so.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newClock() *clock { return &clock{at: time.Now()} }
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+func at(c *clock) func(*dispatch.Options) { return func(o *dispatch.Options) { o.Now = c.now } }
+
+// asks reads the signals anew, by pool.
+func (h *harness) asks(d *dispatch.Dispatcher, c *clock) map[string]dispatchapi.PoolSignals {
+	h.t.Helper()
+	c.pass(time.Minute)
+	signals, err := d.Signals(h.t.Context())
+	require.NoError(h.t, err)
+	require.Equal(h.t, c.now(), signals.At)
+	pools := map[string]dispatchapi.PoolSignals{}
+	for _, p := range signals.Pools {
+		pools[p.Name] = p
+	}
+	return pools
+}
+
+func withheld(reason dispatchapi.WithheldReason, jobs int) map[dispatchapi.WithheldReason]int {
+	return map[dispatchapi.WithheldReason]int{reason: jobs}
+}
+
+func TestSignals_SCALE2_ThroughAJobsLife(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	require.NoError(t, h.store.SetLimits(t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 9000, MemoryMB: 2048, Jobs: 9}))
+	linux := dispatchapi.PoolSignals{Namespace: "runners", Name: "linux"}
+	require.Equal(t, linux, h.asks(d, c)["linux"])
+
+	h.queue(1, 2, 3)
+	got := h.asks(d, c)["linux"]
+	require.Equal(t, 2, got.Queued, "memory for two")
+	require.Equal(t, withheld(dispatchapi.WithheldLimit, 1), got.Withheld)
+	require.Equal(t, int64(1_700_000_001), got.OldestQueued.Unix())
+
+	first, second := h.pod("linux"), h.pod("linux")
+	name := h.started(d, first, 1).JIT.Name
+	h.started(d, second, 2)
+	got = h.asks(d, c)["linux"]
+	require.Equal(t, dispatchapi.PoolSignals{
+		Namespace: "runners", Name: "linux", Occupied: 2, Claimed: 2, Withheld: withheld(dispatchapi.WithheldLimit, 1),
+	}, dispatchapi.PoolSignals{
+		Namespace: got.Namespace, Name: got.Name, Occupied: got.Occupied, Claimed: got.Claimed, Queued: got.Queued, Withheld: got.Withheld,
+	})
+
+	// The job is over, its pod is not: uploads and the end of the pod still take a place.
+	h.record(job(fleet.JobEventCompleted, 1, by(name)))
+	got = h.asks(d, c)["linux"]
+	require.Equal(t, []int{2, 1, 1}, []int{got.Occupied, got.Claimed, got.Queued})
+	require.Empty(t, got.Withheld)
+	require.NoError(t, d.PodStopped(t.Context(), first.UID, c.now(), nil))
+	require.Equal(t, 1, h.asks(d, c)["linux"].Occupied)
+	require.Zero(t, h.asks(d, c)["linux"].Withheld)
+}
+
+// A session whose pod went without a report is not open for ever.
+func TestSignals_ForgottenPodsOccupyNothing(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	h.queue(1)
+	pod := h.pod("linux")
+	name := h.started(d, pod, 1).JIT.Name
+	h.record(job(fleet.JobEventCompleted, 1, by(name)))
+	require.Equal(t, 1, h.asks(d, c)["linux"].Occupied)
+	forgotten, err := h.store.ForgetPod(t.Context(), pod.UID)
+	require.NoError(t, err)
+	require.True(t, forgotten)
+	require.Zero(t, h.asks(d, c)["linux"].Occupied)
+}
+
+func TestSignals_SCALE2_Suspended(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	h.queue(1, 2)
+	for _, action := range []string{"suspend", "deleted"} {
+		_, err := h.store.RecordInstallation(t.Context(), h.delivery("installation"), dispatch.Installation{Action: action, Account: acme})
+		require.NoError(t, err)
+		got := h.asks(d, c)["linux"]
+		require.Zero(t, got.Queued, action)
+		require.Equal(t, withheld(dispatchapi.WithheldSuspended, 2), got.Withheld, action)
+	}
+	h.install(acme)
+	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
+}
+
+// CLAIM-12: what two live pools serve is handed out by neither, and counted once; a pool that is being deleted does not count.
+func TestSignals_CLAIM12_ConflictAndTerminating(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	h.queue(1)
+	other := linuxPool("other", "LINUX")
+	h.cluster.putPool(other)
+	got := h.asks(d, c)
+	require.Zero(t, got["linux"].Queued+got["other"].Queued)
+	require.Equal(t, withheld(dispatchapi.WithheldConflict, 1), got["linux"].Withheld)
+	require.Empty(t, got["other"].Withheld)
+	other.Terminating = true
+	h.cluster.putPool(other)
+	got = h.asks(d, c)
+	require.Equal(t, 1, got["linux"].Queued)
+	require.Zero(t, got["other"].Queued)
+}
+
+// CLAIM-11: while GitHub is not to be asked for an account, its jobs ask for no runner; afterwards one job tries.
+func TestSignals_CLAIM11_Backoff(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
+	h.queue(1, 2, 3)
+	pod := h.pod("linux")
+	_, err := d.Poll(t.Context(), pod) // tries in vain, once
+	require.NoError(t, err)
+	signals, err := d.Signals(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, withheld(dispatchapi.WithheldBackoff, 3), signals.Pools[0].Withheld)
+	require.Zero(t, signals.Pools[0].Queued)
+
+	got := h.asks(d, c)["linux"] // the back-off is over
+	require.Equal(t, 1, got.Queued)
+	require.Equal(t, withheld(dispatchapi.WithheldBackoff, 2), got.Withheld)
+	h.forge.set(func(f *forge) { f.refuse = nil })
+	h.served(d, pod)
+	require.Equal(t, 2, h.asks(d, c)["linux"].Queued, "GitHub answers again")
+
+	h.forge.set(func(f *forge) {
+		f.rate = &fleet.RateState{Limit: 10, Remaining: 1, Reset: c.now().Add(time.Hour)}
+	})
+	got = h.asks(d, c)["linux"] // CLAIM-14
+	require.Equal(t, 1, got.Queued)
+	require.Equal(t, withheld(dispatchapi.WithheldBackoff, 1), got.Withheld)
+	c.pass(time.Hour)
+	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
+}
+
+// The last hour: sessions that are over count where they were open, those of other times do not.
+func TestSignals_P95(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	c.pass(time.Minute) // asks does
+	session := func(from, to time.Duration) {
+		uid := uuid.NewString()
+		ledgertest.Exec(t, h.url, `INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu,
+			memory_mb, runner_name, started_at, ended_at) VALUES ($1, 'runners', $1, 'linux', 1, 'linux', 1, 1, $1, $2, $3)`,
+			uid, c.now().Add(-from), c.now().Add(-to))
+	}
+	for range 5 {
+		session(30*time.Minute, 26*time.Minute+time.Second) // at four minutes
+	}
+	session(20*time.Minute, 0)
+	for range 9 {
+		session(50*time.Minute, 47*time.Minute+time.Second) // at three minutes
+		session(2*time.Hour, time.Hour)
+		session(10*time.Minute+50*time.Second, 10*time.Minute+10*time.Second) // between two
+	}
+	c.pass(-time.Minute)
+	require.Equal(t, 5, h.asks(d, c)["linux"].P95LastHour)
+
+	// An open session counts while its pod is not forgotten.
+	h.queue(1)
+	pod := h.pod("linux")
+	name := h.started(d, pod, 1).JIT.Name
+	ledgertest.Exec(t, h.url, `DELETE FROM runner_sessions WHERE ended_at IS NOT NULL`)
+	c.pass(4 * time.Minute)
+	require.Equal(t, 1, h.asks(d, c)["linux"].P95LastHour)
+	h.record(job(fleet.JobEventCompleted, 1, by(name)))
+	_, err := h.store.ForgetPod(t.Context(), pod.UID)
+	require.NoError(t, err)
+	require.Zero(t, h.asks(d, c)["linux"].P95LastHour)
+}
+
+// countingStore counts what is read of it, and can be told to fail.
+type countingStore struct {
+	dispatch.Store
+	backlogs, peaks atomic.Int32
+	err             func(method string) error
+	during          func(ctx context.Context)
+}
+
+func (s *countingStore) Backlog(
+	ctx context.Context, keys []string, look func(dispatch.Backlog) []dispatch.Look,
+) (dispatch.Backlog, error) {
+	s.backlogs.Add(1)
+	if s.during != nil {
+		s.during(ctx)
+	}
+	b, err := s.Store.Backlog(ctx, keys, look)
+	return b, errors.Join(err, s.err("backlog"))
+}
+
+func (s *countingStore) SessionChanges(ctx context.Context, since time.Time, minutes int) ([]dispatch.SessionChange, error) {
+	s.peaks.Add(1)
+	changes, err := s.Store.SessionChanges(ctx, since, minutes)
+	return changes, errors.Join(err, s.err("sessions"))
+}
+
+func (s *countingStore) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
+	sets, err := s.Store.LabelSets(ctx)
+	return sets, errors.Join(err, s.err("label sets"))
+}
+
+func (h *harness) counting(c *clock) (*countingStore, *dispatch.Dispatcher) {
+	store := &countingStore{Store: h.store, err: func(string) error { return nil }}
+	return store, h.replica(at(c), func(o *dispatch.Options) { o.Store = store })
+}
+
+// POOL-8: whatever cannot be read, there is no answer: not a part of one, not a former one.
+func TestSignals_POOL8_WholeOrNotAtAll(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	store, d := h.counting(c)
+	h.asks(d, c)
+	broken := errors.New("the database went away")
+	for _, part := range []string{"backlog", "sessions", "label sets"} {
+		store.err = func(method string) error {
+			if method == part {
+				return broken
+			}
+			return nil
+		}
+		c.pass(time.Minute)
+		got, err := d.Signals(t.Context())
+		require.ErrorIs(t, err, broken, part)
+		require.Zero(t, got)
+	}
+	store.err = func(string) error { return nil }
+	_, err := d.Signals(t.Context())
+	require.NoError(t, err, "a failure is not remembered")
+	h.store.Close()
+	c.pass(time.Minute)
+	_, err = d.Signals(t.Context())
+	require.Error(t, err)
+}
+
+// However many ask, the ledger is read once a second, and the sessions twice a minute.
+func TestSignals_ReadOnceForAll(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	store, d := h.counting(c)
+	entered, leave := make(chan struct{}, 1), make(chan struct{})
+	store.during = func(context.Context) { entered <- struct{}{}; <-leave }
+	first, hangUp := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = d.Signals(first) })
+	<-entered
+	hangUp() // the others' answer does not depend on who asked first
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := d.Signals(gone)
+	require.ErrorIs(t, err, context.Canceled, "who hangs up is not held")
+	for range 20 {
+		wg.Go(func() {
+			if _, err := d.Signals(context.Background()); err != nil {
+				t.Errorf("asking: %v", err)
+			}
+		})
+	}
+	close(leave)
+	wg.Wait()
+	store.during = nil
+	require.Equal(t, int32(1), store.backlogs.Load())
+	c.pass(999 * time.Millisecond)
+	_, err = d.Signals(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int32(1), store.backlogs.Load())
+	for range 28 {
+		c.pass(time.Second)
+		_, err = d.Signals(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, []int32{29, 1}, []int32{store.backlogs.Load(), store.peaks.Load()})
+	c.pass(2 * time.Second)
+	_, err = d.Signals(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int32(2), store.peaks.Load())
+	c.pass(-time.Hour) // a clock that was set back keeps nothing for an hour
+	_, err = d.Signals(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int32{31, 3}, []int32{store.backlogs.Load(), store.peaks.Load()})
+}
+
+// SCALE-2: what is asked for is what dispatch hands out to polls without end, through its own front door.
+func TestSignals_SCALE2_IsWhatPollsAreGiven(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	h.cluster.putPool(linuxPool("gpu"))
+	d := h.replica(at(c))
+	globex := dispatch.Account{ID: 2, Login: "globex", InstallationID: 102}
+	h.install(globex)
+	require.NoError(t, h.store.SetLimits(t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 3000, MemoryMB: 1 << 20, Jobs: 99}))
+	require.NoError(t, h.store.SetLimits(t.Context(), globex.ID, fleet.Linux, fleet.Limits{MilliCPU: 1 << 20, MemoryMB: 1 << 20, Jobs: 1}))
+	for id := int64(1); id <= 20; id++ {
+		h.record(job(fleet.JobEventQueued, id, from([]dispatch.Account{acme, globex}[id%2]), labelled([]string{"linux", "gpu"}[id/2%2])))
+	}
+	before := h.asks(d, c)
+	require.Equal(t, 4, before["linux"].Queued+before["gpu"].Queued)
+	var polls []<-chan polled
+	for range 20 {
+		polls = append(polls, h.poll(t.Context(), d, h.pod("linux")), h.poll(t.Context(), d, h.pod("gpu")))
+	}
+	h.eventually("served", func() bool {
+		got := h.asks(d, c)
+		return got["linux"].Queued+got["gpu"].Queued == 0 && h.forge.minted() == 4
+	})
+	h.eventually("the others are held", func() bool { return d.HeldPolls() == len(polls)-4 })
+	after := h.asks(d, c)
+	require.Equal(t, 4, after["linux"].Claimed+after["gpu"].Claimed)
+	require.Equal(t, 16, after["linux"].Withheld[dispatchapi.WithheldLimit]+after["gpu"].Withheld[dispatchapi.WithheldLimit])
+	h.eventually("all answered", func() bool {
+		h.timers.fire(dispatchapi.PollHold)
+		return d.HeldPolls() == 0
+	})
+	for _, p := range polls {
+		require.NoError(t, (<-p).err)
+	}
+}
+
+// SCALE-2: over random accounts, limits and pools, claiming hands out what was asked for, and then nothing more.
+func TestSignals_SCALE2_IsWhatClaimingHandsOut(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	rapid.Check(t, func(rt *rapid.T) {
+		drawn := draw(rt)
+		h.cluster.replacePools(drawn.pools)
+		jobs := h.fill(drawn)
+		asked := h.asks(d, c)
+		handed := map[string]int{}
+		claim := func(pool dispatch.Pool, key string, account int64, polls int) int {
+			b := h.batchOf(pool, key, polls)
+			for _, other := range []int64{1, 2, 3} {
+				if account != 0 && other != account {
+					b.Excluded = append(b.Excluded, other)
+				}
+			}
+			n := 0
+			for more := true; more; {
+				result, err := h.store.ClaimBatch(t.Context(), b)
+				require.NoError(rt, err)
+				n += len(result.Claims)
+				more = result.More && polls > 1
+				b.Polls = b.Polls[len(result.Claims):]
+				more = more && len(b.Polls) > 0
+			}
+			return n
+		}
+		routing := dispatch.Route(drawn.pools, drawn.sets)
+		for _, j := range jobs { // in the order in which polls without end, served one at a time, would get them
+			for _, pool := range drawn.pools {
+				if slices.Contains(routing.Served[pool.Ref()], j.key) {
+					handed[pool.Name] += claim(pool, j.key, j.account, 1)
+				}
+			}
+		}
+		for _, pool := range drawn.pools {
+			require.Equal(rt, asked[pool.Name].Queued, handed[pool.Name], "pool %s", pool.Name)
+			for _, key := range routing.Served[pool.Ref()] {
+				require.Zero(rt, claim(pool, key, 0, 50), "asked for all there was")
+			}
+		}
+		for name, p := range h.asks(d, c) {
+			require.Zero(rt, p.Queued)
+			require.Equal(rt, handed[name], p.Claimed)
+		}
+	})
+}
+
+type queuedJob struct {
+	id, account int64
+	at          time.Time
+	key         string
+}
+
+// fill replaces what the ledger holds by what was drawn, and returns the jobs, oldest first.
+func (h *harness) fill(d drawn) []queuedJob {
+	h.t.Helper()
+	ledgertest.Exec(h.t, h.url, `DELETE FROM runner_registrations; DELETE FROM runner_claims; DELETE FROM job_lanes;
+		DELETE FROM workflow_jobs; DELETE FROM accounts; DELETE FROM label_sets`)
+	for _, set := range d.sets {
+		ledgertest.Exec(h.t, h.url, `INSERT INTO label_sets VALUES ($1, $2)`, set.Key, set.Labels)
+	}
+	var jobs []queuedJob
+	suspended := map[int64]bool{}
+	for _, lane := range d.backlog.Lanes {
+		suspended[lane.Account.ID] = lane.Suspended
+		for _, j := range lane.Oldest {
+			jobs = append(jobs, queuedJob{j.ID, lane.Account.ID, j.QueuedAt, lane.LabelKey})
+		}
+	}
+	slices.SortFunc(jobs, func(a, b queuedJob) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id))
+	})
+	for id, s := range suspended {
+		ledgertest.Exec(h.t, h.url, `INSERT INTO accounts VALUES ($1::bigint, 'a', 'Organization', $1::bigint, $2, now(), now())`, id, s)
+	}
+	for b, l := range d.backlog.Limits {
+		ledgertest.Exec(h.t, h.url, `INSERT INTO account_limits VALUES ($1, $2, $3, $4, $5)`, b.AccountID, string(b.Platform), l.MilliCPU, l.MemoryMB, l.Jobs)
+	}
+	var ids, accounts []int64
+	var ats []time.Time
+	var keys []string
+	for _, j := range jobs {
+		ids, accounts, ats, keys = append(ids, j.id), append(accounts, j.account), append(ats, j.at), append(keys, j.key)
+	}
+	ledgertest.Exec(h.t, h.url, `WITH queued AS (
+		INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key,
+			state, queued_at, updated_at)
+		SELECT id, account, 'a/a', 1, 1, '', '', '', '', key, 'queued', at, now()
+		FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::text[]) AS j (id, account, at, key)
+		RETURNING label_key, account_id, queued_at)
+		INSERT INTO job_lanes (label_key, account_id, head_at) SELECT label_key, account_id, min(queued_at) FROM queued GROUP BY 1, 2`,
+		ids, accounts, ats, keys)
+	return jobs
+}
+
+func (h *harness) batchOf(pool dispatch.Pool, key string, polls int) dispatch.Batch {
+	b := dispatch.Batch{
+		Pool: pool, LabelKeys: []string{key}, Excluded: []int64{}, Lease: time.Minute, Now: time.Now(),
+		Reserve: func(_ dispatch.Account, want int) int { return want }, Return: func(int64, int) {},
+	}
+	for i := range polls {
+		uid := uuid.NewString()
+		b.Polls = append(b.Polls, dispatch.Poll{Namespace: "runners", PodName: fmt.Sprintf("pod-%d-%s", i, uid), PodUID: uid})
+	}
+	return b
+}
+
+func (c *cluster) replacePools(pools []dispatch.Pool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pools = map[dispatch.PoolRef]dispatch.Pool{}
+	for _, p := range pools {
+		c.pools[p.Ref()] = p
+	}
+}
