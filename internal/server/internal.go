@@ -120,6 +120,9 @@ func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// signalsTimeout is less than the controller waits for an answer.
+const signalsTimeout = 9 * time.Second
+
 // maxRetire bounds one batch of the controller.
 const maxRetire = 1000
 
@@ -204,4 +207,27 @@ func (s *Server) podsStopped(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// signals answers whole or not at all: a watch or a ledger that cannot be read must not look like no demand (POOL-8).
+func (s *Server) signals(w http.ResponseWriter, r *http.Request) {
+	if !s.controller(w, r) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), signalsTimeout)
+	defer cancel()
+	if err := s.opt.Ready(ctx); err != nil { // POOL-8: pools that the watch has not shown yet are not pools without demand
+		retryLater(w, time.Second, "what is in demand is not known yet: "+err.Error())
+		return
+	}
+	signals, err := s.opt.Dispatcher.Signals(ctx)
+	if err != nil {
+		if r.Context().Err() == nil {
+			s.opt.Log.ErrorContext(r.Context(), "reading signals", "error", err)
+		}
+		retryLater(w, time.Second, "the ledger could not be asked: what is in demand is not known just now")
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	answer(w, http.StatusOK, signals)
 }

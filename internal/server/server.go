@@ -31,7 +31,7 @@ type Options struct {
 	Identities Identities
 	// WebhookSecret signs GitHub's deliveries (NET-6).
 	WebhookSecret string
-	// ControllerPrincipal is the one user that may retire pods and report their end (NET-5), as
+	// ControllerPrincipal is the one user that may retire pods, report their end and read signals (NET-5), as
 	// system:serviceaccount:NAMESPACE:NAME.
 	ControllerPrincipal string
 	// Ready returns why the server cannot serve yet, or nil.
@@ -90,6 +90,7 @@ func (s *Server) Internal() http.Handler {
 	mux.HandleFunc("POST "+dispatchapi.PathAcknowledge, s.acknowledge)
 	mux.HandleFunc("POST "+dispatchapi.PathRetire, s.retire)
 	mux.HandleFunc("POST "+dispatchapi.PathPodsStopped, s.podsStopped)
+	mux.HandleFunc("GET "+dispatchapi.PathSignals, s.signals)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	return mux

@@ -47,6 +47,7 @@ type world struct {
 	log    *bytes.Buffer
 
 	public, internal *httptest.Server
+	unready          error
 }
 
 type token struct {
@@ -75,7 +76,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	srv, err := server.New(server.Options{
 		Dispatcher: d, Store: w.intake, Identities: w, WebhookSecret: secret, ControllerPrincipal: principal, Log: log,
-		Ready: func(context.Context) error { return nil },
+		Ready: func(context.Context) error { return w.unready },
 	})
 	require.NoError(t, err)
 	w.public, w.internal = httptest.NewServer(srv.Public()), httptest.NewServer(srv.Internal())
@@ -358,6 +359,60 @@ func TestInternal_NET5_OnlyTheControllersPrincipal(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, status)
 	status, _ = w.call(w.internal.URL, dispatchapi.PathRetire, "controller", "junk")
 	require.Equal(t, http.StatusBadRequest, status)
+}
+
+func (w *world) get(path, bearer string) (int, string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.internal.URL+path, nil)
+	require.NoError(w.t, err)
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	return w.do(req)
+}
+
+// NET-5: what is in demand is told to exactly the controller's principal, for the asking alone.
+func TestSignals_NET5_OnlyTheControllersPrincipal(t *testing.T) {
+	w := newWorld(t)
+	status, _ := w.hook("workflow_job", queued(1))
+	require.Equal(t, http.StatusOK, status)
+	w.pod("linux-a")
+	w.tokens["somebody"] = token{dispatchapi.AudienceServer, clusterview.Identity{Username: principal + "-2"}}
+	for bearer, want := range map[string]int{
+		"": http.StatusUnauthorized, "token-of-linux-a": http.StatusUnauthorized, "somebody": http.StatusForbidden,
+	} {
+		status, text := w.get(dispatchapi.PathSignals, bearer)
+		require.Equal(t, want, status, "as %q", bearer)
+		require.NotContains(t, text, "pools", "as %q", bearer)
+	}
+	status, _ = w.call(w.internal.URL, dispatchapi.PathSignals, "controller", struct{}{})
+	require.Equal(t, http.StatusMethodNotAllowed, status)
+
+	status, text := w.get(dispatchapi.PathSignals, "controller")
+	require.Equal(t, http.StatusOK, status, text)
+	var signals dispatchapi.Signals
+	require.NoError(t, json.Unmarshal([]byte(text), &signals))
+	require.WithinDuration(t, time.Now(), signals.At, time.Minute)
+	require.Len(t, signals.Pools, 1)
+	require.Equal(t, "linux", signals.Pools[0].Name)
+	require.Equal(t, 1, signals.Pools[0].Queued)
+}
+
+// POOL-8: what cannot be read whole is answered 503 with a sentence, never as less demand than there is.
+func TestSignals_POOL8_NothingIsKnownOrEverything(t *testing.T) {
+	w := newWorld(t)
+	w.unready = errors.New("the watch has not delivered its first list yet")
+	status, text := w.get(dispatchapi.PathSignals, "controller")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, text, "first list")
+	w.unready = nil
+	w.store.Close()
+	status, text = w.get(dispatchapi.PathSignals, "controller")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, text, "not known")
+	require.NotContains(t, text, "closed pool", "the cause is for the log")
+	require.Contains(t, w.log.String(), "closed pool")
+	require.NotContains(t, text, "pools\"")
 }
 
 func TestPublic_ServesNothingInternal(t *testing.T) {
