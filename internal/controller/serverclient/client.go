@@ -93,6 +93,9 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the server answered %d: %s", e.Status, e.Message)
 }
 
+// ErrBadAnswer: the server answered something that is not what was asked for. Nothing is known.
+var ErrBadAnswer = errors.New("the server's answer cannot be used")
+
 // Ask implements lifecycle.Fence with the server's retire. What cannot be asked, and what is not answered in words we
 // know, is unknown (EXCL-3).
 func (c *Client) Ask(ctx context.Context, runners []lifecycle.RunnerRef) []lifecycle.Answer {
@@ -158,41 +161,52 @@ func (c *Client) ReportStopped(ctx context.Context, stopped dispatchapi.PodStopp
 }
 
 func (c *Client) post(ctx context.Context, path string, body, answer any) error {
-	token, err := os.ReadFile(c.tokenFile)
-	if err != nil {
-		return fmt.Errorf("reading the server token: %w", err)
-	}
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("encoding the request to %s: %w", path, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.JoinPath(path).String(), bytes.NewReader(encoded))
-	if err != nil {
-		return fmt.Errorf("making the request to %s: %w", path, err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	response, err := c.http.Do(request)
-	if err != nil {
-		return fmt.Errorf("asking the server: %w", err)
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("reading the server's answer: %w", err)
-	}
-	if response.StatusCode/100 != 2 {
-		return &StatusError{Status: response.StatusCode, Message: errorText(content)}
-	}
-	if answer == nil {
-		return nil
+	content, err := c.exchange(ctx, http.MethodPost, path, encoded)
+	if err != nil || answer == nil {
+		return err
 	}
 	if err := json.Unmarshal(content, answer); err != nil {
 		return fmt.Errorf("decoding the server's answer: %w", err)
 	}
 	return nil
+}
+
+// exchange sends one request and returns the body of a 2xx answer.
+func (c *Client) exchange(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	token, err := os.ReadFile(c.tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the server token: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, c.base.JoinPath(path).String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("making the request to %s: %w", path, err)
+	}
+	if method == http.MethodPost {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("asking the server: %w", err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the server's answer: %w", err)
+	}
+	if response.StatusCode/100 != 2 {
+		return nil, &StatusError{Status: response.StatusCode, Message: errorText(content)}
+	}
+	if len(content) > maxAnswer {
+		return nil, fmt.Errorf("%w: it is larger than %d bytes", ErrBadAnswer, maxAnswer)
+	}
+	return content, nil
 }
 
 func errorText(content []byte) string {
