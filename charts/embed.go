@@ -7,7 +7,7 @@ import (
 	"sort"
 )
 
-//go:embed bullpen/crds/*.yaml bullpen/rbac/*.yaml
+//go:embed bullpen/crds/*.yaml bullpen/rbac/*.yaml bullpen/admission/*.yaml
 var files embed.FS
 
 // File is one manifest: YAML that may hold several documents, separated by lines of three dashes.
@@ -21,6 +21,10 @@ func CRDs() ([]File, error) { return folder("bullpen/crds") }
 
 // RBAC returns the namespaces, ServiceAccounts, roles and bindings, ordered by name: the namespaces come first.
 func RBAC() ([]File, error) { return folder("bullpen/rbac") }
+
+// Admission returns the admission policies, their bindings and the disruption budget, ordered by name. What a file says
+// of the namespace bullpen-runners is meant for wherever the runner pods are.
+func Admission() ([]File, error) { return folder("bullpen/admission") }
 
 func folder(path string) ([]File, error) {
 	entries, err := fs.ReadDir(files, path)

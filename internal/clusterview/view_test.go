@@ -188,6 +188,7 @@ func TestView_POOL9_PodsLabelsAndEnds(t *testing.T) {
 	gone, err := s.view.Gone(t.Context(), s.namespace, pod.Name, uid)
 	require.NoError(t, err)
 	require.False(t, gone)
+	s.env.AllowDeletion(t, s.namespace, pod.Name)
 	zero := int64(0)
 	require.NoError(t, s.env.Kube.CoreV1().Pods(s.namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero}))
 	s.eventually("its end is told", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.gone[uid] })

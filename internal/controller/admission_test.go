@@ -127,6 +127,7 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 		"the controller deletes a node":            controller.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}}),
 		"the controller patches a ServiceAccount":  controller.Patch(t.Context(), account.DeepCopy(), label()),
 		"the controller patches pods elsewhere":    controller.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}}, label()),
+		"the controller writes a pod's status":     controller.Status().Patch(t.Context(), pod.DeepCopy(), label()),
 		"the controller deletes a pool":            controller.Delete(t.Context(), pool.DeepCopy()),
 		"the controller reads Secrets":             controller.List(t.Context(), &corev1.SecretList{}, client.InNamespace(namespace)),
 		"the controller deletes pods elsewhere":    controller.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default")),
@@ -137,6 +138,10 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 	require.NoError(t, controller.List(t.Context(), &corev1.NodeList{}), "nodes of the whole cluster")
 	require.NoError(t, controller.List(t.Context(), &nodev1.RuntimeClassList{}))
 	require.NoError(t, controller.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	// EXCL-7: what it may do to a busy runner it does with a proof, which the audit log repeats.
+	require.True(t, apierrors.IsForbidden(controller.Delete(t.Context(), pod.DeepCopy())))
+	proof := `{"metadata":{"annotations":{"` + runnerpod.AnnotationAllowDeletion + `":"node gone; registration gone"}}}`
+	require.NoError(t, controller.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(proof))))
 	require.NoError(t, controller.Delete(t.Context(), pod))
 	require.NoError(t, controller.Delete(t.Context(), account))
 }

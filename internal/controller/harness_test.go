@@ -49,6 +49,7 @@ type bench struct {
 	env       *testkit.Env
 	namespace string
 	admin     client.WithWatch
+	kubelet   client.WithWatch
 	server    *fakeServer
 	stop      func()
 	// orphanGrace of controllers that are started from now on; 0 for the default.
@@ -60,6 +61,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, env: testkit.Cluster(t)}
 	b.namespace = b.env.Namespace(t)
 	b.admin = b.env.Client(t, v1alpha1.AddToScheme)
+	b.kubelet = b.env.Kubelet(t)
 	b.env.ShippedRoles(t, b.namespace)
 	b.server = newFakeServer(t, b.admin)
 	b.start()
@@ -277,7 +279,7 @@ func (b *bench) report(name string, phase corev1.PodPhase, poller, runner corev1
 			{Name: runnerpod.ContainerPoller, Image: "x", Ready: poller.Running != nil, State: poller},
 			{Name: runnerpod.ContainerRunner, Image: "x", Ready: ready, State: runner},
 		}
-		return b.admin.Status().Update(b.t.Context(), &pod)
+		return b.kubelet.Status().Update(b.t.Context(), &pod)
 	}))
 }
 

@@ -128,6 +128,7 @@ func TestPool_EXCL3_AFenceThatCannotBeAskedDeletesNothing(t *testing.T) {
 func TestPool_POOL2_ADeletedPoolWaitsForItsBusyRunners(t *testing.T) {
 	for name, policy := range map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground, "orphan": metav1.DeletePropagationOrphan,
+		"foreground": metav1.DeletePropagationForeground, // EXCL-7: the garbage collector does not wait for finalizers
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)

@@ -108,10 +108,10 @@ func newApplier(admin *rest.Config) (*applier, error) {
 	return &applier{client: made}, nil
 }
 
-// install applies the CustomResourceDefinitions and the roles that the chart installs, and waits until the kinds are
-// served.
+// install applies the CustomResourceDefinitions, roles and admission policies that the chart installs, and waits until
+// the kinds are served.
 func (a *applier) install(ctx context.Context) error {
-	for _, load := range []func() ([]charts.File, error){charts.RBAC, charts.CRDs} {
+	for _, load := range []func() ([]charts.File, error){charts.RBAC, charts.Admission, charts.CRDs} {
 		files, err := load()
 		if err != nil {
 			return err

@@ -23,8 +23,14 @@ const (
 
 // Annotations.
 const (
-	// AnnotationAllowDeletion is the break-glass of the admission policy that keeps busy runners from being deleted
-	// (EXCL-7): whoever sets it, to a reason, may then delete the pod. It is recorded in the audit log.
+	// AnnotationAllowDeletion is the break-glass of the admission policies that keep busy runners from being deleted
+	// (EXCL-7, charts/bullpen/admission): whoever sets it, to a reason, may then delete the pod. The audit log repeats
+	// the reason.
+	//
+	// The controller is held by the policies like everybody else: without it, the API server answers 403 to the deletion
+	// of a pod that shows work and has not ended. It sets it in one case, right before it deletes a pod whose work is
+	// proven to be over although the pod cannot show it (its node is gone, POOL-7; a leak that a recovery verdict has
+	// found, RECV-1), and the reason is the proof. One patch, for such pods only; idle and terminal ones need none.
 	AnnotationAllowDeletion = "bullpen.dev/allow-deletion"
 	// AnnotationSafeToEvict ("false") and AnnotationDoNotDisrupt ("true") tell the cluster autoscaler and Karpenter to
 	// leave a node alone while a runner on it works (POOL-9).

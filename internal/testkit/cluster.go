@@ -69,8 +69,8 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Cluster returns the control plane that all tests of this process share, with the product's CRDs installed. The
-// first call starts it (a few seconds). The package's TestMain must call Main, which stops it.
+// Cluster returns the control plane that all tests of this process share, with the product's CRDs and admission policies
+// installed. The first call starts it (a few seconds). The package's TestMain must call Main, which stops it.
 func Cluster(t testing.TB) *Env {
 	t.Helper()
 	dir := AssetsOrFail(t)
@@ -121,6 +121,9 @@ func start(assetsDir string) (_ *Env, err error) {
 	env := &Env{Plane: plane, Config: plane.AdminConfig(), stateDir: stateDir}
 	if env.Kube, err = kubernetes.NewForConfig(env.Config); err == nil {
 		err = installCRDs(env.Config)
+	}
+	if err == nil {
+		err = installAdmission(ctx, env.Config, env.Kube)
 	}
 	if err != nil {
 		return nil, errors.Join(err, env.stop(true))

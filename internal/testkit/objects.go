@@ -42,6 +42,19 @@ func (e *Env) ClientAs(t testing.TB, config *rest.Config, addToScheme ...func(*r
 	return made
 }
 
+// Kubelet is Client for somebody who may do all that an administrator may, and counts as a node: tests that write the
+// status of a runner as its node would need it, for nobody else says that a busy runner has ended (EXCL-7).
+func (e *Env) Kubelet(t testing.TB, addToScheme ...func(*runtime.Scheme) error) client.WithWatch {
+	t.Helper()
+	return e.ClientAs(t, e.As(t, "testkit-kubelet", "system:masters", "system:nodes"), addToScheme...)
+}
+
+// AllowDeletion breaks the glass for one runner pod: it can be deleted from now on, whatever it does (EXCL-7).
+func (e *Env) AllowDeletion(t testing.TB, namespace, pod string) {
+	t.Helper()
+	require.NoError(t, allowDeletion(t.Context(), e.Kube, namespace, pod))
+}
+
 // As returns a client configuration for a user in groups: it may do what RBAC and the node authorizer allow them.
 func (e *Env) As(t testing.TB, user string, groups ...string) *rest.Config {
 	t.Helper()
@@ -56,11 +69,12 @@ func (e *Env) Namespace(t testing.TB) string {
 	t.Helper()
 	ctx := t.Context()
 	made, err := e.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Annotations: map[string]string{"test": t.Name()}},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: map[string]string{labelNamespace: "true"}, Annotations: map[string]string{"test": t.Name()}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		// Not waited for: nobody else uses the name, and the control plane ends with the process.
+		require.NoError(t, e.freeRunners(context.WithoutCancel(ctx), made.Name)) // or they would hold it for ever (EXCL-7)
 		err := e.Kube.CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), made.Name, metav1.DeleteOptions{})
 		if !apierrors.IsNotFound(err) {
 			require.NoError(t, err)

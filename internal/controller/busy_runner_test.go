@@ -1,0 +1,348 @@
+package controller_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/testkit"
+)
+
+const (
+	serverUser = "system:serviceaccount:bullpen-system:bullpen-server"
+	immediate  = client.GracePeriodSeconds(0)
+)
+
+// yard is a namespace with runner pods that no controller looks after: what the API server itself lets happen to them.
+type yard struct {
+	t         *testing.T
+	env       *testkit.Env
+	namespace string
+	admin     client.WithWatch // whatever a person could do
+	kubelet   client.WithWatch // the same, counting as a node
+}
+
+func newYard(t *testing.T) *yard {
+	t.Helper()
+	y := &yard{t: t, env: testkit.Cluster(t)}
+	y.namespace = y.env.Namespace(t)
+	y.admin, y.kubelet = y.env.Client(t), y.env.Kubelet(t)
+	y.env.ShippedRoles(t, y.namespace)
+	return y
+}
+
+// as is somebody with rights of their own; the groups of ServiceAccounts are added.
+func (y *yard) as(user string) client.WithWatch {
+	return y.env.ClientAs(y.t, y.env.As(y.t, user, "system:serviceaccounts", "system:authenticated"))
+}
+
+// runner makes a runner pod in a state. It holds its place for ever: there is no scheduler or kubelet for it unless
+// change gives it a node.
+func (y *yard) runner(name string, state func(*corev1.Pod), change ...func(*corev1.Pod)) *corev1.Pod {
+	y.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name, Labels: map[string]string{
+			runnerpod.LabelRunner: "true", runnerpod.LabelPool: "yard",
+		}},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
+			TerminationGracePeriodSeconds: ptr.To[int64](6 * 60 * 60),
+			SchedulerName:                 "nobody",
+			Containers: []corev1.Container{
+				{Name: runnerpod.ContainerRunner, Image: "none"}, {Name: runnerpod.ContainerPoller, Image: "none"},
+			},
+		},
+	}
+	for _, c := range change {
+		c(pod)
+	}
+	require.NoError(y.t, y.admin.Create(y.t.Context(), pod))
+	y.become(pod, state)
+	return pod
+}
+
+// become writes a pod's state as its node would.
+func (y *yard) become(pod *corev1.Pod, state func(*corev1.Pod)) {
+	y.t.Helper()
+	key := client.ObjectKeyFromObject(pod)
+	require.NoError(y.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // controllers write it too
+		if err := y.kubelet.Get(y.t.Context(), key, pod); err != nil {
+			return err
+		}
+		state(pod)
+		if labels := pod.Labels; labels[runnerpod.LabelOwner] != "" {
+			if err := y.kubelet.Update(y.t.Context(), pod.DeepCopy()); err != nil {
+				return err
+			}
+			updated := pod.Status
+			if err := y.kubelet.Get(y.t.Context(), key, pod); err != nil {
+				return err
+			}
+			pod.Status = updated
+		}
+		return y.kubelet.Status().Update(y.t.Context(), pod)
+	}))
+}
+
+// untouched says that nobody has deleted the pod, not even begun to.
+func (y *yard) untouched(pod *corev1.Pod) {
+	y.t.Helper()
+	var now corev1.Pod
+	require.NoError(y.t, y.admin.Get(y.t.Context(), client.ObjectKeyFromObject(pod), &now), "%s has been deleted", pod.Name)
+	require.Equal(y.t, pod.UID, now.UID)
+	require.Nil(y.t, now.DeletionTimestamp, "%s is being deleted", pod.Name)
+	require.Equal(y.t, corev1.PodRunning, now.Status.Phase)
+}
+
+func (y *yard) gone(pod *corev1.Pod) bool {
+	return apierrors.IsNotFound(y.admin.Get(y.t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{}))
+}
+
+// eventually waits for what the control plane does by itself.
+func (y *yard) eventually(what string, check func() bool) {
+	y.t.Helper()
+	require.Eventually(y.t, check, 2*patience, interval, what)
+}
+
+// The states of a runner pod, as a node reports them.
+var started = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func idle(pod *corev1.Pod) {
+	pod.Status.Phase = corev1.PodRunning
+	run := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(started)}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: runnerpod.ContainerRunner, Image: "x", Ready: true, State: run},
+		{Name: runnerpod.ContainerPoller, Image: "x", Ready: true, State: run},
+	}
+	containersReady(pod, corev1.ConditionTrue, time.Second)
+}
+
+func containersReady(pod *corev1.Pod, status corev1.ConditionStatus, after time.Duration) {
+	pod.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.ContainersReady, Status: status, LastTransitionTime: metav1.NewTime(started.Add(after)),
+	}, {
+		Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.NewTime(started.Add(after)),
+	}}
+}
+
+func bootingRunner(pod *corev1.Pod) {
+	idle(pod)
+	pod.Status.ContainerStatuses[0].Ready = false
+	containersReady(pod, corev1.ConditionFalse, -time.Second)
+}
+
+func takenRunner(pod *corev1.Pod) {
+	bootingRunner(pod)
+	containersReady(pod, corev1.ConditionFalse, time.Minute)
+}
+
+func pollerEnded(pod *corev1.Pod) {
+	idle(pod)
+	pod.Status.ContainerStatuses[1].Ready = false
+	pod.Status.ContainerStatuses[1].State = exited(0)
+}
+
+func owned(pod *corev1.Pod) {
+	idle(pod)
+	pod.Labels[runnerpod.LabelOwner] = "acme"
+}
+
+// working is a runner in the middle of a job, as the whole fleet sees it.
+func working(pod *corev1.Pod) {
+	takenRunner(pod)
+	pod.Status.ContainerStatuses[1].State = exited(0)
+	pod.Labels[runnerpod.LabelOwner] = "acme"
+}
+
+func pending(pod *corev1.Pod) { pod.Status.Phase = corev1.PodPending }
+
+func ended(phase corev1.PodPhase) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		working(pod)
+		pod.Status.Phase = phase
+		pod.Status.ContainerStatuses[0].State = exited(0)
+	}
+}
+
+// on gives the pod a place on a node, so that its deletion waits for the node.
+func on(node string) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.NodeName = node } }
+
+func refusedAs(t *testing.T, err error, sentence string) {
+	t.Helper()
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.ErrorContains(t, err, sentence)
+}
+
+func TestBusyRunner_EXCL7_EachSignOfWorkKeepsEverybodyFromDeletingIt(t *testing.T) {
+	y := newYard(t)
+	node := y.env.RegisterNode(t, "signs", nil)
+	people := map[string]client.Client{
+		"a person": y.admin, "its node": y.kubelet, "the controller": y.as(controllerUser),
+		"the garbage collector":     y.as("system:serviceaccount:kube-system:generic-garbage-collector"),
+		"the namespace controller":  y.as("system:serviceaccount:kube-system:namespace-controller"),
+		"the pod garbage collector": y.as("system:serviceaccount:kube-system:pod-garbage-collector"),
+		"the node controller":       y.as("system:serviceaccount:kube-system:node-controller"),
+		"the scheduler":             y.env.ClientAs(t, y.env.As(t, "system:kube-scheduler", "system:authenticated")),
+	}
+	for name, state := range map[string]func(*corev1.Pod){
+		"owned": owned, "polled": pollerEnded, "taken": takenRunner, "working": working,
+	} {
+		pod := y.runner(name, state, on(node.Name))
+		for who, c := range people {
+			for how, options := range map[string][]client.DeleteOption{
+				"": nil, "by force": {immediate}, "in a dry run": {client.DryRunAll},
+			} {
+				err := c.Delete(t.Context(), pod.DeepCopy(), options...)
+				require.True(t, apierrors.IsForbidden(err), "%s deletes it %s: %v", who, how, err)
+			}
+		}
+		err := y.admin.Delete(t.Context(), pod.DeepCopy())
+		refusedAs(t, err, "would kill the job")
+		refusedAs(t, err, "kubectl annotate pod -n "+y.namespace+" "+name+` bullpen.dev/allow-deletion="say why"`)
+		y.untouched(pod)
+	}
+	refusedAs(t, y.admin.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(y.namespace)), "would kill the job")
+}
+
+func TestBusyRunner_EXCL7_RunnersWithoutWorkMayGo(t *testing.T) {
+	y := newYard(t)
+	controller := y.as(controllerUser)
+	for name, state := range map[string]func(*corev1.Pod){
+		"idle": idle, "booting": bootingRunner, "pending": pending, "bare": func(*corev1.Pod) {},
+		"succeeded": ended(corev1.PodSucceeded), "failed": ended(corev1.PodFailed),
+	} {
+		pod := y.runner(name, state)
+		require.NoError(t, y.admin.Delete(t.Context(), pod.DeepCopy(), client.DryRunAll), name)
+		uid, version := pod.UID, pod.ResourceVersion
+		require.NoError(t, controller.Delete(t.Context(), pod, client.Preconditions{UID: &uid, ResourceVersion: &version}), name)
+		require.True(t, y.gone(pod), name)
+	}
+	foreign := y.runner("foreign", working, func(pod *corev1.Pod) { delete(pod.Labels, runnerpod.LabelRunner) })
+	require.NoError(t, y.admin.Delete(t.Context(), foreign), "a pod that is no runner is nobody's business")
+}
+
+func TestBusyRunner_EXCL7_BreakGlassNeedsAReason(t *testing.T) {
+	y := newYard(t)
+	pod := y.runner("stuck", working)
+	annotate := func(reason string) {
+		patch := `{"metadata":{"annotations":{"` + runnerpod.AnnotationAllowDeletion + `":"` + reason + `"}}}`
+		require.NoError(t, y.admin.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(patch))))
+	}
+	annotate("")
+	refusedAs(t, y.admin.Delete(t.Context(), pod.DeepCopy()), "would kill the job")
+	annotate("the job hangs, acme asked for it")
+	require.NoError(t, y.admin.Delete(t.Context(), pod))
+	require.True(t, y.gone(pod))
+}
+
+// A pod whose deletion was accepted while it was idle can have been given a job in the same moment. It has its grace
+// period then, and nobody takes that away from it.
+func TestBusyRunner_EXCL7_NobodyShortensTheGraceOfARunnerThatIsBeingDeleted(t *testing.T) {
+	y := newYard(t)
+	node := y.env.RegisterNode(t, "graceful", nil)
+	pod := y.runner("late", idle, on(node.Name))
+	require.NoError(t, y.admin.Delete(t.Context(), pod.DeepCopy()), "nothing shows yet")
+	y.become(pod, working)
+	require.NotNil(t, pod.DeletionTimestamp)
+
+	refusedAs(t, y.admin.Delete(t.Context(), pod.DeepCopy(), immediate), "would kill the job")
+	refusedAs(t, y.admin.Delete(t.Context(), pod.DeepCopy(), client.GracePeriodSeconds(30)), "would kill the job")
+	refusedAs(t, y.evict(pod, &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}), "must not shorten the grace period")
+	refusedAs(t, y.evict(pod, &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](30)}), "must not shorten the grace period")
+	require.NoError(t, y.evict(pod, nil), "evicting it once more changes nothing")
+	before := pod.DeletionTimestamp
+	require.NoError(t, y.admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	require.Equal(t, before, pod.DeletionTimestamp)
+
+	// The node finishes what was accepted, under its own rights.
+	agent := y.env.ClientAs(t, y.env.As(t, "system:node:"+node.Name, "system:nodes", "system:authenticated"))
+	uid := pod.UID
+	require.NoError(t, agent.Delete(t.Context(), pod, immediate, client.Preconditions{UID: &uid}))
+	require.True(t, y.gone(pod))
+}
+
+func TestBusyRunner_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T) {
+	y := newYard(t)
+	merge := func(body string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(body)) }
+	label := func(key, value string) client.Patch {
+		return merge(`{"metadata":{"labels":{"` + key + `":` + value + `}}}`)
+	}
+	fail := merge(`{"status":{"phase":"Failed"}}`)
+	podGC := y.as("system:serviceaccount:kube-system:pod-garbage-collector")
+	server := y.as(serverUser)
+
+	// Labels that make it a runner: whether it works or not, for it can be given a job at any moment.
+	for name, state := range map[string]func(*corev1.Pod){"waiting": idle, "working": working} {
+		pod := y.runner(name, state)
+		for _, c := range []client.Client{y.admin, server, y.as(controllerUser)} {
+			refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, "null")), "leave them")
+			refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelPool, `"other"`)), "leave them")
+		}
+		refusedAs(t, y.admin.Status().Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, `"false"`)), "leave them")
+		require.NoError(t, y.admin.Patch(t.Context(), pod.DeepCopy(), label("anything", `"else"`)))
+	}
+
+	// The owner label: the server alone.
+	pod := y.runner("owned", owned)
+	for _, c := range []client.Client{y.admin, y.as(controllerUser)} {
+		refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelOwner, "null")), "only the server")
+		refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelOwner, `"other"`)), "only the server")
+	}
+	refusedAs(t, y.admin.Status().Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelOwner, "null")), "only the server")
+	require.NoError(t, server.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelOwner, "null")))
+
+	// Its end: the node alone. What the pod garbage collector would believe it then deletes.
+	for name, state := range map[string]func(*corev1.Pod){
+		"owned-2": owned, "polled": pollerEnded, "taken": takenRunner,
+	} {
+		pod := y.runner(name, state)
+		for _, c := range []client.Client{y.admin, podGC} {
+			refusedAs(t, c.Status().Patch(t.Context(), pod.DeepCopy(), fail), "only its node says when it has ended")
+			refusedAs(t, c.Status().Patch(t.Context(), pod.DeepCopy(), merge(`{"status":{"phase":"Succeeded"}}`)), "only its node")
+		}
+		y.untouched(pod)
+	}
+	require.NoError(t, podGC.Status().Patch(t.Context(), y.runner("unused", idle), fail))
+
+	// With a reason, all of it.
+	pod = y.runner("released", working)
+	y.env.AllowDeletion(t, y.namespace, pod.Name)
+	require.NoError(t, podGC.Status().Patch(t.Context(), pod.DeepCopy(), fail))
+	pod = y.runner("unlabelled", working)
+	y.env.AllowDeletion(t, y.namespace, pod.Name)
+	require.NoError(t, y.admin.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelOwner, "null")))
+	require.NoError(t, y.admin.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, "null")))
+}
+
+// The API server's own check of the expressions against the types of what they read: a misspelt field would be found
+// only when it matters.
+func TestAdmissionPolicies_AreFreeOfWarnings(t *testing.T) {
+	y := newYard(t)
+	var policies admissionv1.ValidatingAdmissionPolicyList
+	y.eventually("all are checked", func() bool {
+		require.NoError(t, y.admin.List(t.Context(), &policies, client.MatchingLabels{"app.kubernetes.io/part-of": "bullpen"}))
+		for i := range policies.Items {
+			if p := &policies.Items[i]; p.Status.ObservedGeneration != p.Generation || p.Status.TypeChecking == nil {
+				return false
+			}
+		}
+		return len(policies.Items) > 0
+	})
+	for i := range policies.Items {
+		p := &policies.Items[i]
+		require.Empty(t, p.Status.TypeChecking.ExpressionWarnings, p.Name)
+		require.Equal(t, admissionv1.Fail, *p.Spec.FailurePolicy, p.Name)
+		require.True(t, strings.HasPrefix(p.Name, "bullpen-"), p.Name)
+	}
+}
