@@ -183,7 +183,7 @@ func TestBusyRunner_EXCL7_POOL9_RunnersThatRunAreNotEvicted(t *testing.T) {
 	done, failed := y.runner("done", ended(corev1.PodSucceeded), on(node.Name)), y.runner("failed", ended(corev1.PodFailed), on(node.Name))
 	y.eventually("the budget has counted them", func() bool {
 		var budget policyv1.PodDisruptionBudget
-		require.NoError(t, y.admin.Get(t.Context(), client.ObjectKey{Namespace: y.namespace, Name: "bullpen-runners"}, &budget))
+		require.NoError(t, y.admin.Get(t.Context(), client.ObjectKey{Namespace: y.namespace, Name: "bullpen-runner-evictions"}, &budget))
 		return budget.Status.ObservedGeneration == budget.Generation && budget.Status.CurrentHealthy == 1
 	})
 	for _, pod := range []*corev1.Pod{busy, waiting, booting} {
