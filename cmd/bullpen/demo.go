@@ -19,10 +19,11 @@ func newDemoCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show it: run a workflow while everything is being restarted",
-		Long: `Start all of Bullpen on this machine with a pool of warm runners, run a workflow of many jobs, and restart the server,
-the controller and the node agent while the jobs run. It ends with a summary, and succeeds only if each job ran exactly
-once with the conclusion that was expected, no busy pod was deleted, and no process is left.
+		Short: "Show it: run a workflow while everything is restarted and changed",
+		Long: `Start all of Bullpen on this machine with a pool of warm runners, run a workflow of many jobs, and, while the jobs run,
+restart the server, the controller and the node agent, change the pool's template, scale it to zero and back, cordon the
+node, and rename the pool. It ends with a summary, and succeeds only if each job ran exactly once with the conclusion that
+was expected, no busy pod was deleted, each change took effect, and no process is left.
 
 The workflow is examples/demo.yaml. Its jobs run as processes of this machine, without isolation.`,
 		Example: `  bullpen demo

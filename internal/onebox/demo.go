@@ -56,8 +56,8 @@ func (o DemoOptions) withDefaults() (DemoOptions, error) {
 	return o, nil
 }
 
-// Demo brings everything up, runs a workflow while it restarts the server, the controller and the node agent, stops
-// everything, and judges what happened. The error is ErrDemoFailed when the verdict is not good.
+// Demo brings everything up, runs a workflow while it restarts the server, the controller and the node agent and while it
+// changes the fleet (template, size, node, name), stops everything, and judges what happened. The error is ErrDemoFailed when the verdict is not good.
 func Demo(ctx context.Context, opts DemoOptions) error {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -122,20 +122,26 @@ type demo struct {
 	box    *Box
 	github *standin.AdminClient
 	pods   *podWatch
+	fleet  *operator
 	plan   restartPlan
+	change changePlan
 	began  time.Time
 
 	jobs     []standin.JobView
 	restarts []Restart
-	note     string
-	// replacing is not nil while a process is being replaced, and gives the result.
-	replacing chan replaced
+	changes  []Change
+	// restarting and changing say what is being done right now; empty for nothing.
+	restarting, changing string
+	// replacing and making are not nil while a process is being replaced, or the fleet changed, and give the result.
+	replacing chan outcome[Restart]
+	making    chan outcome[Change]
 	view      viewer
 }
 
-type replaced struct {
-	restart Restart
-	err     error
+// outcome of something that was done beside the watching.
+type outcome[T any] struct {
+	value T
+	err   error
 }
 
 // runDemo gathers the evidence. When it returns nothing runs, whatever the outcome.
@@ -148,7 +154,7 @@ func runDemo(ctx context.Context, opts DemoOptions, file WorkflowFile) (evidence
 	if err != nil {
 		return Evidence{}, err
 	}
-	d := &demo{opts: opts, box: box, plan: planRestarts(opts.Jobs), view: view}
+	d := &demo{opts: opts, box: box, plan: planRestarts(opts.Jobs), change: planChanges(opts.Jobs), view: view}
 	err = d.run(ctx, file)
 	view.settle()
 	if d.pods != nil {
@@ -163,7 +169,7 @@ func runDemo(ctx context.Context, opts DemoOptions, file WorkflowFile) (evidence
 	}
 	return Evidence{
 		Jobs: d.jobs, WantJobs: opts.Jobs, Expected: demoExpected, Removals: d.pods.seenRemovals(), Restarts: d.restarts,
-		WantRestarts: d.plan.parts(), Runners: opts.Runners, Left: left,
+		WantRestarts: d.plan.parts(), Changes: d.changes, WantChanges: d.change.kinds(), Runners: opts.Runners, Left: left,
 	}, nil
 }
 
@@ -173,6 +179,9 @@ func (d *demo) run(ctx context.Context, file WorkflowFile) error {
 		return err
 	}
 	if d.pods, err = watchPods(ctx, d.box.kube, d.opts.Now); err != nil {
+		return err
+	}
+	if d.fleet, err = newOperator(d.box, d.pods); err != nil {
 		return err
 	}
 	warming, cancel := context.WithTimeout(ctx, 3*time.Minute)
@@ -191,14 +200,19 @@ func (d *demo) run(ctx context.Context, file WorkflowFile) error {
 		return err
 	}
 	d.box.report(Event{Kind: EventNote, Message: fmt.Sprintf("submitted a workflow of %d jobs", d.opts.Jobs)})
-	return d.watch(running, run.ID)
+	if err := d.watch(running, run.ID); err != nil {
+		return err
+	}
+	leaving, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return d.fleet.awaitFormer(leaving)
 }
 
-// watch looks at the jobs again and again, shows them, and restarts what is due, until all jobs have ended.
+// watch looks at the jobs again and again, shows them, and does what is due, until all jobs have ended.
 func (d *demo) watch(ctx context.Context, run int64) error {
 	tick := time.NewTicker(followInterval)
 	defer tick.Stop()
-	defer d.awaitReplacement(ctx)
+	defer d.awaitBoth()
 	for {
 		jobs, err := d.github.Jobs(ctx, run, "")
 		switch {
@@ -208,11 +222,9 @@ func (d *demo) watch(ctx context.Context, run int64) error {
 			return fmt.Errorf("reading the jobs: %w", err)
 		}
 		done, busy, _ := countJobs(d.jobs)
-		if step, due := d.plan.due(len(d.restarts), done, busy); due && d.replacing == nil {
-			d.replace(ctx, step, busy)
-		}
+		d.begin(ctx, done, busy)
 		d.view.show(d.board())
-		if done >= d.opts.Jobs && d.replacing == nil {
+		if done >= d.opts.Jobs && d.replacing == nil && d.making == nil {
 			return nil
 		}
 		select {
@@ -222,13 +234,61 @@ func (d *demo) watch(ctx context.Context, run int64) error {
 			}
 			return ctx.Err()
 		case r := <-d.replacing:
-			d.replacing, d.note = nil, ""
+			d.replacing, d.restarting = nil, ""
 			if r.err != nil {
 				return fmt.Errorf("restarting a process while jobs run: %w", r.err)
 			}
-			d.restarts = append(d.restarts, r.restart)
+			d.restarts = append(d.restarts, r.value)
+		case c := <-d.making:
+			d.making, d.changing = nil, ""
+			if c.err != nil {
+				return fmt.Errorf("changing the fleet (%s) while jobs run: %w", c.value.Kind, c.err)
+			}
+			d.changes = append(d.changes, c.value)
 		case <-tick.C:
 		}
+	}
+}
+
+// begin begins what is due: a restart and a change may be under way at the same time.
+func (d *demo) begin(ctx context.Context, done, busy int) {
+	if step, due := d.plan.due(len(d.restarts), done, busy); due && d.replacing == nil {
+		_, word := termination(step.hard)
+		d.restarting = fmt.Sprintf("restarting the %s (%s) …", partName(step.part), word)
+		d.replacing = beside(ctx, func(ctx context.Context) (Restart, error) {
+			r, err := d.box.Replace(ctx, step.part, step.hard)
+			return Restart{Replacement: r, Running: busy}, err
+		})
+	}
+	if kind, due := d.change.due(len(d.changes), done, busy); due && d.making == nil {
+		d.changing = changeVerb(kind) + " …"
+		d.making = beside(ctx, func(ctx context.Context) (Change, error) {
+			began := d.opts.Now()
+			err := d.fleet.make(ctx, kind)
+			return Change{Kind: kind, Running: busy, Took: d.opts.Now().Sub(began)}, err
+		})
+	}
+}
+
+// beside does something within two minutes, beside the watching.
+func beside[T any](ctx context.Context, do func(context.Context) (T, error)) chan outcome[T] {
+	result := make(chan outcome[T], 1)
+	bounded, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	go func() {
+		defer cancel()
+		value, err := do(bounded)
+		result <- outcome[T]{value, err}
+	}()
+	return result
+}
+
+// awaitBoth makes sure that nobody starts a process or changes the fleet any more.
+func (d *demo) awaitBoth() {
+	if d.replacing != nil {
+		<-d.replacing // it ends with its context
+	}
+	if d.making != nil {
+		<-d.making
 	}
 }
 
@@ -242,36 +302,10 @@ func (d *demo) stuck(done int) error {
 	return fmt.Errorf("after %s only %d of %d jobs have appeared", short(d.opts.Timeout), done, d.opts.Jobs)
 }
 
-// replace restarts a process beside the watching.
-func (d *demo) replace(ctx context.Context, step restartStep, busy int) {
-	_, word := termination(step.hard)
-	d.note = fmt.Sprintf("restarting the %s (%s) …", partName(step.part), word)
-	result := make(chan replaced, 1)
-	d.replacing = result
-	bounded, cancel := context.WithTimeout(ctx, time.Minute)
-	go func() {
-		defer cancel()
-		r, err := d.box.Replace(bounded, step.part, step.hard)
-		result <- replaced{Restart{Replacement: r, Running: busy}, err}
-	}()
-}
-
-// awaitReplacement makes sure that nobody starts a process any more.
-func (d *demo) awaitReplacement(ctx context.Context) {
-	if d.replacing == nil {
-		return
-	}
-	select {
-	case <-d.replacing:
-	case <-ctx.Done():
-		<-d.replacing // it ends with ctx
-	}
-}
-
 func (d *demo) board() board {
 	now := d.opts.Now()
 	return board{
 		Elapsed: now.Sub(d.began), Now: now, Jobs: d.jobs, WantJobs: d.opts.Jobs, Expected: demoExpected,
-		Pods: d.pods.rows(), Restarts: d.restarts, Note: d.note,
+		Pods: d.pods.rows(), Restarts: d.restarts, Changes: d.changes, Notes: []string{d.restarting, d.changing},
 	}
 }

@@ -132,7 +132,8 @@ func (a *applier) install(ctx context.Context) error {
 }
 
 func (a *applier) apply(ctx context.Context, object *unstructured.Unstructured) error {
-	err := a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership)
+	sent := object.DeepCopy() // the answer is written into it, and what was answered cannot be applied again
+	err := a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(sent), client.FieldOwner(fieldManager), client.ForceOwnership)
 	if err != nil {
 		return fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
 	}

@@ -81,6 +81,9 @@ type podRow struct {
 	UID   string
 	Stage stage
 	Since time.Time
+	// Pool and Hash are the pool and the template that it was made from; Placed says that it has a node.
+	Pool, Hash string
+	Placed     bool
 }
 
 // podWatch watches runner pods from the outside, and notes each deletion when it is first seen. It is the demonstration's
@@ -147,8 +150,15 @@ func (w *podWatch) see(object any, gone bool) {
 	}
 	if gone {
 		delete(w.pods, uid)
-	} else if row := w.pods[uid]; row.Stage != stageOf(pod) {
-		w.pods[uid] = podRow{Name: pod.Name, UID: uid, Stage: stageOf(pod), Since: w.now()}
+	} else {
+		row := podRow{
+			Name: pod.Name, UID: uid, Stage: stageOf(pod), Since: w.now(), Placed: pod.Spec.NodeName != "",
+			Pool: pod.Labels[runnerpod.LabelPool], Hash: pod.Labels[runnerpod.LabelTemplateHash],
+		}
+		if before, known := w.pods[uid]; known && before.Stage == row.Stage {
+			row.Since = before.Since
+		}
+		w.pods[uid] = row
 	}
 	select {
 	case w.changed <- struct{}{}:
@@ -191,14 +201,20 @@ func countStage(rows []podRow, wanted stage) int {
 
 // awaitWarm waits until so many runners are warm.
 func (w *podWatch) awaitWarm(ctx context.Context, wanted int) error {
+	return w.await(ctx, fmt.Sprintf("%d warm runners", wanted), func(rows []podRow) bool { return countStage(rows, stageWarm) >= wanted })
+}
+
+// await waits until the pods are as asked for; what names it in the error. Only one may wait at a time.
+func (w *podWatch) await(ctx context.Context, what string, holds func([]podRow) bool) error {
 	for {
-		warm := countStage(w.rows(), stageWarm)
-		if warm >= wanted {
+		rows := w.rows()
+		if holds(rows) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %d warm runners, %d are: %w", wanted, warm, ctx.Err())
+			return fmt.Errorf("waiting for %s; there are %d warm, %d busy, %d starting: %w", what,
+				countStage(rows, stageWarm), countStage(rows, stageBusy), countStage(rows, stageBooting), ctx.Err())
 		case <-w.changed:
 		}
 	}

@@ -1,6 +1,7 @@
 package onebox
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -77,6 +78,11 @@ func TestPodWatchWitnessesDeletions(t *testing.T) {
 		require.False(t, removal.Finished)
 		require.Equal(t, now, removal.Seen)
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = watch.await(ended, "a runner that nobody makes", func([]podRow) bool { return false })
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "a runner that nobody makes; there are 0 warm, 1 busy, 0 starting")
 	// That it is gone in the end is the same deletion.
 	require.NoError(t, kube.CoreV1().Pods(RunnerNamespace).Delete(t.Context(), "busy", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool { return len(watch.rows()) == 0 }, patience, interval)

@@ -33,6 +33,9 @@ type Evidence struct {
 	// Restarts that were done, and the parts that should have been restarted, in order.
 	Restarts     []Restart
 	WantRestarts []string
+	// Changes that were made to the fleet, and those that should have been, in order.
+	Changes     []Change
+	WantChanges []string
 	// Runners is the size of the pool.
 	Runners int
 	// Left are processes that remain.
@@ -54,6 +57,7 @@ type Verdict struct {
 	Warm Percentiles `json:"queueToStartWarm"`
 
 	Restarts []Restart           `json:"restarts"`
+	Changes  []Change            `json:"changes"`
 	Left     []childproc.Process `json:"left"`
 }
 
@@ -85,7 +89,7 @@ func Judge(e Evidence) Verdict {
 	if e.Left == nil {
 		e.Left = []childproc.Process{} // an empty list in JSON
 	}
-	v := Verdict{Conclusions: map[string]int{}, Jobs: len(e.Jobs), Restarts: e.Restarts, Left: e.Left, Problems: []string{}}
+	v := Verdict{Conclusions: map[string]int{}, Jobs: len(e.Jobs), Restarts: e.Restarts, Changes: e.Changes, Left: e.Left, Problems: []string{}}
 	problem := func(format string, args ...any) { v.Problems = append(v.Problems, fmt.Sprintf(format, args...)) }
 
 	killed := killedJobs(e)
@@ -113,6 +117,16 @@ func Judge(e Evidence) Verdict {
 	for _, restart := range e.Restarts {
 		if restart.Running == 0 {
 			problem("the %s was restarted when no job ran", partName(restart.Part))
+		}
+	}
+	for i, kind := range e.WantChanges {
+		if i >= len(e.Changes) || e.Changes[i].Kind != kind {
+			problem("nobody %s while jobs ran", changeName(kind))
+		}
+	}
+	for _, change := range e.Changes {
+		if change.Running == 0 {
+			problem("somebody %s when no job ran", changeName(change.Kind))
 		}
 	}
 	for _, p := range e.Left {
@@ -217,6 +231,9 @@ func (v Verdict) Print(out io.Writer, jobs []standin.JobView) {
 	for _, r := range v.Restarts {
 		fmt.Fprintf(out, "  restarted       %-11s %s, process %d → %d, ready after %s, while %s ran\n",
 			partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), jobCount(r.Running))
+	}
+	for _, c := range v.Changes {
+		fmt.Fprintf(out, "  changed         %s: seen through after %s, while %s ran\n", changeName(c.Kind), short(c.Took), jobCount(c.Running))
 	}
 	if len(v.Left) == 0 {
 		fmt.Fprintf(out, "  processes left  0\n")

@@ -47,6 +47,8 @@ func goodEvidence(t testing.TB) Evidence {
 			{Replacement: Replacement{Part: partServer, Signal: "kill -9", OldPID: 1, NewPID: 2}, Running: 2},
 			{Replacement: Replacement{Part: partController, Signal: "SIGTERM", OldPID: 3, NewPID: 4}, Running: 1},
 		},
+		WantChanges: []string{changeRoll, changeRename},
+		Changes:     []Change{{Kind: changeRoll, Running: 2}, {Kind: changeRename, Running: 1}},
 	}
 }
 
@@ -78,6 +80,8 @@ func TestJudge(t *testing.T) {
 		"a job that is missing":         {func(e *Evidence) { e.Jobs = e.Jobs[:4] }, "has 5 jobs, but 4 were seen", 0},
 		"a restart that did not happen": {func(e *Evidence) { e.Restarts = e.Restarts[:1] }, "controller was not restarted", 0},
 		"a restart when nothing ran":    {func(e *Evidence) { e.Restarts[1].Running = 0 }, "when no job ran", 0},
+		"a change that was not made":    {func(e *Evidence) { e.Changes = e.Changes[:1] }, "nobody renamed the pool while jobs ran", 0},
+		"a change when nothing ran":     {func(e *Evidence) { e.Changes[0].Running = 0 }, "somebody changed the pool's template when no job ran", 0},
 		"a process that remains":        {func(e *Evidence) { e.Left = []childproc.Process{{Name: "etcd", PID: 7}} }, "process 7 (etcd) remains", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,8 @@ type board struct {
 	Expected func(key string) string
 	Pods     []podRow
 	Restarts []Restart
-	Note     string // what is being done right now
+	Changes  []Change
+	Notes    []string // what is being done right now; empty ones are left out
 }
 
 // Marks of a job: done well, done badly, running, queued, not yet there.
@@ -178,8 +179,13 @@ func restartLines(b board) []string {
 	for _, r := range b.Restarts[max(len(b.Restarts)-3, 0):] {
 		lines = append(lines, fmt.Sprintf("restarted %s: %s, process %d → %d, while %s ran", partName(r.Part), r.Signal, r.OldPID, r.NewPID, jobCount(r.Running)))
 	}
-	if b.Note != "" {
-		lines = append(lines, b.Note)
+	for _, c := range b.Changes[max(len(b.Changes)-3, 0):] {
+		lines = append(lines, fmt.Sprintf("%s: seen through after %s, while %s ran", changeName(c.Kind), short(c.Took), jobCount(c.Running)))
+	}
+	for _, note := range b.Notes {
+		if note != "" {
+			lines = append(lines, note)
+		}
 	}
 	if len(lines) > 0 {
 		lines = append([]string{""}, lines...)

@@ -26,7 +26,7 @@ func testBoard(t testing.TB) board {
 		},
 		Pods:     []podRow{{Name: "p-1", UID: podUID(1), Stage: stageWarm}, {Name: "p-2", UID: podUID(2), Stage: stageBusy}, {Name: "p-3", UID: podUID(3), Stage: stageBooting}},
 		Restarts: []Restart{{Replacement: Replacement{Part: partServer, Signal: "kill -9", OldPID: 1, NewPID: 2}, Running: 3}},
-		Note:     "restarting the controller (SIGTERM) …",
+		Notes:    []string{"", "restarting the controller (SIGTERM) …"},
 	}
 }
 

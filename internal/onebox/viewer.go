@@ -65,6 +65,7 @@ type lineViewer struct {
 	many     bool
 	follow   follower
 	restarts int
+	changed  int
 	last     time.Duration
 	lastDone int
 	pods     []podRow
@@ -101,6 +102,10 @@ func (v *lineViewer) show(b board) {
 			clock(b.Elapsed), partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), jobCount(r.Running))
 	}
 	v.restarts = len(b.Restarts)
+	for _, c := range b.Changes[v.changed:] {
+		fmt.Fprintf(v.out, "%s  %s: seen through after %s, while %s ran\n", clock(b.Elapsed), changeName(c.Kind), short(c.Took), jobCount(c.Running))
+	}
+	v.changed = len(b.Changes)
 }
 
 func (v *lineViewer) above(write func()) {

@@ -95,6 +95,21 @@ func TestRestartPlan(t *testing.T) {
 		}
 		_, due := plan.due(0, jobs, 0)
 		require.False(t, due, "never while no job runs")
+		changes := planChanges(jobs)
+		require.ElementsMatch(t, []string{changeRoll, changeScale, changeCordon, changeRename}, changes.kinds())
+		for i, step := range changes {
+			require.Less(t, step.done, jobs, "jobs must still run")
+			require.NotEmpty(t, changeName(step.kind))
+			require.NotEmpty(t, changeVerb(step.kind))
+			_, due = changes.due(i, step.done-1, 1)
+			require.False(t, due)
+			_, due = changes.due(i, jobs, 0)
+			require.False(t, due, "never while no job runs")
+			kind, due := changes.due(i, step.done, 1)
+			require.True(t, due)
+			require.Equal(t, step.kind, kind)
+		}
+		require.Equal(t, changeRename, changes.kinds()[3], "the pool of the old name is gone then")
 		_, due = plan.due(len(plan.steps), jobs, 5)
 		require.False(t, due, "all are done")
 		step, due := plan.due(0, jobs, 1)

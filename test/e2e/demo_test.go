@@ -7,14 +7,16 @@ import (
 )
 
 // The whole path of a job: a workflow file in, warm runners do it, while the server, the controller and the node agent
-// are restarted. The command itself judges by GitHub's word and by a watch of the pods.
+// are restarted and the pool and its node are changed. The command itself judges by GitHub's word and by a watch of the pods.
 func TestDemo(t *testing.T) {
 	dir := stateDir(t)
-	stdout, stderr, code := run(t, "demo", "--jobs", "12", "--runners", "3", "--state-dir", dir)
+	stdout, stderr, code := run(t, "demo", "--jobs", "16", "--runners", "3", "--state-dir", dir)
 	require.Zero(t, code, "%s%s", stdout, stderr)
 	for _, line := range []string{
-		"12, of which 12 ran as they should (10 success, 1 failure, 1 skipped)",
+		"16, of which 16 ran as they should (14 success, 1 failure, 1 skipped)",
 		"restarted       server      kill -9", "restarted       controller  SIGTERM", "restarted       node agent  kill -9",
+		"changed         changed the pool's template", "changed         scaled the pool to zero and back",
+		"changed         cordoned the node and uncordoned it", "changed         renamed the pool",
 		"processes left  0", "killed mid-job: 0", "PASSED: ",
 	} {
 		require.Contains(t, stdout, line)

@@ -1,0 +1,244 @@
+package onebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What an operator does to a fleet on an ordinary day; the demonstration does each of it while jobs run.
+const (
+	changeRoll   = "roll"
+	changeScale  = "scale"
+	changeCordon = "cordon"
+	changeRename = "rename"
+)
+
+// changeName is a change that was made, and changeVerb one that is being made.
+func changeName(kind string) string {
+	return map[string]string{
+		changeRoll: "changed the pool's template", changeScale: "scaled the pool to zero and back",
+		changeCordon: "cordoned the node and uncordoned it", changeRename: "renamed the pool",
+	}[kind]
+}
+
+func changeVerb(kind string) string {
+	return map[string]string{
+		changeRoll: "changing the pool's template", changeScale: "scaling the pool to zero and back",
+		changeCordon: "cordoning the node", changeRename: "renaming the pool",
+	}[kind]
+}
+
+// Change is one change that was made, and seen through, while jobs ran.
+type Change struct {
+	Kind string        `json:"kind"`
+	Took time.Duration `json:"took"`
+	// Running is how many jobs ran when it was made.
+	Running int `json:"running"`
+}
+
+// changeStep is due once that many jobs are done and at least one runs.
+type changeStep struct {
+	kind string
+	done int
+}
+
+// changePlan is the order in which a demonstration changes the fleet. It goes on beside the restarts: an operator does
+// not wait for a deploy either.
+type changePlan []changeStep
+
+// planChanges spreads the changes over the first half of the run, because jobs wait while the pool is at zero. The new
+// name comes last: the pool of the old one is gone then.
+func planChanges(jobs int) changePlan {
+	kinds := []string{changeRoll, changeScale, changeCordon, changeRename}
+	var plan changePlan
+	for i, kind := range kinds {
+		plan = append(plan, changeStep{kind: kind, done: jobs/12 + i*jobs/2/len(kinds)})
+	}
+	return plan
+}
+
+func (p changePlan) kinds() []string {
+	kinds := make([]string, len(p))
+	for i, step := range p {
+		kinds[i] = step.kind
+	}
+	return kinds
+}
+
+// due is the next step, given how many were taken, and how many jobs are done and running.
+func (p changePlan) due(taken, done, running int) (string, bool) {
+	if taken >= len(p) || running == 0 || done < p[taken].done {
+		return "", false
+	}
+	return p[taken].kind, true
+}
+
+// operator changes the fleet as a person with kubectl would, and sees by the watch that the change has taken effect.
+type operator struct {
+	box   *Box
+	apply *applier
+	pods  *podWatch
+	pool  *unstructured.Unstructured // as it is wanted now
+	// former is the name that the pool had before it was renamed; empty until then.
+	former string
+}
+
+func newOperator(box *Box, pods *podWatch) (*operator, error) {
+	apply, err := newApplier(box.AdminConfig())
+	if err != nil {
+		return nil, err
+	}
+	return &operator{box: box, apply: apply, pods: pods, pool: box.opts.Pools[0].DeepCopy()}, nil
+}
+
+// make makes one change and returns when it has taken effect.
+func (o *operator) make(ctx context.Context, kind string) error {
+	switch kind {
+	case changeRoll:
+		return o.roll(ctx)
+	case changeScale:
+		return o.scale(ctx)
+	case changeCordon:
+		return o.cordon(ctx)
+	case changeRename:
+		return o.rename(ctx)
+	default:
+		return fmt.Errorf("there is no change %q", kind)
+	}
+}
+
+// unworked are runners of the pool that show no work.
+func (o *operator) unworked(row podRow) bool {
+	return row.Pool == o.pool.GetName() && (row.Stage == stageWarm || row.Stage == stageBooting)
+}
+
+// roll changes the template: every runner that does not work is replaced.
+func (o *operator) roll(ctx context.Context) error {
+	before := map[string]bool{}
+	for _, row := range o.pods.rows() {
+		before[row.Hash] = true
+	}
+	env := []any{map[string]any{"name": "DEMO_EDITION", "value": "2"}}
+	if err := unstructured.SetNestedSlice(o.pool.Object, env, "spec", "template", "env"); err != nil {
+		return fmt.Errorf("changing the template: %w", err)
+	}
+	if err := o.apply.apply(ctx, o.pool); err != nil {
+		return err
+	}
+	return o.pods.await(ctx, "idle runners of the new template", func(rows []podRow) bool {
+		replaced := false
+		for _, row := range rows {
+			if o.unworked(row) && before[row.Hash] {
+				return false
+			}
+			replaced = replaced || !before[row.Hash]
+		}
+		return replaced
+	})
+}
+
+// scale takes every runner that does not work away, and has them back.
+func (o *operator) scale(ctx context.Context) error {
+	replicas, _, err := unstructured.NestedInt64(o.pool.Object, "spec", "replicas")
+	if err != nil {
+		return fmt.Errorf("reading the pool's replicas: %w", err)
+	}
+	if err := o.replicas(ctx, 0); err != nil {
+		return err
+	}
+	err = o.pods.await(ctx, "the pool to have no idle runner", func(rows []podRow) bool { return !anyRow(rows, o.unworked) })
+	if err != nil {
+		return err
+	}
+	if err := o.replicas(ctx, replicas); err != nil {
+		return err
+	}
+	return o.pods.await(ctx, "the pool to have runners again", func(rows []podRow) bool { return anyRow(rows, o.unworked) })
+}
+
+func (o *operator) replicas(ctx context.Context, n int64) error {
+	if err := unstructured.SetNestedField(o.pool.Object, n, "spec", "replicas"); err != nil {
+		return fmt.Errorf("changing the pool's replicas: %w", err)
+	}
+	return o.apply.apply(ctx, o.pool)
+}
+
+// cordon takes the one node there is out of scheduling, until no idle runner is left on it.
+func (o *operator) cordon(ctx context.Context) error {
+	onNode := func(row podRow) bool { return o.unworked(row) && row.Placed }
+	if err := o.setUnschedulable(ctx, true); err != nil {
+		return err
+	}
+	err := o.pods.await(ctx, "the cordoned node to have no idle runner", func(rows []podRow) bool { return !anyRow(rows, onNode) })
+	// A node is uncordoned whatever came of it.
+	if err := errors.Join(err, o.setUnschedulable(context.WithoutCancel(ctx), false)); err != nil {
+		return err
+	}
+	return o.pods.await(ctx, "the node to have runners again", func(rows []podRow) bool { return anyRow(rows, onNode) })
+}
+
+func (o *operator) setUnschedulable(ctx context.Context, on bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}}
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on))
+	if err := o.apply.client.Patch(ctx, node, patch); err != nil {
+		return fmt.Errorf("cordoning the node: %w", err)
+	}
+	return nil
+}
+
+// rename makes a pool of another name that serves the same label, and deletes the old one, as a Helm upgrade does.
+func (o *operator) rename(ctx context.Context) error {
+	old := o.pool
+	o.pool, o.former = old.DeepCopy(), old.GetName()
+	o.pool.SetName(o.former + "-renamed")
+	if err := o.apply.apply(ctx, o.pool); err != nil {
+		return err
+	}
+	if err := client.IgnoreNotFound(o.apply.client.Delete(ctx, old)); err != nil {
+		return fmt.Errorf("deleting the pool %s: %w", o.former, err)
+	}
+	return o.pods.await(ctx, "the renamed pool to have a runner", func(rows []podRow) bool {
+		return anyRow(rows, func(row podRow) bool { return row.Pool == o.pool.GetName() && row.Stage != stageBooting })
+	})
+}
+
+// awaitFormer waits until the pool of the former name is gone: its last runner has ended then.
+func (o *operator) awaitFormer(ctx context.Context) error {
+	if o.former == "" {
+		return nil
+	}
+	tick := time.NewTicker(followInterval)
+	defer tick.Stop()
+	for {
+		pool := &unstructured.Unstructured{}
+		pool.SetGroupVersionKind(poolKind)
+		err := o.apply.client.Get(ctx, client.ObjectKey{Namespace: RunnerNamespace, Name: o.former}, pool)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the pool %s to be gone, whose runners have all ended: %w", o.former, errors.Join(ctx.Err(), err))
+		case <-tick.C:
+		}
+	}
+}
+
+func anyRow(rows []podRow, is func(podRow) bool) bool {
+	for _, row := range rows {
+		if is(row) {
+			return true
+		}
+	}
+	return false
+}
