@@ -344,7 +344,7 @@ func (s *poolState) answered(asks []lifecycle.Action, answers []lifecycle.Answer
 				m.why, m.since = a.Reason, now
 			}
 		case lifecycle.Busy:
-			m.removal, m.why, m.proof, m.busyUntil = lifecycle.RemovalNone, "", "", now.Add(busyHold)
+			m.removal, m.why, m.proof, m.askAt, m.busyUntil = lifecycle.RemovalNone, "", "", time.Time{}, now.Add(busyHold)
 		default: // EXCL-3: unknown deletes nothing; it is asked again, less and less often
 			if m.removal != lifecycle.RemovalNone {
 				m.removal, m.askAt = lifecycle.RemovalAsked, now.Add(backoff(s.fenceFails+1))
