@@ -66,6 +66,8 @@ type Options struct {
 	OrphanGrace time.Duration
 	// Registry takes the metrics; the default is the one that MetricsAddress serves.
 	Registry prometheus.Registerer
+	// Now is the clock; the default is time.Now.
+	Now func() time.Time
 	// Log is required.
 	Log *slog.Logger
 }
@@ -128,6 +130,7 @@ func newManager(options Options) (manager.Manager, error) {
 	err = runnerpool.Setup(mgr, runnerpool.Options{
 		Fence: options.Server, Reporter: options.Server, Pod: options.Pod,
 		Workers: options.Workers, OrphanGrace: options.OrphanGrace, Registry: options.Registry, Log: options.Log,
+		Now: options.Now,
 	})
 	return mgr, err
 }

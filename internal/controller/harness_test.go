@@ -338,6 +338,8 @@ type fakeServer struct {
 
 	mu      sync.Mutex
 	claims  map[string]fleet.ClaimState
+	proofs  map[string]string // by UID: what is answered about a lost one that has a claim
+	lost    map[string]int    // by UID: how often it was asked about as lost
 	stopped map[string]stopReport
 	retires int
 	reports int
@@ -351,7 +353,7 @@ type stopReport struct {
 }
 
 func newFakeServer(t *testing.T, admin client.Client) *fakeServer {
-	s := &fakeServer{t: t, admin: admin, claims: map[string]fleet.ClaimState{}, stopped: map[string]stopReport{}}
+	s := &fakeServer{t: t, admin: admin, claims: map[string]fleet.ClaimState{}, proofs: map[string]string{}, lost: map[string]int{}, stopped: map[string]stopReport{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+dispatchapi.PathRetire, s.retire)
 	mux.HandleFunc("POST "+dispatchapi.PathPodsStopped, s.podsStopped)
@@ -383,6 +385,12 @@ func (s *fakeServer) retire(w http.ResponseWriter, r *http.Request) {
 	var response dispatchapi.RetireResponse
 	for _, pod := range request.Pods {
 		answer := dispatchapi.RetireAnswer{UID: pod.UID, Verdict: dispatchapi.Busy, Owner: "acme", State: string(s.claims[pod.UID])}
+		if pod.Lost {
+			s.lost[pod.UID]++
+			if answer.Proof = s.proofs[pod.UID]; answer.Proof != "" && s.claims[pod.UID].Live() {
+				s.claims[pod.UID] = fleet.ClaimSpent
+			}
+		}
 		if next, outcome := fleet.NextClaimState(s.claims[pod.UID], fleet.ClaimEventRetire); outcome != fleet.Refuse {
 			s.claims[pod.UID], answer.Verdict = next, dispatchapi.Granted
 		}
@@ -414,6 +422,19 @@ func (s *fakeServer) claim(uid string, state fleet.ClaimState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claims[uid] = state
+}
+
+// prove has the server answer that the registration of a lost runner is gone.
+func (s *fakeServer) prove(uid, proof string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proofs[uid] = proof
+}
+
+func (s *fakeServer) askedAsLost(uid string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost[uid]
 }
 
 func (s *fakeServer) setDown(down bool) {

@@ -188,11 +188,13 @@ func (d *remover) remove(ctx context.Context, v podView, everReady bool, g grant
 	return lifecycle.Remove(ctx, d.fence, ref, v.observed(everReady), granted, func(ctx context.Context) error {
 		uid, version := types.UID(v.uid), v.resourceVersion
 		options := []client.DeleteOption{client.Preconditions{UID: &uid, ResourceVersion: &version}} // EXCL-2
-		if g.nodeGone {
+		if works := v.observed(everReady).Signs.Work() != "" && !v.terminal; works || g.nodeGone {
 			var err error
-			if version, err = d.takeFinalizer(ctx, v); err != nil {
+			if version, err = d.letGo(ctx, v, works, g); err != nil {
 				return client.IgnoreNotFound(err)
 			}
+		}
+		if g.nodeGone {
 			options = append(options, client.GracePeriodSeconds(0)) // no kubelet will ever say that it has stopped
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v.namespace, Name: v.name}}

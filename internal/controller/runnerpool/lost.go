@@ -2,12 +2,13 @@ package runnerpool
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -140,24 +141,30 @@ func (q *removals) stillGone(ctx context.Context, state *poolState, asks []lifec
 	return answers
 }
 
-// takeFinalizer takes the sandbox's finalizer, and no other, off a pod whose node is gone: whoever set it cleans up no
-// more (POOL-7). It returns the version that the pod then has. A pod that is not as it was observed is a conflict.
-func (d *remover) takeFinalizer(ctx context.Context, v podView) (version string, err error) {
+// letGo makes a pod deletable that was granted with more than an ordinary grant. Where its node is gone, the sandbox's
+// finalizer, and no other, is taken off: whoever set it cleans up no more (POOL-7). Where it shows work, the proof that its
+// work is over is written down on it: without that nobody may delete it, not even the controller (EXCL-7). It returns the
+// version that the pod then has. A pod that is not as it was observed is a conflict.
+func (d *remover) letGo(ctx context.Context, v podView, works bool, g grant) (version string, err error) {
 	var pod corev1.Pod
 	key := types.NamespacedName{Namespace: v.namespace, Name: v.name}
-	if err := d.client.Get(ctx, key, &pod); err != nil { // the cache holds no finalizers of pods that nobody deletes
+	if err := d.client.Get(ctx, key, &pod); err != nil { // the cache holds neither annotations nor most finalizers
 		return "", fmt.Errorf("reading pod %s: %w", v.name, err)
 	}
 	if string(pod.UID) != v.uid || pod.ResourceVersion != v.resourceVersion {
-		return "", apierrors.NewConflict(corev1.Resource("pods"), v.name, fmt.Errorf("it has changed since it was observed"))
-	}
-	if !slices.Contains(pod.Finalizers, runnerpod.FinalizerSandbox) {
-		return pod.ResourceVersion, nil
+		return "", apierrors.NewConflict(corev1.Resource("pods"), v.name, errors.New("it has changed since it was observed"))
 	}
 	base := pod.DeepCopy()
-	controllerutil.RemoveFinalizer(&pod, runnerpod.FinalizerSandbox)
+	changed := g.nodeGone && controllerutil.RemoveFinalizer(&pod, runnerpod.FinalizerSandbox)
+	if works && g.proof != "" && pod.Annotations[runnerpod.AnnotationAllowDeletion] == "" {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, runnerpod.AnnotationAllowDeletion, g.proof)
+		changed = true
+	}
+	if !changed {
+		return pod.ResourceVersion, nil
+	}
 	if err := d.client.Patch(ctx, &pod, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		return "", fmt.Errorf("taking the finalizer off pod %s: %w", v.name, err)
+		return "", fmt.Errorf("letting pod %s go: %w", v.name, err)
 	}
 	return pod.ResourceVersion, nil
 }
