@@ -53,8 +53,8 @@ type Look struct{ Count, Ages int64 }
 // beyond that, a number of withheld jobs says "so many or more".
 const (
 	maxCounted  = 10_000
-	spareCounts = 20_000
-	minSpare    = 10
+	spareCounts = 10_000
+	minSpare    = 5
 )
 
 // destination is where a label set's jobs go.

@@ -305,12 +305,12 @@ func TestLooks_AreBounded(t *testing.T) {
 		}
 		return dispatch.Looks(pools, sets, b)[0]
 	}
-	require.Equal(t, dispatch.Look{Count: 40 + 20_000, Ages: 1}, look(1, 40))
-	require.Equal(t, dispatch.Look{Count: 40 + 20, Ages: 1}, look(1000, 40))
-	require.Equal(t, dispatch.Look{Count: 10, Ages: 0}, look(10_000, 0))
-	require.Equal(t, dispatch.Look{Count: 10_000 + 20_000, Ages: 1}, look(1, 1<<40))
+	require.Equal(t, dispatch.Look{Count: 40 + 10_000, Ages: 1}, look(1, 40))
+	require.Equal(t, dispatch.Look{Count: 40 + 10, Ages: 1}, look(1000, 40))
+	require.Equal(t, dispatch.Look{Count: 5, Ages: 0}, look(10_000, 0))
+	require.Equal(t, dispatch.Look{Count: 10_000 + 10_000, Ages: 1}, look(1, 1<<40))
 	b := dispatch.Backlog{Lanes: []dispatch.WaitingLane{laneOf(1, "small"), laneOf(1, "other")}, Limits: linuxLimits(7, 99_000, 1)}
-	require.Equal(t, []dispatch.Look{{Count: 7 + 10_000, Ages: 7}, {}}, dispatch.Looks(pools, sets, b))
+	require.Equal(t, []dispatch.Look{{Count: 7 + 5_000, Ages: 7}, {}}, dispatch.Looks(pools, sets, b))
 }
 
 func TestPeaks(t *testing.T) {

@@ -135,6 +135,9 @@ type SignalsStore interface {
 	// SessionChanges tells by how much the number of open sessions of each pool changes at each of so many minutes,
 	// the first of which is since, where it grows from zero.
 	SessionChanges(ctx context.Context, since time.Time, minutes int) ([]SessionChange, error)
+	// ProvenEnds lists pods whose work was known by then, other than from the pod, to be over: the oldest first. Pods that
+	// have gone may be among them until their rows are forgotten.
+	ProvenEnds(ctx context.Context, before time.Time) ([]ProvenEnd, error)
 }
 
 // Forge is GitHub. Errors are those of package fleet: ErrRunnerBusy, ErrNotFound, ErrForbidden, ErrRejected,

@@ -58,7 +58,42 @@ func (d *Dispatcher) readSignals(ctx context.Context) (dispatchapi.Signals, erro
 		p := &signals.Pools[i]
 		p.P95LastHour = peaks[PoolRef{p.Namespace, p.Name}]
 	}
+	signals.Removals, err = d.removals(ctx, at)
+	if err != nil {
+		return dispatchapi.Signals{}, err
+	}
 	return signals, nil
+}
+
+// A runner whose work is over ends by itself: its pod is asked for only when it is still there after removalGrace.
+const (
+	removalGrace = time.Minute
+	maxRemovals  = 1000
+)
+
+// ProvenEnd is a pod whose work is over, and how that is known.
+type ProvenEnd struct {
+	Pod   Pod
+	Proof string
+}
+
+// removals lists the pods that should have gone by themselves and that the watch still shows, the oldest ends first.
+func (d *Dispatcher) removals(ctx context.Context, now time.Time) ([]dispatchapi.Removal, error) {
+	ends, err := d.opt.Store.ProvenEnds(ctx, now.Add(-removalGrace))
+	if err != nil {
+		return nil, err
+	}
+	var out []dispatchapi.Removal
+	for _, end := range ends {
+		pod, alive := d.opt.Cluster.Pod(end.Pod.UID)
+		if !alive || pod.Deleting || len(out) == maxRemovals {
+			continue
+		}
+		out = append(out, dispatchapi.Removal{Proof: end.Proof, Pod: dispatchapi.PodRef{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Pool: pod.Pool.Name,
+		}})
+	}
+	return out, nil
 }
 
 func (d *Dispatcher) readPeaks(ctx context.Context) (map[PoolRef]int, error) {

@@ -209,6 +209,49 @@ func TestSignals_P95(t *testing.T) {
 	require.Zero(t, h.asks(d, c)["linux"].P95LastHour)
 }
 
+// EXCL-4: only what is known, other than from the pod, to have ended is asked for, and only if it does not go by itself.
+func TestSignals_EXCL4_RemovalsOfProvenEnds(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	removals := func(after time.Duration) []dispatchapi.Removal {
+		t.Helper()
+		c.pass(after)
+		signals, err := d.Signals(t.Context())
+		require.NoError(t, err)
+		return signals.Removals
+	}
+	h.queue(1, 2, 3)
+	pods := []dispatch.Pod{h.pod("linux"), h.pod("linux"), h.pod("linux"), h.pod("linux")}
+	for i, pod := range pods[:3] {
+		name := h.started(d, pod, int64(i+1)).JIT.Name
+		if i < 2 {
+			h.record(job(fleet.JobEventCompleted, int64(i+1), by(name)))
+		}
+	}
+	_, err := d.Retire(t.Context(), pods[3:]) // taken by the fleet: nothing proves anything
+	require.NoError(t, err)
+	ledgertest.Exec(t, h.url, `UPDATE runner_claims SET ended_at = $1 WHERE ended_at IS NOT NULL`, c.now())
+	require.Empty(t, removals(59*time.Second), "its runner may be about to end")
+	got := removals(2 * time.Second)
+	require.Len(t, got, 2)
+	require.ElementsMatch(t, []string{pods[0].UID, pods[1].UID}, []string{got[0].Pod.UID, got[1].Pod.UID})
+	require.Equal(t, "linux", got[0].Pod.Pool)
+	require.Equal(t, "runners", got[0].Pod.Namespace)
+	require.NotEmpty(t, got[0].Pod.Name)
+	require.Contains(t, got[0].Proof, "completed")
+
+	ledgertest.Exec(t, h.url, `UPDATE runner_claims SET proof = '' WHERE pod_uid = $1`, pods[0].UID)
+	got = removals(2 * time.Second)
+	require.Len(t, got, 1, "an end without a proof")
+	require.Equal(t, pods[1].UID, got[0].Pod.UID)
+	leaving := pods[1]
+	leaving.Deleting = true
+	h.cluster.putPod(leaving)
+	require.Empty(t, removals(2*time.Second))
+	h.cluster.dropPod(leaving)
+	require.Empty(t, removals(2*time.Second))
+}
+
 // countingStore counts what is read of it, and can be told to fail.
 type countingStore struct {
 	dispatch.Store
@@ -234,6 +277,11 @@ func (s *countingStore) SessionChanges(ctx context.Context, since time.Time, min
 	return changes, errors.Join(err, s.err("sessions"))
 }
 
+func (s *countingStore) ProvenEnds(ctx context.Context, before time.Time) ([]dispatch.ProvenEnd, error) {
+	ends, err := s.Store.ProvenEnds(ctx, before)
+	return ends, errors.Join(err, s.err("ends"))
+}
+
 func (s *countingStore) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
 	sets, err := s.Store.LabelSets(ctx)
 	return sets, errors.Join(err, s.err("label sets"))
@@ -250,7 +298,7 @@ func TestSignals_POOL8_WholeOrNotAtAll(t *testing.T) {
 	store, d := h.counting(c)
 	h.asks(d, c)
 	broken := errors.New("the database went away")
-	for _, part := range []string{"backlog", "sessions", "label sets"} {
+	for _, part := range []string{"backlog", "sessions", "label sets", "ends"} {
 		store.err = func(method string) error {
 			if method == part {
 				return broken

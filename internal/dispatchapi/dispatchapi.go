@@ -145,8 +145,9 @@ const (
 	WithheldConflict  WithheldReason = "label_conflict" // two live pools serve its label (CLAIM-12)
 )
 
-// Removal is a pod that the server wants removed: its work is over, and that is known other than from the pod. The
-// controller asks for it like for any other before it deletes it.
+// Removal is a pod that the server wants removed: its work has been over for a minute, and that is known other than from
+// the pod, which has not gone by itself. The controller asks for it like for any other before it deletes it. At most 1000
+// are named at a time, those that ended first.
 type Removal struct {
 	Pod   PodRef `json:"pod"`
 	Proof string `json:"proof"`

@@ -137,3 +137,22 @@ func (s *Store) SessionChanges(ctx context.Context, since time.Time, minutes int
 	}
 	return changes, nil
 }
+
+// ProvenEnds lists the pods whose work was known to be over, other than from the pod, at that time; the oldest first.
+func (s *Store) ProvenEnds(ctx context.Context, before time.Time) ([]dispatch.ProvenEnd, error) {
+	rows, err := s.queries().ProvenEnds(ctx, &before)
+	if err != nil {
+		return nil, fmt.Errorf("reading whose work is known to be over: %w", err)
+	}
+	ends := make([]dispatch.ProvenEnd, len(rows))
+	for i, row := range rows {
+		ends[i] = dispatch.ProvenEnd{
+			Pod: dispatch.Pod{
+				Namespace: row.Namespace, Name: row.PodName, UID: row.PodUid,
+				Pool: dispatch.PoolRef{Namespace: row.Namespace, Name: row.Pool},
+			},
+			Proof: row.Proof,
+		}
+	}
+	return ends, nil
+}

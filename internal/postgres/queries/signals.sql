@@ -64,3 +64,9 @@ WITH spans AS (
 )
 SELECT c.namespace, c.pool, c.minute::bigint AS minute, sum(c.change)::bigint AS change
 FROM changes c GROUP BY c.namespace, c.pool, c.minute;
+
+-- name: ProvenEnds :many
+-- EXCL-4: an end without a proof is nothing to remove a pod on.
+SELECT pod_uid, namespace, pod_name, pool, proof FROM runner_claims
+WHERE state IN ('spent', 'retired') AND proof <> '' AND ended_at <= @before
+ORDER BY ended_at, pod_uid;

@@ -150,6 +150,47 @@ func (q *Queries) PoolRunners(ctx context.Context) ([]PoolRunnersRow, error) {
 	return items, nil
 }
 
+const provenEnds = `-- name: ProvenEnds :many
+SELECT pod_uid, namespace, pod_name, pool, proof FROM runner_claims
+WHERE state IN ('spent', 'retired') AND proof <> '' AND ended_at <= $1
+ORDER BY ended_at, pod_uid
+`
+
+type ProvenEndsRow struct {
+	PodUid    string
+	Namespace string
+	PodName   string
+	Pool      string
+	Proof     string
+}
+
+// EXCL-4: an end without a proof is nothing to remove a pod on.
+func (q *Queries) ProvenEnds(ctx context.Context, before *time.Time) ([]ProvenEndsRow, error) {
+	rows, err := q.db.Query(ctx, provenEnds, before)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ProvenEndsRow
+	for rows.Next() {
+		var i ProvenEndsRow
+		if err := rows.Scan(
+			&i.PodUid,
+			&i.Namespace,
+			&i.PodName,
+			&i.Pool,
+			&i.Proof,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const sessionChanges = `-- name: SessionChanges :many
 WITH spans AS (
     SELECT e.namespace, e.pool,
