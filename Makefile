@@ -58,6 +58,10 @@ bench: ## Measure latencies and throughput, and print one table (a part: BENCH=P
 	@scripts/prerequisites.sh postgres
 	@$(FIND_ASSETS) && $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 30m ./test/bench/...
 
+.PHONY: model
+model: ## Walk the claim protocol's large state spaces too: minutes, and some 10 GiB of memory
+	$(GO) test -timeout 60m -run Exhaustive -v ./test/model -model.deep
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of outside data, for FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

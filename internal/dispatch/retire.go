@@ -20,7 +20,7 @@ func (d *Dispatcher) Retire(ctx context.Context, pods []Pod) ([]dispatchapi.Reti
 	answers := make([]dispatchapi.RetireAnswer, len(pods))
 	for i, pod := range pods {
 		row := rows[pod.UID]
-		answer := dispatchapi.RetireAnswer{UID: pod.UID, State: string(row.State), Verdict: verdict(row.State)}
+		answer := dispatchapi.RetireAnswer{UID: pod.UID, State: string(row.State), Verdict: RetireVerdict(row.State)}
 		if answer.Verdict == dispatchapi.Busy {
 			answer.Owner = row.Account.Login
 		}
@@ -33,8 +33,8 @@ func (d *Dispatcher) Retire(ctx context.Context, pods []Pod) ([]dispatchapi.Reti
 	return answers, nil
 }
 
-// verdict reads the retire column of the table in dispatch.md. What is no known state is unknown (EXCL-3).
-func verdict(state fleet.ClaimState) dispatchapi.Verdict {
+// RetireVerdict reads the retire column of the table in dispatch.md. What is no known state is unknown (EXCL-3).
+func RetireVerdict(state fleet.ClaimState) dispatchapi.Verdict {
 	switch {
 	case state == fleet.ClaimSpent || state == fleet.ClaimRetired:
 		return dispatchapi.Granted

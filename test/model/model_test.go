@@ -1,0 +1,47 @@
+package model
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var deep = flag.Bool("model.deep", false, "walk the large state spaces too: minutes, and some 10 GiB of memory")
+
+// walked is one exhaustive walk.
+type walked struct {
+	name   string
+	config config
+	deep   bool // only with -model.deep
+}
+
+var exhaustive = []walked{
+	{name: "one pod, one job, any fault", config: config{pods: 1, jobs: 1, faults: 1, allow: butRestores, lateQueued: true}},
+	{name: "one pod, two jobs", config: config{pods: 1, jobs: 2}},
+	{name: "one pod, two jobs, any fault", config: config{pods: 1, jobs: 2, faults: 1, allow: butRestores}, deep: true},
+	{name: "one pod, one job, a restore", config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore, synced: true}, deep: true},
+}
+
+// TestExhaustive_EXCL_CLAIM_RECV walks everything within the bounds, with every guard in place: no rule is broken, and
+// from every state something leads to where each claim ends, each job ends or is queued, and each pod goes.
+func TestExhaustive_EXCL_CLAIM_RECV(t *testing.T) {
+	for _, w := range exhaustive {
+		t.Run(w.name, func(t *testing.T) {
+			if w.deep && !*deep {
+				t.Skip("a large state space: run it with -model.deep")
+			}
+			requireNothing(t, w.config)
+		})
+	}
+}
+
+func requireNothing(t *testing.T, c config) {
+	t.Helper()
+	r := check(c)
+	t.Logf("%d states, %d steps in %s", r.states, r.steps, r.took.Round(1e8))
+	for _, trace := range r.broken {
+		t.Error(trace)
+	}
+	require.False(t, r.cut, "there are more states than the limit")
+}
