@@ -50,7 +50,7 @@ func (d *Dispatcher) RetireLost(ctx context.Context, pods []Pod) ([]dispatchapi.
 }
 
 func lostAnswer(uid string, row Claim) dispatchapi.RetireAnswer {
-	answer := dispatchapi.RetireAnswer{UID: uid, State: string(row.State), Verdict: verdict(row.State), Owner: row.Account.Login}
+	answer := dispatchapi.RetireAnswer{UID: uid, State: string(row.State), Verdict: RetireVerdict(row.State), Owner: row.Account.Login}
 	if answer.Verdict == dispatchapi.Granted {
 		answer.Owner, answer.Proof = "", row.Proof
 	}
