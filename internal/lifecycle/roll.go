@@ -148,8 +148,8 @@ func (p *planner) room(moving int) int {
 		unavailable = 1
 	}
 	room := p.serving - (p.wish.Desired - unavailable)
-	if room <= 0 && moving == 0 && !p.starting() {
-		room = 1 // a roll always makes progress, also when some of the pool can never start
+	if room <= 0 && moving == 0 && p.proven() && !p.starting() {
+		room = 1 // a roll always makes progress, also when nodes have room for a part of the pool only
 	}
 	// What cannot be replaced is not taken: a roll never makes a pool smaller. Runners above the desired number are
 	// their own replacement.
@@ -164,6 +164,12 @@ func (p *planner) room(moving int) int {
 	default:
 		return room
 	}
+}
+
+// proven says whether the current template is known to start somewhere. Beyond its limits a roll goes on only then: a
+// template that no node can take would otherwise end a pool one by one.
+func (p *planner) proven() bool {
+	return p.runners.size(of(p.current, func(g group) bool { return g.stage == StageIdle || g.stage == StageBusy })) > 0
 }
 
 // placementTime is how long a new runner without a node still counts as on its way to serving.
