@@ -139,14 +139,14 @@ func TestMakePlan_IsDeterministic(t *testing.T) {
 	})
 }
 
-// world applies plans as a perfect cluster would, with a fence that answers as drawn.
-type world struct {
+// perfect applies plans as a perfect cluster would, with a fence that answers as drawn.
+type perfect struct {
 	set  *Set
 	now  time.Time
 	made int
 }
 
-func (w *world) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
+func (w *perfect) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 	for _, a := range plan.Delete {
 		w.set.Remove(a.Runner.Name)
 	}
@@ -187,7 +187,7 @@ func (w *world) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 // and a terminating one to nothing; busy runners stay all the while (POOL-2, POOL-5, EXCL-4).
 func TestMakePlan_POOL2_POOL5_Converges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		wish, w := drawWish(t), &world{set: NewSet(drawRunners(t)...), now: t0}
+		wish, w := drawWish(t), &perfect{set: NewSet(drawRunners(t)...), now: t0}
 		wish.Paused, wish.KeepBooting, wish.IdleTimeout, wish.MaxAge = false, false, 0, 0
 		wish.Starts = max(wish.Starts, 1)
 		var busyNames []string

@@ -75,8 +75,8 @@ func Remove(ctx context.Context, fence Fence, ref RunnerRef, o Observed, g Grant
 	if o.Ended {
 		return answer, remove(ctx)
 	}
-	if err := MayDelete(o, g); err != nil {
-		return answer, err
+	if err := MayDelete(o, g); err != nil && !(ref.Lost && errors.Is(err, ErrVetoed)) {
+		return answer, err // of a lost runner the fence is asked for a proof, also if there was none before
 	}
 	if answer = fence.Ask(ctx, []RunnerRef{ref})[0]; answer.Verdict != Granted {
 		return answer, ErrNotNow // EXCL-2, EXCL-3

@@ -51,6 +51,7 @@ func TestRemove_EXCL2_EXCL3_EXCL4_AsksAgainRightBefore(t *testing.T) {
 		name     string
 		observed Observed
 		grant    Grant
+		lost     bool
 		says     Answer
 		answers  error
 		deleted  bool
@@ -64,11 +65,14 @@ func TestRemove_EXCL2_EXCL3_EXCL4_AsksAgainRightBefore(t *testing.T) {
 		{name: "EXCL-4 no proof", observed: works, grant: Grant{UID: uid}, says: Answer{Verdict: Granted, Proof: "p"}, err: ErrVetoed},
 		{name: "EXCL-4 no proof any more", observed: works, grant: Grant{uid, "p"}, says: Answer{Verdict: Granted}, err: ErrVetoed},
 		{name: "proven", observed: works, grant: Grant{uid, "p"}, says: Answer{Verdict: Granted, Proof: "p"}, deleted: true},
+		{name: "lost, and proven since", observed: works, grant: Grant{UID: uid}, lost: true, says: Answer{Verdict: Granted, Proof: "p"}, deleted: true},
+		{name: "EXCL-4 lost, and not proven", observed: works, grant: Grant{UID: uid}, lost: true, says: Answer{Verdict: Granted}, err: ErrVetoed},
+		{name: "EXCL-2 lost, and never granted", observed: works, lost: true, says: Answer{Verdict: Granted, Proof: "p"}, err: ErrNoGrant},
 		{name: "it has changed", observed: idle, grant: Grant{UID: uid}, says: Answer{Verdict: Granted}, answers: refused, deleted: true, err: refused},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			deleted := false
-			_, err := Remove(context.Background(), fenceSays(c.says), RunnerRef{UID: uid}, c.observed, c.grant, func(context.Context) error {
+			_, err := Remove(context.Background(), fenceSays(c.says), RunnerRef{UID: uid, Lost: c.lost}, c.observed, c.grant, func(context.Context) error {
 				deleted = true
 				return c.answers
 			})
