@@ -259,6 +259,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if invalid != nil {
 		r.events.invalid(request.NamespacedName, invalid)
 	}
+	state.condemn(decision.Removals, r.now())
 	todo, err := r.plan(ctx, pool, state, wish)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,10 +44,13 @@ func (m *member) lost(now time.Time) bool {
 // the pod shows (EXCL-4).
 func (m *member) proven() bool { return m.removal == lifecycle.RemovalGranted && m.proof != "" }
 
-// loses fills in a runner whose node is gone. It is asked about until the fence grants, and, if it shows work, until the
-// fence has proof.
+// loses fills in a runner whose node is gone, or whose work is over by the server's proof. It is asked about until the
+// fence grants, and, if it shows work, until the fence has proof.
 func (m *member) loses(r *lifecycle.Runner) {
 	r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLost, m.removal, m.since, m.why, m.askAt
+	if m.over != "" {
+		r.Unfit = lifecycle.Unfit{Reason: lifecycle.ReasonRecovery, Detail: m.over}
+	}
 	switch {
 	case m.forced:
 		r.Removal = lifecycle.RemovalDeleting
@@ -55,6 +59,23 @@ func (m *member) loses(r *lifecycle.Runner) {
 	}
 	if m.busyUntil.After(r.AskAt) {
 		r.AskAt = m.busyUntil
+	}
+}
+
+// condemn takes in which runners should go because their work is over by the server's proof, whatever they show. Those that
+// are no longer named are left alone again.
+func (s *poolState) condemn(over map[string]string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if maps.Equal(s.over, over) {
+		return
+	}
+	s.over = maps.Clone(over)
+	for _, m := range s.members {
+		if m.over != over[m.uid] {
+			m.over = over[m.uid]
+			s.settle(m, now)
+		}
 	}
 }
 
@@ -124,7 +145,7 @@ func (q *removals) stillGone(ctx context.Context, state *poolState, asks []lifec
 	known := map[string]lifecycle.Answer{}
 	for i, a := range asks {
 		m, exists := state.copyOf(a.Runner.Name)
-		if a.Runner.Stage != lifecycle.StageLost || !exists || m.where.absent.IsZero() && m.on == "" {
+		if a.Runner.Stage != lifecycle.StageLost || !exists || m.where.absent.IsZero() && m.over != "" {
 			continue
 		}
 		answer, looked := known[m.on]

@@ -256,6 +256,37 @@ func TestLost_POOL7_OfATerminatingPool(t *testing.T) {
 	require.Equal(t, lifecycle.ReasonLost, w.plan.Ask[0].Reason)
 }
 
+// The server's proof that a runner's work is over is a reason to ask, never to delete: the fence must give it again.
+func TestLost_EXCL4_WhoseWorkIsOverByTheServersProof(t *testing.T) {
+	s := newTracker().pool(key)
+	s.podSeen(named("pool-a", pollerEnded), t0)
+	s.podSeen(named("pool-b", pollerEnded), t0)
+	plan := func() work { return s.plan(wishFor(2), counter(), 0, t0) }
+	require.False(t, plan().ask)
+	s.condemn(map[string]string{"uid-pool-a": "its job has completed"}, t0)
+	w := plan()
+	require.True(t, w.ask)
+	require.Len(t, w.plan.Ask, 1)
+	require.Equal(t, lifecycle.ReasonRecovery, w.plan.Ask[0].Reason)
+	require.Equal(t, "its job has completed", w.plan.Ask[0].Detail)
+	require.True(t, w.plan.Ask[0].Runner.Ref("ns", "pool").Lost)
+	asks := s.questions()
+	q := &removals{reader: &reads{}}
+	require.Empty(t, q.stillGone(t.Context(), s, asks)[0].Detail, "its node has no say in it")
+
+	s.answered(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted}}, t0)
+	s.asked()
+	require.Empty(t, plan().remove, "a grant without the proof")
+	s.answered(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted, Proof: "its job has completed"}}, t0)
+	require.Equal(t, []string{"pool-a"}, plan().remove)
+	m, _ := s.copyOf("pool-a")
+	require.False(t, m.vanished(t0), "its node confirms the deletion")
+
+	s.condemn(map[string]string{"uid-pool-b": "by mistake"}, t0)
+	s.condemn(nil, t0)
+	require.Equal(t, 1, s.counts("hash").of[lifecycle.StageBusy])
+}
+
 // reads is a reader of nodes that answers as a test says.
 type reads struct {
 	client.Reader

@@ -223,7 +223,7 @@ func (q *removals) report(ctx context.Context, m member) error {
 func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool, error) {
 	var g grant
 	if m.removal == lifecycle.RemovalGranted {
-		g.uid, g.proof, g.lost = m.uid, m.proof, m.lost(q.now())
+		g.uid, g.proof, g.lost = m.uid, m.proof, m.lost(q.now()) || m.over != ""
 	}
 	if m.vanished(q.now()) {
 		gone, err := q.nodeGone(ctx, m.on) // POOL-7: it may have come back since the fence was asked

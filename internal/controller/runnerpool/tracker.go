@@ -97,6 +97,7 @@ type poolState struct {
 	// startsSay is the term that holds back creations which the plan refused, for the condition Starved.
 	startsSay string
 
+	over   map[string]string    // by UID: the runners whose work is over by the server's proof
 	object *v1alpha1.RunnerPool // name and UID of the pool, for Events
 	status statusWriter
 }
@@ -127,6 +128,8 @@ type member struct {
 	busyUntil time.Time
 	proof     string // came with the grant: how it is known that its work is over
 
+	over string // the server's proof that its work is over, although it is still there
+
 	on    string      // the node that the book has it on
 	where whereabouts // what its node means for it
 	start startPlace  // where it counts as starting
@@ -148,7 +151,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	switch {
 	case m.view.terminal:
 		r.Stage = lifecycle.StageFinished
-	case m.lost(now):
+	case m.lost(now) || m.over != "" && !m.deleted && m.view.deleting.IsZero():
 		m.loses(&r)
 	case (m.work() != "" || now.Before(m.busyUntil)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
 		r.Stage = lifecycle.StageBusy
