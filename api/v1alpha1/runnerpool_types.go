@@ -79,6 +79,9 @@ type RunnerPool struct {
 // RunnerPoolSpec is what a pool should be.
 //
 // +kubebuilder:validation:XValidation:rule="self.platform == oldSelf.platform",message="platform cannot be changed, because accounts are charged per platform: create another RunnerPool and delete this one (its busy runners finish first)"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxRunnerAge) || duration(self.maxRunnerAge) == duration('0s') || !has(self.provisioning) || !has(self.provisioning.startTimeout) || duration(self.maxRunnerAge) > duration(self.provisioning.startTimeout)",message="maxRunnerAge is not longer than provisioning.startTimeout, and a runner could be too old before it has started: raise maxRunnerAge, or lower startTimeout"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.nodeSelector) || !('kubernetes.io/os' in self.template.nodeSelector) || self.template.nodeSelector['kubernetes.io/os'] == (self.platform == 'macos' ? 'darwin' : 'linux')",message="template.nodeSelector asks for another operating system than platform: remove kubernetes.io/os from it, or write linux for platform linux and darwin for platform macos"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.dind) || self.platform == 'linux'",message="template.dind is a Docker daemon for runners of platform linux: remove dind, or put it into a RunnerPool for linux"
 // +kubebuilder:validation:XValidation:rule="!has(self.runnerGroup) || self.runnerGroup == 1 || self.scope == 'Organization'",message="runnerGroup has a meaning only with scope Organization: remove runnerGroup, or set scope to Organization"
 type RunnerPoolSpec struct {
 	// Platform is the operating system of the runners; accounts have a budget for each. It cannot be changed.
@@ -183,6 +186,8 @@ type RunnerResources struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, v.name.startsWith('bullpen-'))",message="volumes whose names begin with bullpen- are made by the controller: choose another name"
 // +kubebuilder:validation:XValidation:rule="!has(self.volumeMounts) || !self.volumeMounts.exists(m, m.name.startsWith('bullpen-'))",message="volumeMounts may only name volumes of this template; those that begin with bullpen- hold the pod's credentials (NET-3)"
 // +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, has(v.projected))",message="a runner may not mount a projected volume, because it can hold a ServiceAccount token and the runner runs other people's code (NET-3): use secret, configMap or downwardAPI volumes"
+// +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || !self.tolerations.exists(t, has(t.tolerationSeconds))",message="a runner tolerates a taint or it does not: with tolerationSeconds Kubernetes would delete it under way (POOL-9); remove tolerationSeconds"
+// +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.runtimeClassName) && self.runtimeClassName != ''",message="dind runs a privileged container, which is kept off the node by a microVM alone (NET-7): set runtimeClassName to a class of microVMs, such as kata, or remove dind"
 type RunnerTemplate struct {
 	// Image of the container that runs jobs: GitHub's own runner image or one derived from it. On macOS the image of
 	// the virtual machine.
@@ -202,6 +207,11 @@ type RunnerTemplate struct {
 	// RuntimeClassName chooses the container runtime, such as one that puts each pod into a microVM.
 	// +optional
 	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
+
+	// Dind gives each runner a Docker daemon of its own, for jobs that use Docker or run in containers. The daemon runs in
+	// a privileged container, so this needs a runtimeClassName that puts each pod into a microVM (NET-7).
+	// +optional
+	Dind *Dind `json:"dind,omitempty"`
 
 	// NodeSelector names the nodes that runners may use.
 	// +optional
@@ -265,6 +275,23 @@ type RunnerTemplate struct {
 	// +kubebuilder:validation:Minimum=30
 	// +kubebuilder:validation:Maximum=432000
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
+}
+
+// Dind is the Docker daemon beside a runner. Jobs find it by DOCKER_HOST, and its socket at /var/run/docker.sock.
+type Dind struct {
+	// Image holds the daemon: Docker's own image with "dind" in its tag, or one made from it.
+	// +optional
+	// +kubebuilder:default="docker:28-dind"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image,omitempty"`
+
+	// Storage is how much room there is for the daemon's images, containers and volumes. It is taken from the node as it is
+	// used, and goes with the pod.
+	// +optional
+	// +kubebuilder:default="20Gi"
+	// +kubebuilder:validation:XValidation:rule="!quantity(string(self)).isLessThan(quantity('1Gi'))",message="dind.storage must be at least 1Gi; write the unit, such as 20Gi"
+	Storage *resource.Quantity `json:"storage,omitempty"`
 }
 
 // Rollout limits how fast a changed template replaces idle runners.

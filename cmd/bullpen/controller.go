@@ -11,6 +11,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // controllerFlags is the command line of bullpen controller.
@@ -67,6 +68,9 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	set.StringVar(&o.Pod.DispatchURL, "dispatch-url", "", "base URL of the server, as runner pods reach it (default: --server-url)")
 	set.StringVar(&o.Pod.AgentImage, "agent-image", "", "image that holds the bullpen binary")
 	set.StringVar(&o.Pod.AgentCommand, "agent-command", "", "the bullpen binary in that image (default /bullpen)")
+	set.StringSliceVar(&o.Pod.MicroVMClasses, "microvm-runtime-classes", runnerpod.DefaultMicroVMClasses(),
+		"runtime classes that put each pod into a microVM: only these may have a Docker daemon or a folder of the host; the\n"+
+			"admission policy bullpen-runner-privileges must name the same")
 	set.StringVar(&o.MetricsAddress, "metrics-addr", ":9090", "address that serves /metrics; empty for none")
 	set.StringVar(&o.HealthAddress, "health-addr", ":8081", "address that serves /healthz and /readyz; empty for none")
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "of several controllers, let one work at a time")

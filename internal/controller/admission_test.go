@@ -3,6 +3,7 @@ package controller_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,26 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		"NET-3 projects a token": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Template.Volumes = []corev1.Volume{{Name: "mine", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}}
 		}, "NET-3"},
+		"NET-7 dind without a microVM": {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Dind = &v1alpha1.Dind{} }, "set runtimeClassName"},
+		"NET-7 dind with the default runtime": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Template.Dind, p.Spec.Template.RuntimeClassName = &v1alpha1.Dind{}, ptr.To("")
+		}, "set runtimeClassName"},
+		"dind on a Mac": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Platform, p.Spec.Template.Dind, p.Spec.Template.RuntimeClassName = v1alpha1.PlatformMacOS, &v1alpha1.Dind{}, ptr.To("kata")
+		}, "for runners of platform linux"},
+		"dind without room": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Template.RuntimeClassName = ptr.To("kata")
+			p.Spec.Template.Dind = &v1alpha1.Dind{Storage: ptr.To(resource.MustParse("20"))}
+		}, "write the unit, such as 20Gi"},
+		"too old at once": {func(p *v1alpha1.RunnerPool) { p.Spec.MaxRunnerAge = &metav1.Duration{Duration: 10 * time.Minute} }, "raise maxRunnerAge"},
+		"another system": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Template.NodeSelector = map[string]string{corev1.LabelOSStable: "darwin"}
+		}, "another operating system than platform"},
+		"POOL-9 tolerates for a while": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Template.Tolerations = []corev1.Toleration{{
+				Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),
+			}}
+		}, "remove tolerationSeconds"},
 		"our volume":   {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Volumes = []corev1.Volume{{Name: "bullpen-x"}} }, "choose another name"},
 		"our variable": {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Env = []corev1.EnvVar{{Name: "BULLPEN_X"}} }, "choose other names"},
 		"a long name":  {func(p *v1alpha1.RunnerPool) { p.Name = strings.Repeat("a", 51) }, "choose a shorter name"},
@@ -144,6 +165,26 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 	require.NoError(t, controller.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(proof))))
 	require.NoError(t, controller.Delete(t.Context(), pod))
 	require.NoError(t, controller.Delete(t.Context(), account))
+}
+
+// What looks like those contradictions and is none.
+func TestRunnerPool_FieldsThatAgreeAreAccepted(t *testing.T) {
+	env := testkit.Cluster(t)
+	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
+	pool := newPool(namespace, "agrees", 0)
+	pool.Spec.MaxRunnerAge = &metav1.Duration{Duration: 10*time.Minute + time.Second}
+	template := &pool.Spec.Template
+	template.NodeSelector = map[string]string{corev1.LabelOSStable: "linux"}
+	template.Volumes, template.VolumeMounts = []corev1.Volume{{Name: "cache"}}, []corev1.VolumeMount{{Name: "cache", MountPath: "/cache"}}
+	template.Tolerations = []corev1.Toleration{{Key: "ci", Operator: corev1.TolerationOpExists}}
+	template.RuntimeClassName, template.Dind = ptr.To("kata"), &v1alpha1.Dind{}
+	pool.Spec.Rollout.MaxUnavailable, pool.Spec.Rollout.MaxSurge = ptr.To(intstr.FromInt32(0)), ptr.To(intstr.FromString("0%"))
+	require.NoError(t, admin.Create(t.Context(), pool), "a roll always moves at least one")
+	require.Equal(t, runnerpod.DefaultDindImage, pool.Spec.Template.Dind.Image)
+	require.Equal(t, runnerpod.DefaultDindStorage, pool.Spec.Template.Dind.Storage.String())
+	pool = newPool(namespace, "any-age", 0)
+	pool.Spec.MaxRunnerAge = &metav1.Duration{}
+	require.NoError(t, admin.Create(t.Context(), pool))
 }
 
 // The scale subresource is what kubectl scale and a HorizontalPodAutoscaler use.

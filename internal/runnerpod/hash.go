@@ -22,6 +22,9 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 	if len(template.Command) == 0 {
 		template.Command = DefaultRunnerCommand
 	}
+	if template.Dind != nil {
+		*template.Dind = dindDefaults(template.Dind)
+	}
 	// The grace period does not shape what a runner is; a warm pod with the older one is as good.
 	template.TerminationGracePeriodSeconds = nil
 	shape, err := json.Marshal(struct {

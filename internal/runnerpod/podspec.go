@@ -35,6 +35,9 @@ func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.Pod
 		InitContainers:    []corev1.Container{agentContainer(options)},
 		Containers:        []corev1.Container{runnerContainer(pool, template), pollerContainer(options)},
 	}
+	if template.Dind != nil {
+		addDind(&spec, template)
+	}
 	return spec
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +50,9 @@ type Options struct {
 	AgentImage string
 	// AgentCommand is the binary inside AgentImage; the default is /bullpen. In one-machine mode it is the host's own.
 	AgentCommand string
+	// MicroVMClasses are the runtime classes under which a pod may hold a privileged container (NET-7). nil stands for
+	// DefaultMicroVMClasses, an empty list for none. They shape no pod, so changing them rolls no pool.
+	MicroVMClasses []string `json:"-"`
 }
 
 // Validate says what is missing.
@@ -94,11 +98,18 @@ type InvalidTemplateError struct{ Problem string }
 // Error is the sentence for a person.
 func (e *InvalidTemplateError) Error() string { return e.Problem }
 
+func refuse(format string, args ...any) error {
+	return &InvalidTemplateError{Problem: fmt.Sprintf(format, args...)}
+}
+
 // Build makes the pod and the ServiceAccount of one runner. It is pure, reads the pool and keeps no pointer into it.
 // The API server has checked the pool already; what must never happen whoever wrote the pool is checked again, and is
 // an *InvalidTemplateError.
 func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.Pod, *corev1.ServiceAccount, error) {
 	if err := checkTemplate(&pool.Spec.Template); err != nil {
+		return nil, nil, err
+	}
+	if err := checkPrivileges(pool, options); err != nil {
 		return nil, nil, err
 	}
 	hash, err := TemplateHash(pool, options)
@@ -129,9 +140,6 @@ func objectMeta(pool *v1alpha1.RunnerPool, name string) metav1.ObjectMeta {
 
 // checkTemplate keeps the credentials away from the container that runs other people's code (NET-3).
 func checkTemplate(template *v1alpha1.RunnerTemplate) error {
-	refuse := func(format string, args ...any) error {
-		return &InvalidTemplateError{Problem: fmt.Sprintf(format, args...)}
-	}
 	if template.Image == "" {
 		return refuse("spec.template.image is empty: name the runner's image")
 	}
@@ -147,10 +155,18 @@ func checkTemplate(template *v1alpha1.RunnerTemplate) error {
 		if strings.HasPrefix(m.Name, reservedPrefix) {
 			return refuse("the mount at %s names volume %q, which holds the pod's credentials (NET-3); mount volumes of the template only", m.MountPath, m.Name)
 		}
+		if !slices.ContainsFunc(template.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
+			return refuse("the mount at %s names volume %q, which is not in spec.template.volumes: add the volume, or remove the mount", m.MountPath, m.Name)
+		}
 		for _, ours := range []string{MountShared, MountWork} {
 			if overlaps(m.MountPath, ours) {
 				return refuse("the mount at %s and the pod's own at %s hide each other; mount it elsewhere", m.MountPath, ours)
 			}
+		}
+	}
+	for _, t := range template.Tolerations {
+		if t.TolerationSeconds != nil { // POOL-9
+			return refuse("the toleration of %s has tolerationSeconds, after which Kubernetes would delete the runner (POOL-9); remove them", t.Key)
 		}
 	}
 	for _, e := range template.Env {

@@ -86,10 +86,18 @@ func TestBuild_NET3_RefusesTemplatesThatReachForTheToken(t *testing.T) {
 		"projects a token": func(r *v1alpha1.RunnerTemplate) {
 			r.Volumes = []corev1.Volume{{Name: "mine", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}}
 		},
+		"mounts nothing": func(r *v1alpha1.RunnerTemplate) {
+			r.VolumeMounts = []corev1.VolumeMount{{Name: "a", MountPath: "/cache"}}
+		},
+		"POOL-9 stays for a while": func(r *v1alpha1.RunnerTemplate) {
+			r.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeNotReady, TolerationSeconds: ptr.To[int64](300)}}
+		},
 		"hides the agent": func(r *v1alpha1.RunnerTemplate) {
+			r.Volumes = []corev1.Volume{{Name: "a"}}
 			r.VolumeMounts = []corev1.VolumeMount{{Name: "a", MountPath: "/bullpen"}}
 		},
 		"inside the folder": func(r *v1alpha1.RunnerTemplate) {
+			r.Volumes = []corev1.Volume{{Name: "a"}}
 			r.VolumeMounts = []corev1.VolumeMount{{Name: "a", MountPath: MountWork + "/x"}}
 		},
 		"sets our variable": func(r *v1alpha1.RunnerTemplate) { r.Env = []corev1.EnvVar{{Name: EnvSharedDir}} },
