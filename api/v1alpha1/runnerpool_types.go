@@ -187,7 +187,7 @@ type RunnerResources struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.volumeMounts) || !self.volumeMounts.exists(m, m.name.startsWith('bullpen-'))",message="volumeMounts may only name volumes of this template; those that begin with bullpen- hold the pod's credentials (NET-3)"
 // +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, has(v.projected))",message="a runner may not mount a projected volume, because it can hold a ServiceAccount token and the runner runs other people's code (NET-3): use secret, configMap or downwardAPI volumes"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || !self.tolerations.exists(t, has(t.tolerationSeconds))",message="a runner tolerates a taint or it does not: with tolerationSeconds Kubernetes would delete it under way (POOL-9); remove tolerationSeconds"
-// +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.runtimeClassName) && self.runtimeClassName != ''",message="dind runs a privileged container, which is kept off the node by a microVM alone (NET-7): set runtimeClassName to a class of microVMs, such as kata, or remove dind"
+// +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.runtimeClassName) && self.runtimeClassName.size() > 0",message="dind runs a privileged container, which is kept off the node by a microVM alone (NET-7): set runtimeClassName to a class of microVMs, such as kata, or remove dind"
 type RunnerTemplate struct {
 	// Image of the container that runs jobs: GitHub's own runner image or one derived from it. On macOS the image of
 	// the virtual machine.

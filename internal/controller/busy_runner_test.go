@@ -1,6 +1,10 @@
 package controller_test
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/internal/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
 )
@@ -244,6 +249,48 @@ func TestBusyRunner_EXCL7_BreakGlassNeedsAReason(t *testing.T) {
 	annotate("the job hangs, acme asked for it")
 	require.NoError(t, y.admin.Delete(t.Context(), pod))
 	require.True(t, y.gone(pod))
+}
+
+// The audit log says who broke the glass and why, and of everybody else that they were refused.
+func TestBusyRunner_EXCL7_BreakGlassIsAudited(t *testing.T) {
+	folder := t.TempDir()
+	policy, log := filepath.Join(folder, "policy.yaml"), filepath.Join(folder, "audit.log")
+	require.NoError(t, os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+
+		"rules: [{level: Metadata, verbs: [delete], namespaces: [default], resources: [{group: \"\", resources: [pods]}]}, {level: None}]\n"), 0o600))
+	env := testkit.Private(t, func(o *controlplane.Options) {
+		o.ExtraArgs = map[controlplane.Component][]string{
+			controlplane.APIServer: {"--audit-policy-file=" + policy, "--audit-log-path=" + log},
+		}
+	})
+	y := &yard{t: t, env: env, namespace: metav1.NamespaceDefault, admin: env.Client(t), kubelet: env.Kubelet(t)}
+	person := env.ClientAs(t, env.As(t, "alice", "system:masters"))
+	pod := y.runner("hangs", working)
+	require.True(t, apierrors.IsForbidden(person.Delete(t.Context(), pod.DeepCopy())))
+	reason := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+runnerpod.AnnotationAllowDeletion+`":"it hangs"}}}`))
+	require.NoError(t, person.Patch(t.Context(), pod, reason))
+	require.NoError(t, person.Delete(t.Context(), pod))
+	require.NoError(t, person.Delete(t.Context(), y.runner("idle", idle)))
+
+	annotations := func() map[string]map[string]string {
+		content, err := os.ReadFile(log)
+		require.NoError(t, err)
+		found := map[string]map[string]string{}
+		for line := range strings.Lines(string(content)) {
+			var event struct {
+				ObjectRef      struct{ Name string }
+				ResponseStatus struct{ Code int }
+				Annotations    map[string]string
+			}
+			require.NoError(t, json.Unmarshal([]byte(line), &event))
+			found[event.ObjectRef.Name+" "+strconv.Itoa(event.ResponseStatus.Code)] = event.Annotations
+		}
+		return found
+	}
+	y.eventually("written down", func() bool { return annotations()["idle 200"] != nil })
+	const allowed = "bullpen-busy-runner-deletion/busy-runner-deletion-allowed"
+	require.Equal(t, "alice deletes default/hangs although it works for acme: it hangs", annotations()["hangs 200"][allowed])
+	require.NotContains(t, annotations()["idle 200"], allowed)
+	require.Contains(t, annotations()["hangs 403"]["validation.policy.admission.k8s.io/validation_failure"], "would kill the job")
 }
 
 // A pod whose deletion was accepted while it was idle can have been given a job in the same moment. It has its grace

@@ -85,10 +85,11 @@ func Cluster(t testing.TB) *Env {
 	return shared.env
 }
 
-// Private starts a control plane for this test alone, which may stop and restart its components. It ends with the test.
-func Private(t testing.TB) *Env {
+// Private starts a control plane for this test alone, which may stop and restart its components, and may be changed
+// before it starts. It ends with the test.
+func Private(t testing.TB, change ...func(*controlplane.Options)) *Env {
 	t.Helper()
-	env, err := start(AssetsOrFail(t))
+	env, err := start(AssetsOrFail(t), change...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, env.stop(t.Failed())) })
 	return env
@@ -105,16 +106,18 @@ func AssetsOrFail(t testing.TB) string {
 	return dir
 }
 
-func start(assetsDir string) (_ *Env, err error) {
+func start(assetsDir string, change ...func(*controlplane.Options)) (_ *Env, err error) {
 	stateDir, err := os.MkdirTemp("", "bullpen-test-")
 	if err != nil {
 		return nil, fmt.Errorf("making the control plane's state folder: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
-	plane, err := controlplane.Start(ctx, controlplane.Options{
-		AssetsDir: assetsDir, StateDir: stateDir, FastUnsafe: true, StartTimeout: startPatience,
-	})
+	options := controlplane.Options{AssetsDir: assetsDir, StateDir: stateDir, FastUnsafe: true, StartTimeout: startPatience}
+	for _, c := range change {
+		c(&options)
+	}
+	plane, err := controlplane.Start(ctx, options)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the test control plane: %w", err), discard(stateDir, true))
 	}
