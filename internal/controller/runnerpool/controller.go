@@ -240,6 +240,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	rivals := r.rivals(ctx, request.NamespacedName, pool)
 	if pool == nil {
 		r.tracker.forget(request.NamespacedName)
 		return reconcile.Result{}, nil
@@ -274,7 +275,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if wish.Terminating && todo.finished {
 		return r.release(ctx, pool)
 	}
-	status := statusOf(pool, before, wish, todo.plan, state.counts(wish.TemplateHash), invalid, r.now())
+	r.events.stuck(request.NamespacedName, todo.stuck)
+	status, look := statusOf(pool, before, facts{
+		wish: wish, plan: todo.plan, counts: state.counts(wish.TemplateHash), decision: decision, rivals: rivals, invalid: invalid,
+	}, r.now())
+	todo.plan.Next = earlier(todo.plan.Next, look)
 	due, err := r.writeStatus(ctx, pool, state, status)
 	if err := errors.Join(failure, err); err != nil && ctx.Err() == nil { // being stopped is no failure
 		return reconcile.Result{}, err
@@ -306,10 +311,24 @@ func (r *Reconciler) load(ctx context.Context, key types.NamespacedName) (*v1alp
 	return &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, DeletionTimestamp: &now}}, nil
 }
 
+// rivals notes which labels a pool serves, nil for one that is gone, has a pass made for each pool that this concerns, and
+// returns the live pools that contend for one of its labels (CLAIM-12).
+func (r *Reconciler) rivals(ctx context.Context, key types.NamespacedName, pool *v1alpha1.RunnerPool) []rival {
+	var labels []string
+	if pool != nil && pool.DeletionTimestamp == nil {
+		labels = pool.Spec.Labels // CLAIM-12: one that is being deleted does not count
+	}
+	rivals, changed := r.tracker.serve(key, labels)
+	for _, other := range changed {
+		r.removals.wake(ctx, other)
+	}
+	return rivals
+}
+
 // decision is what is known and decided for a pool; nothing, where no pool autoscales.
 func (r *Reconciler) decision(key types.NamespacedName) Decision {
 	if r.options.Scaler == nil {
-		return Decision{}
+		return Decision{Blind: "this controller runs without an autoscaler"}
 	}
 	return r.options.Scaler.Decision(key)
 }

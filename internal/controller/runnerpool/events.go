@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,8 @@ const (
 	reasonInvalidTemplate = "InvalidTemplate"
 	reasonDraining        = "Draining"
 	reasonDrained         = "Drained"
+
+	reasonStuckTerminating = "StuckTerminating"
 )
 
 // eventWriter writes the Events of pools. Names of runners are listed up to a few: an Event is read by a person.
@@ -35,6 +38,54 @@ const namesInEvent = 5
 func (e *eventWriter) write(pool types.NamespacedName, kind, reason, action, note string, args ...any) {
 	if object := e.object(pool); object != nil {
 		e.recorder.Eventf(object, nil, kind, reason, action, note, args...)
+	}
+}
+
+// writeAbout is write about a pod of the pool: Events about different pods are not counted as one.
+func (e *eventWriter) writeAbout(pool types.NamespacedName, pod, uid, kind, reason, action, note string, args ...any) {
+	object := e.object(pool)
+	if object == nil {
+		return
+	}
+	related := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: pod, UID: types.UID(uid)},
+	}
+	e.recorder.Eventf(object, related, kind, reason, action, note, args...)
+}
+
+// stuck tells of pods that were deleted and do not go (POOL-10): of a few one by one, of the rest in a number.
+func (e *eventWriter) stuck(pool types.NamespacedName, pods []stuckPod) {
+	for _, pod := range pods[:min(len(pods), namesInEvent)] {
+		e.writeAbout(pool, pod.name, pod.uid, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted, and still there: %s", pod)
+	}
+	if more := len(pods) - namesInEvent; more > 0 {
+		e.write(pool, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted, and still there: %s", many(more, "more pod"))
+	}
+}
+
+// badWhen is the status in which a condition needs a person, for those whose turns are told by an Event.
+var badWhen = map[string]metav1.ConditionStatus{
+	v1alpha1.ConditionSaturated:     metav1.ConditionTrue,
+	v1alpha1.ConditionStarved:       metav1.ConditionTrue,
+	v1alpha1.ConditionLabelConflict: metav1.ConditionTrue,
+	v1alpha1.ConditionDraining:      metav1.ConditionTrue,
+	v1alpha1.ConditionScalingActive: metav1.ConditionFalse,
+}
+
+// turned tells of conditions that have turned on or off.
+func (e *eventWriter) turned(pool types.NamespacedName, before, after []metav1.Condition) {
+	for _, c := range after {
+		bad, told := badWhen[c.Type]
+		old := meta.FindStatusCondition(before, c.Type)
+		was := old != nil && old.Status == bad
+		if is := c.Status == bad; !told || is == was {
+			continue
+		} else if is && c.Type != v1alpha1.ConditionDraining {
+			e.write(pool, corev1.EventTypeWarning, c.Type, c.Reason, "%s", c.Message)
+		} else {
+			e.write(pool, corev1.EventTypeNormal, c.Type, c.Reason, "%s", c.Message)
+		}
 	}
 }
 
@@ -74,12 +125,22 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 	for _, k := range order {
 		switch k.verdict {
 		case lifecycle.Granted:
-			e.write(pool, corev1.EventTypeNormal, string(k.reason), "Remove", "Removing %s: %s", listed(names[k]), details[k])
+			e.write(pool, kindOf(k.reason), string(k.reason), "Remove", "Removing %s: %s", listed(names[k]), details[k])
 		case lifecycle.Busy:
 			e.write(pool, corev1.EventTypeNormal, string(k.reason), "Keep", "Keeping %s: %s", listed(names[k]), details[k])
 		default:
 			e.write(pool, corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because nobody can say whether they work: %s", listed(names[k]), details[k])
 		}
+	}
+}
+
+// kindOf is Warning where a runner goes because something is wrong with it or with its node.
+func kindOf(reason lifecycle.Reason) string {
+	switch reason {
+	case lifecycle.ReasonStartTimeout, lifecycle.ReasonUnschedulable, lifecycle.ReasonDefective, lifecycle.ReasonLost:
+		return corev1.EventTypeWarning
+	default:
+		return corev1.EventTypeNormal
 	}
 }
 

@@ -53,8 +53,14 @@ type stageCollector struct{ tracker *tracker }
 
 var stageDesc = prometheus.NewDesc("bullpen_runnerpool_runners", "Runners by stage.", []string{"pool", "stage"}, nil)
 
+var stuckDesc = prometheus.NewDesc("bullpen_runnerpool_stuck_terminating",
+	"Pods that were deleted, should be gone, and are still there.", []string{"pool"}, nil)
+
 // Describe implements prometheus.Collector.
-func (stageCollector) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- stageDesc }
+func (stageCollector) Describe(descriptions chan<- *prometheus.Desc) {
+	descriptions <- stageDesc
+	descriptions <- stuckDesc
+}
 
 // Collect implements prometheus.Collector.
 func (c stageCollector) Collect(found chan<- prometheus.Metric) {
@@ -63,5 +69,6 @@ func (c stageCollector) Collect(found chan<- prometheus.Metric) {
 		for _, stage := range lifecycle.Stages() {
 			found <- prometheus.MustNewConstMetric(stageDesc, prometheus.GaugeValue, float64(counts.of[stage]), state.key.Name, stage.String())
 		}
+		found <- prometheus.MustNewConstMetric(stuckDesc, prometheus.GaugeValue, float64(counts.stuck), state.key.Name) // POOL-10
 	})
 }

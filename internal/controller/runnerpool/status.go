@@ -41,12 +41,22 @@ type counts struct {
 	blocked  string // why the fence is unknown, while something was asked
 	create   string // why creations fail
 	outdated int    // runners that a roll will replace
+
+	unplaced      int    // runners that no node takes
+	schedulerSays string // of the last one of them
+	startsSay     string // what holds back creations that the plan has refused
+	stuck         int    // deleted pods that do not go (POOL-10)
+	stuckFew      []stuckPod
 }
 
 func (s *poolState) counts(hash string) counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := counts{of: map[lifecycle.Stage]int{}, create: s.createSays, outdated: s.runners.Outdated(hash)}
+	c := counts{
+		of: map[lifecycle.Stage]int{}, create: s.createSays, outdated: s.runners.Outdated(hash),
+		unplaced: len(s.unplaced), schedulerSays: s.schedulerSays, startsSay: s.startsSay,
+	}
+	c.stuckFew, c.stuck = s.stuckNow()
 	for _, stage := range lifecycle.Stages() {
 		c.of[stage] = s.runners.Count(stage)
 	}
@@ -56,13 +66,16 @@ func (s *poolState) counts(hash string) counts {
 	return c
 }
 
-// statusOf computes a pool's status. The conditions keep the times of those written before.
-func statusOf(pool *v1alpha1.RunnerPool, before *v1alpha1.RunnerPoolStatus, wish lifecycle.Wish, plan lifecycle.Plan, c counts, invalid error, now time.Time) v1alpha1.RunnerPoolStatus {
-	of := c.of
-	status := v1alpha1.RunnerPoolStatus{
+// statusOf computes a pool's status, and when it may change although nothing else does. The conditions keep the times of
+// those written before.
+func statusOf(pool *v1alpha1.RunnerPool, before *v1alpha1.RunnerPoolStatus, f facts, now time.Time) (status v1alpha1.RunnerPoolStatus, look time.Time) {
+	of := f.counts.of
+	c := conditionsOf(pool, before.Conditions, f, now)
+	status = v1alpha1.RunnerPoolStatus{
 		ObservedGeneration: pool.Generation,
 		Replicas:           int32(of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]),
-		DesiredReplicas:    ptr.To(int32(wish.Desired)),
+		DesiredReplicas:    ptr.To(int32(f.wish.Desired)),
+		LastScaleDownTime:  before.LastScaleDownTime,
 		ReadyReplicas:      int32(of[lifecycle.StageIdle]),
 		Selector:           runnerpod.LabelPool + "=" + pool.Name,
 		Booting:            int32(of[lifecycle.StageBooting]),
@@ -70,67 +83,13 @@ func statusOf(pool *v1alpha1.RunnerPool, before *v1alpha1.RunnerPoolStatus, wish
 		Busy:               int32(of[lifecycle.StageBusy]),
 		Leaving:            int32(of[lifecycle.StageLeaving]),
 		Finished:           int32(of[lifecycle.StageFinished]),
-		TemplateHash:       wish.TemplateHash,
+		TemplateHash:       f.wish.TemplateHash,
+		Conditions:         c.list,
 	}
-	for i := range before.Conditions {
-		status.Conditions = append(status.Conditions, *before.Conditions[i].DeepCopy())
+	if at := f.decision.LastScaleDown; !at.IsZero() {
+		status.LastScaleDownTime = ptr.To(metav1.NewTime(at.Truncate(time.Second)))
 	}
-	set := func(kind string, on bool, reason, message string) {
-		value := metav1.ConditionFalse
-		if on {
-			value = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type: kind, Status: value, Reason: reason, Message: message,
-			ObservedGeneration: pool.Generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-		})
-	}
-	available(set, wish, of)
-	progressing(set, wish, plan, c, invalid)
-	if wish.Terminating {
-		set(v1alpha1.ConditionDraining, true, "WaitingForRunners",
-			fmt.Sprintf("the pool is being deleted and waits for %d busy runners; nothing is asked of them", of[lifecycle.StageBusy]))
-	}
-	if c.blocked != "" {
-		set(v1alpha1.ConditionRemovalBlocked, true, reasonFenceUnknown,
-			"nothing idle is deleted, because nobody can say whether it works: "+c.blocked)
-	} else if meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionRemovalBlocked) != nil {
-		set(v1alpha1.ConditionRemovalBlocked, false, "FenceAnswers", "the server answers")
-	}
-	return status
-}
-
-func available(set func(string, bool, string, string), wish lifecycle.Wish, of map[lifecycle.Stage]int) {
-	serving := of[lifecycle.StageIdle] + of[lifecycle.StageBusy]
-	switch {
-	case serving > 0:
-		set(v1alpha1.ConditionAvailable, true, "Serving", "runners serve")
-	case wish.Desired == 0:
-		set(v1alpha1.ConditionAvailable, true, "NoneWanted", "no runner is wanted")
-	default:
-		set(v1alpha1.ConditionAvailable, false, "NoRunnerReady", "no runner can take a job yet")
-	}
-}
-
-func progressing(set func(string, bool, string, string), wish lifecycle.Wish, plan lifecycle.Plan, c counts, invalid error) {
-	const kind = v1alpha1.ConditionProgressing
-	present := c.of[lifecycle.StageBooting] + c.of[lifecycle.StageIdle] + c.of[lifecycle.StageBusy]
-	switch {
-	case invalid != nil:
-		set(kind, false, reasonInvalidTemplate, firstLine(invalid))
-	case wish.Terminating:
-		set(kind, true, reasonDraining, "the pool is being deleted")
-	case c.create != "":
-		set(kind, false, reasonCreateFailed, c.create)
-	case plan.Held > 0:
-		set(kind, false, "StartsFail", "runners end before they can take a job; new ones are started slowly")
-	case c.outdated > 0:
-		set(kind, true, "Rolling", "idle runners are being replaced after a change of the template")
-	case present != wish.Desired || c.of[lifecycle.StageLeaving] > 0:
-		set(kind, true, "Scaling", "runners are being created or removed")
-	default:
-		set(kind, false, "AsWished", "the pool is what its spec says")
-	}
+	return status, c.look
 }
 
 // writeStatus writes the status if it has changed and may be written now; otherwise it says when it may.
@@ -152,6 +111,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, pool *v1alpha1.RunnerPool,
 		return 0, client.IgnoreNotFound(fmt.Errorf("writing the status of %s: %w", pool.Name, err))
 	}
 	r.metrics.statusWrites.WithLabelValues(pool.Name).Inc()
+	r.events.turned(state.key, before.Conditions, status.Conditions)
 	state.statusWritten(&status, r.now())
 	return 0, nil
 }
@@ -180,15 +140,19 @@ func (s *poolState) statusDue(before, after *v1alpha1.RunnerPoolStatus, now time
 	return max(0, every-now.Sub(s.status.at))
 }
 
-// news is what a person waits for: a new generation or template, a drain, a fence that cannot be asked, no runner.
+// news is what a person waits for: a new generation or template, a condition that turns, and what is in the way of a
+// change that is under way. Numbers are none, and neither are the words of a condition that stays as it is.
 func news(before, after *v1alpha1.RunnerPoolStatus) bool {
 	if before.ObservedGeneration != after.ObservedGeneration || before.TemplateHash != after.TemplateHash {
 		return true
 	}
 	for _, c := range after.Conditions {
 		old := meta.FindStatusCondition(before.Conditions, c.Type)
-		if c.Type != v1alpha1.ConditionProgressing && (old == nil || old.Status != c.Status) ||
-			old != nil && old.Reason != c.Reason && c.Reason != "Scaling" && c.Reason != "AsWished" {
+		if c.Type == v1alpha1.ConditionProgressing {
+			if old != nil && old.Reason != c.Reason && c.Reason != "Scaling" && c.Reason != "AsWished" {
+				return true
+			}
+		} else if old == nil || old.Status != c.Status {
 			return true
 		}
 	}

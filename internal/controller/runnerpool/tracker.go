@@ -26,12 +26,14 @@ type tracker struct {
 	nodes       *nodeBook
 	starts      *startBook
 
-	mu    sync.Mutex
-	pools map[types.NamespacedName]*poolState
+	mu      sync.Mutex
+	pools   map[types.NamespacedName]*poolState
+	rivalry *rivalry
 }
 
 func newTracker() *tracker {
-	return &tracker{orphanGrace: defaultOrphanGrace, nodes: newNodeBook(), starts: newStartBook(), pools: map[types.NamespacedName]*poolState{}}
+	return &tracker{orphanGrace: defaultOrphanGrace, nodes: newNodeBook(), starts: newStartBook(),
+		pools: map[types.NamespacedName]*poolState{}, rivalry: newRivalry()}
 }
 
 // pool returns the state of a pool, and makes it if there is none.
@@ -41,7 +43,7 @@ func (t *tracker) pool(key types.NamespacedName) *poolState {
 	state := t.pools[key]
 	if state == nil {
 		state = &poolState{key: key, orphanGrace: t.orphanGrace, nodes: t.nodes, starts: t.starts, runners: lifecycle.NewSet(),
-			members: map[string]*member{}, watched: map[string]time.Time{}, expected: map[string]bool{}}
+			members: map[string]*member{}, watched: map[string]time.Time{}, expected: map[string]bool{}, unplaced: map[string]bool{}}
 		t.pools[key] = state
 	}
 	return state
@@ -84,6 +86,10 @@ type poolState struct {
 	// watched are the members whose stage changes by the clock alone, and when; expected those that the cache should show.
 	watched  map[string]time.Time
 	expected map[string]bool
+	// unplaced are those of which the scheduler has said that no node takes them, and schedulerSays what it said last.
+	unplaced      map[string]bool
+	schedulerSays string
+	leaving       departures
 
 	asks       []lifecycle.Action // to be put to the fence
 	asking     bool
@@ -196,7 +202,7 @@ func (m *member) finished() bool {
 	return m.gone && m.reported && !m.account && !m.creating
 }
 
-// settle brings the set in line with a member that has changed, and says whether a plan could tell the difference.
+// settle brings the set in line with a member that has changed, and says whether a pass could tell the difference.
 func (s *poolState) settle(m *member, now time.Time) bool {
 	s.locate(m)
 	before, had := s.runners.Get(m.name)
@@ -218,8 +224,16 @@ func (s *poolState) settle(m *member, now time.Time) bool {
 	if m.observed || m.gone {
 		delete(s.expected, m.name)
 	}
-	before.Waiting = after.Waiting // it explains a time-out when that falls due; by itself it changes no plan
-	return had != has || before != after || m.gone
+	starved := len(s.unplaced) > 0
+	if after.Stage == lifecycle.StageBooting && m.view.node == "" && after.Waiting != "" {
+		s.unplaced[m.name], s.schedulerSays = true, after.Waiting
+	} else {
+		delete(s.unplaced, m.name)
+	}
+	sooner := s.leaving.note(m.name, m.due())
+	before.Waiting = after.Waiting             // it explains a time-out when that falls due; by itself it changes no plan
+	turned := starved != (len(s.unplaced) > 0) // the condition, of which a plan knows nothing
+	return had != has || before != after || m.gone || sooner || turned
 }
 
 func (s *poolState) member(name string) *member {
@@ -327,7 +341,8 @@ type work struct {
 	remove   []string // names for removals to look after
 	ask      bool     // there are questions for the fence
 	plan     lifecycle.Plan
-	finished bool // the pool is terminating and nothing of it is left
+	stuck    []stuckPod // deleted pods that should be gone by now, and are not
+	finished bool       // the pool is terminating and nothing of it is left
 }
 
 // plan makes the plan and records what is about to be done, so that the next one counts it.
@@ -348,6 +363,8 @@ func (s *poolState) plan(wish lifecycle.Wish, newName func() string, burst int, 
 	for _, alarm := range s.watched {
 		plan.Next = earlier(plan.Next, alarm)
 	}
+	w.stuck = s.stuckPods(s.leaving.look(now)) // POOL-10
+	plan.Next = earlier(plan.Next, s.leaving.next)
 	for name := range s.expected {
 		m := s.members[name]
 		if due := m.created.Add(observeWithin); now.Before(due) {
