@@ -224,16 +224,22 @@ func (s *poolState) settle(m *member, now time.Time) bool {
 	if m.observed || m.gone {
 		delete(s.expected, m.name)
 	}
-	starved := len(s.unplaced) > 0
-	if after.Stage == lifecycle.StageBooting && m.view.node == "" && after.Waiting != "" {
-		s.unplaced[m.name], s.schedulerSays = true, after.Waiting
-	} else {
-		delete(s.unplaced, m.name)
-	}
+	turned := s.noteUnplaced(m.name, after)
 	sooner := s.leaving.note(m.name, m.due())
-	before.Waiting = after.Waiting             // it explains a time-out when that falls due; by itself it changes no plan
-	turned := starved != (len(s.unplaced) > 0) // the condition, of which a plan knows nothing
+	before.Waiting = after.Waiting // it explains a time-out when that falls due; by itself it changes no plan
 	return had != has || before != after || m.gone || sooner || turned
+}
+
+// noteUnplaced notes whether the scheduler has said that no node takes a runner. It says whether that turns the pool's
+// condition, of which a plan knows nothing.
+func (s *poolState) noteUnplaced(name string, r lifecycle.Runner) bool {
+	before := len(s.unplaced) > 0
+	if r.Stage == lifecycle.StageBooting && r.Since.IsZero() && r.Waiting != "" {
+		s.unplaced[name], s.schedulerSays = true, r.Waiting
+	} else {
+		delete(s.unplaced, name)
+	}
+	return before != (len(s.unplaced) > 0)
 }
 
 func (s *poolState) member(name string) *member {
