@@ -12,10 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/internal/controlplane"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/testkit"
 )
 
 // What deletes pods in Kubernetes by itself, each for real.
@@ -39,25 +42,41 @@ func (y *yard) owner(name string) (*corev1.ConfigMap, func(*corev1.Pod)) {
 	}
 }
 
-func TestBusyRunner_EXCL7_TheGarbageCollectorWaitsForItsEnd(t *testing.T) {
+// EXCL-2: what a deleted owner leaves is the controller's to remove, whatever it shows and however the owner was deleted.
+func TestRunner_EXCL2_TheGarbageCollectorTakesNone(t *testing.T) {
 	for name, policy := range map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground, "foreground": metav1.DeletePropagationForeground,
 	} {
 		t.Run(name, func(t *testing.T) {
 			y := newYard(t)
 			owner, its := y.owner("owner")
-			busy, unused := y.runner("busy", working, its), y.runner("unused", idle, its)
+			pods := []*corev1.Pod{y.runner("busy", working, its), y.runner("unused", idle, its)}
+			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+				Namespace: y.namespace, Name: "account", Labels: map[string]string{runnerpod.LabelRunner: "true"}, OwnerReferences: pods[1].OwnerReferences,
+			}}
+			require.NoError(t, y.admin.Create(t.Context(), account))
 			require.NoError(t, y.admin.Delete(t.Context(), owner, client.PropagationPolicy(policy)))
-			y.eventually("the idle one is collected", func() bool { return y.gone(unused) })
-			later, its := y.owner("later")
-			last := y.runner("last", idle, its)
-			require.NoError(t, y.admin.Delete(t.Context(), later, client.PropagationPolicy(policy)))
-			y.eventually("and what was deleted after it", func() bool { return y.gone(last) })
-			y.untouched(busy)
-			y.become(busy, ended(corev1.PodSucceeded))
-			y.eventually("the collector tries again, and has it when its job is done", func() bool { return y.gone(busy) })
+			for _, object := range []client.Object{pods[0], pods[1], account} {
+				y.eventually("the collector has tried and was refused", func() bool {
+					return collectorWasRefused(t, y.env, y.namespace, object.GetName()) || y.gone(object)
+				})
+				require.False(t, y.gone(object))
+			}
+			y.untouched(pods[0])
+			y.untouched(pods[1])
+			allowed := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"bullpen.dev/allow-deletion":"the controller is gone"}}}`))
+			require.NoError(t, y.admin.Patch(t.Context(), account, allowed))
+			y.eventually("it tries again, and takes what it is allowed", func() bool { return y.gone(account) })
 		})
 	}
+}
+
+// collectorWasRefused looks into the log of kube-controller-manager for the refusal of one object's collection.
+func collectorWasRefused(t *testing.T, env *testkit.Env, namespace, name string) bool {
+	t.Helper()
+	log, err := os.ReadFile(env.Plane.LogPath(controlplane.ControllerManager))
+	require.NoError(t, err)
+	return strings.Contains(string(log), namespace+"/"+name+" goes when its pool is drained")
 }
 
 func TestBusyRunner_EXCL7_ANamespaceWaitsForItsEnd(t *testing.T) {

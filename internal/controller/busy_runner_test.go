@@ -110,8 +110,10 @@ func (y *yard) untouched(pod *corev1.Pod) {
 	require.Equal(y.t, corev1.PodRunning, now.Status.Phase)
 }
 
-func (y *yard) gone(pod *corev1.Pod) bool {
-	return apierrors.IsNotFound(y.admin.Get(y.t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{}))
+func (y *yard) gone(object client.Object) bool {
+	read, ok := object.DeepCopyObject().(client.Object)
+	require.True(y.t, ok)
+	return apierrors.IsNotFound(y.admin.Get(y.t.Context(), client.ObjectKeyFromObject(object), read))
 }
 
 // eventually waits for what the control plane does by itself.
