@@ -39,10 +39,10 @@ func (m *machine) canonical(s *state) (swapped bool) {
 func (m *machine) clearPod(s *state, p int) {
 	q, c := &s.pod[p], s.claimOf(p)
 	if !m.live(c) {
-		*c = claim{st: c.st}
+		*c = claim{st: c.st, proof: c.proof}
 	}
 	if b := &s.backupDB.claim[p]; !m.live(b) {
-		*b = claim{st: b.st}
+		*b = claim{st: b.st, proof: b.proof}
 	}
 	if q.runner == runExited && q.jit != 0 && !s.reg[q.jit-1].alive() {
 		q.jit = 0

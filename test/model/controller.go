@@ -33,6 +33,7 @@ type sight [maxPods]struct {
 	life    life
 	view    shown
 	removal removal
+	lost    bool
 }
 
 // planned is what some plan wants, pods as bits.
@@ -54,7 +55,7 @@ func (d *decisions) planFor(seen sight) planned {
 	var runners []lifecycle.Runner
 	for i, q := range seen {
 		if q.life != gone {
-			runners = append(runners, runnerOf(i, q.life, q.view, q.removal))
+			runners = append(runners, runnerOf(i, q.life, q.view, q.removal, q.lost))
 		}
 	}
 	for _, wish := range wishes {
@@ -71,13 +72,18 @@ func (d *decisions) planFor(seen sight) planned {
 }
 
 // runnerOf is the pod as the engine sees it, in the order in which the controller's tracker decides.
-func runnerOf(p int, l life, v shown, r removal) lifecycle.Runner {
+func runnerOf(p int, l life, v shown, r removal, lost bool) lifecycle.Runner {
 	runner := lifecycle.Runner{
 		Name: uidOf(p), UID: uidOf(p), TemplateHash: "old", Created: noon.Add(-time.Hour + time.Duration(p)), Since: noon.Add(-time.Hour),
 	}
 	switch {
 	case v.terminal():
 		runner.Stage = lifecycle.StageFinished
+	case lost:
+		runner.Stage = lifecycle.StageLost
+		if r == lostGranted {
+			runner.Removal = lifecycle.RemovalGranted
+		}
 	case v.observed("").Signs.Work() != "": // EXCL-4: before any removal of ours, granted or not
 		runner.Stage = lifecycle.StageBusy
 	case l != up:
@@ -105,7 +111,7 @@ func (s *state) sightOf(p int, r removal, v shown) sight {
 			seen[i].view = q.view
 		}
 	}
-	seen[p].removal, seen[p].view = r, v
+	seen[p].removal, seen[p].view, seen[p].lost = r, v, r >= lostAsked
 	return seen
 }
 
@@ -125,13 +131,15 @@ func (m *machine) controllerSteps(s *state, p int) {
 	case removalNone:
 		m.planSteps(s, p)
 	case removalAsked:
-		m.fenceSteps(s, p, removalGranted, false)
+		m.fenceSteps(s, p, removalGranted)
 	case removalGranted:
 		m.grantedSteps(s, p)
 	case lostAsked:
-		m.fenceSteps(s, p, lostGranted, true)
+		m.fenceSteps(s, p, lostGranted)
 	case lostGranted:
-		m.fenceSteps(s, p, lostRegranted, true)
+		if m.d.planFor(s.sightOf(p, lostGranted, q.view)).delete>>p&1 == 1 && m.d.deletes(q.view, true) {
+			m.fenceSteps(s, p, lostRegranted)
+		}
 	case removalRegranted, lostRegranted:
 		m.deleteSteps(s, p)
 	}
@@ -155,10 +163,12 @@ func (m *machine) planSteps(s *state, p int) {
 		t.pod[p].removal, t.pod[p].view = removalAsked, q.shown
 		m.happens("the controller looks at, and plans to ask for,", p, &t)
 	}
-	if !m.noRecovery && m.orphaned(s, p) {
+	// The server names the pods that should have gone by themselves; a node that is gone the controller sees itself.
+	named := s.claimOf(p).proof == 1 && !m.live(s.claimOf(p)) && !q.shown.terminal()
+	if (named || q.lost == 1) && m.d.planFor(s.sightOf(p, lostAsked, q.shown)).ask>>p&1 == 1 {
 		t := *s
 		t.pod[p].removal, t.pod[p].view = lostAsked, q.shown
-		m.happens("orphaned_stamped_pod: the server wants removed", p, &t)
+		m.happens("the controller takes for lost, and plans to ask for,", p, &t)
 	}
 }
 
@@ -180,7 +190,7 @@ func (m *machine) grantedSteps(s *state, p int) {
 		case m.without.secondAsk: // EXCL-2
 			m.deleteSteps(&t, p)
 		default:
-			m.fenceSteps(&t, p, removalRegranted, false)
+			m.fenceSteps(&t, p, removalRegranted)
 		}
 	}
 }
@@ -190,26 +200,31 @@ func (d *decisions) mayDeleteWithout(v shown) bool {
 	return d.rules.mayDelete(v.observed("pod"), lifecycle.Grant{}) == nil
 }
 
-// fenceSteps: the fence is asked. A pod that is called lost is granted only on proof, which lifts the veto of its signs.
-func (m *machine) fenceSteps(s *state, p int, granted removal, lost bool) {
+// fenceSteps: the fence is asked. Of a pod that is called lost a live claim is released on proof, and a grant comes with
+// the proof that the row holds; without one the pod's own signs go on vetoing.
+func (m *machine) fenceSteps(s *state, p int, granted removal) {
 	t := *s
 	c := t.claimOf(p)
 	if m.moveClaim(c, evRetire); c.st != s.claimOf(p).st { // EXCL-1
 		*c = claim{st: c.st}
 	}
-	answer := m.d.granted[c.st]
-	if answer && lost {
-		answer = m.proven(&t, p)
-	}
-	if answer {
+	lost := granted == lostGranted || granted == lostRegranted
+	switch {
+	case !m.d.granted[c.st]:
+		t.forgetRemoval(p)
+		m.happens("the fence says busy or unknown, of", p, &t)
+		if lost && m.live(c) && t.rec.kind == recoverNothing {
+			m.begin(&t, p, lostPod)
+		}
+	case lost && c.proof == 0:
+		t.forgetRemoval(p)
+		m.happens("the fence grants without proof the removal of", p, &t)
+	default:
 		t.pod[p].removal = granted
 		e := m.happens("the fence grants the removal of", p, &t)
 		if m.live(s.claimOf(p)) {
 			e.broken = "EXCL-1 the removal of a claimed pod was granted"
 		}
-	} else {
-		t.forgetRemoval(p)
-		m.happens("the fence says busy or unknown, of", p, &t)
 	}
 	if m.without.unknown { // EXCL-3
 		u := *s

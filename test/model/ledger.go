@@ -84,7 +84,7 @@ func (m *machine) apply(s *state, j int, reg uint8, c change) {
 	if c.spend != 0 {
 		row := &s.db.claim[c.spend-1]
 		if m.moveClaim(row, evCompleted) {
-			row.job = jobRef(j)
+			row.job, row.proof = jobRef(j), 1
 			if s.db.reg[reg-1] == rowOpen {
 				s.db.reg[reg-1] = rowGone
 			}

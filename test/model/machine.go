@@ -48,6 +48,7 @@ const (
 	faultRunner
 	faultHang
 	faultUser
+	faultNode
 	faultRestore
 
 	everyFault  = faultRestore<<1 - 1
@@ -141,6 +142,9 @@ func (m *machine) next(s *state) []step {
 		}
 	}
 	m.adoptionSteps(s)
+	if s.rec.kind != recoverNothing {
+		m.releaseSteps(s)
+	}
 	if !m.noRecovery {
 		m.recoverySteps(s)
 	}

@@ -19,7 +19,16 @@ type walked struct {
 var exhaustive = []walked{
 	{name: "one pod, one job, any fault", config: config{pods: 1, jobs: 1, faults: 1, allow: butRestores, lateQueued: true}},
 	{name: "one pod, two jobs", config: config{pods: 1, jobs: 2}},
+	{name: "one pod, one job, any fault, without recovery",
+		config: config{pods: 1, jobs: 1, faults: 1, allow: butRestores, noRecovery: true, noLiveness: true}},
+	{name: "two pods, one job, without recovery",
+		config: config{pods: 2, jobs: 1, requests: 1, noRecovery: true, noLiveness: true}},
+	{name: "two pods, two jobs, room for one, without recovery and removal",
+		config: config{pods: 2, jobs: 2, requests: 1, budget: 1, noRecovery: true, removable: -1, noLiveness: true}},
 	{name: "one pod, two jobs, any fault", config: config{pods: 1, jobs: 2, faults: 1, allow: butRestores}, deep: true},
+	{name: "two pods, two jobs, without recovery and removal", deep: true,
+		config: config{pods: 2, jobs: 2, requests: 1, noRecovery: true, removable: -1, noLiveness: true}},
+	{name: "two pods, one job, one of them to be removed", deep: true, config: config{pods: 2, jobs: 1, requests: 1, removable: 1}},
 	{name: "one pod, one job, a restore", config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore, synced: true}, deep: true},
 }
 

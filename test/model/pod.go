@@ -27,7 +27,22 @@ func (m *machine) podSteps(s *state, p int) {
 	}
 	m.pollerSteps(s, p)
 	m.runnerSteps(s, p)
+	m.ackSteps(s, p)
+	if q.life != up && q.seen == 0 {
+		t := *s
+		t.pod[p].seen = 1
+		m.happens("the server sees the deletion of", p, &t)
+	}
+	if q.lost == 1 {
+		if q.life != up {
+			t := *s
+			t.vanish(p)
+			m.happens("nobody confirms the end of the pod, which is removed without, of", p, &t)
+		}
+		return
+	}
 	m.statusSteps(s, p)
+	m.nodeSteps(s, p)
 	if q.life != up {
 		m.endingSteps(s, p)
 	} else if q.shown&shownOwner == 0 && q.poller <= pollWaiting {
@@ -175,12 +190,20 @@ func (m *machine) statusSteps(s *state, p int) {
 			m.happens("its status catches up, of", p, &t)
 		}
 	}
-	if q.life != up && q.seen == 0 {
-		t := *s
-		t.pod[p].seen = 1
-		m.happens("the server sees the deletion of", p, &t)
+}
+
+// nodeSteps: the node goes, with everything on it, or only out of sight.
+func (m *machine) nodeSteps(s *state, p int) {
+	t, ok := m.unlucky(s, faultNode)
+	if !ok {
+		return
 	}
-	m.ackSteps(s, p)
+	t.pod[p].lost = 1
+	m.chance("the node goes out of sight, of", p, &t)
+	if !s.pod[p].poller.ended() {
+		t.failPoller(p)
+	}
+	m.runnerExits(&t, p, false, "the node breaks, of")
 }
 
 // ackSteps: what the server does on seeing the pod. Only exit 0 acknowledges.

@@ -25,19 +25,19 @@ const (
 	agentNeverRegistered
 	idleRunner
 	podMissingClaim
+	orphanedPod
+	lostPod // the product's own, in internal/dispatch's lost.go
 )
 
 var recoveryNames = [...]string{
 	staleClaim: "stale_claim:", orphanedRunner: "orphaned_runner:", agentNeverRegistered: "agent_never_registered:",
-	idleRunner: "idle_runner:", podMissingClaim: "pod_missing_claim:",
+	idleRunner: "idle_runner:", podMissingClaim: "pod_missing_claim:", orphanedPod: "orphaned_stamped_pod:",
+	lostPod: "the claim is to be released of the lost",
 }
 
 func (m *machine) recoverySteps(s *state) {
 	for j := range m.jobs {
 		m.jobRecovery(s, j)
-	}
-	if s.rec.kind != recoverNothing {
-		m.releaseSteps(s)
 	}
 	for p := range m.pods {
 		if s.rec.kind == recoverNothing {
@@ -75,6 +75,9 @@ func (m *machine) evidence(s *state, p int) {
 	if q.life == gone && (m.live(c) || s.open(p)) {
 		m.begin(s, p, podMissingClaim)
 	}
+	if m.orphaned(s, p) {
+		m.begin(s, p, orphanedPod)
+	}
 }
 
 // begin takes a generation, so that every other actor's writes are void from here on (CLAIM-15).
@@ -103,14 +106,14 @@ func (m *machine) releaseSteps(s *state) {
 	}
 	if t, ok := m.unlucky(s, faultRemovalTimeout); ok && s.open(p) {
 		rows := t.db.reg
-		m.remove(&t, p, true)
+		m.remove(&t, p, s.rec.kind != lostPod)
 		t.db.reg, t.rec = rows, recovery{}
 		m.chance("recovery's removal times out after it has worked, of", p, &t)
 	}
 	t := *s
 	result := removedAll
 	if !m.without.removal { // EXCL-6
-		result = m.remove(&t, p, true)
+		result = m.remove(&t, p, s.rec.kind != lostPod)
 	}
 	if result == removedAll {
 		t.rec.removed = 1
@@ -124,17 +127,22 @@ func (m *machine) releaseSteps(s *state) {
 // release ends the claim, if it is still the one that the pass began with.
 func (m *machine) release(t *state, p int) {
 	c := t.claimOf(p)
+	if t.rec.kind == orphanedPod && !m.live(c) && t.pod[p].life != gone {
+		m.moveClaim(c, evRetire)
+		c.proof = 1
+		return
+	}
 	if !m.live(c) || !m.holds(c, t.rec.gen) {
 		return
 	}
-	if c.st == claimExecuting && t.rec.kind != orphanedRunner && t.rec.kind != podMissingClaim {
+	if c.st == claimExecuting && t.rec.kind != orphanedRunner && t.rec.kind != podMissingClaim && t.rec.kind != lostPod {
 		return
 	}
 	job := c.job
 	if t.db.reg[p*mints] == rowNone && t.db.reg[p*mints+1] == rowNone && c.st == claimClaimed {
 		m.moveClaim(c, evUnclaim)
-	} else {
-		m.moveClaim(c, evRelease)
+	} else if m.moveClaim(c, evRelease) {
+		c.proof = 1
 	}
 	if job != 0 && t.db.job[job-1] == jobExecuting && t.job[job-1] == ghQueued {
 		t.db.job[job-1] = jobQueued // GitHub's word: it never ran
@@ -143,16 +151,14 @@ func (m *machine) release(t *state, p int) {
 	m.moveJob(t, job, jobEvRelease)
 }
 
-// orphaned is the evidence of orphaned_stamped_pod: the pod shows that its shot is used, and nobody has a claim.
+// orphaned is the evidence of orphaned_stamped_pod: the pod shows any sign of work, or its row is spent, nobody has a
+// claim, and nothing is proven yet. A runner that is no longer ready counts: that may be the last that was seen of a
+// retired pod whose node then went.
 func (m *machine) orphaned(s *state, p int) bool {
 	c, q := s.claimOf(p), &s.pod[p]
-	used := q.shown&shownOwner != 0 || q.shown.pollerEnded() || c.st == claimSpent
-	return used && !m.live(c) && !q.shown.terminal() && s.scopeDown == 0
+	used := q.shown&shownOwner != 0 || q.shown.pollerEnded() || q.shown&shownNotReady != 0 || c.st == claimSpent
+	return used && q.life != gone && !m.live(c) && c.proof == 0 && !q.shown.terminal()
 }
-
-// proven: what GitHub's list shows of the pod is removed, and nothing is left. It is the proof that lifts the veto of
-// the pod's own signs.
-func (m *machine) proven(t *state, p int) bool { return m.remove(t, p, true) == removedAll }
 
 // closeRegistrations: rows of a claim that is over are proven gone.
 func (m *machine) closeRegistrations(s *state, p int) {

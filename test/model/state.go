@@ -37,6 +37,7 @@ type pod struct {
 	gen    uint8 // the generation that the poller will acknowledge
 	shown  shown // by the API server
 	seen   uint8 // 1: the server's watch shows the deletion
+	lost   uint8 // 1: its node is gone; what is shown of it changes no more
 
 	removal removal
 	view    shown // what the controller decides on, however old
@@ -97,8 +98,8 @@ const (
 	removalAsked             // the plan asks for it; the question is on its way
 	removalGranted           // the fence has granted
 	removalRegranted         // the fence was asked again; the deletion is on its way
-	lostAsked                // the same for one that the server calls lost
-	lostGranted
+	lostAsked                // the same for one whose node is gone, or that the server wants gone
+	lostGranted              // with proof
 	lostRegranted
 )
 
@@ -109,6 +110,8 @@ type claim struct {
 	job  uint8
 	name uint8 // the registration it was last minted, or is to be minted, under
 	ack  uint8
+	// proof: it is known, other than from the pod, that the work is over.
+	proof uint8
 }
 
 // ledger is what a backup holds.
