@@ -22,11 +22,26 @@ func TestHistory_EXCL1_NoPodIsServedAndGranted(t *testing.T) { check(t, "EXCL-1"
 // Nothing that has not ended is deleted without a grant that was given right before.
 func TestHistory_EXCL2_NothingGoesWithoutAGrantRightBefore(t *testing.T) { check(t, "EXCL-2") }
 
+// Nor a pod that has taken the name of one that was granted.
+func TestHistory_EXCL2_AGrantIsForOnePodAndNotForItsName(t *testing.T) {
+	focus(t, "EXCL-2", map[string]int{
+		"pass": 6, "ask": 6, "remove": 3, "cache one": 6, "place": 4, "boot": 4, "kubelet one": 4, "scale": 3, "somebody deletes": 4,
+	})
+}
+
 // A fence that cannot be asked deletes nothing.
 func TestHistory_EXCL3_UnknownDeletesNothing(t *testing.T) { check(t, "EXCL-3") }
 
 // No pod with a job is deleted by us, also when its row was lost.
 func TestHistory_EXCL4_NoPodWithAJobIsDeleted(t *testing.T) { check(t, "EXCL-4") }
+
+// Nor when rows are lost again and again, and caches are stale meanwhile.
+func TestHistory_EXCL4_LostRowsDeleteNoPodWithAJob(t *testing.T) {
+	focus(t, "EXCL-4", map[string]int{
+		"pass": 6, "ask": 6, "remove": 5, "cache one": 3, "place": 4, "boot": 4, "kubelet one": 8, "scale": 4,
+		"poll": 6, "mint": 6, "deliver": 6, "restore": 5, "evidence is in": 8,
+	})
+}
 
 // A retired or spent pod is never served, a claimed one never retired, one that is being deleted never claimed.
 func TestHistory_EXCL5_OwnedPodsStayOwned(t *testing.T) { check(t, "EXCL-5") }
@@ -63,8 +78,8 @@ func TestHistory_POOL5_ARollAloneKeepsEnoughServing(t *testing.T) {
 	rolls := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
-		w.wish.Desired = rapid.IntRange(1, 8).Draw(t, "desired")
-		w.wish.MaxUnavailable, w.wish.MaxSurge = rapid.IntRange(0, 3).Draw(t, "unavailable"), rapid.IntRange(0, 2).Draw(t, "surge")
+		w.wish.Desired = 1 + pick(t, 8, "desired")
+		w.wish.MaxUnavailable, w.wish.MaxSurge = pick(t, 4, "unavailable"), pick(t, 3, "surge")
 		settle(w, 4)
 		require.True(t, w.asWished(), w.describe())
 		least := w.wish.Desired - w.wish.MaxUnavailable

@@ -125,6 +125,8 @@ func TestMakePlan(t *testing.T) {
 			ask: []string{"idle-a-0 TemplateChanged", "idle-a-1 TemplateChanged"}},
 		{name: "and waits for what it moved", wish: Wish{Desired: 3, TemplateHash: "b"},
 			runners: set(at(StageIdle, "a", 2), at(StageBooting, "b", 1))},
+		{name: "and for what starts, also where the template is known to", wish: Wish{Desired: 4, TemplateHash: "b"},
+			runners: set(at(StageIdle, "a", 2), at(StageBusy, "b", 1), at(StageBooting, "b", 1))},
 		{name: "what does not serve is replaced freely", wish: Wish{Desired: 3, TemplateHash: "b"}, runners: set(at(StageBooting, "a", 3)),
 			ask: []string{"booting-a-0 TemplateChanged", "booting-a-1 TemplateChanged", "booting-a-2 TemplateChanged"}},
 		{name: "POOL-5 a roll goes on although some find no node", wish: Wish{Desired: 6, TemplateHash: "b"},
