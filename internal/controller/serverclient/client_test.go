@@ -177,3 +177,30 @@ func TestClient_UsesNoProxy(t *testing.T) {
 	client, _ := newClient(t, nil, 0)
 	require.Nil(t, client.http.Transport.(*http.Transport).Proxy)
 }
+
+// POOL-7: that a runner is lost reaches the server, and the proof comes back; an answer without one carries none.
+func TestAsk_POOL7_LostGoesThereAndProofComesBack(t *testing.T) {
+	client, _ := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		var request dispatchapi.RetireRequest
+		require.NoError(t, json.NewDecoder(r.Body).Decode(&request))
+		var response dispatchapi.RetireResponse
+		for _, pod := range request.Pods {
+			answer := dispatchapi.RetireAnswer{UID: pod.UID, Verdict: dispatchapi.Granted}
+			if pod.Lost {
+				answer.Proof = "GitHub said so"
+			}
+			if pod.UID == "c" {
+				answer.Verdict, answer.Proof = dispatchapi.Unknown, ""
+			}
+			response.Answers = append(response.Answers, answer)
+		}
+		require.NoError(t, json.NewEncoder(w).Encode(response))
+	}, 10)
+	asked := refs("a", "b", "c")
+	asked[1].Lost, asked[2].Lost = true, true
+	answers := client.Ask(context.Background(), asked)
+	require.Equal(t, lifecycle.Answer{Verdict: lifecycle.Granted}, answers[0])
+	require.Equal(t, lifecycle.Answer{Verdict: lifecycle.Granted, Proof: "GitHub said so"}, answers[1])
+	require.Equal(t, lifecycle.Unknown, answers[2].Verdict)
+	require.Contains(t, answers[2].Detail, "nobody has confirmed yet")
+}
