@@ -1,6 +1,9 @@
 package scaling
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // wishes are what a pool asks for, a tier after the other; each is on top of those before. Their sum is the target.
 type wishes struct{ load, blocked, floor, headRoom int }
@@ -39,7 +42,7 @@ func occupied(s Signal) int { return max(s.Occupied, s.Claimed) }
 
 // blindness says why nothing can be decided for a pool; empty when it can (POOL-8).
 func blindness(in *Input, pool *Pool) string {
-	if problem := in.Signals.blindness(in); problem != "" {
+	if problem := in.Signals.Unusable(in.Now); problem != "" {
 		return problem
 	}
 	s, known := in.Signals.Pools[pool.Name]
@@ -60,13 +63,14 @@ func blindness(in *Input, pool *Pool) string {
 	return ""
 }
 
-func (s *Signals) blindness(in *Input) string {
+// Unusable says why the signals say nothing of now; empty when they do (POOL-8).
+func (s *Signals) Unusable(now time.Time) string {
 	switch {
 	case s.Problem != "":
 		return s.Problem
 	case s.At.IsZero():
 		return "the server's signals have no time"
-	case in.Now.Sub(s.At) > StaleAfter:
+	case now.Sub(s.At) > StaleAfter:
 		return fmt.Sprintf("the server's signals are more than %s old: is a proxy answering for it, or is one of the clocks wrong?", StaleAfter)
 	case s.At.Before(s.Previous):
 		return "the server's signals are older than the ones before"

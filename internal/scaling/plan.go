@@ -186,9 +186,6 @@ func (p *planned) recall(in *Input) {
 	}
 	p.State = remember(p.State, p.Stabilization, recommended, in.Now)
 	p.hold = hold(p.State, &p.Pool, in.Now)
-	if len(p.nodes) == 0 && p.State.Decided {
-		p.hold = min(p.State.Desired, p.Max) // POOL-8
-	}
 }
 
 // fillHeld grants what pools have beyond their jobs and do not let go yet. It yields to jobs of other pools that have just

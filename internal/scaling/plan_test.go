@@ -106,7 +106,7 @@ func TestPlan_TheTarget(t *testing.T) {
 		"SCALE3: load is capped":                  {2, 4, Signal{Occupied: 3, Queued: 9}, 4},
 		"SCALE3: the floor is capped":             {2, 4, Signal{Occupied: 3}, 4},
 		"SCALE3: head-room is capped":             {1, 4, Signal{Occupied: 1, P95: 50}, 4},
-		"SCALE3: numbers beyond counting":         {1, 4, Signal{Occupied: 1 << 62, Claimed: 1 << 62, Queued: 1 << 62, P95: 1 << 62}, 4},
+		"SCALE3: numbers beyond counting":         {0, 4, Signal{Occupied: 1 << 62, Claimed: 1 << 62, Queued: 1 << 62}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := situated(unit(1000), Room{Pods: 1000}).pool("p", 0, c.minWarm, c.signal, atMost(c.max))
@@ -216,6 +216,9 @@ func TestPlan_ShapesAndNodes(t *testing.T) {
 		"a node twice, and one that is not usable": {[]Room{unit(4)}, func(s *situation) {
 			s.pool("a", 0, 20, Signal{}, on("n0", "n0", "gone"))
 		}, map[string]int{"a": 4}},
+		"a node twice is one, beside a pool that has more": {[]Room{unit(4), unit(4)}, func(s *situation) {
+			s.pool("a", 0, 20, Signal{}, on("n0", "n0")).pool("b", 0, 0, Signal{})
+		}, map[string]int{"a": 4, "b": 0}},
 		"who is not short of it keeps its head-room": {[]Room{unit(20), unit(1)}, func(s *situation) {
 			s.pool("small", 0, 1, Signal{P95: 3}).pool("stuck", 0, 5, Signal{}, on("n1"), size(Room{MilliCPU: 1, Memory: 1 << 30, Pods: 1}))
 		}, map[string]int{"small": 4, "stuck": 1}},

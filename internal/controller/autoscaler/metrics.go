@@ -1,0 +1,75 @@
+package autoscaler
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics tell what is decided for each pool, by what for.
+type metrics struct {
+	passes    *prometheus.CounterVec
+	decisions *prometheus.CounterVec
+}
+
+func newMetrics(registry prometheus.Registerer, a *Autoscaler) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "bullpen", Subsystem: "autoscaler", Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		passes:    counter("passes_total", "Passes over all pools, by outcome. One that is blind for some pool leaves that pool's number alone.", "outcome"),
+		decisions: counter("decisions_total", "Changes of a pool's number of runners, by direction.", "pool", "direction"),
+	}
+	for _, c := range []prometheus.Collector{m.passes, m.decisions, verdictCollector{a}} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) forget(pool string) {
+	m.decisions.DeletePartialMatch(prometheus.Labels{"pool": pool})
+}
+
+// verdictCollector reads what is published when it is asked, so that a pool that is gone leaves no series behind.
+type verdictCollector struct{ autoscaler *Autoscaler }
+
+var (
+	desiredDesc = prometheus.NewDesc("bullpen_autoscaler_desired_runners", "Runners that the pool is to have.", []string{"pool"}, nil)
+	targetDesc  = prometheus.NewDesc("bullpen_autoscaler_target_runners", "Runners that the pool would have if the nodes had no end.", []string{"pool"}, nil)
+	grantedDesc = prometheus.NewDesc("bullpen_autoscaler_granted_runners", "Runners that the pool is to have, by what they are for.", []string{"pool", "tier"}, nil)
+	blindDesc   = prometheus.NewDesc("bullpen_autoscaler_blind", "1 while the pool's number is left alone, because something that it depends on cannot be read.", []string{"pool"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (verdictCollector) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{desiredDesc, targetDesc, grantedDesc, blindDesc} {
+		descriptions <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c verdictCollector) Collect(found chan<- prometheus.Metric) {
+	c.autoscaler.mu.RLock()
+	defer c.autoscaler.mu.RUnlock()
+	for key, v := range c.autoscaler.verdict {
+		if !v.autoscaled {
+			continue
+		}
+		gauge := func(desc *prometheus.Desc, value int, labels ...string) {
+			found <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), append([]string{key.Name}, labels...)...)
+		}
+		if v.Blind != "" {
+			gauge(desiredDesc, v.Desired)
+			gauge(blindDesc, 1)
+			continue // what was decided when it could be seen says nothing of now
+		}
+		gauge(desiredDesc, v.Desired)
+		gauge(targetDesc, v.target)
+		gauge(blindDesc, 0)
+		for tier, n := range map[string]int{
+			"load": v.share.Load, "blocked": v.share.Blocked, "floor": v.share.Floor, "head_room": v.share.HeadRoom, "held": v.share.Held,
+		} {
+			gauge(grantedDesc, n, tier)
+		}
+	}
+}

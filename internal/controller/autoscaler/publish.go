@@ -1,0 +1,89 @@
+package autoscaler
+
+import (
+	"context"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
+	"github.com/bullpen-ci/bullpen/internal/scaling"
+)
+
+// verdict is a decision, and what the metrics tell of it.
+type verdict struct {
+	runnerpool.Decision
+	autoscaled bool
+	target     int
+	share      scaling.Share
+}
+
+func (a *Autoscaler) publish(ctx context.Context, seen observation, results []scaling.Result) {
+	next := make(map[types.NamespacedName]verdict, len(results))
+	for _, r := range results {
+		key, p := seen.keys[r.Name], seen.pools[r.Name]
+		v := verdict{autoscaled: p.Autoscaled && !p.Terminating, target: r.Target, share: r.Share}
+		v.Decision = runnerpool.Decision{
+			Desired: r.Desired, Decided: r.State.Decided, LastScaleDown: r.State.LastScaleDown,
+			Blind: r.Blind, Short: r.Short, Removals: seen.removed[key],
+		}
+		if s, known := seen.demand[key]; known {
+			v.Demand = &runnerpool.Demand{Occupied: max(s.Occupied, s.Claimed), Queued: s.Queued, Withheld: seen.input.Signals.Pools[r.Name].Withheld}
+			if s.OldestQueued != nil {
+				v.Demand.OldestQueued = *s.OldestQueued
+			}
+		}
+		next[key] = v
+	}
+	a.replace(ctx, next)
+}
+
+// publishBlind leaves every number as it is, and says why.
+func (a *Autoscaler) publishBlind(ctx context.Context, why string) {
+	a.mu.RLock()
+	next := maps.Clone(a.verdict)
+	a.mu.RUnlock()
+	for key, v := range next {
+		v.Demand, v.Removals, v.Short = nil, nil, ""
+		if v.autoscaled {
+			v.Blind = why // POOL-8
+		}
+		next[key] = v
+	}
+	a.replace(ctx, next)
+}
+
+// replace publishes, and then wakes the pools for which that changes something.
+func (a *Autoscaler) replace(ctx context.Context, next map[types.NamespacedName]verdict) {
+	a.mu.Lock()
+	before := a.verdict
+	a.verdict = next
+	a.mu.Unlock()
+	for key, v := range next {
+		if !worthAPass(before[key].Decision, v.Decision) {
+			continue
+		}
+		select {
+		case a.wakes <- event.TypedGenericEvent[types.NamespacedName]{Object: key}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// worthAPass says whether a pool would do something else, or say something else, than before. How many jobs wait or run
+// changes all the time; that some do is news.
+func worthAPass(before, after runnerpool.Decision) bool {
+	wait := func(d runnerpool.Decision) (known, queued, withheld bool) {
+		if d.Demand == nil {
+			return false, false, false
+		}
+		return true, d.Demand.Queued > 0, d.Demand.Withheld > 0
+	}
+	knew, queued, withheld := wait(before)
+	knows, queues, withholds := wait(after)
+	return before.Desired != after.Desired || before.Decided != after.Decided ||
+		(before.Blind == "") != (after.Blind == "") || (before.Short == "") != (after.Short == "") ||
+		knew != knows || queued != queues || withheld != withholds || !maps.Equal(before.Removals, after.Removals)
+}
