@@ -30,6 +30,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/autoscaler"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
@@ -43,6 +44,7 @@ const LeaseName = "bullpen-controller"
 type ServerClient interface {
 	lifecycle.Fence
 	runnerpool.Reporter
+	autoscaler.Source
 }
 
 // Options configures the controller process.
@@ -51,7 +53,7 @@ type Options struct {
 	Config *rest.Config
 	// Namespace of the pools and their pods. Required.
 	Namespace string
-	// Server answers for the fence and takes reports. Required.
+	// Server answers for the fence, takes reports, and says what pools are asked for. Required.
 	Server ServerClient
 	// Pod is what every runner pod has in common. Required.
 	Pod runnerpod.Options
@@ -64,6 +66,8 @@ type Options struct {
 	Workers int
 	// OrphanGrace is how old a ServiceAccount without a pod must be to be deleted; 0 for the default.
 	OrphanGrace time.Duration
+	// ScaleEvery is the time between two passes of the autoscaler while there is something to scale; 0 for the default.
+	ScaleEvery time.Duration
 	// Registry takes the metrics; the default is the one that MetricsAddress serves.
 	Registry prometheus.Registerer
 	// Now is the clock; the default is time.Now.
@@ -127,8 +131,15 @@ func newManager(options Options) (manager.Manager, error) {
 	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, fmt.Errorf("adding the readiness check: %w", err)
 	}
+	scaler, err := autoscaler.Setup(mgr, autoscaler.Options{
+		Source: options.Server, Namespace: options.Namespace, Pod: options.Pod, Busy: options.ScaleEvery,
+		Registry: options.Registry, Log: options.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	err = runnerpool.Setup(mgr, runnerpool.Options{
-		Fence: options.Server, Reporter: options.Server, Pod: options.Pod,
+		Fence: options.Server, Reporter: options.Server, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
 		Workers: options.Workers, OrphanGrace: options.OrphanGrace, Registry: options.Registry, Log: options.Log,
 		Now: options.Now,
 	})

@@ -54,6 +54,8 @@ type bench struct {
 	stop      func()
 	// orphanGrace of controllers that are started from now on; 0 for the default.
 	orphanGrace time.Duration
+	// scaleEvery is the pace of the autoscaler of controllers that are started from now on; 0 for the default.
+	scaleEvery time.Duration
 }
 
 func newBench(t *testing.T) *bench {
@@ -104,8 +106,8 @@ func (b *bench) options() controller.Options {
 	return controller.Options{
 		Config: b.env.As(b.t, controllerUser, "system:serviceaccounts", "system:authenticated"), Namespace: b.namespace, Server: server,
 		Pod:         runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"},
-		OrphanGrace: b.orphanGrace,
-		Registry:    prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(logWriter(), nil)),
+		OrphanGrace: b.orphanGrace, ScaleEvery: b.scaleEvery,
+		Registry: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(logWriter(), nil)),
 	}
 }
 
@@ -344,6 +346,9 @@ type fakeServer struct {
 	retires int
 	reports int
 	down    bool
+	demand  map[string]dispatchapi.PoolSignals // by the pool's name; nothing is asked of others
+	unsure  bool                               // signals alone cannot be read
+	looked  int                                // how often signals were asked for
 }
 
 type stopReport struct {
@@ -353,10 +358,14 @@ type stopReport struct {
 }
 
 func newFakeServer(t *testing.T, admin client.Client) *fakeServer {
-	s := &fakeServer{t: t, admin: admin, claims: map[string]fleet.ClaimState{}, proofs: map[string]string{}, lost: map[string]int{}, stopped: map[string]stopReport{}}
+	s := &fakeServer{
+		t: t, admin: admin, claims: map[string]fleet.ClaimState{}, proofs: map[string]string{}, lost: map[string]int{},
+		stopped: map[string]stopReport{}, demand: map[string]dispatchapi.PoolSignals{},
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+dispatchapi.PathRetire, s.retire)
 	mux.HandleFunc("POST "+dispatchapi.PathPodsStopped, s.podsStopped)
+	mux.HandleFunc("GET "+dispatchapi.PathSignals, s.signals)
 	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+fakeToken {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -416,6 +425,47 @@ func (s *fakeServer) podsStopped(w http.ResponseWriter, r *http.Request) {
 	}
 	s.stopped[report.Pod.Name] = stopReport{report, err == nil && string(pod.UID) == report.Pod.UID, s.stopped[report.Pod.Name].times + 1}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// signals answers for all pools that exist, as the server does from its watch.
+func (s *fakeServer) signals(w http.ResponseWriter, r *http.Request) {
+	at := time.Now()
+	var pools v1alpha1.RunnerPoolList
+	err := s.admin.List(r.Context(), &pools)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looked++
+	if err != nil || s.down || s.unsure {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(`{"error":"no database"}`))
+		return
+	}
+	signals := dispatchapi.Signals{At: at, Pools: []dispatchapi.PoolSignals{}}
+	for _, pool := range pools.Items {
+		demand := s.demand[pool.Name]
+		demand.Namespace, demand.Name = pool.Namespace, pool.Name
+		signals.Pools = append(signals.Pools, demand)
+	}
+	_ = json.NewEncoder(w).Encode(signals)
+}
+
+// ask says what a pool is asked for from now on.
+func (s *fakeServer) ask(pool string, demand dispatchapi.PoolSignals) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.demand[pool] = demand
+}
+
+func (s *fakeServer) setUnsure(unsure bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsure = unsure
+}
+
+func (s *fakeServer) timesLooked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looked
 }
 
 func (s *fakeServer) claim(uid string, state fleet.ClaimState) {

@@ -198,6 +198,15 @@ func TestPlan_ShapesAndNodes(t *testing.T) {
 		"a big one takes a small one's seat": {[]Room{{MilliCPU: 10000, Memory: 100 << 30, Pods: 3}}, func(s *situation) {
 			s.pool("big", 0, 1, Signal{Occupied: 2}, size(two)).pool("small", 0, 9, Signal{})
 		}, map[string]int{"big": 2, "small": 1}}, // the warm big one and the small ones share the third pod
+		"also where there is CPU to spare that no second one fits into": {[]Room{{3900, 99 << 30, 99}, {3900, 99 << 30, 99}, {3900, 99 << 30, 99}}, func(s *situation) {
+			s.pool("big", 0, 0, Signal{Occupied: 2}, size(Room{2100, 1, 1})).pool("small", 0, 9, Signal{}, size(Room{2000, 1, 1}))
+		}, map[string]int{"big": 2, "small": 1}},
+		"what is shortest decides": {[]Room{{MilliCPU: 10000, Memory: 5 << 30, Pods: 7}}, func(s *situation) {
+			s.pool("a", 0, 20, Signal{})
+		}, map[string]int{"a": 5}},
+		"what somebody's floor went without is not for head-room": {[]Room{unit(6)}, func(s *situation) {
+			s.pool("big", 0, 3, Signal{}, size(two)).pool("small", 0, 1, Signal{P95: 1})
+		}, map[string]int{"big": 2, "small": 1}},
 		"CPU is what is short": {[]Room{{MilliCPU: 4000, Memory: 100 << 30, Pods: 100}}, func(s *situation) {
 			s.pool("a", 0, 9, Signal{})
 		}, map[string]int{"a": 4}},
@@ -227,6 +236,9 @@ func TestPlan_ShapesAndNodes(t *testing.T) {
 			s := situated(c.nodes...)
 			c.s(s)
 			require.Equal(t, c.want, s.desired())
+			for name, r := range s.plan() {
+				require.Equal(t, c.want[name], r.Recommended)
+			}
 		})
 	}
 }

@@ -362,7 +362,7 @@ func TestMetrics_TellWhatIsDecidedAndForgetWhatIsGone(t *testing.T) {
 	require.Equal(t, map[string]float64{"a": 22}, b.series("bullpen_autoscaler_target_runners"))
 	require.Equal(t, map[string]float64{"a load": 3, "a blocked": 0, "a floor": 2, "a head_room": 4, "a held": 0}, b.series("bullpen_autoscaler_granted_runners"))
 	require.Equal(t, map[string]float64{"a": 0}, b.series("bullpen_autoscaler_blind"))
-	require.Equal(t, map[string]float64{"a up": 1}, b.series("bullpen_autoscaler_decisions_total"))
+	require.Equal(t, map[string]float64{"up a": 1}, b.series("bullpen_autoscaler_decisions_total"))
 	b.down = errors.New("down")
 	b.look(time.Second)
 	require.Equal(t, map[string]float64{"a": 1}, b.series("bullpen_autoscaler_blind"))
