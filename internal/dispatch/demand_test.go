@@ -279,6 +279,16 @@ func TestDemand_SCALE4_OrderDoesNotMatter(t *testing.T) {
 // What is read of the lanes decides nothing: looking only as far as Looks says gives the demand that a look at every job
 // gives, but for numbers of withheld jobs.
 func TestLooks_SCALE2_FarEnough(t *testing.T) {
+	pools, sets := []dispatch.Pool{linuxPool("small"), linuxPool("other")}, []dispatch.LabelSet{setOf("small"), setOf("other")}
+	b := dispatch.Backlog{
+		Lanes:  []dispatch.WaitingLane{laneOf(1, "small", 1, 2, 9), laneOf(1, "other", 3, 4, 5)},
+		Limits: linuxLimits(3, 99_000, 1),
+	}
+	for i, look := range dispatch.Looks(pools, sets, b) {
+		b.Lanes[i].Oldest = b.Lanes[i].Oldest[:look.Ages]
+	}
+	demand := dispatch.Demand(pools, sets, b, nil)
+	require.Equal(t, []int{1, 2}, []int{demand[0].Queued, demand[1].Queued}, "other, small")
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
 		want := dispatch.Demand(d.pools, d.sets, d.backlog, d.mints)
