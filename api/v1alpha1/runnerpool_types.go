@@ -394,9 +394,11 @@ const (
 	// ConditionStarved: the pool wants more runners than it can start: no node has room, none is usable, or others are
 	// starting.
 	ConditionStarved = "Starved"
-	// ConditionLabelConflict: another live pool has the same first label; neither is given jobs (CLAIM-12).
+	// ConditionLabelConflict: another live pool has the first label of this one, or this one has the other's; neither is
+	// given the jobs that ask for it (CLAIM-12).
 	ConditionLabelConflict = "LabelConflict"
-	// ConditionStuckTerminating: pods were deleted and are still there after their grace period (POOL-10).
+	// ConditionStuckTerminating: pods were deleted and are still there: a working one after its grace period, one that
+	// shows no work or has ended minutes after its deletion (POOL-10).
 	ConditionStuckTerminating = "StuckTerminating"
 	// ConditionScalingActive: the autoscaler can see what it decides on; while it cannot, it leaves the number alone.
 	ConditionScalingActive = "ScalingActive"

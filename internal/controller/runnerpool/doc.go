@@ -7,7 +7,8 @@
 // pod (EXCL-2); removals.go asks the fence, reports ends and deletes, beside the passes, so that a slow server delays
 // no replacement (POOL-4). nodes.go knows what is on which node and what becomes of it when the node wants to be empty,
 // lost.go what becomes of it when the node is gone (POOL-7), starts.go how many may be starting on the nodes of a fleet.
-// Begin with controller.go.
+// What a person should know is in status.go and conditions.go, fed by stuck.go (pods that do not go) and rivals.go (pools
+// that contend for a label). Begin with controller.go.
 //
 // It must not import anything of the server but what lifecycle and dispatchapi say of it.
 package runnerpool
