@@ -58,8 +58,9 @@ func BenchmarkP6(b *testing.B) {
 		perJob := float64(stats.Calls) / p6Jobs
 		b.ReportMetric(perJob, "calls/job")
 		report(row{
-			"P6", fmt.Sprintf("GitHub REST calls per job (%d jobs, shuffled)", p6Jobs),
-			fmt.Sprintf("%d calls, %d of them mints", stats.Calls, stats.Minted), "count", fmt.Sprintf("%.3f", perJob), "≤ 1.05", perJob <= 1.05,
+			id: "P6", what: "GitHub REST calls per job, runners shuffled",
+			measured: fmt.Sprintf("%d calls, %d of them mints", stats.Calls, stats.Minted), limit: "count",
+			result: fmt.Sprintf("%.3f", perJob), samples: p6Jobs, budget: "≤ 1.05", kept: perJob <= 1.05,
 		})
 	}
 }

@@ -15,8 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
@@ -38,6 +40,7 @@ var database *pgserver.Server
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	ctrllog.SetLogger(logr.Discard()) // without one controller-runtime complains
 	dir, err := os.MkdirTemp("", "bullpen-bench-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -13,10 +13,14 @@ import (
 
 var discard = slog.New(slog.DiscardHandler)
 
-// row is one line of the table: what was measured, the limit it is held to, and whether it keeps its budget.
+// row is one line of the table: what was measured, the limit it is held to, how many samples that rests on and how far
+// they lie apart, and whether it keeps its budget.
 type row struct {
-	id, what, measured, limit, result, budget string
-	kept                                      bool
+	id, what, measured, limit, result string
+	samples                           int
+	spread                            string // of the result or of what was measured; empty for a count
+	budget                            string
+	kept                              bool
 }
 
 var table struct {
@@ -40,13 +44,17 @@ func printTable() {
 	slices.SortStableFunc(table.rows, func(a, b row) int { return strings.Compare(a.id, b.id) })
 	fmt.Println()
 	w := tabwriter.NewWriter(os.Stdout, 2, 4, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "id\twhat\tmeasured\tlimit in the same run\tresult\tbudget\t")
+	_, _ = fmt.Fprintln(w, "id\twhat\tmeasured\tlimit in the same run\tresult\tsamples\tspread\tbudget\t")
 	for _, r := range table.rows {
 		mark := "ok"
 		if !r.kept {
 			mark = "MISSED"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.id, r.what, r.measured, r.limit, r.result, r.budget, mark)
+		spread := r.spread
+		if spread == "" {
+			spread = "–"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.id, r.what, r.measured, r.limit, r.result, r.samples, spread, r.budget, mark)
 	}
 	_ = w.Flush()
 }
@@ -57,5 +65,24 @@ func quantile(samples []time.Duration, q float64) time.Duration {
 	slices.Sort(sorted)
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
+
+func median(samples []time.Duration) time.Duration { return quantile(samples, .5) }
+
+// quartiles says between which two the middle half of the samples lies.
+func quartiles(samples []time.Duration) string {
+	return ms(quantile(samples, .25)) + "–" + ms(quantile(samples, .75))
+}
+
+// ratios compares two that were measured round by round: the median of the rounds' ratios, the lowest and the highest.
+func ratios(of, to []time.Duration) (middle, low, high float64) {
+	var all []float64
+	for i := range of {
+		all = append(all, float64(of[i])/float64(to[i]))
+	}
+	slices.Sort(all)
+	return all[len(all)/2], all[0], all[len(all)-1]
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }

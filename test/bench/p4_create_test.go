@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+const (
+	p4Pods    = 500
+	p4Rounds  = 3
+	p4Clients = 16
+)
+
+// BenchmarkP4 measures how long a pool takes from nothing to 2,000 pods, each with its ServiceAccount, against 16
+// parallel clients that create the same objects and do nothing else; once more with a GitHub that takes 100 ms, and the
+// built-in ReplicaSet controller, which creates pods only, beside them. Each round measures all, one after another, in
+// another order each time, and nothing is taken away in between. The server is a stand-in; the controller, its role and the control plane are real.
+func BenchmarkP4(b *testing.B) {
+	env := startPlane(b)
+	raw, pool, slow, builtin := newSide(b, env), newSide(b, env), newSide(b, env), newSide(b, env)
+	pool.runController(b, 0)
+	slow.runController(b, slowServer)
+	subjects := []struct {
+		name string
+		fill func(n int) time.Duration
+	}{{"raw", raw.createRaw}, {"pool", pool.fillPool}, {"slow", slow.fillPool}, {"builtin", builtin.fillReplicaSet}}
+	took := map[string][]time.Duration{}
+	measure := func(round, n int) {
+		for i := range subjects {
+			s := subjects[(i+round)%len(subjects)]
+			took[s.name] = append(took[s.name], s.fill(n))
+			b.Logf("%s, %d pods: %s", s.name, n, seconds(took[s.name][len(took[s.name])-1]))
+		}
+	}
+	for b.Loop() {
+		measure(0, 100) // fills caches and opens connections
+		clear(took)
+		for round := range p4Rounds {
+			measure(round, p4Pods)
+		}
+		ratio, low, high := ratios(took["pool"], took["raw"])
+		limit := fmt.Sprintf("16 raw clients: %s (ReplicaSet, pods only: %s)", seconds(median(took["raw"])), seconds(median(took["builtin"])))
+		b.ReportMetric(ratio, "ratio")
+		report(row{
+			id: "P4", what: "0 → 2,000 pods with their ServiceAccounts", measured: seconds(median(took["pool"])), limit: limit,
+			result: fmt.Sprintf("%.2f×", ratio), samples: p4Rounds, spread: fmt.Sprintf("%.2f–%.2f×", low, high), budget: "≤ 1.5×", kept: ratio <= 1.5,
+		})
+		extra, low, high := ratios(took["slow"], took["pool"])
+		report(row{
+			id: "P4", what: "the same, GitHub answers in 100 ms", measured: seconds(median(took["slow"])), limit: "the row above",
+			result: fmt.Sprintf("%.2f×", extra), samples: p4Rounds, spread: fmt.Sprintf("%.2f–%.2f×", low, high), budget: "≤ 1.1×", kept: extra <= 1.1,
+		})
+	}
+}
+
+// createRaw creates what a pool of n would, as fast as 16 clients can.
+func (s *side) createRaw(n int) time.Duration {
+	s.tb.Helper()
+	owner := s.newPool() // nobody reconciles it
+	start := time.Now()
+	names := make(chan string)
+	var wg sync.WaitGroup
+	for range p4Clients {
+		wg.Go(func() {
+			for suffix := range names {
+				s.create(owner, suffix)
+			}
+		})
+	}
+	for range n {
+		names <- runnerpod.NewSuffix()
+	}
+	close(names)
+	wg.Wait()
+	return lastOf(s.await(n, added)).Sub(start)
+}
+
+// fillPool scales an empty pool to n.
+func (s *side) fillPool(n int) time.Duration {
+	s.tb.Helper()
+	pool := s.newPool()
+	s.settled(pool)
+	start := time.Now()
+	s.scale(pool, n)
+	return lastOf(s.await(n, added)).Sub(start)
+}
+
+// fillReplicaSet has the built-in controller create n of the same pods; they share the default ServiceAccount.
+func (s *side) fillReplicaSet(n int) time.Duration {
+	s.tb.Helper()
+	start := time.Now()
+	s.newReplicaSet(n)
+	return lastOf(s.await(n, added)).Sub(start)
+}
