@@ -25,11 +25,22 @@ type behaviour struct {
 	after           time.Duration // never: until told
 	ignoreTerminate bool
 	exec            int
+	start           time.Duration // how long Start takes
+	ready           time.Duration // Exec fails until the container has run for so long
+	unready         time.Duration // and from here on; never: no more
+}
+
+// answer is what Exec returns once the container has run for so long.
+func (b behaviour) answer(age time.Duration) int {
+	if b.exec == 0 && (age < b.ready || b.unready != never && age >= b.unready) {
+		return 1
+	}
+	return b.exec
 }
 
 // parseBehaviour reads an annotation; the empty one runs until told and exits 0.
 func parseBehaviour(text string) (behaviour, error) {
-	b := behaviour{after: never}
+	b := behaviour{after: never, unready: never}
 	for item := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(strings.TrimSpace(item), "=")
 		var err error
@@ -43,22 +54,33 @@ func parseBehaviour(text string) (behaviour, error) {
 			}
 			b.exit = int32(code)
 		case "after":
-			b.after, err = time.ParseDuration(value)
-			if err == nil && b.after < 0 {
-				err = fmt.Errorf("%s is negative", value)
-			}
+			b.after, err = span(value)
+		case "start":
+			b.start, err = span(value)
+		case "ready":
+			b.ready, err = span(value)
+		case "unready":
+			b.unready, err = span(value)
 		case "ignore-terminate":
 			b.ignoreTerminate = true
 		case "exec":
 			b.exec, err = strconv.Atoi(value)
 		default:
-			err = fmt.Errorf("use exit=, after=, exec= or ignore-terminate")
+			err = fmt.Errorf("use exit=, after=, start=, ready=, unready=, exec= or ignore-terminate")
 		}
 		if err != nil {
 			return b, fmt.Errorf("synthetic behaviour %q: %w", item, err)
 		}
 	}
 	return b, nil
+}
+
+func span(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil && d < 0 {
+		err = fmt.Errorf("%s is negative", text)
+	}
+	return d, err
 }
 
 func behaviourOf(pod *corev1.Pod, container string) (behaviour, error) {

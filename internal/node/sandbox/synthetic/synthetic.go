@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
@@ -18,10 +19,28 @@ import (
 type Machine struct {
 	clock clock.WithDelayedExecution
 
-	mu     sync.Mutex
-	owned  map[string]*pod
-	starts int
+	mu       sync.Mutex
+	owned    map[string]*pod
+	programs map[string]Program
+	starts   int
+	running  sync.WaitGroup // programs
 }
+
+// Program is what the containers of one name do when a timetable is not enough: code of this process in the place of a
+// process of its own. Thousands of pods that really speak to the server cost a goroutine each.
+type Program struct {
+	// Run is the container's main process: it returns the exit code. terminate is closed when it is asked to end, for
+	// which it may take its time; ctx ends when it is killed, and then it must return at once.
+	Run func(ctx context.Context, terminate <-chan struct{}, pod *corev1.Pod, container sandbox.Container) int32
+	// Exec answers sandbox.Exec; nil leaves that to the annotation.
+	Exec func(ctx context.Context, container sandbox.Container, command []string) (int, error)
+}
+
+// The signals, as exit codes count them.
+const (
+	sigkill = 9
+	sigterm = 15
+)
 
 type pod struct {
 	ref        sandbox.PodRef
@@ -31,9 +50,41 @@ type pod struct {
 
 type container struct {
 	behaviour behaviour
+	spec      sandbox.Container
 	state     sandbox.ContainerState
 	ended     chan struct{}
 	timer     clock.Timer
+	run       *execution // of a program; nil without one
+}
+
+// firstAlive is a container that has not exited; nil when there is none.
+func (p *pod) firstAlive() *container {
+	for _, c := range p.containers {
+		if c.state.Exit == nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// execution is a program under way. The machine's lock guards it.
+type execution struct {
+	program   Program
+	signalled int32 // the last signal it was sent
+	terminate chan struct{}
+	kill      context.CancelFunc
+}
+
+func (e *execution) signal(number int32) {
+	if e.signalled == 0 {
+		close(e.terminate)
+	}
+	if e.signalled != sigkill {
+		e.signalled = number
+	}
+	if number == sigkill {
+		e.kill()
+	}
 }
 
 // NewMachine returns an empty machine. A nil clock is the real one.
@@ -41,7 +92,28 @@ func NewMachine(c clock.WithDelayedExecution) *Machine {
 	if c == nil {
 		c = clock.RealClock{}
 	}
-	return &Machine{clock: c, owned: map[string]*pod{}}
+	return &Machine{clock: c, owned: map[string]*pod{}, programs: map[string]Program{}}
+}
+
+// Install makes every container of that name that is started from now on run the program.
+func (m *Machine) Install(container string, p Program) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.programs[container] = p
+}
+
+// Off kills every program and returns when all have ended, as when the machine's power goes.
+func (m *Machine) Off() {
+	m.mu.Lock()
+	for _, p := range m.owned {
+		for _, c := range p.containers {
+			if c.run != nil {
+				c.run.signal(sigkill)
+			}
+		}
+	}
+	m.mu.Unlock()
+	m.running.Wait()
 }
 
 // Starts is how many containers were started in the life of the machine.
@@ -101,6 +173,24 @@ func (m *Machine) finish(c *container, exit sandbox.Exit) {
 	close(c.ended)
 }
 
+// execute runs a program until it returns; the caller holds m.mu.
+func (m *Machine) execute(c *container, pod *corev1.Pod, program Program) {
+	ctx, kill := context.WithCancel(context.Background()) // no agent's: what runs outlives it (NODE-3)
+	c.run = &execution{program: program, terminate: make(chan struct{}), kill: kill}
+	terminate := c.run.terminate
+	m.running.Go(func() {
+		defer kill()
+		code := program.Run(ctx, terminate, pod, c.spec)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		exit := sandbox.Exit{Code: code}
+		if c.run.signalled == sigkill || code == 128+c.run.signalled && code > 128 {
+			exit = sandbox.Exit{Code: 128 + c.run.signalled, Signal: c.run.signalled}
+		}
+		m.finish(c, exit)
+	})
+}
+
 func (m *Machine) timeUp(c *container) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,23 +239,32 @@ func (s *Sandbox) Admit(pod *corev1.Pod) error {
 	return nil
 }
 
+// pause waits for d, or until ctx is done.
+func (m *Machine) pause(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	done := make(chan struct{})
+	if d != never {
+		timer := m.clock.AfterFunc(d, func() { close(done) })
+		defer timer.Stop()
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-done:
+		return nil
+	}
+}
+
 // Prepare implements sandbox.Sandbox.
 func (s *Sandbox) Prepare(ctx context.Context, p *corev1.Pod) error {
 	wait, err := prepareTime(p)
 	if err != nil {
 		return err
 	}
-	if wait != 0 {
-		done := make(chan struct{})
-		if wait != never {
-			timer := s.m.clock.AfterFunc(wait, func() { close(done) })
-			defer timer.Stop()
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-done:
-		}
+	if err := s.m.pause(ctx, wait); err != nil {
+		return err
 	}
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -180,9 +279,12 @@ func (s *Sandbox) Prepare(ctx context.Context, p *corev1.Pod) error {
 }
 
 // Start implements sandbox.Sandbox.
-func (s *Sandbox) Start(_ context.Context, p *corev1.Pod, spec sandbox.Container) error {
+func (s *Sandbox) Start(ctx context.Context, p *corev1.Pod, spec sandbox.Container) error {
 	b, err := behaviourOf(p, spec.Name)
 	if err != nil {
+		return err
+	}
+	if err := s.m.pause(ctx, b.start); err != nil {
 		return err
 	}
 	s.m.mu.Lock()
@@ -194,11 +296,15 @@ func (s *Sandbox) Start(_ context.Context, p *corev1.Pod, spec sandbox.Container
 	if owner.containers[spec.Name] != nil {
 		return nil
 	}
-	c := &container{behaviour: b, ended: make(chan struct{}), state: sandbox.ContainerState{
+	c := &container{behaviour: b, spec: spec, ended: make(chan struct{}), state: sandbox.ContainerState{
 		Name: spec.Name, ID: fmt.Sprintf("synthetic://%s/%s", p.UID, spec.Name), StartedAt: s.m.clock.Now(),
 	}}
 	owner.containers[spec.Name] = c
 	s.m.starts++
+	if program := s.m.programs[spec.Name]; program.Run != nil {
+		s.m.execute(c, p, program)
+		return nil
+	}
 	if b.after != never {
 		// A fake clock calls with its own lock held, and the end is told the time by that clock.
 		c.timer = s.m.clock.AfterFunc(b.after, func() { go s.m.timeUp(c) })
@@ -248,10 +354,15 @@ func (s *Sandbox) Signal(_ context.Context, podUID, name string, signal sandbox.
 	if err != nil {
 		return err
 	}
-	number := int32(15)
+	number := int32(sigterm)
 	if signal == sandbox.Kill {
-		number = 9
-	} else if c.behaviour.ignoreTerminate {
+		number = sigkill
+	}
+	if c.run != nil {
+		c.run.signal(number)
+		return nil
+	}
+	if number == sigterm && c.behaviour.ignoreTerminate {
 		return nil
 	}
 	s.m.finish(c, sandbox.Exit{Code: 128 + number, Signal: number})
@@ -259,29 +370,48 @@ func (s *Sandbox) Signal(_ context.Context, podUID, name string, signal sandbox.
 }
 
 // Exec implements sandbox.Sandbox.
-func (s *Sandbox) Exec(_ context.Context, podUID, name string, _ []string) (int, error) {
+func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []string) (int, error) {
 	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
 	c, err := s.m.container(podUID, name)
+	if err == nil && c.state.Exit != nil {
+		err = fmt.Errorf("container %s has exited", name)
+	}
 	if err != nil {
+		s.m.mu.Unlock()
 		return 0, err
 	}
-	if c.state.Exit != nil {
-		return 0, fmt.Errorf("container %s has exited", name)
+	code, run, spec := c.behaviour.answer(s.m.clock.Since(c.state.StartedAt)), c.run, c.spec
+	s.m.mu.Unlock()
+	if run != nil && run.program.Exec != nil {
+		return run.program.Exec(ctx, spec, command)
 	}
-	return c.behaviour.exec, nil
+	return code, nil
 }
 
 // Remove implements sandbox.Sandbox.
-func (s *Sandbox) Remove(_ context.Context, podUID string) error {
+func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	p, err := s.m.pod(podUID)
 	if err != nil {
 		return nil // ErrNotFound, the only error there is: nothing to remove
 	}
-	for _, c := range p.containers {
-		s.m.finish(c, sandbox.Exit{Code: sandbox.UnknownExitCode, Signal: 9})
+	for c := p.firstAlive(); c != nil; c = p.firstAlive() {
+		if c.run == nil {
+			s.m.finish(c, sandbox.Exit{Code: sandbox.UnknownExitCode, Signal: sigkill})
+			continue
+		}
+		c.run.signal(sigkill)
+		s.m.mu.Unlock()
+		select {
+		case <-c.ended: // NODE-2
+		case <-ctx.Done():
+			err = fmt.Errorf("waiting for the end of container %s: %w", c.spec.Name, context.Cause(ctx))
+		}
+		s.m.mu.Lock()
+		if err != nil {
+			return err
+		}
 	}
 	delete(s.m.owned, podUID)
 	return nil

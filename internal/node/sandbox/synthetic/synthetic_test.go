@@ -54,6 +54,92 @@ func TestConformance(t *testing.T) {
 	sandboxtest.Run(t, func(*testing.T) sandboxtest.Machine { return machine{synthetic.NewMachine(nil)} })
 }
 
+// programs is a machine whose containers are programs: they read what to do from the pod's annotation.
+type programs struct{ machine }
+
+func (m programs) Make(t *testing.T, pod *corev1.Pod, name string, b sandboxtest.Behaviour) sandbox.Container {
+	m.Install(name, synthetic.Program{Run: func(ctx context.Context, terminate <-chan struct{}, _ *corev1.Pod, _ sandbox.Container) int32 {
+		switch {
+		case !b.Runs:
+			return b.ExitCode
+		case b.IgnoreTerminate:
+			terminate = nil
+		}
+		select {
+		case <-ctx.Done():
+			return 128 + 9
+		case <-terminate:
+			return 128 + 15
+		}
+	}})
+	return m.machine.Make(t, pod, name, b)
+}
+
+func TestConformance_Programs(t *testing.T) {
+	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Machine {
+		m := synthetic.NewMachine(nil)
+		t.Cleanup(m.Off)
+		return programs{machine{m}}
+	})
+}
+
+// NODE-2, NODE-3: a program goes on without the agent that started it, and Remove does not return before it has ended.
+func TestProgram_NODE2_RemoveWaitsForItsEnd(t *testing.T) {
+	m := synthetic.NewMachine(nil)
+	killed, end := make(chan struct{}), make(chan struct{})
+	m.Install("a", synthetic.Program{
+		Run: func(ctx context.Context, _ <-chan struct{}, pod *corev1.Pod, c sandbox.Container) int32 {
+			<-ctx.Done()
+			close(killed)
+			<-end
+			return 0
+		},
+		Exec: func(_ context.Context, c sandbox.Container, command []string) (int, error) {
+			return len(c.Name) + len(command), nil
+		},
+	})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
+	agent, stop := context.WithCancel(t.Context())
+	sb := synthetic.New(m)
+	require.NoError(t, sb.Prepare(agent, pod))
+	require.NoError(t, sb.Start(agent, pod, sandbox.Container{Name: "a"}))
+	stop()
+	code, err := sb.Exec(t.Context(), "u", "a", []string{"x", "y"})
+	require.NoError(t, err)
+	require.Equal(t, 3, code)
+
+	removed := make(chan error, 1)
+	go func() { removed <- synthetic.New(m).Remove(t.Context(), "u") }()
+	<-killed
+	require.True(t, m.Has("u"))
+	close(end)
+	require.NoError(t, <-removed)
+	require.False(t, m.Has("u"))
+	m.Off()
+}
+
+func TestReadinessFollowsItsTimetable(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	sb := synthetic.New(synthetic.NewMachine(clock))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{
+		synthetic.AnnotationPrefix + "a": "start=1s, ready=2s, unready=5s",
+	}}}
+	require.NoError(t, sb.Prepare(t.Context(), pod))
+	started := make(chan error, 1)
+	go func() { started <- sb.Start(t.Context(), pod, sandbox.Container{Name: "a"}) }()
+	require.Eventually(t, clock.HasWaiters, 20*time.Second, time.Millisecond)
+	_, err := sb.Wait(t.Context(), "u", "a")
+	require.ErrorIs(t, err, sandbox.ErrNotFound, "it is starting")
+	clock.Step(time.Second)
+	require.NoError(t, <-started)
+	for _, want := range []int{1, 1, 0, 0, 0, 1, 1} { // at 0 s, 1 s, …
+		code, err := sb.Exec(t.Context(), "u", "a", nil)
+		require.NoError(t, err)
+		require.Equal(t, want, code)
+		clock.Step(time.Second)
+	}
+}
+
 func TestRunsAsLongAsToldAndEndsAsTold(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	m := synthetic.NewMachine(clock)
@@ -82,7 +168,7 @@ func TestRunsAsLongAsToldAndEndsAsTold(t *testing.T) {
 }
 
 func TestAdmitNamesTheBadAnnotation(t *testing.T) {
-	for _, text := range []string{"exit=x", "exit=256", "after=soon", "after=-1s", "exec=", "sleep=1"} {
+	for _, text := range []string{"exit=x", "exit=256", "after=soon", "after=-1s", "start=-1s", "ready=x", "unready=", "exec=", "sleep=1"} {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{synthetic.AnnotationPrefix + "c": text}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}},
