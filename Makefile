@@ -15,6 +15,7 @@ TEST_FLAGS ?= -timeout 20m
 DEMO_FLAGS ?=
 BENCH      ?= .
 FUZZTIME   ?= 20s
+SCALE_FLAGS ?= -pods 2000
 
 # The folder of etcd, kube-apiserver and so on, built when it is missing. Only for use inside a recipe, followed by &&.
 FIND_ASSETS = assets="$$($(GO) run ./scripts/devcluster)" && export BULLPEN_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets"
@@ -61,6 +62,11 @@ bench: ## Measure latencies and throughput, and print one table (a part: BENCH=P
 .PHONY: model
 model: ## Walk the claim protocol's large state spaces too: minutes, and some 10 GiB of memory
 	$(GO) test -timeout 60m -run Exhaustive -v ./test/model -model.deep
+
+.PHONY: scale
+scale: ## Take a pool of 2,000 synthetic pods through its life while jobs run (SCALE_FLAGS="-pods 500 -nodes 2")
+	@scripts/prerequisites.sh postgres
+	@$(FIND_ASSETS) && $(GO) test -run '^TestScale' -count 1 -timeout 60m -v ./test/scale -args $(SCALE_FLAGS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of outside data, for FUZZTIME each

@@ -51,16 +51,22 @@ type template struct {
 // Main runs the tests and stops the server afterwards:
 //
 //	func TestMain(m *testing.M) { postgrestest.Main(m) }
-func Main(m *testing.M) {
+func Main(m *testing.M) { os.Exit(Run(m.Run)) }
+
+// Run is Main for a package whose tests need another thing from their TestMain, too: it runs tests, stops the server and
+// returns the exit code.
+//
+//	os.Exit(postgrestest.Run(func() int { return testkit.Main(m) }))
+func Run(tests func() int) int {
 	shared.mu.Lock()
 	shared.managed = true
 	shared.mu.Unlock()
-	code := m.Run()
+	code := tests()
 	if err := shared.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stopping the tests' PostgreSQL:", err)
 		code = max(code, 1)
 	}
-	os.Exit(code)
+	return code
 }
 
 // NewDatabase returns the URL of a database that is this test's alone and is dropped at its end. With migrate it is a

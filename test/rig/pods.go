@@ -1,0 +1,154 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/agent"
+	"github.com/bullpen-ci/bullpen/internal/devrunner"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// pods is what runs in synthetic runner pods.
+type pods struct {
+	server http.RoundTripper // for pollers
+	github *http.Client      // for runners
+
+	mu     sync.Mutex
+	answer map[string]chan struct{} // by pod UID; closed when its poller has ended
+}
+
+func newPods() *pods {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 4096
+	github := http.DefaultTransport.(*http.Transport).Clone()
+	github.MaxIdleConnsPerHost = 1024
+	return &pods{server: transport, github: &http.Client{Transport: github}, answer: map[string]chan struct{}{}}
+}
+
+// install puts the programs of a runner pod on a machine.
+func (p *pods) install(m *synthetic.Machine) {
+	m.Install(runnerpod.ContainerAgent, synthetic.Program{Run: func(context.Context, <-chan struct{}, *corev1.Pod, sandbox.Container) int32 {
+		return 0 // there is no binary to install
+	}})
+	m.Install(runnerpod.ContainerPoller, synthetic.Program{Run: p.poll})
+	m.Install(runnerpod.ContainerRunner, synthetic.Program{Run: p.run, Exec: func(_ context.Context, c sandbox.Container, _ []string) (int, error) {
+		return int(exitCode(agent.Ready(jitFile(c)))), nil
+	}})
+}
+
+// answered is closed when the pod's poller has ended.
+func (p *pods) answered(uid string) chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.answer[uid] == nil {
+		p.answer[uid] = make(chan struct{})
+	}
+	return p.answer[uid]
+}
+
+func (p *pods) forget(uid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.answer, uid)
+}
+
+// poll is the agent's poller.
+func (p *pods) poll(ctx context.Context, terminate <-chan struct{}, pod *corev1.Pod, c sandbox.Container) int32 {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := context.AfterFunc(ctx, func() {})
+	defer ended()
+	go func() {
+		select {
+		case <-terminate:
+			stop()
+		case <-ctx.Done():
+		}
+	}()
+	err := agent.Poll(ctx, agent.PollOptions{
+		URL: env(c, runnerpod.EnvDispatchURL), TokenFile: hostPath(c, env(c, runnerpod.EnvTokenFile)), JITFile: jitFile(c), Transport: p.server,
+	})
+	if _, missing := os.Stat(jitFile(c)); missing == nil {
+		close(p.answered(string(pod.UID)))
+	}
+	return exitCode(err)
+}
+
+// run waits for a configuration as the agent's supervisor does, and runs the development runner with it. A stop ends it
+// while it waits; once it has a configuration its job is let finish.
+func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.Pod, c sandbox.Container) int32 {
+	uid := string(pod.UID)
+	defer p.forget(uid)
+	idle := filepath.Join(hostPath(c, env(c, runnerpod.EnvSharedDir)), "runner.idle")
+	if err := os.WriteFile(idle, nil, 0o600); err != nil {
+		return 1
+	}
+	defer os.Remove(idle)
+	select {
+	case <-p.answered(uid):
+	case <-terminate:
+		return 0
+	case <-ctx.Done():
+		return 128 + 9
+	}
+	_ = os.Remove(idle) // EXCL-4: what says idle goes first
+	jit, err := os.ReadFile(jitFile(c))
+	if err != nil {
+		return 1
+	}
+	if len(jit) == 0 {
+		return 0 // nothing to do
+	}
+	runner, err := devrunner.New(devrunner.Options{
+		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: p.github,
+	})
+	if err != nil {
+		return 1
+	}
+	return exitCode(runner.Run(ctx))
+}
+
+func exitCode(err error) int32 {
+	var coded interface{ ExitCode() int }
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &coded):
+		return int32(coded.ExitCode()) //nolint:gosec // at most 255
+	}
+	return 1
+}
+
+func env(c sandbox.Container, name string) string {
+	value := ""
+	for _, e := range c.Env {
+		if e.Name == name {
+			value = e.Value // the last one counts
+		}
+	}
+	return value
+}
+
+// hostPath is where a path in the container is on this machine.
+func hostPath(c sandbox.Container, path string) string {
+	for _, m := range c.Mounts {
+		if rest, below := strings.CutPrefix(path, m.MountPath); below && (rest == "" || rest[0] == '/') {
+			return m.HostPath + rest
+		}
+	}
+	return path
+}
+
+func jitFile(c sandbox.Container) string {
+	return filepath.Join(hostPath(c, env(c, runnerpod.EnvSharedDir)), "jitconfig")
+}

@@ -1,0 +1,4 @@
+// Package scale lets a fleet of many synthetic pods go through what a fleet goes through while jobs run all the while:
+// it fills, rolls its template, shrinks and is drained. `go test` takes a pool of 200, and `make scale` one of 2,000.
+// Beside it costs_test.go counts what one job costs the API server. It holds tests only. Begin with TestScale.
+package scale

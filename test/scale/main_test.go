@@ -1,0 +1,20 @@
+package scale
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+)
+
+var (
+	podsFlag  = flag.Int("pods", 200, "size of the pool")
+	nodesFlag = flag.Int("nodes", 4, "node agents")
+	jobsFlag  = flag.Int("jobs", 0, "jobs on their way at a time (default: one for each 20 pods)")
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(postgrestest.Run(func() int { return testkit.Main(m) }))
+}
