@@ -59,7 +59,7 @@ func (c *Calls) Snapshot() map[Call]int {
 }
 
 // Sorted orders calls for a table: by component, resource and verb.
-func Sorted(counts map[Call]int) []Call {
+func Sorted[N int | float64](counts map[Call]N) []Call {
 	return slices.SortedFunc(maps.Keys(counts), func(a, b Call) int {
 		return cmp.Or(cmp.Compare(a.Component, b.Component), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Verb, b.Verb))
 	})
