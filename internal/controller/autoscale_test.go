@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -150,6 +151,10 @@ func TestAutoscale_POOL8_ADeafControllerLeavesTheNumberAlone(t *testing.T) {
 	b.makeIdle(names...)
 	b.server.setUnsure(true)
 	b.ask("deaf", dispatchapi.PoolSignals{})
+	b.eventually("it says that it cannot see", func() bool {
+		c := b.condition("deaf", v1alpha1.ConditionScalingActive)
+		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "no database")
+	})
 	until := time.Now().Add(3 * time.Second)
 	for time.Now().Before(until) {
 		b.passes(5)
@@ -164,6 +169,10 @@ func TestAutoscale_POOL8_ADeafControllerLeavesTheNumberAlone(t *testing.T) {
 	b.desired("deaf", 1)
 	require.GreaterOrEqual(t, time.Since(seen), time.Second, "what was not watched was not idle: the window begins with the restart")
 	b.shrunk("deaf", 1)
+	b.eventually("and that it sees again", func() bool {
+		c := b.condition("deaf", v1alpha1.ConditionScalingActive)
+		return c != nil && c.Status == metav1.ConditionTrue
+	})
 }
 
 // SCALE-1: what one pool keeps warm yields to the jobs of another that shares its node, and comes back when they are over.
@@ -177,6 +186,10 @@ func TestAutoscale_SCALE1_TwoPoolsShareANode(t *testing.T) {
 	b.ask("jobs", dispatchapi.PoolSignals{Queued: 4})
 	b.havePods("jobs", 4)
 	b.desired("warm", 2)
+	b.eventually("and says what is in its way", func() bool {
+		c := b.condition("warm", v1alpha1.ConditionStarved)
+		return c != nil && c.Status == metav1.ConditionTrue && strings.Contains(c.Message, "CPU")
+	})
 	b.shrunk("warm", 2)
 	b.eventually("the jobs' runners have their places", func() bool {
 		for _, pod := range b.pods("jobs") {
