@@ -61,6 +61,11 @@ func TestNodes_CordonedNodesAreLeftByWhoeverShowsNoWork(t *testing.T) {
 	require.Equal(t, map[string]lifecycle.Reason{"pool-idle": lifecycle.ReasonNodeCordoned, "pool-boot": lifecycle.ReasonNodeCordoned}, asked(),
 		"EXCL-4 the busy one stays, and so does the one of a kind that is started there all the same")
 	require.Empty(t, tr.change(readyNode("n1", cordoned, func(n *corev1.Node) { n.ResourceVersion = "2" }), t0), "its heartbeat")
+	before := tr.nodes.currentVersion()
+	news, runners := tr.nodes.put(readyNode("n1", cordoned, func(n *corev1.Node) { n.ResourceVersion = "3" }))
+	require.False(t, news)
+	require.Empty(t, runners)
+	require.Equal(t, before, tr.nodes.currentVersion(), "and nobody matches nodes again for it")
 	require.Empty(t, tr.change(readyNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "z"} }), t0), "a change that matters to nobody")
 
 	tr.change(readyNode("n1"), t0) // uncordoned before the fence has answered
