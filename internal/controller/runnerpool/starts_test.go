@@ -241,3 +241,26 @@ func TestPlan_StartsAreLimitedForTheWholeFleet(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, pass(b, 50).plan.Create, 40, "the pool that set the limit is going")
 }
+
+// After a restart the first pool to look does not know of what fleet the others are: their starts count until they say.
+func TestPlan_StartsOfPoolsThatHaveNotSpokenYetCount(t *testing.T) {
+	r := &Reconciler{options: Options{Burst: 100, NewSuffix: counter(), Now: func() time.Time { return t0 }}, tracker: newTracker()}
+	r.options.Pod.DispatchURL, r.options.Pod.AgentImage = "http://server", "agent:1"
+	r.tracker.nodes.put(readyNode("n1"))
+	silent := r.tracker.pool(types.NamespacedName{Namespace: "ns", Name: "silent"})
+	for _, name := range []string{"silent-1", "silent-2"} {
+		silent.podSeen(named(name, func(p *corev1.Pod) { p.Spec.NodeName, p.Status.ContainerStatuses = "n1", nil }), t0)
+	}
+	a := limitedPool("a", 3)
+	todo, err := r.plan(t.Context(), a, r.tracker.pool(types.NamespacedName{Namespace: "ns", Name: "a"}), wishFor(5))
+	require.NoError(t, err)
+	require.Equal(t, 1, todo.plan.Create)
+
+	other := limitedPool("silent", 0)
+	other.Spec.Template.NodeSelector = map[string]string{"fleet": "other"}
+	_, err = r.plan(t.Context(), other, silent, wishFor(2))
+	require.NoError(t, err)
+	todo, err = r.plan(t.Context(), a, r.tracker.pool(types.NamespacedName{Namespace: "ns", Name: "a"}), wishFor(5))
+	require.NoError(t, err)
+	require.Equal(t, 2, todo.plan.Create, "it is of another fleet")
+}
