@@ -19,8 +19,9 @@ type config struct {
 	removable int
 	// healthy: nothing happens that may cost a pod, so that none may be lost (CLAIM-16).
 	healthy bool
-	// noticed: a replica does not begin with a request whose connection has broken. Otherwise that may be half open.
-	noticed bool
+	// noticed: no replica begins with a request whose connection has broken; otherwise that may be half open. leased: none
+	// works for longer than its lease; otherwise it may stand still in the middle of anything.
+	noticed, leased bool
 	// noLiveness skips the search for states that nothing leads out of.
 	noLiveness bool
 	rules      *rules // default: the product's

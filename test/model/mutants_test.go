@@ -100,7 +100,7 @@ func claimMutants(restored config) []mutant {
 	two := config{pods: 2, jobs: 2, requests: 1, noRecovery: true, removable: -1}
 	tight := two
 	tight.budget = 1
-	healthy := config{noRecovery: true, removable: -1, healthy: true, noticed: true, allow: faultCrash | faultMintTimeout | faultConnection}
+	healthy := config{noRecovery: true, removable: -1, healthy: true, noticed: true, leased: true, allow: faultCrash | faultMintTimeout | faultConnection}
 	return []mutant{
 		{name: "EXCL1 retire moves a claimed row", broken: "EXCL-1 the removal of a claimed pod",
 			rules: moved(fleet.ClaimClaimed, fleet.ClaimEventRetire, fleet.ClaimRetired)},

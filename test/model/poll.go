@@ -69,7 +69,11 @@ func (m *machine) readSteps(s *state, i int) {
 		m.happens("503, it has gone:", p, &t)
 		return
 	}
-	switch m.step(s, p, 0) {
+	leased := uint8(0)
+	if m.leased && m.minting(s, i) {
+		leased = 1
+	}
+	switch m.step(s, p, leased) {
 	case dispatch.StepGone:
 		t.dismiss(i)
 		m.happens("410:", p, &t)
@@ -88,9 +92,9 @@ func (m *machine) readSteps(s *state, i int) {
 		m.served(s, p, m.happens("the poll takes the claim over, of", p, &t))
 	case dispatch.StepAwait: // that is what leased says
 		t.hangUp(i)
-		m.happens("204, whatever its row says:", p, &t)
+		m.happens("204, somebody mints, or is thought to, for", p, &t)
 	}
-	if m.step(s, p, 1) == dispatch.StepAwait && m.minting(s, i) {
+	if leased == 0 && m.step(s, p, 1) == dispatch.StepAwait && m.minting(s, i) {
 		t := *s
 		t.hangUp(i)
 		m.happens("204, another request mints for it:", p, &t)
