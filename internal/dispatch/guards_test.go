@@ -428,3 +428,42 @@ func TestPoll_EXCL6_WhatProvesARegistrationGone(t *testing.T) {
 		require.Equal(t, 1, h.forge.minted())
 	})
 }
+
+// standingStill is a store whose next look at registrations takes as long as the test wants.
+type standingStill struct {
+	dispatch.Store
+	once             sync.Once
+	reached, release chan struct{}
+}
+
+func (s *standingStill) Registrations(ctx context.Context, podUID string, before int64) ([]dispatch.Registration, error) {
+	s.once.Do(func() {
+		close(s.reached)
+		<-s.release
+	})
+	return s.Store.Registrations(ctx, podUID, before)
+}
+
+// CLAIM-15: a replica that takes a claim over, and then stands still past its lease, does not remove what its successor has
+// minted and delivered meanwhile. Found by the model of the protocol (test/model).
+func TestTakeOver_CLAIM15_LeavesWhatItsSuccessorHasMinted(t *testing.T) {
+	h := newHarness(t)
+	h.queue(1)
+	pod := h.pod("linux")
+	_, err := h.store.ClaimBatch(t.Context(), h.batch(pod)) // a replica claims, and dies
+	require.NoError(t, err)
+	hours := func(n time.Duration) func(*dispatch.Options) {
+		return func(o *dispatch.Options) { o.Now = func() time.Time { return time.Now().Add(n * time.Hour) } }
+	}
+	still := &standingStill{Store: h.store, reached: make(chan struct{}), release: make(chan struct{})}
+	slow := h.replica(hours(1), func(o *dispatch.Options) { o.Store = still })
+	stale := h.poll(t.Context(), slow, pod)
+	<-still.reached
+	served := h.served(h.replica(hours(2)), pod) // the lease of the slow one has run out
+	close(still.release)
+	got := <-stale
+	require.NoError(t, got.err)
+	require.NotEqual(t, dispatch.ReplyServe, got.answer.Reply)
+	require.Equal(t, []string{served.JIT.Name}, h.forge.alive(), "what was delivered is still good")
+	require.Equal(t, served.Generation, h.claim(pod).Generation)
+}

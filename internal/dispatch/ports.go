@@ -95,7 +95,8 @@ type AdmissionStore interface {
 type ClaimStore interface {
 	Claim(ctx context.Context, podUID string) (Claim, error)
 	TakeOver(ctx context.Context, podUID string, expected, next int64, lease, now time.Time) (bool, error)
-	Registrations(ctx context.Context, podUID string) ([]Registration, error)
+	// Registrations are those of a pod that are not known to be gone, as far as an earlier generation minted them.
+	Registrations(ctx context.Context, podUID string, before int64) ([]Registration, error)
 	RegistrationGone(ctx context.Context, name string, now time.Time) error
 	Intend(ctx context.Context, podUID string, generation int64, name string, scope fleet.Scope, now time.Time) (bool, error)
 	RecordMint(ctx context.Context, podUID string, generation, runnerID int64, now time.Time) (bool, error)

@@ -73,10 +73,11 @@ func (d *Dispatcher) remint(ctx context.Context, claim Claim) (Answer, error) {
 	return d.mint(ctx, claim)
 }
 
-// removeRegistrations proves every registration of the pod gone, or fails. ErrRunnerBusy means that one of them runs
+// removeRegistrations proves every registration of the pod gone that is older than the caller's generation, or fails. A
+// caller that was overtaken touches nothing of its successor's (CLAIM-15), and what it does next is void. ErrRunnerBusy means that one of them runs
 // a job; every other error that nothing is known and the claim stays (EXCL-6).
 func (d *Dispatcher) removeRegistrations(ctx context.Context, claim Claim) error {
-	registrations, err := d.opt.Store.Registrations(ctx, claim.PodUID)
+	registrations, err := d.opt.Store.Registrations(ctx, claim.PodUID, claim.Generation)
 	if err != nil {
 		return fmt.Errorf("reading the registrations of pod %s: %w", claim.PodName, err)
 	}

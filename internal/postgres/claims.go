@@ -49,9 +49,9 @@ func (s *Store) TakeOver(
 	return n == 1, err
 }
 
-// Registrations lists the pod's registrations that are not known to be gone.
-func (s *Store) Registrations(ctx context.Context, podUID string) ([]dispatch.Registration, error) {
-	rows, err := s.queries().RegistrationsOfPod(ctx, podUID)
+// Registrations lists the pod's registrations that are not known to be gone and were minted before that generation.
+func (s *Store) Registrations(ctx context.Context, podUID string, before int64) ([]dispatch.Registration, error) {
+	rows, err := s.queries().RegistrationsOfPod(ctx, podUID, before)
 	if err != nil {
 		return nil, err
 	}

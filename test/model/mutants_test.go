@@ -119,6 +119,10 @@ func claimMutants(restored config) []mutant {
 		{name: "EXCL5 a claim for a pod that is being deleted is minted for", broken: "EXCL-5",
 			config: config{allow: faultUser, without: without{serveCheck: true}}},
 		{name: "EXCL6 a claim is released without removing its registrations", broken: "EXCL-6", config: config{without: without{removal: true}}},
+		{name: "CLAIM15 who was overtaken removes what its successor minted", broken: "CLAIM-7", config: config{
+			pods: 1, jobs: 1, faults: 2, allow: faultCrash | faultConnection, noRecovery: true, removable: -1, healthy: true, noticed: true,
+			noLiveness: true, without: without{overtaken: true},
+		}},
 		{name: "EXCL6 404 counts without a control read", broken: "EXCL-6", config: config{allow: faultScope, without: without{controlRead: true}}},
 		{name: "CLAIM1 Resolve leaves the job with two claims", broken: "CLAIM-1", config: two,
 			rules: changed(func(_ dispatch.JobEvent, _ dispatch.Facts, c *dispatch.Change) { c.Unbind = "" })},

@@ -236,6 +236,14 @@ func (m *machine) holds(c *claim, gen uint8) bool { return c.gen == gen || m.wit
 func (m *machine) removeSteps(s *state, i int) {
 	o := &s.op[i]
 	p := int(o.pod)
+	if !m.holds(s.claimOf(p), o.gen) && !m.without.overtaken {
+		// CLAIM-15: it asks for what is older than itself alone. That is its successor's to remove as well, so whether it
+		// does makes no difference.
+		t := *s
+		t.op[i].at = opIntend
+		m.happens("nothing is left to remove for a replica that was overtaken, of", p, &t)
+		return
+	}
 	if t, ok := m.unlucky(s, faultRemovalTimeout); ok && s.open(p) {
 		rows := t.db.reg
 		m.remove(&t, p, false)

@@ -105,8 +105,10 @@ WITH answered AS (
 SELECT held.pod_uid, held.generation FROM held;
 
 -- name: RegistrationsOfPod :many
+-- CLAIM-15: only those of earlier generations. Whoever asks late may have been overtaken, and what its successor has minted
+-- is not its to remove.
 SELECT runner_name, runner_id, scope, state FROM runner_registrations
-WHERE pod_uid = @pod_uid AND state <> 'gone' ORDER BY created_at, runner_name;
+WHERE pod_uid = @pod_uid AND state <> 'gone' AND generation < @before ORDER BY created_at, runner_name;
 
 -- name: Registration :one
 SELECT * FROM runner_registrations WHERE runner_name = @runner_name;

@@ -739,7 +739,7 @@ func (q *Queries) RegistrationGone(ctx context.Context, now *time.Time, runnerNa
 
 const registrationsOfPod = `-- name: RegistrationsOfPod :many
 SELECT runner_name, runner_id, scope, state FROM runner_registrations
-WHERE pod_uid = $1 AND state <> 'gone' ORDER BY created_at, runner_name
+WHERE pod_uid = $1 AND state <> 'gone' AND generation < $2 ORDER BY created_at, runner_name
 `
 
 type RegistrationsOfPodRow struct {
@@ -749,8 +749,10 @@ type RegistrationsOfPodRow struct {
 	State      string
 }
 
-func (q *Queries) RegistrationsOfPod(ctx context.Context, podUid string) ([]RegistrationsOfPodRow, error) {
-	rows, err := q.db.Query(ctx, registrationsOfPod, podUid)
+// CLAIM-15: only those of earlier generations. Whoever asks late may have been overtaken, and what its successor has minted
+// is not its to remove.
+func (q *Queries) RegistrationsOfPod(ctx context.Context, podUid string, before int64) ([]RegistrationsOfPodRow, error) {
+	rows, err := q.db.Query(ctx, registrationsOfPod, podUid, before)
 	if err != nil {
 		return nil, err
 	}
