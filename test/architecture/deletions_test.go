@@ -1,0 +1,88 @@
+package architecture
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// deletions are the functions that delete something in Kubernetes, and what: EXCL-2 needs each of them to be known.
+var deletions = map[string]string{
+	"internal/controller/runnerpool/remover.remove":        "runner pods: the one remover, behind the fence",
+	"internal/controller/runnerpool/remover.removeAccount": "the ServiceAccount of a runner whose pod is gone or going",
+	"internal/node/cluster.deletePod":                      "a pod whose deletion was accepted and whose containers have ended, as a kubelet does",
+	"internal/onebox/applier.applyPools":                   "pools of an earlier run",
+	"internal/onebox/operator.rename":                      "the pool of the former name, in the demonstration",
+}
+
+// TestDeletions_EXCL2_NobodyElseDeletesInKubernetes finds every call of a method that deletes, in every package that
+// may speak to Kubernetes.
+func TestDeletions_EXCL2_NobodyElseDeletesInKubernetes(t *testing.T) {
+	own, _ := modulePackages(t)
+	found := map[string]bool{}
+	for _, path := range slices.Sorted(maps.Keys(own)) {
+		p := own[path]
+		if within(path, "internal/testkit") || within(path, "test") || !speaksToKubernetes(p.Imports) {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			for _, declaration := range parsed.Decls {
+				if function, is := declaration.(*ast.FuncDecl); is && deletes(function) {
+					found[path+"/"+qualified(function)] = true
+				}
+			}
+		}
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(deletions)), slices.Collect(maps.Keys(found)),
+		"a function that deletes in Kubernetes was added or has gone: runner pods are deleted by the one remover alone (EXCL-2); name anything else here, with what it deletes")
+}
+
+func speaksToKubernetes(imports []string) bool {
+	return slices.ContainsFunc(imports, func(imported string) bool {
+		return within(imported, "k8s.io/client-go") || within(imported, "sigs.k8s.io/controller-runtime")
+	})
+}
+
+// deletes says whether the function calls a method whose name is one of those that delete, of anything but a package.
+func deletes(function *ast.FuncDecl) bool {
+	found := false
+	ast.Inspect(function, func(node ast.Node) bool {
+		call, is := node.(*ast.CallExpr)
+		if !is {
+			return true
+		}
+		selector, is := call.Fun.(*ast.SelectorExpr)
+		if !is || !slices.Contains([]string{"Delete", "DeleteAllOf", "DeleteCollection", "Evict", "EvictV1", "EvictV1beta1"}, selector.Sel.Name) {
+			return true
+		}
+		if receiver, plain := selector.X.(*ast.Ident); plain && receiver.Name == "slices" {
+			return true
+		}
+		found = true
+		return false
+	})
+	return found
+}
+
+// qualified is a function's name, after that of its receiver's type.
+func qualified(function *ast.FuncDecl) string {
+	if function.Recv == nil || len(function.Recv.List) == 0 {
+		return function.Name.Name
+	}
+	kind := function.Recv.List[0].Type
+	if pointer, is := kind.(*ast.StarExpr); is {
+		kind = pointer.X
+	}
+	if named, is := kind.(*ast.Ident); is {
+		return named.Name + "." + function.Name.Name
+	}
+	return function.Name.Name
+}
