@@ -68,6 +68,11 @@ scale: ## Take a pool of 2,000 synthetic pods through its life while jobs run (S
 	@scripts/prerequisites.sh postgres
 	@$(FIND_ASSETS) && $(GO) test -run '^TestScale' -count 1 -timeout 60m -v ./test/scale -args $(SCALE_FLAGS)
 
+.PHONY: costs
+costs: ## Count what a job costs the API server, and write it into docs/reference/costs.md (make test compares)
+	@scripts/prerequisites.sh postgres
+	@$(FIND_ASSETS) && $(GO) test -run '^TestCosts' -count 1 -timeout 20m -v ./test/scale -args -update
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of outside data, for FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

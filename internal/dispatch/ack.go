@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -59,11 +60,42 @@ func (d *Dispatcher) PodChanged(pod Pod) {
 	})
 }
 
+// stampShows is how soon the watch should show a stamp. The same stamp is not written again before: an acknowledgement and
+// the end of the poller follow each other closely, and each of them asks for it (P5).
+const stampShows = 10 * time.Second
+
+// stamps remembers which pods' labels are being written, or were a moment ago.
+type stamps struct {
+	mu sync.Mutex
+	at map[string]time.Time // by pod UID
+}
+
+// begin says whether the pod's label is to be written now.
+func (s *stamps) begin(podUID string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == nil {
+		s.at = map[string]time.Time{}
+	}
+	if at, known := s.at[podUID]; known && now.Before(at.Add(stampShows)) {
+		return false
+	}
+	s.at[podUID] = now
+	return true
+}
+
+// failed lets the label be written again at once; so does forgetting a pod that is gone.
+func (s *stamps) failed(podUID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.at, podUID)
+}
+
 // stamp projects the owner onto the pod's label, in the background.
 func (d *Dispatcher) stamp(podUID, login string) {
 	d.later(func(ctx context.Context) {
 		pod, ok := d.opt.Cluster.Pod(podUID)
-		if !ok || pod.OwnerLabel != "" {
+		if !ok || pod.OwnerLabel != "" || !d.stamps.begin(podUID, d.opt.Now()) {
 			return
 		}
 		var err error
@@ -72,6 +104,7 @@ func (d *Dispatcher) stamp(podUID, login string) {
 				select {
 				case <-d.opt.After(stampPause):
 				case <-ctx.Done():
+					d.stamps.failed(podUID)
 					return
 				}
 			}
@@ -83,6 +116,7 @@ func (d *Dispatcher) stamp(podUID, login string) {
 				return
 			}
 		}
+		d.stamps.failed(podUID)
 		d.metrics.stamps.WithLabelValues("given_up").Inc()
 		d.opt.Log.WarnContext(ctx, "stamping the owner label", "pod", pod.Name, "error", err)
 	})

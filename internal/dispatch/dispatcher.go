@@ -91,6 +91,8 @@ type Dispatcher struct {
 	wanted   uint64 // raised by whatever makes routing out of date
 	routed   uint64 // the value of wanted that routing answers
 
+	stamps stamps
+
 	routeMu sync.Mutex // held while label sets are read: who looks meanwhile waits for the outcome
 	served  map[string]servedBy
 

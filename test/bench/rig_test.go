@@ -78,11 +78,17 @@ type rig struct {
 	seq  int
 }
 
-func openStore(tb testing.TB) (*postgres.Store, string) {
+// newDatabase makes an empty one, and returns its URL.
+func newDatabase(tb testing.TB) string {
 	tb.Helper()
 	name := "bench_" + strings.ToLower(rand.Text()[:10])
 	createDatabase(tb, name)
-	url := database.DatabaseURL(name)
+	return database.DatabaseURL(name)
+}
+
+func openStore(tb testing.TB) (*postgres.Store, string) {
+	tb.Helper()
+	url := newDatabase(tb)
 	require.NoError(tb, postgres.Migrate(context.Background(), url))
 	store, err := postgres.Open(context.Background(), url, 32)
 	require.NoError(tb, err)

@@ -25,6 +25,10 @@ const (
 	Runner     = "runner"
 )
 
+// refused ends the verb of a call that was not answered with success: a deletion, say, whose preconditions did not hold any
+// more. It has changed nothing.
+const refused = " (refused)"
+
 // Write says whether the call changes what the API server stores: what P5 counts. Events and Leases do not count, and
 // nor do reviews and requests of tokens, which store nothing.
 func (c Call) Write() bool {
@@ -73,10 +77,14 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func (c *Calls) kubernetes(component string) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
 			if verb, resource := parse(r); resource != "" {
+				if err != nil || resp.StatusCode >= http.StatusBadRequest {
+					verb += refused
+				}
 				c.Count(Call{component, verb, resource})
 			}
-			return next.RoundTrip(r)
+			return resp, err
 		})
 	}
 }

@@ -72,11 +72,13 @@ type Fleet struct {
 	GitHub    *standin.Local
 	Calls     Calls
 
-	tb      testing.TB
-	options Options
-	ctx     context.Context
-	parts   sync.WaitGroup
-	pods    *pods
+	tb       testing.TB
+	options  Options
+	ctx      context.Context
+	stop     func() // everything, once
+	parts    sync.WaitGroup
+	pods     *pods
+	machines []*synthetic.Machine
 }
 
 // Start brings everything up; the nodes are ready when it returns.
@@ -91,19 +93,19 @@ func Start(tb testing.TB, options Options) *Fleet {
 	tb.TempDir() // the first one decides when all are removed: after what is registered below has run
 	f.Admin = options.Cluster.Client(tb, v1alpha1.AddToScheme)
 	options.Cluster.ShippedRoles(tb, f.Namespace)
-	var machines []*synthetic.Machine
-	tb.Cleanup(func() {
+	f.stop = sync.OnceFunc(func() {
 		cancel()
-		for _, m := range machines {
+		f.parts.Wait()
+		for _, m := range f.machines {
 			m.Off()
 		}
-		f.parts.Wait()
 	})
+	tb.Cleanup(f.stop)
 	f.startGitHub()
 	internal := f.startServer()
 	f.startController(internal)
 	for i := range options.Nodes {
-		machines = append(machines, f.startNode(i))
+		f.machines = append(f.machines, f.startNode(i))
 	}
 	f.awaitNodes()
 	return f
@@ -164,8 +166,8 @@ func (f *Fleet) startServer() string {
 		}
 	})
 	f.parts.Go(func() { postgres.Listen(f.ctx, f.options.Database, dispatcher, f.options.Log) })
-	f.tb.Cleanup(func() { // before the store is closed: what is held is answered when the dispatcher stops
-		f.parts.Wait()
+	f.tb.Cleanup(func() { // before the store is closed, and once nothing runs any more
+		f.stop()
 		public.Close()
 		internal.Close()
 	})

@@ -1,0 +1,98 @@
+package rig
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// NewPool makes a pool whose jobs ask for its own name.
+func (f *Fleet) NewPool(name string, replicas int) *v1alpha1.RunnerPool {
+	f.tb.Helper()
+	pool := &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: name},
+		Spec: v1alpha1.RunnerPoolSpec{
+			Platform: v1alpha1.PlatformLinux, Labels: []string{name}, Replicas: ptr.To(int32(replicas)), //nolint:gosec // a small number
+			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("100m"), Memory: resource.MustParse("64Mi")},
+			Template:  v1alpha1.RunnerTemplate{Image: "runner:1"},
+		},
+	}
+	require.NoError(f.tb, f.Admin.Create(f.ctx, pool))
+	return pool
+}
+
+// CostOfAJob lets jobs run one after another in a small pool that is otherwise idle, and returns the calls per job: of
+// its whole life, from the pod that waits for it to the pod that takes its place. Left out is what happens by the clock,
+// whether jobs run or not.
+func (f *Fleet) CostOfAJob(jobs int) map[Call]float64 {
+	f.tb.Helper()
+	const size = 5
+	f.NewPool("cost", size)
+	settled := func() bool { return f.idle(size) }
+	require.Eventually(f.tb, settled, 2*time.Minute, 50*time.Millisecond, "the pool is up")
+	run := func(n int) {
+		for range n {
+			before := f.State().Jobs["completed"]
+			require.NoError(f.tb, f.Submit(f.ctx, "cost", 1, 1, 0))
+			require.Eventually(f.tb, func() bool { return f.State().Jobs["completed"] > before }, 2*time.Minute, 50*time.Millisecond, "the job ends")
+			require.Eventually(f.tb, settled, 2*time.Minute, 50*time.Millisecond, "its runner is replaced")
+		}
+	}
+	run(3) // what is done once is done
+	start := f.Calls.Snapshot()
+	run(jobs)
+	perJob := map[Call]float64{}
+	for call, n := range f.Calls.Snapshot() {
+		if per := float64(n-start[call]) / float64(jobs); !call.byTheClock() && math.Round(per*10) > 0 {
+			perJob[call] = per
+		}
+	}
+	return perJob
+}
+
+// WritesOfAJob are those that P5 counts: the server's and the controller's.
+func WritesOfAJob(perJob map[Call]float64) float64 {
+	writes := 0.0
+	for call, n := range perJob {
+		if call.Write() && (call.Component == Server || call.Component == Controller) {
+			writes += n
+		}
+	}
+	return writes
+}
+
+// byTheClock says whether a call is made every so often, whether jobs run or not.
+func (c Call) byTheClock() bool {
+	return c.Verb == "watch" || c.Verb == "list" || c.Resource == "leases" || strings.HasPrefix(c.Resource, "nodes") ||
+		strings.HasPrefix(c.Resource, "/internal/v1/signals") || c.Resource == dispatchapi.PathDispatch+" → 204"
+}
+
+// idle says whether there are exactly n runners, all of which can take a job, and nothing is left of others.
+func (f *Fleet) idle(n int) bool {
+	var pods corev1.PodList
+	var accounts corev1.ServiceAccountList
+	ours := []client.ListOption{client.InNamespace(f.Namespace), client.MatchingLabels{runnerpod.LabelRunner: "true"}}
+	if f.Admin.List(f.ctx, &pods, ours...) != nil || f.Admin.List(f.ctx, &accounts, ours...) != nil {
+		return false
+	}
+	ready := 0
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.ContainerStatuses {
+			if c.Name == runnerpod.ContainerRunner && c.Ready && pod.DeletionTimestamp == nil {
+				ready++
+			}
+		}
+	}
+	return ready == n && len(pods.Items) == n && len(accounts.Items) == n
+}
