@@ -197,34 +197,6 @@ func TestPodChanged_CLAIM6_TerminatedPollerIsAnAcknowledgement(t *testing.T) {
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
 }
 
-// The acknowledgement and the end of the poller follow each other before the watch shows the label: it is written once.
-func TestAcknowledge_CLAIM6_TheLabelIsWrittenOnce(t *testing.T) {
-	h := newHarness(t)
-	now := time.Now()
-	var mu sync.Mutex
-	d := h.replica(func(o *dispatch.Options) {
-		o.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
-	})
-	h.queue(1)
-	pod := h.pod("linux")
-	answer := h.served(d, pod)
-	_, err := d.Acknowledge(t.Context(), pod, answer.Generation)
-	require.NoError(t, err)
-	h.eventually("stamped", func() bool { return len(h.cluster.stamped()) == 1 })
-	pod.PollerEnded = true
-	h.cluster.putPod(pod) // the watch does not show the label yet
-	for range 20 {
-		d.PodChanged(pod)
-	}
-	h.cluster.putPod(pod)
-	mu.Lock()
-	now = now.Add(time.Minute)
-	mu.Unlock()
-	d.PodChanged(pod)
-	h.eventually("what is still not shown after a while is written again", func() bool { return len(h.cluster.stamped()) > 1 })
-	require.Len(t, h.cluster.stamped(), 2)
-}
-
 // CLAIM-6: egress that is cut the moment the label appears costs no configuration, job or pod: when the pod asks
 // again through the cut, it already has everything.
 func TestAcknowledge_CLAIM6_EgressCutAtTheLabelCostsNothing(t *testing.T) {
