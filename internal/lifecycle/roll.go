@@ -115,6 +115,7 @@ func (p *planner) roll() {
 		if why, is := p.stale(r); is {
 			if p.choose(r, why) {
 				moving++
+				p.plan.Rolled++
 			}
 		}
 		return true
@@ -136,6 +137,7 @@ func (p *planner) roll() {
 	p.eachStale(idle, func(r Runner) bool {
 		if replace(r) {
 			room--
+			p.plan.Rolled++
 		}
 		return room > 0
 	})

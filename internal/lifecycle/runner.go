@@ -204,6 +204,9 @@ type Plan struct {
 	// Withdraw are the runners whose removal was not granted and that nothing wants gone any more: demand has returned, or
 	// the reason has passed.
 	Withdraw []Action
+	// Rolled is how many of the runners that are asked for a roll replaces: each will need a start, which this plan does
+	// not create yet.
+	Rolled int
 	// Next is when to look again although nothing has changed; zero when there is no such time.
 	Next time.Time
 	// Held is the number of creations that wait for Wish.HoldUntil, Refused the number that Wish.Starts left out.

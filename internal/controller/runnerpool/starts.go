@@ -317,12 +317,14 @@ func (r *Reconciler) plan(ctx context.Context, pool *v1alpha1.RunnerPool, state 
 	return todo, nil
 }
 
-// missing is how many runners a plan would create if nothing held them back.
+// missing is how many runners a plan would create if nothing held them back, at once or in place of those that it rolls: a
+// roll that is given no start takes no runner (POOL-5).
 func (s *poolState) missing(wish lifecycle.Wish, now time.Time) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wish.HoldUntil = s.holdUntil
-	return lifecycle.MakePlan(wish, s.runners, now).Create
+	plan := lifecycle.MakePlan(wish, s.runners, now)
+	return plan.Create + plan.Rolled
 }
 
 func (s *poolState) startsHeld(share startShare, refused bool) {

@@ -264,3 +264,34 @@ func TestPlan_StartsOfPoolsThatHaveNotSpokenYetCount(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, todo.plan.Create, "it is of another fleet")
 }
+
+// POOL-5: a roll needs starts as well, though nothing is missing yet: a pool whose starts are limited rolls all the same,
+// in steps no larger than what may start.
+func TestPlan_POOL5_APoolWhoseStartsAreLimitedRolls(t *testing.T) {
+	r := &Reconciler{options: Options{Burst: 100, NewSuffix: counter(), Now: func() time.Time { return t0 }}, tracker: newTracker()}
+	r.options.Pod.DispatchURL, r.options.Pod.AgentImage = "http://server", "agent:1"
+	r.tracker.nodes.put(readyNode("n1"))
+	a, b := limitedPool("a", 2), limitedPool("b", 0)
+	state := r.tracker.pool(types.NamespacedName{Namespace: "ns", Name: "a"})
+	for i := range 5 {
+		state.podSeen(named(fmt.Sprintf("a-%d", i), onNode("n1")), t0)
+	}
+	wish := wishFor(5)
+	wish.TemplateHash, wish.MaxUnavailable = "newer", 3
+	todo, err := r.plan(t.Context(), a, state, wish)
+	require.NoError(t, err)
+	require.Len(t, todo.plan.Ask, 2, "two may start on the one node")
+	require.Zero(t, todo.plan.Create)
+
+	state = r.tracker.pool(types.NamespacedName{Namespace: "ns", Name: "b"})
+	state.podSeen(named("b-0", onNode("n1")), t0)
+	wish.Desired, wish.MaxUnavailable = 1, 0
+	for i := range 2 {
+		r.tracker.pool(types.NamespacedName{Namespace: "ns", Name: "a"}).podSeen(named(fmt.Sprintf("a-new-%d", i), func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Status.ContainerStatuses = "n1", nil
+		}), t0)
+	}
+	todo, err = r.plan(t.Context(), b, state, wish)
+	require.NoError(t, err)
+	require.Len(t, todo.plan.Ask, 1, "who has none starting may always replace one, whatever others start")
+}
