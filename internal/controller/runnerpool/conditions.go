@@ -128,11 +128,12 @@ func (c *conditions) draining(f facts) {
 
 func (c *conditions) removalBlocked(f facts) {
 	const kind = v1alpha1.ConditionRemovalBlocked
-	if f.counts.blocked == "" {
+	if f.counts.unsure == 0 {
 		c.clear(kind, "FenceAnswers", "the server answers")
 		return
 	}
-	c.set(kind, true, reasonFenceUnknown, "nothing idle is deleted, because nobody can say whether it works: "+f.counts.blocked)
+	c.set(kind, true, reasonFenceUnknown, fmt.Sprintf("%s should go and cannot, because nobody can say whether work is done there: %s",
+		many(f.counts.unsure, "runner"), f.counts.blocked))
 }
 
 // saturated: jobs wait, no runner is idle or about to be, and there may be no more of them.

@@ -6,14 +6,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -393,4 +397,35 @@ func TestLost_POOL7_TheNodeIsLookedForRightBefore(t *testing.T) {
 		m, _ := state.copyOf(removed[0])
 		require.True(t, m.forced)
 	})
+}
+
+// RECV-5: a lost runner that shows work and that the server has retired is freed by nobody's proof: that is told, with
+// what a person can do, and not called a removal.
+func TestLost_RECV5_AGrantThatRemovesNothingIsTold(t *testing.T) {
+	p := newLostPool(t, pollerEnded)
+	p.refer(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool"}})
+	m, err := newMetrics(prometheus.NewRegistry(), p.tracker)
+	require.NoError(t, err)
+	told := events.NewFakeRecorder(10)
+	at, fence := t0.Add(lostAfter), &proofs{verdict: lifecycle.Granted}
+	q := &removals{
+		tracker: p.tracker, remover: &remover{fence: fence}, reader: &reads{err: notFound}, metrics: m,
+		events: &eventWriter{recorder: told, object: func(types.NamespacedName) runtime.Object { return p.reference() }},
+		now:    func() time.Time { return at }, wake: func(context.Context, types.NamespacedName) {},
+	}
+	p.absent(t0)
+	require.True(t, p.plan(wishFor(1), counter(), 0, at).ask)
+	q.ask(t.Context(), p.poolState)
+	require.Len(t, fence.asked, 1)
+	require.Empty(t, p.removes(at))
+	require.Equal(t, 1, p.counts("hash").unsure)
+	require.Contains(t, p.counts("hash").blocked, runnerpod.AnnotationAllowDeletion)
+	require.Contains(t, <-told.Events, reasonFenceUnknown)
+
+	fence.proof, at = "GitHub said so", at.Add(time.Minute)
+	require.True(t, p.plan(wishFor(1), counter(), 0, at).ask)
+	q.ask(t.Context(), p.poolState)
+	require.Equal(t, []string{"pool-a"}, p.removes(at))
+	require.Zero(t, p.counts("hash").unsure)
+	require.Contains(t, <-told.Events, "Removing pool-a")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // Reporter tells the server that a pod is terminal or gone. After any error it is told again; telling twice does no harm.
@@ -150,7 +151,7 @@ func (q *removals) ask(ctx context.Context, state *poolState) {
 	}
 	if len(refs) > 0 {
 		for k, answer := range q.remover.fence.Ask(ctx, refs) {
-			answers[at[k]] = answer
+			answers[at[k]] = state.weigh(asks[at[k]], answer)
 		}
 	}
 	for _, answer := range answers {
@@ -325,40 +326,40 @@ func (s *poolState) asked() {
 func (s *poolState) answered(asks []lifecycle.Action, answers []lifecycle.Answer, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unknown := ""
-	known := false
 	for i, a := range asks {
-		if answers[i].Verdict == lifecycle.Unknown {
-			unknown = answers[i].Detail
-		} else {
-			known = true
-		}
 		m := s.members[a.Runner.Name]
 		if m == nil || m.uid != a.Runner.UID {
 			continue
 		}
 		switch answers[i].Verdict {
 		case lifecycle.Granted:
-			m.removal, m.proof = lifecycle.RemovalGranted, answers[i].Proof
+			m.removal, m.proof, m.unknowns = lifecycle.RemovalGranted, answers[i].Proof, 0
 			if m.why == "" {
 				m.why, m.since = a.Reason, now
 			}
 		case lifecycle.Busy:
 			m.removal, m.why, m.proof, m.askAt, m.busyUntil = lifecycle.RemovalNone, "", "", time.Time{}, now.Add(busyHold)
-		default: // EXCL-3: unknown deletes nothing; it is asked again, less and less often
+			m.unknowns = 0
+		default: // EXCL-3: unknown deletes nothing; it is asked again, less and less often, whatever is said of others
 			if m.removal != lifecycle.RemovalNone {
-				m.removal, m.askAt = lifecycle.RemovalAsked, now.Add(backoff(s.fenceFails+1))
+				m.unknowns++
+				m.removal, m.askAt = lifecycle.RemovalAsked, now.Add(backoff(m.unknowns))
+				s.unsure[m.name], s.fenceSays = true, answers[i].Detail
 			}
 		}
 		s.settle(m, now)
 	}
-	switch {
-	case unknown != "":
-		s.fenceFails++
-		s.fenceSays = unknown
-	case known:
-		s.fenceFails, s.fenceSays = 0, ""
+}
+
+// weigh takes a grant without a proof for what it is where the runner is lost and shows work: nobody knows (EXCL-4). The
+// server has a row that says that the runner was retired, as of one whose rows were lost with a database.
+func (s *poolState) weigh(a lifecycle.Action, answer lifecycle.Answer) lifecycle.Answer {
+	m, exists := s.copyOf(a.Runner.Name)
+	if answer.Verdict != lifecycle.Granted || answer.Proof != "" || a.Runner.Stage != lifecycle.StageLost || !exists || m.work() == "" {
+		return answer
 	}
+	return lifecycle.Answer{Detail: fmt.Sprintf("%s shows work (%s), and the server, which knows of none, has no proof that it is over: "+
+		"if it is for certain, say why in its annotation %s and delete it", m.name, m.work(), runnerpod.AnnotationAllowDeletion)}
 }
 
 // copyOf returns a member as it is now.

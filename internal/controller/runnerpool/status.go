@@ -38,7 +38,8 @@ type statusWriter struct {
 // counts are the runners of a pool by stage, and what explains them.
 type counts struct {
 	of       map[lifecycle.Stage]int
-	blocked  string // why the fence is unknown, while something was asked
+	unsure   int    // runners that should go, and of which the fence cannot say whether they work
+	blocked  string // why, of the last one of them
 	create   string // why creations fail
 	outdated int    // runners that a roll will replace
 
@@ -60,7 +61,7 @@ func (s *poolState) counts(hash string) counts {
 	for _, stage := range lifecycle.Stages() {
 		c.of[stage] = s.runners.Count(stage)
 	}
-	if s.runners.Asked() > 0 {
+	if c.unsure = len(s.unsure); c.unsure > 0 {
 		c.blocked = s.fenceSays
 	}
 	return c

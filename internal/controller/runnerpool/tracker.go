@@ -43,7 +43,8 @@ func (t *tracker) pool(key types.NamespacedName) *poolState {
 	state := t.pools[key]
 	if state == nil {
 		state = &poolState{key: key, orphanGrace: t.orphanGrace, nodes: t.nodes, starts: t.starts, runners: lifecycle.NewSet(),
-			members: map[string]*member{}, watched: map[string]time.Time{}, expected: map[string]bool{}, unplaced: map[string]bool{}}
+			members: map[string]*member{}, watched: map[string]time.Time{}, expected: map[string]bool{}, unplaced: map[string]bool{},
+			unsure: map[string]bool{}}
 		t.pools[key] = state
 	}
 	return state
@@ -91,10 +92,11 @@ type poolState struct {
 	schedulerSays string
 	leaving       departures
 
-	asks       []lifecycle.Action // to be put to the fence
-	asking     bool
-	fenceFails int
-	fenceSays  string // why the fence is unknown; empty when it answers
+	asks   []lifecycle.Action // to be put to the fence
+	asking bool
+	// unsure are those that were asked about and of which the fence could not say, and fenceSays why, of the last one.
+	unsure    map[string]bool
+	fenceSays string
 
 	holdUntil   time.Time
 	createFails int
@@ -130,6 +132,7 @@ type member struct {
 	removal   lifecycle.Removal
 	why       lifecycle.Reason
 	askAt     time.Time
+	unknowns  int       // how often in a row the fence could not say
 	since     time.Time // when the removal began
 	busyUntil time.Time
 	proof     string // came with the grant: how it is known that its work is over
@@ -225,6 +228,9 @@ func (s *poolState) settle(m *member, now time.Time) bool {
 		delete(s.expected, m.name)
 	}
 	turned := s.noteUnplaced(m.name, after)
+	if after.Removal != lifecycle.RemovalAsked {
+		delete(s.unsure, m.name)
+	}
 	sooner := s.leaving.note(m.name, m.due())
 	before.Waiting = after.Waiting // it explains a time-out when that falls due; by itself it changes no plan
 	return had != has || before != after || m.gone || sooner || turned

@@ -87,6 +87,40 @@ func TestAnswered_EXCL3_UnknownIsAskedAgainLessAndLessOften(t *testing.T) {
 	require.Empty(t, s.counts("hash").blocked)
 }
 
+// That others are answered makes one that nobody can tell about no more urgent: each question about it costs requests to
+// GitHub. Nor does it hide that one.
+func TestAnswered_EXCL3_OthersThatAreKnownDoNotHurryTheUnknown(t *testing.T) {
+	s, names := newTracker().pool(key), counter()
+	s.podSeen(named("pool-a"), t0)
+	now := t0
+	var waits []time.Duration
+	for i := range 4 {
+		s.podSeen(named(fmt.Sprintf("pool-b-%d", i)), now)
+		require.True(t, s.plan(wishFor(0), names, 10, now).ask)
+		asks := s.questions()
+		require.Len(t, asks, 2)
+		answers := make([]lifecycle.Answer, len(asks))
+		for k, a := range asks {
+			if answers[k] = (lifecycle.Answer{Verdict: lifecycle.Granted}); a.Runner.Name == "pool-a" {
+				answers[k] = lifecycle.Answer{Detail: "no word from GitHub"}
+			}
+		}
+		s.answered(asks, answers, now)
+		s.asked()
+		waits = append(waits, s.plan(wishFor(0), names, 10, now).plan.Next.Sub(now))
+		s.podSeen(named(fmt.Sprintf("pool-c-%d", i)), now)
+		require.True(t, s.plan(wishFor(0), names, 10, now).ask)
+		asks = s.questions()
+		require.Len(t, asks, 1)
+		s.answered(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted}}, now)
+		s.asked()
+		require.Equal(t, "no word from GitHub", s.counts("hash").blocked)
+		require.Equal(t, 1, s.counts("hash").unsure)
+		now = now.Add(waits[i])
+	}
+	require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}, waits)
+}
+
 func TestAnswered_BusyHoldsForAWhile(t *testing.T) {
 	s, names := newTracker().pool(key), counter()
 	s.podSeen(named("pool-a"), t0)
