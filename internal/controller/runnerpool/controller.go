@@ -265,13 +265,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	for _, name := range todo.remove {
-		r.removals.add(request.NamespacedName, name)
-	}
 	if todo.ask {
 		r.removals.askFence(request.NamespacedName)
 	}
 	failure := r.create(ctx, pool, state, todo)
+	for _, name := range todo.remove { // behind the creations: a replacement is waited for, the end of what it replaces is not
+		r.removals.add(request.NamespacedName, name)
+	}
 	if wish.Terminating && todo.finished {
 		return r.release(ctx, pool)
 	}
@@ -355,8 +355,8 @@ func (r *Reconciler) create(ctx context.Context, pool *v1alpha1.RunnerPool, stat
 		return nil
 	}
 	state.earnStatus(len(todo.create))
-	r.events.created(state.key, todo.plan.CreateReason, todo.create)
 	err := r.createAll(ctx, pool, state, todo.create)
+	r.events.created(state.key, todo.plan.CreateReason, todo.create)
 	if err != nil {
 		r.events.createFailed(state.key, err)
 	}
