@@ -30,7 +30,8 @@ const (
 	// The controller is held by the policies like everybody else: without it, the API server answers 403 to the deletion
 	// of a pod that shows work and has not ended. It sets it in one case, right before it deletes a pod whose work is
 	// proven to be over although the pod cannot show it (its node is gone, POOL-7; a leak that a recovery verdict has
-	// found, RECV-1), and the reason is the proof. One patch, for such pods only; idle and terminal ones need none.
+	// found, RECV-1), and the reason is the proof. One patch, for such pods only; idle and terminal ones need none. Should
+	// the pod not go, and be called busy after all, the controller takes its own reason off again.
 	AnnotationAllowDeletion = "bullpen.dev/allow-deletion"
 	// AnnotationSafeToEvict ("false") and AnnotationDoNotDisrupt ("true") tell the cluster autoscaler and Karpenter to
 	// leave a node alone while a runner on it works (POOL-9).

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -162,6 +163,42 @@ func (q *removals) stillGone(ctx context.Context, state *poolState, asks []lifec
 	return answers
 }
 
+// provenBegin begins what the controller writes into AnnotationAllowDeletion, and nobody else writes.
+const provenBegin = "proven to the controller: "
+
+// protect takes back what letGo wrote on a pod that is busy after all, and was not deleted then: with the annotation on it,
+// anybody might delete it (EXCL-7). What a person has written stays.
+func (d *remover) protect(ctx context.Context, v podView) error {
+	var pod corev1.Pod
+	if err := d.client.Get(ctx, types.NamespacedName{Namespace: v.namespace, Name: v.name}, &pod); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("reading pod %s: %w", v.name, err))
+	}
+	if string(pod.UID) != v.uid || !strings.HasPrefix(pod.Annotations[runnerpod.AnnotationAllowDeletion], provenBegin) {
+		return nil
+	}
+	base := pod.DeepCopy()
+	delete(pod.Annotations, runnerpod.AnnotationAllowDeletion)
+	if err := d.client.Patch(ctx, &pod, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("protecting pod %s again: %w", v.name, err))
+	}
+	return nil
+}
+
+// protectBusy is protect for each lost runner that the fence has called busy. Where that fails nothing is known, so that it
+// is asked again.
+func (q *removals) protectBusy(ctx context.Context, state *poolState, asks []lifecycle.Action, answers []lifecycle.Answer) {
+	for i, a := range asks {
+		if answers[i].Verdict != lifecycle.Busy || a.Runner.Stage != lifecycle.StageLost {
+			continue
+		}
+		if m, exists := state.copyOf(a.Runner.Name); exists && m.uid == a.Runner.UID {
+			if err := q.remover.protect(ctx, m.view); err != nil {
+				answers[i] = lifecycle.Answer{Detail: err.Error()}
+			}
+		}
+	}
+}
+
 // letGo makes a pod deletable that was granted with more than an ordinary grant. Where its node is gone, the sandbox's
 // finalizer, and no other, is taken off: whoever set it cleans up no more (POOL-7). Where it shows work, the proof that its
 // work is over is written down on it: without that nobody may delete it, not even the controller (EXCL-7). It returns the
@@ -178,7 +215,7 @@ func (d *remover) letGo(ctx context.Context, v podView, works bool, g grant) (ve
 	base := pod.DeepCopy()
 	changed := g.nodeGone && controllerutil.RemoveFinalizer(&pod, runnerpod.FinalizerSandbox)
 	if works && g.proof != "" && pod.Annotations[runnerpod.AnnotationAllowDeletion] == "" {
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, runnerpod.AnnotationAllowDeletion, g.proof)
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, runnerpod.AnnotationAllowDeletion, provenBegin+g.proof)
 		changed = true
 	}
 	if !changed {

@@ -429,3 +429,58 @@ func TestLost_RECV5_AGrantThatRemovesNothingIsTold(t *testing.T) {
 	require.Zero(t, p.counts("hash").unsure)
 	require.Contains(t, <-told.Events, "Removing pool-a")
 }
+
+// EXCL-7: what was written on a pod so that it may be deleted is taken off again when it turns out to be busy, by whoever
+// asks: the deletion that failed, or a controller that knows of none. A person's reason stays.
+func TestLost_EXCL7_APodThatIsBusyAfterAllIsProtectedAgain(t *testing.T) {
+	s := newShop(t, interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+		return errors.New("no connection")
+	}})
+	fence := &proofs{verdict: lifecycle.Granted, proof: "GitHub said so"}
+	s.removals.remover.fence = fence
+	s.removals.wake = func(context.Context, types.NamespacedName) {}
+	s.removals.now = func() time.Time { return t0 }
+	reason := func(name string) string { return s.get(name).Annotations[runnerpod.AnnotationAllowDeletion] }
+	v := s.runner(pollerEnded)
+	s.state.podSeen(v, t0)
+	over := map[string]string{v.uid: "its job has ended"}
+	look := func() { s.state.podSeen(observe(s.get(v.name)), t0) }
+	grant := func() {
+		fence.verdict = lifecycle.Granted
+		s.state.condemn(over, t0)
+		require.True(t, s.state.plan(wishFor(0), counter(), 0, t0).ask)
+		s.removals.ask(t.Context(), s.state)
+		require.Equal(t, []string{v.name}, s.state.plan(wishFor(0), counter(), 0, t0).remove)
+		_, err := s.removals.step(t.Context(), s.state, v.name)
+		require.ErrorContains(t, err, "no connection")
+		require.Contains(t, reason(v.name), "GitHub said so")
+		look()
+	}
+	grant()
+	fence.verdict = lifecycle.Busy
+	_, err := s.removals.step(t.Context(), s.state, v.name)
+	require.NoError(t, err)
+	require.Empty(t, reason(v.name), "the deletion was tried again")
+
+	restart := func(pool string) { // what a controller knows that was just started
+		s.state = s.tracker.pool(types.NamespacedName{Namespace: s.pool.Namespace, Name: pool})
+		look()
+	}
+	restart("second")
+	grant()
+	restart("third")
+	s.state.condemn(over, t0)
+	require.True(t, s.state.plan(wishFor(0), counter(), 0, t0).ask)
+	fence.verdict = lifecycle.Busy
+	s.removals.ask(t.Context(), s.state)
+	require.Empty(t, reason(v.name), "and by one that knows of no proof")
+
+	pod := s.get(v.name)
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, runnerpod.AnnotationAllowDeletion, "I know what I do")
+	require.NoError(t, s.admin.Update(t.Context(), pod))
+	restart("fourth")
+	s.state.condemn(over, t0)
+	require.True(t, s.state.plan(wishFor(0), counter(), 0, t0).ask)
+	s.removals.ask(t.Context(), s.state)
+	require.Equal(t, "I know what I do", reason(v.name))
+}

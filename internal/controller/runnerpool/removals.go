@@ -154,6 +154,7 @@ func (q *removals) ask(ctx context.Context, state *poolState) {
 			answers[at[k]] = state.weigh(asks[at[k]], answer)
 		}
 	}
+	q.protectBusy(ctx, state, asks, answers)
 	for _, answer := range answers {
 		q.metrics.fence(state.key.Name, answer.Verdict)
 	}
@@ -241,6 +242,11 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 		q.events.removed(state.key, m)
 		return true, nil
 	case errors.Is(err, lifecycle.ErrNotNow):
+		if answer.Verdict == lifecycle.Busy && m.proof != "" {
+			if err := q.remover.protect(ctx, m.view); err != nil {
+				return false, err
+			}
+		}
 		state.answered([]lifecycle.Action{{Runner: lifecycle.Runner{Name: m.name, UID: m.uid}}}, []lifecycle.Answer{answer}, q.now())
 		q.metrics.fence(state.key.Name, answer.Verdict)
 		return false, nil
