@@ -157,6 +157,9 @@ func (m *Machine) end(podUID, name string, exit sandbox.Exit) error {
 		return err
 	}
 	m.finish(c, exit)
+	if c.run != nil {
+		c.run.kill() // what is said to have ended has: nobody would end it later
+	}
 	return nil
 }
 
