@@ -60,8 +60,9 @@ type planner struct {
 	surge   int // runners above the desired number that a roll may have now
 }
 
-func (p *planner) current(g group) bool  { return g.hash == p.wish.TemplateHash }
-func (p *planner) outdated(g group) bool { return g.hash != p.wish.TemplateHash }
+// outdated are the runners that a roll replaces whatever their clocks say: those of another template, and those in doubt.
+func (p *planner) outdated(g group) bool { return g.hash != p.wish.TemplateHash || g.doubt }
+func (p *planner) current(g group) bool  { return !p.outdated(g) }
 
 // removeEnded removes what has ended before anything is counted, so that its place is free at once (POOL-4).
 func (p *planner) removeEnded() {

@@ -157,6 +157,26 @@ func TestMakePlan_POOL5_AgeAndIdleness(t *testing.T) {
 	}.check(t)
 }
 
+// A runner of which nobody knows whether it could take work is replaced like one of an older template: a few at a time.
+func TestMakePlan_POOL5_Doubt(t *testing.T) {
+	doubt := func(r *Runner) { r.Doubt = Unfit{ReasonNodeNotReady, "because"} }
+	cases{
+		{name: "one by one", wish: Wish{Desired: 4, TemplateHash: "b"}, runners: set(at(StageIdle, "b", 3, doubt), at(StageBusy, "b", 1)),
+			ask: []string{"idle-b-0 NodeNotReady"}},
+		{name: "a pool of which nothing is known loses no more", wish: Wish{Desired: 3, TemplateHash: "b"},
+			runners: set(at(StageIdle, "b", 2, doubt), at(StageBooting, "b", 1))},
+		{name: "busy ones stay", wish: Wish{Desired: 1, TemplateHash: "b"}, runners: set(at(StageBusy, "b", 1, doubt))},
+		{name: "the first to go when there are too many", wish: Wish{Desired: 1, TemplateHash: "b"},
+			runners: set(at(StageIdle, "b", 1, doubt), at(StageIdle, "c", 1, func(r *Runner) { r.TemplateHash = "b" })), ask: []string{"idle-b-0 ScaleDown"}},
+		{name: "still in doubt: asked again", wish: Wish{Desired: 2, TemplateHash: "b"},
+			runners: set(at(StageIdle, "b", 1), at(StageLeaving, "b", 1, doubt, removal(RemovalAsked, ReasonNodeNotReady, t0), shown(StageIdle, t0))),
+			ask:     []string{"leaving-b-0 NodeNotReady"}},
+		{name: "heard of again: withdrawn", wish: Wish{Desired: 2, TemplateHash: "b"},
+			runners:  set(at(StageIdle, "b", 1), at(StageLeaving, "b", 1, removal(RemovalAsked, ReasonNodeNotReady, t0), shown(StageIdle, t0))),
+			withdraw: []string{"leaving-b-0 WantedAgain"}},
+	}.check(t)
+}
+
 // A limit of starts refuses, and removes nothing; a roll takes no more than can be replaced under it.
 func TestMakePlan_POOL5_StartsAreLimited(t *testing.T) {
 	later := t0.Add(time.Minute)

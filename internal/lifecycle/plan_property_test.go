@@ -35,6 +35,9 @@ func drawRunner(t *rapid.T, i int) Runner {
 	if r.Stage == StageLeaving || r.Stage == StageLost {
 		r.AskAt = t0.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "askAt")) * time.Second)
 	}
+	if !r.Expected && rapid.IntRange(0, 9).Draw(t, "doubt") == 0 {
+		r.Doubt = Unfit{ReasonNodeNotReady, "because"}
+	}
 	if !r.Expected && rapid.IntRange(0, 9).Draw(t, "unfit") == 0 {
 		r.Unfit = Unfit{rapid.SampledFrom([]Reason{ReasonDefective, ReasonNodeCordoned}).Draw(t, "reason"), "because"}
 	}

@@ -11,6 +11,8 @@ func (p *planner) stale(r Runner) (Unfit, bool) {
 	switch {
 	case r.TemplateHash != p.wish.TemplateHash:
 		return Unfit{ReasonTemplate, "the template has changed"}, true
+	case r.Doubt != (Unfit{}):
+		return r.Doubt, true
 	case p.past(r.Created, p.wish.MaxAge):
 		return Unfit{ReasonMaxAge, fmt.Sprintf("the runner is %s old", p.passed(r.Created))}, true
 	case shown == StageIdle && p.past(since, p.wish.IdleTimeout):
@@ -39,7 +41,7 @@ func (p *planner) toReplace() int {
 }
 
 // eachStale calls visit for the runners that a roll replaces, in order of preference, until it answers no: those of an
-// older template, then those that are too old, then those that have been idle for too long.
+// older template or in doubt, then those that are too old, then those that have been idle for too long.
 func (p *planner) eachStale(those filter, visit func(Runner) bool) bool {
 	more := true
 	p.runners.each(of(those, p.outdated), byAge, func(r Runner) bool {

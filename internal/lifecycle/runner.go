@@ -94,6 +94,10 @@ type Runner struct {
 	// StageLeaving, where it says that the reason to ask still holds; and with StageLost, where it says what to ask for
 	// instead of ReasonLost, such as ReasonRecovery.
 	Unfit Unfit
+	// Doubt says why a runner that shows no work is replaced like one of an older template, within the limits of a roll:
+	// nobody knows whether it could still take work. The zero value for one that is not doubted. It goes with StageBooting
+	// and StageIdle, and with StageLeaving, where it says that the reason to ask still holds.
+	Doubt Unfit
 	// Waiting is what a StageBooting runner is waiting for, in the words of the scheduler or the kubelet; empty when
 	// nothing is known. It explains a time-out.
 	Waiting string
@@ -171,6 +175,8 @@ const (
 	ReasonUnschedulable Reason = "Unschedulable"
 	// ReasonNodeCordoned: its node is cordoned or being deleted.
 	ReasonNodeCordoned Reason = "NodeCordoned"
+	// ReasonNodeNotReady: its node has not been heard of for long.
+	ReasonNodeNotReady Reason = "NodeNotReady"
 	// ReasonIdleTimeout and ReasonMaxAge: it has waited too long, it is too old.
 	ReasonIdleTimeout Reason = "IdleTimeout"
 	ReasonMaxAge      Reason = "MaxAge"

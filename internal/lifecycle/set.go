@@ -23,6 +23,7 @@ type group struct {
 	unfit    bool // only of runners that show no work and were not asked for
 	expected bool
 	timed    bool // Since is known
+	doubt    bool // only of runners that show no work and were not asked for
 	hash     string
 }
 
@@ -108,6 +109,9 @@ func (r Runner) normal() Runner {
 	if r.Stage == StageBusy || r.Stage == StageFinished {
 		r.Unfit = Unfit{}
 	}
+	if r.Stage != StageBooting && r.Stage != StageIdle && r.Stage != StageLeaving {
+		r.Doubt = Unfit{}
+	}
 	return r
 }
 
@@ -164,6 +168,7 @@ func groupOf(r *Runner) group {
 	return group{
 		stage: r.Stage, removal: r.Removal, expected: r.Expected, timed: !r.Since.IsZero(), hash: r.TemplateHash,
 		unfit: r.Unfit != (Unfit{}) && (r.Stage == StageBooting || r.Stage == StageIdle),
+		doubt: r.Doubt != (Unfit{}) && (r.Stage == StageBooting || r.Stage == StageIdle),
 	}
 }
 

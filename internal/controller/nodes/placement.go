@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -176,6 +177,15 @@ func Unwell(node *corev1.Node) string {
 		}
 	}
 	return ""
+}
+
+// UnreadySince is since when the node has not been ready, by its own word or because nothing is heard of it; zero for one
+// that is ready, or has never said.
+func UnreadySince(node *corev1.Node) time.Time {
+	if ready := condition(node, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
+		return ready.LastTransitionTime.Time
+	}
+	return time.Time{}
 }
 
 func condition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {

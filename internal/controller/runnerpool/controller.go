@@ -203,6 +203,7 @@ func (r *Reconciler) podEvents() handler.TypedEventHandler[*corev1.Pod, reconcil
 				r.removals.add(key, e.Object.Name) // its report and its ServiceAccount may be outstanding
 				q.Add(reconcile.Request{NamespacedName: key})
 			}
+			r.startsMayGoOn(q)
 		},
 	}
 }

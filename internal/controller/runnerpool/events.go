@@ -137,7 +137,8 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 // kindOf is Warning where a runner goes because something is wrong with it or with its node.
 func kindOf(reason lifecycle.Reason) string {
 	switch reason {
-	case lifecycle.ReasonStartTimeout, lifecycle.ReasonUnschedulable, lifecycle.ReasonDefective, lifecycle.ReasonLost:
+	case lifecycle.ReasonStartTimeout, lifecycle.ReasonUnschedulable, lifecycle.ReasonDefective, lifecycle.ReasonLost,
+		lifecycle.ReasonNodeNotReady:
 		return corev1.EventTypeWarning
 	default:
 		return corev1.EventTypeNormal

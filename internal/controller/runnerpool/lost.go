@@ -90,6 +90,9 @@ func (m *member) alarm(now time.Time) time.Time {
 	if absent := m.where.absent; !absent.IsZero() {
 		due = append(due, absent.Add(vanishedAfter), absent.Add(lostAfter))
 	}
+	if unready := m.where.unready; !unready.IsZero() {
+		due = append(due, unready.Add(unreadyFor))
+	}
 	for _, t := range due {
 		if now.Before(t) {
 			next = earlier(next, t)

@@ -91,6 +91,7 @@ func (b *nodeBook) move(key runnerKey, from, to string) {
 type whereabouts struct {
 	leaving string    // why the node wants to be empty; empty when it does not
 	absent  time.Time // since when the node is known not to exist; zero when it may
+	unready time.Time // since when it has not been ready; zero while it is
 }
 
 func (b *nodeBook) look(name string, ignoresCordon bool) whereabouts {
@@ -103,10 +104,11 @@ func (b *nodeBook) look(name string, ignoresCordon bool) whereabouts {
 	if node == nil {
 		return whereabouts{absent: b.absent[name]}
 	}
-	if ignoresCordon && node.DeletionTimestamp == nil {
-		return whereabouts{}
+	where := whereabouts{unready: nodes.UnreadySince(node)}
+	if !ignoresCordon || node.DeletionTimestamp != nil {
+		where.leaving = nodes.Leaving(node, nil)
 	}
-	return whereabouts{leaving: nodes.Leaving(node, nil)}
+	return where
 }
 
 // suspect says whether runners are bound to a node that the watch does not show.
@@ -139,7 +141,7 @@ func (b *nodeBook) found(name string, exists bool, now time.Time) []runnerKey {
 	switch {
 	case exists && known:
 		delete(b.absent, name) // NODE-8
-	case !exists && !known && b.shown[name] == nil:
+	case !exists && !known && b.shown[name] == nil && len(b.runners[name]) > 0:
 		b.absent[name] = now
 	default:
 		return nil
@@ -234,4 +236,17 @@ func (m *member) unfitOnItsNode(now time.Time) lifecycle.Unfit {
 	default:
 		return lifecycle.Unfit{}
 	}
+}
+
+// unreadyFor is how long a node must have been silent before runners there that show no work are replaced elsewhere. What
+// they show may be long past, and they would hold their places for ever; it is as long as Kubernetes leaves pods on such
+// nodes. They go a few at a time, because it may as well be Kubernetes that hears nothing.
+const unreadyFor = 5 * time.Minute
+
+// doubtOnItsNode says why nobody knows whether a runner that shows no work could still take any.
+func (m *member) doubtOnItsNode(now time.Time) lifecycle.Unfit {
+	if m.where.unready.IsZero() || now.Before(m.where.unready.Add(unreadyFor)) {
+		return lifecycle.Unfit{}
+	}
+	return lifecycle.Unfit{Reason: lifecycle.ReasonNodeNotReady, Detail: "its node " + m.view.node + " is not ready since " + m.where.unready.UTC().Format(time.RFC3339)}
 }

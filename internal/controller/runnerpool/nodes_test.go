@@ -131,3 +131,42 @@ func BenchmarkNodeEvent(b *testing.B) {
 		})
 	}
 }
+
+// A node that is silent for long may be dead, and its Node stays: runners there that look idle hold no places for ever.
+func TestNodes_POOL6_RunnersOfASilentNodeAreReplacedAFewAtATime(t *testing.T) {
+	tr := newTracker()
+	s := tr.pool(key)
+	silent := readyNode("n1", func(n *corev1.Node) {
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.Time{Time: t0}
+	})
+	tr.change(readyNode("n1"), t0)
+	tr.change(readyNode("n2"), t0)
+	s.podSeen(named("pool-a", onNode("n1")), t0)
+	s.podSeen(named("pool-b", onNode("n1")), t0)
+	s.podSeen(named("pool-c", onNode("n2")), t0)
+	s.podSeen(named("pool-busy", onNode("n1"), pollerEnded), t0)
+	tr.change(silent, t0)
+	early := s.plan(wishFor(4), counter(), 0, t0.Add(unreadyFor-1))
+	require.Empty(t, early.plan.Ask)
+	require.Equal(t, t0.Add(unreadyFor), early.plan.Next, "and somebody looks then")
+	at := t0.Add(unreadyFor)
+	w := s.plan(wishFor(4), counter(), 0, at)
+	require.Len(t, w.plan.Ask, 1)
+	require.Equal(t, "pool-a", w.plan.Ask[0].Runner.Name)
+	require.Equal(t, lifecycle.ReasonNodeNotReady, w.plan.Ask[0].Reason)
+	require.Contains(t, w.plan.Ask[0].Detail, "its node n1 is not ready since 20")
+	require.False(t, w.plan.Ask[0].Runner.Ref("ns", "pool").Lost, "the node is there: nothing is lost")
+
+	require.Equal(t, map[types.NamespacedName]bool{key: true}, tr.change(readyNode("n1"), at), "it is heard of again")
+	w = s.plan(wishFor(4), counter(), 0, at)
+	require.Len(t, w.plan.Withdraw, 1)
+	require.Empty(t, w.plan.Ask)
+}
+
+// What an uncached read says of a node that nothing runs on any more is kept for nobody.
+func TestNodeBook_KeepsNothingOfNodesWithoutRunners(t *testing.T) {
+	p := newLostPool(t)
+	p.podGone("pool-a", "uid-pool-a", t0)
+	p.absent(t0)
+	require.Empty(t, p.tracker.nodes.absent)
+}

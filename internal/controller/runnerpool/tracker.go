@@ -181,7 +181,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 
 // waits fills in what a runner shows that has no work yet, whether or not its removal was asked for.
 func (m *member) waits(r *lifecycle.Runner, now time.Time) {
-	r.Unfit = m.unfitOnItsNode(now)
+	r.Unfit, r.Doubt = m.unfitOnItsNode(now), m.doubtOnItsNode(now)
 	if m.view.ready {
 		r.Stage, r.Since = lifecycle.StageIdle, m.view.readySince
 		if r.Since.IsZero() {
