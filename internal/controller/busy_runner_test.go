@@ -321,6 +321,64 @@ func TestBusyRunner_EXCL7_NobodyShortensTheGraceOfARunnerThatIsBeingDeleted(t *t
 	require.True(t, y.gone(pod))
 }
 
+// A runner that looks idle may have been given a job a moment ago. It has its grace period then, which costs an idle one
+// nothing: it stops at once.
+func TestBusyRunner_EXCL7_NobodyCutsTheGraceOfARunnerThatCouldHaveBeenGivenAJob(t *testing.T) {
+	y := newYard(t)
+	node := y.env.RegisterNode(t, "hasty", nil)
+	pod := y.runner("waits", idle, on(node.Name))
+	for name, grace := range map[string]int64{"by force": 0, "now": 1, "soon": 6*60*60 - 1} {
+		err := y.admin.Delete(t.Context(), pod.DeepCopy(), client.GracePeriodSeconds(grace))
+		require.True(t, apierrors.IsForbidden(err), "%s: %v", name, err)
+		require.ErrorContains(t, err, "without --force, --now and --grace-period", name)
+	}
+	refusedAs(t, y.admin.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(y.namespace), immediate), "without --force")
+	y.untouched(pod)
+	require.NoError(t, y.admin.Delete(t.Context(), pod.DeepCopy()))
+	refusedAs(t, y.admin.Delete(t.Context(), pod.DeepCopy(), immediate), "without --force")
+	agent := y.env.ClientAs(t, y.env.As(t, "system:node:"+node.Name, "system:nodes", "system:authenticated"))
+	require.NoError(t, agent.Delete(t.Context(), pod.DeepCopy(), immediate), "its node finishes what was accepted")
+	require.True(t, y.gone(pod))
+
+	require.NoError(t, y.as(controllerUser).Delete(t.Context(), y.runner("lost", idle, on(node.Name)), immediate),
+		"the controller has asked, and there may be no node left to finish anything")
+	for name, state := range map[string]func(*corev1.Pod){"boots": pending, "over": ended(corev1.PodFailed)} {
+		require.NoError(t, y.admin.Delete(t.Context(), y.runner(name, state, on(node.Name)), immediate), name)
+	}
+	pod = y.runner("hangs", idle, on(node.Name))
+	y.env.AllowDeletion(t, y.namespace, pod.Name)
+	require.NoError(t, y.admin.Delete(t.Context(), pod, immediate))
+}
+
+// What a node takes as an order to stop a container that runs.
+func TestBusyRunner_EXCL7_NobodyMakesItsNodeStopIt(t *testing.T) {
+	y := newYard(t)
+	merge := func(body string) client.Patch { return client.RawPatch(types.StrategicMergePatchType, []byte(body)) }
+	sidecar := func(pod *corev1.Pod) {
+		pod.Spec.InitContainers = []corev1.Container{{Name: "dind", Image: "none", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}}
+	}
+	stops := map[string]client.Patch{
+		"another image of the runner":  merge(`{"spec":{"containers":[{"name":"runner","image":"newer"}]}}`),
+		"another image of the sidecar": merge(`{"spec":{"initContainers":[{"name":"dind","image":"newer"}]}}`),
+		"a deadline":                   merge(`{"spec":{"activeDeadlineSeconds":1}}`),
+	}
+	for name, state := range map[string]func(*corev1.Pod){"waiting": idle, "working": working} {
+		pod := y.runner(name, state, sidecar)
+		for what, patch := range stops {
+			for _, c := range []client.Client{y.admin, y.as(controllerUser), y.as(serverUser)} {
+				err := c.Patch(t.Context(), pod.DeepCopy(), patch)
+				require.True(t, apierrors.IsForbidden(err), "%s: %v", what, err)
+				require.ErrorContains(t, err, "change the RunnerPool instead")
+			}
+		}
+	}
+	pod := y.runner("released", working, sidecar)
+	y.env.AllowDeletion(t, y.namespace, pod.Name)
+	for what, patch := range stops {
+		require.NoError(t, y.admin.Patch(t.Context(), pod, patch), what)
+	}
+}
+
 func TestBusyRunner_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T) {
 	y := newYard(t)
 	merge := func(body string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(body)) }
