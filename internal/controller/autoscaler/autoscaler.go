@@ -87,6 +87,7 @@ type Autoscaler struct {
 
 	// Of the passes alone:
 	states map[types.NamespacedName]scaling.State
+	uids   map[types.NamespacedName]types.UID // whose states these are: names are used again
 	lastAt time.Time // of the last signals
 	blind  string    // what was last logged
 }
@@ -214,7 +215,7 @@ func (a *Autoscaler) remember(seen observation, results []scaling.Result) {
 			a.metrics.forget(key.Name)
 		}
 	}
-	a.states = states
+	a.states, a.uids = states, seen.uids
 	outcome := "decided"
 	if blind != "" {
 		outcome = "blind"

@@ -273,8 +273,8 @@ func TestPass_ANewLeaderBeginsFromTheStatus(t *testing.T) {
 	b := newBench(t, node("n", 100), pool("a", 1, 50, had(20, t0.Add(-time.Minute))), pool("new", 0, 50))
 	b.down = errors.New("not yet up")
 	b.look(0)
-	require.Equal(t, runnerpool.Decision{Desired: 20, Decided: true, LastScaleDown: t0.Add(-time.Minute).Local(), Blind: "not yet up"}, b.decision("a"))
-	require.Equal(t, runnerpool.Decision{Blind: "not yet up"}, b.decision("new"))
+	require.Equal(t, runnerpool.Decision{Desired: 20, Decided: true, LastScaleDown: t0.Add(-time.Minute).Local(), Blind: "not yet up", BlindSince: t0}, b.decision("a"))
+	require.Equal(t, runnerpool.Decision{Blind: "not yet up", BlindSince: t0}, b.decision("new"))
 	b.down = nil
 	b.ask(dispatchapi.PoolSignals{Name: "a"}, dispatchapi.PoolSignals{Name: "new"})
 	for range 23 {
@@ -294,6 +294,37 @@ func TestPass_ANewLeaderBeginsFromTheStatus(t *testing.T) {
 	b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 3})
 	b.look(time.Second)
 	require.Equal(t, 4, b.decision("a").Desired, "from spec.replicas, not from an older status")
+}
+
+// A pool that was deleted and made again between two passes, as kubectl replace --force does, begins anew.
+func TestPass_ANameUsedAgainHasNoPast(t *testing.T) {
+	uid := func(uid types.UID) func(*v1alpha1.RunnerPool) { return func(p *v1alpha1.RunnerPool) { p.UID = uid } }
+	b := newBench(t, node("n", 100), pool("a", 1, 50, uid("first")))
+	b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 29})
+	b.look(0)
+	require.Equal(t, 30, b.decision("a").Desired)
+	require.Equal(t, types.UID("first"), b.decision("a").Pool)
+	require.NoError(t, b.Delete(t.Context(), pool("a", 1, 50)))
+	require.NoError(t, b.Create(t.Context(), pool("a", 1, 50, uid("second"))))
+	b.ask(dispatchapi.PoolSignals{Name: "a"})
+	woken, _ := b.look(time.Second)
+	require.Equal(t, []string{"a"}, woken)
+	require.Equal(t, runnerpool.Decision{Pool: "second", Desired: 1, Decided: true, Demand: &runnerpool.Demand{}}, b.decision("a"))
+
+	b.down = errors.New("down")
+	b.look(time.Second)
+	since := b.now
+	b.look(time.Second)
+	require.Equal(t, since, b.decision("a").BlindSince, "since when nothing is seen, and not since the last look")
+	b.fail["RunnerPool"] = errors.New("no cache")
+	b.look(time.Second)
+	require.Equal(t, since, b.decision("a").BlindSince)
+	b.down, b.fail["RunnerPool"] = nil, nil
+	b.look(time.Second)
+	require.Zero(t, b.decision("a").BlindSince)
+	b.fail["RunnerPool"] = errors.New("no cache")
+	b.look(time.Second)
+	require.Equal(t, b.now, b.decision("a").BlindSince)
 }
 
 // The shapes and nodes are the scheduler's: the runtime class's overhead counts, and so does who tolerates what.

@@ -33,6 +33,7 @@ type observation struct {
 	input   scaling.Input
 	keys    map[string]types.NamespacedName // of the pools, by the plan's name
 	pools   map[string]scaling.Pool
+	uids    map[types.NamespacedName]types.UID
 	demand  map[types.NamespacedName]dispatchapi.PoolSignals // what is recent
 	removed map[types.NamespacedName]map[string]string       // by pool, then UID: the proof
 }
@@ -44,7 +45,7 @@ func (a *Autoscaler) observe(ctx context.Context) observation {
 	defer cancel()
 	now := a.options.Now()
 	seen := observation{
-		input: scaling.Input{Now: now}, keys: map[string]types.NamespacedName{}, pools: map[string]scaling.Pool{},
+		input: scaling.Input{Now: now}, keys: map[string]types.NamespacedName{}, pools: map[string]scaling.Pool{}, uids: map[types.NamespacedName]types.UID{},
 		demand: map[types.NamespacedName]dispatchapi.PoolSignals{}, removed: map[types.NamespacedName]map[string]string{},
 	}
 	seen.takeSignals(signals, failure, a.lastAt)
@@ -159,12 +160,12 @@ func (a *Autoscaler) takePool(ctx context.Context, seen *observation, pool *v1al
 			seen.input.Nodes[fleet[i].Name] = scaling.Room(nodes.Allocatable(&fleet[i]))
 		}
 	}
-	seen.keys[p.Name], seen.pools[p.Name] = key, p
+	seen.keys[p.Name], seen.pools[p.Name], seen.uids[key] = key, p, pool.UID
 }
 
 // stateOf is what the last pass left, or, for a pool that this process has not seen before, what its status says.
 func (a *Autoscaler) stateOf(key types.NamespacedName, pool *v1alpha1.RunnerPool) scaling.State {
-	if state, known := a.states[key]; known {
+	if state, known := a.states[key]; known && a.uids[key] == pool.UID { // a pool of the same name has no part in its past
 		return state
 	}
 	state := scaling.State{}

@@ -3,6 +3,7 @@ package autoscaler
 import (
 	"context"
 	"maps"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -21,13 +22,17 @@ type verdict struct {
 
 func (a *Autoscaler) publish(ctx context.Context, seen observation, results []scaling.Result) {
 	next := make(map[types.NamespacedName]verdict, len(results))
+	a.mu.RLock()
+	before := a.verdict
+	a.mu.RUnlock()
 	for _, r := range results {
 		key, p := seen.keys[r.Name], seen.pools[r.Name]
 		v := verdict{autoscaled: p.Autoscaled && !p.Terminating, target: r.Target, share: r.Share}
 		v.Decision = runnerpool.Decision{
-			Desired: r.Desired, Decided: r.State.Decided, LastScaleDown: r.State.LastScaleDown,
+			Pool: seen.uids[key], Desired: r.Desired, Decided: r.State.Decided, LastScaleDown: r.State.LastScaleDown,
 			Blind: r.Blind, Short: r.Short, Removals: seen.removed[key],
 		}
+		v.blindFrom(before[key], seen.input.Now)
 		if s, known := seen.demand[key]; known {
 			v.Demand = &runnerpool.Demand{Occupied: max(s.Occupied, s.Claimed), Queued: s.Queued, Withheld: seen.input.Signals.Pools[r.Name].Withheld}
 			if s.OldestQueued != nil {
@@ -42,16 +47,29 @@ func (a *Autoscaler) publish(ctx context.Context, seen observation, results []sc
 // publishBlind leaves every number as it is, and says why.
 func (a *Autoscaler) publishBlind(ctx context.Context, why string) {
 	a.mu.RLock()
-	next := maps.Clone(a.verdict)
+	before, next := a.verdict, maps.Clone(a.verdict)
 	a.mu.RUnlock()
 	for key, v := range next {
 		v.Demand, v.Removals, v.Short = nil, nil, ""
 		if v.autoscaled {
 			v.Blind = why // POOL-8
+			v.blindFrom(before[key], a.options.Now())
 		}
 		next[key] = v
 	}
 	a.replace(ctx, next)
+}
+
+// blindFrom keeps since when nothing can be decided.
+func (v *verdict) blindFrom(before verdict, now time.Time) {
+	switch {
+	case v.Blind == "":
+		v.BlindSince = time.Time{}
+	case before.Blind != "" && before.Pool == v.Pool:
+		v.BlindSince = before.BlindSince
+	default:
+		v.BlindSince = now
+	}
 }
 
 // replace publishes, and then wakes the pools for which that changes something.
@@ -83,7 +101,7 @@ func worthAPass(before, after runnerpool.Decision) bool {
 	}
 	knew, queued, withheld := wait(before)
 	knows, queues, withholds := wait(after)
-	return before.Desired != after.Desired || before.Decided != after.Decided ||
+	return before.Pool != after.Pool || before.Desired != after.Desired || before.Decided != after.Decided ||
 		(before.Blind == "") != (after.Blind == "") || (before.Short == "") != (after.Short == "") ||
 		knew != knows || queued != queues || withheld != withholds || !maps.Equal(before.Removals, after.Removals)
 }

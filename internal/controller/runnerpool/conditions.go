@@ -16,6 +16,10 @@ import (
 // Event (P5), and a person reads it later than that.
 const conditionHold = time.Minute
 
+// blindHold is how long nothing can be decided before the pool says so. A new pool is not in the server's first answer, and
+// a server that is rolled misses a question or two: that needs no person.
+const blindHold = 10 * time.Second
+
 // facts is what a status is computed from, beside the pool.
 type facts struct {
 	wish     lifecycle.Wish
@@ -40,6 +44,10 @@ func (c *conditions) set(kind string, on bool, reason, message string) {
 	if on {
 		value = metav1.ConditionTrue
 	}
+	c.put(kind, value, reason, message)
+}
+
+func (c *conditions) put(kind string, value metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&c.list, metav1.Condition{
 		Type: kind, Status: value, Reason: reason, Message: message,
 		ObservedGeneration: c.generation, LastTransitionTime: metav1.NewTime(c.now.Truncate(time.Second)),
@@ -225,15 +233,24 @@ func (c *conditions) stuckTerminating(f facts) {
 
 func (c *conditions) scalingActive(pool *v1alpha1.RunnerPool, f facts) {
 	const kind = v1alpha1.ConditionScalingActive
+	old := meta.FindStatusCondition(c.list, kind)
+	undecided := func() {
+		c.put(kind, metav1.ConditionUnknown, "Undecided", fmt.Sprintf("the number stays at %d until the autoscaler has looked around", f.wish.Desired))
+	}
+	told := f.decision.BlindSince.Add(blindHold)
 	switch {
 	case !autoscales(pool) || f.wish.Terminating:
 		meta.RemoveStatusCondition(&c.list, kind)
+	case f.decision.Blind != "" && c.now.Before(told) && (old == nil || old.Status != metav1.ConditionFalse):
+		if c.look = earlier(c.look, told); old == nil {
+			undecided()
+		}
 	case f.decision.Blind != "":
 		c.set(kind, false, "Blind", fmt.Sprintf("the number stays at %d: %s", f.wish.Desired, f.decision.Blind))
 	case f.decision.Decided:
 		c.set(kind, true, "Decided", "the number of runners follows the jobs")
-	case meta.FindStatusCondition(c.list, kind) == nil: // after a restart, what was so before stands
-		c.set(kind, false, "Undecided", fmt.Sprintf("the number stays at %d until the autoscaler has looked around", f.wish.Desired))
+	case old == nil: // after a restart, what was so before stands
+		undecided()
 	}
 }
 

@@ -183,7 +183,7 @@ func TestConditions_ScalingActive(t *testing.T) {
 		return meta.FindStatusCondition(conditionsOf(pool, before, facts{wish: wishFor(7), decision: d}, t0).list, v1alpha1.ConditionScalingActive)
 	}
 	pool := poolFor(scaling(9))
-	require.Equal(t, "Undecided", of(pool, nil, Decision{}).Reason)
+	require.Equal(t, metav1.ConditionUnknown, of(pool, nil, Decision{}).Status, "nothing for a person to do")
 	c := of(pool, nil, Decision{Decided: true})
 	require.Equal(t, metav1.ConditionTrue, c.Status)
 	require.Equal(t, metav1.ConditionTrue, of(pool, []metav1.Condition{*c}, Decision{}).Status, "a restart turns nothing")
@@ -191,6 +191,62 @@ func TestConditions_ScalingActive(t *testing.T) {
 	require.Equal(t, metav1.ConditionFalse, c.Status)
 	require.Equal(t, "the number stays at 7: the server does not answer", c.Message)
 	require.Nil(t, of(poolFor(), []metav1.Condition{*c}, Decision{}), "a pool of a fixed number has no such condition")
+}
+
+// A new pool is in no answer yet, and a server that is rolled misses one: no Event, no turn, until it lasts.
+func TestConditions_ScalingActiveTurnsWhenNothingIsSeenForAWhile(t *testing.T) {
+	pool := poolFor(scaling(9))
+	blip := facts{wish: wishFor(7), decision: Decision{Decided: true, Blind: "refused", BlindSince: t0}}
+	at := func(before []metav1.Condition, now time.Time) (*conditions, metav1.Condition) {
+		c := conditionsOf(pool, before, blip, now)
+		return c, *meta.FindStatusCondition(c.list, v1alpha1.ConditionScalingActive)
+	}
+	recorder, writer := recorded()
+	for before, want := range map[*facts]metav1.ConditionStatus{
+		nil:                                 metav1.ConditionUnknown,
+		{decision: Decision{Decided: true}}: metav1.ConditionTrue,
+	} {
+		var list []metav1.Condition
+		if before != nil {
+			list = conditionsOf(pool, nil, *before, t0).list
+		}
+		c, active := at(list, t0.Add(blindHold-time.Second))
+		require.Equal(t, want, active.Status)
+		require.Equal(t, t0.Add(blindHold), c.look)
+		writer.turned(key, list, c.list)
+		require.Empty(t, recorder.events)
+		_, active = at(c.list, t0.Add(blindHold))
+		require.Equal(t, metav1.ConditionFalse, active.Status)
+		require.Equal(t, "the number stays at 7: refused", active.Message)
+		blip.decision.Blind = "timed out"
+		_, active = at([]metav1.Condition{active}, t0.Add(time.Second))
+		require.Equal(t, "the number stays at 7: timed out", active.Message, "what is told already is kept up to date")
+		blip.decision.Blind = "refused"
+	}
+}
+
+type scalerOf func(types.NamespacedName) Decision
+
+func (s scalerOf) Decision(pool types.NamespacedName) Decision { return s(pool) }
+
+// Names are used again: neither what was decided nor what was written down for a former pool is this one's.
+func TestReconcile_SCALE3_ANameUsedAgainHasNoPast(t *testing.T) {
+	pool := poolFor(scaling(9))
+	r := &Reconciler{options: Options{Scaler: scalerOf(func(types.NamespacedName) Decision {
+		return Decision{Pool: "uid", Decided: true, Desired: 8}
+	})}}
+	require.Equal(t, 8, r.decision(pool).Desired)
+	state := newTracker().pool(key)
+	state.refer(pool)
+	state.statusWritten(&v1alpha1.RunnerPoolStatus{DesiredReplicas: ptr.To[int32](8)}, t0)
+	state.refer(pool)
+	require.EqualValues(t, 8, *state.lastStatus(pool).DesiredReplicas)
+
+	again := poolFor(scaling(9))
+	again.UID = "another"
+	require.Equal(t, Decision{}, r.decision(again))
+	state.refer(again)
+	require.Nil(t, state.lastStatus(again).DesiredReplicas)
 }
 
 func TestConditions_DrainingGoesWhenAPoolIsNotBeingDeleted(t *testing.T) {

@@ -253,7 +253,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 	}
-	before, decision := state.lastStatus(pool), r.decision(request.NamespacedName)
+	before, decision := state.lastStatus(pool), r.decision(pool)
 	wish, invalid, err := r.wish(pool, decision, before.DesiredReplicas)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -326,12 +326,15 @@ func (r *Reconciler) rivals(ctx context.Context, key types.NamespacedName, pool 
 	return rivals
 }
 
-// decision is what is known and decided for a pool; nothing, where no pool autoscales.
-func (r *Reconciler) decision(key types.NamespacedName) Decision {
+// decision is what is known and decided for a pool; nothing, where no pool autoscales, and of a former pool of its name.
+func (r *Reconciler) decision(pool *v1alpha1.RunnerPool) Decision {
 	if r.options.Scaler == nil {
 		return Decision{Blind: "this controller runs without an autoscaler"}
 	}
-	return r.options.Scaler.Decision(key)
+	if d := r.options.Scaler.Decision(client.ObjectKeyFromObject(pool)); d.Pool == pool.UID {
+		return d
+	}
+	return Decision{}
 }
 
 // wish reads what the pool wants. Of a template from which no pod may be built nothing is wanted but that what has
@@ -409,12 +412,15 @@ func (r *Reconciler) nextLook(todo work, status time.Duration) reconcile.Result 
 	return reconcile.Result{RequeueAfter: after}
 }
 
-// refer remembers the pool for Events.
+// refer remembers the pool for Events. What was written into the status of a former pool of its name is nothing to this one.
 func (s *poolState) refer(pool *v1alpha1.RunnerPool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if pool.UID == "" {
 		return // nothing is left of it to write Events about
+	}
+	if s.object != nil && s.object.UID != pool.UID {
+		s.status = statusWriter{}
 	}
 	s.object = reference(pool)
 }

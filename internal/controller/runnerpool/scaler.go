@@ -16,6 +16,8 @@ type Scaler interface {
 
 // Decision is what is known and decided for one pool.
 type Decision struct {
+	// Pool is the UID of the pool that it is about: names are used again.
+	Pool types.UID
 	// Desired is the number of runners, if Decided: the pool autoscales, and the autoscaler has seen all that it needs at
 	// least once. Otherwise the last number in the pool's status stands.
 	Desired int
@@ -24,6 +26,8 @@ type Decision struct {
 	LastScaleDown time.Time
 	// Blind says why the autoscaler leaves the number alone; empty while it sees what it decides on.
 	Blind string
+	// BlindSince is since when it has been so; zero for always.
+	BlindSince time.Time
 	// Demand is what the server says of the pool; nil while nothing recent is known.
 	Demand *Demand
 	// Short says why this pool gets fewer runners than it would: the fleet has no room for more. It is shown as Starved.
