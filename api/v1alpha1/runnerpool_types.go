@@ -110,9 +110,10 @@ type RunnerPoolSpec struct {
 	// +required
 	Template RunnerTemplate `json:"template"`
 
-	// Replicas is the number of runners to keep, busy ones included. 0 keeps none and stops no busy one. The default
-	// is 1: a pool that was written down without a number is meant to serve, and jobs that wait for ever because a
-	// number was forgotten are harder to explain than one runner.
+	// Replicas is the number of runners to keep, busy ones included. 0 keeps none and stops no busy one. It has no effect
+	// while autoscaling is enabled, however it is set (kubectl scale included). The default is 1: a pool that was written
+	// down without a number is meant to serve, and jobs that wait for ever because a number was forgotten are harder to
+	// explain than one runner.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -345,7 +346,8 @@ type Provisioning struct {
 // +kubebuilder:validation:XValidation:rule="!self.enabled || has(self.maxReplicas)",message="autoscaling needs a ceiling: set maxReplicas"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || !has(self.minWarm) || self.minWarm <= self.maxReplicas",message="minWarm is more than maxReplicas: raise maxReplicas, or lower minWarm"
 type Autoscaling struct {
-	// Enabled turns autoscaling on.
+	// Enabled turns autoscaling on. When it is turned off, replicas counts again at once, and idle runners beyond it go:
+	// set replicas first.
 	// +optional
 	// +kubebuilder:default=false
 	Enabled bool `json:"enabled"`
@@ -358,7 +360,8 @@ type Autoscaling struct {
 	// +kubebuilder:validation:Maximum=10000
 	MinWarm *int32 `json:"minWarm,omitempty"`
 
-	// MaxReplicas is the most runners there may be, busy ones included. Required when autoscaling is on.
+	// MaxReplicas is the most runners that there are to be, busy ones included. A roll may add rollout.maxSurge, and busy
+	// runners beyond a lowered number finish their jobs. Required when autoscaling is on.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
@@ -371,7 +374,7 @@ type Autoscaling struct {
 	ScaleDownCooldown *metav1.Duration `json:"scaleDownCooldown,omitempty"`
 
 	// Stabilization is how long fewer runners must have been enough before the pool gets fewer: the most that was needed
-	// in that time counts. The default is 3m; 0s: at once.
+	// in that time counts. At most 1h. The default is 3m; 0s: at once.
 	// +optional
 	// +kubebuilder:default="3m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="stabilization is a duration from 0s to 1h, such as 3m"
@@ -400,7 +403,8 @@ const (
 	// ConditionStuckTerminating: pods were deleted and are still there: a working one after its grace period, one that
 	// shows no work or has ended minutes after its deletion (POOL-10).
 	ConditionStuckTerminating = "StuckTerminating"
-	// ConditionScalingActive: the autoscaler can see what it decides on; while it cannot, it leaves the number alone.
+	// ConditionScalingActive: the autoscaler can see what it decides on. False: it cannot, and leaves the number alone.
+	// Unknown: it has not looked yet.
 	ConditionScalingActive = "ScalingActive"
 )
 

@@ -184,6 +184,8 @@ func TestTemplateHash_ChangesForDindAlone(t *testing.T) {
 	require.NotEqual(t, hash(plain, testOptions), base)
 	pool.Spec.Template.Dind = &v1alpha1.Dind{Image: DefaultDindImage, Storage: ptr.To(resource.MustParse("20480Mi"))}
 	require.Equal(t, base, hash(pool, testOptions), "the defaults, written down")
+	pool.Spec.Template.Dind.Storage = ptr.To(resource.MustParse("21474836480"))
+	require.Equal(t, base, hash(pool, testOptions), "the same in bytes")
 	pool.Spec.Template.Dind.Image = "docker:29-dind"
 	require.NotEqual(t, base, hash(pool, testOptions))
 }

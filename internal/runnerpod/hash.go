@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
@@ -24,6 +26,7 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 	}
 	if template.Dind != nil {
 		*template.Dind = dindDefaults(template.Dind)
+		template.Dind.Storage = resource.NewQuantity(template.Dind.Storage.Value(), resource.BinarySI)
 	}
 	// The grace period does not shape what a runner is; a warm pod with the older one is as good.
 	template.TerminationGracePeriodSeconds = nil

@@ -241,7 +241,9 @@ func (p *planned) decide(in *Input, r *Result) {
 		return n
 	}
 	r.Share = Share{Load: p.wish.load, Blocked: part(p.wish.blocked), Floor: part(p.wish.floor), HeadRoom: part(p.wish.headRoom), Held: rest}
-	r.Next = nextStep(r.State, &p.Pool, r.Recommended, in.Now)
+	if len(p.nodes) > 0 { // without a node it does not fall, however often it is looked at
+		r.Next = nextStep(r.State, &p.Pool, r.Recommended, in.Now)
+	}
 	r.Short = p.short(r, p.wish.load-occupied(p.signal))
 }
 

@@ -390,6 +390,46 @@ func TestPlan_SCALE4_SimulatedPoolsComeToRest(t *testing.T) {
 	})
 }
 
+// A pass that asks to be followed at once, because a step down is due, is followed by one that takes it.
+func TestPlan_SCALE3_NoStepIsDueForEver(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		minutes := func(name string) time.Duration {
+			return time.Duration(rapid.IntRange(0, 3).Draw(t, name)) * time.Minute
+		}
+		pools, signals := make([]Pool, 2), map[string]Signal{}
+		for i, name := range []string{"a", "b"} {
+			pools[i] = Pool{
+				Name: name, Autoscaled: true, MinWarm: rapid.IntRange(0, 5).Draw(t, "warm"), Max: rapid.IntRange(1, 20).Draw(t, "max"),
+				Cooldown: minutes("cooldown"), Stabilization: minutes("stabilization"), Runner: Room{MilliCPU: 1000, Pods: 1},
+			}
+			if rapid.Bool().Draw(t, "has a node") {
+				pools[i].Nodes = []string{"n"}
+			}
+		}
+		now, due := time.Unix(1e9, 0), 0
+		for range 40 {
+			for _, p := range pools {
+				if rapid.IntRange(0, 9).Draw(t, "change") == 0 {
+					signals[p.Name], due = drawSignal(t), 0
+				} else if _, known := signals[p.Name]; !known {
+					signals[p.Name] = Signal{}
+				}
+			}
+			again := false
+			for i, r := range Plan(Input{Now: now, Pools: pools, Nodes: map[string]Room{"n": {8000, 1 << 40, 10}}, Signals: Signals{At: now, Pools: signals}}) {
+				pools[i].State = r.State
+				overdue := !r.Next.IsZero() && !r.Next.After(now)
+				again = again || overdue
+				require.False(t, overdue && due > len(pools), "%+v", r)
+			}
+			if due++; !again {
+				due = 0
+			}
+			now = now.Add(2 * time.Second)
+		}
+	})
+}
+
 func BenchmarkPlan(b *testing.B) {
 	s := situated()
 	for i := range 200 {

@@ -88,8 +88,8 @@ type Autoscaler struct {
 	// Of the passes alone:
 	states map[types.NamespacedName]scaling.State
 	uids   map[types.NamespacedName]types.UID // whose states these are: names are used again
-	lastAt time.Time // of the last signals
-	blind  string    // what was last logged
+	lastAt time.Time                          // of the last signals
+	blind  string                             // what was last logged
 }
 
 var _ runnerpool.Scaler = (*Autoscaler)(nil)
