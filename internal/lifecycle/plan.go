@@ -9,6 +9,7 @@ import (
 var (
 	booting  filter = func(g group) bool { return g.stage == StageBooting && !g.unfit && !g.expected }
 	unplaced filter = func(g group) bool { return booting(g) && !g.timed }
+	anyone   filter = func(group) bool { return true }
 	starting filter = func(g group) bool { return booting(g) && g.timed }
 	idle     filter = func(g group) bool { return g.stage == StageIdle && !g.unfit && !g.expected }
 	waiting  filter = func(g group) bool { return idle(g) && g.timed }
@@ -114,14 +115,19 @@ func (p *planner) removeAll() {
 func (p *planner) count() {
 	p.serving = p.runners.Count(StageIdle) + p.runners.Count(StageBusy)
 	p.staying = p.serving + p.runners.Count(StageBooting)
-	p.present = p.staying + p.runners.Count(StageLeaving) - p.stuck()
+	p.present = p.staying + p.runners.Count(StageLeaving) - p.stuck(anyone)
 	p.surge = min(max(p.wish.MaxSurge, 0), p.toReplace())
 }
 
-// stuck counts runners whose deletion was accepted long ago and that still do not go: they no longer hold a place.
-func (p *planner) stuck() int {
-	n, _ := p.overdue(deleting, bySince, p.wish.LeaveTimeout)
+// stuck counts those of these runners whose deletion was accepted long ago and that still do not go: they no longer hold a place.
+func (p *planner) stuck(those filter) int {
+	n, _ := p.overdue(of(deleting, those), bySince, p.wish.LeaveTimeout)
 	return n
+}
+
+// going is how many of these runners the fence has granted and that are on their way out.
+func (p *planner) going(those filter) int {
+	return p.runners.size(of(granted, those)) + p.runners.size(of(deleting, those)) - p.stuck(those)
 }
 
 // overdue is how many of these runners have a clock that began longer ago than the time-out, and until when it began. It

@@ -177,6 +177,22 @@ func TestMakePlan_POOL5_Doubt(t *testing.T) {
 	}.check(t)
 }
 
+// What was deleted long ago and does not go is no part of a roll any more: it neither holds it up, nor has it surge.
+func TestMakePlan_POOL5_WhatDoesNotGoHoldsUpNoRoll(t *testing.T) {
+	stuck := removal(RemovalDeleting, ReasonTemplate, t0)
+	longAgo := func(r *Runner) { r.Since = t0.Add(-time.Hour) }
+	cases{
+		{name: "a roll goes on", wish: Wish{Desired: 3, TemplateHash: "b", LeaveTimeout: time.Hour},
+			runners: set(at(StageIdle, "a", 1), at(StageIdle, "b", 1), at(StageBooting, "b", 1, unplacedFor(time.Hour)), at(StageLeaving, "a", 1, stuck, longAgo)),
+			ask:     []string{"idle-a-0 TemplateChanged"}},
+		{name: "not while it may go yet", wish: Wish{Desired: 4, TemplateHash: "b", LeaveTimeout: 2 * time.Hour},
+			runners: set(at(StageIdle, "a", 1), at(StageIdle, "b", 1), at(StageBooting, "b", 1, unplacedFor(time.Hour)), at(StageLeaving, "a", 1, stuck, longAgo)),
+			next:    t0.Add(time.Hour)},
+		{name: "no surge for it", wish: Wish{Desired: 2, TemplateHash: "b", MaxSurge: 1, LeaveTimeout: time.Hour},
+			runners: set(at(StageIdle, "b", 2), at(StageLeaving, "a", 1, stuck, longAgo))},
+	}.check(t)
+}
+
 // A limit of starts refuses, and removes nothing; a roll takes no more than can be replaced under it.
 func TestMakePlan_POOL5_StartsAreLimited(t *testing.T) {
 	later := t0.Add(time.Minute)

@@ -25,8 +25,7 @@ func (p *planner) stale(r Runner) (Unfit, bool) {
 // toReplace counts the runners that a roll will replace or is replacing. One that is too old and idle for too long may be
 // counted once for another that is either: a surge too small by some only takes another step.
 func (p *planner) toReplace() int {
-	n := p.runners.size(of(booting, p.outdated)) + p.runners.size(of(idle, p.outdated)) +
-		p.runners.size(of(granted, p.outdated)) + p.runners.size(of(deleting, p.outdated))
+	n := p.runners.size(of(booting, p.outdated)) + p.runners.size(of(idle, p.outdated)) + p.going(p.outdated)
 	oldBooting, _ := p.overdue(of(booting, p.current), byAge, p.wish.MaxAge)
 	oldIdle, _ := p.overdue(of(idle, p.current), byAge, p.wish.MaxAge)
 	tired, _ := p.overdue(of(waiting, p.current), bySince, p.wish.IdleTimeout)
@@ -112,7 +111,7 @@ func (p *planner) scaleDown() {
 // limits (POOL-5). Those that do not serve yet cost nothing to replace; of those that serve, so many that enough go on
 // serving, and no more than can be replaced now.
 func (p *planner) roll() {
-	moving := p.runners.size(granted) + p.runners.size(deleting) + len(p.chosen) + p.plan.Create + p.plan.Held + p.plan.Refused
+	moving := p.going(anyone) + len(p.chosen) + p.plan.Create + p.plan.Held + p.plan.Refused
 	p.runners.each(asked, byAge, func(r Runner) bool {
 		if why, is := p.stale(r); is {
 			if p.choose(r, why) {
