@@ -64,7 +64,8 @@ func (c *conditions) clear(kind, reason, message string) {
 // clearLater is clear, once the condition has been on for a while.
 func (c *conditions) clearLater(kind, reason, message string) {
 	old := meta.FindStatusCondition(c.list, kind)
-	if old != nil && old.Status == metav1.ConditionTrue {
+	// A turn that is yet to come was written by another clock, and is no reason to wait for it.
+	if old != nil && old.Status == metav1.ConditionTrue && !old.LastTransitionTime.After(c.now) {
 		if until := old.LastTransitionTime.Add(conditionHold); c.now.Before(until) {
 			c.look = earlier(c.look, until)
 			return

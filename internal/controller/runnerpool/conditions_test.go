@@ -131,6 +131,16 @@ func TestCounts_RunnersThatNoNodeTakes(t *testing.T) {
 	require.Zero(t, s.counts("hash").unplaced)
 }
 
+// A clock that went ahead, and was put right, keeps no condition on until it has caught up.
+func TestConditions_ATurnThatIsYetToComeHoldsNothing(t *testing.T) {
+	on := facts{wish: wishFor(4), counts: counts{of: stages{lifecycle.StageBusy: 4}, unplaced: 1}}
+	status, _ := statusOf(poolFor(), &v1alpha1.RunnerPoolStatus{}, on, t0.Add(24*time.Hour))
+	require.True(t, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStarved))
+	on.counts.unplaced = 0
+	after, _ := statusOf(poolFor(), &status, on, t0)
+	require.False(t, meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionStarved))
+}
+
 // P5: a condition that follows the load turns at most twice a minute, however often its cause does.
 func TestConditions_P5_LoadTurnsThemAtMostTwiceAMinute(t *testing.T) {
 	for _, on := range []facts{

@@ -347,14 +347,10 @@ func (r *Reconciler) usableNodes(ctx context.Context, pool *v1alpha1.RunnerPool,
 	if known {
 		return names, nil
 	}
-	var class *nodev1.RuntimeClass
-	if name := pool.Spec.Template.RuntimeClassName; name != nil {
-		class = &nodev1.RuntimeClass{}
-		if err := r.client.Get(ctx, types.NamespacedName{Name: *name}, class); client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading runtime class %s: %w", *name, err)
-		} else if err != nil {
-			class = nil // the API server will refuse the pods, and says why
-		}
+	class, unread := r.runtimeClass(ctx, pool)
+	if unread != nil {
+		// Without it more nodes may look usable. That is no reason to leave the pool alone, and what has ended in it.
+		r.options.Log.Warn("a runtime class cannot be read: starts are limited as if it put no pod anywhere", "pool", pool.Name, "error", unread)
 	}
 	placement, err := nodes.PlacementOf(pool, r.options.Pod, class)
 	if err != nil {
@@ -364,8 +360,27 @@ func (r *Reconciler) usableNodes(ctx context.Context, pool *v1alpha1.RunnerPool,
 	book.mu.Lock()
 	defer book.mu.Unlock()
 	p = book.of(state.key)
-	p.usable, p.version, p.generation, p.uid, p.usableIsKnown = names, version, pool.Generation, pool.UID, true
+	p.usable, p.version, p.generation, p.uid, p.usableIsKnown = names, version, pool.Generation, pool.UID, unread == nil
 	return names, nil
+}
+
+// readClassWithin bounds the wait for a cache that may never be filled, where the controller's role lacks runtime classes.
+const readClassWithin = 2 * time.Second
+
+// runtimeClass reads the class that the pool's template names; nil when it names none, or one that does not exist: the API
+// server will refuse the pods, and says why.
+func (r *Reconciler) runtimeClass(ctx context.Context, pool *v1alpha1.RunnerPool) (*nodev1.RuntimeClass, error) {
+	name := pool.Spec.Template.RuntimeClassName
+	if name == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readClassWithin)
+	defer cancel()
+	var class nodev1.RuntimeClass
+	if err := r.client.Get(ctx, types.NamespacedName{Name: *name}, &class); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return &class, nil
 }
 
 // startsMayGoOn starts passes for the pools that were held back, when something has changed for them.

@@ -1,7 +1,10 @@
 package runnerpool
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
@@ -294,4 +299,32 @@ func TestPlan_POOL5_APoolWhoseStartsAreLimitedRolls(t *testing.T) {
 	todo, err = r.plan(t.Context(), b, state, wish)
 	require.NoError(t, err)
 	require.Len(t, todo.plan.Ask, 1, "who has none starting may always replace one, whatever others start")
+}
+
+// POOL-4: that a runtime class cannot be read leaves no pool alone.
+func TestPlan_POOL4_ARuntimeClassThatCannotBeReadHoldsUpNothing(t *testing.T) {
+	for name, get := range map[string]func(context.Context) error{
+		"forbidden":                   func(context.Context) error { return errors.New("forbidden") },
+		"a cache that is never ready": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			reads := 0
+			r := &Reconciler{options: Options{Burst: 100, NewSuffix: counter(), Now: func() time.Time { return t0 }, Log: slog.New(slog.DiscardHandler)}, tracker: newTracker()}
+			r.options.Pod.DispatchURL, r.options.Pod.AgentImage = "http://server", "agent:1"
+			r.client = interceptor.NewClient(nil, interceptor.Funcs{Get: func(ctx context.Context, _ client.WithWatch, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+				reads++
+				return get(ctx)
+			}})
+			pool := limitedPool("a", 2)
+			pool.Spec.Template.RuntimeClassName = ptr.To("kata")
+			state := r.tracker.pool(types.NamespacedName{Namespace: "ns", Name: "a"})
+			state.podSeen(named("a-1", terminal), t0)
+			for range 2 {
+				todo, err := r.plan(t.Context(), pool, state, wishFor(1))
+				require.NoError(t, err)
+				require.Len(t, todo.plan.Delete, 1)
+			}
+			require.Equal(t, 2, reads, "it is read again")
+		})
+	}
 }
