@@ -268,7 +268,12 @@ func (b *bench) havePods(pool string, n int) []corev1.Pod {
 // report writes a pod's status as a kubelet would.
 func (b *bench) report(name string, phase corev1.PodPhase, poller, runner corev1.ContainerState, ready bool) {
 	b.t.Helper()
-	require.NoError(b.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the scheduler writes it too
+	require.NoError(b.t, b.tryReport(name, phase, poller, runner, ready))
+}
+
+// tryReport is report for a pod that may be gone.
+func (b *bench) tryReport(name string, phase corev1.PodPhase, poller, runner corev1.ContainerState, ready bool) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the scheduler writes it too
 		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name}}
 		if err := b.admin.Get(b.t.Context(), client.ObjectKeyFromObject(&pod), &pod); err != nil {
 			return err
@@ -279,7 +284,7 @@ func (b *bench) report(name string, phase corev1.PodPhase, poller, runner corev1
 			{Name: runnerpod.ContainerRunner, Image: "x", Ready: ready, State: runner},
 		}
 		return b.kubelet.Status().Update(b.t.Context(), &pod)
-	}))
+	})
 }
 
 func running() corev1.ContainerState {
