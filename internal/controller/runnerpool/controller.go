@@ -247,6 +247,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	state.refer(pool)
+	if err := r.learnLimits(ctx, pool.Namespace); err != nil {
+		return reconcile.Result{}, err
+	}
 	if pool.DeletionTimestamp == nil && !controllerutil.ContainsFinalizer(pool, runnerpod.FinalizerPoolDrain) {
 		// POOL-2: before the first pod. A pool that cannot be held is gone, and the cache will say so.
 		if err := r.patchFinalizer(ctx, pool, controllerutil.AddFinalizer); err != nil {

@@ -152,12 +152,13 @@ type startBook struct {
 
 	mu      sync.Mutex
 	pools   map[types.NamespacedName]*poolStarts
-	stirred bool // a start has ended or found a node, or nodes have changed, since those that wait were looked at
+	learnt  map[string]bool // namespaces of which every pool's fleet and limit are known
+	stirred bool            // a start has ended or found a node, or nodes have changed, since those that wait were looked at
 }
 
 type poolStarts struct {
 	startingPool
-	fleet   string // empty while no pass has told
+	fleet   string // empty while nobody has told
 	refused bool   // its last plan was held back
 	// usable are the nodes on which its runners can start, as of a version of the nodes and a generation of the pool.
 	usable        []string
@@ -167,7 +168,9 @@ type poolStarts struct {
 	usableIsKnown bool
 }
 
-func newStartBook() *startBook { return &startBook{pools: map[types.NamespacedName]*poolStarts{}} }
+func newStartBook() *startBook {
+	return &startBook{pools: map[types.NamespacedName]*poolStarts{}, learnt: map[string]bool{}}
+}
 
 func (b *startBook) of(key types.NamespacedName) *poolStarts {
 	p := b.pools[key]
@@ -241,6 +244,24 @@ func (b *startBook) enter(key types.NamespacedName, fleet string, limit int) (li
 	return limited
 }
 
+func (b *startBook) hasLearnt(namespace string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.learnt[namespace]
+}
+
+// learn notes the fleets and limits of a namespace's pools, but of those whose passes have told already.
+func (b *startBook) learn(namespace string, pools []poolStarts) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, told := range pools {
+		if p := b.of(types.NamespacedName{Namespace: namespace, Name: told.name}); p.fleet == "" {
+			p.fleet, p.limit = told.fleet, told.limit
+		}
+	}
+	b.learnt[namespace] = true
+}
+
 // record notes how a pass ended: how many more runners the pool wants.
 func (b *startBook) record(key types.NamespacedName, missing int, refused bool) {
 	b.mu.Lock()
@@ -283,6 +304,37 @@ func (s *poolState) countStart(m *member, r lifecycle.Runner, exists bool) {
 // lookAtStartsEvery is how often a pool that was held back looks again if no event has made it.
 const lookAtStartsEvery = 5 * time.Second
 
+// learnLimits has every pool's limit known before the first of them creates anything: after a restart the one that sets its
+// fleet's limit may be the last to look.
+func (r *Reconciler) learnLimits(ctx context.Context, namespace string) error {
+	if r.tracker.starts.hasLearnt(namespace) {
+		return nil
+	}
+	var list v1alpha1.RunnerPoolList
+	if err := r.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("listing pools: %w", err)
+	}
+	pools := make([]poolStarts, len(list.Items))
+	for i := range list.Items {
+		pool := &list.Items[i]
+		fleet, err := runnerpod.Fleet(pool)
+		if err != nil {
+			return err
+		}
+		pools[i].fleet, pools[i].name, pools[i].limit = fleet, pool.Name, limitOf(pool)
+	}
+	r.tracker.starts.learn(namespace, pools)
+	return nil
+}
+
+// limitOf is how many of a pool's runners may be starting for each node; 0: it sets no limit.
+func limitOf(pool *v1alpha1.RunnerPool) int {
+	if most := pool.Spec.Provisioning.MaxConcurrentStarts; most != nil && pool.DeletionTimestamp == nil {
+		return int(*most)
+	}
+	return 0
+}
+
 // plan makes a pool's plan within what its fleet may start.
 func (r *Reconciler) plan(ctx context.Context, pool *v1alpha1.RunnerPool, state *poolState, wish lifecycle.Wish) (work, error) {
 	name := func() string { return runnerpod.Name(pool.Name, r.options.NewSuffix()) }
@@ -290,9 +342,9 @@ func (r *Reconciler) plan(ctx context.Context, pool *v1alpha1.RunnerPool, state 
 	if err != nil {
 		return work{}, err
 	}
-	limit := 0
-	if most := pool.Spec.Provisioning.MaxConcurrentStarts; most != nil && !wish.Terminating {
-		limit = int(*most)
+	limit := limitOf(pool)
+	if wish.Terminating {
+		limit = 0
 	}
 	book := r.tracker.starts
 	if limited := book.enter(state.key, fleet, limit); !limited || wish.Terminating || wish.Paused {

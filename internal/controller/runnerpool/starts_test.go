@@ -11,13 +11,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
 
 func TestAdmitStarts(t *testing.T) {
@@ -327,4 +330,26 @@ func TestPlan_POOL4_ARuntimeClassThatCannotBeReadHoldsUpNothing(t *testing.T) {
 			require.Equal(t, 2, reads, "it is read again")
 		})
 	}
+}
+
+// After a restart a pool that sets no limit may be the first to look: the limit of its fleet holds all the same.
+func TestReconcile_TheLimitOfAFleetHoldsFromTheFirstPass(t *testing.T) {
+	s := newShop(t, interceptor.Funcs{})
+	limiting := s.pool.DeepCopy()
+	limiting.ObjectMeta = metav1.ObjectMeta{Namespace: s.pool.Namespace, Name: "limiting"}
+	limiting.Spec.Labels, limiting.Spec.Provisioning.MaxConcurrentStarts = []string{"other"}, ptr.To[int32](2)
+	require.NoError(t, s.admin.Create(t.Context(), limiting))
+	s.pool.Spec.Replicas = ptr.To[int32](5)
+	require.NoError(t, s.admin.Update(t.Context(), s.pool))
+	_, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.state.key})
+	require.NoError(t, err)
+	require.Equal(t, 2, s.state.counts("").of[lifecycle.StageBooting])
+
+	key := client.ObjectKeyFromObject(limiting)
+	require.NoError(t, s.admin.Delete(t.Context(), limiting))
+	_, err = s.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	require.NoError(t, err)
+	_, err = s.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.state.key})
+	require.NoError(t, err)
+	require.Equal(t, 5, s.state.counts("").of[lifecycle.StageBooting], "it went before it ever looked")
 }
