@@ -64,14 +64,14 @@ func listed(table string) []string {
 // exact says whether a job causes exactly so many of these calls, however things interleave. A status may be written
 // once for two changes, Events are gathered, and a poll is repeated for as long as there is no work.
 func exact(component, resource, verb string) bool {
-	switch {
-	case component == rig.Controller:
+	switch component {
+	case rig.Controller:
 		return (verb == "create" || verb == "delete") && (resource == "pods" || resource == "serviceaccounts")
-	case component == rig.Server:
+	case rig.Server:
 		return resource == "pods" && verb == "patch"
-	case component == rig.NodeAgent:
+	case rig.NodeAgent:
 		return resource == "serviceaccounts/token"
-	case component == rig.Poller:
+	case rig.Poller:
 		return strings.HasSuffix(resource, "200") || strings.HasPrefix(resource, "/internal/v1/dispatch/ack")
 	}
 	return false

@@ -37,7 +37,7 @@ func patience() time.Duration { return time.Minute + time.Duration(*podsFlag)*30
 func TestScale_EXCL1_POOL2_POOL5_NoJobIsLost(t *testing.T) {
 	s := newScenario(t, *podsFlag)
 	s.fill()
-	load := s.fleet.StartLoad(label, cmp.Or(*jobsFlag, max(2, *podsFlag/20)), time.Second, 3*time.Second, 2*time.Second)
+	load := s.fleet.StartLoad(label, cmp.Or(*jobsFlag, max(2, min(*podsFlag/20, 6))), time.Second, 3*time.Second, 2*time.Second)
 	s.roll()
 	s.shrink(*podsFlag / 4)
 	load.Stop()
