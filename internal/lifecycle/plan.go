@@ -16,6 +16,9 @@ var (
 	unfit    filter = func(g group) bool { return g.unfit && !g.expected }
 	asked    filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalAsked }
 	granted  filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalGranted }
+	// leaver shows work although the fence has granted it: most often its poller has heard of the grant and ended. It
+	// gets no work any more, and will end by itself; until then nobody deletes it (EXCL-4).
+	leaver   filter = func(g group) bool { return g.stage == StageBusy && g.removal == RemovalGranted }
 	deleting filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalDeleting }
 	finished filter = func(g group) bool { return g.stage == StageFinished }
 	// Of the lost, a grant decides like for any other (POOL-7).
@@ -56,7 +59,7 @@ type planner struct {
 	chosen map[string]bool
 
 	present int // runners that hold a place: everything but what has ended, is lost or does not go
-	serving int // idle and busy runners that nobody wants gone
+	serving int // idle and busy runners that nobody wants gone, and that were not granted
 	staying int // those, and booting ones that nobody wants gone
 	surge   int // runners above the desired number that a roll may have now
 }
@@ -113,9 +116,10 @@ func (p *planner) removeAll() {
 }
 
 func (p *planner) count() {
-	p.serving = p.runners.Count(StageIdle) + p.runners.Count(StageBusy)
+	leavers := p.runners.size(leaver)
+	p.serving = p.runners.Count(StageIdle) + p.runners.Count(StageBusy) - leavers // POOL-5: they serve no more
 	p.staying = p.serving + p.runners.Count(StageBooting)
-	p.present = p.staying + p.runners.Count(StageLeaving) - p.stuck(anyone)
+	p.present = p.staying + leavers + p.runners.Count(StageLeaving) - p.stuck(anyone)
 	p.surge = min(max(p.wish.MaxSurge, 0), p.toReplace())
 }
 

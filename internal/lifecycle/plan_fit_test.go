@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -220,4 +221,22 @@ func TestMakePlan_POOL5_StartsAreLimited(t *testing.T) {
 		{name: "no roll while creations are held", wish: Wish{Desired: 3, TemplateHash: "b", MaxUnavailable: 2, HoldUntil: later},
 			runners: set(at(StageIdle, "a", 3)), next: later},
 	}.check(t)
+}
+
+// A poller that hears of its retirement ends, which is a sign of work: until its pod has ended it looks busy. It holds its
+// place, nobody deletes it (EXCL-4), and it does not count as serving, or a roll would take others in its stead.
+func TestMakePlan_POOL5_WhatWasGrantedDoesNotServe(t *testing.T) {
+	wish := Wish{Desired: 10, TemplateHash: "new", MaxUnavailable: 2}
+	set := NewSet()
+	for i := range 10 {
+		r := Runner{Name: fmt.Sprintf("r%d", i), UID: fmt.Sprint(i), TemplateHash: "old", Stage: StageIdle, Created: time.Unix(int64(i), 0)}
+		if i < 2 {
+			r.Stage, r.Removal = StageBusy, RemovalGranted
+		}
+		set.Put(r)
+	}
+	plan := MakePlan(wish, set, time.Unix(1000, 0))
+	require.Empty(t, plan.Ask)
+	require.Empty(t, plan.Delete)
+	require.Zero(t, plan.Create)
 }

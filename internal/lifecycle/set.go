@@ -104,7 +104,10 @@ func (r Runner) normal() Runner {
 		r.Shown, r.ShownSince = 0, time.Time{}
 	}
 	if r.Stage != StageLeaving && r.Stage != StageLost {
-		r.Removal, r.Why, r.AskAt = RemovalNone, "", time.Time{}
+		r.Why, r.AskAt = "", time.Time{}
+		if r.Stage != StageBusy || r.Removal != RemovalGranted {
+			r.Removal = RemovalNone
+		}
 	}
 	if r.Stage == StageBusy || r.Stage == StageFinished {
 		r.Unfit = Unfit{}

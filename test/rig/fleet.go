@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -60,6 +61,8 @@ type Options struct {
 	Accounts int
 	// OnDelete, if set, is called before each deletion of a pod that the controller asks for, with its preconditions.
 	OnDelete func(name string, conditions *metav1.Preconditions)
+	// OnGranted, if set, is called when the server has granted the removal of a pod, before the controller knows.
+	OnGranted func(uid string)
 	// Log of all parts; discarded when nil.
 	Log *slog.Logger
 }
@@ -183,6 +186,9 @@ func (f *Fleet) startServer() string {
 func (f *Fleet) countInternal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		noted := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		if r.URL.Path == dispatchapi.PathRetire && f.options.OnGranted != nil {
+			noted.granted = f.options.OnGranted
+		}
 		next.ServeHTTP(noted, r)
 		component := Controller
 		if r.URL.Path == dispatchapi.PathDispatch || r.URL.Path == dispatchapi.PathAcknowledge {
@@ -194,7 +200,21 @@ func (f *Fleet) countInternal(next http.Handler) http.Handler {
 
 type statusWriter struct {
 	http.ResponseWriter
-	status int
+	status  int
+	granted func(uid string) // of an answer to PathRetire
+}
+
+// Write passes on the answer, which the server writes in one piece.
+func (w *statusWriter) Write(answer []byte) (int, error) {
+	var retired dispatchapi.RetireResponse
+	if w.granted != nil && json.Unmarshal(answer, &retired) == nil {
+		for _, a := range retired.Answers {
+			if a.Verdict == dispatchapi.Granted {
+				w.granted(a.UID)
+			}
+		}
+	}
+	return w.ResponseWriter.Write(answer)
 }
 
 func (w *statusWriter) WriteHeader(status int) {

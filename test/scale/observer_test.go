@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
@@ -24,10 +25,12 @@ import (
 type observer struct {
 	mu      sync.Mutex
 	store   *postgres.Store
-	pods    map[string]*seen // by UID
-	vacant  []vacancy        // places whose runner has stopped serving, oldest first
-	asked   map[string]bool  // UIDs whose deletion the controller asked for
-	worst   map[vacancy]int  // most vacancies at once
+	read    func(name string) (*corev1.Pod, error) // past every cache
+	pods    map[string]*seen                       // by UID
+	vacant  []vacancy                              // places whose runner has stopped serving, oldest first
+	granted map[string]bool                        // UIDs whose removal the server has granted
+	asked   map[string]bool                        // UIDs whose deletion the controller asked for
+	worst   map[vacancy]int                        // most vacancies at once
 	counts  counts
 	trouble []string
 }
@@ -52,7 +55,7 @@ type seen struct {
 type counts struct{ started, finished, removedIdle int }
 
 func newObserver() *observer {
-	return &observer{pods: map[string]*seen{}, asked: map[string]bool{}, worst: map[vacancy]int{}}
+	return &observer{pods: map[string]*seen{}, granted: map[string]bool{}, asked: map[string]bool{}, worst: map[vacancy]int{}}
 }
 
 // watch begins to follow the pods of a namespace.
@@ -60,6 +63,9 @@ func (o *observer) watch(t *testing.T, env *testkit.Env, namespace string, store
 	t.Helper()
 	o.mu.Lock()
 	o.store = store
+	o.read = func(name string) (*corev1.Pod, error) {
+		return env.Kube.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	}
 	o.mu.Unlock()
 	pods := cache.NewListWatchFromClient(env.Kube.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
 	informer := cache.NewSharedInformer(pods, &corev1.Pod{}, 0)
@@ -102,7 +108,7 @@ func (o *observer) show(pod *corev1.Pod, gone bool) {
 	case leaves && !p.ended:
 		p.ended = true
 		if p.serves {
-			o.vacate(p)
+			o.vacate(p.terminal && !o.granted[string(pod.UID)])
 		}
 	case !leaves && !p.serves && (ready || traded):
 		p.serves = true
@@ -119,11 +125,31 @@ func (o *observer) show(pod *corev1.Pod, gone bool) {
 	}
 }
 
+// grant notes that the server has granted a removal. Such a pod ends by itself, as one does whose job has ended: this
+// tells them apart.
+func (o *observer) grant(uid string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.granted[uid] = true
+}
+
+// ledger is what the ledger says of a pod.
+func (o *observer) ledger(uid string) fleet.ClaimState {
+	o.mu.Lock()
+	store := o.store
+	o.mu.Unlock()
+	claim, err := store.Claim(context.Background(), uid)
+	if err != nil {
+		return fleet.ClaimNone
+	}
+	return claim.State
+}
+
 // vacate notes that a place has stopped serving. Places are filled again in the order in which they fell vacant, so that
 // those which the fleet emptied are told from those whose job ended.
-func (o *observer) vacate(p *seen) {
+func (o *observer) vacate(byJob bool) {
 	why := taken
-	if p.terminal {
+	if byJob {
 		why = jobEnded
 		o.counts.finished++
 	} else {
@@ -145,25 +171,29 @@ func (o *observer) beforeDeletion(name string, conditions *metav1.Preconditions)
 	if conditions != nil && conditions.UID != nil && conditions.ResourceVersion != nil {
 		uid = string(*conditions.UID)
 	}
-	state := fleet.ClaimNone
-	o.mu.Lock()
-	store := o.store
-	o.mu.Unlock()
-	claim, err := store.Claim(context.Background(), uid)
-	if err == nil {
-		state = claim.State
-	}
+	state, ended := o.ledger(uid), o.hasEnded(name, uid)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.asked[uid] = true
-	p := o.pods[uid]
 	switch {
 	case uid == "":
 		o.trouble = append(o.trouble, fmt.Sprintf("the deletion of %s has no preconditions", name))
-	case p != nil && p.terminal: // its container has ended, whatever the ledger has heard yet
-	case err != nil || state != fleet.ClaimRetired && state != fleet.ClaimSpent:
-		o.trouble = append(o.trouble, fmt.Sprintf("%s is deleted, and the ledger says %q (%v)", name, state, err))
+	case ended: // its containers have, whatever the ledger has heard yet
+	case state != fleet.ClaimRetired && state != fleet.ClaimSpent:
+		o.trouble = append(o.trouble, fmt.Sprintf("%s is deleted, and the ledger says %q", name, state))
 	}
+}
+
+// hasEnded asks the API server itself whether the pod is terminal or gone: the observer's own watch may lag.
+func (o *observer) hasEnded(name, uid string) bool {
+	o.mu.Lock()
+	read := o.read
+	o.mu.Unlock()
+	pod, err := read(name)
+	if apierrors.IsNotFound(err) {
+		return true
+	}
+	return err == nil && (string(pod.UID) != uid || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
 }
 
 // settled is how many pods live, serve, and are idle with another template than hash.

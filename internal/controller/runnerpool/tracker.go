@@ -164,6 +164,9 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 		m.loses(&r)
 	case (m.work() != "" || now.Before(m.busyUntil)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
 		r.Stage = lifecycle.StageBusy
+		if m.removal == lifecycle.RemovalGranted {
+			r.Removal = m.removal // it gets no work any more: its poller has heard so, and ended
+		}
 	case m.deleted || !m.view.deleting.IsZero():
 		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, m.since
 		if !m.view.deleting.IsZero() {
