@@ -131,7 +131,7 @@ func (p *planner) stuck(those filter) int {
 
 // going is how many of these runners the fence has granted and that are on their way out.
 func (p *planner) going(those filter) int {
-	return p.runners.size(of(granted, those)) + p.runners.size(of(deleting, those)) - p.stuck(those)
+	return p.runners.size(of(granted, those)) + p.runners.size(of(leaver, those)) + p.runners.size(of(deleting, those)) - p.stuck(those)
 }
 
 // overdue is how many of these runners have a clock that began longer ago than the time-out, and until when it began. It

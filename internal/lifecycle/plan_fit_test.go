@@ -240,3 +240,19 @@ func TestMakePlan_POOL5_WhatWasGrantedDoesNotServe(t *testing.T) {
 	require.Empty(t, plan.Delete)
 	require.Zero(t, plan.Create)
 }
+
+// Nor does it make a scale-down take another in its stead: it is one of those that are on their way.
+func TestMakePlan_SCALE3_WhatWasGrantedIsOneOfThoseThatGo(t *testing.T) {
+	wish := Wish{Desired: 5, TemplateHash: "new"}
+	set := NewSet()
+	for i := range 8 {
+		r := Runner{Name: fmt.Sprintf("r%d", i), UID: fmt.Sprint(i), TemplateHash: "new", Stage: StageIdle, Created: time.Unix(int64(i), 0)}
+		if i < 2 {
+			r.Stage, r.Removal = StageBusy, RemovalGranted
+		}
+		set.Put(r)
+	}
+	plan := MakePlan(wish, set, time.Unix(1000, 0))
+	require.Len(t, plan.Ask, 1)
+	require.Zero(t, plan.Create)
+}

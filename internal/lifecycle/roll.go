@@ -91,7 +91,7 @@ func (p *planner) candidates(visit func(Runner) bool) {
 
 // scaleDown asks for what is above the desired number. What the fence has granted already is on its way.
 func (p *planner) scaleDown() {
-	gone := p.runners.size(granted) + p.runners.size(deleting)
+	gone := p.runners.size(granted) + p.runners.size(leaver) + p.runners.size(deleting)
 	excess := p.runners.Len() - p.runners.Count(StageFinished) - p.runners.Count(StageLost) - gone - p.wish.Desired - p.surge
 	// An unfit runner is leaving anyway, and is one of those above the number.
 	excess -= len(p.chosen)
