@@ -53,6 +53,13 @@ func BenchmarkReplacement(b *testing.B) {
 	b.ReportMetric(perLarge[len(perLarge)/2], "ns/event-of-5000")
 }
 
+// The benchmark goes on working: tests run more often than benchmarks.
+func TestReplacement_TheMillGrinds(t *testing.T) {
+	m := newMill(t, 5)
+	require.Positive(t, m.grind(10))
+	require.Len(t, m.pods, 5)
+}
+
 // mill is a pool in which one runner after another finishes and is replaced.
 type mill struct {
 	*Reconciler
@@ -64,7 +71,7 @@ type mill struct {
 	count  int // events
 }
 
-func newMill(b *testing.B, size int) *mill {
+func newMill(b testing.TB, size int) *mill {
 	b.Helper()
 	pool := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool"},
@@ -160,6 +167,13 @@ type instantAPI struct {
 func (a *instantAPI) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
 	a.pool.DeepCopyInto(object.(*v1alpha1.RunnerPool))
 	return nil
+}
+
+func (a *instantAPI) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if pools, ok := list.(*v1alpha1.RunnerPoolList); ok {
+		pools.Items = []v1alpha1.RunnerPool{*a.pool.DeepCopy()}
+	}
+	return nil // there is nothing else
 }
 
 func (a *instantAPI) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
