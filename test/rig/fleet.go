@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,6 +104,7 @@ func Start(tb testing.TB, options Options) *Fleet {
 		for _, m := range f.machines {
 			m.Off()
 		}
+		f.removeNodes() // or the next fleet of this control plane gets pods on machines that are off
 	})
 	tb.Cleanup(f.stop)
 	f.startGitHub()
@@ -251,7 +254,7 @@ func (f *Fleet) startController(internal string) {
 func (f *Fleet) startNode(i int) *synthetic.Machine {
 	machine := synthetic.NewMachine(nil)
 	f.pods.install(machine)
-	name := fmt.Sprintf("%s-node-%d", f.Namespace, i+1)
+	name := f.nodeName(strconv.Itoa(i + 1))
 	agent, err := node.New(node.Options{
 		Name: name, Config: f.as(NodeAgent, "system:node:"+name, "system:nodes"), StateDir: f.tb.TempDir(),
 		Sandbox: synthetic.New(machine), SandboxName: "synthetic", Log: f.options.Log,
@@ -269,6 +272,19 @@ func (f *Fleet) startNode(i int) *synthetic.Machine {
 	return machine
 }
 
+func (f *Fleet) nodeName(number string) string { return f.Namespace + "-node-" + number }
+
+func (f *Fleet) removeNodes() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), 30*time.Second)
+	defer cancel()
+	for i := range f.machines {
+		gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.nodeName(strconv.Itoa(i + 1))}}
+		if err := client.IgnoreNotFound(f.Admin.Delete(ctx, gone)); err != nil {
+			f.tb.Errorf("removing node %s: %v", gone.Name, err)
+		}
+	}
+}
+
 func (f *Fleet) awaitNodes() {
 	require.Eventually(f.tb, func() bool {
 		var nodes corev1.NodeList
@@ -277,7 +293,7 @@ func (f *Fleet) awaitNodes() {
 		}
 		ready := 0
 		for i := range nodes.Items {
-			if len(nodes.Items[i].Spec.Taints) == 0 && nodes.Items[i].Labels[node.LabelSandbox] == "synthetic" {
+			if len(nodes.Items[i].Spec.Taints) == 0 && strings.HasPrefix(nodes.Items[i].Name, f.nodeName("")) {
 				ready++
 			}
 		}
