@@ -28,7 +28,7 @@ const (
 )
 
 // patience bounds each phase; it grows with the pool.
-func patience() time.Duration { return time.Minute + time.Duration(*podsFlag)*300*time.Millisecond }
+func patience() time.Duration { return 4*time.Minute + time.Duration(*podsFlag)*300*time.Millisecond }
 
 // TestScale takes a pool up, rolls its template, shrinks it to a quarter and deletes it, while jobs arrive and are
 // claimed. No runner with a live claim is deleted, by the ledger's own word right before each deletion (EXCL-1, EXCL-2);
