@@ -84,9 +84,21 @@ func (s *side) create(owner *v1alpha1.RunnerPool, suffix string) {
 	}
 }
 
+// newNamespace makes one that nobody clears: thousands of pods go with their control plane.
+func newNamespace(b *testing.B, env *testkit.Env) string {
+	b.Helper()
+	made, err := env.Kube.CoreV1().Namespaces().Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}, metav1.CreateOptions{})
+	require.NoError(b, err)
+	require.Eventually(b, func() bool {
+		_, err := env.Kube.CoreV1().ServiceAccounts(made.Name).Get(b.Context(), "default", metav1.GetOptions{})
+		return err == nil
+	}, time.Minute, 20*time.Millisecond, "it has no default ServiceAccount")
+	return made.Name
+}
+
 func newSide(b *testing.B, env *testkit.Env) *side {
 	b.Helper()
-	s := &side{tb: b, env: env, ns: env.Namespace(b), admin: env.Client(b, v1alpha1.AddToScheme), seen: make(chan podEvent, 65536)}
+	s := &side{tb: b, env: env, ns: newNamespace(b, env), admin: env.Client(b, v1alpha1.AddToScheme), seen: make(chan podEvent, 65536)}
 	env.ShippedRoles(b, s.ns)
 	config := env.As(b, controllerUser, "system:serviceaccounts", "system:authenticated")
 	config.QPS = -1
