@@ -203,7 +203,7 @@ func (d *demo) run(ctx context.Context, file WorkflowFile) error {
 	if err := d.watch(running, run.ID); err != nil {
 		return err
 	}
-	leaving, cancel := context.WithTimeout(ctx, time.Minute)
+	leaving, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	return d.fleet.awaitFormer(leaving)
 }
