@@ -26,6 +26,8 @@ type Limits struct {
 	MilliCPU int64
 	MemoryMB int64
 	Jobs     int64
+	// JobsPerRepository is the most jobs of one repository at a time; zero: only the account's own limits count.
+	JobsPerRepository int64
 }
 
 // Usage is what an account's live claims on one platform add up to.
@@ -127,4 +129,22 @@ type RateState struct {
 	Limit     int
 	Remaining int
 	Reset     time.Time
+}
+
+// Owner is an account as GitHub knows it: who owns the scopes in which runners are registered.
+type Owner struct {
+	ID             int64
+	Login          string
+	User           bool // has repositories only: runners are registered there
+	InstallationID int64
+	Suspended      bool // its scopes cannot be read
+}
+
+// Roster is a whole reading of the list of a scope's registrations.
+type Roster struct {
+	Runners []Registration
+	// Complete says that a registration which existed when the reading began, and still does, is in Runners: then absence
+	// from it proves something. Otherwise Doubt says, in a sentence, why it does not.
+	Complete bool
+	Doubt    string
 }

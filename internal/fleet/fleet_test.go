@@ -15,16 +15,16 @@ import (
 // jobTable is the whole machine once more, written the other way round: a row a state, a column an event. A dash keeps
 // the state, a point refuses.
 const jobTable = `
-state       waiting   queued   in_progress  completed  cancelled  claim    mint    release  transfer  expire
-(absent)    waiting   queued   executing    completed  cancelled  .        .       .        .         .
-waiting     -         queued   executing    completed  cancelled  .        .       .        .         stale
-queued      -         -        executing    completed  cancelled  claimed  .       -        minted    stale
-claimed     -         -        executing    completed  cancelled  .        minted  queued   .         .
-minted      -         -        executing    completed  cancelled  .        -       queued   .         .
-executing   -         -        -            completed  cancelled  .        -       -        .         .
-completed   -         -        -            -          -          .        -       -        .         -
-cancelled   -         -        -            -          -          .        -       -        .         -
-stale       -         -        -            -          -          .        -       -        .         -
+state       waiting   queued   in_progress  completed  cancelled  claim    mint    release  transfer  expire     returned
+(absent)    waiting   queued   executing    completed  cancelled  .        .       .        .         .          .
+waiting     -         queued   executing    completed  cancelled  .        .       .        .         stale      -
+queued      -         -        executing    completed  cancelled  claimed  .       -        minted    stale      -
+claimed     -         -        executing    completed  cancelled  .        minted  queued   .         .          .
+minted      -         -        executing    completed  cancelled  .        -       queued   .         .          .
+executing   -         -        -            completed  cancelled  .        -       -        .         .          queued
+completed   -         -        -            -          -          .        -       -        .         -          -
+cancelled   -         -        -            -          -          .        -       -        .         -          -
+stale       -         -        -            -          -          .        -       -        .         -          -
 `
 
 const claimTable = `
@@ -102,7 +102,7 @@ func TestNextJobState_CLAIM4_TerminalIsFinal(t *testing.T) {
 func TestRoom_CLAIM5_IsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string, most int64) int64 { return rapid.Int64Range(0, most).Draw(t, name) }
-		limits := Limits{draw("cpu", 64_000), draw("memory", 128_000), draw("jobs", 50)}
+		limits := Limits{MilliCPU: draw("cpu", 64_000), MemoryMB: draw("memory", 128_000), Jobs: draw("jobs", 50)}
 		shape := Shape{draw("shape cpu", 8000), draw("shape memory", 16_000)}
 		used := Usage{draw("used cpu", 70_000), draw("used memory", 140_000), draw("used jobs", 60)}
 		n := limits.Room(used, shape)

@@ -43,13 +43,14 @@ const (
 	JobEventRelease   JobEvent = "release"  // its claim was given back, or another runner took its place
 	JobEventTransfer  JobEvent = "transfer" // a minted claim whose own job runs elsewhere takes it over (CLAIM-9)
 	JobEventExpire    JobEvent = "expire"
+	JobEventReturned  JobEvent = "returned" // GitHub says that it waits for a runner again, although it had begun
 )
 
 // JobEvents lists every event.
 func JobEvents() []JobEvent {
 	return []JobEvent{
 		JobEventWaiting, JobEventQueued, JobEventStarted, JobEventCompleted, JobEventCancelled,
-		JobEventClaim, JobEventMint, JobEventRelease, JobEventTransfer, JobEventExpire,
+		JobEventClaim, JobEventMint, JobEventRelease, JobEventTransfer, JobEventExpire, JobEventReturned,
 	}
 }
 
@@ -115,6 +116,7 @@ var jobMoves = map[jobPair]JobState{
 
 	{JobExecuting, JobEventCompleted}: JobCompleted,
 	{JobExecuting, JobEventCancelled}: JobCancelled,
+	{JobExecuting, JobEventReturned}:  JobQueued,
 }
 
 // jobKeeps holds the pairs that GitHub's at-least-once, unordered delivery makes normal, and that change nothing.
@@ -134,6 +136,9 @@ var jobKeeps = map[jobPair]bool{
 	{JobExecuting, JobEventStarted}: true,
 	{JobExecuting, JobEventMint}:    true, // in_progress overtook the mint's own answer
 	{JobExecuting, JobEventRelease}: true, // it runs elsewhere; the claim goes, the job does not
+
+	{JobWaiting, JobEventReturned}: true,
+	{JobQueued, JobEventReturned}:  true,
 }
 
 // NextJobState is the whole job state machine: the state that follows, and whether the event moves the job, leaves
