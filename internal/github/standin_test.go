@@ -121,7 +121,6 @@ func TestStandin_WebhooksAndTheirRedelivery(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, installations, 2)
 
-	began := time.Now().Add(-time.Minute)
 	_, err = local.Submit(standin.Submission{FileName: "ci.yaml", Repo: "acme/app", Content: `
 name: CI
 on: [push]
@@ -146,16 +145,66 @@ jobs:
 
 	var delivery github.Delivery
 	require.Eventually(t, func() bool { // the attempt is listed when our answer has reached GitHub
-		return client.Deliveries(t.Context(), began, func(d github.Delivery) bool {
+		page, err := client.DeliveryPage(t.Context(), "", "")
+		for _, d := range page.Deliveries {
 			if d.Event == "workflow_job" && d.StatusCode == http.StatusOK {
 				delivery = d
 			}
-			return true
-		}) == nil && delivery.ID != 0
+		}
+		return err == nil && delivery.ID != 0
 	}, 20*time.Second, 5*time.Millisecond)
 	require.Equal(t, "queued", delivery.Action)
+	payload, err := client.Payload(t.Context(), delivery.ID)
+	require.NoError(t, err)
+	require.Equal(t, delivery.GUID, payload.GUID)
+	parsed, err := github.ParseWebhook(payload.Event, payload.Body)
+	require.NoError(t, err)
+	require.Equal(t, queued, parsed, "what is fetched is what was delivered")
+	rate, known := client.AppRate()
+	require.True(t, known)
+	require.Positive(t, rate.Remaining)
+	runs, _, err := client.Runs(t.Context(), 42, "acme/app", github.RunQueued, 1)
+	require.NoError(t, err)
+	require.Len(t, runs, 1)
+	jobs, _, err := client.RunJobs(t.Context(), 42, "acme/app", runs[0].ID, 1)
+	require.NoError(t, err)
+	require.Equal(t, queued.Job.ID, jobs[0].ID)
+	require.NoError(t, client.ReadRuns(t.Context(), 42, "acme/app"))
 	require.NoError(t, client.Redeliver(t.Context(), delivery.ID))
 	require.Equal(t, queued, next[*github.WorkflowJobEvent](t, hooks))
+}
+
+func TestStandin_AJobIsRunAgainOnceItsRunHasCompleted(t *testing.T) {
+	t.Parallel()
+	local, client, hooks := world(t)
+	runs, err := local.Submit(standin.Submission{FileName: "ci.yaml", Repo: "acme/app", Content: `
+name: CI
+on: [push]
+jobs:
+  build:
+    runs-on: [bullpen]
+    steps:
+      - run: "true"
+`})
+	require.NoError(t, err)
+	first := next[*github.WorkflowJobEvent](t, hooks)
+	refused := client.RerunJob(t.Context(), 42, "acme/app", first.Job.ID)
+	require.True(t, fleet.Definite(refused), "it runs: %v", refused)
+	require.NoError(t, local.CancelRun(runs[0].ID))
+	require.Equal(t, github.JobCompleted, next[*github.WorkflowJobEvent](t, hooks).Action)
+	run, err := client.Run(t.Context(), 42, "acme/app", runs[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, github.RunCompleted, run.Status)
+	require.NoError(t, client.RerunJob(t.Context(), 42, "acme/app", first.Job.ID))
+	second := next[*github.WorkflowJobEvent](t, hooks)
+	require.Equal(t, github.JobQueued, second.Action)
+	require.Equal(t, first.Job.RunID, second.Job.RunID)
+	require.Equal(t, first.Job.Name, second.Job.Name)
+	require.Equal(t, int64(2), second.Job.RunAttempt)
+	require.NotEqual(t, first.Job.ID, second.Job.ID)
+	run, err = client.Run(t.Context(), 42, "acme/app", runs[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), run.Attempt)
 }
 
 func TestStandin_RegistrationBudgetEmpties(t *testing.T) {

@@ -52,6 +52,7 @@ func (s *Server) adminRoutes(mux *http.ServeMux) {
 	admin("POST /jobs/{id}/cancel", s.adminByID(s.CancelJob))
 	admin("GET /runners", s.adminRunners)
 	admin("GET /deliveries", s.adminDeliveries)
+	admin("GET /ledger", s.adminLedger)
 	admin("GET /stats", s.adminStats)
 	admin("DELETE /stats", s.adminResetStats)
 	admin("GET /faults", s.adminFaults)
@@ -61,6 +62,9 @@ func (s *Server) adminRoutes(mux *http.ServeMux) {
 	admin("GET /installations", s.adminInstallations)
 	admin("POST /installations", s.adminInstall)
 	admin("POST /installations/{id}/announce", s.adminAnnounce)
+	admin("POST /installations/{id}/suspend", s.adminByID(s.Suspend))
+	admin("POST /installations/{id}/unsuspend", s.adminByID(s.Unsuspend))
+	admin("DELETE /installations/{id}", s.adminByID(s.Uninstall))
 	admin("PUT /webhook", s.adminWebhook)
 }
 
@@ -182,6 +186,11 @@ func readSubmissionForm(r *http.Request, sub *Submission) error {
 	if count := r.FormValue("count"); count != "" {
 		if sub.Count, err = strconv.Atoi(count); err != nil {
 			return failf(http.StatusBadRequest, "count must be a number, not %q", count)
+		}
+	}
+	if rules := r.FormValue("faults"); rules != "" {
+		if err := json.Unmarshal([]byte(rules), &sub.Faults); err != nil {
+			return failf(http.StatusBadRequest, "faults must be a JSON list of faults: %v", err)
 		}
 	}
 	for name, values := range r.MultipartForm.Value {

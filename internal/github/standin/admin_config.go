@@ -1,7 +1,10 @@
 package standin
 
 import (
+	"maps"
 	"net/http"
+	"slices"
+	"time"
 )
 
 // What the admin API changes about the server itself: faults, installations, where webhooks go.
@@ -54,7 +57,9 @@ func (s *Server) adminInstallations(w http.ResponseWriter, _ *http.Request) erro
 }
 
 func (a *account) view() Installation {
-	v := Installation{ID: a.installation, Account: a.login, Type: a.kind, Repositories: []string{}}
+	v := Installation{
+		ID: a.installation, Account: a.login, Type: a.kind, Repositories: []string{}, Suspended: !a.suspendedAt.IsZero(),
+	}
 	for _, r := range sortedRepos(a) {
 		v.Repositories = append(v.Repositories, r.name)
 	}
@@ -71,6 +76,59 @@ func (s *Server) Install(in Installation) (Installation, error) {
 	}
 	s.announceLocked(a)
 	return a.view(), nil
+}
+
+func (s *Server) withInstallation(id int64, change func(*account) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.installations[id]
+	if a == nil {
+		return failf(http.StatusNotFound, "there is no installation %d", id)
+	}
+	if err := change(a); err != nil {
+		return err
+	}
+	s.changedLocked()
+	return nil
+}
+
+// Suspend suspends an installation, as its account's owner may: its webhook says so, and then the App hears nothing more
+// of the account and is refused (403) whatever it asks. Runners and jobs go on.
+func (s *Server) Suspend(id int64) error {
+	return s.withInstallation(id, func(a *account) error {
+		if !a.suspendedAt.IsZero() {
+			return failf(http.StatusConflict, "installation %d is suspended already", id)
+		}
+		a.suspendedAt = s.now()
+		s.installationEventLocked(a, "suspend")
+		return nil
+	})
+}
+
+// Unsuspend ends a suspension. What happened meanwhile is not told afterwards.
+func (s *Server) Unsuspend(id int64) error {
+	return s.withInstallation(id, func(a *account) error {
+		if a.suspendedAt.IsZero() {
+			return failf(http.StatusConflict, "installation %d is not suspended", id)
+		}
+		a.suspendedAt = time.Time{}
+		s.installationEventLocked(a, "unsuspend")
+		return nil
+	})
+}
+
+// Uninstall takes the App from an account: its webhook says so, its tokens end, and the installation is not found any
+// more. The account's runners and jobs stay: they are its own. Install with the same account installs the App again,
+// under another id unless one is given.
+func (s *Server) Uninstall(id int64) error {
+	return s.withInstallation(id, func(a *account) error {
+		s.installationEventLocked(a, "deleted")
+		delete(s.installations, id)
+		s.installOrder = slices.DeleteFunc(s.installOrder, func(other *account) bool { return other == a })
+		maps.DeleteFunc(s.appTokens, func(_ string, token *installationToken) bool { return token.account == a })
+		a.installation, a.suspendedAt = 0, time.Time{}
+		return nil
+	})
 }
 
 func (s *Server) adminInstall(w http.ResponseWriter, r *http.Request) error {

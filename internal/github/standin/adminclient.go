@@ -226,6 +226,26 @@ func (c *AdminClient) Installations(ctx context.Context) ([]Installation, error)
 	return out.Installations, err
 }
 
+// Suspend suspends an installation, with its webhook.
+func (c *AdminClient) Suspend(ctx context.Context, installation int64) error {
+	return c.call(ctx, http.MethodPost, fmt.Sprintf("/installations/%d/suspend", installation), nil, nil)
+}
+
+// Unsuspend ends a suspension, with its webhook.
+func (c *AdminClient) Unsuspend(ctx context.Context, installation int64) error {
+	return c.call(ctx, http.MethodPost, fmt.Sprintf("/installations/%d/unsuspend", installation), nil, nil)
+}
+
+// Uninstall takes the App from an account, with its webhook. Install brings it back.
+func (c *AdminClient) Uninstall(ctx context.Context, installation int64) error {
+	return c.call(ctx, http.MethodDelete, fmt.Sprintf("/installations/%d", installation), nil, nil)
+}
+
+// Ledger returns everything that GitHub saw: jobs, registrations, webhooks.
+func (c *AdminClient) Ledger(ctx context.Context) (Ledger, error) {
+	return getOf[Ledger](ctx, c, "/ledger")
+}
+
 // Announce sends an installation's webhook again.
 func (c *AdminClient) Announce(ctx context.Context, installation int64) error {
 	return c.call(ctx, http.MethodPost, fmt.Sprintf("/installations/%d/announce", installation), nil, nil)

@@ -42,6 +42,13 @@ const (
 	authInstallation                 // an installation's token
 )
 
+func suspended() *apiError {
+	return &apiError{
+		status: http.StatusForbidden, Message: "This installation has been suspended",
+		DocumentationURL: docsRoot + "/rest/reference/apps#create-an-installation-access-token-for-an-app",
+	}
+}
+
 func badCredentials() *apiError {
 	return &apiError{status: http.StatusUnauthorized, Message: "Bad credentials", DocumentationURL: docsRoot + "/rest"}
 }
@@ -70,11 +77,6 @@ func (s *Server) authenticate(r *http.Request, kind authKind) (caller, *apiError
 	defer s.mu.Unlock()
 	token, ok := s.appTokens[credential]
 	if !ok || !s.now().Before(token.expires) {
-		return caller{}, badCredentials()
-	}
-	route := r.Method + " " + r.Pattern
-	if _, strikes := s.faults.take(faultTokens, func(f Fault) bool { return f.matchesRoute(route) }); strikes {
-		delete(s.appTokens, credential)
 		return caller{}, badCredentials()
 	}
 	return caller{account: token.account}, nil

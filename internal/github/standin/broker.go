@@ -13,6 +13,7 @@ const (
 	kindRunnerNotFound      = "RunnerNotFound"
 	kindSessionInvalid      = "RunnerSessionInvalid"
 	kindSessionConflict     = "RunnerSessionConflict"
+	kindSessionRefused      = "RunnerSessionRefused"
 	kindAcknowledgeNotFound = "AcknowledgeJobNotFound"
 	kindUnauthorized        = "Unauthorized"
 	kindBadRequest          = "BadRequest"
@@ -42,20 +43,22 @@ func runError(status int, kind, message string) *protocolError {
 // protocol registers a call of the runner protocol. Its handler gets the verified token of a runner or a job.
 func (s *Server) protocol(mux *http.ServeMux, pattern string, handle func(http.ResponseWriter, *http.Request, *runnerToken) error) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		matches := func(f Fault) bool { return f.matchesRoute(pattern) }
-		if f, ok := s.faults.take(faultRESTLatency, matches); ok && !s.pause(r, time.Duration(f.Delay)) {
-			return
-		}
-		if f, ok := s.faults.take(faultRESTStatus, matches); ok {
-			s.refuse(w, f)
-			return
-		}
-		token, refused := s.runnerTokenOf(r, pattern)
+		token, about, refused := s.runnerTokenOf(r, pattern)
 		if refused != nil {
 			writeProtocolError(w, refused)
 			return
 		}
-		if _, ok := s.faults.take(faultRESTCut, matches); ok {
+		if f, ok := s.faults.take(FaultRESTLatency, about); ok && !s.pause(r, time.Duration(f.Delay)) {
+			return
+		}
+		if failed := s.faultyAnswer(w.Header(), about); failed != nil {
+			writeError(w, failed)
+			return
+		}
+		if s.cutsRunner(about) {
+			panic(http.ErrAbortHandler)
+		}
+		if _, ok := s.faults.take(FaultRESTCut, about); ok {
 			_ = handle(&discardWriter{header: http.Header{}}, r, token) // its answer is lost whatever it is
 			panic(http.ErrAbortHandler)
 		}
@@ -74,19 +77,31 @@ func writeProtocolError(w http.ResponseWriter, err error) {
 	writeError(w, err)
 }
 
-func (s *Server) runnerTokenOf(r *http.Request, pattern string) (*runnerToken, error) {
+// cutsRunner says whether a call of a runner does not get through.
+func (s *Server) cutsRunner(about subject) bool {
+	if _, ok := s.faults.take(FaultRunnerCut, about); ok {
+		return true
+	}
+	_, ok := s.faults.take(FaultRESTCutBefore, about)
+	return ok
+}
+
+// runnerTokenOf verifies a runner's or a job's token, and says what a fault of its call would be about.
+func (s *Server) runnerTokenOf(r *http.Request, pattern string) (*runnerToken, subject, error) {
 	credential := bearer(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	token := s.runnerTokens[credential]
 	if token == nil || !s.now().Before(token.expires) {
-		return nil, brokerError(http.StatusUnauthorized, kindUnauthorized, "The token is unknown or has expired: ask the token endpoint for another.")
+		return nil, subject{}, brokerError(http.StatusUnauthorized, kindUnauthorized, "The token is unknown or has expired: ask the token endpoint for another.")
 	}
-	if _, strikes := s.faults.take(faultTokens, func(f Fault) bool { return f.matchesRoute(pattern) }); strikes {
+	about := runnerSubjectLocked(token.runner)
+	about.route = pattern
+	if _, strikes := s.faults.take(FaultTokens, about); strikes {
 		delete(s.runnerTokens, credential)
-		return nil, brokerError(http.StatusUnauthorized, kindUnauthorized, "The token has expired: ask the token endpoint for another.")
+		return nil, about, brokerError(http.StatusUnauthorized, kindUnauthorized, "The token has expired: ask the token endpoint for another.")
 	}
-	return token, nil
+	return token, about, nil
 }
 
 func (s *Server) brokerRoutes(mux *http.ServeMux) {
@@ -123,6 +138,12 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
+	about := runnerSubjectLocked(rn)
+	about.route = "POST " + pathToken
+	if s.cutsRunner(about) {
+		s.mu.Unlock()
+		panic(http.ErrAbortHandler)
+	}
 	value := s.newRunnerTokenLocked(rn, nil)
 	s.mu.Unlock()
 	writeJSON(w, http.StatusOK, map[string]any{
@@ -132,7 +153,7 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 
 // connectionData tells a client of the old flow where sessions and messages are.
 func (s *Server) connectionData(w http.ResponseWriter, r *http.Request) {
-	if _, refused := s.runnerTokenOf(r, r.Pattern); refused != nil {
+	if _, _, refused := s.runnerTokenOf(r, r.Pattern); refused != nil {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		writeProtocolError(w, refused)
 		return
@@ -200,12 +221,19 @@ func (s *Server) openSession(w http.ResponseWriter, r *http.Request, token *runn
 		return nil
 	}
 	now := s.now()
-	_, forced := s.faults.take(faultSession, func(f Fault) bool { return f.matchesRunner(rn.name) })
+	if f, ok := s.faults.take(FaultSessionRefused, runnerSubjectLocked(rn)); ok {
+		return brokerError(f.statusOr(http.StatusForbidden), kindSessionRefused, "The runner may not open a session.")
+	}
+	_, forced := s.faults.take(FaultSession, runnerSubjectLocked(rn))
 	if forced || (rn.session != nil && rn.online(now, s.opts.OfflineAfter)) {
 		return brokerError(http.StatusConflict, kindSessionConflict, "Another session is open for this runner: end it, or wait until it has expired.")
 	}
 	rn.session = &session{id: s.guid(), createdAt: now}
 	rn.lastContact = now
+	rn.sessions++
+	if rn.onlineAt.IsZero() {
+		rn.onlineAt = now
+	}
 	if q.Agent.OSDescription != "" {
 		rn.os = osName(q.Agent.OSDescription)
 	}
@@ -252,7 +280,7 @@ func (s *Server) endSessionLocked(rn *runner) {
 	s.settleRunnerLocked(rn)
 	rn.signal()
 	if j := rn.job; j != nil && j.state == jobAssigned {
-		s.unassignLocked(j)
+		s.unassignLocked(j, endSession)
 		s.requeueLocked(j)
 	}
 	s.changedLocked()

@@ -33,17 +33,20 @@
 //	POST   /_standin/jobs/{id}/cancel           cancel one job
 //	GET    /_standin/runners                    every registration
 //	GET    /_standin/deliveries                 webhook deliveries, newest first
+//	GET    /_standin/ledger                     everything GitHub saw of every job, registration and webhook: a [Ledger]
 //	GET    /_standin/stats                      REST calls per route and answer, tokens, mints; DELETE sets them to zero
 //	GET    /_standin/faults                     faults in force; POST adds a [Fault], DELETE /_standin/faults[/{id}] removes
 //	GET    /_standin/installations              installations; POST adds one (and announces it)
 //	POST   /_standin/installations/{id}/announce  send its installation webhook again
+//	POST   /_standin/installations/{id}/suspend, …/unsuspend  as the account's owner may, with the webhook
+//	DELETE /_standin/installations/{id}         uninstall the App, with the webhook; POST installs it again
 //	PUT    /_standin/webhook                    {"url","secret"}: where webhooks go from now on
 //
 // # Faults
 //
-// [Fault] makes things go wrong, on REST calls, runner-protocol calls (their routes begin with /_services/) and
-// webhooks: hook-drop, hook-vanish, hook-delay, hook-double, hook-reorder, rest-status, rest-latency, rest-cut (it takes
-// effect, the answer is lost), token-expired, session-conflict, assign-different, busy-hidden, remove-busy.
+// A [Fault] makes something go wrong: on REST calls, on runner-protocol calls (their routes begin with /_services/), with
+// webhooks, runners and jobs. It is put in force by the admin API, or as a rule of one [Submission]. [FaultCatalogue] says
+// what each kind does and which fact it imitates; docs/reference/github-stand-in.md is made from it.
 //
 // The package must not import Kubernetes, the database or the fleet's own packages: it is the other side of the wire.
 package standin

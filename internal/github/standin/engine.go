@@ -30,6 +30,9 @@ type Submission struct {
 	Count int `json:"count,omitempty"`
 	// HoldForApproval leaves jobs waiting until the run is approved.
 	HoldForApproval bool `json:"hold_for_approval,omitempty"`
+	// Faults are rules for this submission alone: each of its runs gets its own copy, and loses it when it ends. Job
+	// narrows a rule to some of the jobs: {"kind": "hook-drop", "action": "queued", "job": "build*"}.
+	Faults []Fault `json:"faults,omitempty"`
 }
 
 // maxCount bounds Submission.Count.
@@ -88,6 +91,12 @@ func (s *Server) Submit(sub Submission) ([]RunView, error) {
 	if sub.Event == "" {
 		sub.Event = defaultEvent(file)
 	}
+	for _, rule := range sub.Faults {
+		rule.Run = 1 // each run's own id, later
+		if err := rule.validate(); err != nil {
+			return nil, failf(http.StatusUnprocessableEntity, "the submission's faults: %v", err)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rp, err := s.repoLocked(sub.Repo)
@@ -143,9 +152,17 @@ func (s *Server) startRunLocked(rp *repo, file *workflow.Workflow, sub Submissio
 		id: s.freshIDLocked("run", 8_000_000_000), number: rp.runSeq, repo: rp, workflowID: workflowID(sub.FileName),
 		workflowName: displayName(file, sub.FileName), fileName: sub.FileName, event: sub.Event, branch: sub.Branch, sha: hex.EncodeToString(s.randomBytes(20)),
 		createdAt: s.now(), updatedAt: s.now(), held: sub.HoldForApproval, byKey: map[string]*job{}, planID: s.guid(), submission: sub,
+		attempt: 1,
 	}
+	r.attemptedAt = r.createdAt
 	if err := s.planRun(r, file); err != nil {
 		return nil, err
+	}
+	for _, rule := range sub.Faults {
+		rule.Run = r.id
+		if _, err := s.faults.add(rule); err != nil {
+			return nil, failf(http.StatusUnprocessableEntity, "the submission's faults: %v", err)
+		}
 	}
 	s.runs[r.id] = r
 	s.runOrder = append(s.runOrder, r)
@@ -206,7 +223,7 @@ func (s *Server) githubContext(r *run, sub Submission) (*workflow.Object, error)
 	return workflow.NewObject(
 		"repository", full, "repository_owner", r.repo.owner.login, "repository_id", fmt.Sprint(r.repo.id),
 		"repository_owner_id", fmt.Sprint(r.repo.owner.id), "repositoryUrl", s.opts.URL+"/"+full+".git",
-		"run_id", fmt.Sprint(r.id), "run_number", fmt.Sprint(r.number), "run_attempt", "1", "retention_days", "90",
+		"run_id", fmt.Sprint(r.id), "run_number", fmt.Sprint(r.number), "run_attempt", fmt.Sprint(r.attempt), "retention_days", "90",
 		"actor", s.sender().Login, "actor_id", fmt.Sprint(s.sender().ID), "triggering_actor", s.sender().Login,
 		"ref", "refs/heads/"+r.branch, "ref_name", r.branch, "ref_type", "branch", "ref_protected", false,
 		"head_ref", "", "base_ref", "", "sha", r.sha,
@@ -218,13 +235,34 @@ func (s *Server) githubContext(r *run, sub Submission) (*workflow.Object, error)
 
 // advanceLocked queues the jobs that became ready and shows those that ended without a runner.
 func (s *Server) advanceLocked(r *run) {
+	for s.advanceOnceLocked(r) {
+	}
+	if r.plan.machine.Done() && r.conclusion == "" {
+		r.conclusion, r.completedAt = string(r.plan.machine.Conclusion()), s.now()
+		r.updatedAt = r.completedAt
+		s.faults.forget(r.id)
+		s.changedLocked()
+	}
+}
+
+// advanceOnceLocked reports whether there is more to do at once: a job that an earlier attempt did is done already.
+func (s *Server) advanceOnceLocked(r *run) (again bool) {
 	ready, ended, _, _ := r.plan.apply(planStep{Call: "next"}) // this call cannot fail
 	for _, c := range ended {
+		if _, done := r.carried[c.Key]; done {
+			continue
+		}
 		j := s.newJobLocked(r, c.Key, c.Name)
 		j.createdAt = s.now()
 		s.showConcludedLocked(j, c)
 	}
 	for _, ready := range ready {
+		if done, ok := r.carried[ready.Key]; ok {
+			// What it would cancel is not cancelled: that is just what is being repeated.
+			_, _, _, err := r.plan.apply(planStep{Call: "complete", Key: ready.Key, Conclusion: done.Conclusion, Outputs: done.Outputs})
+			again = again || err == nil
+			continue
+		}
 		j := s.newJobLocked(r, ready.Key, ready.Name)
 		j.labels, j.timeout = newLabelSet(ready.Labels), ready.Timeout
 		j.build = s.messageBuilder(j, ready)
@@ -236,11 +274,7 @@ func (s *Server) advanceLocked(r *run) {
 		}
 		s.admitLocked(j)
 	}
-	if r.plan.machine.Done() && r.conclusion == "" {
-		r.conclusion, r.completedAt = string(r.plan.machine.Conclusion()), s.now()
-		r.updatedAt = r.completedAt
-		s.changedLocked()
-	}
+	return again
 }
 
 // showConcludedLocked shows a job that the workflow itself concluded; the state machine knows already.
@@ -250,7 +284,7 @@ func (s *Server) showConcludedLocked(j *job, c workflow.Concluded) {
 }
 
 func (s *Server) newJobLocked(r *run, key, name string) *job {
-	j := &job{id: s.freshIDLocked("job", 40_000_000_000), run: r, key: key, name: name, guid: s.guid(), labels: newLabelSet(nil)}
+	j := &job{id: s.freshIDLocked("job", 40_000_000_000), run: r, key: key, name: name, guid: s.guid(), labels: newLabelSet(nil), attempt: r.attempt}
 	r.jobs = append(r.jobs, j)
 	r.byKey[key] = j
 	s.jobs[j.id] = j

@@ -2,6 +2,7 @@ package standin
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -10,38 +11,7 @@ import (
 	"time"
 )
 
-// FaultKind names what goes wrong.
-type FaultKind string
-
-// The faults. Each says which fields of [Fault] it reads besides Times and Percent.
-const (
-	faultHookDrop    FaultKind = "hook-drop"    // not sent, but listed as a failed delivery. Event, Action, Job
-	faultHookVanish  FaultKind = "hook-vanish"  // neither sent nor listed. Event, Action, Job
-	faultHookDelay   FaultKind = "hook-delay"   // sent Delay later. Event, Action, Job
-	faultHookDouble  FaultKind = "hook-double"  // sent twice, same GUID. Event, Action, Job
-	faultHookReorder FaultKind = "hook-reorder" // sent after the same job's next webhook. Event, Action, Job
-
-	faultRESTStatus  FaultKind = "rest-status"  // answered with Status before it takes effect; 403 and 429 carry Retry-After: Delay. Route
-	faultRESTLatency FaultKind = "rest-latency" // answered Delay later. Route
-	faultRESTCut     FaultKind = "rest-cut"     // takes effect, but the connection is cut instead of answered. Route
-	faultTokens      FaultKind = "token-expired"
-
-	faultSession         FaultKind = "session-conflict" // creating a session answers 409. Runner
-	faultAssignDifferent FaultKind = "assign-different" // a job avoids the runner that was minted for it
-	faultBusyHidden      FaultKind = "busy-hidden"      // busy=false is shown for a busy runner, for Delay (default 1 min). Runner
-	faultRemoveBusy      FaultKind = "remove-busy"      // removing a busy runner succeeds; its job runs on. Runner
-)
-
-// FaultKinds lists every kind.
-func FaultKinds() []FaultKind {
-	return []FaultKind{
-		faultHookDrop, faultHookVanish, faultHookDelay, faultHookDouble, faultHookReorder,
-		faultRESTStatus, faultRESTLatency, faultRESTCut, faultTokens,
-		faultSession, faultAssignDifferent, faultBusyHidden, faultRemoveBusy,
-	}
-}
-
-// Fault makes something go wrong on purpose. Empty selectors match everything.
+// Fault makes something go wrong on purpose. A selector that is empty matches everything.
 type Fault struct {
 	// ID is assigned when the fault is added.
 	ID int64 `json:"id"`
@@ -54,13 +24,23 @@ type Fault struct {
 	// Event and Action select webhooks: "workflow_job", "queued".
 	Event  string `json:"event,omitempty"`
 	Action string `json:"action,omitempty"`
-	// Job selects by the job's name, a shell pattern.
+	// Job selects by the job's name, a shell pattern. A runner stands for the job it has, else for the one it was probably
+	// minted for.
 	Job string `json:"job,omitempty"`
+	// Run selects by the id of the run. A rule of a [Submission] gets it by itself.
+	Run int64 `json:"run,omitempty"`
+	// Installation selects by the installation's id.
+	Installation int64 `json:"installation,omitempty"`
+	// Scope selects REST and runner-protocol calls by the organization or repository they are about, a shell pattern:
+	// "acme", "acme/app", "acme/*".
+	Scope string `json:"scope,omitempty"`
 	// Route selects REST and runner-protocol calls by a part of "METHOD /route/{pattern}": "generate-jitconfig".
 	Route string `json:"route,omitempty"`
+	// Bucket selects REST calls by the rate limit they count against: "core", "actions_runner_registration".
+	Bucket string `json:"bucket,omitempty"`
 	// Runner selects by the runner's name, a shell pattern.
 	Runner string `json:"runner,omitempty"`
-	// Status is the answer of rest-status.
+	// Status is the answer of kinds that refuse.
 	Status int `json:"status,omitempty"`
 	// Delay is a duration such as "100ms".
 	Delay Duration `json:"delay,omitempty"`
@@ -91,6 +71,13 @@ func (f Fault) delayOr(fallback time.Duration) time.Duration {
 	return fallback
 }
 
+func (f Fault) statusOr(fallback int) int {
+	if f.Status > 0 {
+		return f.Status
+	}
+	return fallback
+}
+
 func matchesPattern(pattern, name string) bool {
 	if pattern == "" {
 		return true
@@ -99,46 +86,98 @@ func matchesPattern(pattern, name string) bool {
 	return err == nil && ok
 }
 
-func (f Fault) matchesRunner(name string) bool { return matchesPattern(f.Runner, name) }
-
-func (f Fault) matchesHook(d *delivery) bool {
-	return (f.Event == "" || f.Event == d.Event) && (f.Action == "" || f.Action == d.Action) && matchesPattern(f.Job, d.jobName)
+// subject is what a fault's selectors are compared with. What is unknown of it is empty, and no selector matches that.
+type subject struct {
+	event, action, job           string
+	run, installation            int64
+	scope, route, bucket, runner string
 }
 
-func (f Fault) matchesRoute(route string) bool {
-	return f.Route == "" || strings.Contains(route, f.Route)
+func (f Fault) matches(s subject) bool {
+	return (f.Event == "" || f.Event == s.event) && (f.Action == "" || f.Action == s.action) &&
+		(f.Run == 0 || f.Run == s.run) && (f.Installation == 0 || f.Installation == s.installation) &&
+		(f.Route == "" || strings.Contains(s.route, f.Route)) && (f.Bucket == "" || f.Bucket == s.bucket) &&
+		matchesPattern(f.Job, s.job) && matchesPattern(f.Scope, s.scope) && matchesPattern(f.Runner, s.runner)
+}
+
+// jobSubject is a job without a runner.
+func jobSubject(j *job) subject {
+	return subject{job: j.name, run: j.run.id, installation: j.run.repo.owner.installation, scope: j.run.repo.fullName()}
+}
+
+// runnerSubjectLocked is a runner with the job it has, else the one it was probably minted for.
+func runnerSubjectLocked(rn *runner) subject {
+	about := subject{}
+	if j := rn.job; j != nil {
+		about = jobSubject(j)
+	} else if rn.intended != nil {
+		about = jobSubject(rn.intended)
+	}
+	about.runner, about.scope, about.installation = rn.name, rn.scope.path, rn.scope.owner.installation
+	return about
+}
+
+// values are the fields by their JSON names, as far as they are set.
+func (f Fault) values() map[string]bool {
+	return map[string]bool{
+		"event": f.Event != "", "action": f.Action != "", "job": f.Job != "", "run": f.Run != 0, "installation": f.Installation != 0,
+		"scope": f.Scope != "", "route": f.Route != "", "bucket": f.Bucket != "", "runner": f.Runner != "", "status": f.Status != 0,
+		"delay": f.Delay != 0,
+	}
 }
 
 func (f Fault) validate() error {
-	if !slices.Contains(FaultKinds(), f.Kind) {
+	at := slices.IndexFunc(FaultCatalogue(), func(one FaultInfo) bool { return one.Kind == f.Kind })
+	if at < 0 {
 		names := make([]string, 0, len(FaultKinds()))
 		for _, kind := range FaultKinds() {
 			names = append(names, string(kind))
 		}
 		return fmt.Errorf("there is no fault %q: use one of %s", f.Kind, strings.Join(names, ", "))
 	}
-	for _, pattern := range []string{f.Job, f.Runner} {
+	for _, pattern := range []string{f.Job, f.Runner, f.Scope} {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return fmt.Errorf("%q is not a pattern: use * and ? as in file names", pattern)
 		}
 	}
+	if err := f.validateFields(FaultCatalogue()[at]); err != nil {
+		return err
+	}
 	switch {
-	case f.Kind == faultRESTStatus && (f.Status < 400 || f.Status > 599):
-		return fmt.Errorf("rest-status needs a status from 400 to 599, not %d", f.Status)
-	case (f.Kind == faultRESTLatency || f.Kind == faultHookDelay) && f.Delay <= 0:
-		return fmt.Errorf("%s needs a delay, such as \"100ms\"", f.Kind)
+	case f.Status != 0 && (f.Status < 400 || f.Status > 599):
+		return fmt.Errorf("%s needs a status from 400 to 599, not %d", f.Kind, f.Status)
+	case (f.Kind == FaultRateEmpty || f.Kind == FaultRateSecondary) && f.Status != 0 && f.Status != 403 && f.Status != 429:
+		return fmt.Errorf("%s answers 403 or 429, as GitHub does, not %d", f.Kind, f.Status)
 	case f.Times < 0 || f.Percent < 0 || f.Percent > 100 || f.Delay < 0:
 		return fmt.Errorf("times and delay must not be negative, and percent must be from 0 to 100")
 	}
 	return nil
 }
 
-// faultBook holds the faults in force. Safe for concurrent use; its lock is the innermost.
+// validateFields refuses what the kind would not heed: a rule that silently selects everything spoils a scenario.
+func (f Fault) validateFields(about FaultInfo) error {
+	set := f.values()
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if set[name] && !slices.Contains(about.Reads, name) {
+			return fmt.Errorf("%s does not read %q: it reads %s", f.Kind, name, strings.Join(about.Reads, ", "))
+		}
+	}
+	for _, name := range about.Needs {
+		if !set[name] {
+			return fmt.Errorf("%s needs %q to be set", f.Kind, name)
+		}
+	}
+	return nil
+}
+
+// faultBook holds the faults in force. Safe for concurrent use; its lock is the innermost. Rules of a run are kept apart,
+// so that ten thousand runs with a rule each cost nothing to the others.
 type faultBook struct {
 	mu     sync.Mutex
 	pick   func(int) int
 	nextID int64
 	faults []*Fault
+	byRun  map[int64][]*Fault
 }
 
 func (b *faultBook) add(f Fault) (Fault, error) {
@@ -149,19 +188,48 @@ func (b *faultBook) add(f Fault) (Fault, error) {
 	defer b.mu.Unlock()
 	b.nextID++
 	f.ID, f.Hits = b.nextID, 0
-	b.faults = append(b.faults, &f)
+	b.keepLocked(&f)
 	return f, nil
+}
+
+func (b *faultBook) keepLocked(f *Fault) {
+	if f.Run == 0 {
+		b.faults = append(b.faults, f)
+		return
+	}
+	if b.byRun == nil {
+		b.byRun = map[int64][]*Fault{}
+	}
+	b.byRun[f.Run] = append(b.byRun[f.Run], f)
 }
 
 // remove takes one fault away, or all of them with id 0. It reports whether there was any.
 func (b *faultBook) remove(id int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := len(b.faults)
-	b.faults = slices.DeleteFunc(b.faults, func(f *Fault) bool { return id == 0 || f.ID == id })
-	return len(b.faults) < before
+	removed := false
+	gone := func(f *Fault) bool {
+		hit := id == 0 || f.ID == id
+		removed = removed || hit
+		return hit
+	}
+	b.faults = slices.DeleteFunc(b.faults, gone)
+	for run, rules := range b.byRun {
+		if b.byRun[run] = slices.DeleteFunc(rules, gone); len(b.byRun[run]) == 0 {
+			delete(b.byRun, run)
+		}
+	}
+	return removed
 }
 
+// forget drops the rules of a run that is over.
+func (b *faultBook) forget(run int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.byRun, run)
+}
+
+// list returns all faults in the order in which they were added.
 func (b *faultBook) list() []Fault {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,37 +237,61 @@ func (b *faultBook) list() []Fault {
 	for _, f := range b.faults {
 		out = append(out, *f)
 	}
+	for _, rules := range b.byRun {
+		for _, f := range rules {
+			out = append(out, *f)
+		}
+	}
+	slices.SortFunc(out, func(x, y Fault) int { return int(x.ID - y.ID) })
 	return out
 }
 
-// active reports whether a fault of the kind is in force, without using it up.
-func (b *faultBook) active(kind FaultKind, match func(Fault) bool) bool {
+// restore puts saved faults back in force.
+func (b *faultBook) restore(saved []Fault) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.faults, func(f *Fault) bool {
-		return f.Kind == kind && f.armed() && (match == nil || match(*f))
-	})
+	for _, f := range saved {
+		b.nextID = max(b.nextID, f.ID)
+		b.keepLocked(&f)
+	}
 }
 
-// take returns a fault of the kind that strikes now, and counts it.
-func (b *faultBook) take(kind FaultKind, match func(Fault) bool) (Fault, bool) {
+// active reports whether a fault of the kind is in force for the subject, without using it up.
+func (b *faultBook) active(kind FaultKind, about subject) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, f := range b.faults {
-		if f.Kind != kind || !f.armed() || (match != nil && !match(*f)) {
-			continue
+	strikes := func(f *Fault) bool { return f.Kind == kind && f.armed() && f.matches(about) }
+	return slices.ContainsFunc(b.byRun[about.run], strikes) || slices.ContainsFunc(b.faults, strikes)
+}
+
+// take returns a fault of the kind that strikes the subject now, and counts it. Rules of its run go first.
+func (b *faultBook) take(kind FaultKind, about subject) (Fault, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, faults := range [][]*Fault{b.byRun[about.run], b.faults} {
+		for _, f := range faults {
+			if f.Kind != kind || !f.armed() || !f.matches(about) {
+				continue
+			}
+			if f.Percent > 0 && b.pick(100) >= f.Percent {
+				continue
+			}
+			f.Hits++
+			return *f, true
 		}
-		if f.Percent > 0 && b.pick(100) >= f.Percent {
-			continue
-		}
-		f.Hits++
-		return *f, true
 	}
 	return Fault{}, false
 }
 
+// none reports that nothing at all goes wrong, so that nobody need find out whom it would strike.
+func (b *faultBook) none() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.faults) == 0 && len(b.byRun) == 0
+}
+
 func (f *Fault) armed() bool { return f.Times == 0 || f.Hits < f.Times }
 
-func retryAfter(f Fault) string {
-	return strconv.Itoa(max(1, int(time.Duration(f.Delay).Seconds())))
-}
+func retryAfter(wait time.Duration) string { return strconv.Itoa(max(1, int(wait.Seconds()))) }
+
+func words(text string) []string { return strings.Fields(text) }

@@ -16,7 +16,8 @@ func TestFault_RefusesNonsense(t *testing.T) {
 	w := newWorld(t, nil)
 	for _, f := range []standin.Fault{
 		{Kind: "hook-explode"}, {Kind: "rest-status"}, {Kind: "rest-status", Status: 200}, {Kind: "rest-latency"},
-		{Kind: "rest-cut", Percent: 101}, {Kind: "busy-hidden", Runner: "["},
+		{Kind: "rest-cut", Percent: 101}, {Kind: "busy-hidden", Runner: "["}, {Kind: "rate-secondary", Status: 500},
+		{Kind: "hook-drop", Runner: "a"}, {Kind: "runner-starved", Delay: 1}, {Kind: "queue-timeout"}, {Kind: "scope-missing", Scope: "["},
 	} {
 		_, err := w.in.Admin.AddFault(w.ctx, f)
 		var refused *standin.AdminError

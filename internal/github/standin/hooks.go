@@ -38,9 +38,17 @@ type delivery struct {
 
 	jobName string
 	jobID   int64
+	runID   int64
 	queue   string // deliveries of one queue keep their order
 	delay   time.Duration
 	lost    bool // not sent at all
+	silent  bool // not sent, but listed as answered
+	slow    bool // sent, but listed as timed out
+	forged  bool // sent with a signature of another secret
+	hidden  bool // neither sent nor listed: GitHub lost it before it was a delivery
+
+	// Struck are the faults that bent it, for the ledger.
+	Struck []FaultKind
 
 	CreatedAt   time.Time
 	DeliveredAt time.Time // zero while pending
@@ -50,6 +58,10 @@ type delivery struct {
 	Headers     map[string]string
 	Answer      string
 	AnswerHead  map[string]string
+}
+
+func (d *delivery) subject() subject {
+	return subject{event: d.Event, action: d.Action, job: d.jobName, run: d.runID, installation: d.InstallationID}
 }
 
 func (d *delivery) succeeded() bool { return d.StatusCode >= 200 && d.StatusCode < 300 }
@@ -108,21 +120,15 @@ func (h *hookSender) target(url, secret string) {
 
 // send lists a delivery and queues it, bent by the faults in force.
 func (h *hookSender) send(d *delivery) {
-	matches := func(f Fault) bool { return f.matchesHook(d) }
-	if _, ok := h.s.faults.take(faultHookVanish, matches); ok {
-		return
-	}
-	_, d.lost = h.s.faults.take(faultHookDrop, matches)
-	if f, ok := h.s.faults.take(faultHookDelay, matches); ok {
-		d.delay = time.Duration(f.Delay)
-	}
-	_, double := h.s.faults.take(faultHookDouble, matches)
-	_, hold := h.s.faults.take(faultHookReorder, matches)
-
+	double, hold := h.bend(d)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.nextID++
 	d.ID = h.nextID
+	if d.hidden {
+		h.listLocked(d)
+		return
+	}
 	if h.s.opts.ShuffleWebhooks {
 		d.delay += time.Duration(h.s.opts.Pick(200)) * time.Millisecond
 	}
@@ -147,6 +153,30 @@ func (h *hookSender) send(d *delivery) {
 		h.enqueueLocked(late)
 	}
 	delete(h.held, key)
+}
+
+// bend lets the faults in force strike a delivery.
+func (h *hookSender) bend(d *delivery) (double, hold bool) {
+	strikes := func(kind FaultKind) (Fault, bool) {
+		f, ok := h.s.faults.take(kind, d.subject())
+		if ok {
+			d.Struck = append(d.Struck, kind)
+		}
+		return f, ok
+	}
+	if _, d.hidden = strikes(FaultHookVanish); d.hidden {
+		return false, false
+	}
+	_, d.lost = strikes(FaultHookDrop)
+	_, d.silent = strikes(FaultHookAnswered)
+	_, d.slow = strikes(FaultHookLateAnswer)
+	_, d.forged = strikes(FaultHookSignature)
+	if f, ok := strikes(FaultHookDelay); ok {
+		d.delay = time.Duration(f.Delay)
+	}
+	_, double = strikes(FaultHookDouble)
+	_, hold = strikes(FaultHookReorder)
+	return double, hold
 }
 
 func jobQueueName(id int64) string { return "job " + strconv.FormatInt(id, 10) }
@@ -209,11 +239,20 @@ func (h *hookSender) attempt(ctx context.Context, d *delivery) {
 	h.mu.Unlock()
 	began := h.s.now()
 	result := hookResult{status: "failed to connect to host", code: http.StatusBadGateway}
+	if d.forged {
+		secret = "not " + secret
+	}
 	headers := hookHeaders(d, h.s.opts.AppID, secret)
-	if url != "" && !d.lost {
+	switch {
+	case d.silent:
+		result = hookResult{status: "OK", code: http.StatusOK}
+	case url != "" && !d.lost:
 		result = h.post(ctx, url, headers, d.Payload)
 		if ctx.Err() != nil && (result.code < 200 || result.code > 299) {
 			return // cut off by our own end: it stays pending in the state file
+		}
+		if d.slow {
+			result = hookResult{status: "timed out", code: http.StatusGatewayTimeout}
 		}
 	}
 	defer h.s.markDirty()
@@ -290,13 +329,13 @@ func (h *hookSender) again(id int64) (int64, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	old := h.byID[id]
-	if old == nil || h.s.now().Sub(old.CreatedAt) > deliveryRetention {
+	if old == nil || old.hidden || len(old.Payload) == 0 || h.s.now().Sub(old.CreatedAt) > deliveryRetention {
 		return 0, false
 	}
 	h.nextID++
 	d := &delivery{
 		ID: h.nextID, GUID: old.GUID, Event: old.Event, Action: old.Action, InstallationID: old.InstallationID,
-		RepositoryID: old.RepositoryID, Redelivery: true, Payload: old.Payload, jobName: old.jobName, jobID: old.jobID,
+		RepositoryID: old.RepositoryID, Redelivery: true, Payload: old.Payload, jobName: old.jobName, jobID: old.jobID, runID: old.runID,
 		queue: "delivery " + strconv.FormatInt(h.nextID, 10), CreatedAt: h.s.now(),
 	}
 	h.listLocked(d)
@@ -325,7 +364,7 @@ func (h *hookSender) get(id int64) (delivery, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d := h.byID[id]
-	if d == nil || h.s.now().Sub(d.CreatedAt) > deliveryRetention {
+	if d == nil || d.hidden || h.s.now().Sub(d.CreatedAt) > deliveryRetention {
 		return delivery{}, false
 	}
 	return *d, true
@@ -334,5 +373,10 @@ func (h *hookSender) get(id int64) (delivery, bool) {
 func (h *hookSender) counts() (all, failed int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.list), h.failures
+	for _, d := range h.list {
+		if !d.hidden {
+			all++
+		}
+	}
+	return all, h.failures
 }

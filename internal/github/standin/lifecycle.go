@@ -21,6 +21,9 @@ func (s *Server) admitLocked(j *job) {
 func (s *Server) queueLocked(j *job) {
 	now := s.now()
 	j.state, j.queuedAt = jobQueued, now
+	if f, ok := s.faults.take(FaultQueueTimeout, jobSubject(j)); ok {
+		j.queueLimit = time.Duration(f.Delay)
+	}
 	s.jobSeq++
 	j.seq = s.jobSeq
 	s.enqueueLocked(j)
@@ -31,7 +34,11 @@ func (s *Server) queueLocked(j *job) {
 
 // watchQueuedLocked cancels a job that nobody took for a day.
 func (s *Server) watchQueuedLocked(j *job) {
-	s.deadlineLocked(j.queuedAt.Add(s.opts.QueueLimit), func() {
+	limit := s.opts.QueueLimit
+	if j.queueLimit > 0 {
+		limit = j.queueLimit
+	}
+	s.deadlineLocked(j.queuedAt.Add(limit), func() {
 		if j.state == jobQueued || j.state == jobAssigned {
 			s.withdrawLocked(j)
 			s.concludeLocked(j, concludedCancelled, "the job was queued longer than GitHub allows")
@@ -49,7 +56,12 @@ func (s *Server) assignLocked(j *job, rn *runner) {
 	j.assignments++
 	s.requests[j.requestID] = j
 	rn.job, rn.cancelMessage, rn.cancelDelivered = j, 0, false
-	if f, ok := s.faults.take(faultBusyHidden, func(f Fault) bool { return f.matchesRunner(rn.name) }); ok {
+	if minted, ok := s.intentions[j.id]; ok && minted != rn.id {
+		s.faults.take(FaultAssignDifferent, jobSubject(j)) // it has struck now
+	}
+	j.given = append(j.given, Given{RunnerID: rn.id, Runner: rn.name, AssignedAt: now.UTC()})
+	rn.given = append(rn.given, j.id)
+	if f, ok := s.faults.take(FaultBusyHidden, runnerSubjectLocked(rn)); ok {
 		rn.busyHiddenUntil = now.Add(f.delayOr(time.Minute))
 	}
 	s.settleRunnerLocked(rn)
@@ -68,14 +80,15 @@ func (s *Server) watchAssignedLocked(j *job) {
 		if rn := j.runner; rn.polls == 0 { // it did not come for its job: it is offline until it polls again
 			rn.lastContact = time.Time{}
 		}
-		s.unassignLocked(j)
+		s.unassignLocked(j, endNotAcquired)
 		s.requeueLocked(j)
 	})
 }
 
-// unassignLocked takes an assignment back that was never acquired.
-func (s *Server) unassignLocked(j *job) {
+// unassignLocked takes an assignment back that was never acquired, and says why.
+func (s *Server) unassignLocked(j *job, why string) {
 	rn := j.runner
+	j.endGiven(why, s.now())
 	delete(s.requests, j.requestID)
 	j.runner, j.requestID = nil, ""
 	if rn == nil || rn.job != j {
@@ -89,6 +102,7 @@ func (s *Server) unassignLocked(j *job) {
 func (s *Server) requeueLocked(j *job) {
 	j.state = jobQueued
 	s.requeued++
+	j.requeues++
 	s.enqueueLocked(j)
 	s.matchJobLocked(j)
 	s.changedLocked()
@@ -102,6 +116,13 @@ func (s *Server) startLocked(j *job) {
 	j.runnerID, j.runnerName, j.groupID = rn.id, rn.name, rn.groupID
 	j.acquisitions++
 	j.acquirers = append(j.acquirers, rn.name)
+	if n := len(j.given); n > 0 {
+		j.given[n-1].AcquiredAt = moment(now)
+	}
+	rn.ran = append(rn.ran, j.id)
+	if f, ok := s.faults.take(FaultJobCancel, runnerSubjectLocked(rn)); ok {
+		j.cancelAt = now.Add(time.Duration(f.Delay))
+	}
 	j.token = s.newRunnerTokenLocked(rn, j)
 	if j.run.startedAt.IsZero() {
 		j.run.startedAt = now
@@ -109,6 +130,20 @@ func (s *Server) startLocked(j *job) {
 	s.jobEventLocked(j, "in_progress")
 	s.watchRenewalLocked(j)
 	s.watchTimeoutLocked(j)
+	s.watchCancelLocked(j)
+}
+
+// watchCancelLocked cancels a running job when a fault says so.
+func (s *Server) watchCancelLocked(j *job) {
+	if j.cancelAt.IsZero() {
+		return
+	}
+	s.deadlineLocked(j.cancelAt, func() {
+		if j.state == jobInProgress && !j.cancelling {
+			j.reason = "the job was cancelled on GitHub"
+			s.cancelJobLocked(j)
+		}
+	})
 }
 
 // watchTimeoutLocked cancels a job that runs longer than its timeout-minutes, should its runner not have done so.
@@ -148,7 +183,7 @@ func (s *Server) withdrawLocked(j *job) {
 		s.dequeueLocked(j)
 	case jobAssigned:
 		rn := j.runner
-		s.unassignLocked(j)
+		s.unassignLocked(j, endWithdrawn)
 		if rn != nil {
 			rn.signal()
 			s.matchRunnerLocked(rn)
@@ -202,21 +237,27 @@ func (s *Server) finishLocked(j *job, conclusion, reason string, outputs map[str
 	delete(s.intentions, j.id)
 	rn := j.runner
 	j.runner = nil
+	end := conclusion
+	if j.lost {
+		end = endLost
+	}
+	j.endGiven(end, j.completedAt)
 	s.jobEventLocked(j, "completed")
 	if rn != nil && rn.job == j {
 		rn.job = nil
-		s.removeRunnerLocked(rn) // ephemeral: its one job is over
+		s.removeRunnerLocked(rn, removedAfterJob) // ephemeral: its one job is over
 	}
 	s.jobEndedLocked(j, outputs)
 	s.changedLocked()
 }
 
-// removeRunnerLocked takes a registration away. Held polls are woken and refused.
-func (s *Server) removeRunnerLocked(rn *runner) {
+// removeRunnerLocked takes a registration away, and remembers who did. Held polls are woken and refused.
+func (s *Server) removeRunnerLocked(rn *runner, by string) {
 	if rn.removed {
 		return
 	}
 	rn.removed = true
+	s.gone = append(s.gone, s.runnerRecordLocked(rn, by))
 	rn.session = nil // without a session it is offline: no job is given to it any more
 	rn.scope.remove(rn)
 	delete(s.runners, rn.id)
@@ -254,7 +295,11 @@ func (s *Server) watchCleanupLocked(rn *runner) {
 	if rn.lastContact.After(since) {
 		since = rn.lastContact
 	}
-	s.deadlineLocked(since.Add(s.opts.EphemeralCleanup), func() {
+	after := s.opts.EphemeralCleanup
+	if rn.cleanupAfter > 0 {
+		after = rn.cleanupAfter
+	}
+	s.deadlineLocked(since.Add(after), func() {
 		switch {
 		case rn.removed:
 		case rn.job != nil || rn.online(s.now(), s.opts.OfflineAfter):
@@ -263,7 +308,7 @@ func (s *Server) watchCleanupLocked(rn *runner) {
 		case rn.lastContact.After(since):
 			s.watchCleanupLocked(rn)
 		default:
-			s.removeRunnerLocked(rn)
+			s.removeRunnerLocked(rn, removedOffline)
 		}
 	})
 }

@@ -97,7 +97,7 @@ func (s *Server) dequeueLocked(j *job) {
 
 // settleRunnerLocked puts the runner into, or takes it out of, the idle index, as its state demands.
 func (s *Server) settleRunnerLocked(rn *runner) {
-	idle := rn.job == nil && rn.online(s.now(), s.opts.OfflineAfter)
+	idle := rn.job == nil && !rn.starved && rn.online(s.now(), s.opts.OfflineAfter)
 	switch {
 	case idle && rn.idleGroup == nil:
 		group := rn.scope.idle[rn.labels.key]
@@ -151,7 +151,7 @@ func (s *Server) chooseRunnerLocked(j *job, groups []*runnerGroup) *runner {
 	if s.opts.Assign != nil {
 		return s.askAssignLocked(j, groups)
 	}
-	different := s.faults.active(faultAssignDifferent, nil)
+	different := s.faults.active(FaultAssignDifferent, jobSubject(j))
 	for _, group := range groups {
 		element := group.runners.Front()
 		if s.opts.ShuffleAssignment {
@@ -214,7 +214,7 @@ func (s *Server) matchRunnerLocked(rn *runner) {
 		if j == nil {
 			return
 		}
-		if s.opts.Assign == nil && !s.faults.active(faultAssignDifferent, nil) {
+		if s.opts.Assign == nil && !s.faults.active(FaultAssignDifferent, jobSubject(j)) {
 			s.assignLocked(j, rn)
 			return
 		}
@@ -226,7 +226,7 @@ func (s *Server) matchRunnerLocked(rn *runner) {
 }
 
 func (s *Server) oldestJobLocked(rn *runner) *job {
-	avoid := s.faults.active(faultAssignDifferent, nil)
+	avoid := rn.intended != nil && s.faults.active(FaultAssignDifferent, jobSubject(rn.intended))
 	var oldest, intended *job
 	for _, group := range rn.scope.owner.jobGroups {
 		if rn.scope.repo != nil && rn.scope.repo != group.repo {
@@ -253,12 +253,25 @@ func (s *Server) oldestJobLocked(rn *runner) *job {
 	return oldest
 }
 
-// intendLocked remembers which queued job a fresh registration was probably minted for: the oldest that matches and
-// that no other registration was minted for.
+// intendLocked remembers which queued job a fresh registration was probably minted for.
 func (s *Server) intendLocked(rn *runner) {
+	if best := s.mintedForLocked(rn.scope, rn.labels); best != nil {
+		rn.intended = best
+		s.intentions[best.id] = rn.id
+	}
+	about := runnerSubjectLocked(rn)
+	_, rn.starved = s.faults.take(FaultRunnerStarved, about)
+	if f, ok := s.faults.take(FaultRunnerCleanup, about); ok {
+		rn.cleanupAfter = time.Duration(f.Delay)
+	}
+}
+
+// mintedForLocked is the job that a registration is probably minted for: the oldest queued one that matches and that no
+// other registration was minted for.
+func (s *Server) mintedForLocked(sc *scope, labels labelSet) *job {
 	var best *job
-	for _, group := range rn.scope.owner.jobGroups {
-		if (rn.scope.repo != nil && rn.scope.repo != group.repo) || !rn.labels.covers(group.labels) {
+	for _, group := range sc.owner.jobGroups {
+		if (sc.repo != nil && sc.repo != group.repo) || !labels.covers(group.labels) {
 			continue
 		}
 		for element := group.jobs.Front(); element != nil; element = element.Next() {
@@ -272,8 +285,5 @@ func (s *Server) intendLocked(rn *runner) {
 			break
 		}
 	}
-	if best != nil {
-		rn.intended = best
-		s.intentions[best.id] = rn.id
-	}
+	return best
 }

@@ -143,7 +143,7 @@ func (m *model) remove(t *rapid.T) {
 	if rn.job != nil && rn.job.state != jobInProgress {
 		t.Skip("refused")
 	}
-	m.s.removeRunnerLocked(rn)
+	m.s.removeRunnerLocked(rn, removedOffline)
 }
 
 func (m *model) endSession(t *rapid.T) {
@@ -163,7 +163,7 @@ func (m *model) toggleDifferent(*rapid.T) {
 		m.outlastHold()
 		return
 	}
-	_, _ = m.s.AddFault(Fault{Kind: faultAssignDifferent}) // it is valid
+	_, _ = m.s.AddFault(Fault{Kind: FaultAssignDifferent}) // it is valid
 }
 
 // outlastHold lets the hold of the "different" fault run out, so that nothing is held back once it is gone.
@@ -176,7 +176,7 @@ func (m *model) check(t *rapid.T) {
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	held := s.faults.active(faultAssignDifferent, nil)
+	held := s.faults.active(FaultAssignDifferent, subject{})
 	var waiting []*job
 	for _, j := range s.jobOrder {
 		require.LessOrEqual(t, j.acquisitions, 1, "a job is acquired once")

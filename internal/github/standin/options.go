@@ -24,6 +24,8 @@ type Installation struct {
 	Type string `json:"type"`
 	// Repositories are the account's repositories the App may see, without the owner: "app".
 	Repositories []string `json:"repositories"`
+	// Suspended is only read: see Server.Suspend.
+	Suspended bool `json:"suspended,omitempty"`
 }
 
 // RateLimit is one bucket of the REST API.

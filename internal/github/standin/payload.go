@@ -52,7 +52,7 @@ func (s *Server) jobJSONLocked(j *job) jobJSON {
 	r := j.run
 	api := s.opts.URL + "/repos/" + r.repo.fullName()
 	out := jobJSON{
-		ID: j.id, RunID: r.id, WorkflowName: r.workflowName, HeadBranch: r.branch, HeadSHA: r.sha, RunAttempt: 1,
+		ID: j.id, RunID: r.id, WorkflowName: r.workflowName, HeadBranch: r.branch, HeadSHA: r.sha, RunAttempt: j.attempt,
 		RunURL: fmt.Sprintf("%s/actions/runs/%d", api, r.id), URL: fmt.Sprintf("%s/actions/jobs/%d", api, j.id),
 		HTMLURL:     fmt.Sprintf("%s/%s/actions/runs/%d/job/%d", s.opts.URL, r.repo.fullName(), r.id, j.id),
 		CheckRunURL: fmt.Sprintf("%s/check-runs/%d", api, j.id), NodeID: fmt.Sprintf("CR_%d", j.id),
@@ -129,6 +129,10 @@ func (s *Server) organizationJSON(a *account) *organizationJSON {
 func (s *Server) jobEventLocked(j *job, action string) {
 	a := j.run.repo.owner
 	j.run.updatedAt = s.now()
+	if !a.listens() {
+		s.changedLocked()
+		return
+	}
 	payload, err := json.Marshal(jobEvent{
 		Action: action, WorkflowJob: s.jobJSONLocked(j), Repository: s.repoJSON(j.run.repo), Organization: s.organizationJSON(a),
 		Sender: s.sender(), Installation: installationRef{ID: a.installation, NodeID: fmt.Sprintf("I_%d", a.installation)},
@@ -139,7 +143,7 @@ func (s *Server) jobEventLocked(j *job, action string) {
 	}
 	s.hooks.send(&delivery{
 		GUID: s.guid(), Event: "workflow_job", Action: action, InstallationID: a.installation, RepositoryID: j.run.repo.id,
-		Payload: payload, jobID: j.id, jobName: j.name, queue: jobQueueName(j.id), CreatedAt: s.now(),
+		Payload: payload, jobID: j.id, jobName: j.name, runID: j.run.id, queue: jobQueueName(j.id), CreatedAt: s.now(),
 	})
 	s.changedLocked()
 }
@@ -147,6 +151,11 @@ func (s *Server) jobEventLocked(j *job, action string) {
 // announceLocked sends the "installation created" webhook.
 func (s *Server) announceLocked(a *account) {
 	a.announced = true
+	s.installationEventLocked(a, "created")
+}
+
+// installationEventLocked sends an installation webhook: created, suspend, unsuspend, deleted.
+func (s *Server) installationEventLocked(a *account, action string) {
 	repos := []*repoJSON{}
 	for _, r := range sortedRepos(a) {
 		short := s.repoJSON(r)
@@ -154,14 +163,14 @@ func (s *Server) announceLocked(a *account) {
 		repos = append(repos, short)
 	}
 	payload, err := json.Marshal(installationEvent{
-		Action: "created", Installation: s.installationJSON(a), Repositories: repos, Sender: s.sender(),
+		Action: action, Installation: s.installationJSON(a), Repositories: repos, Sender: s.sender(),
 	})
 	if err != nil {
 		s.log.Error("a webhook could not be encoded", "installation", a.installation, "error", err)
 		return
 	}
 	s.hooks.send(&delivery{
-		GUID: s.guid(), Event: "installation", Action: "created", InstallationID: a.installation,
+		GUID: s.guid(), Event: "installation", Action: action, InstallationID: a.installation,
 		Payload: payload, queue: fmt.Sprintf("installation %d", a.installation), CreatedAt: s.now(),
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -27,6 +28,8 @@ type savedState struct {
 	IDs                         map[string]int64
 	JobSeq, MessageSeq, HookSeq int64
 	Lost, Requeued, Minted      int
+	Gone                        []RunnerRecord
+	Faults                      []Fault
 	Accounts                    []savedAccount
 	Runners                     []savedRunner
 	Runs                        []savedRun
@@ -42,6 +45,7 @@ type savedAccount struct {
 	ID, Installation int64
 	Login, Kind      string
 	InstalledAt      time.Time
+	SuspendedAt      time.Time
 	Announced        bool
 	Repos            []savedRepo
 }
@@ -61,6 +65,11 @@ type savedRunner struct {
 	CancelDelivered                 bool
 	BusyHiddenUntil                 time.Time
 	Removed                         bool // gone, but its job runs on
+	Starved                         bool
+	CleanupAfter                    time.Duration
+	OnlineAt                        time.Time
+	Sessions                        int
+	Given, Ran                      []int64
 }
 
 type savedRun struct {
@@ -70,6 +79,9 @@ type savedRun struct {
 	Held                                         bool
 	Submission                                   Submission
 	Journal                                      []planStep
+	Attempt                                      int
+	AttemptedAt                                  time.Time
+	Carried                                      map[string]carried
 }
 
 type savedJob struct {
@@ -79,6 +91,10 @@ type savedJob struct {
 	Timeout                         time.Duration
 	AssignedAt, RenewedAt           time.Time
 	Acknowledged, Cancelling        bool
+	QueueLimit                      time.Duration
+	CancelAt                        time.Time
+	Attempt, Requeues               int
+	Given                           []Given
 }
 
 type savedToken struct {
@@ -89,9 +105,9 @@ type savedToken struct {
 
 type savedDelivery struct {
 	delivery
-	JobName string
-	JobID   int64
-	Lost    bool
+	JobName                            string
+	JobID, RunID                       int64
+	Lost, Silent, Slow, Forged, Hidden bool
 }
 
 type savedBlob struct {
@@ -153,9 +169,11 @@ func (s *Server) snapshot() *savedState {
 	s.mu.Lock()
 	st.IDs = maps.Clone(s.ids)
 	st.JobSeq, st.MessageSeq, st.Lost, st.Requeued, st.Minted = s.jobSeq, s.messageSeq, s.lost, s.requeued, s.minted
-	for _, a := range s.installOrder {
+	for _, a := range s.accountsLocked() {
 		st.Accounts = append(st.Accounts, saveAccount(a))
 	}
+	st.Gone = s.gone[:len(s.gone):len(s.gone)]
+	st.Faults = s.faults.list()
 	kept := map[int64]*runner{}
 	maps.Copy(kept, s.runners)
 	for _, j := range s.jobOrder {
@@ -172,6 +190,7 @@ func (s *Server) snapshot() *savedState {
 			ID: r.id, Number: r.number, Repo: r.repo.fullName(), SHA: r.sha, PlanID: r.planID, Conclusion: r.conclusion,
 			CreatedAt: r.createdAt, UpdatedAt: r.updatedAt, StartedAt: r.startedAt, CompletedAt: r.completedAt,
 			Held: r.held, Submission: r.submission, Journal: r.plan.journal[:len(r.plan.journal):len(r.plan.journal)],
+			Attempt: r.attempt, AttemptedAt: r.attemptedAt, Carried: r.carried,
 		})
 	}
 	s.saveTokensLocked(st)
@@ -183,6 +202,19 @@ func (s *Server) snapshot() *savedState {
 	s.hooks.save(st)
 	s.blobs.save(st)
 	return st
+}
+
+// accountsLocked lists every account: those that have the App in the order in which they installed it, then the others.
+func (s *Server) accountsLocked() []*account {
+	out := slices.Clone(s.installOrder)
+	had := len(out)
+	for _, a := range s.accounts {
+		if !a.installed() {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out[had:], func(x, y *account) int { return int(x.id - y.id) })
+	return out
 }
 
 func (s *Server) saveTokensLocked(st *savedState) {
@@ -200,7 +232,7 @@ func (s *Server) saveTokensLocked(st *savedState) {
 }
 
 func saveAccount(a *account) savedAccount {
-	out := savedAccount{ID: a.id, Installation: a.installation, Login: a.login, Kind: a.kind, InstalledAt: a.installedAt, Announced: a.announced}
+	out := savedAccount{ID: a.id, Installation: a.installation, Login: a.login, Kind: a.kind, InstalledAt: a.installedAt, SuspendedAt: a.suspendedAt, Announced: a.announced}
 	for _, r := range sortedRepos(a) {
 		out.Repos = append(out.Repos, savedRepo{ID: r.id, RunSeq: r.runSeq, Name: r.name})
 	}
@@ -212,7 +244,8 @@ func saveRunner(rn *runner) savedRunner {
 		ID: rn.id, GroupID: rn.groupID, CancelMessage: rn.cancelMessage, Name: rn.name, Scope: rn.scope.path, OS: rn.os,
 		WorkFolder: rn.workFolder, ClientID: rn.clientID, Labels: rn.labels.names, Key: x509.MarshalPKCS1PublicKey(rn.key),
 		CreatedAt: rn.createdAt, LastContact: rn.lastContact, CancelDelivered: rn.cancelDelivered,
-		BusyHiddenUntil: rn.busyHiddenUntil, Removed: rn.removed,
+		BusyHiddenUntil: rn.busyHiddenUntil, Removed: rn.removed, Starved: rn.starved, CleanupAfter: rn.cleanupAfter,
+		OnlineAt: rn.onlineAt, Sessions: rn.sessions, Given: slices.Clone(rn.given), Ran: slices.Clone(rn.ran),
 	}
 	if rn.session != nil {
 		out.Session = rn.session.id
@@ -227,7 +260,8 @@ func saveJob(j *job) savedJob {
 	out := savedJob{
 		View: j.view(), State: j.state, GUID: j.guid, RequestID: j.requestID, Token: j.token, Seq: j.seq, MessageID: j.messageID,
 		GroupID: j.groupID, Timeout: j.timeout, AssignedAt: j.assignedAt, RenewedAt: j.renewedAt,
-		Acknowledged: j.acknowledged, Cancelling: j.cancelling,
+		Acknowledged: j.acknowledged, Cancelling: j.cancelling, QueueLimit: j.queueLimit, CancelAt: j.cancelAt,
+		Attempt: j.attempt, Requeues: j.requeues, Given: slices.Clone(j.given),
 	}
 	if j.runner != nil {
 		out.Runner = j.runner.id
@@ -240,9 +274,14 @@ func (h *hookSender) save(st *savedState) {
 	defer h.mu.Unlock()
 	st.HookSeq = h.nextID
 	for i, d := range h.list {
-		if len(h.list)-i <= maxSavedDelivered || d.DeliveredAt.IsZero() {
-			st.Deliveries = append(st.Deliveries, savedDelivery{delivery: *d, JobName: d.jobName, JobID: d.jobID, Lost: d.lost})
+		saved := savedDelivery{
+			delivery: *d, JobName: d.jobName, JobID: d.jobID, RunID: d.runID,
+			Lost: d.lost, Silent: d.silent, Slow: d.slow, Forged: d.forged, Hidden: d.hidden,
 		}
+		if len(h.list)-i > maxSavedDelivered && !d.DeliveredAt.IsZero() || d.hidden {
+			saved.Payload, saved.Headers, saved.Answer, saved.AnswerHead = nil, nil, "", nil // the ledger's part stays
+		}
+		st.Deliveries = append(st.Deliveries, saved)
 	}
 }
 

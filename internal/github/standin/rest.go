@@ -1,7 +1,13 @@
 package standin
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -15,8 +21,16 @@ type RouteCalls struct {
 
 type restHandler func(w http.ResponseWriter, r *http.Request, who caller) error
 
+// restRoute is one REST route: how it is called, what it counts against, and who may call it.
+type restRoute struct {
+	pattern, bucket string
+	kind            authKind
+	handle          restHandler
+}
+
 // rest registers one REST route with everything that surrounds it: faults, authentication, limits, counting.
 func (s *Server) rest(mux *http.ServeMux, pattern, bucket string, kind authKind, handle restHandler) {
+	route := restRoute{pattern: pattern, bucket: bucket, kind: kind, handle: handle}
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		recorder := &statusRecorder{ResponseWriter: w}
 		answered := false
@@ -26,55 +40,208 @@ func (s *Server) rest(mux *http.ServeMux, pattern, bucket string, kind authKind,
 			}
 			s.count(pattern, recorder.status)
 		}()
-		matches := func(f Fault) bool { return f.matchesRoute(pattern) }
-		if f, ok := s.faults.take(faultRESTLatency, matches); ok && !s.pause(r, time.Duration(f.Delay)) {
-			return
-		}
-		s.serveREST(recorder, r, pattern, bucket, kind, handle)
-		answered = true
+		answered = s.serveREST(recorder, r, route)
 	})
 }
 
-func (s *Server) serveREST(w http.ResponseWriter, r *http.Request, pattern, bucket string, kind authKind, handle restHandler) {
+// serveREST reports whether the call was answered: a caller that went away meanwhile is not.
+func (s *Server) serveREST(w http.ResponseWriter, r *http.Request, route restRoute) bool {
 	h := w.Header()
 	h.Set("X-GitHub-Request-Id", s.token(""))
 	h.Set("X-GitHub-Media-Type", "github.v3; format=json")
-	who, failed := s.authenticate(r, kind)
+	who, failed := s.authenticate(r, route.kind)
+	about := s.restSubject(r, who, route)
 	if failed == nil {
-		s.mu.Lock()
-		failed = s.meterLocked(h, who.name(s.opts.AppID), bucket, pattern, r.Method)
-		s.mu.Unlock()
+		failed = s.admitCall(h, r, who, about)
+	}
+	if failed == nil {
+		failed = s.faultyCall(h, who, about)
 	}
 	if failed != nil {
 		writeError(w, failed)
-		return
+		return true
 	}
-	matches := func(f Fault) bool { return f.matchesRoute(pattern) }
-	if f, ok := s.faults.take(faultRESTStatus, matches); ok {
-		s.refuse(w, f)
-		return
+	if f, ok := s.faults.take(FaultRESTLatency, about); ok && !s.pause(r, time.Duration(f.Delay)) {
+		return false
 	}
-	if _, ok := s.faults.take(faultRESTCut, matches); ok {
+	if _, ok := s.faults.take(FaultRESTCutBefore, about); ok {
+		panic(http.ErrAbortHandler)
+	}
+	if _, ok := s.faults.take(FaultRESTCut, about); ok {
 		// It happens, but nobody is told: the connection breaks instead.
-		if err := handle(&discardWriter{header: http.Header{}}, r, who); err != nil {
-			s.log.Debug("a call whose answer is lost failed", "route", pattern, "error", err)
+		if err := route.handle(&discardWriter{header: http.Header{}}, r, who); err != nil {
+			s.log.Debug("a call whose answer is lost failed", "route", route.pattern, "error", err)
 		}
 		panic(http.ErrAbortHandler)
 	}
-	if err := handle(w, r, who); err != nil {
-		writeError(w, err)
+	s.answer(w, r, who, route)
+	return true
+}
+
+// answer calls the handler. What a GET reads carries an ETag; whoever has read the same before is told so by a 304, which
+// does not count.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, who caller, route restRoute) {
+	if r.Method != http.MethodGet {
+		if err := route.handle(w, r, who); err != nil {
+			writeError(w, err)
+		}
+		return
+	}
+	held := &heldWriter{header: w.Header(), status: http.StatusOK}
+	if err := route.handle(held, r, who); err != nil {
+		writeError(held, err)
+	}
+	if held.status == http.StatusOK && route.pattern != patternRateLimit {
+		sum := sha256.Sum256(held.body.Bytes())
+		tag := `W/"` + hex.EncodeToString(sum[:]) + `"`
+		held.header.Set("ETag", tag)
+		held.header.Set("Cache-Control", "private, max-age=60, s-maxage=60")
+		held.header.Set("Vary", "Accept, Authorization, Cookie, X-GitHub-OTP")
+		if sameTag(r.Header.Get("If-None-Match"), tag) {
+			s.mu.Lock()
+			s.refundLocked(held.header, who.name(s.opts.AppID), route.bucket)
+			s.mu.Unlock()
+			held.header.Del("Content-Type")
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	w.WriteHeader(held.status)
+	_, _ = w.Write(held.body.Bytes()) // the reader may be gone
+}
+
+// sameTag compares as If-None-Match demands: weakly, with any of a list.
+func sameTag(header, tag string) bool {
+	for one := range strings.SplitSeq(header, ",") {
+		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == strings.TrimPrefix(tag, "W/") {
+			return true
+		}
+	}
+	return false
+}
+
+// admitCall refuses what GitHub would refuse before it looks at the call: a token that has ended, a suspended
+// installation, an empty bucket.
+func (s *Server) admitCall(h http.Header, r *http.Request, who caller, about subject) *apiError {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if who.account != nil {
+		if _, strikes := s.faults.take(FaultTokens, about); strikes {
+			delete(s.appTokens, bearer(r))
+			return badCredentials()
+		}
+		if !who.account.suspendedAt.IsZero() {
+			return suspended()
+		}
+	}
+	return s.meterLocked(h, who.name(s.opts.AppID), r.Method, limited(who, about))
+}
+
+// faultyCall is what a fault answers to a REST call instead of the handler.
+func (s *Server) faultyCall(h http.Header, who caller, about subject) *apiError {
+	if who.account != nil { // permissions are an installation's: the App itself may always ask for a token
+		if _, ok := s.faults.take(FaultForbidden, about); ok {
+			return &apiError{
+				status: http.StatusForbidden, Message: "Resource not accessible by integration", DocumentationURL: docsRoot + "/rest",
+			}
+		}
+		if _, ok := s.faults.take(FaultMissing, about); ok {
+			return notFound()
+		}
+	}
+	if f, ok := s.faults.take(FaultRateSecondary, limited(who, about)); ok {
+		return secondaryLimit(h, f.statusOr(http.StatusForbidden), f.delayOr(time.Minute))
+	}
+	return s.faultyAnswer(h, about)
+}
+
+// limited is whose limit a call counts against: the App's when it asks for an installation's token.
+func limited(who caller, about subject) subject {
+	if who.account == nil {
+		about.installation = 0
+	}
+	return about
+}
+
+// faultyAnswer is what the rest-status fault answers to any call.
+func (s *Server) faultyAnswer(h http.Header, about subject) *apiError {
+	if f, ok := s.faults.take(FaultRESTStatus, about); ok {
+		return refusal(h, f)
+	}
+	return nil
+}
+
+// refusal answers as the rest-status fault says.
+func refusal(h http.Header, f Fault) *apiError {
+	if f.Status == http.StatusForbidden || f.Status == http.StatusTooManyRequests {
+		return secondaryLimit(h, f.Status, time.Duration(f.Delay))
+	}
+	return failf(f.Status, "%s", http.StatusText(f.Status))
+}
+
+func secondaryLimit(h http.Header, status int, wait time.Duration) *apiError {
+	h.Set("Retry-After", retryAfter(wait))
+	return &apiError{
+		status: status, Message: "You have exceeded a secondary rate limit. Please wait a few minutes before you try again.",
+		DocumentationURL: docsRoot + "/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits",
 	}
 }
 
-// refuse answers as the rest-status fault says.
-func (s *Server) refuse(w http.ResponseWriter, f Fault) {
-	e := failf(f.Status, "%s", http.StatusText(f.Status))
-	if f.Status == http.StatusForbidden || f.Status == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", retryAfter(f))
-		e.Message = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
-		e.DocumentationURL = docsRoot + "/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits"
+// restSubject says what a call is about, as far as a fault could ask: its scope, and the runner or job that it names or,
+// for a mint, the job that it is probably for.
+func (s *Server) restSubject(r *http.Request, who caller, route restRoute) subject {
+	about := subject{route: route.pattern, bucket: route.bucket}
+	if s.faults.none() {
+		return about
 	}
-	writeError(w, e)
+	var mint jitRequest
+	if strings.HasSuffix(route.pattern, "/generate-jitconfig") {
+		mint = peekMint(r)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, _ := pathID(r, "id")
+	var found subject
+	switch {
+	case who.account == nil && strings.Contains(route.pattern, "/app/installations/{id}"):
+		found.installation = id
+	case who.account == nil:
+	case strings.Contains(route.pattern, "/actions/runners/{id}"):
+		if rn := s.runners[id]; rn != nil {
+			found = runnerSubjectLocked(rn)
+		}
+	case strings.Contains(route.pattern, "/actions/jobs/{id}"):
+		if j := s.jobs[id]; j != nil {
+			found = jobSubject(j)
+		}
+	case mint.Name != "":
+		if sc, err := s.scopeLocked(r, who); err == nil {
+			if j := s.mintedForLocked(sc, newLabelSet(mint.Labels)); j != nil {
+				found = jobSubject(j)
+			}
+			found.runner = mint.Name
+		}
+	}
+	about.job, about.run, about.runner, about.installation = found.job, found.run, found.runner, found.installation
+	if who.account != nil {
+		about.installation = who.account.installation
+	}
+	about.scope = strings.Trim(r.PathValue("login")+"/"+r.PathValue("repo"), "/")
+	return about
+}
+
+// peekMint reads a mint's body and puts it back. What it cannot read, the handler will refuse.
+func peekMint(r *http.Request) (mint jitRequest) {
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
+	rest := r.Body
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(data), rest), rest}
+	if err == nil {
+		_ = json.Unmarshal(data, &mint)
+	}
+	return mint
 }
 
 // pause waits, and reports whether the caller is still there afterwards.
@@ -117,6 +284,17 @@ func (r *statusRecorder) Write(p []byte) (int, error) {
 	}
 	return r.ResponseWriter.Write(p)
 }
+
+// heldWriter keeps an answer until its ETag is known.
+type heldWriter struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (h *heldWriter) Header() http.Header         { return h.header }
+func (h *heldWriter) WriteHeader(status int)      { h.status = status }
+func (h *heldWriter) Write(p []byte) (int, error) { return h.body.Write(p) }
 
 type discardWriter struct{ header http.Header }
 

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 type runJSON struct {
@@ -36,10 +38,10 @@ func (s *Server) runJSONLocked(r *run) runJSON {
 	address := fmt.Sprintf("%s/repos/%s/actions/runs/%d", s.opts.URL, r.repo.fullName(), r.id)
 	return runJSON{
 		ID: r.id, Name: r.workflowName, NodeID: fmt.Sprintf("WFR_%d", r.id), HeadBranch: r.branch, HeadSHA: r.sha,
-		Path: ".github/workflows/" + r.fileName, DisplayTitle: r.workflowName, RunNumber: r.number, RunAttempt: 1, Event: r.event,
+		Path: ".github/workflows/" + r.fileName, DisplayTitle: r.workflowName, RunNumber: r.number, RunAttempt: r.attempt, Event: r.event,
 		Status: r.status(), Conclusion: orNull(r.conclusion), WorkflowID: r.workflowID, URL: address, JobsURL: address + "/jobs",
 		HTMLURL:   fmt.Sprintf("%s/%s/actions/runs/%d", s.opts.URL, r.repo.fullName(), r.id),
-		CreatedAt: stamp(r.createdAt), UpdatedAt: stamp(r.updatedAt), RunStartedAt: stamp(r.createdAt),
+		CreatedAt: stamp(r.createdAt), UpdatedAt: stamp(r.updatedAt), RunStartedAt: stamp(r.attemptedAt),
 		Repository: s.repoJSON(r.repo), HeadRepo: s.repoJSON(r.repo), Actor: s.sender(),
 	}
 }
@@ -53,6 +55,7 @@ func (s *Server) actionsRoutes(mux *http.ServeMux) {
 	s.rest(mux, "GET "+base+"/runs/{id}/jobs", bucketCore, authInstallation, s.listRunJobs)
 	s.rest(mux, "GET "+base+"/runs/{id}/attempts/{attempt}/jobs", bucketCore, authInstallation, s.listRunJobs)
 	s.rest(mux, "POST "+base+"/runs/{id}/cancel", bucketCore, authInstallation, s.cancelRun)
+	s.rerunRoutes(mux, base)
 	mux.HandleFunc("GET "+pathResults+"/logs/{id}", s.serveJobLog)
 }
 
@@ -144,6 +147,55 @@ func (s *Server) serveJobLog(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(text))
 }
 
+// createdWithin reads GitHub's filter of dates: >=T, >T, <=T, <T, T..T with * for an open end, or a day.
+func createdWithin(text string) (func(time.Time) bool, *apiError) {
+	if text == "" {
+		return func(time.Time) bool { return true }, nil
+	}
+	from, to, ranged := strings.Cut(text, "..")
+	if !ranged {
+		switch bound := strings.TrimLeft(text, "<>="); {
+		case strings.HasPrefix(text, ">"):
+			from, to = bound, "*"
+		case strings.HasPrefix(text, "<"):
+			from, to = "*", bound
+		default:
+			from, to = text, text
+		}
+	}
+	first, last := time.Time{}, time.Time{}
+	var bad bool
+	if from != "*" {
+		if first, bad = dateOf(from, 0); bad {
+			return nil, failf(http.StatusUnprocessableEntity, "%q is not a date or a range of dates: write created=>=2026-01-31T12:00:00Z", text)
+		}
+	}
+	if to != "*" {
+		if last, bad = dateOf(to, 24*time.Hour); bad {
+			return nil, failf(http.StatusUnprocessableEntity, "%q is not a date or a range of dates: write created=>=2026-01-31T12:00:00Z", text)
+		}
+	}
+	return func(t time.Time) bool {
+		t = t.Truncate(time.Second)
+		return !t.Before(first) && (last.IsZero() || !t.After(last))
+	}, nil
+}
+
+// dateOf reads a moment, or a day to which length is added: its end.
+func dateOf(text string, length time.Duration) (at time.Time, bad bool) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, false
+	}
+	day, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		return time.Time{}, true
+	}
+	if length > 0 {
+		day = day.Add(length - time.Second)
+	}
+	return day, false
+}
+
 // listRuns filters by status or conclusion, newest first.
 func (s *Server) listRuns(w http.ResponseWriter, r *http.Request, who caller) error {
 	s.mu.Lock()
@@ -154,9 +206,13 @@ func (s *Server) listRuns(w http.ResponseWriter, r *http.Request, who caller) er
 	}
 	query := r.URL.Query()
 	want, event, branch := query.Get("status"), query.Get("event"), query.Get("branch")
+	within, bad := createdWithin(query.Get("created"))
+	if bad != nil {
+		return bad
+	}
 	var found []*run
 	for _, candidate := range slices.Backward(s.runOrder) {
-		if candidate.repo != rp || (event != "" && candidate.event != event) || (branch != "" && candidate.branch != branch) {
+		if candidate.repo != rp || (event != "" && candidate.event != event) || (branch != "" && candidate.branch != branch) || !within(candidate.createdAt) {
 			continue
 		}
 		if want == "" || candidate.status() == want || candidate.conclusion == want {
@@ -189,14 +245,22 @@ func (s *Server) listRunJobs(w http.ResponseWriter, r *http.Request, who caller)
 	if err != nil {
 		return err
 	}
-	if attempt := r.PathValue("attempt"); attempt != "" && attempt != "1" {
-		return notFound()
+	listed := found.attemptJobs(0)
+	if r.URL.Query().Get("filter") == "all" {
+		listed = found.jobs
+	}
+	if text := r.PathValue("attempt"); text != "" {
+		attempt, err := strconv.Atoi(text)
+		if err != nil || attempt < 1 || attempt > found.attempt {
+			return notFound()
+		}
+		listed = found.attemptJobs(attempt)
 	}
 	out := []jobJSON{}
-	for _, j := range page(w, r, s.opts.URL, found.jobs) {
+	for _, j := range page(w, r, s.opts.URL, listed) {
 		out = append(out, s.jobJSONLocked(j))
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"total_count": len(found.jobs), "jobs": out})
+	writeJSON(w, http.StatusOK, map[string]any{"total_count": len(listed), "jobs": out})
 	return nil
 }
 

@@ -46,7 +46,7 @@ type installationJSON struct {
 
 func permissions() map[string]string {
 	return map[string]string{
-		"actions": "read", "administration": "write", "metadata": "read", "organization_self_hosted_runners": "write",
+		"actions": "write", "administration": "write", "metadata": "read", "organization_self_hosted_runners": "write",
 	}
 }
 
@@ -70,7 +70,7 @@ func (s *Server) installationJSON(a *account) installationJSON {
 		HTMLURL:         fmt.Sprintf("%s/organizations/%s/settings/installations/%d", s.opts.URL, a.login, a.installation),
 		AppID:           s.opts.AppID, AppSlug: s.opts.AppSlug, TargetID: a.id, TargetType: a.kind,
 		Permissions: permissions(), Events: []string{"workflow_job"},
-		CreatedAt: stamp(a.installedAt), UpdatedAt: stamp(a.installedAt),
+		CreatedAt: stamp(a.installedAt), UpdatedAt: stamp(a.installedAt), SuspendedAt: stamp(a.suspendedAt),
 	}
 }
 
@@ -89,22 +89,25 @@ func (s *Server) installLocked(in Installation) (*account, error) {
 	}
 	a := s.accounts[strings.ToLower(in.Account)]
 	if a == nil {
+		a = &account{login: in.Account, kind: in.Type, repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{}}
+	}
+	if !a.installed() {
 		if in.ID == 0 {
 			in.ID = s.nextIDLocked("installation", 5_000_000)
 		}
 		if s.installations[in.ID] != nil {
 			return nil, failf(http.StatusUnprocessableEntity, "the installation id %d is taken by %s", in.ID, s.installations[in.ID].login)
 		}
-		a = &account{
-			id: s.nextIDLocked("account", 9_000_000), login: in.Account, kind: in.Type, installation: in.ID,
-			installedAt: s.now(), repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{},
-		}
-		if in.Type == typeOrganization {
+		a.installation, a.installedAt, a.suspendedAt = in.ID, s.now(), time.Time{}
+		s.installations[in.ID] = a
+		s.installOrder = append(s.installOrder, a)
+	}
+	if a.id == 0 {
+		a.id = s.nextIDLocked("account", 9_000_000)
+		if a.kind == typeOrganization {
 			a.scope = newScope(a.login, a, nil)
 		}
 		s.accounts[strings.ToLower(in.Account)] = a
-		s.installations[in.ID] = a
-		s.installOrder = append(s.installOrder, a)
 	}
 	for _, name := range in.Repositories {
 		if a.repos[strings.ToLower(name)] != nil {
@@ -132,6 +135,8 @@ func sortedRepos(a *account) []*repo {
 	return out
 }
 
+const patternRateLimit = "GET /rate_limit"
+
 func (s *Server) appRoutes(mux *http.ServeMux) {
 	s.rest(mux, "GET /app", bucketCore, authApp, s.getApp)
 	s.rest(mux, "GET /app/installations", bucketCore, authApp, s.listInstallations)
@@ -141,7 +146,7 @@ func (s *Server) appRoutes(mux *http.ServeMux) {
 	s.rest(mux, "GET /users/{login}/installation", bucketCore, authApp, s.findInstallation)
 	s.rest(mux, "GET /repos/{login}/{repo}/installation", bucketCore, authApp, s.findInstallation)
 	s.rest(mux, "GET /installation/repositories", bucketCore, authInstallation, s.listInstallationRepos)
-	s.rest(mux, "GET /rate_limit", bucketCore, authInstallation, s.getRateLimit)
+	s.rest(mux, patternRateLimit, bucketNone, authInstallation, s.getRateLimit)
 	s.rest(mux, "GET /app/hook/deliveries", bucketCore, authApp, s.listDeliveries)
 	s.rest(mux, "GET /app/hook/deliveries/{id}", bucketCore, authApp, s.getDelivery)
 	s.rest(mux, "POST /app/hook/deliveries/{id}/attempts", bucketCore, authApp, s.redeliver)
@@ -199,6 +204,10 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request, _ caller) e
 		return err
 	}
 	s.mu.Lock()
+	if !a.suspendedAt.IsZero() {
+		s.mu.Unlock()
+		return suspended()
+	}
 	value, expires := s.newInstallationTokenLocked(a)
 	s.mu.Unlock()
 	writeJSON(w, http.StatusCreated, map[string]any{
@@ -212,7 +221,7 @@ func (s *Server) findInstallation(w http.ResponseWriter, r *http.Request, _ call
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.accounts[strings.ToLower(r.PathValue("login"))]
-	if a == nil {
+	if a == nil || !a.installed() {
 		return notFound()
 	}
 	if name := r.PathValue("repo"); name != "" && a.repos[strings.ToLower(name)] == nil {

@@ -174,6 +174,8 @@ func (s *Server) createRegistrationToken(w http.ResponseWriter, r *http.Request,
 	return nil
 }
 
+// listRunners lists a scope's runners by id, and takes name for a whole one. GitHub documents neither the order of the list nor
+// whether its filter takes the beginning of a name, so nobody may rely on more than that a whole name finds its runner.
 func (s *Server) listRunners(w http.ResponseWriter, r *http.Request, who caller) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +247,7 @@ func (s *Server) deleteRunner(w http.ResponseWriter, r *http.Request, who caller
 		return err
 	}
 	if rn.job != nil {
-		_, allowed := s.faults.take(faultRemoveBusy, func(f Fault) bool { return f.matchesRunner(rn.name) })
+		_, allowed := s.faults.take(FaultRemoveBusy, runnerSubjectLocked(rn))
 		if !allowed {
 			return &apiError{
 				status:           http.StatusUnprocessableEntity,
@@ -254,7 +256,7 @@ func (s *Server) deleteRunner(w http.ResponseWriter, r *http.Request, who caller
 			}
 		}
 	}
-	s.removeRunnerLocked(rn)
+	s.removeRunnerLocked(rn, removedBy(who))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -71,6 +71,8 @@ func (s *Server) restoreLocked(st *savedState) error {
 	s.restoreTokensLocked(st, runners)
 	s.ids = st.IDs
 	s.jobSeq, s.messageSeq, s.lost, s.requeued, s.minted = st.JobSeq, st.MessageSeq, st.Lost, st.Requeued, st.Minted
+	s.gone = st.Gone
+	s.faults.restore(st.Faults)
 	for route, c := range st.Calls {
 		s.calls[route] = &c
 	}
@@ -90,7 +92,7 @@ func (s *Server) restoreLocked(st *savedState) error {
 func (s *Server) restoreAccountLocked(saved savedAccount) {
 	a := &account{
 		id: saved.ID, login: saved.Login, kind: saved.Kind, installation: saved.Installation, installedAt: saved.InstalledAt,
-		announced: saved.Announced, repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{},
+		suspendedAt: saved.SuspendedAt, announced: saved.Announced, repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{},
 	}
 	if a.kind == typeOrganization {
 		a.scope = newScope(a.login, a, nil)
@@ -101,8 +103,10 @@ func (s *Server) restoreAccountLocked(saved savedAccount) {
 		a.repos[strings.ToLower(r.name)] = r
 	}
 	s.accounts[strings.ToLower(a.login)] = a
-	s.installations[a.installation] = a
-	s.installOrder = append(s.installOrder, a)
+	if a.installed() {
+		s.installations[a.installation] = a
+		s.installOrder = append(s.installOrder, a)
+	}
 }
 
 func (s *Server) restoreRunnerLocked(saved savedRunner) (*runner, error) {
@@ -127,7 +131,8 @@ func (s *Server) insertRestoredLocked(saved savedRunner, sc *scope, key *rsa.Pub
 		id: saved.ID, name: saved.Name, scope: sc, labels: newLabelSet(saved.Labels), groupID: saved.GroupID, os: saved.OS,
 		workFolder: saved.WorkFolder, clientID: saved.ClientID, key: key, createdAt: saved.CreatedAt, lastContact: saved.LastContact,
 		wake: make(chan struct{}), cancelMessage: saved.CancelMessage, cancelDelivered: saved.CancelDelivered,
-		busyHiddenUntil: saved.BusyHiddenUntil, removed: saved.Removed,
+		busyHiddenUntil: saved.BusyHiddenUntil, removed: saved.Removed, starved: saved.Starved, cleanupAfter: saved.CleanupAfter,
+		onlineAt: saved.OnlineAt, sessions: saved.Sessions, given: saved.Given, ran: saved.Ran,
 	}
 	if rn.removed {
 		return rn
@@ -153,6 +158,7 @@ func (s *Server) restoreRunLocked(saved savedRun) (*run, map[string]workflow.Job
 		id: saved.ID, number: saved.Number, repo: rp, workflowID: workflowID(sub.FileName), fileName: sub.FileName, event: sub.Event,
 		branch: sub.Branch, sha: saved.SHA, createdAt: saved.CreatedAt, updatedAt: saved.UpdatedAt, startedAt: saved.StartedAt,
 		completedAt: saved.CompletedAt, conclusion: saved.Conclusion, held: saved.Held, byKey: map[string]*job{}, planID: saved.PlanID, submission: sub,
+		attempt: max(1, saved.Attempt), attemptedAt: saved.AttemptedAt, carried: saved.Carried,
 	}
 	file, err := workflow.Load(sub.FileName, []byte(sub.Content))
 	if err != nil {
@@ -186,7 +192,8 @@ func (s *Server) restoreJobLocked(saved savedJob, r *run, ready map[string]workf
 		guid: saved.GUID, requestID: saved.RequestID, messageID: saved.MessageID, acknowledged: saved.Acknowledged,
 		runner: runners[saved.Runner], runnerID: v.RunnerID, runnerName: v.RunnerName, groupID: saved.GroupID, token: saved.Token,
 		assignments: v.Assignments, acquisitions: v.Acquisitions, acquirers: v.AcquiredBy, repeats: v.RepeatedAcquires,
-		lost: v.Lost, cancelling: saved.Cancelling, steps: v.Steps,
+		lost: v.Lost, cancelling: saved.Cancelling, steps: v.Steps, queueLimit: saved.QueueLimit, cancelAt: saved.CancelAt,
+		attempt: max(1, saved.Attempt), requeues: saved.Requeues, given: saved.Given,
 	}
 	if one, ok := ready[j.key]; ok {
 		j.build = s.messageBuilder(j, one)
@@ -219,6 +226,7 @@ func (s *Server) resumeJobLocked(j *job) {
 		j.renewedAt = s.now()
 		s.watchRenewalLocked(j)
 		s.watchTimeoutLocked(j)
+		s.watchCancelLocked(j)
 		if j.cancelling {
 			s.watchCancelledLocked(j)
 		}
@@ -255,10 +263,12 @@ func (h *hookSender) restore(st *savedState) {
 	for i := range st.Deliveries {
 		saved := &st.Deliveries[i]
 		d := saved.delivery
-		d.jobName, d.jobID, d.lost = saved.JobName, saved.JobID, saved.Lost
+		d.jobName, d.jobID, d.runID = saved.JobName, saved.JobID, saved.RunID
+		d.lost, d.silent, d.slow, d.forged, d.hidden = saved.Lost, saved.Silent, saved.Slow, saved.Forged, saved.Hidden
 		d.queue = jobQueueName(d.jobID)
 		h.listLocked(&d)
 		switch {
+		case d.hidden:
 		case d.DeliveredAt.IsZero():
 			h.enqueueLocked(&d)
 		case !d.succeeded():

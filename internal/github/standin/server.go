@@ -48,6 +48,7 @@ type Server struct {
 	deadlineSeq   int64
 	jobSeq        int64
 	messageSeq    int64
+	gone          []RunnerRecord // registrations that were removed, oldest first
 	lost          int
 	requeued      int
 	minted        int
@@ -83,7 +84,10 @@ func New(opts Options) (*Server, error) {
 	}
 	for _, in := range opts.Installations {
 		s.mu.Lock()
-		_, err := s.installLocked(in)
+		var err error
+		if a := s.accounts[strings.ToLower(in.Account)]; a == nil || a.installed() { // else it was uninstalled before a restart
+			_, err = s.installLocked(in)
+		}
 		s.mu.Unlock()
 		if err != nil {
 			return nil, err

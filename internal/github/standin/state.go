@@ -37,11 +37,19 @@ type account struct {
 	kind         string
 	installation int64
 	installedAt  time.Time
+	suspendedAt  time.Time        // zero: it is not
 	repos        map[string]*repo // by lower-case name
 	scope        *scope           // organization-level runners; empty for a user
 	jobGroups    map[string]*jobGroup
 	announced    bool // its "installation created" webhook was sent
 }
+
+// installed says whether the account has the App now. One that uninstalled it keeps its runners and jobs: they are its
+// own, and only the App does not hear of them any more.
+func (a *account) installed() bool { return a.installation != 0 }
+
+// listens says whether the App hears of what happens in the account.
+func (a *account) listens() bool { return a.installed() && a.suspendedAt.IsZero() }
 
 type repo struct {
 	id     int64
@@ -106,7 +114,14 @@ type runner struct {
 	intended        *job // the job it was probably minted for; only the "different" fault looks at it
 	idleGroup       *runnerGroup
 	idleElement     *list.Element
-	offlineCheck    bool // a deadline for its being offline is pending
+	offlineCheck    bool          // a deadline for its being offline is pending
+	starved         bool          // a fault: no job is given to it
+	cleanupAfter    time.Duration // a fault: how soon it goes when it is offline; 0: as everywhere
+
+	onlineAt time.Time // its first session
+	sessions int
+	given    []int64 // jobs assigned to it
+	ran      []int64 // those that it acquired
 }
 
 type session struct {
@@ -145,7 +160,10 @@ type run struct {
 	byKey        map[string]*job
 	plan         *plan
 	submission   Submission
-	planID       string // GUID: the runner protocol's name of the run
+	planID       string    // GUID: the runner protocol's name of the run
+	attempt      int       // 1 is the first
+	attemptedAt  time.Time // the latest attempt's beginning
+	carried      map[string]carried
 }
 
 func (r *run) status() string {
@@ -154,6 +172,9 @@ func (r *run) status() string {
 	}
 	status := jobQueued
 	for _, j := range r.jobs {
+		if j.attempt != r.attempt {
+			continue
+		}
 		switch j.state {
 		case jobInProgress, jobCompleted:
 			return jobInProgress
@@ -205,7 +226,12 @@ type job struct {
 	steps         []StepView
 	group         *jobGroup
 	groupElement  *list.Element
-	differentFrom time.Time // since when the "different" fault has held it back
+	differentFrom time.Time     // since when the "different" fault has held it back
+	queueLimit    time.Duration // a fault: how long it may be queued; 0: as everywhere
+	cancelAt      time.Time     // a fault: when it is cancelled
+	attempt       int
+	requeues      int
+	given         []Given
 }
 
 // visible is the job's state as REST and webhooks name it.
