@@ -2,13 +2,20 @@ package github
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
 	"time"
 
 	gh "github.com/google/go-github/v88/github"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 const (
 	opDeliveries    = "listing webhook deliveries"
+	opPayload       = "reading a webhook delivery"
 	opRedeliver     = "asking for a redelivery"
 	opInstallations = "listing installations"
 )
@@ -26,39 +33,81 @@ type Delivery struct {
 	RepositoryID   int64
 }
 
-// Deliveries yields the attempts made since then, newest first, until yield returns false. GitHub keeps three days.
-func (c *Client) Deliveries(ctx context.Context, since time.Time, yield func(Delivery) bool) error {
-	options := &gh.ListCursorOptions{PerPage: pageSize}
-	seen := map[string]bool{}
-	for {
-		var page []*gh.HookDelivery
-		var cursor string
-		err := c.asApp(ctx, opDeliveries, func(ctx context.Context, api *gh.Client) (resp *gh.Response, err error) {
-			page, resp, err = api.Apps.ListHookDeliveries(ctx, options)
-			if resp != nil {
-				cursor = resp.Cursor
-			}
-			return resp, err
-		})
+// DeliveryPage is a part of the list of deliveries, newest first as a rule. GitHub keeps three days.
+type DeliveryPage struct {
+	Deliveries []Delivery
+	Next       string // the cursor of the next, older page; empty at the end
+	ETag       string // of this page; empty when GitHub gives none
+	Unchanged  bool   // the page is still what it was when it had the ETag that was sent; nothing else is filled in
+}
+
+// DeliveryPage reads the page at the cursor, or the newest one when the cursor is empty. With the ETag of an earlier
+// look GitHub says whether the page has changed since; "unchanged" costs nothing of the App's rate limit.
+func (c *Client) DeliveryPage(ctx context.Context, cursor, etag string) (DeliveryPage, error) {
+	var page DeliveryPage
+	query := url.Values{"per_page": {strconv.Itoa(pageSize)}}
+	if cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	err := c.asApp(ctx, opDeliveries, func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
+		req, err := api.NewRequest(ctx, http.MethodGet, "app/hook/deliveries?"+query.Encode(), nil)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, one := range page {
-			found := delivery(one)
-			if found.DeliveredAt.Before(since) || !yield(found) {
-				return nil
-			}
+		if etag != "" {
+			req.Header.Set("If-None-Match", etag)
 		}
-		if cursor == "" || seen[cursor] {
-			return nil
+		var list []*gh.HookDelivery
+		resp, err := api.Do(req, &list)
+		if resp != nil && resp.Response != nil && resp.StatusCode == http.StatusNotModified && etag != "" {
+			page.Unchanged = true
+			return resp, nil
 		}
-		seen[cursor], options.Cursor = true, cursor
+		if err == nil {
+			page.read(list, resp)
+		}
+		return resp, err
+	})
+	return page, err
+}
+
+func (p *DeliveryPage) read(list []*gh.HookDelivery, resp *gh.Response) {
+	p.Next, p.ETag = clean(resp.Cursor), clean(resp.Header.Get("ETag"))
+	for _, one := range list {
+		p.Deliveries = append(p.Deliveries, delivery(one))
 	}
 }
 
+// Payload is what a delivery carried.
+type Payload struct {
+	GUID  string
+	Event string
+	Body  []byte
+}
+
+// Payload reads what an attempt was to deliver. Nobody but GitHub can have answered: it was asked by TLS and as the App,
+// so the payload needs no signature beside it (NET-6).
+func (c *Client) Payload(ctx context.Context, deliveryID int64) (Payload, error) {
+	var found *gh.HookDelivery
+	err := c.asApp(ctx, opPayload, func(ctx context.Context, api *gh.Client) (resp *gh.Response, err error) {
+		found, resp, err = api.Apps.GetHookDelivery(ctx, deliveryID)
+		return resp, err
+	})
+	if err != nil {
+		return Payload{}, err
+	}
+	if found.GetID() != deliveryID || found.GetRequest() == nil || found.GetRequest().RawPayload == nil {
+		return Payload{}, fmt.Errorf("%s: %w: the answer holds no payload of that delivery", opPayload, fleet.ErrUncertain)
+	}
+	return Payload{GUID: clean(found.GetGUID()), Event: clean(found.GetEvent()), Body: *found.GetRequest().RawPayload}, nil
+}
+
+// AppRate is what GitHub last said of the limit for calls of the App itself; false when it has not yet.
+func (c *Client) AppRate() (fleet.RateState, bool) { return c.app.rates.of(classRead) }
+
 func delivery(from *gh.HookDelivery) Delivery {
 	return Delivery{
-		ID: from.GetID(), GUID: from.GetGUID(), Event: from.GetEvent(), Action: from.GetAction(),
+		ID: from.GetID(), GUID: clean(from.GetGUID()), Event: clean(from.GetEvent()), Action: clean(from.GetAction()),
 		DeliveredAt: from.GetDeliveredAt().Time, Redelivery: from.GetRedelivery(), StatusCode: from.GetStatusCode(),
 		InstallationID: from.GetInstallationID(), RepositoryID: from.GetRepositoryID(),
 	}

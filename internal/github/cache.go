@@ -49,7 +49,7 @@ func (c *cache) renew(refused *installation) (*installation, error) {
 			c.mu.Unlock()
 			return nil, err
 		}
-		fresh.rates = refused.rates
+		fresh.discipline = refused.discipline
 		element.Value = fresh
 	}
 	c.mu.Unlock()

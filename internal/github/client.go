@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -35,6 +36,13 @@ type Options struct {
 	Timeout time.Duration
 	// MaxInstallations whose tokens and limits are kept at a time; 1024 when zero. The longest unused goes first.
 	MaxInstallations int
+	// Points a minute that this replica spends at most in an installation's name; DefaultPoints at GitHub's own API when
+	// zero, and no limit at any other; negative: no limit.
+	Points int
+	// MaxConcurrent requests in an installation's name; 80 when zero: GitHub allows 100. A fifth of them for sweeps.
+	MaxConcurrent int
+	// Jitter is a number in [0, 1) for back-offs; random when nil.
+	Jitter func() float64
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 	// Log hears of tokens that had to be renewed early; discarded when nil.
@@ -63,6 +71,16 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
+	}
+	if o.Points == 0 && o.BaseURL == DefaultBaseURL {
+		o.Points = DefaultPoints
+	}
+	o.Points = max(0, o.Points)
+	if o.MaxConcurrent == 0 {
+		o.MaxConcurrent = 80
+	}
+	if o.Jitter == nil {
+		o.Jitter = rand.Float64
 	}
 	if o.MaxInstallations == 0 {
 		o.MaxInstallations = 1024
@@ -131,11 +149,12 @@ func parseKey(text []byte) (*rsa.PrivateKey, error) {
 	return nil, errors.New("the GitHub App's private key is not an RSA key in PEM form")
 }
 
-// installation is the connection for one installation (0: the App itself): its token, its limits.
+// installation is the connection for one installation (0: the App itself): its token, its limits. What one does, or
+// suffers, is no other's business.
 type installation struct {
-	id    int64
-	api   *gh.Client
-	rates *rates
+	id  int64
+	api *gh.Client
+	*discipline
 }
 
 func (c *Client) newInstallation(id int64) (*installation, error) {
@@ -144,7 +163,7 @@ func (c *Client) newInstallation(id int64) (*installation, error) {
 	app.BaseURL = c.options.BaseURL
 	var transport http.RoundTripper = app
 	if id != 0 {
-		transport = ghinstallation.NewFromAppsTransport(app, id)
+		transport = newETags(ghinstallation.NewFromAppsTransport(app, id))
 	}
 	base := c.options.BaseURL + "/"
 	api, err := gh.NewClient(
@@ -154,7 +173,7 @@ func (c *Client) newInstallation(id int64) (*installation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &installation{id: id, api: api, rates: newRates()}, nil
+	return &installation{id: id, api: api, discipline: newDiscipline(c.options)}, nil
 }
 
 // sameHostOnly follows what a renamed repository answers, and nothing else: the transport adds our token to whatever
@@ -197,14 +216,16 @@ func (c *Client) asApp(ctx context.Context, name string, do request) error {
 	return c.finish(c.app, name, classRead, nil, resp, err)
 }
 
-// once sends a request unless a limit is known to refuse it, and remembers the limits that came back.
-func (c *Client) once(ctx context.Context, in *installation, of class, do request) (*gh.Response, error) {
-	if err := in.rates.gate(of, c.options.Now()); err != nil {
+// once sends a request unless it is known that it would be refused, or should not be sent, and remembers what came back.
+func (c *Client) once(caller context.Context, in *installation, of class, do request) (resp *gh.Response, err error) {
+	ctx, cancel := context.WithTimeout(caller, c.options.Timeout)
+	defer cancel()
+	left, err := in.enter(ctx, of, c.options.Now)
+	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
-	defer cancel()
-	resp, err := do(ctx, in.api)
+	defer func() { left(caller, resp, err, c.options.Now(), c.options.Jitter()) }()
+	resp, err = do(ctx, in.api)
 	if resp != nil && resp.Response != nil {
 		in.rates.observe(of, resp.Header, c.options.Now())
 	}

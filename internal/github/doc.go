@@ -12,4 +12,8 @@
 // secondary limiter of go-github-ratelimit re-sends afterwards, with a body that was read already) or know one bucket
 // for everything (go-github counts a mint against "core", so that an empty registration bucket would also stop
 // removals). So both are left out, and rates.go keeps what GitHub says per installation and resource.
+//
+// The same error comes of what we bound ourselves, each installation by itself (discipline.go): circuit.go leaves one
+// alone that fails, pace.go spends no more points a minute than GitHub allows, and so many requests are under way at a
+// time. Sweeps give way to mints, and all to removals and control reads. etags.go asks only for what has changed.
 package github

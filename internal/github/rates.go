@@ -30,9 +30,19 @@ const (
 type class int
 
 const (
-	classRead class = iota
-	classMint
+	classRead   class = iota // of one thing, by somebody who waits: control reads too
+	classMint                // of a registration
+	classRemove              // of a registration
+	classSweep               // of a list, in search of what was missed
 )
+
+// bucket is the class that counts in the same of GitHub's buckets.
+func (c class) bucket() class {
+	if c == classMint {
+		return classMint
+	}
+	return classRead
+}
 
 // rates is what GitHub last said of one installation's limits. Which bucket a request counts against is learnt from
 // the answers, because documentation and servers disagree about it.
@@ -57,8 +67,12 @@ func (r *rates) gate(of class, now time.Time) error {
 	if now.Before(r.blocked) {
 		return &fleet.RateLimitedError{Resource: ResourceSecondary, Until: r.blocked}
 	}
-	state, known := r.state[r.resource[of]]
-	if known && state.Remaining == 0 && now.Before(state.Reset) {
+	state, known := r.state[r.resource[of.bucket()]]
+	least := 0
+	if of == classSweep {
+		least = state.Limit / 10 // the last tenth of a window is for removals, and for reads that somebody waits for
+	}
+	if known && state.Remaining <= least && now.Before(state.Reset) {
 		return &fleet.RateLimitedError{Resource: state.Resource, Until: state.Reset}
 	}
 	return nil
@@ -75,9 +89,9 @@ func (r *rates) observe(of class, header http.Header, now time.Time) {
 	defer r.mu.Unlock()
 	resource := header.Get("X-RateLimit-Resource")
 	if resource == "" {
-		resource = r.resource[of]
+		resource = r.resource[of.bucket()]
 	}
-	r.resource[of] = resource
+	r.resource[of.bucket()] = resource
 	next := fleet.RateState{Resource: resource, Limit: limit, Remaining: remaining, Reset: resetTime(header, now)}
 	last, known := r.state[resource]
 	switch {
@@ -97,7 +111,7 @@ func (r *rates) refuse(of class, header http.Header, now time.Time) *fleet.RateL
 	if header.Get("X-RateLimit-Remaining") == "0" {
 		resource := header.Get("X-RateLimit-Resource")
 		if resource == "" {
-			resource = r.resource[of]
+			resource = r.resource[of.bucket()]
 		}
 		return &fleet.RateLimitedError{Resource: resource, Until: resetTime(header, now)}
 	}
@@ -137,7 +151,7 @@ func (r *rates) get(resource string) (fleet.RateState, bool) {
 func (r *rates) of(class class) (fleet.RateState, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	state, ok := r.state[r.resource[class]]
+	state, ok := r.state[r.resource[class.bucket()]]
 	return state, ok
 }
 

@@ -2,6 +2,7 @@ package github
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 
@@ -18,7 +19,6 @@ const (
 	opFind       = "finding a runner by name"
 	opList       = "listing runners"
 	opControl    = "reading the scope"
-	opJob        = "reading a job"
 	pageSize     = 100
 	statusOnline = "online"
 )
@@ -88,7 +88,7 @@ func (c *Client) RemoveRunner(ctx context.Context, installationID int64, scope f
 		}
 		return api.Actions.RemoveRunner(ctx, scope.Owner, scope.Repo, runnerID)
 	}
-	return c.asInstallation(ctx, installationID, opRemove, classRead, removeMeanings, do)
+	return c.asInstallation(ctx, installationID, opRemove, classRemove, removeMeanings, do)
 }
 
 // Runner reads one registration.
@@ -116,13 +116,17 @@ func (c *Client) Runner(
 	return registration(found), nil
 }
 
-// FindRunner looks a registration up by its whole name. ErrAbsent: there is none.
+// FindRunner looks a registration up by its whole name. ErrAbsent: there is none, and the list was readable just now. A 404
+// of the list itself proves nothing, and is ErrUncertain (EXCL-6).
 func (c *Client) FindRunner(
 	ctx context.Context, installationID int64, scope fleet.Scope, name string,
 ) (fleet.Registration, error) {
 	options := &gh.ListRunnersOptions{Name: &name, ListOptions: gh.ListOptions{PerPage: pageSize}}
 	for {
-		page, next, err := c.runnerPage(ctx, installationID, opFind, scope, options)
+		page, at, err := c.runnerPage(ctx, installationID, opFind, scope, options)
+		if errors.Is(err, fleet.ErrNotFound) { // EXCL-6
+			return fleet.Registration{}, fmt.Errorf("%s: %w: the list itself is not found", opFind, fleet.ErrUncertain)
+		}
 		if err != nil {
 			return fleet.Registration{}, err
 		}
@@ -131,10 +135,10 @@ func (c *Client) FindRunner(
 				return registration(one), nil
 			}
 		}
-		if next <= options.Page {
+		if at.next <= options.Page {
 			return fleet.Registration{}, fmt.Errorf("%s: %w", opFind, ErrAbsent)
 		}
-		options.Page = next
+		options.Page = at.next
 	}
 }
 
@@ -145,7 +149,7 @@ func (c *Client) ListRunners(
 ) error {
 	options := &gh.ListRunnersOptions{ListOptions: gh.ListOptions{PerPage: pageSize}}
 	for {
-		page, next, err := c.runnerPage(ctx, installationID, opList, scope, options)
+		page, at, err := c.runnerPage(ctx, installationID, opList, scope, options)
 		if err != nil {
 			return err
 		}
@@ -154,10 +158,10 @@ func (c *Client) ListRunners(
 				return nil
 			}
 		}
-		if next <= options.Page {
+		if at.next <= options.Page {
 			return nil
 		}
-		options.Page = next
+		options.Page = at.next
 	}
 }
 
@@ -171,9 +175,9 @@ func (c *Client) ControlRead(ctx context.Context, installationID int64, scope fl
 
 func (c *Client) runnerPage(
 	ctx context.Context, installationID int64, name string, scope fleet.Scope, options *gh.ListRunnersOptions,
-) (page []*gh.Runner, next int, err error) {
+) (page []*gh.Runner, at position, err error) {
 	if err := checkScope(name, scope); err != nil {
-		return nil, 0, err
+		return nil, position{}, err
 	}
 	var runners *gh.Runners
 	do := func(ctx context.Context, api *gh.Client) (resp *gh.Response, err error) {
@@ -183,54 +187,32 @@ func (c *Client) runnerPage(
 			runners, resp, err = api.Actions.ListRunners(ctx, scope.Owner, scope.Repo, options)
 		}
 		if resp != nil {
-			next = resp.NextPage
+			at.next, at.last = resp.NextPage, resp.LastPage
 		}
 		return resp, err
 	}
-	if err := c.asInstallation(ctx, installationID, name, classRead, nil, do); err != nil {
-		return nil, 0, err
+	of := classRead
+	if name == opList || name == opRoster {
+		of = classSweep
+	}
+	if err := c.asInstallation(ctx, installationID, name, of, nil, do); err != nil {
+		return nil, position{}, err
 	}
 	if runners == nil || runners.Runners == nil { // an empty body must not read as "no runners"
-		return nil, 0, fmt.Errorf("%s: %w: the answer holds no list", name, fleet.ErrUncertain)
+		return nil, position{}, fmt.Errorf("%s: %w: the answer holds no list", name, fleet.ErrUncertain)
 	}
-	return runners.Runners, next, nil
+	at.total = runners.TotalCount
+	return runners.Runners, at, nil
 }
+
+// position is where a page stands in its list: the numbers of the next page and of the last one, 0 where there is none,
+// and how many entries the list has.
+type position struct{ next, last, total int }
 
 func registration(from *gh.Runner) fleet.Registration {
 	return fleet.Registration{
 		ID: from.GetID(), Name: from.GetName(), Online: from.GetStatus() == statusOnline, Busy: from.GetBusy(),
 	}
-}
-
-// Job reads a job of a repository ("owner/name") as GitHub sees it now.
-func (c *Client) Job(ctx context.Context, installationID int64, repository string, jobID int64) (WorkflowJob, error) {
-	scope, err := fleet.ParseScope(repository)
-	if err != nil || scope.Repo == "" {
-		return WorkflowJob{}, fmt.Errorf("%s: %w: %q is not owner/repository", opJob, fleet.ErrRejected, repository)
-	}
-	if err := checkScope(opJob, scope); err != nil {
-		return WorkflowJob{}, err
-	}
-	var found *gh.WorkflowJob
-	do := func(ctx context.Context, api *gh.Client) (resp *gh.Response, err error) {
-		found, resp, err = api.Actions.GetWorkflowJobByID(ctx, scope.Owner, scope.Repo, jobID)
-		return resp, err
-	}
-	if err := c.asInstallation(ctx, installationID, opJob, classRead, nil, do); err != nil {
-		return WorkflowJob{}, err
-	}
-	if found.GetID() != jobID {
-		return WorkflowJob{}, fmt.Errorf("%s: %w: the answer is about another job", opJob, fleet.ErrUncertain)
-	}
-	job := WorkflowJob{
-		ID: found.GetID(), RunID: found.GetRunID(), RunAttempt: found.GetRunAttempt(), Name: found.GetName(),
-		WorkflowName: found.GetWorkflowName(), HeadBranch: found.GetHeadBranch(), HeadSHA: found.GetHeadSHA(),
-		Labels: found.Labels, Status: found.GetStatus(), Conclusion: found.GetConclusion(),
-		RunnerID: found.GetRunnerID(), RunnerName: found.GetRunnerName(), CreatedAt: found.GetCreatedAt().Time,
-		StartedAt: found.GetStartedAt().Time, CompletedAt: found.GetCompletedAt().Time,
-	}
-	job.clean()
-	return job, nil
 }
 
 // RateState is what GitHub last said of one bucket of an installation; false when it has not yet.
@@ -248,5 +230,11 @@ func (c *Client) MintRate(installationID int64) (fleet.RateState, bool) {
 	if !ok {
 		return fleet.RateState{}, false
 	}
-	return in.rates.of(classMint)
+	state, known := in.rates.of(classMint)
+	now := c.options.Now()
+	// CLAIM-14: the less of what GitHub says and what our own pace leaves.
+	if paced, ok := in.pace.mints(now); ok && (!known || !state.Reset.After(now) || paced.Remaining < state.Remaining) {
+		return paced, true
+	}
+	return state, known
 }

@@ -41,7 +41,8 @@ func atoi(text string) int {
 	return n
 }
 
-func TestFindRunner_ByWholeName(t *testing.T) {
+// EXCL-6: a list that cannot be read does not lack a runner.
+func TestFindRunner_EXCL6_ByWholeName(t *testing.T) {
 	for _, filters := range []bool{true, false} {
 		t.Run(fmt.Sprintf("server filters %t", filters), func(t *testing.T) {
 			client := newTestClient(t, newForge(t, runnerList(250, filters)), nil)
@@ -55,8 +56,8 @@ func TestFindRunner_ByWholeName(t *testing.T) {
 	}
 	client := newTestClient(t, newForge(t, status(404, `{}`)), nil)
 	_, err := client.FindRunner(t.Context(), 42, org, "r1")
-	require.ErrorIs(t, err, fleet.ErrNotFound)
-	require.NotErrorIs(t, err, ErrAbsent, "a scope that cannot be read proves nothing")
+	require.ErrorIs(t, err, fleet.ErrUncertain)
+	require.NotErrorIs(t, err, fleet.ErrNotFound, "a scope that cannot be read proves nothing")
 }
 
 func TestListRunners_AllPages(t *testing.T) {
@@ -140,47 +141,114 @@ func TestJob_Reads(t *testing.T) {
 	}, job)
 }
 
-func TestDeliveries_UntilTheGivenTime(t *testing.T) {
-	base := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+func TestDeliveryPage_OnlyWhatHasChanged(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	var bearer atomic.Bool
 	f := newForge(t, func(w http.ResponseWriter, r *http.Request) {
 		bearer.Store(strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ey"))
-		if r.URL.Path != "/api/v3/app/hook/deliveries" {
+		switch {
+		case r.URL.Path != "/api/v3/app/hook/deliveries":
 			w.WriteHeader(http.StatusTeapot)
 			return
+		case r.URL.Query().Get("cursor") == "v1_7":
+			_, _ = io.WriteString(w, `[]`)
+			return
 		}
-		first := max(1, atoi(r.URL.Query().Get("cursor")))
-		var all []string
-		for i := first; i < first+2; i++ {
-			all = append(all, fmt.Sprintf(`{"id":%d,"guid":"g%d","delivered_at":%q,"status_code":500,"event":"workflow_job",
-				"action":"queued","installation_id":42,"repository_id":7,"redelivery":true}`,
-				i, i, base.Add(-time.Duration(i)*time.Minute).Format(time.RFC3339)))
+		w.Header().Set("ETag", `W/"one"`)
+		if r.Header.Get("If-None-Match") == `W/"one"` {
+			w.WriteHeader(http.StatusNotModified)
+			return
 		}
-		w.Header().Set("Link", fmt.Sprintf(`<http://%s%s?cursor=%d>; rel="next"`, r.Host, r.URL.Path, first+2))
-		_, _ = fmt.Fprintf(w, "[%s]", strings.Join(all, ","))
+		w.Header().Set("Link", fmt.Sprintf(`<http://%s%s?cursor=v1_7>; rel="next"`, r.Host, r.URL.Path))
+		_, _ = fmt.Fprintf(w, `[{"id":1,"guid":"g\u00001","delivered_at":%q,"status_code":500,"event":"workflow_job",
+			"action":"queued","installation_id":42,"repository_id":7,"redelivery":true}]`, at.Format(time.RFC3339))
 	})
 	client := newTestClient(t, f, nil)
-	var got []Delivery
-	require.NoError(t, client.Deliveries(t.Context(), base.Add(-5*time.Minute), func(d Delivery) bool {
-		got = append(got, d)
-		return true
-	}))
+	page, err := client.DeliveryPage(t.Context(), "", "")
+	require.NoError(t, err)
 	require.True(t, bearer.Load(), "deliveries are the App's own")
-	require.Len(t, got, 5)
-	require.Equal(t, Delivery{
-		ID: 1, GUID: "g1", Event: "workflow_job", Action: "queued", DeliveredAt: base.Add(-time.Minute), Redelivery: true,
+	require.Equal(t, DeliveryPage{Next: "v1_7", ETag: `W/"one"`, Deliveries: []Delivery{{
+		ID: 1, GUID: "g\uFFFD1", Event: "workflow_job", Action: "queued", DeliveredAt: at, Redelivery: true,
 		StatusCode: 500, InstallationID: 42, RepositoryID: 7,
-	}, got[0])
+	}}}, page)
+	page, err = client.DeliveryPage(t.Context(), "", page.ETag)
+	require.NoError(t, err)
+	require.Equal(t, DeliveryPage{Unchanged: true}, page)
+	page, err = client.DeliveryPage(t.Context(), "v1_7", "")
+	require.NoError(t, err)
+	require.Equal(t, DeliveryPage{}, page)
 }
 
-func TestDeliveries_ACursorThatCirclesEnds(t *testing.T) {
+func TestPayload_IsTheOneThatWasAskedFor(t *testing.T) {
 	f := newForge(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Link", fmt.Sprintf(`<http://%s%s?cursor=same>; rel="next"`, r.Host, r.URL.Path))
-		_, _ = io.WriteString(w, `[]`)
+		switch r.URL.Path {
+		case "/api/v3/app/hook/deliveries/9":
+			_, _ = io.WriteString(w, `{"id":9,"guid":"g9","event":"ping","request":{"headers":{"X-GitHub-Event":"ping"},"payload":{"zen":"x"}}}`)
+		case "/api/v3/app/hook/deliveries/10":
+			_, _ = io.WriteString(w, `{"id":9,"guid":"g9","event":"ping","request":{"payload":{}}}`)
+		case "/api/v3/app/hook/deliveries/11":
+			_, _ = io.WriteString(w, `{"id":11,"guid":"g11","event":"ping"}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
 	})
 	client := newTestClient(t, f, nil)
-	require.NoError(t, client.Deliveries(t.Context(), time.Time{}, func(Delivery) bool { return true }))
-	require.Equal(t, int64(2), f.calls.Load())
+	got, err := client.Payload(t.Context(), 9)
+	require.NoError(t, err)
+	require.Equal(t, Payload{GUID: "g9", Event: "ping", Body: []byte(`{"zen":"x"}`)}, got)
+	for id, want := range map[int64]error{10: fleet.ErrUncertain, 11: fleet.ErrUncertain, 12: fleet.ErrNotFound} {
+		_, err = client.Payload(t.Context(), id)
+		require.ErrorIs(t, err, want)
+	}
+}
+
+func TestRuns_PagesAndTheirJobs(t *testing.T) {
+	f := newForge(t, func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		switch r.URL.Path {
+		case "/api/v3/repos/acme/app/actions/runs":
+			if query.Get("status") != "queued" || query.Get("page") == "2" {
+				_, _ = io.WriteString(w, `{}`)
+				return
+			}
+			w.Header().Set("Link", fmt.Sprintf(`<http://%s%s?page=2>; rel="next"`, r.Host, r.URL.Path))
+			_, _ = io.WriteString(w, `{"total_count":101,"workflow_runs":[{"id":9,"run_attempt":2,"status":"queued","created_at":"2026-01-02T03:04:05Z"}]}`)
+		case "/api/v3/repos/acme/app/actions/runs/9/jobs":
+			if query.Get("filter") != "latest" {
+				w.WriteHeader(http.StatusTeapot)
+			}
+			_, _ = io.WriteString(w, `{"total_count":1,"jobs":[{"id":81,"run_id":9,"status":"queued","labels":["linux"]}]}`)
+		case "/api/v3/repos/acme/app/actions/runs/9":
+			_, _ = io.WriteString(w, `{"id":9,"status":"completed"}`)
+		case "/api/v3/repos/acme/app/actions/jobs/81/rerun":
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, `{}`)
+		default:
+			w.WriteHeader(http.StatusForbidden)
+		}
+	})
+	client := newTestClient(t, f, nil)
+	runs, next, err := client.Runs(t.Context(), 42, "acme/app", RunQueued, 1)
+	require.NoError(t, err)
+	require.Equal(t, 2, next)
+	require.Equal(t, []Run{{ID: 9, Attempt: 2, Status: "queued", CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}, runs)
+	_, _, err = client.Runs(t.Context(), 42, "acme/app", RunQueued, 2)
+	require.ErrorIs(t, err, fleet.ErrUncertain, "no list is not an empty one")
+	require.ErrorIs(t, client.ReadRuns(t.Context(), 42, "acme/app"), fleet.ErrUncertain)
+	jobs, next, err := client.RunJobs(t.Context(), 42, "acme/app", 9, 0)
+	require.NoError(t, err)
+	require.Zero(t, next)
+	require.Equal(t, []WorkflowJob{{ID: 81, RunID: 9, Status: "queued", Labels: []string{"linux"}}}, jobs)
+	one, err := client.Run(t.Context(), 42, "acme/app", 9)
+	require.NoError(t, err)
+	require.Equal(t, RunCompleted, one.Status)
+	require.NoError(t, client.RerunJob(t.Context(), 42, "acme/app", 81))
+	require.ErrorIs(t, client.RerunJob(t.Context(), 42, "acme/app", 82), fleet.ErrForbidden)
+	for _, bad := range []string{"acme", "acme/../x", "acme/app/more", ""} {
+		_, _, err = client.Runs(t.Context(), 42, bad, RunQueued, 1)
+		require.ErrorIs(t, err, fleet.ErrRejected)
+		require.ErrorIs(t, client.RerunJob(t.Context(), 42, bad, 81), fleet.ErrRejected)
+	}
 }
 
 func TestRedeliver_AcceptedIsYes(t *testing.T) {

@@ -31,6 +31,20 @@ type InstallationEvent struct {
 	SuspendedAt    time.Time // zero when not suspended
 }
 
+// Actions of an InstallationRepositoriesEvent.
+const (
+	RepositoriesAdded   = "added"
+	RepositoriesRemoved = "removed"
+)
+
+// InstallationRepositoriesEvent says that an installation may see more or fewer repositories than before.
+type InstallationRepositoriesEvent struct {
+	Action         string
+	InstallationID int64
+	Account        Account
+	Added, Removed []string // owner/name
+}
+
 // Actions of a WorkflowJobEvent.
 const (
 	JobQueued     = "queued"
@@ -97,7 +111,8 @@ func (e *MalformedError) Error() string {
 // Unwrap gives the decoder's own error.
 func (e *MalformedError) Unwrap() error { return e.Err }
 
-// ParseWebhook decodes a body whose signature was verified: *InstallationEvent, *WorkflowJobEvent, *PingEvent or
+// ParseWebhook decodes a body whose signature was verified: *InstallationEvent, *InstallationRepositoriesEvent,
+// *WorkflowJobEvent, *PingEvent or
 // *UnknownEvent; a *MalformedError for anything that is not such an event.
 func ParseWebhook(event string, body []byte) (any, error) {
 	var parsed any
@@ -107,6 +122,8 @@ func ParseWebhook(event string, body []byte) (any, error) {
 		parsed, err = parseWorkflowJob(body)
 	case "installation":
 		parsed, err = parseInstallation(body)
+	case "installation_repositories":
+		parsed, err = parseInstallationRepositories(body)
 	case "ping":
 		return &PingEvent{}, nil
 	default:
@@ -168,6 +185,46 @@ func parseInstallation(body []byte) (*InstallationEvent, error) {
 	event := &InstallationEvent{
 		Action: clean(wire.Action), InstallationID: wire.Installation.ID,
 		Account: wire.Installation.Account, SuspendedAt: wire.Installation.SuspendedAt,
+	}
+	event.Account.clean()
+	switch {
+	case event.Action == "":
+		return nil, missing("action")
+	case event.InstallationID <= 0:
+		return nil, missing("installation.id")
+	case event.Account.ID <= 0 || event.Account.Login == "":
+		return nil, missing("installation.account")
+	}
+	return event, nil
+}
+
+func parseInstallationRepositories(body []byte) (*InstallationRepositoriesEvent, error) {
+	type repositories []struct {
+		FullName string `json:"full_name"`
+	}
+	var wire struct {
+		Action       string `json:"action"`
+		Installation struct {
+			ID      int64   `json:"id"`
+			Account Account `json:"account"`
+		} `json:"installation"`
+		Added   repositories `json:"repositories_added"`
+		Removed repositories `json:"repositories_removed"`
+	}
+	if err := json.Unmarshal(body, &wire); err != nil {
+		return nil, err
+	}
+	names := func(list repositories) (out []string) {
+		for _, r := range list {
+			if name := clean(r.FullName); name != "" {
+				out = append(out, name)
+			}
+		}
+		return out
+	}
+	event := &InstallationRepositoriesEvent{
+		Action: clean(wire.Action), InstallationID: wire.Installation.ID, Account: wire.Installation.Account,
+		Added: names(wire.Added), Removed: names(wire.Removed),
 	}
 	event.Account.clean()
 	switch {

@@ -78,6 +78,28 @@ func TestParseWebhook_Installation(t *testing.T) {
 	}, got)
 }
 
+const takenBody = `{"action":"removed","installation":{"id":42,"account":{"id":5,"login":"acme","type":"Organization"}},
+	"repository_selection":"selected","repositories_added":[],"repositories_removed":[{"id":7,"full_name":"acme/app"},{"id":8}]}`
+
+func TestParseWebhook_InstallationRepositories(t *testing.T) {
+	got, err := ParseWebhook("installation_repositories", []byte(takenBody))
+	require.NoError(t, err)
+	require.Equal(t, &InstallationRepositoriesEvent{
+		Action: RepositoriesRemoved, InstallationID: 42, Account: Account{ID: 5, Login: "acme", Type: "Organization"},
+		Removed: []string{"acme/app"},
+	}, got)
+	for body, says := range map[string]string{
+		`{}`: "it has no action", `{"action":"added"}`: "installation.id",
+		`{"action":"added","installation":{"id":1}}`:    "installation.account",
+		`{"action":"added","repositories_added":"all"}`: "cannot unmarshal",
+	} {
+		_, err := ParseWebhook("installation_repositories", []byte(body))
+		var malformed *MalformedError
+		require.ErrorAs(t, err, &malformed)
+		require.ErrorContains(t, err, says)
+	}
+}
+
 func TestParseWebhook_OtherEvents(t *testing.T) {
 	got, err := ParseWebhook("ping", []byte(`{"zen":"…"}`))
 	require.NoError(t, err)
@@ -118,6 +140,7 @@ func TestParseWebhook_ZeroBytesCannotReachTheDatabase(t *testing.T) {
 func FuzzParseWebhook(f *testing.F) {
 	f.Add("workflow_job", []byte(queuedBody))
 	f.Add("installation", []byte(installedBody))
+	f.Add("installation_repositories", []byte(takenBody))
 	f.Add("ping", []byte(`{}`))
 	f.Add("workflow_job", []byte(queuedBody[:200]))
 	f.Add("workflow_job", []byte(strings.Replace(queuedBody, "CI", `\u0000\ud800`, 1)))

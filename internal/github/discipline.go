@@ -1,0 +1,111 @@
+package github
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/bradleyfalzon/ghinstallation/v2"
+	gh "github.com/google/go-github/v88/github"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// ResourceConcurrency is our own bound of requests that are under way at a time in an installation's name.
+const ResourceConcurrency = "concurrency"
+
+// discipline is what is known of one installation's limits and health, and outlives its tokens.
+type discipline struct {
+	rates   *rates
+	circuit *circuit
+	pace    *pace
+	all     chan struct{} // a slot for each request under way
+	sweeps  chan struct{} // of which so many may be sweeps
+}
+
+func newDiscipline(o Options) *discipline {
+	return &discipline{
+		rates: newRates(), circuit: &circuit{}, pace: newPace(o.Points),
+		all: make(chan struct{}, o.MaxConcurrent), sweeps: make(chan struct{}, max(1, o.MaxConcurrent/5)),
+	}
+}
+
+// leaving is called once with what became of a request that was let through.
+type leaving func(caller context.Context, resp *gh.Response, err error, now time.Time, jitter float64)
+
+// enter lets a request through, or refuses it with a *fleet.RateLimitedError that says when to come again. It waits for
+// nothing but a slot, and for that no longer than the request itself may take.
+func (d *discipline) enter(ctx context.Context, of class, now func() time.Time) (leaving, error) {
+	release, err := d.slot(ctx, of, now)
+	if err != nil {
+		return nil, err
+	}
+	at := now()
+	if err = d.rates.gate(of, at); err == nil {
+		err = d.pace.gate(of, at)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	probe, err := d.circuit.enter(at)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	d.pace.spend(of, at)
+	return func(caller context.Context, resp *gh.Response, err error, now time.Time, jitter float64) {
+		release()
+		d.circuit.leave(probe, judge(caller, resp, err), now, jitter)
+		if resp != nil && resp.Response != nil && limited(resp.StatusCode, resp.Header, err) && resp.Header.Get("X-RateLimit-Remaining") != "0" {
+			d.pace.refused(now)
+		}
+	}, nil
+}
+
+func (d *discipline) slot(ctx context.Context, of class, now func() time.Time) (release func(), err error) {
+	lanes := []chan struct{}{d.all}
+	if of == classSweep {
+		lanes = []chan struct{}{d.sweeps, d.all}
+	}
+	taken := 0
+	release = func() {
+		for _, lane := range lanes[:taken] {
+			<-lane
+		}
+	}
+	for _, lane := range lanes {
+		select {
+		case lane <- struct{}{}:
+			taken++
+		case <-ctx.Done(): // nothing was sent
+			release()
+			return nil, &fleet.RateLimitedError{Resource: ResourceConcurrency, Until: now().Add(time.Second)}
+		}
+	}
+	return release, nil
+}
+
+// judge says what a request tells of the installation's health.
+func judge(caller context.Context, resp *gh.Response, err error) result {
+	var token *ghinstallation.HTTPError
+	switch {
+	case err == nil:
+		return resultWorked
+	case errors.As(err, &token):
+		if token.Response != nil && limited(token.Response.StatusCode, token.Response.Header, nil) {
+			return resultUnknown
+		}
+		return resultFailed
+	case resp != nil && resp.Response != nil:
+		if resp.StatusCode >= 500 || resp.StatusCode == http.StatusRequestTimeout {
+			return resultFailed
+		}
+		return resultWorked // it answers
+	case caller.Err() != nil:
+		return resultUnknown
+	default:
+		return resultFailed
+	}
+}

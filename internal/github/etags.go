@@ -1,0 +1,139 @@
+package github
+
+import (
+	"bytes"
+	"container/list"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// Bounds of what is kept of one installation's answers.
+const (
+	etagBytes  = 1 << 20
+	etagLength = 256 << 10 // of one answer
+)
+
+// etags asks GitHub whether what was read before has changed: if not, the answer costs nothing of the rate limit, and is
+// as true as a new one. It keeps the answers that were used last.
+type etags struct {
+	next http.RoundTripper
+
+	mu    sync.Mutex
+	bytes int
+	byURL map[string]*list.Element // of *kept
+	order *list.List               // front: used last
+}
+
+type kept struct {
+	url, tag string
+	header   http.Header
+	body     []byte
+}
+
+// keptOverhead is what an entry takes beside its texts: maps, slices, the place in the order.
+const keptOverhead = 512
+
+// size in bytes, roughly. Questions about one runner have an address of their own each and hardly a body, so that what
+// comes with the body counts too.
+func (k *kept) size() int {
+	n := keptOverhead + 2*len(k.url) + len(k.tag) + len(k.body)
+	for name, values := range k.header {
+		n += len(name)
+		for _, value := range values {
+			n += len(value)
+		}
+	}
+	return n
+}
+
+func newETags(next http.RoundTripper) *etags {
+	return &etags{next: next, byURL: map[string]*list.Element{}, order: list.New()}
+}
+
+// RoundTrip implements http.RoundTripper. It concerns GETs alone, and not those whose caller has an ETag of its own.
+func (e *etags) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet || req.Header.Get("If-None-Match") != "" {
+		return e.next.RoundTrip(req)
+	}
+	known := e.get(req.URL.String())
+	if known != nil {
+		req = req.Clone(req.Context())
+		req.Header.Set("If-None-Match", known.tag)
+	}
+	resp, err := e.next.RoundTrip(req)
+	switch {
+	case err != nil:
+		return resp, err
+	case resp.StatusCode == http.StatusNotModified && known != nil:
+		_ = resp.Body.Close()
+		return known.again(resp), nil
+	case resp.StatusCode == http.StatusOK && resp.Header.Get("ETag") != "":
+		return resp, e.keep(req.URL.String(), resp)
+	}
+	return resp, nil
+}
+
+// again is the answer as it was, with what this one says of limits.
+func (k *kept) again(resp *http.Response) *http.Response {
+	header := k.header.Clone()
+	for name, values := range resp.Header {
+		if strings.HasPrefix(name, "X-Ratelimit-") || name == "Date" {
+			header[name] = values
+		}
+	}
+	same := *resp
+	same.Status, same.StatusCode, same.Header = "200 OK", http.StatusOK, header
+	same.Body, same.ContentLength = io.NopCloser(bytes.NewReader(k.body)), int64(len(k.body))
+	return &same
+}
+
+// keep reads the answer, unless it is too long, and puts it back.
+func (e *etags) keep(url string, resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, etagLength+1))
+	if err != nil {
+		_ = resp.Body.Close()
+		return err
+	}
+	if len(body) > etagLength {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(body), resp.Body), resp.Body}
+		return nil
+	}
+	_ = resp.Body.Close()
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	e.put(&kept{url: url, tag: resp.Header.Get("ETag"), header: resp.Header.Clone(), body: body})
+	return nil
+}
+
+func (e *etags) get(url string) *kept {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	element, ok := e.byURL[url]
+	if !ok {
+		return nil
+	}
+	e.order.MoveToFront(element)
+	return element.Value.(*kept) //nolint:forcetypeassert // only put fills the list
+}
+
+func (e *etags) put(k *kept) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if old, ok := e.byURL[k.url]; ok {
+		e.drop(old)
+	}
+	e.byURL[k.url] = e.order.PushFront(k)
+	for e.bytes += k.size(); e.bytes > etagBytes; {
+		e.drop(e.order.Back())
+	}
+}
+
+func (e *etags) drop(element *list.Element) {
+	k := e.order.Remove(element).(*kept) //nolint:forcetypeassert // only put fills the list
+	delete(e.byURL, k.url)
+	e.bytes -= k.size()
+}

@@ -1,0 +1,166 @@
+package github
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	gh "github.com/google/go-github/v88/github"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+const (
+	opRoster = "reading the list of runners"
+	opRepos  = "listing an installation's repositories"
+	// maxRosterPages bounds one reading: 10,000 runners, which is what GitHub allows in a group.
+	maxRosterPages = 100
+)
+
+// Roster reads the scope's whole list and says whether absence from it proves anything.
+//
+// GitHub numbers pages and documents no order, and neither does it document whether its filter "name" ("the name of a
+// self-hosted runner") takes the beginning of one: it is not relied on for that here. A runner that goes while pages are
+// read moves those behind it one place forward, so that one may slip from a page that is yet to be read to one that has been.
+// A list of one page cannot be torn. A longer one is read from its last page to its first: where it is in the order of ids
+// (which is looked at, each time), what goes moves the others towards what is still to be read, what comes stands at the
+// end, and nobody is missed. In any other order it is read twice, and counts as whole if both times it was the same.
+func (c *Client) Roster(ctx context.Context, installationID int64, scope fleet.Scope) (fleet.Roster, error) {
+	first, err := c.readRoster(ctx, installationID, scope)
+	if err != nil || first.ordered {
+		return first.roster(""), err
+	}
+	second, err := c.readRoster(ctx, installationID, scope)
+	if err != nil {
+		return fleet.Roster{}, err
+	}
+	if !slices.Equal(first.ids(), second.ids()) || len(second.runners) != second.total {
+		return second.roster("the list of runners of " + scope.String() + " changed while it was read"), nil
+	}
+	return second.roster(""), nil
+}
+
+type rosterReading struct {
+	runners map[int64]fleet.Registration
+	total   int
+	ordered bool // read in a way that misses nobody
+}
+
+func (r rosterReading) ids() []int64 {
+	ids := make([]int64, 0, len(r.runners))
+	for id := range r.runners {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (r rosterReading) roster(doubt string) fleet.Roster {
+	out := fleet.Roster{Complete: doubt == "" && r.runners != nil, Doubt: doubt}
+	for _, id := range r.ids() {
+		out.Runners = append(out.Runners, r.runners[id])
+	}
+	return out
+}
+
+var errHugeRoster = errors.New("the scope has more runners than one reading takes")
+
+// readRoster reads page 1, which says how many there are, then from the last page to the first.
+func (c *Client) readRoster(ctx context.Context, installationID int64, scope fleet.Scope) (rosterReading, error) {
+	out := rosterReading{runners: map[int64]fleet.Registration{}}
+	page, last, err := c.rosterPage(ctx, installationID, scope, 1, &out)
+	if err != nil {
+		return rosterReading{}, err
+	}
+	if last <= 1 {
+		out.ordered = len(page) == out.total // one answer cannot be torn; a cut one says so by its count
+		return out, nil
+	}
+	if last > maxRosterPages {
+		return rosterReading{}, errHugeRoster
+	}
+	out.ordered = true
+	var after int64 // the first id of the page behind
+	for number := last; number >= 1; number-- {
+		page, _, err := c.rosterPage(ctx, installationID, scope, number, &out)
+		if err != nil {
+			return rosterReading{}, err
+		}
+		out.ordered = out.ordered && slices.IsSorted(page) && (len(page) == 0 || after == 0 || page[0] < after)
+		if len(page) > 0 {
+			after = page[0]
+		}
+	}
+	return out, nil
+}
+
+func (c *Client) rosterPage(
+	ctx context.Context, installationID int64, scope fleet.Scope, number int, into *rosterReading,
+) (ids []int64, last int, err error) {
+	options := &gh.ListRunnersOptions{ListOptions: gh.ListOptions{PerPage: pageSize, Page: number}}
+	page, pos, err := c.runnerPage(ctx, installationID, opRoster, scope, options)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, one := range page {
+		ids = append(ids, one.GetID())
+		into.runners[one.GetID()] = registration(one)
+	}
+	into.total = pos.total
+	return ids, pos.last, nil
+}
+
+// Owners lists whose scopes the App may read.
+func (c *Client) Owners(ctx context.Context) ([]fleet.Owner, error) {
+	installations, err := c.Installations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owners := make([]fleet.Owner, len(installations))
+	for i, in := range installations {
+		owners[i] = fleet.Owner{
+			ID: in.Account.ID, Login: in.Account.Login, User: in.Account.Type == "User", InstallationID: in.ID,
+			Suspended: !in.SuspendedAt.IsZero(),
+		}
+	}
+	return owners, nil
+}
+
+// Repositories lists the repositories ("owner/name") that an installation may use, at most so many; whole says that there
+// are no more.
+func (c *Client) Repositories(ctx context.Context, installationID int64, most int) (names []string, whole bool, err error) {
+	options := &gh.ListOptions{PerPage: pageSize}
+	for {
+		var page *gh.ListRepositories
+		next := 0
+		do := func(ctx context.Context, api *gh.Client) (resp *gh.Response, err error) {
+			page, resp, err = api.Apps.ListRepos(ctx, options)
+			if resp != nil {
+				next = resp.NextPage
+			}
+			return resp, err
+		}
+		if err := c.asInstallation(ctx, installationID, opRepos, classSweep, nil, do); err != nil {
+			return nil, false, err
+		}
+		for _, one := range page.Repositories {
+			if len(names) == most {
+				return names, false, nil
+			}
+			names = append(names, one.GetFullName())
+		}
+		if next <= options.Page {
+			return names, len(names) >= page.GetTotalCount(), nil
+		}
+		options.Page = next
+	}
+}
+
+// ReadRate is the last known state of the bucket that reads are counted in.
+func (c *Client) ReadRate(installationID int64) (fleet.RateState, bool) {
+	in, ok := c.cache.peek(installationID)
+	if !ok {
+		return fleet.RateState{}, false
+	}
+	return in.rates.of(classRead)
+}
