@@ -26,7 +26,15 @@ const (
 	PollClientTimeout = 60 * time.Second
 )
 
-// Dispatch answers PathDispatch (POST, empty JSON object as body, the pod's token as bearer):
+// Poll is the body of PathDispatch.
+type Poll struct {
+	// Sequence numbers the pod's requests: each has a larger number than the ones before, also after a restart of the
+	// poller. A request that is read late, from a connection that nobody listens to any more, is known by it. 0 or absent:
+	// an agent that does not number them.
+	Sequence int64 `json:"sequence,omitempty"`
+}
+
+// Dispatch answers PathDispatch (POST, Poll as body, the pod's token as bearer):
 //
 //	200  Dispatch: a JIT configuration; stage it, acknowledge, never poll again
 //	204  no work yet: ask again at once
@@ -91,6 +99,8 @@ type RetireAnswer struct {
 	// Proof comes with Granted when it is known, other than from the pod, that its work is over: a sentence. It lifts
 	// the veto of the pod's own signs of work (EXCL-4).
 	Proof string `json:"proof,omitempty"`
+	// Reason comes with Unknown where there is more to say than that nobody could be asked: a sentence.
+	Reason string `json:"reason,omitempty"`
 }
 
 // PodStopped is the body of PathPodsStopped (POST, the controller's token): the pod is terminal, or gone. 204 also
@@ -139,10 +149,11 @@ type WithheldReason string
 
 // The reasons.
 const (
-	WithheldLimit     WithheldReason = "account_limit"  // its account's budget is used up (CLAIM-5)
-	WithheldSuspended WithheldReason = "suspended"      // its installation is suspended or gone
-	WithheldBackoff   WithheldReason = "backoff"        // GitHub is not to be asked for its account just now (CLAIM-11)
-	WithheldConflict  WithheldReason = "label_conflict" // two live pools serve its label (CLAIM-12)
+	WithheldLimit      WithheldReason = "account_limit"    // its account's budget is used up (CLAIM-5)
+	WithheldRepository WithheldReason = "repository_limit" // its repository is at its cap, or was taken from the installation
+	WithheldSuspended  WithheldReason = "suspended"        // its installation is suspended or gone
+	WithheldBackoff    WithheldReason = "backoff"          // GitHub is not to be asked for its account just now (CLAIM-11)
+	WithheldConflict   WithheldReason = "label_conflict"   // two live pools serve its label (CLAIM-12)
 )
 
 // Removal is a pod that the server wants removed: its work has been over for a minute, and that is known other than from

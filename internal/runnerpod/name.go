@@ -51,3 +51,14 @@ func PodUID(runnerName string) (string, bool) {
 	h := hex.EncodeToString(raw)
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], true
 }
+
+// Generation reads back the generation of the claim that a runner of that name was minted under; false when the name is not
+// one of ours.
+func Generation(runnerName string) (int64, bool) {
+	if _, ours := PodUID(runnerName); !ours {
+		return 0, false
+	}
+	text := runnerName[strings.LastIndexByte(runnerName, '-')+1:]
+	generation, err := strconv.ParseInt(text, 36, 64)
+	return generation, err == nil
+}

@@ -1,0 +1,7 @@
+// Package roster matches GitHub's own lists of runners to pods by the prefix of their names, which holds the pod's UID: what
+// is left to go by when our rows are lost, or are not to be believed (EXCL-4, EXCL-6, POOL-7).
+//
+// It says of each pod which registrations GitHub shows for it, and whether it is proven that there is none in any scope
+// that it could have been registered in. It decides nothing and removes nothing. It may not import dispatch, recovery,
+// postgres or github: each of them is a port. Begin with Reader.Look.
+package roster

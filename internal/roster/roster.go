@@ -1,0 +1,293 @@
+package roster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// Forge is GitHub. Errors are those of package fleet; nobody retries inside.
+type Forge interface {
+	// Owners lists every account that has the App installed.
+	Owners(ctx context.Context) ([]fleet.Owner, error)
+	// Repositories lists at most so many of those an installation may use; whole: there are no more.
+	Repositories(ctx context.Context, installationID int64, most int) (names []string, whole bool, err error)
+	// Roster reads one scope's list of runners.
+	Roster(ctx context.Context, installationID int64, scope fleet.Scope) (fleet.Roster, error)
+	// ReadRate is the last known state of the bucket that reads are counted in.
+	ReadRate(installationID int64) (fleet.RateState, bool)
+}
+
+// Ledger is what our own rows say, which may be too little: it widens where is looked, and never narrows it.
+type Ledger interface {
+	// RepositoryScopes are the repositories ("owner/name") at which registrations of ours may be alive.
+	RepositoryScopes(ctx context.Context) ([]string, error)
+}
+
+// Options of New. Forge and Ledger are required.
+type Options struct {
+	Forge  Forge
+	Ledger Ledger
+	// ByRepository says whether any pool registers its runners at repositories: then organizations have such scopes too.
+	ByRepository func() bool
+	// Keep bounds how long a reading is used again by those whom it is fresh enough for; default 2 min.
+	Keep time.Duration
+	// MaxRepositories bounds how many repositories of one account are read; with more, absence is never proven; default 200.
+	MaxRepositories int
+	Log             *slog.Logger
+	Now             func() time.Time
+}
+
+// Query asks about one pod.
+type Query struct {
+	UID string
+	// OwnerLabel of the pod, if any: then it can be registered with that account alone, since a pod has one shot.
+	OwnerLabel string
+	// Since is when it was certain that nothing new could be minted for the pod (its row ended, or was taken by the caller):
+	// only a reading that began later proves its absence. By this process's clock.
+	Since time.Time
+}
+
+// Sighting is what GitHub's lists say of one pod.
+type Sighting struct {
+	// Found are the registrations whose names carry the pod's UID, also when not every scope could be read.
+	Found []Found
+	// Absent: in no scope that the pod could be registered in is there one, and each was read whole after Query.Since.
+	Absent bool
+	// Doubt says, in a sentence, why Absent is false although nothing was found.
+	Doubt string
+}
+
+// Found is one registration and where it stands.
+type Found struct {
+	fleet.Registration
+	Owner fleet.Owner
+	Scope fleet.Scope
+}
+
+// Reader reads lists, and keeps each for a while: however many pods are asked about, a scope is read once. It is safe for
+// concurrent use and owns no goroutine that outlives its call to Look.
+type Reader struct {
+	opt Options
+
+	mu       sync.Mutex
+	readings map[place]*reading
+	places   *survey
+}
+
+// place is a scope as it is read.
+type place struct {
+	installation int64
+	scope        fleet.Scope
+}
+
+// reading is one reading of a scope: those who want it wait for done.
+type reading struct {
+	began time.Time
+	done  chan struct{}
+	byUID map[string][]fleet.Registration
+	doubt string // empty: read whole
+}
+
+const (
+	readers      = 8                // scopes that are read at a time
+	readTimeout  = 45 * time.Second // of one scope, however many pages
+	reserveShare = 10               // a tenth of an installation's requests is left to what matters more
+	surveyKept   = 30 * time.Second
+)
+
+// New checks the options.
+func New(opt Options) (*Reader, error) {
+	if opt.Forge == nil || opt.Ledger == nil {
+		return nil, errors.New("the reader of runner lists needs a forge and a ledger")
+	}
+	if opt.ByRepository == nil {
+		opt.ByRepository = func() bool { return false }
+	}
+	if opt.Keep == 0 {
+		opt.Keep = 2 * time.Minute
+	}
+	if opt.MaxRepositories == 0 {
+		opt.MaxRepositories = 200
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	return &Reader{opt: opt, readings: map[place]*reading{}}, nil
+}
+
+// Look says of each pod, by UID, what GitHub's lists show. It costs a request for each hundred runners of each scope that
+// the pods could be in, none for those that were read since, and none to an installation that has few requests left: then
+// nothing is proven. It goes on no longer than ctx; the scopes that were read by then are there for the next question.
+//
+// An error means that not even the accounts could be listed: nothing is known of any pod.
+func (r *Reader) Look(ctx context.Context, queries []Query) (map[string]Sighting, error) {
+	out := make(map[string]Sighting, len(queries))
+	if len(queries) == 0 {
+		return out, nil
+	}
+	var latest time.Time
+	for _, q := range queries {
+		if q.Since.After(latest) {
+			latest = q.Since
+		}
+	}
+	all, err := r.survey(ctx, latest)
+	if err != nil {
+		return nil, fmt.Errorf("listing where runners are registered: %w", err)
+	}
+	wanted := map[place]time.Time{} // its reading must not have begun before that, for the pod that is strictest
+	for _, q := range queries {
+		for _, s := range all.of(q) {
+			if since, known := wanted[s.place]; s.doubt == "" && (!known || q.Since.After(since)) {
+				wanted[s.place] = q.Since
+			}
+		}
+	}
+	readings := r.readAll(ctx, wanted)
+	for _, q := range queries {
+		out[q.UID] = sight(q, all, readings)
+	}
+	return out, nil
+}
+
+// sight gathers what the readings say of one pod.
+func sight(q Query, all *survey, readings map[place]*reading) Sighting {
+	sites := all.of(q)
+	out := Sighting{}
+	if _, err := runnerpod.RunnerNamePrefix(q.UID); err != nil {
+		return Sighting{Doubt: err.Error()}
+	}
+	if len(sites) == 0 {
+		out.Doubt = all.nowhere(q)
+	}
+	for _, s := range sites {
+		got := readings[s.place]
+		switch {
+		case s.doubt != "":
+			out.Doubt = s.doubt
+			continue
+		case got == nil:
+			out.Doubt = "the list of runners of " + s.scope.String() + " is still being read"
+			continue
+		case got.doubt != "":
+			out.Doubt = got.doubt
+		}
+		for _, one := range got.byUID[q.UID] {
+			out.Found = append(out.Found, Found{Registration: one, Owner: s.owner, Scope: s.scope})
+		}
+	}
+	out.Absent = out.Doubt == "" && len(out.Found) == 0
+	return out
+}
+
+// readAll returns the readings that are done by the time ctx ends.
+func (r *Reader) readAll(ctx context.Context, wanted map[place]time.Time) map[place]*reading {
+	places := make([]place, 0, len(wanted))
+	for p := range wanted {
+		places = append(places, p)
+	}
+	slices.SortFunc(places, func(a, b place) int { return strings.Compare(a.scope.String(), b.scope.String()) })
+	next := make(chan place)
+	results := make([]*reading, len(places))
+	index := make(map[place]int, len(places))
+	for i, p := range places {
+		index[p] = i
+	}
+	var wait sync.WaitGroup
+	for range min(readers, len(places)) {
+		wait.Go(func() {
+			for p := range next {
+				results[index[p]] = r.read(ctx, p, wanted[p])
+			}
+		})
+	}
+	for _, p := range places {
+		next <- p
+	}
+	close(next)
+	wait.Wait()
+	out := make(map[place]*reading, len(places))
+	for i, p := range places {
+		if results[i] != nil {
+			out[p] = results[i]
+		}
+	}
+	return out
+}
+
+// read returns a reading that began at that time or later, or nil when ctx ends before there is one.
+func (r *Reader) read(ctx context.Context, p place, since time.Time) *reading {
+	r.mu.Lock()
+	got := r.readings[p]
+	now := r.opt.Now()
+	if got == nil || got.began.Before(since) || now.Sub(got.began) > r.opt.Keep || got.failed() {
+		if ctx.Err() != nil {
+			r.mu.Unlock()
+			return nil
+		}
+		got = &reading{began: now, done: make(chan struct{})}
+		r.readings[p] = got
+		r.mu.Unlock()
+		r.run(ctx, p, got)
+		return got
+	}
+	r.mu.Unlock()
+	select {
+	case <-got.done:
+		return got
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// failed: it is done and proves nothing, so that whoever asks next reads again.
+func (g *reading) failed() bool {
+	select {
+	case <-g.done:
+		return g.doubt != ""
+	default:
+		return false
+	}
+}
+
+// run reads one scope, on behalf of everybody who waits for it.
+func (r *Reader) run(ctx context.Context, p place, into *reading) {
+	defer close(into.done)
+	into.doubt = "the list of runners of " + p.scope.String() + " could not be read"
+	if rate, known := r.opt.Forge.ReadRate(p.installation); known && rate.Limit > 0 &&
+		rate.Remaining < rate.Limit/reserveShare && r.opt.Now().Before(rate.Reset) {
+		into.doubt = fmt.Sprintf("GitHub has few requests left for %s until %s, so its runners are not listed", p.scope.Owner,
+			rate.Reset.UTC().Format(time.RFC3339))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	list, err := r.opt.Forge.Roster(ctx, p.installation, p.scope)
+	if err != nil {
+		r.opt.Log.WarnContext(ctx, "reading a list of runners", "scope", p.scope.String(), "error", err)
+		into.doubt = fmt.Sprintf("the list of runners of %s cannot be read: %v", p.scope, err)
+		return
+	}
+	into.doubt = list.Doubt
+	if !list.Complete && into.doubt == "" {
+		into.doubt = "the list of runners of " + p.scope.String() + " was not read whole"
+	}
+	into.byUID = make(map[string][]fleet.Registration, len(list.Runners))
+	for _, one := range list.Runners {
+		if uid, ours := runnerpod.PodUID(one.Name); ours {
+			into.byUID[uid] = append(into.byUID[uid], one)
+		}
+	}
+}
