@@ -6,8 +6,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -135,6 +138,13 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 	label := func() client.Patch {
 		return client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+runnerpod.LabelOwner+`":"acme"}}}`))
 	}
+	access := func() *authorizationv1.SubjectAccessReview {
+		return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "x", ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "bullpen.dev", Resource: "accounts", Verb: "list"},
+		}}
+	}
+	require.NoError(t, server.Create(t.Context(), access()), "who may use the operators' API is asked of the cluster")
+	operators := env.ClientAs(t, env.As(t, "system:serviceaccount:bullpen-system:bullpen-operator", "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)
 	require.NoError(t, server.Patch(t.Context(), pod.DeepCopy(), label()))
 	for what, err := range map[string]error{
 		"EXCL-2 the server deletes a pod":          server.Delete(t.Context(), pod.DeepCopy()),
@@ -144,6 +154,12 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 		"the server reads Secrets":                 server.List(t.Context(), &corev1.SecretList{}, client.InNamespace(namespace)),
 		"the server looks outside":                 server.List(t.Context(), &corev1.PodList{}, client.InNamespace("default")),
 		"the server reads nodes":                   server.List(t.Context(), &corev1.NodeList{}),
+		"the server changes a role":                server.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"}}),
+		"the server makes a token":                 server.SubResource("token").Create(t.Context(), account.DeepCopy(), &authenticationv1.TokenRequest{}),
+		"the controller asks what others may do":   controller.Create(t.Context(), access()),
+		"an operator reads pods":                   operators.List(t.Context(), &corev1.PodList{}, client.InNamespace(namespace)),
+		"an operator changes a pool":               operators.Patch(t.Context(), pool.DeepCopy(), label()),
+		"an operator reads Secrets":                operators.List(t.Context(), &corev1.SecretList{}, client.InNamespace("bullpen-system")),
 		"the controller changes a node":            controller.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, label()),
 		"the controller deletes a node":            controller.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}}),
 		"the controller patches a ServiceAccount":  controller.Patch(t.Context(), account.DeepCopy(), label()),

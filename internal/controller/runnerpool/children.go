@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -37,6 +38,7 @@ func createRunner(ctx context.Context, c client.Client, pool *v1alpha1.RunnerPoo
 	if err := c.Create(ctx, account); err != nil && !apierrors.IsAlreadyExists(err) {
 		return "", outcomeOf(err), fmt.Errorf("creating ServiceAccount %s: %w", name, err)
 	}
+	faultpoint.Reached(faultpoint.AccountCreated)
 	if err := c.Create(ctx, pod); err != nil && !apierrors.IsAlreadyExists(err) {
 		return "", outcomeOf(err), fmt.Errorf("creating pod %s: %w", name, err)
 	}
@@ -186,6 +188,7 @@ func (d *remover) remove(ctx context.Context, v podView, everReady bool, g grant
 	ref.Lost = g.lost || g.proof != ""
 	granted := lifecycle.Grant{UID: g.uid, Proof: g.proof}
 	return lifecycle.Remove(ctx, d.fence, ref, v.observed(everReady), granted, func(ctx context.Context) error {
+		faultpoint.Reached(faultpoint.RemovalGranted)
 		uid, version := types.UID(v.uid), v.resourceVersion
 		options := []client.DeleteOption{client.Preconditions{UID: &uid, ResourceVersion: &version}} // EXCL-2
 		if works := v.observed(everReady).Signs.Work() != "" && !v.terminal; works || g.nodeGone {

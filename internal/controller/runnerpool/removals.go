@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -237,6 +238,7 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 	answer, err := q.remover.remove(ctx, m.view, m.everReady, g)
 	switch {
 	case err == nil:
+		faultpoint.Reached(faultpoint.PodDeleted)
 		state.change(m.name, q.now(), func(m *member) { m.deleted, m.forced, m.since = true, g.nodeGone, q.now() })
 		q.metrics.removals.WithLabelValues(m.view.pool, m.removalReason()).Inc()
 		q.events.removed(state.key, m)
@@ -279,7 +281,7 @@ func (q *removals) look(ctx context.Context, state *poolState, name string) erro
 	case err != nil:
 		return fmt.Errorf("reading pod %s: %w", name, err)
 	default:
-		state.podSeen(observe(&pod), q.now())
+		state.podRead(observe(&pod), q.now())
 	}
 	return nil
 }
@@ -296,8 +298,8 @@ func (q *removals) orphan(ctx context.Context, state *poolState, m member) (time
 		state.drop(m.name, q.now())
 		return 0, nil
 	}
-	if age := q.now().Sub(account.CreationTimestamp.Time); age < state.orphanGrace {
-		return state.orphanGrace - age, nil
+	if age, grace := q.now().Sub(account.CreationTimestamp.Time), state.patience(); age < grace {
+		return grace - age, nil
 	}
 	var pod corev1.Pod
 	if err := q.reader.Get(ctx, key, &pod); err == nil {

@@ -305,6 +305,29 @@ func TestRemovals_POOL1_AServiceAccountWithoutAPodIsFound(t *testing.T) {
 	require.True(t, s.exists(&corev1.ServiceAccount{}, v.name), "it has a pod, whatever the cache says")
 }
 
+// POOL-1, POOL-2: a pool that is being deleted does not wait for the age of a ServiceAccount whose pod is gone: a controller
+// that was restarted between the two deletions would hold it up for a minute.
+func TestRemovals_POOL2_ADrainWaitsForNoServiceAccountWithoutAPod(t *testing.T) {
+	s := newShop(t, interceptor.Funcs{})
+	v := s.runner()
+	orphan := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.pool.Namespace, Name: "pool-orphan00",
+		Labels: map[string]string{runnerpod.LabelPool: "pool"}}}
+	require.NoError(t, s.admin.Create(t.Context(), orphan))
+	s.state.accountSeen(orphan.Name, true, s.now())
+	todo := s.state.plan(lifecycle.Wish{Terminating: true}, nil, 1, s.now())
+	require.Contains(t, todo.remove, orphan.Name, "known before the pool was deleted")
+	look, after := s.state.accountSeen(v.name, true, s.now())
+	require.True(t, look)
+	require.Zero(t, after, "learnt of afterwards")
+
+	for _, name := range []string{orphan.Name, v.name} { // the cache has not shown the second one's pod
+		_, err := s.removals.step(t.Context(), s.state, name)
+		require.NoError(t, err)
+	}
+	require.False(t, s.exists(&corev1.ServiceAccount{}, orphan.Name))
+	require.True(t, s.exists(&corev1.ServiceAccount{}, v.name), "it has a pod, whatever the cache says")
+}
+
 // A creation whose answer is lost is tried again under its own name, and finds itself.
 func TestCreateAll_POOL1_ALostAnswerDoublesNothing(t *testing.T) {
 	var mu sync.Mutex

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
@@ -81,9 +82,11 @@ type poolState struct {
 	// orphanGrace is how old a ServiceAccount without a pod must be to go.
 	orphanGrace time.Duration
 
-	mu      sync.Mutex
-	members map[string]*member
-	runners *lifecycle.Set
+	mu sync.Mutex
+	// draining: the pool is being deleted. Whoever creates a pod of it now should be refused.
+	draining bool
+	members  map[string]*member
+	runners  *lifecycle.Set
 	// watched are the members whose stage changes by the clock alone, and when; expected those that the cache should show.
 	watched  map[string]time.Time
 	expected map[string]bool
@@ -264,6 +267,10 @@ func (s *poolState) member(name string) *member {
 func (s *poolState) podSeen(v podView, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.takeIn(v, now)
+}
+
+func (s *poolState) takeIn(v podView, now time.Time) bool {
 	m := s.member(v.name)
 	if m.gone && m.uid == v.uid {
 		return false // a straggler of a pod that is gone
@@ -285,6 +292,24 @@ func (s *poolState) podSeen(v podView, now time.Time) bool {
 		s.startFailed(now)
 	}
 	return s.settle(m, now)
+}
+
+// podRead takes in what a read past the cache showed of a pod, unless the watch has overtaken it meanwhile: of a pod that
+// has ended no further event would put that right. The watch itself is always believed, whatever its versions: a control
+// plane that was put back to an older state counts anew.
+func (s *poolState) podRead(v podView, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.members[v.name]; m != nil && m.observed && m.uid == v.uid && older(v.resourceVersion, m.view.resourceVersion) {
+		return
+	}
+	s.takeIn(v, now)
+}
+
+// older says whether the first of two versions of one object is for certain the older one.
+func older(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order < 0
 }
 
 // startFailed slows down a pool whose pods end before they can ever take work: without this a broken image would be
@@ -317,30 +342,6 @@ func (s *poolState) podGone(name, uid string, now time.Time) bool {
 	}
 	m.gone, m.creating = true, false
 	return s.settle(m, now)
-}
-
-// accountSeen takes in whether a ServiceAccount of that name exists. It says whether somebody should look after it, and
-// when: at once if its pod is gone; later if no pod was seen yet, which is most likely on its way into the cache.
-func (s *poolState) accountSeen(name string, exists bool, now time.Time) (look bool, after time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.members[name]
-	if m == nil {
-		if !exists {
-			return false, 0
-		}
-		m = s.member(name)
-	}
-	m.account = exists
-	s.settle(m, now)
-	switch {
-	case !exists:
-		return false, 0
-	case m.gone:
-		return true, 0
-	default:
-		return !m.observed && !m.creating && m.uid == "", s.orphanGrace
-	}
 }
 
 func (s *poolState) empty() bool {
@@ -378,6 +379,7 @@ func (s *poolState) plan(wish lifecycle.Wish, newName func() string, burst int, 
 	for _, alarm := range s.watched {
 		plan.Next = earlier(plan.Next, alarm)
 	}
+	s.drain(wish.Terminating, &w)
 	w.stuck = s.stuckPods(s.leaving.look(now)) // POOL-10
 	plan.Next = earlier(plan.Next, s.leaving.next)
 	for name := range s.expected {

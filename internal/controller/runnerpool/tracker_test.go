@@ -53,6 +53,28 @@ func TestPlan_OwnCreationsCountBeforeTheyAreObserved(t *testing.T) {
 	require.Equal(t, w.create[:1], due.remove, "what the cache should have shown is looked for past it")
 }
 
+// A read past the cache, made after a conflict, may be overtaken by the watch on its way. What the watch showed last is
+// what counts: of a pod that has ended no other event ever comes.
+func TestPodRead_POOL4_AnOlderLookUndoesNothing(t *testing.T) {
+	version := func(v string) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.ResourceVersion = v } }
+	ended := func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }
+	s, names := newTracker().pool(key), counter()
+	s.podSeen(named("pool-a", version("99")), t0)
+	s.podSeen(named("pool-a", version("101"), ended), t0)
+	s.podRead(named("pool-a", version("100")), t0)
+	require.Equal(t, []string{"pool-a"}, s.plan(wishFor(0), names, 10, t0).remove, "it has ended, and is removed")
+
+	s = newTracker().pool(key)
+	s.podSeen(named("pool-a", version("101"), ended), t0)
+	fresh := named("pool-a", version("100"))
+	fresh.uid = "another"
+	s.podRead(fresh, t0)
+	require.Empty(t, s.plan(wishFor(1), names, 10, t0).remove, "another pod of the name is another pod, whatever its version")
+
+	s.podSeen(named("pool-a", version("5")), t0)
+	require.Empty(t, s.plan(wishFor(1), names, 10, t0).remove, "the watch is believed, also after a control plane was put back")
+}
+
 func TestPlan_BurstIsBounded(t *testing.T) {
 	s := newTracker().pool(key)
 	w := s.plan(wishFor(10), counter(), 4, t0)

@@ -135,13 +135,16 @@ func (c *Client) askBatch(ctx context.Context, runners []lifecycle.RunnerRef) []
 		case answer.Verdict == dispatchapi.Busy:
 			answers[i] = lifecycle.Answer{Verdict: lifecycle.Busy, Detail: busyDetail(answer)}
 		default:
-			answers[i] = lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: unknownDetail(r)}
+			answers[i] = lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: unknownDetail(r, answer)}
 		}
 	}
 	return answers
 }
 
-func unknownDetail(r lifecycle.RunnerRef) string {
+func unknownDetail(r lifecycle.RunnerRef, answer dispatchapi.RetireAnswer) string {
+	if answer.Reason != "" {
+		return answer.Reason
+	}
 	if r.Lost {
 		return "it cannot be asked any more, and nobody has confirmed yet that its registration is gone"
 	}

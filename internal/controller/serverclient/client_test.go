@@ -96,6 +96,10 @@ func TestAsk_EXCL3_WhateverGoesWrongIsUnknown(t *testing.T) {
 			require.NotEmpty(t, answers[0].Detail)
 		})
 	}
+	t.Run("and why, where the server says", func(t *testing.T) {
+		client, _ := newClient(t, answer(200, `{"answers":[{"uid":"a","verdict":"unknown","reason":"the ledger is held"}]}`), 0)
+		require.Equal(t, []lifecycle.Answer{{Verdict: lifecycle.Unknown, Detail: "the ledger is held"}}, client.Ask(context.Background(), refs("a")))
+	})
 	t.Run("a runner without UID", func(t *testing.T) {
 		client, _ := newClient(t, answer(200, `{"answers":[{"uid":"","verdict":"granted"}]}`), 0)
 		require.Equal(t, []lifecycle.Verdict{lifecycle.Unknown}, verdicts(client.Ask(context.Background(), refs(""))))
