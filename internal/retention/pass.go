@@ -1,0 +1,107 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Store removes at most so many rows that a rule names, the oldest first, and says how many it removed. Rows that
+// somebody is using are passed over.
+type Store interface {
+	Prune(ctx context.Context, rule Rule, most int32) (int64, error)
+}
+
+// Options of New. Store is required.
+type Options struct {
+	Store  Store
+	Policy Policy // Default when zero
+	// Batch is how many rows go in one statement; default 1,000.
+	Batch int32
+	// Cap is how many rows of a kind go in one pass; default 50,000.
+	Cap     int64
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	Now     func() time.Time
+}
+
+// Retention removes rows, pass by pass.
+type Retention struct {
+	opts            Options
+	removed, capped *prometheus.CounterVec
+}
+
+// New checks the options.
+func New(opts Options) (*Retention, error) {
+	if opts.Store == nil {
+		return nil, errors.New("retention needs a store")
+	}
+	if opts.Policy == (Policy{}) {
+		opts.Policy = Default()
+	}
+	if err := opts.Policy.Check(); err != nil {
+		return nil, err
+	}
+	if opts.Batch == 0 {
+		opts.Batch = 1000
+	}
+	if opts.Cap == 0 {
+		opts.Cap = 50_000
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Metrics == nil {
+		opts.Metrics = prometheus.NewRegistry()
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	r := &Retention{
+		opts: opts,
+		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bullpen_retention_removed_total", Help: "Rows removed because their time was up, by kind.",
+		}, []string{"kind"}),
+		capped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bullpen_retention_capped_total",
+			Help: "Passes that left rows for the next because they had removed as many as one may, by kind.",
+		}, []string{"kind"}),
+	}
+	opts.Metrics.MustRegister(r.removed, r.capped)
+	return r, nil
+}
+
+// Run is one pass. A kind that fails does not keep the others from going; a pass that is cut off goes on the next time.
+func (r *Retention) Run(ctx context.Context) error {
+	var errs []error
+	for _, rule := range r.opts.Policy.Rules(r.opts.Now()) {
+		if err := r.apply(ctx, rule); err != nil {
+			errs = append(errs, fmt.Errorf("removing %s: %w", rule.Kind, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Retention) apply(ctx context.Context, rule Rule) error {
+	for left := r.opts.Cap; ; {
+		most := int32(min(int64(r.opts.Batch), left)) //nolint:gosec // at most Batch
+		removed, err := r.opts.Store.Prune(ctx, rule, most)
+		if err != nil {
+			return err
+		}
+		r.removed.WithLabelValues(string(rule.Kind)).Add(float64(removed))
+		if removed < int64(most) {
+			return nil
+		}
+		if left -= removed; left <= 0 { // RECV-6
+			r.capped.WithLabelValues(string(rule.Kind)).Inc()
+			r.opts.Log.InfoContext(ctx, "more rows are due than one pass removes; the rest goes next time",
+				"kind", rule.Kind, "removed", r.opts.Cap)
+			return nil
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package retention
+
+import (
+	"fmt"
+	"time"
+)
+
+// Kind is a kind of row, as a metric value.
+type Kind string
+
+// The kinds, in the order in which they go: what refers to another before it.
+const (
+	Deliveries    Kind = "deliveries"
+	Jobs          Kind = "jobs"
+	Tombstones    Kind = "tombstones"
+	Sessions      Kind = "sessions"
+	Registrations Kind = "registrations"
+	Adoptions     Kind = "adoptions"
+	Lanes         Kind = "lanes"
+	LabelSets     Kind = "label_sets"
+)
+
+// Policy says how long each kind is kept after its end.
+type Policy struct {
+	// Deliveries of webhooks, by which one that is delivered again is recognized. GitHub delivers again for 3 days. After
+	// that time no message names a runner that is gone, either: registrations, undecided adoptions and empty lanes go with
+	// them.
+	Deliveries time.Duration
+	// Jobs that have ended.
+	Jobs time.Duration
+	// Tombstones of ended jobs, which outlive their rows: nothing that is said of the job later revives it (CLAIM-4).
+	Tombstones time.Duration
+	// Sessions of runners: usage and audit read them.
+	Sessions time.Duration
+}
+
+const day = 24 * time.Hour
+
+// Default keeps deliveries for a week, jobs for a month, tombstones for three, and sessions for thirteen.
+func Default() Policy {
+	return Policy{Deliveries: 7 * day, Jobs: 30 * day, Tombstones: 90 * day, Sessions: 400 * day}
+}
+
+// GitHub delivers again what it sent in the last 3 days; a day more covers clocks and slow redeliveries.
+const leastDeliveries = 4 * day
+
+// Check says what is wrong with the policy, and what to do about it.
+func (p Policy) Check() error {
+	switch {
+	case p.Deliveries < leastDeliveries:
+		return fmt.Errorf("webhook deliveries have to be kept for %s at least: GitHub may deliver again for 3 days", leastDeliveries)
+	case p.Jobs < day:
+		return fmt.Errorf("ended jobs have to be kept for %s at least", day)
+	case p.Tombstones < p.Jobs || p.Tombstones < p.Deliveries:
+		return fmt.Errorf("tombstones (%s) have to be kept at least as long as jobs (%s) and deliveries (%s): "+
+			"they bar late messages from reviving a job", p.Tombstones, p.Jobs, p.Deliveries)
+	case p.Sessions < p.Jobs:
+		return fmt.Errorf("sessions (%s) have to be kept at least as long as jobs (%s)", p.Sessions, p.Jobs)
+	}
+	return nil
+}
+
+// Rule takes what came to its end before that moment.
+type Rule struct {
+	Kind   Kind
+	Before time.Time
+}
+
+// Rules at a moment.
+func (p Policy) Rules(now time.Time) []Rule {
+	return []Rule{
+		{Deliveries, now.Add(-p.Deliveries)},
+		{Jobs, now.Add(-p.Jobs)},
+		{Tombstones, now.Add(-p.Tombstones)},
+		{Sessions, now.Add(-p.Sessions)},
+		{Registrations, now.Add(-p.Deliveries)},
+		{Adoptions, now.Add(-p.Deliveries)},
+		{Lanes, now.Add(-p.Deliveries)},
+		{LabelSets, now}, // no jobs, no lanes: their own times have passed
+	}
+}
