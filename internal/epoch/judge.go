@@ -1,0 +1,164 @@
+package epoch
+
+import (
+	"fmt"
+	"time"
+)
+
+// Mark is a place in the life of a database. The zero value is no mark.
+type Mark struct {
+	Lineage string
+	Epoch   int64
+}
+
+// String writes a mark for people.
+func (m Mark) String() string {
+	if m.Lineage == "" {
+		return "none"
+	}
+	return fmt.Sprintf("%s/%d", m.Lineage, m.Epoch)
+}
+
+// behind reports that a database at m has lost something of what is known.
+func (m Mark) behind(known Mark) bool {
+	return known.Lineage != "" && (m.Lineage != known.Lineage || m.Epoch < known.Epoch)
+}
+
+// Row is the database's row. Times are the database's, so that replicas whose clocks differ agree about them.
+type Row struct {
+	Mark
+	Now      time.Time
+	BeatenAt time.Time // when the epoch was last raised
+	Copied   bool      // a copy of it was written to Kubernetes at some time
+
+	HoldUntil time.Time // zero: there is no hold
+	Over      Mark      // the highest that was known of the former database when the hold began
+	Reason    string
+	LostSince time.Time // what was committed later may be lost; zero: everything
+	RebuiltAt time.Time // when the last rebuilding that succeeded began
+	Doubts    int       // what that one could not find out
+}
+
+// Copy is what Kubernetes says.
+type Copy struct {
+	Mark
+	Missing    bool // it was read, and there is none
+	Unreadable bool // it could not be read
+}
+
+// View is what a replica goes by.
+type View struct {
+	Known Mark // the highest that this replica has seen, in database or copy; zero after its start
+	Copy  Copy
+	Row   Row
+	// Unexplained says that the cluster shows pods at work that the database knows nothing of.
+	Unexplained bool
+	// UnreadableFor is how long the copy could not be read since the replica has started.
+	UnreadableFor time.Duration
+}
+
+// Bounds of the decision.
+type Bounds struct {
+	Hold time.Duration // how long nothing is dispatched after a restore
+	// Patience is how long a replica that has just started waits for a copy that it cannot read, before it takes the database
+	// for a restored one; and how long a hold may outlast its time for the sake of what nobody can tell.
+	Patience time.Duration
+}
+
+// Step is what a replica does next.
+type Step int
+
+// The steps. Only Run dispatches.
+const (
+	Wait  Step = iota // nothing is known yet: hold still
+	Begin             // write the hold down, for everybody
+	Hold              // it lasts: rebuild
+	End               // it is over: raise the epoch above everything that was seen
+	Run
+)
+
+// String names the step.
+func (s Step) String() string { return [...]string{"wait", "begin", "hold", "end", "run"}[s] }
+
+// Decision is a step, what it is about, and why.
+type Decision struct {
+	Step Step
+	Over Mark // of Begin
+	// Lost is when the former database is known to have had more than this one: of Begin, zero for "everything".
+	Lost   time.Time
+	Reason string
+	// Known is what the replica knows from now on.
+	Known Mark
+}
+
+// knows merges what a replica remembers with the copy, which is everybody's: of two lineages the copy's counts.
+func (v View) knows() Mark {
+	switch {
+	case v.Copy.Unreadable || v.Copy.Missing:
+		return v.Known
+	case v.Copy.Lineage == v.Known.Lineage && v.Known.Epoch > v.Copy.Epoch:
+		return v.Known
+	default:
+		return v.Copy.Mark
+	}
+}
+
+// Judge decides. It is the only place that knows what a restore looks like.
+func Judge(v View, b Bounds) Decision {
+	known, row := v.knows(), v.Row
+	d := Decision{Known: known}
+	switch {
+	case !row.HoldUntil.IsZero():
+		return judgeHold(d, v, b)
+	case row.Mark.behind(known) && row.Lineage != known.Lineage:
+		d.Step, d.Over = Begin, known
+		d.Reason = fmt.Sprintf("this database (%s) is another one than the fleet was run by (%s): was a new or a different one put in its place?",
+			row.Mark, known)
+	case row.Mark.behind(known):
+		d.Step, d.Over, d.Lost = Begin, known, row.BeatenAt
+		d.Reason = fmt.Sprintf("this database (epoch %d, of %s) is older than the one that the fleet was run by (epoch %d): was a backup restored?",
+			row.Epoch, row.BeatenAt.UTC().Format(time.RFC3339), known.Epoch)
+	case known != Mark{}:
+		d.Step, d.Known = Run, row.Mark
+	case v.Copy.Unreadable && v.UnreadableFor < b.Patience:
+		d.Step, d.Reason = Wait, "the copy of the ledger's epoch cannot be read from Kubernetes, so nobody can tell whether this database is the latest"
+	case v.Copy.Unreadable:
+		d.Step, d.Over, d.Lost = Begin, row.Mark, row.BeatenAt
+		d.Reason = "the copy of the ledger's epoch could not be read from Kubernetes for long, so this database is treated like a restored one"
+	case row.Copied:
+		d.Step, d.Over, d.Lost = Begin, row.Mark, row.BeatenAt
+		d.Reason = "the copy of the ledger's epoch is gone from Kubernetes, so this database is treated like a restored one"
+	case v.Unexplained:
+		d.Step, d.Over = Begin, row.Mark
+		d.Reason = "pods are at work that this database knows nothing of: was an empty one put in the place of the former?"
+	default: // a first installation, or the first start of a version that keeps epochs
+		d.Step, d.Known = Run, row.Mark
+	}
+	return d
+}
+
+// judgeHold is for a database in which a hold is written down: for every replica, and across their restarts.
+func judgeHold(d Decision, v View, b Bounds) Decision {
+	row := v.Row
+	d.Reason = row.Reason
+	switch {
+	case row.Over.behind(d.Known):
+		// Somebody has gone on with the former database meanwhile, or this hold is itself part of what was restored.
+		d.Step, d.Over = Begin, d.Known
+		d.Reason = fmt.Sprintf("replicas have gone on with another database (%s) while this one was held; stop them", d.Known)
+		if row.Lineage == d.Known.Lineage {
+			d.Lost = row.BeatenAt
+		}
+	case row.Now.Before(row.HoldUntil):
+		d.Step = Hold
+	case row.RebuiltAt.Before(row.HoldUntil.Add(-b.Hold / 2)):
+		d.Step = Hold // what is known is from the hold's beginning, or nothing is: then nothing is safe
+		d.Reason += "; the hold goes on until pods and GitHub's runners can be read"
+	case row.Doubts > 0 && row.Now.Before(row.HoldUntil.Add(b.Patience)):
+		d.Step = Hold
+		d.Reason += "; the hold goes on because some of GitHub's lists cannot be read"
+	default:
+		d.Step = End
+	}
+	return d
+}
