@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// AccountTable shows accounts, one row per account and platform.
+func AccountTable(accounts []operatorapi.Account) Table {
+	t := Table{
+		Columns: []string{"ACCOUNT", "STATE", "PLATFORM", "JOBS", "CPU", "MEMORY", "PER REPO", "QUEUED"},
+		Wide:    []string{"ID", "KIND", "INSTALLATION", "VERSION", "REASON"},
+		Empty:   "There is no account yet: install the GitHub App somewhere.",
+	}
+	for _, a := range accounts {
+		budgets := a.Budgets
+		if len(budgets) == 0 {
+			budgets = []operatorapi.Budget{{Platform: "-"}}
+		}
+		for i, b := range budgets {
+			row := []string{"", "", b.Platform, "-", "-", "-", "-", ""}
+			if b.Platform != "-" {
+				row = []string{
+					"", "", b.Platform, fmt.Sprintf("%d/%d", b.Usage.Jobs, b.Limits.Jobs),
+					fleet.FormatCPU(b.Usage.MilliCPU) + "/" + fleet.FormatCPU(b.Limits.MilliCPU),
+					fleet.FormatMemory(b.Usage.MemoryMB) + "/" + fleet.FormatMemory(b.Limits.MemoryMB), orDash(b.Limits.JobsPerRepository), "",
+				}
+			}
+			wide := []string{"", "", "", "", ""}
+			if i == 0 { // the account's own columns stand in its first row
+				row[0], row[1], row[7] = a.Login, accountState(a), queue(a)
+				wide = []string{
+					strconv.FormatInt(a.ID, 10), a.Kind, orDash(a.InstallationID), strconv.FormatInt(a.Version, 10), a.SuspensionReason,
+				}
+			}
+			t.Rows = append(t.Rows, append(row, wide...))
+		}
+	}
+	return t
+}
+
+func accountState(a operatorapi.Account) string {
+	var by []string
+	if a.SuspendedByGitHub {
+		by = append(by, "github")
+	}
+	if a.SuspendedByOperator {
+		by = append(by, "operator")
+	}
+	if len(by) == 0 {
+		return string(a.State)
+	}
+	if a.State != operatorapi.AccountSuspended {
+		return string(a.State) + " (suspended by " + strings.Join(by, ", ") + ")"
+	}
+	return "suspended (" + strings.Join(by, ", ") + ")"
+}
+
+// queue says how many jobs wait, and how many of them for their repository.
+func queue(a operatorapi.Account) string {
+	if a.Held == 0 {
+		return count(a.Queued)
+	}
+	return count(a.Queued+a.Held) + " (" + count(a.Held) + " held)"
+}
+
+// orDash is a number that zero means nothing of.
+func orDash(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// count says so when it is a lower bound.
+func count(n int64) string {
+	if n >= operatorapi.MaxQueued {
+		return strconv.Itoa(operatorapi.MaxQueued) + "+"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// AuditTable shows events, the latest first.
+func AuditTable(events []operatorapi.AuditEvent) Table {
+	t := Table{
+		Columns: []string{"TIME", "ACTOR", "ACTION", "ACCOUNT", "CHANGE", "REASON"},
+		Wide:    []string{"ID", "ACCOUNT ID", "BEFORE", "CREDENTIAL"},
+		Empty:   "Nothing has been changed yet.",
+	}
+	for _, e := range events {
+		t.Rows = append(t.Rows, []string{
+			e.At.UTC().Format(time.RFC3339), e.Actor, e.Action, e.Account, string(e.After), e.Reason,
+			strconv.FormatInt(e.ID, 10), orDash(e.AccountID), string(e.Before), e.Credential,
+		})
+	}
+	return t
+}

@@ -1,0 +1,208 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// A token goes to https, or to this machine, and nowhere else; a redirect does not carry it on.
+func TestClient_WhereATokenMayGo(t *testing.T) {
+	token := func(context.Context) (string, error) { return "t", nil }
+	for _, good := range []string{"https://bullpen.example.com", "http://127.0.0.1:8082", "http://localhost:1", "http://[::1]:1"} {
+		_, err := cli.NewClient(good, token, 0)
+		require.NoError(t, err, good)
+	}
+	for bad, says := range map[string]string{
+		"http://bullpen.example.com": "in the clear", "http://127.0.0.1.evil.com": "in the clear", "http://10.0.0.1": "in the clear",
+		"bullpen": "no address", "ftp://x": "no address", "": "no address", "https://user:pw@x": "no address", "://": "no address",
+	} {
+		_, err := cli.NewClient(bad, token, 0)
+		require.ErrorContains(t, err, says, bad)
+	}
+	stolen := false
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen = true }))
+	defer thief.Close()
+	redirecting := httptest.NewServer(http.RedirectHandler(thief.URL, http.StatusTemporaryRedirect))
+	defer redirecting.Close()
+	client, err := cli.NewClient(redirecting.URL, token, 0)
+	require.NoError(t, err)
+	_, err = client.Accounts(t.Context(), false)
+	require.ErrorContains(t, err, "is it the address of Bullpen's operators' API?")
+	require.False(t, stolen)
+	client, err = cli.NewClient("http://127.0.0.1:1", token, 0)
+	require.NoError(t, err)
+	_, err = client.Accounts(t.Context(), false)
+	require.ErrorContains(t, err, "cannot reach http://127.0.0.1:1")
+}
+
+// kubeconfig writes one whose user is that.
+func kubeconfig(t *testing.T, server string, user *clientcmdapi.AuthInfo) string {
+	t.Helper()
+	file := clientcmdapi.NewConfig()
+	file.Clusters["c"] = &clientcmdapi.Cluster{Server: server, InsecureSkipTLSVerify: true} // credentials go to https only
+	file.AuthInfos["u"], file.Contexts["x"], file.CurrentContext = user, &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}, "x"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*file, path))
+	return path
+}
+
+// Every way in which a kubeconfig names a token is understood; where it names none, the cluster is asked for one that is
+// made for this API alone.
+func TestConnection_TokenOfAKubeconfig(t *testing.T) {
+	var asked string
+	cluster := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.Path
+		var body map[string]any
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		if got := body["spec"].(map[string]any)["audiences"].([]any)[0]; got != operatorapi.Audience {
+			t.Errorf("asked for the audience %v", got)
+		}
+		body["status"] = map[string]any{"token": "requested", "expirationTimestamp": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(body)
+	}))
+	defer cluster.Close()
+	var got string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Get("Authorization")
+		_, _ = w.Write([]byte(`{"accounts":[]}`))
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("from a file\n"), 0o600))
+	plugin := filepath.Join(t.TempDir(), "plugin")
+	require.NoError(t, os.WriteFile(plugin, []byte(`#!/bin/sh
+echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"from a plugin"}}'
+`), 0o700))
+	for want, c := range map[string]struct {
+		user    *clientcmdapi.AuthInfo
+		account string
+	}{
+		"of its own":  {user: &clientcmdapi.AuthInfo{Token: "of its own"}},
+		"from a file": {user: &clientcmdapi.AuthInfo{TokenFile: file}},
+		"from a plugin": {user: &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+			Command: plugin, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		}}},
+		"requested": {user: &clientcmdapi.AuthInfo{}, account: cli.DefaultServiceAccount},
+	} {
+		conn := cli.Connection{Server: server.URL, Kubeconfig: kubeconfig(t, cluster.URL, c.user), ServiceAccount: cli.DefaultServiceAccount}
+		client, err := conn.Client()
+		require.NoError(t, err, want)
+		_, err = client.Accounts(t.Context(), false)
+		require.NoError(t, err, want)
+		require.Equal(t, "Bearer "+want, got)
+	}
+	require.Equal(t, "/api/v1/namespaces/bullpen-system/serviceaccounts/bullpen-operator/token", asked)
+
+	conn := cli.Connection{Server: server.URL, Kubeconfig: kubeconfig(t, cluster.URL, &clientcmdapi.AuthInfo{Token: "x"}), ServiceAccount: "ns/other"}
+	client, err := conn.Client()
+	require.NoError(t, err)
+	_, err = client.Accounts(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, "Bearer requested", got, "who names a ServiceAccount means it")
+	for _, bad := range []string{"", "x", "/x", "x/", "a/b/c"} {
+		conn.ServiceAccount = bad
+		_, err := conn.Client()
+		require.ErrorContains(t, err, "namespace/name", bad)
+	}
+	conn = cli.Connection{Server: server.URL, Kubeconfig: filepath.Join(t.TempDir(), "none"), ServiceAccount: cli.DefaultServiceAccount}
+	_, err = conn.Client()
+	require.ErrorContains(t, err, "who are you?")
+}
+
+// The server is the flag's, the environment's, or the one that runs on this machine, in that order.
+func TestConnection_FindsTheServer(t *testing.T) {
+	var hit string
+	serve := func(name string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			hit = name
+			_, _ = w.Write([]byte(`{"accounts":[]}`))
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	flag, environment, machine := serve("flag"), serve("environment"), serve("machine")
+	config := kubeconfig(t, "https://127.0.0.1:1", &clientcmdapi.AuthInfo{Token: "x"})
+	dir := t.TempDir()
+	status, err := json.Marshal(map[string]string{"operators": machine, "kubeconfig": config})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "status.json"), status, 0o600))
+	env := map[string]string{}
+	ask := func(c cli.Connection) string {
+		t.Helper()
+		c.ServiceAccount, c.Getenv = cli.DefaultServiceAccount, func(name string) string { return env[name] }
+		client, err := c.Client()
+		require.NoError(t, err)
+		_, err = client.Accounts(t.Context(), false)
+		require.NoError(t, err)
+		return hit
+	}
+	here := func() (string, error) { return dir, nil }
+	require.Equal(t, "machine", ask(cli.Connection{DefaultStateDir: here}))
+	env[cli.EnvServer] = environment
+	require.Equal(t, "environment", ask(cli.Connection{DefaultStateDir: here, Kubeconfig: config}))
+	require.Equal(t, "machine", ask(cli.Connection{StateDir: dir}), "who names the folder means it")
+	require.Equal(t, "flag", ask(cli.Connection{Server: flag, Kubeconfig: config, DefaultStateDir: here}))
+	delete(env, cli.EnvServer)
+	nowhere := func() (string, error) { return t.TempDir(), nil }
+	c := cli.Connection{DefaultStateDir: nowhere, Getenv: func(string) string { return "" }}
+	_, err = c.Client()
+	require.ErrorContains(t, err, "which server? use --server URL or set BULLPEN_SERVER")
+	c.StateDir = t.TempDir()
+	_, err = c.Client()
+	require.ErrorContains(t, err, "no bullpen up runs in")
+}
+
+func TestConnection_TakesNoTokenAsAnArgument(t *testing.T) {
+	flags := pflag.NewFlagSet("x", pflag.ContinueOnError)
+	(&cli.Connection{}).Flags(flags)
+	flags.VisitAll(func(f *pflag.Flag) { require.NotContains(t, f.Name, "token") })
+}
+
+func TestPrint_Formats(t *testing.T) {
+	account := operatorapi.Account{
+		ID: 7, Login: "acme", Kind: "Organization", State: operatorapi.AccountSuspended, InstallationID: 9, SuspendedByOperator: true,
+		SuspensionReason: "a\x1b[2Jb\tc", Queued: 4, Held: operatorapi.MaxQueued, Version: 3, Budgets: []operatorapi.Budget{
+			{Platform: "linux", Limits: operatorapi.Limits{Jobs: 40, MilliCPU: 32500, MemoryMB: 65536, JobsPerRepository: 5}, Usage: operatorapi.Usage{Jobs: 2, MilliCPU: 2000, MemoryMB: 512}},
+			{Platform: "macos"},
+		},
+	}
+	print := func(format cli.Format) string {
+		var out bytes.Buffer
+		require.NoError(t, cli.Print(&out, format, []operatorapi.Account{account}, cli.AccountTable([]operatorapi.Account{account})))
+		return out.String()
+	}
+	require.Equal(t, `ACCOUNT   STATE                  PLATFORM   JOBS   CPU        MEMORY       PER REPO   QUEUED
+acme      suspended (operator)   linux      2/40   2/32500m   512Mi/64Gi   5          10000+ (10000+ held)
+                                 macos      0/0    0/0        0/0          -          
+`, print(cli.FormatTable))
+	wide := print(cli.FormatWide)
+	require.Contains(t, wide, "INSTALLATION")
+	require.Contains(t, wide, "a [2Jb c")
+	require.NotContains(t, wide, "\x1b", "what others wrote moves nobody's cursor")
+	var back []operatorapi.Account
+	require.NoError(t, json.Unmarshal([]byte(print(cli.FormatJSON)), &back))
+	require.Equal(t, []operatorapi.Account{account}, back)
+	require.Contains(t, print(cli.FormatYAML), "suspendedByOperator: true\n")
+	var none bytes.Buffer
+	require.NoError(t, cli.Print(&none, cli.FormatTable, nil, cli.AccountTable(nil)))
+	require.Equal(t, "There is no account yet: install the GitHub App somewhere.\n", none.String())
+	var format cli.Format
+	require.ErrorContains(t, format.Set("xml"), "choose table, wide, json or yaml")
+}

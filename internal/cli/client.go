@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// TokenSource gives the token that proves who asks. It is called once per request, so that a token that was renewed is
+// used.
+type TokenSource func(ctx context.Context) (string, error)
+
+// Client speaks to the operators' API. It is safe for concurrent use.
+type Client struct {
+	base  string
+	token TokenSource
+	http  *http.Client
+}
+
+// NewClient checks that the address is one that a token may be sent to: https, or this machine.
+func NewClient(server string, token TokenSource, timeout time.Duration) (*Client, error) {
+	if err := checkServer(server); err != nil {
+		return nil, err
+	}
+	if timeout == 0 {
+		timeout = 30 * time.Second
+	}
+	return &Client{base: strings.TrimSuffix(server, "/"), token: token, http: &http.Client{
+		Timeout: timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { // a redirect must not carry the token elsewhere
+			return http.ErrUseLastResponse
+		},
+	}}, nil
+}
+
+func checkServer(server string) error {
+	at, err := url.Parse(server)
+	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" || at.RawQuery != "" || at.User != nil {
+		return fmt.Errorf("%q is no address of a server: write it like https://bullpen.example.com or http://127.0.0.1:8082", server)
+	}
+	if at.Scheme == "http" && !loopback(at.Hostname()) { // the token is worth whatever its owner may do
+		return fmt.Errorf("%s would carry your token in the clear: use https, or `kubectl port-forward` and http://127.0.0.1", server)
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// APIError is a refusal of the server. Its sentence says what to do.
+type APIError struct {
+	Status   int
+	Sentence string
+}
+
+// Error is the server's own sentence.
+func (e *APIError) Error() string { return e.Sentence }
+
+// maxAnswer bounds what is read of an answer.
+const maxAnswer = 16 << 20
+
+// call sends one request; ifMatch and body may be empty, into may be nil.
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, ifMatch string, body, into any) error {
+	var content io.Reader
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encoding the request: %w", err)
+		}
+		content = bytes.NewReader(encoded)
+	}
+	address := c.base + path
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, content)
+	if err != nil {
+		return fmt.Errorf("making the request: %w", err)
+	}
+	token, err := c.token(ctx)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if ifMatch != "" {
+		req.Header.Set("If-Match", ifMatch)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("reading the answer of %s: %w", c.base, err)
+	}
+	return c.read(resp.StatusCode, answer, into)
+}
+
+func (c *Client) read(status int, answer []byte, into any) error {
+	if status < 300 {
+		if into == nil {
+			return nil
+		}
+		if err := json.Unmarshal(answer, into); err != nil {
+			return fmt.Errorf("%s answers with something else than JSON: is it the address of Bullpen's operators' API?", c.base)
+		}
+		return nil
+	}
+	var refusal operatorapi.Error
+	if json.Unmarshal(answer, &refusal) != nil || refusal.Error == "" {
+		refusal.Error = fmt.Sprintf("%s answers %d %s: is it the address of Bullpen's operators' API?", c.base, status, http.StatusText(status))
+	}
+	return &APIError{Status: status, Sentence: refusal.Error}
+}
+
+func (c *Client) unreachable(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err // the address is in the sentence
+	}
+	return fmt.Errorf("cannot reach %s (%w): is the server running, and is that its address for operators?", c.base, err)
+}
+
+func accountPath(ref string) string { return operatorapi.PathAccounts + "/" + url.PathEscape(ref) }
+
+// Accounts reads every page.
+func (c *Client) Accounts(ctx context.Context, deleted bool) ([]operatorapi.Account, error) {
+	var all []operatorapi.Account
+	query := url.Values{"limit": {strconv.Itoa(operatorapi.MaxPage)}}
+	if deleted {
+		query.Set("deleted", "true")
+	}
+	for {
+		var page operatorapi.AccountList
+		if err := c.call(ctx, http.MethodGet, operatorapi.PathAccounts, query, "", nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Accounts...)
+		if page.Next == "" {
+			return all, nil
+		}
+		query.Set("after", page.Next)
+	}
+}
+
+// Account reads one, by login or "@id".
+func (c *Client) Account(ctx context.Context, ref string) (operatorapi.Account, error) {
+	var account operatorapi.Account
+	err := c.call(ctx, http.MethodGet, accountPath(ref), nil, "", nil, &account)
+	return account, err
+}
+
+// ChangeLimits changes limits of the account as it was read; an *APIError with status 412 when it is another by now.
+func (c *Client) ChangeLimits(ctx context.Context, ref, etag string, change operatorapi.ChangeLimits) (operatorapi.Account, error) {
+	var account operatorapi.Account
+	err := c.call(ctx, http.MethodPatch, accountPath(ref)+"/limits", nil, etag, change, &account)
+	return account, err
+}
+
+// Suspend withholds the account's jobs; Resume takes that back.
+func (c *Client) Suspend(ctx context.Context, ref, reason string) (operatorapi.Account, error) {
+	return c.verb(ctx, ref, operatorapi.VerbSuspend, reason)
+}
+
+// Resume lets the account's jobs go on, unless GitHub has suspended it too.
+func (c *Client) Resume(ctx context.Context, ref, reason string) (operatorapi.Account, error) {
+	return c.verb(ctx, ref, operatorapi.VerbResume, reason)
+}
+
+func (c *Client) verb(ctx context.Context, ref, verb, reason string) (operatorapi.Account, error) {
+	var account operatorapi.Account
+	err := c.call(ctx, http.MethodPost, accountPath(ref)+":"+verb, nil, "", operatorapi.Change{Reason: reason}, &account)
+	return account, err
+}
+
+// DeleteAccount forgets an account; with purge its history too, at once.
+func (c *Client) DeleteAccount(ctx context.Context, ref, reason string, purge bool) error {
+	query := url.Values{}
+	if purge {
+		query.Set("purge", "true")
+	}
+	return c.call(ctx, http.MethodDelete, accountPath(ref), query, "", operatorapi.Change{Reason: reason}, nil)
+}
+
+// Audit reads the latest events, at most so many; of one account, or of all.
+func (c *Client) Audit(ctx context.Context, account string, most int) ([]operatorapi.AuditEvent, error) {
+	var all []operatorapi.AuditEvent
+	query := url.Values{}
+	if account != "" {
+		query.Set("account", account)
+	}
+	for len(all) < most {
+		query.Set("limit", strconv.Itoa(min(most-len(all), operatorapi.MaxPage)))
+		var page operatorapi.AuditList
+		if err := c.call(ctx, http.MethodGet, operatorapi.PathAudit, query, "", nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Events...)
+		if page.Next == 0 {
+			break
+		}
+		query.Set("before", strconv.FormatInt(page.Next, 10))
+	}
+	return all, nil
+}

@@ -1,0 +1,227 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// Options configure an API; Store and Access are required.
+type Options struct {
+	Store   Store
+	Access  Access
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	Now     func() time.Time
+	// Timeout bounds one request; default 15 s.
+	Timeout time.Duration
+}
+
+// API holds the handlers. It is stateless and safe for concurrent use.
+type API struct {
+	opt      Options
+	requests *prometheus.CounterVec
+}
+
+// New checks the options.
+func New(opt Options) (*API, error) {
+	if opt.Store == nil || opt.Access == nil {
+		return nil, errors.New("the operators' API needs a store, and somebody who knows what operators may do")
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Metrics == nil {
+		opt.Metrics = prometheus.NewRegistry()
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Timeout == 0 {
+		opt.Timeout = 15 * time.Second
+	}
+	a := &API{opt: opt, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "bullpen_operator_requests_total", Help: "Requests to the operators' API, by verb, resource and outcome.",
+	}, []string{"verb", "resource", "outcome"})}
+	opt.Metrics.MustRegister(a.requests)
+	return a, nil
+}
+
+// request is one that was admitted: who asks, and for what.
+type request struct {
+	*http.Request
+	user User
+	name string // of the account; empty where there is none
+	verb string // after the colon
+}
+
+// change begins a change by the request's user.
+func (r request) change(reason string, version int64, now time.Time) Change {
+	return Change{
+		Account: r.name, Actor: r.user.Name, Credential: r.user.Credential, Reason: reason, Version: version, At: now,
+	}
+}
+
+// route is one thing that operators can do. There is no way to serve one without a right.
+type route struct {
+	pattern string
+	right   Right
+	serve   func(a *API, w http.ResponseWriter, r request) error
+}
+
+func routes() []route {
+	accounts := operatorapi.PathAccounts
+	one := func(verb string) Right { return Right{Verb: verb, Resource: operatorapi.ResourceAccounts} }
+	return []route{
+		{"GET " + accounts, one("list"), (*API).listAccounts},
+		{"GET " + accounts + "/{account}", one("get"), (*API).getAccount},
+		{"PATCH " + accounts + "/{account}/limits", one("update"), (*API).changeLimits},
+		{"POST " + accounts + "/{account}", one("update"), (*API).accountVerb},
+		{"DELETE " + accounts + "/{account}", one("delete"), (*API).deleteAccount},
+		{"GET " + operatorapi.PathAudit, Right{Verb: "list", Resource: operatorapi.ResourceAudits}, (*API).listAudit},
+	}
+}
+
+// Handler serves /api/v1.
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, rt := range routes() {
+		mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, rt) })
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusNotFound, "there is nothing at this path; accounts are at "+operatorapi.PathAccounts)
+	})
+	return mux
+}
+
+// serve asks who it is and whether they may, before anything else of the request is looked at (NET-5).
+func (a *API) serve(w http.ResponseWriter, r *http.Request, rt route) {
+	ctx, cancel := context.WithTimeout(r.Context(), a.opt.Timeout)
+	defer cancel()
+	req := request{Request: r.WithContext(ctx), name: r.PathValue("account")}
+	if r.Method == http.MethodPost {
+		req.name, req.verb = cutVerb(req.name)
+	}
+	right := rt.right
+	right.Name = req.name
+	outcome := a.admit(w, &req, right)
+	if outcome == "" {
+		outcome = a.answer(ctx, w, req, rt)
+	}
+	a.requests.WithLabelValues(right.Verb, right.Resource, outcome).Inc()
+}
+
+func cutVerb(segment string) (name, verb string) {
+	at := strings.LastIndex(segment, ":")
+	if at < 0 {
+		return segment, ""
+	}
+	return segment[:at], segment[at+1:]
+}
+
+// admit lets a request through (""), or answers it and says how.
+func (a *API) admit(w http.ResponseWriter, r *request, right Right) string {
+	ctx := r.Context()
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || token == "" {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		refuse(w, http.StatusUnauthorized, "send a Kubernetes token as a bearer token; the bullpen command does so by itself")
+		return "unauthenticated"
+	}
+	user, err := a.opt.Access.Identify(ctx, token)
+	switch {
+	case errors.Is(err, ErrRejected):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		refuse(w, http.StatusUnauthorized, "the cluster does not accept this token; get a new one, for the audience "+operatorapi.Audience)
+		return "unauthenticated"
+	case err != nil:
+		a.unavailable(ctx, w, "asking whose token it is", err)
+		return "unavailable"
+	}
+	allowed, err := a.opt.Access.Allowed(ctx, user, right)
+	if err != nil {
+		a.unavailable(ctx, w, "asking what a user may do", err)
+		return "unavailable"
+	}
+	if !allowed { // NET-5
+		refuse(w, http.StatusForbidden, user.Name+" may not "+right.Verb+" "+right.Resource+"."+operatorapi.Group+
+			": bind the ClusterRole bullpen-viewer or bullpen-operator to it")
+		return "forbidden"
+	}
+	r.user = user
+	return ""
+}
+
+func (a *API) unavailable(ctx context.Context, w http.ResponseWriter, doing string, err error) {
+	a.opt.Log.WarnContext(ctx, doing, "error", err)
+	w.Header().Set("Retry-After", "1")
+	refuse(w, http.StatusServiceUnavailable, "Kubernetes could not be asked who you are and what you may do: try again")
+}
+
+// answer serves an admitted request and translates what went wrong.
+func (a *API) answer(ctx context.Context, w http.ResponseWriter, r request, rt route) string {
+	w.Header().Set("Cache-Control", "no-store")
+	err := rt.serve(a, w, r)
+	var conflict *ConflictError
+	var version *VersionError
+	var invalid *InvalidError
+	switch {
+	case err == nil:
+		return "done"
+	case errors.Is(err, ErrNotFound):
+		refuse(w, http.StatusNotFound, "there is no account "+r.name+": `bullpen accounts list` shows those there are")
+		return "not_found"
+	case errors.As(err, &conflict):
+		refuse(w, http.StatusConflict, conflict.Sentence)
+		return "conflict"
+	case errors.As(err, &version):
+		refuse(w, http.StatusPreconditionFailed, version.Error())
+		return "conflict"
+	case errors.As(err, &invalid):
+		refuse(w, http.StatusBadRequest, invalid.Sentence)
+		return "invalid"
+	}
+	a.opt.Log.ErrorContext(ctx, "serving an operator", "verb", rt.right.Verb, "resource", rt.right.Resource, "error", err)
+	w.Header().Set("Retry-After", "1")
+	refuse(w, http.StatusServiceUnavailable, "the ledger could not be asked just now: try again")
+	return "failed"
+}
+
+// maxBody bounds a request's body.
+const maxBody = 64 << 10
+
+// decode reads a JSON body strictly; one that is empty leaves into as it is when that is allowed.
+func decode(w http.ResponseWriter, r request, into any, mayBeEmpty bool) error {
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(into)
+	if errors.Is(err, io.EOF) && mayBeEmpty {
+		return nil
+	}
+	if err == nil && decoder.More() {
+		err = errors.New("there is something after it")
+	}
+	if err != nil {
+		return &InvalidError{"the body is not the JSON that this path takes: " + err.Error()}
+	}
+	return nil
+}
+
+func refuse(w http.ResponseWriter, status int, sentence string) {
+	write(w, status, operatorapi.Error{Error: sentence})
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the client has gone
+}

@@ -1,0 +1,121 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// oracle answers as it is told; its store fails whatever is asked of it.
+type oracle struct {
+	Store
+	identify, allowed error
+	yes               bool
+	asked             []Right
+	reached           int
+}
+
+func (o *oracle) Identify(context.Context, string) (User, error) {
+	return User{Name: "ada"}, o.identify
+}
+
+func (o *oracle) Allowed(_ context.Context, _ User, right Right) (bool, error) {
+	o.asked = append(o.asked, right)
+	return o.yes, o.allowed
+}
+
+func (o *oracle) Accounts(context.Context, AccountQuery) ([]operatorapi.Account, string, error) {
+	o.reached++
+	return nil, "", errors.New("a secret of the database")
+}
+
+func (o *oracle) ask(t *testing.T, method, path, token string) *httptest.ResponseRecorder {
+	t.Helper()
+	metrics := prometheus.NewRegistry()
+	api, err := New(Options{Store: o, Access: o, Metrics: metrics})
+	require.NoError(t, err)
+	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(""))
+	if token != "" {
+		r.Header.Set("Authorization", token)
+	}
+	w := httptest.NewRecorder()
+	api.Handler().ServeHTTP(w, r)
+	counted, err := metrics.Gather()
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(counted), 1)
+	return w
+}
+
+// NET-5: nothing is served without a right, and each route asks for its own.
+func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
+	want := map[string]Right{
+		"GET /api/v1/accounts":               {"list", "accounts", ""},
+		"GET /api/v1/accounts/acme":          {"get", "accounts", "acme"},
+		"PATCH /api/v1/accounts/acme/limits": {"update", "accounts", "acme"},
+		"POST /api/v1/accounts/acme:suspend": {"update", "accounts", "acme"},
+		"POST /api/v1/accounts/acme:resume":  {"update", "accounts", "acme"},
+		"DELETE /api/v1/accounts/acme":       {"delete", "accounts", "acme"},
+		"GET /api/v1/audit":                  {"list", "audits", ""},
+	}
+	patterns := map[string]bool{}
+	for _, rt := range routes() {
+		require.NotEmpty(t, rt.right.Verb)
+		require.NotEmpty(t, rt.right.Resource)
+		patterns[rt.pattern] = true
+	}
+	require.Len(t, patterns, 6, "a route was added or has gone: name it here with the right that it needs")
+	for line, right := range want {
+		method, path, _ := strings.Cut(line, " ")
+		o := &oracle{}
+		require.Equal(t, http.StatusForbidden, o.ask(t, method, path, "Bearer x").Code, line)
+		require.Equal(t, []Right{right}, o.asked, line)
+		require.Zero(t, o.reached)
+	}
+}
+
+// NET-5: what cannot be asked is no yes, and is told apart from a no; the database's own words go to nobody.
+func TestAdmit_NET5_WhatCannotBeAskedIsNoYes(t *testing.T) {
+	for name, c := range map[string]struct {
+		o      *oracle
+		token  string
+		status int
+	}{
+		"no token":                      {&oracle{yes: true}, "", http.StatusUnauthorized},
+		"another scheme":                {&oracle{yes: true}, "Basic x", http.StatusUnauthorized},
+		"an empty token":                {&oracle{yes: true}, "Bearer ", http.StatusUnauthorized},
+		"rejected":                      {&oracle{yes: true, identify: ErrRejected}, "Bearer x", http.StatusUnauthorized},
+		"nobody to ask who it is":       {&oracle{yes: true, identify: errors.New("away")}, "Bearer x", http.StatusServiceUnavailable},
+		"nobody to ask what they may":   {&oracle{yes: true, allowed: errors.New("away")}, "Bearer x", http.StatusServiceUnavailable},
+		"a no":                          {&oracle{}, "Bearer x", http.StatusForbidden},
+		"a ledger that does not answer": {&oracle{yes: true}, "Bearer x", http.StatusServiceUnavailable},
+	} {
+		w := c.o.ask(t, http.MethodGet, "/api/v1/accounts", c.token)
+		require.Equal(t, c.status, w.Code, name)
+		require.NotContains(t, w.Body.String(), "secret", name)
+		require.Equal(t, name == "a ledger that does not answer", c.o.reached == 1, name)
+	}
+}
+
+func FuzzIfMatch(f *testing.F) {
+	for _, seed := range []string{"", "*", `"3"`, "3", `W/"3"`, `"-1"`, `"99999999999999999999"`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r := request{Request: &http.Request{Header: http.Header{"If-Match": {text}}}}
+		version, given, err := ifMatch(r)
+		if err == nil && given != (text != "") {
+			t.Fatalf("%q: given %v", text, given)
+		}
+		if err == nil && version == 0 && text != "" && text != "*" {
+			t.Fatalf("%q stands for any version", text)
+		}
+	})
+}
