@@ -137,6 +137,7 @@ type poller struct {
 	files    files
 	to       owner
 	failures int
+	sequence int64 // of the last request
 }
 
 func (p *poller) loop(ctx context.Context) error {

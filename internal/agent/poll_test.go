@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -35,6 +34,7 @@ type dispatcher struct {
 	answers []http.HandlerFunc
 	polls   int
 	tokens  []string
+	numbers []int64
 	acks    []int64
 	ack     http.HandlerFunc
 }
@@ -51,8 +51,11 @@ func newDispatcher(t *testing.T, answers ...http.HandlerFunc) *dispatcher {
 }
 
 func (d *dispatcher) poll(w http.ResponseWriter, r *http.Request) {
+	var body dispatchapi.Poll
+	_ = json.NewDecoder(r.Body).Decode(&body)
 	_, _ = io.Copy(io.Discard, r.Body)
 	d.mu.Lock()
+	d.numbers = append(d.numbers, body.Sequence)
 	d.tokens = append(d.tokens, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	answer := reply(http.StatusNoContent, "")
 	if d.polls < len(d.answers) {
@@ -187,6 +190,36 @@ func TestPoll_StatusesThatEndIt(t *testing.T) {
 		require.Equal(t, 2, d.pollCount())
 		require.Empty(t, d.acknowledged())
 	}
+}
+
+// CLAIM-7: the server knows by its number which of two requests came first: also when the clock stands still or goes back,
+// and across a restart of the poller.
+func TestPoll_CLAIM7_EachRequestHasALargerNumber(t *testing.T) {
+	now := time.UnixMicro(1_800_000_000_000_000)
+	clock := []time.Duration{0, 0, -time.Hour, 0, time.Second, time.Second}
+	var numbers []int64
+	for range 2 {
+		answers := make([]http.HandlerFunc, 5)
+		for i := range answers {
+			answers[i] = reply(204, "")
+		}
+		d := newDispatcher(t, append(answers, reply(401, ""))...)
+		p := newPod(t, d)
+		p.options.Now = func() time.Time {
+			polls := d.pollCount()
+			return now.Add(clock[min(polls, len(clock)-1)])
+		}
+		require.Error(t, Poll(t.Context(), p.options))
+		numbers = append(numbers, d.numbers...)
+		now = now.Add(time.Minute)
+	}
+	require.Len(t, numbers, 12)
+	require.True(t, slices.IsSortedFunc(numbers, func(a, b int64) int {
+		if a < b {
+			return -1
+		}
+		return 1
+	}), "%v", numbers)
 }
 
 func TestPoll_ReadsTheTokenAgain(t *testing.T) {
@@ -439,71 +472,4 @@ func TestPoll_BadOptionsAreExplained(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	require.Zero(t, d.pollCount())
-}
-
-// Neither waits in a folder that will never hold anything.
-func TestSharedFolder_ThatIsNotThereIsSaidAtOnce(t *testing.T) {
-	options := newPod(t, newDispatcher(t)).options
-	file := filepath.Join(t.TempDir(), "file")
-	touch(file)
-	for want, dir := range map[string]string{"no such file or directory; both containers must mount it": file + "-no", "is a file": file} {
-		options.JITFile = filepath.Join(dir, "jitconfig")
-		for _, err := range []error{
-			Poll(t.Context(), options),
-			Supervise(t.Context(), SuperviseOptions{JITFile: options.JITFile, Command: []string{"true"}}),
-		} {
-			require.Equal(t, 1, code(t, err))
-			require.ErrorContains(t, err, "the shared folder "+dir)
-			require.ErrorContains(t, err, want)
-		}
-	}
-}
-
-func FuzzDecode(f *testing.F) {
-	f.Add([]byte(jitReply))
-	f.Add([]byte(jitReply[:20]))
-	f.Add([]byte(`{"jit_config":""}`))
-	f.Add([]byte(`null`))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := decode(bytes.NewReader(body))
-		if err == nil && got.JITConfig == "" {
-			t.Fatal("an empty configuration would end the runner as if there were nothing to do")
-		}
-		if err != nil && (got != dispatchapi.Dispatch{}) {
-			t.Fatal("a broken answer came through")
-		}
-	})
-}
-
-var errOtherDevice = errors.New("invalid cross-device link")
-
-func TestInstall_PlacesARunnableCopy(t *testing.T) {
-	for name, link := range map[string]func(string, string) error{
-		"link": os.Link, "copy": func(string, string) error { return errOtherDevice },
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			self := filepath.Join(dir, "self")
-			require.NoError(t, os.WriteFile(self, []byte("#!/bin/sh\n"), 0o755))
-			require.NoError(t, os.Chmod(self, 0o755))
-			target := filepath.Join(dir, "bullpen")
-			require.NoError(t, os.WriteFile(target, []byte("old"), 0o600))
-			require.NoError(t, install(self, target, link))
-			content, err := os.ReadFile(target)
-			require.NoError(t, err)
-			require.Equal(t, "#!/bin/sh\n", string(content))
-			info, err := os.Stat(target)
-			require.NoError(t, err)
-			require.Equal(t, os.FileMode(0o755), info.Mode())
-			entries, err := os.ReadDir(dir)
-			require.NoError(t, err)
-			require.Len(t, entries, 2, "nothing is left beside it")
-		})
-	}
-	dir := t.TempDir()
-	require.ErrorContains(t, Install(dir), "is a folder")
-	require.ErrorContains(t, Install(filepath.Join(dir, "no", "such")), "installing the agent at")
-	odd := filepath.Join(dir, "odd")
-	require.NoError(t, os.WriteFile(odd, nil, 0o700))
-	require.False(t, linkable(odd), "a link would share its mode")
 }

@@ -43,7 +43,9 @@ type result struct {
 func (p *poller) ask(ctx context.Context) result {
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
-	resp, err := p.post(ctx, dispatchapi.PathDispatch, struct{}{})
+	// A later request has a larger number, also than those of a poller that ran in this pod before.
+	p.sequence = max(p.sequence+1, p.Now().UnixMicro())
+	resp, err := p.post(ctx, dispatchapi.PathDispatch, dispatchapi.Poll{Sequence: p.sequence})
 	if err != nil {
 		return result{err: err}
 	}

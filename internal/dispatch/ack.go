@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 )
 
 // The owner label is tried so often, so far apart; giving up does not fail the dispatch (CLAIM-6): ownership is the
@@ -18,6 +20,7 @@ const (
 // replaced it. Only now is the owner label stamped: until here the idle pods' network policy is the pod's only way
 // to hear its answer or to ask again (CLAIM-6).
 func (d *Dispatcher) Acknowledge(ctx context.Context, pod Pod, generation int64) (bool, error) {
+	faultpoint.Reached(faultpoint.AckReceived)
 	held, err := d.opt.Store.Acknowledge(ctx, pod.UID, generation, d.opt.Now())
 	if err != nil {
 		return false, fmt.Errorf("acknowledging for pod %s: %w", pod.Name, err)
@@ -25,6 +28,7 @@ func (d *Dispatcher) Acknowledge(ctx context.Context, pod Pod, generation int64)
 	if !held {
 		return false, nil
 	}
+	faultpoint.Reached(faultpoint.AckRecorded)
 	claim, err := d.opt.Store.Claim(ctx, pod.UID)
 	if err != nil {
 		return false, fmt.Errorf("reading the claim of pod %s: %w", pod.Name, err)
@@ -109,6 +113,7 @@ func (d *Dispatcher) stamp(podUID, login string) {
 				}
 			}
 			once, cancel := context.WithTimeout(ctx, 5*time.Second)
+			faultpoint.Reached(faultpoint.BeforeStamp)
 			err = d.opt.Cluster.StampOwner(once, pod, login)
 			cancel()
 			if err == nil {

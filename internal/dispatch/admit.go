@@ -27,7 +27,10 @@ type Batch struct {
 }
 
 // Poll is a pod that waits for work.
-type Poll struct{ Namespace, PodName, PodUID string }
+type Poll struct {
+	Namespace, PodName, PodUID string
+	Sequence                   int64 // the number of its request; 0: not numbered
+}
 
 // BatchResult is what a batch did.
 type BatchResult struct {
@@ -42,7 +45,7 @@ type Lane struct {
 	Account   Account
 	Version   int64
 	Running   int64
-	Suspended bool // by GitHub, or the App was uninstalled
+	Suspended bool // by GitHub or an operator, or the App was uninstalled
 }
 
 // Parking takes a lane out of the way of later picks until work or room appears.
@@ -97,14 +100,34 @@ type QueuedJob struct {
 	Repository string
 }
 
+// Repo names the job's repository.
+func (j QueuedJob) Repo() Repository { return Repository{j.AccountID, j.Repository} }
+
+// WithinShares splits the jobs into those that their repositories may still run, the oldest first, and the others. left says
+// how many more jobs of a repository may run, and whether it has such a bound at all.
+func WithinShares(jobs []QueuedJob, left func(Repository) (int64, bool)) (within, crowded []QueuedJob) {
+	taken := map[Repository]int64{}
+	for _, job := range sortedByAge(jobs) {
+		if n, bounded := left(job.Repo()); bounded && taken[job.Repo()] >= n {
+			crowded = append(crowded, job)
+			continue
+		}
+		taken[job.Repo()]++
+		within = append(within, job)
+	}
+	return within, crowded
+}
+
+func sortedByAge(jobs []QueuedJob) []QueuedJob {
+	return slices.SortedFunc(slices.Values(jobs), func(a, b QueuedJob) int {
+		return cmp.Or(a.QueuedAt.Compare(b.QueuedAt), cmp.Compare(a.ID, b.ID))
+	})
+}
+
 // Choose picks at most polls of the jobs: oldest first, or, with fairShare, always the oldest job of the account
 // that has least running in this pool. room is spent as it goes.
 func Choose(jobs []QueuedJob, room map[int64]int64, running map[int64]int64, polls int, fairShare bool) []QueuedJob {
-	jobs = slices.Clone(jobs)
-	byAge := func(a, b QueuedJob) int {
-		return cmp.Or(a.QueuedAt.Compare(b.QueuedAt), cmp.Compare(a.ID, b.ID))
-	}
-	slices.SortFunc(jobs, byAge)
+	jobs = sortedByAge(jobs)
 	if fairShare {
 		jobs = interleave(jobs, running)
 	}

@@ -153,6 +153,15 @@ func (b *budgets) failed(account Account, err error) {
 	a.backoffUntil = now.Add(wait/2 + time.Duration(b.opt.Jitter()*float64(wait/2)))
 }
 
+// forgive ends the account's back-off: its installation is another one now, or works again (CLAIM-11).
+func (b *budgets) forgive(accountID int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a, ok := b.accounts[accountID]; ok {
+		a.failures, a.backoffUntil = 0, time.Time{}
+	}
+}
+
 // wait is how long the account still backs off.
 func (b *budgets) wait(accountID int64) time.Duration {
 	b.mu.Lock()

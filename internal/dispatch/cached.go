@@ -55,6 +55,13 @@ func (c *cached[T]) get(ctx context.Context) (T, error) {
 	}
 }
 
+// forget drops what is kept; a reading that is under way stays whose it is, and is kept after.
+func (c *cached[T]) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.readAt = time.Time{}
+}
+
 // run reads for everybody who waits: it goes on when the one who asked first hangs up.
 func (c *cached[T]) run(ctx context.Context, r *reading[T], now time.Time) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), signalsTimeout)

@@ -15,10 +15,13 @@ const (
 	StepTakeOver             // owned and nobody is minting: take a new generation and mint
 	StepAwait                // somebody is minting: wait for the outcome
 	StepGone                 // never again
+	StepLate                 // a later request of the pod was served: this one's connection is dead
 )
 
 // Decide reads the table of dispatch.md: what a poll of a pod with that claim gets.
-func Decide(pod Pod, claim Claim, now time.Time) Step {
+//
+// sequence is the request's number, 0 for an agent that does not number its requests: of two, the later has the larger.
+func Decide(pod Pod, claim Claim, sequence int64, now time.Time) Step {
 	if pod.Deleting {
 		return StepGone // EXCL-5: a pod with a deletionTimestamp is never claimed
 	}
@@ -29,7 +32,10 @@ func Decide(pod Pod, claim Claim, now time.Time) Step {
 		if claim.Acknowledged {
 			return StepGone // single shot: it has its configuration
 		}
-		if claim.LeaseUntil.After(now) {
+		if sequence != 0 && sequence < claim.Sequence {
+			return StepLate // CLAIM-7: what the later request was served is not to be taken away from it
+		}
+		if claim.Leased(now) {
 			return StepAwait
 		}
 		return StepTakeOver // CLAIM-7, CLAIM-16
@@ -37,3 +43,16 @@ func Decide(pod Pod, claim Claim, now time.Time) Step {
 		return StepGone // EXCL-5: executing, spent and retired are never served again
 	}
 }
+
+// LongestLease is longer than any lease that a replica takes, with room for clocks that differ as clocks do. Leases only
+// save work: it is the generation that makes a stale actor's writes void. So one that ends later was taken by a replica
+// whose clock is ahead, and holds up nobody (CLAIM-16).
+const LongestLease = time.Minute
+
+// Leased reports whether a replica is at work on the claim.
+func (c Claim) Leased(now time.Time) bool {
+	return c.LeaseUntil.After(now) && !c.LeaseUntil.After(BeyondLeases(now))
+}
+
+// BeyondLeases is when the last lease ends that may have been taken by now.
+func BeyondLeases(now time.Time) time.Time { return now.Add(LongestLease) }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -16,6 +17,14 @@ type Backlog struct {
 	Limits  map[Budget]fleet.Limits
 	Usage   map[Budget]fleet.Usage
 	Runners map[PoolRef]Runners
+	// Repositories is what runs of each repository, of accounts with a cap per repository.
+	Repositories map[RepositoryBudget]int64
+}
+
+// RepositoryBudget names what one repository of an account may use on one platform.
+type RepositoryBudget struct {
+	Budget
+	Repository string
 }
 
 // Budget names what one account may use on one platform.
@@ -34,9 +43,12 @@ type Runners struct {
 type WaitingLane struct {
 	LabelKey  string
 	Account   Account
-	Suspended bool     // by GitHub, or the App was uninstalled
-	Jobs      int64    // queued jobs; Look.Count means that many or more
-	Oldest    []JobAge // the first Look.Ages of them, oldest first
+	Suspended bool     // by GitHub or an operator, or the App was uninstalled
+	Jobs      int64    // queued jobs that are not held; Look.Count means that many or more
+	Held      int64    // queued jobs that wait for their repository, counted as far
+	Oldest    []JobAge // the first Look.Ages of Jobs, oldest first
+	// Repositories of Oldest, where Look asked for them.
+	Repositories []string
 }
 
 // JobAge places a queued job among others.
@@ -46,7 +58,10 @@ type JobAge struct {
 }
 
 // Look says how far to look into a lane: up to which number to count its jobs, and of how many to read the age.
-type Look struct{ Count, Ages int64 }
+type Look struct {
+	Count, Ages  int64
+	Repositories bool // of those whose age is read
+}
 
 // How far lanes are looked into. What could be handed out is counted in full, up to maxCounted a lane; of what is
 // withheld it matters that there is some, so the lanes share spareCounts between them and each has at least minSpare:
@@ -55,6 +70,8 @@ const (
 	maxCounted  = 10_000
 	spareCounts = 10_000
 	minSpare    = 5
+	// crowdedAges is how many more jobs' ages are read of a lane where some may belong to repositories at their cap.
+	crowdedAges = 1000
 )
 
 // destination is where a label set's jobs go.
@@ -109,6 +126,11 @@ func Looks(pools []Pool, sets []LabelSet, b Backlog) []Look {
 		room := min(maxCounted, b.Limits[budget].Room(b.Usage[budget], dest.pool.Shape))
 		out[i].Count += room
 		out[i].Ages = room
+		if b.Limits[budget].JobsPerRepository > 0 { // which jobs are asked for depends on whose they are
+			out[i].Repositories = true
+			out[i].Ages = min(maxCounted, room+crowdedAges)
+			continue
+		}
 		if lanes[lane.Account.ID] == 1 {
 			out[i].Ages = min(1, room)
 		}
@@ -130,11 +152,11 @@ func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []d
 	for _, lane := range b.Lanes {
 		dest, served := to[lane.LabelKey]
 		switch {
-		case !served || lane.Jobs == 0:
+		case !served || lane.Jobs+lane.Held == 0:
 		case dest.conflict:
-			counts[dest.pool.Ref()].withhold(dispatchapi.WithheldConflict, lane.Jobs)
+			counts[dest.pool.Ref()].withhold(dispatchapi.WithheldConflict, lane.Jobs+lane.Held)
 		case lane.Suspended:
-			counts[dest.pool.Ref()].withhold(dispatchapi.WithheldSuspended, lane.Jobs)
+			counts[dest.pool.Ref()].withhold(dispatchapi.WithheldSuspended, lane.Jobs+lane.Held)
 		default:
 			accounts[lane.Account.ID] = append(accounts[lane.Account.ID], wish{lane, dest.pool, counts[dest.pool.Ref()]})
 		}
@@ -165,8 +187,9 @@ type wish struct {
 
 // seat is one job that would have a runner if its account had room for no other.
 type seat struct {
-	wish int
-	age  JobAge
+	wish       int
+	age        JobAge
+	repository string // where the account has a cap per repository
 }
 
 // fund spends the room of one account on the jobs of all its lanes, whatever pools they go to, oldest first: an
@@ -176,15 +199,20 @@ func fund(wishes []wish, b Backlog, mints int64) {
 	for i, w := range wishes {
 		budget := Budget{w.lane.Account.ID, w.pool.Platform}
 		room := b.Limits[budget].Room(b.Usage[budget], w.pool.Shape)
-		for n := range min(w.lane.Jobs, room) {
-			seats = append(seats, seat{i, w.lane.age(n)})
+		n := min(w.lane.Jobs, room)
+		if room > 0 && b.Limits[budget].JobsPerRepository > 0 {
+			n = min(w.lane.Jobs, int64(len(w.lane.Oldest)))
+		}
+		for n := range n {
+			seats = append(seats, seat{i, w.lane.age(n), w.lane.repository(n)})
 		}
 	}
 	slices.SortStableFunc(seats, func(x, y seat) int {
 		return cmp.Or(x.age.QueuedAt.Compare(y.age.QueuedAt), cmp.Compare(x.age.ID, y.age.ID))
 	})
 	used := map[fleet.Platform]fleet.Usage{}
-	funded := make([]int64, len(wishes))
+	funded, crowded := make([]int64, len(wishes)), make([]int64, len(wishes))
+	running := maps.Clone(b.Repositories)
 	for _, s := range seats {
 		w := wishes[s.wish]
 		budget := Budget{w.lane.Account.ID, w.pool.Platform}
@@ -194,6 +222,17 @@ func fund(wishes []wish, b Backlog, mints int64) {
 		}
 		if b.Limits[budget].Room(usage, w.pool.Shape) == 0 {
 			continue // SCALE-2: older jobs took the room
+		}
+		if most := b.Limits[budget].JobsPerRepository; most > 0 {
+			repository := RepositoryBudget{budget, s.repository}
+			if running[repository] >= most {
+				crowded[s.wish]++ // SCALE-2: so did older jobs of its repository
+				continue
+			}
+			if running == nil {
+				running = map[RepositoryBudget]int64{}
+			}
+			running[repository]++
 		}
 		used[w.pool.Platform] = fleet.Usage{
 			MilliCPU: usage.MilliCPU + w.pool.Shape.MilliCPU, MemoryMB: usage.MemoryMB + w.pool.Shape.MemoryMB, Jobs: usage.Jobs + 1,
@@ -207,7 +246,19 @@ func fund(wishes []wish, b Backlog, mints int64) {
 		w.into.queue(s.age)
 	}
 	for i, w := range wishes {
-		w.into.withhold(dispatchapi.WithheldLimit, w.lane.Jobs-funded[i])
+		if crowded[i] > 0 && funded[i] == 0 && mints > 0 && w.lane.Jobs > int64(len(w.lane.Oldest)) {
+			// Jobs of other repositories may stand behind all those that were looked at: a poll finds out, and sets aside
+			// what is in its way, so one has to be asked for.
+			budget := Budget{w.lane.Account.ID, w.pool.Platform}
+			if usage, seen := used[w.pool.Platform]; !seen && b.Limits[budget].Room(b.Usage[budget], w.pool.Shape) > 0 ||
+				seen && b.Limits[budget].Room(usage, w.pool.Shape) > 0 {
+				funded[i]++
+				mints--
+				w.into.queue(w.lane.age(w.lane.Jobs))
+			}
+		}
+		w.into.withhold(dispatchapi.WithheldLimit, w.lane.Jobs-funded[i]-crowded[i])
+		w.into.withhold(dispatchapi.WithheldRepository, w.lane.Held+crowded[i])
 	}
 }
 
@@ -218,6 +269,13 @@ func (l WaitingLane) age(n int64) JobAge {
 		return JobAge{}
 	}
 	return l.Oldest[min(n, int64(len(l.Oldest)-1))]
+}
+
+func (l WaitingLane) repository(n int64) string {
+	if n < int64(len(l.Repositories)) {
+		return l.Repositories[n]
+	}
+	return ""
 }
 
 // tally adds up what one pool is asked for.

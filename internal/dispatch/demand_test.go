@@ -184,7 +184,10 @@ func draw(t *rapid.T) drawn {
 	for account := int64(1); account <= 1+n("accounts", 2); account++ {
 		for _, platform := range []fleet.Platform{fleet.Linux, fleet.MacOS} {
 			b := dispatch.Budget{AccountID: account, Platform: platform}
-			d.backlog.Limits[b] = fleet.Limits{Jobs: n("jobs", 8), MilliCPU: 1000 * n("limit cpu", 12), MemoryMB: 1024 * n("limit memory", 12)}
+			d.backlog.Limits[b] = fleet.Limits{
+				Jobs: n("jobs", 8), MilliCPU: 1000 * n("limit cpu", 12), MemoryMB: 1024 * n("limit memory", 12),
+				JobsPerRepository: max(0, n("per repository", 5)-2),
+			}
 			d.backlog.Usage[b] = fleet.Usage{Jobs: n("used", 3), MilliCPU: 1000 * n("used cpu", 3), MemoryMB: 1024 * n("used memory", 3)}
 		}
 		if n("bounded", 3) == 0 {
@@ -198,6 +201,7 @@ func draw(t *rapid.T) drawn {
 				next++
 				at := time.Unix(n("at", 4), 0) // many at one moment
 				lane.Oldest = append(lane.Oldest, dispatch.JobAge{ID: next, QueuedAt: at})
+				lane.Repositories = append(lane.Repositories, fmt.Sprintf("a/%d", n("repository", 2)))
 			}
 			slices.SortStableFunc(lane.Oldest, func(a, b dispatch.JobAge) int { return a.QueuedAt.Compare(b.QueuedAt) })
 			lane.Jobs = int64(len(lane.Oldest))
@@ -298,6 +302,10 @@ func TestLooks_SCALE2_FarEnough(t *testing.T) {
 			lane := &seen.Lanes[i]
 			lane.Jobs = min(lane.Jobs, look.Count)
 			lane.Oldest = lane.Oldest[:min(int64(len(lane.Oldest)), look.Ages)]
+			lane.Repositories = lane.Repositories[:len(lane.Oldest)]
+			if !look.Repositories {
+				lane.Repositories = nil
+			}
 		}
 		require.Equal(t, want, dispatch.Demand(d.pools, d.sets, seen, d.mints))
 	})

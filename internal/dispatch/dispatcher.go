@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -20,12 +21,16 @@ type Options struct {
 	Store   Store
 	Forge   Forge
 	Cluster Cluster
+	// Roster matches GitHub's lists of runners to pods; without it, rows that were lost are never proven over.
+	Roster Roster
+	// Gate is closed while the ledger is held after a restore; never, by default.
+	Gate    Gate
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 
 	// Hold is how long a poll without work is held; default dispatchapi.PollHold.
 	Hold time.Duration
-	// MintTimeout bounds one request to GitHub; default 15 s. A claim's lease is twice that.
+	// MintTimeout bounds one request to GitHub; default 15 s, at most half of LongestLease. A claim's lease is twice that.
 	MintTimeout time.Duration
 	// MaxMints bounds one account's concurrent mints of this replica; default 64 (GitHub allows 100 concurrent
 	// requests to everything an installation does).
@@ -44,6 +49,9 @@ func (o *Options) setDefaults() error {
 	if o.Store == nil || o.Forge == nil || o.Cluster == nil {
 		return errors.New("dispatch needs a store, a forge and a cluster")
 	}
+	if o.Gate == nil {
+		o.Gate = open{}
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -55,6 +63,9 @@ func (o *Options) setDefaults() error {
 	}
 	if o.MintTimeout == 0 {
 		o.MintTimeout = 15 * time.Second
+	}
+	if 2*o.MintTimeout > LongestLease {
+		return fmt.Errorf("a mint may take %s at most, not %s", LongestLease/2, o.MintTimeout)
 	}
 	if o.MaxMints == 0 {
 		o.MaxMints = 64
@@ -92,6 +103,7 @@ type Dispatcher struct {
 	routed   uint64 // the value of wanted that routing answers
 
 	stamps stamps
+	ended  endings
 
 	routeMu sync.Mutex // held while label sets are read: who looks meanwhile waits for the outcome
 	served  map[string]servedBy
@@ -209,6 +221,13 @@ func (d *Dispatcher) ClaimChanged(podUID string) {
 	for _, ch := range waiting {
 		close(ch)
 	}
+}
+
+// AccountChanged tells that GitHub or an operator changed what an account may do: what was held against its installation
+// until now says nothing any more.
+func (d *Dispatcher) AccountChanged(accountID int64) {
+	d.budgets.forgive(accountID)
+	d.wakeAll()
 }
 
 // AdoptionRequested tells that a runner is to be confirmed with GitHub.

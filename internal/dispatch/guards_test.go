@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+	"github.com/bullpen-ci/bullpen/internal/roster"
 )
 
 // The guards here hold only when two things happen at one moment; each test brings that moment about.
@@ -261,83 +261,28 @@ func TestAdopt_CLAIM13_EndedJobRevivesNobody(t *testing.T) {
 	require.Zero(t, ledgertest.Int(t, h.url, `SELECT sum(running)::bigint FROM job_lanes`))
 }
 
-// CLAIM-15, CLAIM-16: whatever an actor does with a generation that is not the row's is void, and a claim is taken
-// over only when nobody mints it and its pod has nothing yet.
-func TestStore_CLAIM15_CLAIM16_StaleActorsAreVoid(t *testing.T) {
+// CLAIM-13, CLAIM-17: a list of GitHub's that was read before the runner's job ended revives nobody, when it is believed after.
+func TestAdopt_CLAIM13_CLAIM17_ALateReadingRevivesNobody(t *testing.T) {
 	h := newHarness(t)
 	h.queue(1)
 	pod := h.pod("linux")
-	result, err := h.store.ClaimBatch(t.Context(), h.batch(pod))
-	require.NoError(t, err)
-	held := result.Claims[0]
-	stale, next, now := held.Generation-1, held.Generation+1, time.Now()
-	later := now.Add(time.Hour) // the lease is over
-	refused := func(what string, ok bool, err error) {
-		t.Helper()
-		require.NoError(t, err, what)
-		require.False(t, ok, what)
-		c := h.claim(pod)
-		require.Equal(t, held.Generation, c.Generation, what)
-		require.Equal(t, held.RunnerName, c.RunnerName, what)
-		require.Equal(t, held.State, c.State, what)
-	}
-	ok, err := h.store.TakeOver(t.Context(), pod.UID, stale, next, later, later)
-	refused("take-over of another generation", ok, err)
-	ok, err = h.store.TakeOver(t.Context(), pod.UID, held.Generation, next, later, now)
-	refused("take-over while a replica is minting", ok, err)
-	ok, err = h.store.Intend(t.Context(), pod.UID, stale, "bp-x-1", fleet.Scope{Owner: "acme"}, now)
-	refused("a stale intent", ok, err)
-	ok, err = h.store.RecordMint(t.Context(), pod.UID, stale, 7, now)
-	refused("a stale mint", ok, err)
-	require.NoError(t, h.store.EndLease(t.Context(), pod.UID, stale))
-	require.False(t, h.claim(pod).LeaseUntil.IsZero(), "a stale actor ends nobody's lease")
-
-	ok, err = h.store.RecordMint(t.Context(), pod.UID, held.Generation, 7, now)
-	require.NoError(t, err)
+	pool, _ := h.cluster.Pool(pod.Pool)
+	runner := h.served(h.replica(), pod).JIT.Name
+	shown := roster.Sighting{Found: []roster.Found{{Registration: fleet.Registration{Name: runner, ID: 9, Online: true, Busy: true},
+		Scope: fleet.Scope{Owner: "acme"}, Owner: fleet.Owner{ID: acme.ID, Login: acme.Login, InstallationID: acme.InstallationID}}}}
+	seen, ok := dispatch.FoundAt(pod, pool, shown)
 	require.True(t, ok)
-	held.State = fleet.ClaimMinted
-	ok, err = h.store.Acknowledge(t.Context(), pod.UID, stale, now)
-	refused("a stale acknowledgement", ok, err)
-	ok, err = h.store.Acknowledge(t.Context(), pod.UID, held.Generation, now)
+	h.record(job(fleet.JobEventStarted, 1, by(runner)))
+	h.record(job(fleet.JobEventCompleted, 1, by(runner)))
+	require.Equal(t, fleet.ClaimSpent, h.claim(pod).State)
+
+	adopted, err := h.store.Adopt(t.Context(), seen.Adoption(), pod, pool, time.Now())
 	require.NoError(t, err)
-	require.True(t, ok)
-	ok, err = h.store.TakeOver(t.Context(), pod.UID, held.Generation, next, later, later)
-	refused("take-over of what the pod has", ok, err)
-}
-
-// CLAIM-15: generations rise also where clocks lag.
-func TestNextGeneration_CLAIM15_RisesWithALaggingClock(t *testing.T) {
-	now := time.Now()
-	ahead := now.Add(time.Hour).UnixMicro()
-	require.Equal(t, ahead+1, dispatch.NextGeneration(ahead, now))
-	require.Equal(t, now.UnixMicro(), dispatch.NextGeneration(0, now))
-}
-
-// CLAIM-15: a mint that takes effect only after the take-over looked for it is removed by the one who asked for it.
-func TestMint_CLAIM15_RegistrationThatComesTooLateIsRemoved(t *testing.T) {
-	h := newHarness(t)
-	slow, release := make(chan struct{}), make(chan struct{})
-	var mints atomic.Int64
-	h.forge.set(func(f *forge) {
-		f.beforeMint = func(string) {
-			if mints.Add(1) == 1 {
-				close(slow)
-				<-release
-			}
-		}
-	})
-	d := h.replica()
-	h.queue(1)
-	pod := h.pod("linux")
-	stale := h.poll(t.Context(), d, pod)
-	<-slow
-	require.NoError(t, h.store.EndLease(t.Context(), pod.UID, h.claim(pod).Generation))
-	winner := h.served(h.replica(), pod)
-	close(release)
-	got := <-stale
-	require.NoError(t, got.err)
-	require.Equal(t, dispatch.ReplyRetry, got.answer.Reply)
-	require.Equal(t, []string{winner.JIT.Name}, h.forge.alive())
+	require.False(t, adopted)
+	state, err := h.store.Rebuild(t.Context(), seen, time.Now())
+	require.NoError(t, err)
+	require.Equal(t, fleet.ClaimSpent, state)
+	require.Equal(t, fleet.ClaimSpent, h.claim(pod).State)
 }
 
 // EXCL-5, CLAIM-7, CLAIM-16: the table of what a poll gets, whole.
@@ -361,7 +306,7 @@ func TestDecide_EXCL5_CLAIM7_CLAIM16_WholeTable(t *testing.T) {
 					case (state == fleet.ClaimClaimed || state == fleet.ClaimMinted) && !acknowledged:
 						want = dispatch.StepTakeOver
 					}
-					require.Equal(t, want, dispatch.Decide(dispatch.Pod{Deleting: deleting}, claim, now),
+					require.Equal(t, want, dispatch.Decide(dispatch.Pod{Deleting: deleting}, claim, 0, now),
 						fmt.Sprintf("%q deleting=%v acknowledged=%v leased=%v", state, deleting, acknowledged, leased))
 				}
 			}
@@ -442,28 +387,4 @@ func (s *standingStill) Registrations(ctx context.Context, podUID string, before
 		<-s.release
 	})
 	return s.Store.Registrations(ctx, podUID, before)
-}
-
-// CLAIM-15: a replica that takes a claim over, and then stands still past its lease, does not remove what its successor has
-// minted and delivered meanwhile. Found by the model of the protocol (test/model).
-func TestTakeOver_CLAIM15_LeavesWhatItsSuccessorHasMinted(t *testing.T) {
-	h := newHarness(t)
-	h.queue(1)
-	pod := h.pod("linux")
-	_, err := h.store.ClaimBatch(t.Context(), h.batch(pod)) // a replica claims, and dies
-	require.NoError(t, err)
-	hours := func(n time.Duration) func(*dispatch.Options) {
-		return func(o *dispatch.Options) { o.Now = func() time.Time { return time.Now().Add(n * time.Hour) } }
-	}
-	still := &standingStill{Store: h.store, reached: make(chan struct{}), release: make(chan struct{})}
-	slow := h.replica(hours(1), func(o *dispatch.Options) { o.Store = still })
-	stale := h.poll(t.Context(), slow, pod)
-	<-still.reached
-	served := h.served(h.replica(hours(2)), pod) // the lease of the slow one has run out
-	close(still.release)
-	got := <-stale
-	require.NoError(t, got.err)
-	require.NotEqual(t, dispatch.ReplyServe, got.answer.Reply)
-	require.Equal(t, []string{served.JIT.Name}, h.forge.alive(), "what was delivered is still good")
-	require.Equal(t, served.Generation, h.claim(pod).Generation)
 }

@@ -4,17 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/roster"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// A question about lost pods may cost requests to GitHub, and whoever asks waits for the answer: so many claims are
-// examined at once, for so long. What is left out, or is not finished, is unknown, and asked about again.
+// A question about lost pods may cost requests to GitHub, and whoever asks waits for the answer. Most is answered from
+// GitHub's lists, however many pods there are; what is still listed has to be removed one by one, and so many removals are
+// asked for at once (GitHub allows an installation some 180 a minute), for so long. What is left out, or is not finished, is
+// unknown, and asked about again.
 const (
-	maxExamined    = 8
+	maxRemoved     = 24
+	maxExamined    = 8 // of claims that the lists do not answer for
+	lostWorkers    = 8
 	examineTimeout = 8 * time.Second
 )
 
@@ -23,23 +30,35 @@ const ProofRegistrationsGone = "GitHub has confirmed that none of its registrati
 
 // RetireLost is Retire for pods that cannot be asked any more: their node is gone, or recovery wants them removed. What
 // such a pod shows proves nothing, so a live claim of it is ended only when GitHub confirms that every registration minted
-// for it is gone (POOL-7, EXCL-6). A grant comes with the proof that the ledger holds, where it holds one.
+// for it is gone (POOL-7, EXCL-6). A grant comes with a proof where the ledger holds one, or where GitHub's lists give one.
 func (d *Dispatcher) RetireLost(ctx context.Context, pods []Pod) ([]dispatchapi.RetireAnswer, error) {
-	rows, err := d.opt.Store.Retire(ctx, pods, d.opt.Now())
+	rows, held, err := d.retireRows(ctx, pods)
 	if err != nil {
 		return nil, fmt.Errorf("retiring %d lost pods: %w", len(pods), err)
 	}
+	if held != nil { // CLAIM-17
+		return held, nil
+	}
 	answers := make([]dispatchapi.RetireAnswer, len(pods))
-	var live []int
+	var live, unproven []int
 	for i, pod := range pods {
 		row := rows[pod.UID]
 		answers[i] = lostAnswer(pod.UID, row)
-		if row.State.Live() {
+		switch {
+		case row.State.Live():
 			answers[i].Verdict = dispatchapi.Unknown // until it is examined
 			live = append(live, i)
+		case answers[i].Verdict == dispatchapi.Granted && row.Proof == "":
+			unproven = append(unproven, i)
 		}
 	}
-	d.examine(ctx, pods, live, answers)
+	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
+	defer cancel()
+	d.noteLost(ctx, pods, live, rows)
+	l := &losses{d: d, pods: pods, answers: answers}
+	l.left.removals, l.left.examined = maxRemoved, maxExamined
+	l.releaseLive(ctx, d.rotate(live))
+	l.proveEnded(ctx, d.rotate(unproven))
 	for _, answer := range answers {
 		d.metrics.retires.WithLabelValues(string(answer.Verdict)).Inc()
 		if answer.Verdict == dispatchapi.Granted {
@@ -47,6 +66,22 @@ func (d *Dispatcher) RetireLost(ctx context.Context, pods []Pod) ([]dispatchapi.
 		}
 	}
 	return answers, nil
+}
+
+// noteLost keeps for the record which jobs were running on pods that are lost.
+func (d *Dispatcher) noteLost(ctx context.Context, pods []Pod, live []int, rows map[string]Claim) {
+	var uids []string
+	for _, i := range live {
+		if rows[pods[i].UID].State == fleet.ClaimExecuting {
+			uids = append(uids, pods[i].UID)
+		}
+	}
+	if len(uids) == 0 {
+		return
+	}
+	if err := d.opt.Store.SessionsLost(ctx, uids, d.opt.Now()); err != nil { // asked about again, it is noted again
+		d.opt.Log.WarnContext(ctx, "noting that jobs lost their pods", "pods", len(uids), "error", err)
+	}
 }
 
 func lostAnswer(uid string, row Claim) dispatchapi.RetireAnswer {
@@ -57,56 +92,200 @@ func lostAnswer(uid string, row Claim) dispatchapi.RetireAnswer {
 	return answer
 }
 
-// examine answers for some of the live ones: others at each question, so that a few that nobody can tell about do not
-// stand before the rest for ever.
-func (d *Dispatcher) examine(ctx context.Context, pods []Pod, live []int, answers []dispatchapi.RetireAnswer) {
-	if len(live) == 0 {
-		return
+// losses is one question about lost pods being answered.
+type losses struct {
+	d       *Dispatcher
+	pods    []Pod
+	answers []dispatchapi.RetireAnswer
+
+	left struct {
+		sync.Mutex
+		removals, examined int
 	}
-	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
-	defer cancel()
-	n := min(len(live), maxExamined)
-	first := int((d.examined.Add(uint64(n)) - uint64(n)) % uint64(len(live)))
+}
+
+// may takes one of what is left of a bound.
+func (l *losses) may(left *int) bool {
+	l.left.Lock()
+	defer l.left.Unlock()
+	if *left == 0 {
+		return false
+	}
+	*left--
+	return true
+}
+
+// rotate begins elsewhere at each question, so that a few that nobody can tell about do not stand before the rest for ever.
+func (d *Dispatcher) rotate(indexes []int) []int {
+	if len(indexes) < 2 {
+		return indexes
+	}
+	first := int(d.examined.Add(maxExamined) % uint64(len(indexes)))
+	return slices.Concat(indexes[first:], indexes[:first])
+}
+
+// each runs do for every index, in that order, a few at a time.
+func (l *losses) each(indexes []int, do func(i int)) {
+	next := make(chan int)
 	var wait sync.WaitGroup
-	for k := range n {
-		i := live[(first+k)%len(live)]
-		wait.Go(func() { answers[i] = d.releaseLost(ctx, pods[i]) })
+	for range min(lostWorkers, len(indexes)) {
+		wait.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
 	}
+	for _, i := range indexes {
+		next <- i
+	}
+	close(next)
 	wait.Wait()
 }
 
-// releaseLost ends the claim of a lost pod if its registrations are proven gone: under a generation of its own, so that
-// whatever another replica does with the claim meanwhile is void, or makes this void (CLAIM-15).
-func (d *Dispatcher) releaseLost(ctx context.Context, pod Pod) dispatchapi.RetireAnswer {
+// releaseLive ends the claims of lost pods whose registrations are proven gone: each under a generation of its own, so that
+// whatever another replica does with the claim meanwhile is void, or makes this void (CLAIM-15). The lists are read after
+// those are taken: what they do not show then, nobody can mint any more.
+func (l *losses) releaseLive(ctx context.Context, live []int) {
+	held := make(map[int]Claim, len(live))
+	var mu sync.Mutex
+	l.each(live, func(i int) {
+		claim, ok := l.hold(ctx, i)
+		if ok {
+			mu.Lock()
+			held[i] = claim
+			mu.Unlock()
+		}
+	})
+	since := l.d.opt.Now()
+	queries := make([]roster.Query, 0, len(held))
+	for i, claim := range held {
+		queries = append(queries, roster.Query{
+			UID: l.pods[i].UID, OwnerLabel: runnerpod.OwnerLabelValue(claim.Account.Login), Since: since,
+		})
+	}
+	seen := l.d.look(ctx, queries)
+	var indexes []int
+	for _, i := range live {
+		if _, ok := held[i]; ok {
+			indexes = append(indexes, i)
+		}
+	}
+	l.each(indexes, func(i int) { l.answers[i] = l.release(ctx, held[i], seen[l.pods[i].UID], l.answers[i]) })
+}
+
+// look asks GitHub's lists; nothing is known where they cannot be asked.
+func (d *Dispatcher) look(ctx context.Context, queries []roster.Query) map[string]roster.Sighting {
+	if d.opt.Roster == nil || len(queries) == 0 {
+		return nil
+	}
+	seen, err := d.opt.Roster.Look(ctx, queries)
+	if err != nil {
+		d.opt.Log.WarnContext(ctx, "looking for the runners of lost pods in GitHub's lists", "pods", len(queries), "error", err)
+		return nil
+	}
+	return seen
+}
+
+// hold takes a generation of the claim, for whoever wants to release it.
+func (l *losses) hold(ctx context.Context, i int) (Claim, bool) {
+	d, pod := l.d, l.pods[i]
+	if d.opt.Roster == nil && !l.may(&l.left.examined) || ctx.Err() != nil {
+		return Claim{}, false
+	}
 	claim, err := d.opt.Store.Claim(ctx, pod.UID)
 	if err != nil {
-		d.opt.Log.WarnContext(ctx, "reading the claim of a lost pod", "pod", pod.Name, "error", err)
-		return dispatchapi.RetireAnswer{UID: pod.UID, Verdict: dispatchapi.Unknown}
+		d.noteUnreleased(ctx, pod, err)
+		return Claim{}, false
 	}
-	answer := lostAnswer(pod.UID, claim)
 	if !claim.State.Live() {
-		return answer // it has ended meanwhile
+		l.answers[i] = lostAnswer(pod.UID, claim) // it has ended meanwhile
+		return Claim{}, false
 	}
-	answer.Verdict = dispatchapi.Unknown
 	now := d.opt.Now()
 	next := NextGeneration(claim.Generation, now)
-	held, err := d.opt.Store.TakeForRelease(ctx, claim.PodUID, claim.Generation, next, now.Add(2*examineTimeout), now)
-	if err != nil || !held { // EXCL-3; a replica is minting for it, or was faster
+	taken, err := d.opt.Store.TakeForRelease(ctx, claim.PodUID, claim.Generation, next, now.Add(2*examineTimeout), now)
+	if err != nil || !taken { // EXCL-3; a replica is minting for it, or was faster
 		d.noteUnreleased(ctx, pod, err)
-		return answer
+		return Claim{}, false
 	}
 	claim.Generation = next
-	err = d.removeRegistrations(ctx, claim)
+	return claim, true
+}
+
+// release ends one claim if its registrations are proven gone, by the lists or one by one.
+func (l *losses) release(
+	ctx context.Context, claim Claim, seen roster.Sighting, answer dispatchapi.RetireAnswer,
+) dispatchapi.RetireAnswer {
+	d := l.d
+	var err error
+	switch {
+	case seen.Absent || len(seen.Found) > 0 && seen.Doubt == "":
+		if err = l.removeFound(ctx, seen.Found); err == nil {
+			err = d.noteGone(ctx, claim)
+		}
+	case d.opt.Roster == nil || l.may(&l.left.examined):
+		err = d.removeRegistrations(ctx, claim)
+	default:
+		err = errLater
+	}
 	if err == nil {
 		return d.releaseProven(ctx, claim, answer)
 	}
 	if errors.Is(err, fleet.ErrRunnerBusy) {
 		answer.Verdict = dispatchapi.Busy // EXCL-6: GitHub's 422 keeps it
-	} else {
-		d.noteUnreleased(ctx, pod, err)
+	} else if !errors.Is(err, errLater) {
+		d.noteUnreleased(ctx, l.podOf(claim), err)
 	}
 	d.endLeaseDetached(claim)
 	return answer
+}
+
+func (l *losses) podOf(claim Claim) Pod {
+	return Pod{Namespace: claim.Namespace, Name: claim.PodName, UID: claim.PodUID}
+}
+
+// errLater: so many were asked about in this question already.
+var errLater = errors.New("enough was asked of GitHub for now")
+
+// removeFound removes what the lists show. One that they show to be busy is not even asked for: the flag lags, but it has
+// never been seen to be true of a runner that was given no job.
+func (l *losses) removeFound(ctx context.Context, found []roster.Found) error {
+	for _, one := range found {
+		if one.Busy {
+			return fmt.Errorf("runner %s: %w", one.Name, fleet.ErrRunnerBusy)
+		}
+	}
+	for _, one := range found {
+		if !l.may(&l.left.removals) {
+			return errLater
+		}
+		account := accountOf(one.Owner)
+		registration := Registration{Name: one.Name, RunnerID: one.ID, Scope: one.Scope}
+		if err := l.d.removeRegistration(ctx, account, registration); err != nil {
+			return fmt.Errorf("removing runner %s: %w", one.Name, err)
+		}
+		if err := l.d.opt.Store.RegistrationGone(ctx, one.Name, l.d.opt.Now()); err != nil {
+			return fmt.Errorf("noting that runner %s is gone: %w", one.Name, err)
+		}
+	}
+	return nil
+}
+
+func accountOf(owner fleet.Owner) Account {
+	return Account{ID: owner.ID, Login: owner.Login, User: owner.User, InstallationID: owner.InstallationID}
+}
+
+// noteGone notes of every registration of the claim that the lists, read whole, show none of them any more.
+func (d *Dispatcher) noteGone(ctx context.Context, claim Claim) error {
+	registrations, err := d.opt.Store.Registrations(ctx, claim.PodUID, claim.Generation)
+	if err != nil || len(registrations) == 0 {
+		return err
+	}
+	names := make([]string, len(registrations))
+	for i, r := range registrations {
+		names[i] = r.Name
+	}
+	return d.opt.Store.RegistrationsGone(ctx, names, d.opt.Now())
 }
 
 func (d *Dispatcher) releaseProven(ctx context.Context, claim Claim, answer dispatchapi.RetireAnswer) dispatchapi.RetireAnswer {

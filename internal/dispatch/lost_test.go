@@ -127,6 +127,29 @@ func TestRetireLost_POOL7_ExecutingJobIsLeftToGitHub(t *testing.T) {
 	require.Zero(t, h.running(), "freed once")
 }
 
+// That a job lost its node is kept for the record, unless its end was known before.
+func TestRetireLost_NotesWhichJobsLostTheirNodes(t *testing.T) {
+	h := newHarness(t)
+	d := h.replica()
+	h.queue(1, 2, 3)
+	died, ended, warm := h.pod("linux"), h.pod("linux"), h.pod("linux")
+	one, two := h.started(d, died, 1), h.started(d, ended, 2)
+	h.served(d, warm)
+	failed := func(id int64, runner string) {
+		ev := job(fleet.JobEventCompleted, id, by(runner))
+		ev.Conclusion, ev.CompletedAt = "failure", time.Now()
+		h.record(ev)
+	}
+	failed(2, two.JIT.Name)
+	h.lost(d, died, ended, warm)
+	failed(1, one.JIT.Name)
+	lost, err := h.store.JobsLostWithTheirPods(t.Context(), time.Now().Add(-time.Hour), time.Now(), 10)
+	require.NoError(t, err)
+	require.Len(t, lost, 1)
+	require.EqualValues(t, 1, lost[0].ID)
+	require.Equal(t, died.Name, lost[0].PodName)
+}
+
 func TestRetireLost_WithoutALiveClaimAsksNobody(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()

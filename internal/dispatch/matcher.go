@@ -3,9 +3,12 @@ package dispatch
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // matcher pairs the waiting polls of one pool at this replica with queued jobs, longest wait first, a batch a
@@ -19,6 +22,7 @@ type matcher struct {
 	mu      sync.Mutex
 	waiting *list.List // of *waiter, longest wait first
 	byPod   map[string]*waiter
+	closed  bool // its pool is gone, and so is its goroutine: nobody joins it any more
 }
 
 // waiter is one held poll. It is waiting until the matcher takes it into a batch; then only the matcher may answer.
@@ -60,6 +64,9 @@ func (m *matcher) wakeUp() {
 // between the two.
 func (m *matcher) await(poll Poll, done, changed <-chan struct{}, over <-chan time.Time) (*Claim, bool) {
 	w := m.join(poll)
+	if w == nil {
+		return nil, true
+	}
 	select {
 	case claim := <-w.out:
 		return claim, true
@@ -74,10 +81,21 @@ func (m *matcher) await(poll Poll, done, changed <-chan struct{}, over <-chan ti
 	return <-w.out, true
 }
 
+// join returns nil when the matcher has ended.
 func (m *matcher) join(poll Poll) *waiter {
 	w := &waiter{poll: poll, out: make(chan *Claim, 1)}
 	m.mu.Lock()
-	if old, ok := m.byPod[poll.PodUID]; ok && old.entry != nil {
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	old, ok := m.byPod[poll.PodUID]
+	if ok && poll.Sequence != 0 && poll.Sequence < old.poll.Sequence { // this one's connection is dead, not the other's
+		m.mu.Unlock()
+		w.out <- nil
+		return w
+	}
+	if ok && old.entry != nil {
 		// The same pod asks again: its former connection is dead, whatever TCP says.
 		m.waiting.Remove(old.entry)
 		old.entry = nil
@@ -97,11 +115,31 @@ func (m *matcher) leave(w *waiter) bool {
 	if m.byPod[w.poll.PodUID] == w {
 		delete(m.byPod, w.poll.PodUID)
 	}
+	if len(m.byPod) == 0 {
+		defer m.wakeUp() // the last poll of a pool that is gone: see retire
+	}
 	if w.entry == nil {
 		return false
 	}
 	m.waiting.Remove(w.entry)
 	w.entry = nil
+	return true
+}
+
+// retire ends the matcher of a pool that is gone, when nobody waits for it. A pool that comes back gets another one.
+func (m *matcher) retire() bool {
+	if _, ok := m.d.opt.Cluster.Pool(m.pool); ok {
+		return false
+	}
+	m.d.mu.Lock() // then m.mu, as nobody takes them the other way round
+	defer m.d.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.byPod) > 0 || m.waiting.Len() > 0 {
+		return false
+	}
+	m.closed = true
+	delete(m.d.matchers, m.pool)
 	return true
 }
 
@@ -138,6 +176,8 @@ func (m *matcher) run(ctx context.Context) {
 		var again <-chan time.Time
 		if wait, ok := m.match(ctx); ok {
 			again = m.d.opt.After(wait)
+		} else if m.retire() {
+			return
 		}
 		select {
 		case <-ctx.Done():
@@ -162,6 +202,10 @@ func (m *matcher) match(ctx context.Context) (time.Duration, bool) {
 	for {
 		_, until := m.d.budgets.excluded()
 		more, err := m.round(ctx)
+		if errors.Is(err, fleet.ErrLedgerHeld) { // CLAIM-17: whoever resumes wakes everybody
+			m.d.opt.Gate.Suspect()
+			return time.Second, true
+		}
 		if err != nil {
 			if ctx.Err() == nil {
 				m.d.opt.Log.ErrorContext(ctx, "matching", "pool", m.pool.Name, "error", err)
@@ -184,6 +228,9 @@ const roundTimeout = 15 * time.Second
 
 // round matches one batch and reports whether another one may find more.
 func (m *matcher) round(ctx context.Context) (bool, error) {
+	if _, held := m.d.Held(); held {
+		return false, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	routing, err := m.d.routingNow(ctx)

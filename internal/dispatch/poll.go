@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
@@ -31,13 +32,25 @@ type Answer struct {
 // Poll serves one request of a pod for work; it holds the caller until there is an answer, the hold ends, ctx is done
 // or Run's context is. Serving is idempotent until the pod acknowledges: a lost answer is given again, with a fresh
 // registration (CLAIM-7). An error means that nothing is known: the caller should let the pod ask again.
+//
+// Poll is for a pod that does not number its requests: one whose connection is half open, and which is read only after the
+// next one was served, may take away what that was given. PollNumbered is not deceived.
 func (d *Dispatcher) Poll(ctx context.Context, pod Pod) (Answer, error) {
+	return d.PollNumbered(ctx, pod, 0)
+}
+
+// PollNumbered is Poll for a pod that gives each of its requests a larger number than the ones before.
+func (d *Dispatcher) PollNumbered(ctx context.Context, pod Pod, sequence int64) (Answer, error) {
 	select {
 	case <-d.started:
 	case <-ctx.Done():
 		return Answer{}, ctx.Err()
 	}
-	answer, err := d.poll(ctx, pod)
+	answer, err := d.poll(ctx, pod, sequence)
+	if errors.Is(err, fleet.ErrLedgerHeld) { // CLAIM-17: the ledger was restored a moment ago
+		d.opt.Gate.Suspect()
+		answer, err = Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
+	}
 	if err == nil {
 		d.metrics.polls.WithLabelValues(answer.Reply.String()).Inc()
 	} else {
@@ -55,10 +68,13 @@ func (r Reply) String() string {
 // replica notifies nobody.
 const awaitEvery = 2 * time.Second
 
-func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
+func (d *Dispatcher) poll(ctx context.Context, pod Pod, sequence int64) (Answer, error) {
 	over := d.opt.After(d.opt.Hold)
 	matched, lost := false, false
 	for {
+		if on, err := d.awaitOpen(ctx, over); !on { // CLAIM-17
+			return Answer{}, err
+		}
 		changed, giveUp := d.watch(pod.UID) // before reading, so that no change falls between
 		fresh, ok := d.opt.Cluster.Pod(pod.UID)
 		if !ok { // EXCL-5: it has gone since it asked, and a job given to it would be lost
@@ -71,7 +87,7 @@ func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
 			giveUp()
 			return Answer{}, fmt.Errorf("reading the claim of pod %s: %w", pod.Name, err)
 		}
-		step := Decide(pod, claim, d.opt.Now())
+		step := Decide(pod, claim, sequence, d.opt.Now())
 		if matched && (step == StepTakeOver || step == StepAwait) {
 			// CLAIM-7: the claim was made for another request of this pod, while this one was held. If this is the one
 			// whose connection is dead, the other's answer is in use; if not, the pod asks again in a moment.
@@ -82,9 +98,12 @@ func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
 		case StepGone:
 			giveUp()
 			return Answer{Reply: ReplyGone}, nil
+		case StepLate:
+			giveUp()
+			return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
 		case StepTakeOver:
 			giveUp()
-			answer, again, err := d.takeOver(ctx, claim)
+			answer, again, err := d.takeOver(ctx, claim, sequence)
 			if !again {
 				return answer, err
 			}
@@ -105,7 +124,7 @@ func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
 			giveUp()
 		case StepMatch:
 			matched = true
-			answer, again, err := d.match(ctx, pod, changed, over, &lost)
+			answer, again, err := d.match(ctx, Poll{pod.Namespace, pod.Name, pod.UID, sequence}, pod.Pool, changed, over, &lost)
 			giveUp()
 			if !again {
 				return answer, err
@@ -116,13 +135,13 @@ func (d *Dispatcher) poll(ctx context.Context, pod Pod) (Answer, error) {
 
 // match holds the poll for a job. again asks the caller to look at the pod's row once more.
 func (d *Dispatcher) match(
-	ctx context.Context, pod Pod, changed <-chan struct{}, over <-chan time.Time, lost *bool,
+	ctx context.Context, poll Poll, pool PoolRef, changed <-chan struct{}, over <-chan time.Time, lost *bool,
 ) (answer Answer, again bool, err error) {
-	m := d.matcherOf(pod.Pool)
+	m := d.matcherOf(pool)
 	if m == nil {
 		return Answer{}, false, nil
 	}
-	claim, ok := m.await(Poll{pod.Namespace, pod.Name, pod.UID}, ctx.Done(), changed, over)
+	claim, ok := m.await(poll, ctx.Done(), changed, over)
 	if claim != nil {
 		answer, err = d.serve(ctx, *claim)
 		return answer, false, err
@@ -153,6 +172,7 @@ var errNobodyHears = errors.New("the pod hung up, or is being deleted")
 
 // serve mints for a claim that this replica has just made, with a mint slot in hand.
 func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
+	faultpoint.Reached(faultpoint.ClaimInserted)
 	d.metrics.claims.Inc()
 	defer d.budgets.release(claim.Account.ID, 1)
 	pod, ok := d.opt.Cluster.Pod(claim.PodUID)
@@ -173,13 +193,15 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim) (Answer, error) {
 	if !ok {
 		return d.unclaim(ctx, claim, fmt.Errorf("pool %s is gone", claim.Pool))
 	}
+	scope := scopeOf(pool, claim)
 	jit, err := d.opt.Forge.Mint(ctx, claim.Account.InstallationID, fleet.MintRequest{
-		Scope: scopeOf(pool, claim), Name: claim.RunnerName, Labels: pool.MintLabels(),
-		RunnerGroupID: pool.RunnerGroupID, WorkFolder: d.opt.WorkFolder,
+		Scope: scope, Name: claim.RunnerName, Labels: pool.MintLabels(),
+		RunnerGroupID: groupIn(scope, pool), WorkFolder: d.opt.WorkFolder,
 	})
 	d.budgets.minted(claim.Account, err)
 	switch {
 	case err == nil:
+		faultpoint.Reached(faultpoint.MintAnswered)
 		d.metrics.mints.WithLabelValues("minted").Inc()
 	case fleet.Definite(err):
 		d.metrics.mints.WithLabelValues("refused").Inc()
@@ -200,6 +222,7 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim) (Answer, error) {
 		d.voided(ctx, pool, claim, jit)
 		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
 	}
+	faultpoint.Reached(faultpoint.MintRecorded)
 	d.ClaimChanged(claim.PodUID) // a later request of the pod may be waiting for this
 	return Answer{Reply: ReplyServe, JIT: jit, Generation: claim.Generation}, nil
 }
@@ -257,6 +280,14 @@ func (d *Dispatcher) endLeaseDetached(claim Claim) {
 	d.endLease(ctx, claim)
 }
 
+// groupIn is the runner group of a runner registered there: only organizations have groups.
+func groupIn(scope fleet.Scope, pool Pool) int64 {
+	if scope.Repo != "" {
+		return 1
+	}
+	return pool.RunnerGroupID
+}
+
 // scopeOf says where the claim's runner is registered: users have repositories only.
 func scopeOf(pool Pool, claim Claim) fleet.Scope {
 	return ScopeFor(pool, claim.Account, claim.Repository)
@@ -264,7 +295,7 @@ func scopeOf(pool Pool, claim Claim) fleet.Scope {
 
 // ScopeFor says where a runner for a job of that repository is registered.
 func ScopeFor(pool Pool, account Account, repository string) fleet.Scope {
-	if pool.RepositoryScope || account.User {
+	if pool.RepositoryScope || account.User || account.RepositoryRunners {
 		if scope, err := fleet.ParseScope(repository); err == nil && scope.Repo != "" {
 			return scope
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/roster"
 )
 
 // Pool is a RunnerPool as dispatch needs it.
@@ -40,6 +41,9 @@ type Account struct {
 	Login          string
 	User           bool // a user account has repositories only: runners are registered there
 	InstallationID int64
+	// RepositoryRunners: its runners are registered at the job's repository, because it has a cap per repository, and a
+	// runner of the organization takes whatever job GitHub gives it.
+	RepositoryRunners bool
 }
 
 // Claim is one row of runner_claims. State ClaimNone means that there is no row.
@@ -48,6 +52,7 @@ type Claim struct {
 	State                            fleet.ClaimState
 	Generation                       int64
 	LeaseUntil                       time.Time // zero: nobody is minting
+	Sequence                         int64     // of the latest request that it was made for, or taken over by; 0: not numbered
 	Account                          Account
 	LabelKey                         string
 	JobID                            int64 // 0: its job went to another runner
@@ -94,10 +99,13 @@ type AdmissionStore interface {
 // ClaimStore moves one pod's claim. Those that take a generation report false when it no longer holds.
 type ClaimStore interface {
 	Claim(ctx context.Context, podUID string) (Claim, error)
-	TakeOver(ctx context.Context, podUID string, expected, next int64, lease, now time.Time) (bool, error)
+	TakeOver(ctx context.Context, podUID string, expected, next, sequence int64, lease, now time.Time) (bool, error)
 	// Registrations are those of a pod that are not known to be gone, as far as an earlier generation minted them.
 	Registrations(ctx context.Context, podUID string, before int64) ([]Registration, error)
 	RegistrationGone(ctx context.Context, name string, now time.Time) error
+	// RegistrationUnfound is RegistrationGone of one whose mint was never answered and that GitHub does not show: it is
+	// looked for once more, later.
+	RegistrationUnfound(ctx context.Context, name string, now time.Time) error
 	Intend(ctx context.Context, podUID string, generation int64, name string, scope fleet.Scope, now time.Time) (bool, error)
 	RecordMint(ctx context.Context, podUID string, generation, runnerID int64, now time.Time) (bool, error)
 	EndLease(ctx context.Context, podUID string, generation int64) error
@@ -113,6 +121,12 @@ type ClaimStore interface {
 	// Retire inserts retired rows for pods that have none and returns the state of every row, by UID.
 	Retire(ctx context.Context, pods []Pod, now time.Time) (map[string]Claim, error)
 	PodStopped(ctx context.Context, podUID string, endedAt time.Time, exitCode *int32) error
+	// RegistrationsGone notes a proof that registrations are gone.
+	RegistrationsGone(ctx context.Context, names []string, now time.Time) error
+	// ProveEnded writes a proof into those spent or retired rows of the pods that have none, and returns their UIDs.
+	ProveEnded(ctx context.Context, podUIDs []string, proof string) ([]string, error)
+	// SessionsLost notes that pods were lost, if their jobs were running.
+	SessionsLost(ctx context.Context, podUIDs []string, now time.Time) error
 	// ForgetPod deletes the spent or retired row of a pod that is proven gone; false when it is still live.
 	ForgetPod(ctx context.Context, podUID string) (bool, error)
 	// Ended lists pods, at most so many, whose rows are spent or retired and whose UIDs are not among those that are known.
@@ -123,7 +137,8 @@ type ClaimStore interface {
 type AdoptionStore interface {
 	// DueAdoptions takes at most MaxAdoptions that are due, and moves them on to later.
 	DueAdoptions(ctx context.Context, now, later time.Time) ([]Adoption, error)
-	// Adopt makes the pod busy again and charges the account, unless its job has ended meanwhile (false).
+	// Adopt makes the pod busy again and charges the account, unless its job has ended meanwhile (false). Without a job (0)
+	// it is the one that GitHub named with that runner, or is bound when GitHub does; false when the claim is live already.
 	Adopt(ctx context.Context, a Adoption, pod Pod, pool Pool, now time.Time) (bool, error)
 	CloseAdoption(ctx context.Context, runnerName string) error
 }
@@ -155,6 +170,11 @@ type Forge interface {
 	MintRate(installationID int64) (fleet.RateState, bool)
 }
 
+// Roster is GitHub's own lists of runners, matched to pods by name: see package roster, whose Reader this is.
+type Roster interface {
+	Look(ctx context.Context, queries []roster.Query) (map[string]roster.Sighting, error)
+}
+
 // Cluster is what the server sees of Kubernetes: a watch for reads, two writes, one uncached read.
 type Cluster interface {
 	Pool(ref PoolRef) (Pool, bool)
@@ -169,15 +189,38 @@ type Cluster interface {
 
 // Delivery is one webhook delivery.
 type Delivery struct {
-	GUID  string
+	GUID  string // empty: nobody delivered it, it was read at GitHub
 	Event string
 	At    time.Time
 }
 
 // Installation is what an installation event says.
 type Installation struct {
-	Action  string // created, deleted, suspend, unsuspend, new_permissions_accepted
-	Account Account
+	// Action is GitHub's (created, deleted, suspend, unsuspend, new_permissions_accepted), or RepositoriesRemoved or
+	// RepositoriesAdded with Repositories.
+	Action       string
+	Account      Account
+	Suspended    bool     // as the event's installation says of itself
+	Repositories []string // owner/name
+}
+
+// Actions of an Installation whose repositories are others than before.
+const (
+	RepositoriesRemoved = "repositories_removed"
+	RepositoriesAdded   = "repositories_added"
+)
+
+// InstallationSync counts what a comparison with GitHub's list changed.
+type InstallationSync struct {
+	Corrected int // accounts that were put right
+	Missing   int // not in the list for the first time: nothing is changed yet
+	Removed   int // not in the list for the second time
+}
+
+// Repository names one repository of an account.
+type Repository struct {
+	AccountID int64
+	Name      string // owner/name
 }
 
 // LabelSet is one distinct set of labels that jobs ask for.

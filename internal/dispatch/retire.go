@@ -13,9 +13,12 @@ import (
 // row: that insert and a claim's are into one primary key, so that exactly one of them wins (EXCL-1). A retired pod
 // that polls is told to go.
 func (d *Dispatcher) Retire(ctx context.Context, pods []Pod) ([]dispatchapi.RetireAnswer, error) {
-	rows, err := d.opt.Store.Retire(ctx, pods, d.opt.Now())
+	rows, held, err := d.retireRows(ctx, pods)
 	if err != nil {
 		return nil, fmt.Errorf("retiring %d pods: %w", len(pods), err)
+	}
+	if held != nil { // CLAIM-17
+		return held, nil
 	}
 	answers := make([]dispatchapi.RetireAnswer, len(pods))
 	for i, pod := range pods {
@@ -45,12 +48,17 @@ func RetireVerdict(state fleet.ClaimState) dispatchapi.Verdict {
 	}
 }
 
-// PodStopped notes the reported end of a runner pod: its session is closed.
-func (d *Dispatcher) PodStopped(ctx context.Context, podUID string, endedAt time.Time, exitCode *int32) error {
+// PodStopped notes the reported end of a runner pod: its session is closed. It reports whether the pod's claim is live all
+// the same: what has become of its job is not known yet.
+func (d *Dispatcher) PodStopped(ctx context.Context, podUID string, endedAt time.Time, exitCode *int32) (live bool, err error) {
 	if err := d.opt.Store.PodStopped(ctx, podUID, endedAt, exitCode); err != nil {
-		return fmt.Errorf("closing the session of pod %s: %w", podUID, err)
+		return false, fmt.Errorf("closing the session of pod %s: %w", podUID, err)
 	}
-	return nil
+	claim, err := d.opt.Store.Claim(ctx, podUID)
+	if err != nil {
+		return false, fmt.Errorf("reading the claim of pod %s: %w", podUID, err)
+	}
+	return claim.State.Live(), nil
 }
 
 // PodGone is told of every pod that the watch shows to have gone. Its row is forgotten once an uncached read proves
@@ -58,6 +66,7 @@ func (d *Dispatcher) PodStopped(ctx context.Context, podUID string, endedAt time
 func (d *Dispatcher) PodGone(pod Pod) {
 	d.ClaimChanged(pod.UID)
 	d.stamps.failed(pod.UID)
+	d.ended.forget(pod.UID)
 	d.later(func(ctx context.Context) { _ = d.forget(ctx, pod) })
 }
 

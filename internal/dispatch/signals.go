@@ -24,7 +24,17 @@ const peakMinutes = 60
 // Signals says what every pool is asked for, in one answer: whole, or an error (POOL-8). It may be a second old, and
 // what it says of the last hour half a minute. Answers share memory: they must not be changed.
 func (d *Dispatcher) Signals(ctx context.Context) (dispatchapi.Signals, error) {
-	return d.demand.get(ctx)
+	if err := d.notHeld(); err != nil { // CLAIM-17, POOL-8: a ledger that lacks claims would have the fleet shrink, or grow
+		return dispatchapi.Signals{}, err
+	}
+	signals, err := d.demand.get(ctx)
+	if err == nil {
+		err = d.notHeld() // since it was read
+	}
+	if err != nil {
+		return dispatchapi.Signals{}, err
+	}
+	return signals, nil
 }
 
 func (d *Dispatcher) readSignals(ctx context.Context) (dispatchapi.Signals, error) {

@@ -62,6 +62,7 @@ func TestSignals_SCALE2_IsWhatClaimingHandsOut(t *testing.T) {
 		jobs := h.fill(drawn)
 		asked := h.asks(d, c)
 		handed := map[string]int{}
+		running := map[dispatch.RepositoryBudget]int64{}
 		claim := func(pool dispatch.Pool, key string, account int64, polls int) int {
 			b := h.batchOf(pool, key, polls)
 			for _, other := range []int64{1, 2, 3} {
@@ -74,7 +75,10 @@ func TestSignals_SCALE2_IsWhatClaimingHandsOut(t *testing.T) {
 				result, err := h.store.ClaimBatch(t.Context(), b)
 				require.NoError(rt, err)
 				n += len(result.Claims)
-				more = result.More && polls > 1
+				for _, c := range result.Claims {
+					running[repositoryOf(pool, c)]++
+				}
+				more = result.More && (polls > 1 || n == 0)
 				b.Polls = b.Polls[len(result.Claims):]
 				more = more && len(b.Polls) > 0
 			}
@@ -83,6 +87,11 @@ func TestSignals_SCALE2_IsWhatClaimingHandsOut(t *testing.T) {
 		routing := dispatch.Route(drawn.pools, drawn.sets)
 		for _, j := range jobs { // in the order in which polls without end, served one at a time, would get them
 			for _, pool := range drawn.pools {
+				budget := dispatch.Budget{AccountID: j.account, Platform: pool.Platform}
+				most := drawn.backlog.Limits[budget].JobsPerRepository
+				if most > 0 && running[dispatch.RepositoryBudget{Budget: budget, Repository: j.repository}] >= most {
+					continue // it waits for its repository, and younger jobs go first
+				}
 				if slices.Contains(routing.Served[pool.Ref()], j.key) {
 					handed[pool.Name] += claim(pool, j.key, j.account, 1)
 				}
@@ -105,6 +114,13 @@ type queuedJob struct {
 	id, account int64
 	at          time.Time
 	key         string
+	repository  string
+}
+
+func repositoryOf(pool dispatch.Pool, c dispatch.Claim) dispatch.RepositoryBudget {
+	return dispatch.RepositoryBudget{
+		Budget: dispatch.Budget{AccountID: c.Account.ID, Platform: pool.Platform}, Repository: c.Repository,
+	}
 }
 
 // fill replaces what the ledger holds by what was drawn, and returns the jobs, oldest first.
@@ -119,8 +135,8 @@ func (h *harness) fill(d drawn) []queuedJob {
 	suspended := map[int64]bool{}
 	for _, lane := range d.backlog.Lanes {
 		suspended[lane.Account.ID] = lane.Suspended
-		for _, j := range lane.Oldest {
-			jobs = append(jobs, queuedJob{j.ID, lane.Account.ID, j.QueuedAt, lane.LabelKey})
+		for i, j := range lane.Oldest {
+			jobs = append(jobs, queuedJob{j.ID, lane.Account.ID, j.QueuedAt, lane.LabelKey, lane.Repositories[i]})
 		}
 	}
 	slices.SortFunc(jobs, func(a, b queuedJob) int {
@@ -130,22 +146,24 @@ func (h *harness) fill(d drawn) []queuedJob {
 		ledgertest.Exec(h.t, h.url, `INSERT INTO accounts VALUES ($1::bigint, 'a', 'Organization', $1::bigint, $2, now(), now())`, id, s)
 	}
 	for b, l := range d.backlog.Limits {
-		ledgertest.Exec(h.t, h.url, `INSERT INTO account_limits VALUES ($1, $2, $3, $4, $5)`, b.AccountID, string(b.Platform), l.MilliCPU, l.MemoryMB, l.Jobs)
+		ledgertest.Exec(h.t, h.url, `INSERT INTO account_limits VALUES ($1, $2, $3, $4, $5, $6)`,
+			b.AccountID, string(b.Platform), l.MilliCPU, l.MemoryMB, l.Jobs, l.JobsPerRepository)
 	}
 	var ids, accounts []int64
 	var ats []time.Time
-	var keys []string
+	var keys, repositories []string
 	for _, j := range jobs {
 		ids, accounts, ats, keys = append(ids, j.id), append(accounts, j.account), append(ats, j.at), append(keys, j.key)
+		repositories = append(repositories, j.repository)
 	}
 	ledgertest.Exec(h.t, h.url, `WITH queued AS (
 		INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key,
 			state, queued_at, updated_at)
-		SELECT id, account, 'a/a', 1, 1, '', '', '', '', key, 'queued', at, now()
-		FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::text[]) AS j (id, account, at, key)
+		SELECT id, account, repository, 1, 1, '', '', '', '', key, 'queued', at, now()
+		FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::text[], $5::text[]) AS j (id, account, at, key, repository)
 		RETURNING label_key, account_id, queued_at)
 		INSERT INTO job_lanes (label_key, account_id, head_at) SELECT label_key, account_id, min(queued_at) FROM queued GROUP BY 1, 2`,
-		ids, accounts, ats, keys)
+		ids, accounts, ats, keys, repositories)
 	return jobs
 }
 

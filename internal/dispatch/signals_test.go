@@ -85,7 +85,9 @@ func TestSignals_SCALE2_ThroughAJobsLife(t *testing.T) {
 	got = h.asks(d, c)["linux"]
 	require.Equal(t, []int{2, 1, 1}, []int{got.Occupied, got.Claimed, got.Queued})
 	require.Empty(t, got.Withheld)
-	require.NoError(t, d.PodStopped(t.Context(), first.UID, c.now(), nil))
+	live, err := d.PodStopped(t.Context(), first.UID, c.now(), nil)
+	require.NoError(t, err)
+	require.False(t, live, "GitHub has said what became of its job")
 	require.Equal(t, 1, h.asks(d, c)["linux"].Occupied)
 	require.Zero(t, h.asks(d, c)["linux"].Withheld)
 }
@@ -109,16 +111,20 @@ func TestSignals_SCALE2_Suspended(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
 	h.queue(1, 2)
-	for _, action := range []string{"deleted", "suspend"} {
-		h.install(acme)
+	again := acme
+	for _, action := range []string{"suspend", "deleted"} {
+		h.install(again)
 		require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
-		_, err := h.store.RecordInstallation(t.Context(), h.delivery("installation"), dispatch.Installation{Action: action, Account: acme})
+		_, err := h.store.RecordInstallation(t.Context(), h.delivery("installation"), dispatch.Installation{Action: action, Account: again})
 		require.NoError(t, err)
 		got := h.asks(d, c)["linux"]
 		require.Zero(t, got.Queued, action)
 		require.Equal(t, withheld(dispatchapi.WithheldSuspended, 2), got.Withheld, action)
 	}
-	h.install(acme)
+	h.install(again)
+	require.Equal(t, withheld(dispatchapi.WithheldSuspended, 2), h.asks(d, c)["linux"].Withheld, "GitHub uses no installation's id again")
+	again.InstallationID++
+	h.install(again)
 	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -13,14 +14,14 @@ import (
 // takeOver continues a claim that nobody is minting: the answer was lost, its server died, or its mint timed out
 // (CLAIM-7, CLAIM-16). A healthy pod is not burnt: under a new generation every registration that may be alive is
 // removed, then one is minted anew. again asks the caller to look at the row once more.
-func (d *Dispatcher) takeOver(ctx context.Context, claim Claim) (answer Answer, again bool, err error) {
+func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) (answer Answer, again bool, err error) {
 	if d.budgets.reserve(claim.Account, 1) == 0 {
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, false, nil
 	}
 	defer d.budgets.release(claim.Account.ID, 1)
 	now := d.opt.Now()
 	next := NextGeneration(claim.Generation, now)
-	held, err := d.opt.Store.TakeOver(ctx, claim.PodUID, claim.Generation, next, now.Add(2*d.opt.MintTimeout), now)
+	held, err := d.opt.Store.TakeOver(ctx, claim.PodUID, claim.Generation, next, sequence, now.Add(2*d.opt.MintTimeout), now)
 	if err != nil {
 		return Answer{}, false, fmt.Errorf("taking over the claim of pod %s: %w", claim.PodName, err)
 	}
@@ -69,6 +70,7 @@ func (d *Dispatcher) remint(ctx context.Context, claim Claim) (Answer, error) {
 	if !held {
 		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
 	}
+	faultpoint.Reached(faultpoint.MintIntended)
 	claim.RunnerName = name
 	return d.mint(ctx, claim)
 }
@@ -82,22 +84,30 @@ func (d *Dispatcher) removeRegistrations(ctx context.Context, claim Claim) error
 		return fmt.Errorf("reading the registrations of pod %s: %w", claim.PodName, err)
 	}
 	for _, r := range registrations {
-		if err := d.removeRegistration(ctx, claim.Account, r); err != nil {
+		err := d.removeRegistration(ctx, claim.Account, r)
+		note := d.opt.Store.RegistrationGone
+		if errors.Is(err, errUnfound) {
+			note, err = d.opt.Store.RegistrationUnfound, nil
+		}
+		if err != nil {
 			return fmt.Errorf("removing runner %s: %w", r.Name, err)
 		}
-		if err := d.opt.Store.RegistrationGone(ctx, r.Name, d.opt.Now()); err != nil {
+		if err := note(ctx, r.Name, d.opt.Now()); err != nil {
 			return fmt.Errorf("noting that runner %s is gone: %w", r.Name, err)
 		}
 	}
 	return nil
 }
 
+// errUnfound: GitHub shows no registration of that name. Its mint was never answered; nobody has its configuration.
+var errUnfound = errors.New("GitHub shows no such runner")
+
 func (d *Dispatcher) removeRegistration(ctx context.Context, account Account, r Registration) error {
 	id := r.RunnerID
 	if id == 0 { // its mint was never answered: it is found by the name that was written down before
 		found, err := d.opt.Forge.FindRunner(ctx, account.InstallationID, r.Scope, r.Name)
 		if errors.Is(err, fleet.ErrNotFound) {
-			return nil
+			return errUnfound
 		}
 		if err != nil {
 			return err
@@ -105,7 +115,11 @@ func (d *Dispatcher) removeRegistration(ctx context.Context, account Account, r 
 		id = found.ID
 	}
 	err := d.opt.Forge.RemoveRunner(ctx, account.InstallationID, r.Scope, id)
-	if err == nil || !errors.Is(err, fleet.ErrNotFound) && !errors.Is(err, fleet.ErrForbidden) {
+	if err == nil {
+		faultpoint.Reached(faultpoint.RegistrationRemoved)
+		return nil
+	}
+	if !errors.Is(err, fleet.ErrNotFound) && !errors.Is(err, fleet.ErrForbidden) {
 		return err
 	}
 	// EXCL-6: 403 and 404 count as gone only beside a successful control read of the same scope.
