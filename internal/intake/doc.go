@@ -1,0 +1,7 @@
+// Package intake takes one payload of GitHub's to the ledger: it decodes it, decides what is of use, and records that in one
+// transaction. Payloads that GitHub delivers and payloads that are fetched from its list of deliveries take this one path,
+// so that nothing depends on how a payload came.
+//
+// Whether a payload is GitHub's is decided before: by its signature (NET-6), or because it was fetched from GitHub itself.
+// The package must not import net/http, a database driver or a Kubernetes client. Begin with intake.go.
+package intake
