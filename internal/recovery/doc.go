@@ -1,0 +1,8 @@
+// Package recovery puts right what an event that never came, a crash or a lost answer has left behind. It gathers the
+// evidence about one pod or job, asks one pure function for a verdict, and acts on it through package dispatch; nothing
+// else in the system recovers anything.
+//
+// It deletes nothing in Kubernetes: a pod that has to go is retired with a proof, and the controller removes it like any
+// other. It must not import a database driver, client-go or controller-runtime. Begin with the table in verdict.go, whose
+// words are those of evidence.go; the passes begin in pass.go.
+package recovery

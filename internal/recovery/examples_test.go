@@ -1,0 +1,83 @@
+package recovery
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The rows of the contract, one evidence each: the kind is what counters and kill switches go by.
+func TestJudge_RECV9_Examples(t *testing.T) {
+	minted := Evidence{Claim: Minted, Age: Old, Job: Bound, Runner: Ready, Registrations: SomeOpen, RunnerAtGitHub: RunnerOffline, JobAtGitHub: JobQueued}
+	arrived := Evidence{
+		Claim: Minted, Acked: Yes, Age: Old, Job: Bound, Poller: Delivered, Runner: NotReady, Label: Yes, Registrations: SomeOpen,
+		RunnerAtGitHub: RunnerOffline, JobAtGitHub: JobQueued,
+	}
+	works := arrived
+	works.Claim, works.Job = Executing, Runs
+	leak := Evidence{Age: Old, Label: Yes, Poller: Failed, Runner: Ready}
+	with := func(e Evidence, change func(*Evidence)) Evidence {
+		change(&e)
+		return e
+	}
+	at := func(e Evidence, runner RunnerSays, job JobSays) Evidence {
+		e.RunnerAtGitHub, e.JobAtGitHub = runner, job
+		return e
+	}
+	in := func(e Evidence, pod PodIs) Evidence {
+		e.Pod, e.Poller, e.Runner, e.Label = pod, Polls, Starting, No
+		return e
+	}
+	alone := Evidence{Pod: Gone, Age: Old, Job: Runs}
+
+	for name, c := range map[string]struct {
+		e    Evidence
+		do   Action
+		kind Kind
+	}{
+		"minted, never acknowledged":          {minted, ReleaseRetire, StaleClaim},
+		"claimed, and the pod is healthy":     {with(minted, func(e *Evidence) { e.Claim = Claimed }), Release, StaleClaim},
+		"claimed, and the poller has crashed": {with(minted, func(e *Evidence) { e.Claim, e.Poller = Claimed, Failed }), ReleaseRetire, StaleClaim},
+		"unacknowledged, and the pod ended":   {in(minted, Terminal), Release, StaleClaim},
+		"just stopped, its job waits":         {with(in(arrived, Terminal), func(e *Evidence) { e.Age = Young }), Release, OrphanedRunner},
+		"executing, stopped, its job waits":   {in(works, Terminal), Release, OrphanedRunner},
+		"just stopped: GitHub is asked":       {at(with(in(works, Terminal), func(e *Evidence) { e.Age = Young }), RunnerNotAsked, JobNotAsked), Ask, None},
+		"executing, offline, its job waits":   {works, ReleaseRetire, OrphanedRunner},
+		"the runner's container ended alone":  {with(arrived, func(e *Evidence) { e.Runner = Stopped }), ReleaseRetire, OrphanedRunner},
+		"never online":                        {arrived, ReleaseRetire, AgentNeverRegistered},
+		"never online, and unheard":           {with(arrived, func(e *Evidence) { e.Acked, e.Label = No, No }), ReleaseRetire, AgentNeverRegistered},
+		"online and idle":                     {at(arrived, RunnerIdle, JobQueued), ReleaseRetire, IdleRunner},
+		"idle for a job that went elsewhere":  {with(at(works, RunnerIdle, JobElsewhere), func(*Evidence) {}), ReleaseRetire, IdleRunner},
+		"busy, whatever else is said":         {at(arrived, RunnerBusy, JobQueued), Leave, None},
+		"executing and idle, its job waits":   {at(works, RunnerIdle, JobQueued), Leave, None},
+		"its job ended":                       {at(works, RunnerAbsent, JobCompleted), Complete, OrphanCompleted},
+		"its run was deleted":                 {at(works, RunnerAbsent, JobGone), Complete, OrphanCompleted},
+		"its job ended, nobody has a claim":   {at(alone, RunnerNotAsked, JobCompleted), Complete, OrphanCompleted},
+		"it waits, nobody has a claim":        {at(alone, RunnerNotAsked, JobQueued), Requeue, UnclaimedJob},
+		"bound, and nobody has a claim":       {with(alone, func(e *Evidence) { e.Job, e.Age = Bound, Young }), Requeue, UnclaimedJob},
+		"the pod is gone":                     {in(arrived, Gone), Release, PodMissingClaim},
+		"the pod is not listed now":           {in(arrived, Missing), Wait, None},
+		"in progress here, unheard":           {at(arrived, RunnerBusy, JobHere), MarkExecuting, UnstartedExecution},
+		"in progress elsewhere, unheard":      {at(arrived, RunnerIdle, JobElsewhere), MarkExecuting, UnstartedExecution},
+		"a stamped pod without a claim":       {at(leak, RunnerAbsent, JobNotAsked), RetirePod, OrphanedStampedPod},
+		"a crashed poller, nobody's":          {at(with(leak, func(e *Evidence) { e.Label = No }), RunnerAbsent, JobNotAsked), RetirePod, OrphanedStampedPod},
+		"retired, then it hung":               {at(Evidence{Claim: Retired, Age: Old, Poller: Delivered, Runner: NotReady}, RunnerAbsent, JobNotAsked), RetirePod, OrphanedStampedPod},
+		"retired, no longer ready":            {at(Evidence{Claim: Retired, Age: Old, Runner: NotReady}, RunnerOffline, JobNotAsked), RetirePod, OrphanedStampedPod},
+		"spent without a proof":               {at(Evidence{Claim: Spent, Age: Old}, RunnerAbsent, JobNotAsked), RetirePod, OrphanedStampedPod},
+		"a leak in its grace":                 {with(leak, func(e *Evidence) { e.Age = Young }), Wait, None},
+		"a leak whose runner works":           {at(leak, RunnerBusy, JobNotAsked), Adopt, UnknownRunner},
+		"a leak, GitHub is silent":            {at(leak, RunnerUnreadable, JobNotAsked), Leave, None},
+		"a label, and the poller asks":        {Evidence{Age: Old, Label: Yes, Runner: Ready}, TakeOffLabel, LyingLabel},
+		"acknowledged, no label":              {with(arrived, func(e *Evidence) { e.Label = No }), ProjectLabel, MissingLabel},
+		"a session without a pod":             {Evidence{Pod: Gone, Session: Yes}, CloseSession, OrphanedSession},
+		"a registration without a pod":        {Evidence{Pod: Gone, Age: Old, Registrations: SomeOpen, RunnerAtGitHub: RunnerOffline}, CloseRegistrations, OrphanedRegistration},
+		"idle":                                {Evidence{Runner: Ready, Age: Old}, Leave, None},
+		"busy":                                {with(works, func(e *Evidence) { e.Age = Young }), Leave, None},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.True(t, c.e.possible(), c.e)
+			v := Judge(c.e)
+			require.Equal(t, [2]string{c.do.String(), string(c.kind)}, [2]string{v.Do.String(), string(v.Kind)}, "%s\n%s", v.Why, c.e)
+		})
+	}
+}

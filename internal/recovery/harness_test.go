@@ -1,0 +1,464 @@
+package recovery_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/devrunner"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/intake"
+	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/recovery"
+	"github.com/bullpen-ci/bullpen/internal/roster"
+	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+)
+
+func TestMain(m *testing.M) { postgrestest.Main(m) }
+
+const patience = recovery.DefaultPatience
+
+// world is a real ledger and a dispatcher on it, a GitHub that runs in the process with real runners, a cluster in memory,
+// and a clock that a test moves.
+type world struct {
+	t        *testing.T
+	url      string
+	store    *postgres.Store
+	gh       *standin.Local
+	forge    *github.Client
+	cluster  *cluster
+	d        *dispatch.Dispatcher
+	r        *recovery.Recovery
+	registry *prometheus.Registry
+	log      *lockedLog
+
+	mu   sync.Mutex
+	now  time.Time
+	lose func(action string) bool // which webhooks never arrive
+}
+
+type option func(*recovery.Options)
+
+func newWorld(t *testing.T, options ...option) *world {
+	t.Helper()
+	w := &world{
+		t: t, url: postgrestest.NewDatabase(t, postgres.Migrate), cluster: newCluster(), registry: prometheus.NewRegistry(),
+		now: time.Now().Truncate(time.Microsecond), log: &lockedLog{},
+	}
+	var err error
+	w.store, err = postgres.Open(t.Context(), w.url, 0)
+	require.NoError(t, err)
+	t.Cleanup(w.store.Close)
+	w.cluster.putPool(dispatch.Pool{
+		Namespace: "runners", Name: "linux", Labels: []string{"linux"}, Platform: fleet.Linux,
+		Shape: fleet.Shape{MilliCPU: 1000, MemoryMB: 1024}, RunnerGroupID: 1,
+	})
+	w.startGitHub()
+	log := slog.New(slog.NewTextHandler(w.log, nil))
+	lists, err := roster.New(roster.Options{Forge: w.forge, Ledger: w.store, Now: w.clock, Log: log})
+	require.NoError(t, err)
+	w.d, err = dispatch.New(dispatch.Options{
+		Store: w.store, Forge: w.forge, Cluster: w.cluster, Roster: lists, Log: log, Now: w.clock, Jitter: func() float64 { return 0 },
+	})
+	require.NoError(t, err)
+	opt := recovery.Options{
+		Ledger: w.store, Cluster: w.cluster, GitHub: w.forge, Claims: w.d, Roster: lists, Log: log, Metrics: w.registry, Now: w.clock,
+	}
+	for _, change := range options {
+		change(&opt)
+	}
+	w.r, err = recovery.New(opt)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = w.d.Run(ctx) })
+	parts.Go(func() { postgres.Listen(ctx, w.url, w.d, slog.New(slog.DiscardHandler)) })
+	t.Cleanup(func() { cancel(); parts.Wait() })
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(w.log.String())
+		}
+	})
+	return w
+}
+
+func (w *world) startGitHub() {
+	w.t.Helper()
+	const secret = "hook"
+	in, err := intake.New(intake.Options{Store: w.store})
+	require.NoError(w.t, err)
+	hooks := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.mu.Lock()
+		lost := w.lose
+		w.mu.Unlock()
+		for _, action := range []string{"queued", "in_progress", "completed"} {
+			if lost != nil && strings.Contains(string(body), `"action":"`+action+`"`) && lost(action) {
+				return // GitHub believes that it has arrived
+			}
+		}
+		taken := in.Take(r.Context(), intake.Delivery{
+			GUID: r.Header.Get(github.HeaderDelivery), Event: r.Header.Get(github.HeaderEvent), Body: body, At: w.clock(),
+		})
+		if taken.Outcome == intake.Failed {
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	w.t.Cleanup(hooks.Close)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.t.Cleanup(cancel)
+	w.gh, err = standin.Start(ctx, standin.Options{
+		WebhookSecret: secret, WebhookURL: hooks.URL, OfflineAfter: 100 * time.Millisecond, AcquireWithin: time.Minute,
+		Installations: []standin.Installation{{ID: 101, Account: "acme", Repositories: []string{"app"}}},
+	})
+	require.NoError(w.t, err)
+	w.t.Cleanup(w.gh.Close)
+	w.forge, err = github.New(github.Options{BaseURL: w.gh.URL + "/api/v3", AppID: 1, PrivateKey: w.gh.AppKeyPEM, Now: w.clock})
+	require.NoError(w.t, err)
+}
+
+func (w *world) clock() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+func (w *world) advance(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+func (w *world) losing(actions ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lose = func(action string) bool { return slices.Contains(actions, action) }
+}
+
+func (w *world) eventually(what string, check func() bool) {
+	w.t.Helper()
+	require.Eventually(w.t, check, 20*time.Second, 5*time.Millisecond, what)
+}
+
+// pass runs one pass, and returns what it recovered, by kind.
+func (w *world) pass() map[string]int {
+	w.t.Helper()
+	before := w.counted("bullpen_recoveries_total")
+	require.NoError(w.t, w.r.Pass(w.t.Context()))
+	return minus(w.counted("bullpen_recoveries_total"), before)
+}
+
+func (w *world) check(pod recovery.Pod) map[string]int {
+	w.t.Helper()
+	before := w.counted("bullpen_recoveries_total")
+	require.NoError(w.t, w.r.CheckPod(w.t.Context(), pod.UID))
+	return minus(w.counted("bullpen_recoveries_total"), before)
+}
+
+func minus(after, before map[string]int) map[string]int {
+	out := map[string]int{}
+	for label, n := range after {
+		if n != before[label] {
+			out[label] = n - before[label]
+		}
+	}
+	return out
+}
+
+// counted reads a counter by its one label.
+func (w *world) counted(name string) map[string]int {
+	w.t.Helper()
+	families, err := w.registry.Gather()
+	require.NoError(w.t, err)
+	out := map[string]int{}
+	for _, family := range families {
+		for _, series := range family.GetMetric() {
+			if family.GetName() == name {
+				out[series.GetLabel()[0].GetValue()] = int(series.GetCounter().GetValue())
+			}
+			if family.GetName()+"_sum" == name {
+				out[series.GetLabel()[0].GetValue()] = int(series.GetHistogram().GetSampleSum())
+			}
+		}
+	}
+	return out
+}
+
+func (w *world) skipped() map[string]int { return w.counted("bullpen_recovery_skipped_total") }
+
+// submit starts a job at GitHub that runs until release is called, and waits until it is queued here.
+func (w *world) submit() (jobID int64, release func()) {
+	w.t.Helper()
+	gate := filepath.Join(w.t.TempDir(), "gate")
+	_, err := w.gh.Admin.Submit(w.t.Context(), standin.Submission{FileName: "ci.yaml", Repo: "acme/app", Content: fmt.Sprintf(`
+name: ci
+on: workflow_dispatch
+jobs:
+  build:
+    runs-on: linux
+    steps: [{run: "while [ ! -e %s ]; do sleep 0.02; done"}]
+`, gate)})
+	require.NoError(w.t, err)
+	jobs, err := w.gh.Admin.Jobs(w.t.Context(), 0, "queued")
+	require.NoError(w.t, err)
+	for _, job := range jobs {
+		jobID = max(jobID, job.ID)
+	}
+	w.eventually("the job is queued", func() bool { return w.jobState(jobID) == fleet.JobQueued })
+	return jobID, func() { require.NoError(w.t, os.WriteFile(gate, nil, 0o600)) }
+}
+
+func (w *world) jobState(id int64) fleet.JobState {
+	w.t.Helper()
+	state, err := w.store.JobState(w.t.Context(), id)
+	require.NoError(w.t, err)
+	return state
+}
+
+func (w *world) claim(pod recovery.Pod) dispatch.Claim {
+	w.t.Helper()
+	claim, err := w.store.Claim(w.t.Context(), pod.UID)
+	require.NoError(w.t, err)
+	return claim
+}
+
+// pod adds a healthy runner pod that polls.
+func (w *world) pod(change ...func(*recovery.Pod)) recovery.Pod {
+	pod := recovery.Pod{
+		Pod: dispatch.Pod{
+			Namespace: "runners", Name: "linux-" + strings.ToLower(rand.Text()[:8]), UID: uuid.NewString(),
+			Pool: dispatch.PoolRef{Namespace: "runners", Name: "linux"},
+		},
+		Runner: recovery.Ready, Since: w.clock(), ResourceVersion: "1",
+	}
+	for _, f := range change {
+		f(&pod)
+	}
+	w.cluster.put(pod)
+	return pod
+}
+
+// served polls for the pod until it has a configuration.
+func (w *world) served(pod recovery.Pod) dispatch.Answer {
+	w.t.Helper()
+	var answer dispatch.Answer
+	w.eventually("a configuration", func() bool {
+		var err error
+		answer, err = w.d.Poll(w.t.Context(), pod.Pod)
+		return err == nil && answer.Reply == dispatch.ReplyServe
+	})
+	return answer
+}
+
+// delivered serves the pod, which acknowledges: its poller has ended and its runner has the configuration.
+func (w *world) delivered(pod recovery.Pod) dispatch.Answer {
+	w.t.Helper()
+	answer := w.served(pod)
+	held, err := w.d.Acknowledge(w.t.Context(), pod.Pod, answer.Generation)
+	require.NoError(w.t, err)
+	require.True(w.t, held)
+	w.eventually("the label", func() bool { return w.cluster.get(pod.UID).OwnerLabel == "acme" })
+	w.cluster.change(pod.UID, func(p *recovery.Pod) {
+		p.Poller, p.PollerEnded, p.Runner, p.Since = recovery.Delivered, true, recovery.NotReady, w.clock()
+	})
+	return answer
+}
+
+// runner runs a real runner with the configuration, until stop is called or it has run a job; ended tells.
+func (w *world) runner(answer dispatch.Answer) (stop func(), ended <-chan error) {
+	w.t.Helper()
+	runner, err := devrunner.New(devrunner.Options{JIT: answer.JIT.Encoded.Reveal(), WorkDir: w.t.TempDir()})
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	var wait sync.WaitGroup
+	wait.Go(func() { done <- runner.Run(ctx) })
+	stop = func() { cancel(); wait.Wait() }
+	w.t.Cleanup(stop)
+	return stop, done
+}
+
+// registered waits until GitHub shows the runner like this.
+func (w *world) registered(name string, like func(standin.RunnerView) bool) {
+	w.t.Helper()
+	w.eventually("GitHub shows the runner", func() bool {
+		runners, err := w.gh.Admin.Runners(w.t.Context())
+		if err != nil {
+			return false
+		}
+		for _, one := range runners {
+			if one.Name == name {
+				return like(one)
+			}
+		}
+		return false
+	})
+}
+
+func busy(r standin.RunnerView) bool { return r.Busy }
+func idle(r standin.RunnerView) bool { return r.Online && !r.Busy }
+
+func (w *world) runnersAtGitHub() int {
+	w.t.Helper()
+	runners, err := w.gh.Admin.Runners(w.t.Context())
+	require.NoError(w.t, err)
+	return len(runners)
+}
+
+// terminal: everything in the pod has ended.
+func (w *world) terminal(pod recovery.Pod) {
+	w.cluster.change(pod.UID, func(p *recovery.Pod) { p.Terminal = true })
+}
+
+// cluster is Kubernetes in memory.
+type cluster struct {
+	mu       sync.Mutex
+	pools    map[dispatch.PoolRef]dispatch.Pool
+	pods     map[string]recovery.Pod
+	listErr  error
+	stampErr error
+	onList   func()
+	hidden   map[string]bool // pods that a list does not show
+}
+
+var errAPIServer = errors.New("the API server does not answer")
+
+func newCluster() *cluster {
+	return &cluster{pools: map[dispatch.PoolRef]dispatch.Pool{}, pods: map[string]recovery.Pod{}, hidden: map[string]bool{}}
+}
+
+func (c *cluster) locked(do func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	do()
+}
+
+func (c *cluster) putPool(p dispatch.Pool)  { c.locked(func() { c.pools[p.Ref()] = p }) }
+func (c *cluster) put(p recovery.Pod)       { c.locked(func() { c.pods[p.UID] = p }) }
+func (c *cluster) drop(uid string)          { c.locked(func() { delete(c.pods, uid) }) }
+func (c *cluster) hide(uid string, is bool) { c.locked(func() { c.hidden[uid] = is }) }
+func (c *cluster) get(uid string) (p recovery.Pod) {
+	c.locked(func() { p = c.pods[uid] })
+	return p
+}
+
+func (c *cluster) change(uid string, do func(*recovery.Pod)) {
+	c.locked(func() {
+		p := c.pods[uid]
+		do(&p)
+		p.ResourceVersion += "1"
+		c.pods[uid] = p
+	})
+}
+
+func (c *cluster) RunnerPods(context.Context) (pods []recovery.Pod, err error) {
+	c.locked(func() {
+		for _, uid := range slices.Sorted(maps.Keys(c.pods)) {
+			if !c.hidden[uid] {
+				pods = append(pods, c.pods[uid])
+			}
+		}
+		err = c.listErr
+	})
+	if c.onList != nil {
+		c.onList()
+	}
+	return pods, err
+}
+
+func (c *cluster) RunnerPod(_ context.Context, _, _, uid string) (p recovery.Pod, ok bool, err error) {
+	c.locked(func() { p, ok = c.pods[uid]; err = c.listErr })
+	return p, ok, err
+}
+
+func (c *cluster) TakeOffOwner(_ context.Context, pod recovery.Pod) (err error) {
+	c.locked(func() {
+		now := c.pods[pod.UID]
+		if now.ResourceVersion != pod.ResourceVersion {
+			err = errAPIServer
+			return
+		}
+		now.OwnerLabel = ""
+		c.pods[pod.UID] = now
+	})
+	return err
+}
+
+func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, login string) (err error) {
+	c.locked(func() {
+		now, ok := c.pods[pod.UID]
+		if err = c.stampErr; err != nil || !ok {
+			return
+		}
+		now.OwnerLabel = login
+		c.pods[pod.UID] = now
+	})
+	return err
+}
+
+func (c *cluster) Pool(ref dispatch.PoolRef) (p dispatch.Pool, ok bool) {
+	c.locked(func() { p, ok = c.pools[ref] })
+	return p, ok
+}
+
+func (c *cluster) Pools() (pools []dispatch.Pool) {
+	c.locked(func() { pools = slices.Collect(maps.Values(c.pools)) })
+	return pools
+}
+
+func (c *cluster) Pod(uid string) (dispatch.Pod, bool) {
+	p := c.get(uid)
+	return p.Pod, p.UID != ""
+}
+
+func (c *cluster) Pods() (pods []dispatch.Pod) {
+	c.locked(func() {
+		for _, p := range c.pods {
+			pods = append(pods, p.Pod)
+		}
+	})
+	return pods
+}
+
+func (c *cluster) Gone(_ context.Context, _, _, uid string) (bool, error) {
+	_, there := c.Pod(uid)
+	return !there, nil
+}
+
+// lockedLog is written by many.
+type lockedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

@@ -1,0 +1,60 @@
+package recovery
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Why something was not done, as a label of bullpen_recovery_skipped_total.
+const (
+	skipUnreadable = "unreadable" // GitHub gave no answer that proves anything
+	skipBudget     = "budget"     // enough was asked of GitHub for this pass
+	skipBusy       = "busy"       // GitHub refused: its runner works
+	skipOvertaken  = "overtaken"  // somebody else did something about it meanwhile
+	skipOff        = "off"        // its kind is switched off
+	skipCap        = "cap"        // its kind did enough in this pass
+	skipFailed     = "failed"     // it was tried, and failed
+	skipEmptyList  = "empty_list" // no pod at all was listed: the pass was given up (RECV-4)
+	skipListFailed = "list_failed"
+	skipHeld       = "held" // the ledger is not believed just now: the pass, or the look at a pod, was given up (CLAIM-17)
+)
+
+type metrics struct {
+	recoveries *prometheus.CounterVec
+	skipped    *prometheus.CounterVec
+	capped     *prometheus.CounterVec
+	stranded   *prometheus.HistogramVec
+	doubtful   prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bullpen_recoveries_total", Help: "What was put right, by kind. A steady rise is a broken path of events.",
+		}, []string{"kind"}),
+		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bullpen_recovery_skipped_total", Help: "What was not put right, by reason.",
+		}, []string{"reason"}),
+		capped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bullpen_recovery_capped_total", Help: "Passes that left work of a kind to the next one, by kind.",
+		}, []string{"kind"}),
+		stranded: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "bullpen_recovery_stranded_seconds",
+			Help:    "From when it began to look wrong until it was put right, by kind.",
+			Buckets: []float64{1, 5, 15, 60, 150, 300, 420, 600, 1200, 3600, 4 * 3600, 24 * 3600},
+		}, []string{"kind"}),
+		doubtful: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "bullpen_recovery_doubtful", Help: "Pods and jobs that the last pass of this replica could not judge, because GitHub could not be read.",
+		}),
+	}
+	for _, kind := range Kinds() { // so that a first one is a rise
+		m.recoveries.WithLabelValues(string(kind))
+	}
+	for _, c := range []prometheus.Collector{m.recoveries, m.skipped, m.capped, m.stranded, m.doubtful} {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("registering recovery's metrics: %w", err)
+		}
+	}
+	return m, nil
+}

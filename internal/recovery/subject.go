@@ -1,0 +1,187 @@
+package recovery
+
+import (
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// subject is one pod or job that may need something, with what evidence is made of.
+type subject struct {
+	row *Row      // nil: there is none
+	pod *Pod      // nil: it is not listed
+	job *StrayJob // of a job that no claim has; then there is neither row nor pod
+
+	uid     string
+	open    bool      // without a row: a registration of it is not known to be gone
+	session bool      // without a row: its session is open
+	since   time.Time // without row and pod: since when
+	account dispatch.Account
+
+	stamped  bool // its label was written, or tried in vain, a moment ago: it is judged as if it were there
+	runner   RunnerSays
+	jobSays  JobSays
+	jobFound *found // what GitHub said of its job
+}
+
+// labelGrace is the part of patience in which a label that was asked for by an event may still be on its way.
+const labelGrace = 10
+
+// evidence reads what is known of the subject at that moment.
+func (r *Recovery) evidence(s *subject, now time.Time) Evidence {
+	e := Evidence{RunnerAtGitHub: s.runner, JobAtGitHub: s.jobSays}
+	if s.job != nil {
+		e.Pod, e.Job = Gone, jobIs(s.job.State, false)
+		r.age(&e, s.job.Since, time.Time{}, now)
+		return e
+	}
+	r.podEvidence(&e, s, now)
+	if s.row == nil {
+		r.age(&e, later(s.since, podSince(s.pod)), time.Time{}, now)
+		if s.open {
+			e.Registrations = SomeOpen
+		}
+		if s.session {
+			e.Session = Yes
+		}
+		return e
+	}
+	row := s.row
+	e.Claim = claimIs[row.State]
+	if row.Open {
+		e.Registrations = SomeOpen
+	}
+	if !row.State.Live() {
+		if row.Proof != "" {
+			e.Proven = Yes
+		}
+		r.age(&e, later(row.EndedAt, podSince(s.pod)), time.Time{}, now)
+		return e
+	}
+	e.Job = jobIs(row.Job, row.Buried || row.JobID == 0)
+	if row.JobID == 0 {
+		e.Job = NoJob
+	}
+	// A poller that has exited 0 has handed its answer over, whatever became of the acknowledgement.
+	if e.Claim == Executing || e.Claim == Minted && (row.Acknowledged || e.Poller == Delivered) {
+		e.Acked = Yes
+	}
+	if row.Leased(now) {
+		e.Leased = Yes
+	}
+	if now.Before(row.MovedAt.Add(r.opt.Patience/labelGrace)) && e.Pod == Present {
+		e.Label = Yes
+	}
+	r.age(&e, row.MovedAt, row.LookAt, now)
+	return e
+}
+
+var claimIs = map[fleet.ClaimState]ClaimIs{
+	fleet.ClaimNone: NoRow, fleet.ClaimClaimed: Claimed, fleet.ClaimMinted: Minted, fleet.ClaimExecuting: Executing,
+	fleet.ClaimSpent: Spent, fleet.ClaimRetired: Retired,
+}
+
+func jobIs(state fleet.JobState, buried bool) JobIs {
+	switch {
+	case buried || state.Terminal():
+		return Ended
+	case state == fleet.JobClaimed || state == fleet.JobMinted:
+		return Bound
+	case state == fleet.JobExecuting:
+		return Runs
+	case state == fleet.JobAbsent:
+		return NoJob
+	default:
+		return Bound // a live claim holds it: it waits for nobody else
+	}
+}
+
+func (r *Recovery) podEvidence(e *Evidence, s *subject, now time.Time) {
+	switch {
+	case s.pod == nil:
+		e.Pod = r.absence(s, now)
+	case s.pod.Terminal:
+		e.Pod = Terminal
+	default:
+		if s.pod.Deleting {
+			e.Pod = Deleting
+		}
+		e.Poller, e.Runner = s.pod.Poller, s.pod.Runner
+		if s.pod.OwnerLabel != "" || s.stamped {
+			e.Label = Yes
+		}
+	}
+}
+
+// absence says what it means that the pod is not listed (RECV-4).
+func (r *Recovery) absence(s *subject, now time.Time) PodIs {
+	switch {
+	case s.row == nil:
+		return Gone // a row is forgotten only when its UID is proven gone
+	case !s.row.State.Live():
+		return Missing // its row is about to be forgotten by that proof
+	case !s.row.StoppedAt.IsZero():
+		return Gone // its end was reported, and it cannot be found
+	case !s.row.MissingSince.IsZero() && s.row.MissingSince.Before(now) && now.Sub(s.row.MissingSince) >= r.opt.Patience:
+		return Gone // RECV-4: noted by an earlier pass
+	default:
+		return Missing
+	}
+}
+
+// age compares with the patience; not before lookAt anything is old again.
+func (r *Recovery) age(e *Evidence, since, lookAt, now time.Time) {
+	due := later(since.Add(r.opt.Patience), lookAt)
+	if due.After(now) {
+		e.Due = due
+		return
+	}
+	e.Age = Old
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func podSince(p *Pod) time.Time {
+	if p == nil {
+		return time.Time{}
+	}
+	return p.Since
+}
+
+// wrongSince is when it began to look wrong, for the histogram.
+func (s *subject) wrongSince() time.Time {
+	switch {
+	case s.job != nil:
+		return s.job.Since
+	case s.row == nil:
+		return later(s.since, podSince(s.pod))
+	case !s.row.State.Live():
+		return later(s.row.EndedAt, podSince(s.pod))
+	case s.pod == nil && !s.row.StoppedAt.IsZero():
+		return s.row.StoppedAt
+	case s.pod == nil && !s.row.MissingSince.IsZero():
+		return s.row.MissingSince
+	default:
+		return s.row.MovedAt
+	}
+}
+
+// name says for logs what it is about.
+func (s *subject) name() (string, any) {
+	switch {
+	case s.job != nil:
+		return "job", s.job.ID
+	case s.row != nil && s.row.PodName != "":
+		return "pod", s.row.PodName
+	case s.pod != nil:
+		return "pod", s.pod.Name
+	default:
+		return "pod", s.uid
+	}
+}

@@ -1,0 +1,98 @@
+package recovery
+
+// The choices that rows share.
+var (
+	live     = in(Claimed, Minted, Executing)
+	unproven = in(Claimed, Minted) // GitHub has not said that it runs a job
+	over     = in(NoRow, Spent, Retired)
+	listed   = in(Present, Deleting)
+	ended    = in(Terminal, Gone)
+	notBusy  = in(RunnerAbsent, RunnerOffline, RunnerIdle)
+	away     = in(RunnerAbsent, RunnerOffline)
+	yes, no  = in(Yes), in(No)
+)
+
+// table is what recovery knows. It is read from above: the first row that matches decides. Rows that end a claim stand
+// below those that ask GitHub, those that doubt, and those by which the runner works or may work (RECV-3, EXCL-6).
+var table = [...]row{
+	// A live claim that nobody may touch, or whose pod may be back in a moment.
+	{claim: live, leased: yes, do: Wait, why: "a replica is working on it, until its lease ends"},                        // CLAIM-15
+	{claim: live, pod: in(Missing), do: Wait, why: "its pod is not listed, which has to last before it means something"}, // RECV-4
+
+	// A live claim: the label is a projection, and its absence a danger to the job (CLAIM-6).
+	{claim: live, acked: yes, pod: in(Present), label: no, do: ProjectLabel, kind: MissingLabel,
+		why: "its configuration has arrived, and its label does not say whom it works for"},
+
+	// A live claim: GitHub is asked when the pod has ended, or when it has looked like this for long.
+	{claim: live, pod: ended, at: in(RunnerNotAsked), do: Ask, why: "its pod has ended"},
+	{claim: in(Executing), pod: listed, age: in(Young), do: Leave, why: "it works"},
+	{claim: unproven, pod: listed, age: in(Young), do: Wait, why: "it may still start"}, // RECV-2
+	{claim: live, at: in(RunnerNotAsked), do: Ask, why: "nothing was heard of it for long"},
+	{claim: live, at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its runner"},
+	{claim: live, says: in(JobUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its job"},
+
+	// A live claim: what GitHub says of its job is recorded first, whatever becomes of the claim.
+	{claim: live, says: in(JobCompleted), do: Complete, kind: OrphanCompleted, why: "GitHub says that its job has ended"},
+	{claim: live, says: in(JobGone), at: in(RunnerBusy), do: Leave, why: "GitHub has no such job, and shows its runner busy"},
+	{claim: live, says: in(JobGone), do: Complete, kind: OrphanCompleted, why: "GitHub has no such job any more"},
+	{claim: live, job: in(Bound), says: in(JobHere), do: MarkExecuting, kind: UnstartedExecution,
+		why: "GitHub says that its runner has the job"},
+	{claim: live, job: in(Bound), says: in(JobElsewhere), do: MarkExecuting, kind: UnstartedExecution,
+		why: "GitHub says that another runner has its job"},
+
+	// A live claim: it works, as far as anybody can tell.
+	{claim: live, says: in(JobHere), do: Leave, why: "GitHub says that it works, and ends the job of a runner that is lost"}, // RECV-3
+	{claim: live, at: in(RunnerBusy), do: Leave, why: "GitHub shows its runner busy"},                                        // EXCL-6
+	{claim: in(Executing), says: in(JobQueued), at: in(RunnerIdle), pod: listed, runner: in(Starting, Ready, NotReady), do: Leave,
+		why: "GitHub is about to give the job to a runner that is online; that the job is queued does not prove that the runner is idle"}, // RECV-3
+
+	// A live claim: it does not work.
+	{claim: live, pod: in(Gone), do: Release, kind: PodMissingClaim, why: "its pod is gone, and its runner does not work"},
+	{claim: unproven, acked: no, pod: in(Terminal), do: Release, kind: StaleClaim,
+		why: "its pod has ended, and its configuration was never acknowledged"},
+	{claim: live, pod: in(Terminal), do: Release, kind: OrphanedRunner, why: "its pod has ended, and its runner does not work"},
+	{claim: in(Claimed), poller: in(Polls), runner: in(Ready), pod: in(Present), do: Release, kind: StaleClaim,
+		why: "nothing was minted for it for long; it is healthy and may have another job"}, // CLAIM-8
+	{claim: unproven, acked: no, runner: in(Starting, Ready, Stopped), do: ReleaseRetire, kind: StaleClaim,
+		why: "its configuration was never acknowledged, and has not reached its runner"}, // RECV-2
+	{claim: live, runner: in(Stopped), do: ReleaseRetire, kind: OrphanedRunner, why: "its runner has ended without a word"},
+	{claim: in(Executing), at: away, do: ReleaseRetire, kind: OrphanedRunner,
+		why: "its runner is not online, and GitHub does not have it working"},
+	{claim: live, at: in(RunnerIdle), do: ReleaseRetire, kind: IdleRunner, why: "its runner is online and gets no job"},
+	{claim: unproven, at: away, do: ReleaseRetire, kind: AgentNeverRegistered,
+		why: "it has its configuration, and its runner has not come online"},
+
+	// A job that a claim should have, and that none has (RECV-5).
+	{claim: over, job: in(Bound), do: Requeue, kind: UnclaimedJob, why: "no claim has it"},
+	{claim: over, job: in(Runs), age: in(Young), do: Wait, why: "no runner of ours has it; GitHub may say when it ends"},
+	{claim: over, job: in(Runs), says: in(JobNotAsked), do: Ask, why: "no runner of ours has it, and nothing was heard of it for long"},
+	{claim: over, job: in(Runs), says: in(JobUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about it"},
+	{claim: over, job: in(Runs), says: in(JobCompleted, JobGone), do: Complete, kind: OrphanCompleted, why: "GitHub says that it has ended"},
+	{claim: over, job: in(Runs), says: in(JobQueued), do: Requeue, kind: UnclaimedJob, why: "GitHub says that it waits for a runner"},
+	{claim: over, job: in(Runs), do: Leave, why: "it runs on a runner that is not ours"},
+	{claim: over, job: in(Waits), do: Leave, why: "the queue sees to it"},
+	{claim: over, job: in(Ended), do: Leave, why: "it has ended"},
+
+	// A pod that has ended or is not seen, and nobody has a claim.
+	{claim: over, session: yes, do: CloseSession, kind: OrphanedSession, why: "its pod is gone"},
+	{claim: over, pod: in(Missing), do: Wait, why: "its pod is not listed, which has to last before it means something"}, // RECV-4
+	{claim: over, pod: ended, regs: in(SomeOpen), age: in(Young), do: Wait, why: "GitHub removes the registration of a runner that has ended"},
+	{claim: over, pod: ended, regs: in(SomeOpen), at: in(RunnerNotAsked), do: Ask, why: "a registration of it is not known to be gone"},
+	{claim: over, pod: ended, regs: in(SomeOpen), at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its registrations"},
+	{claim: over, pod: ended, regs: in(SomeOpen), at: in(RunnerBusy), do: Leave, why: "GitHub ends the job of a runner that is lost"},
+	{claim: over, pod: ended, regs: in(SomeOpen), do: CloseRegistrations, kind: OrphanedRegistration, why: "its work is over, and a registration of it is left"},
+	{claim: over, pod: ended, do: Leave, why: "it has ended"},
+	{claim: over, pod: in(Deleting), do: Leave, why: "it is on its way"},
+
+	// A pod that is there, and nobody has a claim.
+	{claim: over, proven: yes, do: Leave, why: "the signals name it, and the controller removes it"},
+	{claim: over, shows: no, do: Leave, why: "it shows no work: it waits for some, or is the controller's to remove"},
+	{claim: over, age: in(Young), do: Wait, why: "it may be about to end by itself"}, // RECV-1
+	{claim: in(NoRow), label: yes, poller: in(Polls), runner: in(Starting, Ready), do: TakeOffLabel, kind: LyingLabel,
+		why: "its label says that it works, and it asks for work"}, // CLAIM-6
+	{claim: over, at: in(RunnerNotAsked), do: Ask, why: "it shows work, and nobody has a claim"},
+	{claim: over, at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its runner"},
+	{claim: over, at: in(RunnerBusy), do: Adopt, kind: UnknownRunner, why: "GitHub says that its runner works"}, // CLAIM-13
+	{claim: over, at: notBusy, do: RetirePod, kind: OrphanedStampedPod,
+		why: "it shows work, nobody has a claim, and GitHub has no runner of it that works"}, // RECV-1, EXCL-4
+}
