@@ -1,0 +1,96 @@
+package catchup
+
+import (
+	"sync"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// share is which part of what is left of a limit may be spent. A tenth of the limit is left to others whatever a share
+// says: to mints, above all.
+type share struct {
+	spread float64 // evenly until the limit is reset
+	burst  float64 // and within any one minute
+}
+
+const (
+	reserve = 0.1
+	// withoutLimits is how many calls a minute are made where GitHub tells no limit, as an Enterprise Server by default.
+	withoutLimits = 300
+)
+
+// perMinute is how many calls that is.
+func (s share) perMinute(state fleet.RateState, known bool, now time.Time) float64 {
+	if !known || state.Limit <= 0 {
+		return withoutLimits
+	}
+	left, remaining := state.Reset.Sub(now), float64(state.Remaining)
+	if left <= 0 { // what was said is about a window that has passed
+		left, remaining = time.Hour, float64(state.Limit)
+	}
+	usable := remaining - reserve*float64(state.Limit)
+	if usable <= 0 {
+		return 0
+	}
+	return usable * min(1, s.burst+s.spread*min(1, time.Minute.Seconds()/left.Seconds()))
+}
+
+// budget hands out calls, to each installation its own. Safe for concurrent use.
+type budget struct {
+	share share
+	now   func() time.Time
+	state func(installationID int64) (fleet.RateState, bool)
+
+	mu     sync.Mutex
+	purses map[int64]*purse
+}
+
+// purse holds calls that were not made: at most a minute's.
+type purse struct {
+	calls float64
+	at    time.Time
+}
+
+// mostPurses bounds what is remembered; one that is forgotten is filled anew.
+const mostPurses = 4096
+
+func newBudget(s share, now func() time.Time, state func(int64) (fleet.RateState, bool)) *budget {
+	return &budget{share: s, now: now, state: state, purses: map[int64]*purse{}}
+}
+
+// spend takes one call out of an installation's purse, or reports that there is none.
+func (b *budget) spend(installationID int64) bool {
+	state, known := b.state(installationID)
+	now := b.now()
+	rate := b.share.perMinute(state, known, now)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.purses[installationID]
+	if p == nil {
+		if len(b.purses) >= mostPurses {
+			clear(b.purses)
+		}
+		p = &purse{calls: max(rate, min(1, rate*60)), at: now}
+		b.purses[installationID] = p
+	}
+	if passed := now.Sub(p.at); passed > 0 {
+		p.calls += rate * passed.Minutes()
+		p.at = now
+	}
+	p.calls = min(p.calls, max(rate, min(1, rate*60))) // the last word of GitHub counts, also when it takes away
+	if p.calls < 1 {
+		return false
+	}
+	p.calls--
+	return true
+}
+
+// refund gives a call back that turned out to cost nothing.
+func (b *budget) refund(installationID int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.purses[installationID]; p != nil {
+		p.calls++
+	}
+}

@@ -1,0 +1,76 @@
+package catchup
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// Whatever the shares, the limit and the rhythm: no more than the share of what is left is spent in a window, and the last
+// tenth never.
+func TestBudget_NeverMoreThanItsShare(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(1_800_000_000, 0)
+		s := share{
+			spread: rapid.Float64Range(0, 1).Draw(t, "spread"), burst: rapid.Float64Range(0, 0.2).Draw(t, "burst"),
+		}
+		limit := rapid.IntRange(10, 15_000).Draw(t, "limit")
+		state := fleet.RateState{
+			Limit: limit, Remaining: rapid.IntRange(0, limit).Draw(t, "remaining"),
+			Reset: now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "minutes left")) * time.Minute),
+		}
+		b := newBudget(s, func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return state, true })
+		first := float64(state.Remaining)
+		spent, began := 0, now
+		for now.Before(state.Reset) {
+			minute := 0
+			before := float64(state.Remaining)
+			for b.spend(1) {
+				state.Remaining--
+				spent++
+				minute++
+				require.GreaterOrEqual(t, float64(state.Remaining), reserve*float64(limit)-1)
+			}
+			left := max(1, state.Reset.Sub(now).Minutes())
+			require.LessOrEqual(t, float64(minute), before*min(1, s.burst+s.spread/left)+1, "after %s", now.Sub(began))
+			now = now.Add(time.Duration(rapid.IntRange(1, 120).Draw(t, "seconds")) * time.Second)
+		}
+		if s.burst == 0 && s.spread <= 0.5 {
+			require.LessOrEqual(t, float64(spent), first, "it never asks for what is not there")
+		}
+	})
+}
+
+func TestBudget_OnlyWhatGitHubLastSaidCounts(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	state, known := fleet.RateState{}, false
+	b := newBudget(share{spread: 0.25}, func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return state, known })
+	take := func(installation int64) (n int) {
+		for b.spend(installation) {
+			n++
+		}
+		return n
+	}
+	require.True(t, b.spend(1), "the first call finds out")
+	state, known = fleet.RateState{Limit: 5000, Remaining: 4999, Reset: now.Add(time.Hour)}, true
+	require.Equal(t, 18, take(1))
+	require.Equal(t, 18, take(2), "each installation has a budget of its own")
+	require.Zero(t, take(1))
+	now = now.Add(10 * time.Minute)
+	require.Equal(t, 22, take(1), "at most a minute's is kept")
+	state.Remaining = 499
+	now = now.Add(10 * time.Minute)
+	require.Zero(t, take(1))
+	now = state.Reset.Add(time.Second) // a new window, of which nothing is known yet
+	require.Equal(t, 18, take(1))
+	state = fleet.RateState{}
+	now = now.Add(time.Minute)
+	require.Equal(t, withoutLimits, take(1), "an Enterprise Server without limits")
+	b.refund(1)
+	require.True(t, b.spend(1))
+	require.False(t, b.spend(1))
+}
