@@ -42,7 +42,7 @@ func (s *Store) DueAdoptions(ctx context.Context, now, later time.Time) ([]dispa
 	}
 	out := make([]dispatch.Adoption, 0, len(rows))
 	for _, row := range rows {
-		account, ok, err := found(s.queries().Account(ctx, row.AccountID))
+		account, ok, err := found(s.queries().AccountByID(ctx, row.AccountID))
 		if err != nil {
 			return nil, err
 		}
@@ -79,6 +79,17 @@ func (s *Store) Adopt(
 	adopted := false
 	err := s.inTx(ctx, "adopting a runner", func(q *sqlcgen.Queries) error {
 		adopted = false
+		if a.JobID == 0 {
+			job, known, err := found(q.JobOfRunner(ctx, a.RunnerName))
+			if err != nil {
+				return err
+			}
+			if !known {
+				adopted, err = s.adoptWithoutJob(ctx, q, a, pod, pool, now)
+				return err
+			}
+			a.JobID = job
+		}
 		other, held, err := found(q.LiveClaimOfJob(ctx, a.JobID))
 		if err != nil {
 			return err
@@ -93,12 +104,7 @@ func (s *Store) Adopt(
 			}
 		}
 		var n int64
-		n, err = q.AdoptClaim(ctx, sqlcgen.AdoptClaimParams{
-			PodUid: pod.UID, Namespace: pod.Namespace, PodName: pod.Name, Pool: pod.Pool.Name,
-			Generation: dispatch.NextGeneration(0, now), AccountID: &a.Account.ID, Platform: string(pool.Platform),
-			MilliCpu: pool.Shape.MilliCPU, MemoryMb: pool.Shape.MemoryMB, LabelKey: job.LabelKey, JobID: &a.JobID,
-			RunnerName: a.RunnerName, Now: now,
-		})
+		n, err = q.AdoptClaim(ctx, adoptParams(a, pod, pool, job.LabelKey, now))
 		if err != nil {
 			return err
 		}
@@ -119,6 +125,58 @@ func (s *Store) Adopt(
 	return adopted && err == nil, err
 }
 
+func adoptParams(
+	a dispatch.Adoption, pod dispatch.Pod, pool dispatch.Pool, labelKey string, now time.Time,
+) sqlcgen.AdoptClaimParams {
+	arg := sqlcgen.AdoptClaimParams{
+		PodUid: pod.UID, Namespace: pod.Namespace, PodName: pod.Name, Pool: pod.Pool.Name,
+		Generation: dispatch.NextGeneration(0, now), AccountID: &a.Account.ID, Platform: string(pool.Platform),
+		MilliCpu: pool.Shape.MilliCPU, MemoryMb: pool.Shape.MemoryMB, LabelKey: labelKey, RunnerName: a.RunnerName, Now: now,
+	}
+	if a.JobID != 0 {
+		arg.JobID = &a.JobID
+	}
+	return arg
+}
+
+// adoptWithoutJob is for a runner that GitHub shows to be busy while nobody can say with what: its account is charged, and
+// the job is bound when GitHub names it. The account may be as unknown here as the job.
+func (s *Store) adoptWithoutJob(
+	ctx context.Context, q *sqlcgen.Queries, a dispatch.Adoption, pod dispatch.Pod, pool dispatch.Pool, now time.Time,
+) (bool, error) {
+	if over, err := hadItsJob(ctx, q, a.RunnerName, pod.UID); err != nil || over {
+		return false, err // CLAIM-13: what was read of it at GitHub is late
+	}
+	if err := s.ensureAccount(ctx, q, a.Account, "runner "+a.RunnerName, now); err != nil {
+		return false, err
+	}
+	n, err := q.AdoptClaim(ctx, adoptParams(a, pod, pool, "", now))
+	if err != nil || n == 0 {
+		return false, err
+	}
+	if err := ensureAlive(ctx, q, a, pod, now); err != nil {
+		return false, err
+	}
+	return true, q.SessionFound(ctx, now, pod.UID)
+}
+
+// hadItsJob reports whether GitHub has said that the runner's one job has ended: then it is never busy again.
+func hadItsJob(ctx context.Context, q *sqlcgen.Queries, runnerName, podUID string) (bool, error) {
+	claim, exists, err := found(q.LockClaim(ctx, podUID))
+	if err != nil || !exists || claim.RunnerName != runnerName || claim.JobID == nil {
+		return false, err
+	}
+	job, exists, err := found(q.Job(ctx, *claim.JobID))
+	return exists && fleet.JobState(job.State).Terminal() && job.RunnerName == runnerName, err
+}
+
+func ensureAlive(ctx context.Context, q *sqlcgen.Queries, a dispatch.Adoption, pod dispatch.Pod, now time.Time) error {
+	return q.EnsureRegistration(ctx, sqlcgen.EnsureRegistrationParams{
+		RunnerName: a.RunnerName, PodUid: pod.UID, AccountID: a.Account.ID, Scope: a.Scope.String(),
+		Generation: dispatch.NextGeneration(0, now), RunnerID: a.RunnerID, Now: now,
+	})
+}
+
 func chargeAdopted(
 	ctx context.Context, q *sqlcgen.Queries, a dispatch.Adoption, job sqlcgen.LockJobRow, pod dispatch.Pod, now time.Time,
 ) error {
@@ -129,10 +187,7 @@ func chargeAdopted(
 			return err
 		}
 	}
-	if err := q.EnsureRegistration(ctx, sqlcgen.EnsureRegistrationParams{
-		RunnerName: a.RunnerName, PodUid: pod.UID, AccountID: a.Account.ID, Scope: a.Scope.String(),
-		Generation: dispatch.NextGeneration(0, now), RunnerID: a.RunnerID, Now: now,
-	}); err != nil {
+	if err := ensureAlive(ctx, q, a, pod, now); err != nil {
 		return err
 	}
 	if err := q.ChargeLane(ctx, job.LabelKey, a.Account.ID, now); err != nil {

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"slices"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -36,7 +38,7 @@ func (s *Store) ClaimBatch(ctx context.Context, b dispatch.Batch) (dispatch.Batc
 			b.Return(claim.Account.ID, 1)
 		}
 		out = dispatch.BatchResult{}
-		tx := batchTx{q: q, b: b, out: &out, reserved: map[int64]int{}}
+		tx := batchTx{s: s, q: q, b: b, known: s.knows(), out: &out, reserved: map[int64]int{}}
 		err := tx.run(ctx)
 		tx.giveBack(err)
 		return err
@@ -52,10 +54,13 @@ func (s *Store) ClaimBatch(ctx context.Context, b dispatch.Batch) (dispatch.Batc
 }
 
 type batchTx struct {
+	s        *Store
 	q        *sqlcgen.Queries
 	b        dispatch.Batch
+	known    epoch.Mark
 	out      *dispatch.BatchResult
 	reserved map[int64]int // mint slots in hand that no claim uses yet
+	shares   shares
 }
 
 // giveBack returns the mint slots that no committed claim will use.
@@ -85,20 +90,25 @@ func (t *batchTx) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	chosen := dispatch.Choose(jobs, admission.Room, runningByAccount(lanes), len(t.b.Polls), t.b.Pool.FairShare)
+	within, crowded := dispatch.WithinShares(jobs, t.shares.left)
+	chosen := dispatch.Choose(within, admission.Room, runningByAccount(lanes), len(t.b.Polls), t.b.Pool.FairShare)
 	if err := t.claim(ctx, lanes, chosen); err != nil {
 		return err
 	}
-	parked = append(parked, exhausted(admission, jobs)...)
-	if err := t.lockLanes(ctx, chosen, parked); err != nil {
+	aside, err := t.setAside(ctx, crowded)
+	if err != nil {
 		return err
 	}
-	if err := t.advance(ctx); err != nil {
+	parked = append(parked, exhausted(admission, jobs)...)
+	if err := t.lockLanes(ctx, slices.Concat(chosen, aside), parked); err != nil {
+		return err
+	}
+	if err := t.advance(ctx, aside); err != nil {
 		return err
 	}
 	// A full batch, or as many lanes as were looked at, may hide more. Every lane seen was claimed from, parked, or has
 	// an account that the next round excludes, so rounds come to an end.
-	t.out.More = len(t.out.Claims) == len(t.b.Polls) || len(lanes) == t.maxLanes() || len(t.out.Lost) > 0
+	t.out.More = len(t.out.Claims) == len(t.b.Polls) || len(lanes) == t.maxLanes() || len(t.out.Lost) > 0 || len(aside) > 0
 	if len(jobs) > len(t.out.Claims) {
 		// Jobs that were locked here and left alone were invisible to other replicas meanwhile.
 		if err := t.q.NotifyWork(ctx, ""); err != nil {
@@ -150,16 +160,29 @@ func (t *batchTx) admit(ctx context.Context, lanes []dispatch.Lane) (dispatch.Ad
 		return dispatch.Admission{}, err
 	}
 	limits := map[int64]fleet.Limits{}
+	t.shares.caps = map[int64]int64{}
 	for _, l := range locked {
 		limits[l.AccountID] = fleet.Limits{MilliCPU: l.MilliCpu, MemoryMB: l.MemoryMb, Jobs: l.Jobs}
+		if most := t.s.repositoryCap(l.RepositoryJobs); most > 0 {
+			t.shares.caps[l.AccountID] = most
+		}
 	}
-	used, err := t.q.LiveUsage(ctx, accounts, platform)
+	used, err := t.q.LiveUsage(ctx, platform, accounts)
 	if err != nil {
 		return dispatch.Admission{}, err
 	}
 	usage := map[int64]fleet.Usage{}
+	suspended := map[int64]bool{}
 	for _, u := range used {
-		usage[*u.AccountID] = fleet.Usage{MilliCPU: u.MilliCpu, MemoryMB: u.MemoryMb, Jobs: u.Jobs}
+		usage[u.ID] = fleet.Usage{MilliCPU: u.MilliCpu, MemoryMB: u.MemoryMb, Jobs: u.Jobs}
+		suspended[u.ID] = u.Suspended
+	}
+	for i := range lanes { // suspended between the look at the lane and the lock
+		lanes[i].Suspended = lanes[i].Suspended || suspended[lanes[i].Account.ID]
+		lanes[i].Account.RepositoryRunners = t.shares.caps[lanes[i].Account.ID] > 0
+	}
+	if err := t.readShares(ctx); err != nil {
+		return dispatch.Admission{}, err
 	}
 	return dispatch.Admit(lanes, limits, usage, t.b.Pool.Shape, len(t.b.Polls)), nil
 }
@@ -234,6 +257,7 @@ func (t *batchTx) claim(ctx context.Context, lanes []dispatch.Lane, chosen []dis
 	arg := sqlcgen.InsertClaimsParams{
 		Pool: t.b.Pool.Name, LeaseUntil: &lease, Platform: string(t.b.Pool.Platform),
 		MilliCpu: t.b.Pool.Shape.MilliCPU, MemoryMb: t.b.Pool.Shape.MemoryMB, Now: t.b.Now,
+		KnownLineage: t.known.Lineage, KnownEpoch: t.known.Epoch,
 	}
 	wanted := map[string]dispatch.Claim{}
 	for i, job := range chosen {
@@ -250,12 +274,13 @@ func (t *batchTx) claim(ctx context.Context, lanes []dispatch.Lane, chosen []dis
 		arg.Generations = append(arg.Generations, generation)
 		arg.Accounts = append(arg.Accounts, job.AccountID)
 		arg.LabelKeys = append(arg.LabelKeys, job.LabelKey)
+		arg.Sequences = append(arg.Sequences, poll.Sequence)
 		arg.JobIds = append(arg.JobIds, job.ID)
 		arg.RunnerNames = append(arg.RunnerNames, name)
 		arg.Scopes = append(arg.Scopes, dispatch.ScopeFor(t.b.Pool, account, job.Repository).String())
 		wanted[poll.PodUID] = dispatch.Claim{
 			PodUID: poll.PodUID, Namespace: poll.Namespace, PodName: poll.PodName, Pool: t.b.Pool.Name,
-			State: fleet.ClaimClaimed, Generation: generation, LeaseUntil: lease, Account: account,
+			State: fleet.ClaimClaimed, Generation: generation, LeaseUntil: lease, Sequence: poll.Sequence, Account: account,
 			LabelKey: job.LabelKey, JobID: job.ID, Repository: job.Repository, RunnerName: name,
 		}
 	}
@@ -314,8 +339,11 @@ func (t *batchTx) lockLanes(ctx context.Context, chosen []dispatch.QueuedJob, pa
 	return t.q.LockLanes(ctx, keys, accounts)
 }
 
-func (t *batchTx) advance(ctx context.Context) error {
+func (t *batchTx) advance(ctx context.Context, aside []dispatch.QueuedJob) error {
 	lanes := map[lane]int64{}
+	for _, job := range aside { // the next jobs of their lanes may be much younger
+		lanes[lane{job.LabelKey, job.AccountID}] = 0
+	}
 	for _, claim := range t.out.Claims {
 		lanes[lane{claim.LabelKey, claim.Account.ID}]++
 	}

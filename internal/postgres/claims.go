@@ -24,9 +24,10 @@ func (s *Store) readClaims(ctx context.Context, podUIDs []string) ([]dispatch.Cl
 	for _, row := range rows {
 		byUID[row.PodUid] = dispatch.Claim{
 			PodUID: row.PodUid, Namespace: row.Namespace, PodName: row.PodName, Pool: row.Pool,
-			State: fleet.ClaimState(row.State), Generation: row.Generation, LeaseUntil: deref(row.LeaseUntil),
+			State: fleet.ClaimState(row.State), Generation: row.Generation, LeaseUntil: deref(row.LeaseUntil), Sequence: row.Sequence,
 			Account: dispatch.Account{
 				ID: deref(row.AccountID), Login: row.Login, User: row.Kind == "User", InstallationID: deref(row.InstallationID),
+				RepositoryRunners: row.Capped && s.caps,
 			},
 			LabelKey: row.LabelKey, JobID: deref(row.JobID), Repository: row.Repository, RunnerName: row.RunnerName,
 			Acknowledged: row.AcknowledgedAt != nil, Proof: row.Proof,
@@ -41,12 +42,13 @@ func (s *Store) readClaims(ctx context.Context, podUIDs []string) ([]dispatch.Cl
 
 // TakeOver gives the claim a new generation if nobody is minting it; false: look again.
 func (s *Store) TakeOver(
-	ctx context.Context, podUID string, expected, next int64, lease, now time.Time,
+	ctx context.Context, podUID string, expected, next, sequence int64, lease, now time.Time,
 ) (bool, error) {
 	n, err := s.queries().TakeOverClaim(ctx, sqlcgen.TakeOverClaimParams{
-		Next: next, LeaseUntil: &lease, PodUid: podUID, Expected: expected, Now: &now,
+		Next: next, Sequence: sequence, LeaseUntil: &lease, PodUid: podUID, Expected: expected, Now: &now, Beyond: new(dispatch.BeyondLeases(now)),
+		KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
 	})
-	return n == 1, err
+	return n == 1, held(err)
 }
 
 // Registrations lists the pod's registrations that are not known to be gone and were minted before that generation.
@@ -71,14 +73,20 @@ func (s *Store) RegistrationGone(ctx context.Context, name string, now time.Time
 	return s.queries().RegistrationGone(ctx, &now, name)
 }
 
+// RegistrationUnfound notes that GitHub shows no such registration, whose mint was never answered: it may come yet.
+func (s *Store) RegistrationUnfound(ctx context.Context, name string, now time.Time) error {
+	return s.queries().RegistrationUnfound(ctx, &now, name)
+}
+
 // Intend writes down the name of a further mint; false when the generation no longer holds the claim.
 func (s *Store) Intend(
 	ctx context.Context, podUID string, generation int64, name string, scope fleet.Scope, now time.Time,
 ) (bool, error) {
 	n, err := s.queries().IntendRegistration(ctx, sqlcgen.IntendRegistrationParams{
 		RunnerName: name, Scope: scope.String(), Generation: generation, Now: now, PodUid: podUID,
+		KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
 	})
-	return n == 1, err
+	return n == 1, held(err)
 }
 
 // claimKey names one generation of a pod's claim.
@@ -110,39 +118,39 @@ func (s *Store) RecordMint(ctx context.Context, podUID string, generation, runne
 }
 
 func (s *Store) recordMints(ctx context.Context, answers []mintAnswer) ([]mintOutcome, error) {
-	held, err := s.recordTogether(ctx, answers)
+	recorded, err := s.recordTogether(ctx, answers)
 	if err != nil && len(answers) == 1 {
 		return nil, err
 	}
 	outcomes := make([]mintOutcome, len(answers))
 	for i, a := range answers {
 		if err != nil { // one of them cannot be recorded; the others need not suffer for it
-			held, outcomes[i].err = s.recordTogether(ctx, answers[i:i+1])
+			recorded, outcomes[i].err = s.recordTogether(ctx, answers[i:i+1])
 		}
-		outcomes[i].held = held[a.claimKey]
+		outcomes[i].held = recorded[a.claimKey]
 	}
 	return outcomes, nil
 }
 
 // recordTogether returns the generations that still held their claims.
 func (s *Store) recordTogether(ctx context.Context, answers []mintAnswer) (map[claimKey]bool, error) {
-	var arg sqlcgen.RecordMintsParams
+	arg := sqlcgen.RecordMintsParams{KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch}
 	for _, a := range answers {
 		arg.PodUids = append(arg.PodUids, a.podUID)
 		arg.Generations = append(arg.Generations, a.generation)
 		arg.RunnerIds = append(arg.RunnerIds, a.runnerID)
 		arg.Now = &a.now
 	}
-	held := make(map[claimKey]bool, len(answers))
+	recorded := make(map[claimKey]bool, len(answers))
 	err := s.inTx(ctx, "recording mints", func(q *sqlcgen.Queries) error {
-		clear(held)
+		clear(recorded)
 		rows, err := q.RecordMints(ctx, arg)
 		for _, row := range rows {
-			held[claimKey{row.PodUid, row.Generation}] = true
+			recorded[claimKey{row.PodUid, row.Generation}] = true
 		}
 		return err
 	})
-	return held, err
+	return recorded, err
 }
 
 // EndLease lets the pod's next poll take the claim over at once.
@@ -179,9 +187,10 @@ func (s *Store) TakeForRelease(
 	ctx context.Context, podUID string, expected, next int64, lease, now time.Time,
 ) (bool, error) {
 	n, err := s.queries().TakeForRelease(ctx, sqlcgen.TakeForReleaseParams{
-		Next: next, LeaseUntil: &lease, PodUid: podUID, Expected: expected, Now: &now,
+		Next: next, LeaseUntil: &lease, PodUid: podUID, Expected: expected, Now: &now, Beyond: new(dispatch.BeyondLeases(now)),
+		KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
 	})
-	return n == 1, err
+	return n == 1, held(err)
 }
 
 // Release ends a claim whose registrations are all proven gone: the row is spent, its job goes back to the queue if it has
@@ -195,12 +204,23 @@ func (s *Store) Release(ctx context.Context, podUID string, generation int64, pr
 		if err != nil || !ok {
 			return err
 		}
-		n, err := q.ReleaseClaim(ctx, sqlcgen.ReleaseClaimParams{PodUid: podUID, Generation: generation, Proof: proof, Now: &now})
+		n, err := q.ReleaseClaim(ctx, sqlcgen.ReleaseClaimParams{
+			PodUid: podUID, Generation: generation, Proof: proof, Now: &now,
+			KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
+		})
 		if err != nil || n == 0 {
 			return err
 		}
 		done = true
+		if claim.State == string(fleet.ClaimExecuting) { // nobody has reported an end of its pod or of its job
+			if err := q.SessionsLost(ctx, &now, []string{podUID}); err != nil {
+				return err
+			}
+		}
 		if err := requeue(ctx, q, deref(claim.JobID), now); err != nil {
+			return err
+		}
+		if err := q.SessionReleased(ctx, &now, podUID); err != nil {
 			return err
 		}
 		if err := freeRoom(ctx, q, claim); err != nil {
@@ -243,6 +263,11 @@ func freeRoom(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim
 	if err := q.FreeRoom(ctx, claim.LabelKey, *claim.AccountID); err != nil {
 		return err
 	}
+	if claim.JobID != nil {
+		if err := returnNext(ctx, q, *claim.AccountID, *claim.JobID); err != nil {
+			return err
+		}
+	}
 	return q.NotifyWork(ctx, "")
 }
 
@@ -260,7 +285,9 @@ func (s *Store) AcknowledgeTermination(ctx context.Context, podUID string, now t
 
 // Retire inserts retired rows where there are none and returns every row's state.
 func (s *Store) Retire(ctx context.Context, pods []dispatch.Pod, now time.Time) (map[string]dispatch.Claim, error) {
-	arg := sqlcgen.RetirePodsParams{Generation: now.UnixMicro(), Now: now}
+	arg := sqlcgen.RetirePodsParams{
+		Generation: now.UnixMicro(), Now: now, KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
+	}
 	for _, pod := range pods {
 		arg.PodUids = append(arg.PodUids, pod.UID)
 		arg.Namespaces = append(arg.Namespaces, pod.Namespace)

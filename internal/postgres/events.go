@@ -9,54 +9,14 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
 )
 
-// RecordInstallation notes an installation event.
-func (s *Store) RecordInstallation(ctx context.Context, d dispatch.Delivery, in dispatch.Installation) (bool, error) {
-	fresh := false
-	err := s.inTx(ctx, "recording an installation", func(q *sqlcgen.Queries) error {
-		n, err := q.RecordDelivery(ctx, d.GUID, d.Event, d.At)
-		if fresh = n == 1; err != nil || !fresh {
-			return err
-		}
-		if in.Action == "deleted" {
-			return q.RemoveInstallation(ctx, d.At, in.Account.ID, &in.Account.InstallationID)
-		}
-		if err := q.ReleaseInstallation(ctx, d.At, &in.Account.InstallationID, in.Account.ID); err != nil {
-			return err
-		}
-		if err := q.UpsertAccount(ctx, sqlcgen.UpsertAccountParams{
-			ID: in.Account.ID, Login: in.Account.Login, Kind: kind(in.Account),
-			InstallationID: &in.Account.InstallationID, Suspended: in.Action == "suspend", Now: d.At,
-		}); err != nil {
-			return err
-		}
-		if err := defaultLimits(ctx, q, in.Account.ID); err != nil {
-			return err
-		}
-		if err := q.UnparkAccount(ctx, in.Account.ID); err != nil {
-			return err
-		}
-		return q.NotifyWork(ctx, "")
-	})
-	return fresh && err == nil, err
-}
-
-func kind(a dispatch.Account) string {
-	if a.User {
-		return "User"
+// recordDelivery reports whether the delivery is new. What has no GUID is no delivery, but was read at GitHub: it is always
+// new, and the tables make it safe to repeat.
+func recordDelivery(ctx context.Context, q *sqlcgen.Queries, d dispatch.Delivery) (bool, error) {
+	if d.GUID == "" {
+		return true, nil
 	}
-	return "Organization"
-}
-
-func defaultLimits(ctx context.Context, q *sqlcgen.Queries, accountID int64) error {
-	for _, platform := range []fleet.Platform{fleet.Linux, fleet.MacOS} {
-		l := fleet.DefaultLimits(platform)
-		if err := q.EnsureLimits(ctx, sqlcgen.EnsureLimitsParams{
-			AccountID: accountID, Platform: string(platform), MilliCpu: l.MilliCPU, MemoryMb: l.MemoryMB, Jobs: l.Jobs,
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
+	n, err := q.RecordDelivery(ctx, d.GUID, d.Event, d.At)
+	return n == 1, err
 }
 
 // SetLimits sets an account's budget on one platform.
@@ -64,6 +24,7 @@ func (s *Store) SetLimits(ctx context.Context, accountID int64, platform fleet.P
 	return s.inTx(ctx, "setting limits", func(q *sqlcgen.Queries) error {
 		if err := q.SetLimits(ctx, sqlcgen.SetLimitsParams{
 			AccountID: accountID, Platform: string(platform), MilliCpu: l.MilliCPU, MemoryMb: l.MemoryMB, Jobs: l.Jobs,
+			RepositoryJobs: l.JobsPerRepository,
 		}); err != nil {
 			return err
 		}
@@ -78,14 +39,22 @@ func (s *Store) SetLimits(ctx context.Context, accountID int64, platform fleet.P
 func (s *Store) RecordJob(ctx context.Context, d dispatch.Delivery, ev dispatch.JobEvent) (dispatch.Recorded, error) {
 	var rec dispatch.Recorded
 	key := dispatch.LabelKey(ev.Labels)
+	again := false
 	err := s.inTx(ctx, "recording a job", func(q *sqlcgen.Queries) error {
 		rec = dispatch.Recorded{}
-		n, err := q.RecordDelivery(ctx, d.GUID, d.Event, d.At)
-		if err != nil || n == 0 {
+		if again {
+			s.forget(key) // it may have been removed since it was stored
+		}
+		again = true
+		fresh, err := recordDelivery(ctx, q, d)
+		if err != nil || !fresh {
 			return err
 		}
 		rec.Fresh = true
 		if err := s.ensureParents(ctx, q, ev, key, d.At); err != nil {
+			return err
+		}
+		if err := s.heardOf(ctx, q, ev, d.At); err != nil {
 			return err
 		}
 		e := eventTx{q: q, ev: ev, key: key, now: d.At, rec: &rec}
@@ -93,6 +62,7 @@ func (s *Store) RecordJob(ctx context.Context, d dispatch.Delivery, ev dispatch.
 	})
 	if err == nil {
 		s.remember(key)
+		s.rememberRepository(ev.Repository, d.At)
 	}
 	return rec, err
 }
@@ -103,39 +73,16 @@ func (s *Store) remember(key string) {
 	s.labelSets[key] = true
 }
 
+func (s *Store) forget(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.labelSets, key)
+}
+
 func (s *Store) remembers(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.labelSets[key]
-}
-
-// ensureParents creates the account and the label set that the job's row refers to; a workflow_job event may arrive
-// before, or without, its installation event.
-func (s *Store) ensureParents(
-	ctx context.Context, q *sqlcgen.Queries, ev dispatch.JobEvent, key string, now time.Time,
-) error {
-	if !s.remembers(key) {
-		if err := q.EnsureLabelSet(ctx, key, ev.Labels); err != nil {
-			return err
-		}
-	}
-	known, err := q.AccountIsKnown(ctx, ev.Account.ID, ev.Account.Login, ev.Account.InstallationID)
-	if err != nil || known {
-		return err
-	}
-	if err := q.ReleaseInstallation(ctx, now, &ev.Account.InstallationID, ev.Account.ID); err != nil {
-		return err
-	}
-	if err := q.EnsureAccount(ctx, sqlcgen.EnsureAccountParams{
-		ID: ev.Account.ID, Login: ev.Account.Login, Kind: kind(ev.Account),
-		InstallationID: &ev.Account.InstallationID, Now: now,
-	}); err != nil {
-		return err
-	}
-	if err := defaultLimits(ctx, q, ev.Account.ID); err != nil {
-		return err
-	}
-	return q.UnparkAccount(ctx, ev.Account.ID) // its lanes may have been parked while it had no installation
 }
 
 // eventTx is one event being applied in its transaction.
@@ -230,6 +177,9 @@ func (e *eventTx) moveJob(ctx context.Context, change dispatch.Change) (bool, er
 	}
 	if change.State.Terminal() {
 		err = e.q.InsertTombstone(ctx, e.ev.JobID, e.ev.Conclusion, *e.completedAt())
+	}
+	if err == nil && e.facts.State == fleet.JobQueued { // it has left the queue, and made room there for one that is held
+		err = returnNext(ctx, e.q, e.job.AccountID, e.ev.JobID)
 	}
 	if err == nil && change.State == fleet.JobQueued {
 		e.rec.Queued = true
@@ -347,7 +297,7 @@ func takeNext(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim
 	if claim.State == string(fleet.ClaimExecuting) || claim.AccountID == nil {
 		return nil
 	}
-	job, ok, err := found(q.OldestInLane(ctx, claim.LabelKey, *claim.AccountID))
+	job, ok, err := found(q.OldestInLane(ctx, claim.LabelKey, *claim.AccountID, claim.RunnerName))
 	if err != nil || !ok {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,8 @@ type Listener interface {
 	WorkArrived(labelKey string)
 	ClaimChanged(podUID string)
 	AdoptionRequested()
+	// AccountChanged: GitHub or an operator changed what the account may do.
+	AccountChanged(accountID int64)
 }
 
 // Listen hears notifications until ctx ends, connecting anew whenever the connection fails. url must lead to Postgres
@@ -39,7 +42,7 @@ func listenOnce(ctx context.Context, url string, l Listener) error {
 		return fmt.Errorf("connecting to listen: %w", err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if _, err := conn.Exec(ctx, "LISTEN bullpen_work; LISTEN bullpen_pod; LISTEN bullpen_adoption"); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN bullpen_work; LISTEN bullpen_pod; LISTEN bullpen_adoption; LISTEN bullpen_account"); err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
 	l.Reconnected()
@@ -55,6 +58,10 @@ func listenOnce(ctx context.Context, url string, l Listener) error {
 			l.ClaimChanged(n.Payload)
 		case "bullpen_adoption":
 			l.AdoptionRequested()
+		case "bullpen_account":
+			if id, err := strconv.ParseInt(n.Payload, 10, 64); err == nil {
+				l.AccountChanged(id)
+			}
 		}
 	}
 }

@@ -6,10 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/bullpen-ci/bullpen/internal/passes"
 )
 
 //go:embed migrations/*.sql
@@ -36,20 +42,55 @@ func provider(url string) (*goose.Provider, func(), error) {
 	return p, func() { _ = db.Close() }, nil
 }
 
-// Migrate brings the schema up to date. Several servers may call it at once: the first does the work.
+// migrationLock is the key of the advisory lock under which one server migrates at a time.
+const migrationLock = 0x62756c6c70656e
+
+// Migrate brings the schema up to date: the ledger's own, then that of the job queue, in a schema of its own. Several
+// servers may call it at once: the first does the work while the others wait.
 func Migrate(ctx context.Context, url string) error {
+	lock, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connecting to migrate: %w", err)
+	}
+	defer func() { _ = lock.Close(context.WithoutCancel(ctx)) }()
+	// Held by an otherwise idle transaction, which also works through a transaction-pooling proxy.
+	tx, err := lock.Begin(ctx)
+	if err == nil {
+		_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", migrationLock)
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for other servers that migrate: %w", err)
+	}
 	p, done, err := provider(url)
 	if err != nil {
 		return err
 	}
 	defer done()
 	if _, err := p.Up(ctx); err != nil {
-		// A server that migrated at the same moment may have won; what counts is where the schema stands now.
-		if pending, perr := p.HasPending(ctx); perr != nil || pending {
-			return fmt.Errorf("migrating the database: %w", err)
-		}
+		return fmt.Errorf("migrating the database: %w", err)
 	}
-	return nil
+	return withQueue(ctx, url, func(m *rivermigrate.Migrator[pgx.Tx]) error {
+		if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+			return fmt.Errorf("migrating the job queue's tables: %w", err)
+		}
+		return nil
+	})
+}
+
+// withQueue calls fn with River's own migrator.
+func withQueue(ctx context.Context, url string, fn func(*rivermigrate.Migrator[pgx.Tx]) error) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connecting to migrate: %w", err)
+	}
+	defer pool.Close()
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{
+		Schema: passes.Schema, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return fmt.Errorf("loading the job queue's migrations: %w", err)
+	}
+	return fn(migrator)
 }
 
 // CheckSchema returns ErrSchemaBehind when migrations are missing.
@@ -66,5 +107,14 @@ func CheckSchema(ctx context.Context, url string) error {
 	if pending {
 		return ErrSchemaBehind
 	}
-	return nil
+	return withQueue(ctx, url, func(m *rivermigrate.Migrator[pgx.Tx]) error {
+		result, err := m.Validate(ctx, nil)
+		if err != nil {
+			return fmt.Errorf("reading the version of the job queue's tables: %w", err)
+		}
+		if !result.OK {
+			return ErrSchemaBehind
+		}
+		return nil
+	})
 }

@@ -27,7 +27,7 @@ func TestRecordMints_CLAIM15_StaleAnswerInTheSameBatchIsVoid(t *testing.T) {
 	now := time.Now()
 	current := result.Claims[0].Generation
 	next := dispatch.NextGeneration(current, now)
-	took, err := store.TakeOver(ctx, pods[0], current, next, now.Add(time.Minute), now.Add(time.Hour))
+	took, err := store.TakeOver(ctx, pods[0], current, next, 0, now.Add(time.Minute), now.Add(time.Hour))
 	require.NoError(t, err)
 	require.True(t, took)
 

@@ -20,7 +20,7 @@ func (s *Store) Backlog(
 	var b dispatch.Backlog
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
-		r := backlogRead{q: sqlcgen.New(tx), out: &b}
+		r := backlogRead{s: s, q: sqlcgen.New(tx), out: &b}
 		for _, step := range []func(context.Context) error{
 			func(ctx context.Context) error { return r.lanes(ctx, labelKeys) }, r.budgets, r.runners,
 		} {
@@ -38,6 +38,7 @@ func (s *Store) Backlog(
 
 // backlogRead is one reading in its transaction.
 type backlogRead struct {
+	s   *Store
 	q   *sqlcgen.Queries
 	out *dispatch.Backlog
 }
@@ -73,8 +74,11 @@ func (r *backlogRead) budgets(ctx context.Context) error {
 	r.out.Limits = make(map[dispatch.Budget]fleet.Limits, len(limits))
 	for _, l := range limits {
 		r.out.Limits[dispatch.Budget{AccountID: l.AccountID, Platform: fleet.Platform(l.Platform)}] = fleet.Limits{
-			MilliCPU: l.MilliCpu, MemoryMB: l.MemoryMb, Jobs: l.Jobs,
+			MilliCPU: l.MilliCpu, MemoryMB: l.MemoryMb, Jobs: l.Jobs, JobsPerRepository: r.s.repositoryCap(l.RepositoryJobs),
 		}
+	}
+	if err := r.repositories(ctx, limits); err != nil {
+		return err
 	}
 	r.out.Usage = make(map[dispatch.Budget]fleet.Usage, len(used))
 	for _, u := range used {
@@ -83,6 +87,28 @@ func (r *backlogRead) budgets(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// repositories reads what runs of each repository, of accounts that have a cap only.
+func (r *backlogRead) repositories(ctx context.Context, limits []sqlcgen.AccountLimit) error {
+	var capped []int64
+	for _, l := range limits {
+		if r.s.repositoryCap(l.RepositoryJobs) > 0 {
+			capped = append(capped, l.AccountID)
+		}
+	}
+	if len(capped) == 0 {
+		return nil
+	}
+	rows, err := r.q.RepositoryUsageOfAccounts(ctx, capped)
+	r.out.Repositories = make(map[dispatch.RepositoryBudget]int64, len(rows))
+	for _, row := range rows {
+		r.out.Repositories[dispatch.RepositoryBudget{
+			Budget:     dispatch.Budget{AccountID: deref(row.AccountID), Platform: fleet.Platform(row.Platform)},
+			Repository: row.Repository,
+		}] = row.Jobs
+	}
+	return err
 }
 
 func (r *backlogRead) runners(ctx context.Context) error {
@@ -110,11 +136,12 @@ func (r *backlogRead) jobs(ctx context.Context, looks []dispatch.Look) error {
 		arg.Accounts = append(arg.Accounts, l.Account.ID)
 		arg.Counts = append(arg.Counts, look.Count)
 		arg.Ages = append(arg.Ages, look.Ages)
+		arg.Named = append(arg.Named, look.Repositories)
 	}
 	rows, err := r.q.LookIntoLanes(ctx, arg)
 	for _, row := range rows {
 		l := &r.out.Lanes[at[lane{row.LabelKey, row.AccountID}]]
-		l.Jobs = row.Jobs
+		l.Jobs, l.Held, l.Repositories = row.Jobs, row.Held, row.Repositories
 		l.Oldest = make([]dispatch.JobAge, len(row.Ids))
 		for i, id := range row.Ids {
 			l.Oldest[i] = dispatch.JobAge{ID: id, QueuedAt: row.QueuedAt[i]}

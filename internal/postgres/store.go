@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,19 +17,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
 )
 
 // Store implements dispatch.Store. It is safe for concurrent use.
 type Store struct {
-	pool *pgxpool.Pool
+	pool     *pgxpool.Pool
+	defaults map[fleet.Platform]fleet.Limits // of new accounts, where they are not the product's own
+	caps     bool                            // caps per repository are honoured
 
 	reads *coalescer[string, dispatch.Claim]
 	mints *coalescer[mintAnswer, mintOutcome]
 
+	known atomic.Pointer[epoch.Mark] // CLAIM-17; nil: not guarded
+
 	mu        sync.Mutex
 	labelSets map[string]bool // keys known to be stored
+	// repositories and when each was noted
+	repositories map[string]time.Time
 }
 
 var _ dispatch.Store = (*Store)(nil)
@@ -38,12 +46,24 @@ var ErrUnreachable = errors.New("cannot reach Postgres")
 
 // Open connects and checks that the server answers. maxConns of zero takes 16.
 func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
+	if maxConns == 0 {
+		maxConns = 16
+	}
+	pool, err := OpenPool(ctx, url, maxConns)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{pool: pool, labelSets: map[string]bool{}, repositories: map[string]time.Time{}}
+	s.reads = &coalescer[string, dispatch.Claim]{run: s.readClaims, most: 2, size: 256}
+	s.mints = &coalescer[mintAnswer, mintOutcome]{run: s.recordMints, most: 2, size: 256}
+	return s, nil
+}
+
+// OpenPool is Open for those who have to hold connections of their own: the passes.
+func OpenPool(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errors.New("the database URL is not one that Postgres understands; it looks like postgres://user@host/name")
-	}
-	if maxConns == 0 {
-		maxConns = 16
 	}
 	cfg.MaxConns = maxConns
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
@@ -55,10 +75,7 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 		return nil, fmt.Errorf("%w at %s: is it running, and does BULLPEN_DATABASE_URL point at it? (%w)",
 			ErrUnreachable, cfg.ConnConfig.Host, err)
 	}
-	s := &Store{pool: pool, labelSets: map[string]bool{}}
-	s.reads = &coalescer[string, dispatch.Claim]{run: s.readClaims, most: 2, size: 256}
-	s.mints = &coalescer[mintAnswer, mintOutcome]{run: s.recordMints, most: 2, size: 256}
-	return s, nil
+	return pool, nil
 }
 
 // Close gives all connections back.
@@ -98,7 +115,7 @@ func (s *Store) inTx(ctx context.Context, doing string, fn func(q *sqlcgen.Queri
 				continue
 			}
 		}
-		return fmt.Errorf("%s: %w", doing, err)
+		return fmt.Errorf("%s: %w", doing, held(err))
 	}
 }
 
@@ -120,13 +137,15 @@ func away(err error) bool {
 	return false
 }
 
-// collided: a deadlock, a serialization failure, or two transactions giving one job to two claims (CLAIM-1 held).
+// collided: a deadlock, a serialization failure, two transactions giving one job to two claims (CLAIM-1 held), or one
+// that removed a set of labels that the other uses.
 func collided(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		return false
 	}
-	return pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "23505" && pg.ConstraintName == "runner_claims_job"
+	return pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "23505" && pg.ConstraintName == "runner_claims_job" ||
+		pg.Code == "23503" && (pg.ConstraintName == "workflow_jobs_label_key_fkey" || pg.ConstraintName == "job_lanes_label_key_fkey")
 }
 
 func (s *Store) queries() *sqlcgen.Queries { return sqlcgen.New(s.pool) }

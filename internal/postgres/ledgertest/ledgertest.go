@@ -41,6 +41,15 @@ func Int(t testing.TB, url, sql string, args ...any) (n int64) {
 	return n
 }
 
+// Text reads one text.
+func Text(t testing.TB, url, sql string, args ...any) (text string) {
+	t.Helper()
+	conn := connect(t, url)
+	defer func() { _ = conn.Close(context.Background()) }()
+	require.NoError(t, conn.QueryRow(t.Context(), sql, args...).Scan(&text))
+	return text
+}
+
 func connect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

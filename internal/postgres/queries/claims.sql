@@ -1,9 +1,10 @@
 -- name: Claims :many
 SELECT c.*, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
-    coalesce(j.repository, '')::text AS repository
+    coalesce(j.repository, '')::text AS repository, (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped
 FROM runner_claims c
 LEFT JOIN accounts a ON a.id = c.account_id
 LEFT JOIN workflow_jobs j ON j.id = c.job_id
+LEFT JOIN account_limits l ON l.account_id = c.account_id AND l.platform = c.platform
 WHERE c.pod_uid = ANY (@pod_uids::text[]);
 
 -- name: InsertClaims :many
@@ -13,13 +14,14 @@ WITH wanted AS (
     SELECT unnest(@pod_uids::text[]) AS uid, unnest(@namespaces::text[]) AS namespace,
         unnest(@pod_names::text[]) AS pod_name, unnest(@generations::bigint[]) AS generation,
         unnest(@accounts::bigint[]) AS account_id, unnest(@label_keys::text[]) AS label_key,
-        unnest(@job_ids::bigint[]) AS job_id, unnest(@runner_names::text[]) AS runner_name,
+        unnest(@job_ids::bigint[]) AS job_id, unnest(@sequences::bigint[]) AS sequence, unnest(@runner_names::text[]) AS runner_name,
         unnest(@scopes::text[]) AS scope
+    WHERE require_epoch(@known_lineage::text, @known_epoch::bigint) -- CLAIM-17
 ), won AS (
     INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id,
-        platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at)
+        platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, sequence)
     SELECT w.uid, w.namespace, w.pod_name, @pool, 'claimed', w.generation, @lease_until, w.account_id,
-        @platform, @milli_cpu, @memory_mb, w.label_key, w.job_id, w.runner_name, @now
+        @platform, @milli_cpu, @memory_mb, w.label_key, w.job_id, w.runner_name, @now, w.sequence
     FROM wanted w ORDER BY w.uid
     ON CONFLICT DO NOTHING
     RETURNING pod_uid, runner_name, account_id, generation
@@ -36,6 +38,7 @@ INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation
 SELECT v.uid, v.namespace, v.pod_name, v.pool, 'retired', @generation, @now, @now
 FROM (SELECT unnest(@pod_uids::text[]) AS uid, unnest(@namespaces::text[]) AS namespace,
         unnest(@pod_names::text[]) AS pod_name, unnest(@pools::text[]) AS pool) v
+WHERE require_epoch(@known_lineage::text, @known_epoch::bigint) -- CLAIM-17
 ORDER BY v.uid
 ON CONFLICT DO NOTHING;
 
@@ -45,30 +48,34 @@ FROM runner_claims c LEFT JOIN accounts a ON a.id = c.account_id
 WHERE c.pod_uid = ANY (@pod_uids::text[]);
 
 -- name: TakeOverClaim :execrows
--- CLAIM-15, CLAIM-16: a new generation by compare-and-set; from here on the former actor's writes and answers are void.
-UPDATE runner_claims SET generation = @next, lease_until = @lease_until
+-- CLAIM-15, CLAIM-16: a new generation by compare-and-set; from here on the former actor's writes and answers are void. A
+-- lease beyond what any replica takes is none: the clock of whoever took it is wrong.
+UPDATE runner_claims SET generation = @next, lease_until = @lease_until, sequence = greatest(sequence, @sequence)
 WHERE pod_uid = @pod_uid AND generation = @expected AND state IN ('claimed', 'minted')
-  AND acknowledged_at IS NULL AND (lease_until IS NULL OR lease_until <= @now);
+  AND acknowledged_at IS NULL AND (lease_until IS NULL OR lease_until <= @now OR lease_until > @beyond)
+  AND require_epoch(@known_lineage::text, @known_epoch::bigint); -- CLAIM-17
 
 -- name: TakeForRelease :execrows
 -- CLAIM-15, EXCL-6: whoever wants to release a claim takes a new generation first, unless a replica is minting it.
 UPDATE runner_claims SET generation = @next, lease_until = @lease_until
 WHERE pod_uid = @pod_uid AND generation = @expected AND state IN ('claimed', 'minted', 'executing')
-  AND (lease_until IS NULL OR lease_until <= @now);
+  AND (lease_until IS NULL OR lease_until <= @now OR lease_until > @beyond)
+  AND require_epoch(@known_lineage::text, @known_epoch::bigint); -- CLAIM-17
 
 -- name: ReleaseClaim :execrows
 -- EXCL-6: only with no registration left that may be alive, and only by the generation that proved it (CLAIM-15).
 UPDATE runner_claims SET state = 'spent', generation = generation + 1, ended_at = @now, lease_until = NULL, proof = @proof
 WHERE runner_claims.pod_uid = @pod_uid AND runner_claims.generation = @generation
   AND runner_claims.state IN ('claimed', 'minted', 'executing')
-  AND NOT EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = @pod_uid AND r.state <> 'gone');
+  AND NOT EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = @pod_uid AND r.state <> 'gone')
+  AND require_epoch(@known_lineage::text, @known_epoch::bigint); -- CLAIM-17
 
 -- name: IntendRegistration :execrows
 -- The name of a further mint, written before GitHub is asked and only by the generation that holds the claim.
 WITH held AS (
     UPDATE runner_claims SET runner_name = @runner_name
     WHERE runner_claims.pod_uid = @pod_uid AND runner_claims.generation = @generation
-      AND runner_claims.state IN ('claimed', 'minted')
+      AND runner_claims.state IN ('claimed', 'minted') AND require_epoch(@known_lineage::text, @known_epoch::bigint) -- CLAIM-17
     RETURNING pod_uid, account_id
 )
 INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
@@ -80,6 +87,7 @@ SELECT @runner_name, held.pod_uid, held.account_id, @scope::text, @generation, '
 WITH answered AS (
     SELECT unnest(@pod_uids::text[]) AS uid, unnest(@generations::bigint[]) AS generation,
         unnest(@runner_ids::bigint[]) AS runner_id
+    WHERE require_epoch(@known_lineage::text, @known_epoch::bigint) -- CLAIM-17
 ), locked AS ( -- claims are locked by UID everywhere
     SELECT l.pod_uid FROM runner_claims l WHERE l.pod_uid = ANY (@pod_uids::text[]) ORDER BY l.pod_uid FOR UPDATE
 ), held AS (
@@ -115,6 +123,11 @@ SELECT * FROM runner_registrations WHERE runner_name = @runner_name;
 
 -- name: RegistrationGone :exec
 UPDATE runner_registrations SET state = 'gone', gone_at = @now WHERE runner_name = @runner_name AND state <> 'gone';
+
+-- name: RegistrationUnfound :exec
+-- Its mint was never answered, and GitHub shows none: it may come yet. It is doubted once.
+UPDATE runner_registrations SET state = 'gone', gone_at = @now, doubtful = gone_at IS NULL
+WHERE runner_name = @runner_name AND state <> 'gone';
 
 -- name: RegistrationAlive :exec
 -- A runner that GitHub named in an event exists, whatever our mint's answer said.

@@ -9,11 +9,18 @@ INSERT INTO label_sets (label_key, labels) VALUES (@label_key, @labels) ON CONFL
 SELECT label_key, labels FROM label_sets ORDER BY label_key;
 
 -- name: InsertJob :execrows
--- CLAIM-4: a tombstone bars the way in for a job whose row is gone.
+-- CLAIM-4: a tombstone bars the way in for a job whose row is gone. A job queues up behind those of its repository that
+-- were set aside before it.
 INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
-    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at)
+    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, held)
 SELECT @id, @account_id, @repository, @run_id, @run_attempt, @name, @workflow, @head_branch, @head_sha,
-    @label_key, @state, @conclusion, @runner_name, @queued_at, @started_at, @completed_at, @now
+    @label_key, @state, @conclusion, @runner_name, @queued_at, @started_at, @completed_at, @now,
+    CASE WHEN @state <> 'queued' THEN ''
+        WHEN EXISTS (SELECT 1 FROM removed_repositories r WHERE r.account_id = @account_id AND r.repository = @repository)
+        THEN 'repository_removed'
+        WHEN EXISTS (SELECT 1 FROM workflow_jobs h WHERE h.account_id = @account_id AND h.repository = @repository
+            AND h.label_key = @label_key AND h.state = 'queued' AND h.held <> '')
+        THEN 'repository_limit' ELSE '' END
 WHERE NOT EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = @id)
 ON CONFLICT (id) DO NOTHING;
 
@@ -22,10 +29,15 @@ SELECT id, account_id, label_key, state, queued_at, runner_name, repository FROM
 
 -- name: MoveJob :execrows
 -- CLAIM-3: a compare-and-set on the state that was read.
-UPDATE workflow_jobs SET state = @next, updated_at = @now WHERE id = @id AND state = @expected;
+UPDATE workflow_jobs SET state = @next, updated_at = @now, held = CASE
+    WHEN @next <> 'queued' THEN ''
+    WHEN EXISTS (SELECT 1 FROM removed_repositories r
+        WHERE r.account_id = workflow_jobs.account_id AND r.repository = workflow_jobs.repository) THEN 'repository_removed'
+    ELSE '' END
+WHERE id = @id AND state = @expected;
 
 -- name: StartJob :execrows
-UPDATE workflow_jobs SET state = 'executing', runner_name = @runner_name, started_at = @started_at, updated_at = @now
+UPDATE workflow_jobs SET state = 'executing', runner_name = @runner_name, started_at = @started_at, updated_at = @now, held = ''
 WHERE id = @id AND state = @expected;
 
 -- name: EndJob :execrows
@@ -45,10 +57,17 @@ SELECT EXISTS (SELECT 1 FROM job_tombstones WHERE job_id = @job_id);
 SELECT * FROM workflow_jobs WHERE id = @id;
 
 -- name: OldestInLane :one
--- For a live claim whose own job runs elsewhere: the next job of its lane, unless another replica is taking it.
-SELECT id, queued_at FROM workflow_jobs
-WHERE label_key = @label_key AND account_id = @account_id AND state = 'queued'
-ORDER BY queued_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- For a live claim whose own job runs elsewhere: the next job of its lane that its runner can take, unless another replica
+-- is taking it. A runner that is registered at a repository takes that one's jobs only.
+SELECT j.id, j.queued_at FROM (
+    SELECT w.id, w.queued_at, w.repository FROM workflow_jobs w
+    WHERE w.label_key = @label_key AND w.account_id = @account_id AND w.state = 'queued' AND w.held = ''
+    ORDER BY w.queued_at, w.id LIMIT 64
+) c
+JOIN workflow_jobs j ON j.id = c.id
+LEFT JOIN runner_registrations r ON r.runner_name = @runner_name
+WHERE (r.scope IS NULL OR strpos(r.scope, '/') = 0 OR c.repository = r.scope) AND j.state = 'queued' AND j.held = ''
+ORDER BY c.queued_at, c.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED;
 
 -- name: ParkedLanes :many
 SELECT parked, count(*) AS lanes FROM job_lanes GROUP BY parked;

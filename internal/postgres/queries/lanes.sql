@@ -2,7 +2,7 @@
 -- A job was queued, or queued again. The version makes a concurrent parking of the lane void.
 INSERT INTO job_lanes (label_key, account_id, version, head_at) VALUES (@label_key, @account_id, 1, @queued_at)
 ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
-    head_at = CASE WHEN job_lanes.parked = 'empty' THEN excluded.head_at
+    head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
         ELSE least(job_lanes.head_at, excluded.head_at) END;
 
 -- name: FreeRoom :exec
@@ -38,7 +38,7 @@ ON CONFLICT (label_key, account_id) DO UPDATE SET running = job_lanes.running + 
 
 -- name: CandidateLanesFIFO :many
 SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
-    a.login, a.kind, a.installation_id, a.suspended
+    a.login, a.kind, a.installation_id, (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
 FROM unnest(@label_keys::text[]) AS k (label_key)
 CROSS JOIN LATERAL (
     SELECT * FROM job_lanes
@@ -50,7 +50,7 @@ ORDER BY l.head_at, l.account_id, l.label_key LIMIT sqlc.arg(max_lanes);
 
 -- name: CandidateLanesFair :many
 SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
-    a.login, a.kind, a.installation_id, a.suspended
+    a.login, a.kind, a.installation_id, (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
 FROM unnest(@label_keys::text[]) AS k (label_key)
 CROSS JOIN LATERAL (
     SELECT * FROM job_lanes
@@ -62,36 +62,41 @@ ORDER BY l.running, l.head_at, l.account_id, l.label_key LIMIT sqlc.arg(max_lane
 
 -- name: LockLimits :many
 -- A blocking lock in one order: skipping a locked account collapses when one account is hot.
-SELECT account_id, milli_cpu, memory_mb, jobs FROM account_limits
+SELECT account_id, milli_cpu, memory_mb, jobs, repository_jobs FROM account_limits
 WHERE platform = @platform AND account_id = ANY (@accounts::bigint[])
 ORDER BY account_id FOR UPDATE;
 
 -- name: LiveUsage :many
--- CLAIM-5: a statement of its own after the locks, so that it sees what their former holders committed.
-SELECT account_id, count(*) AS jobs, sum(milli_cpu)::bigint AS milli_cpu, sum(memory_mb)::bigint AS memory_mb
-FROM runner_claims
-WHERE account_id = ANY (@accounts::bigint[]) AND platform = @platform
-  AND state IN ('claimed', 'minted', 'executing')
-GROUP BY account_id;
+-- CLAIM-5: a statement of its own after the locks, so that it sees what their former holders committed: claims, and that
+-- the account was suspended.
+SELECT a.id, (a.suspended OR a.paused OR a.installation_id IS NULL OR a.deleted_at IS NOT NULL)::boolean AS suspended,
+    u.jobs, u.milli_cpu, u.memory_mb
+FROM accounts a
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs, coalesce(sum(c.milli_cpu), 0)::bigint AS milli_cpu, coalesce(sum(c.memory_mb), 0)::bigint AS memory_mb
+    FROM runner_claims c
+    WHERE c.account_id = a.id AND c.platform = @platform AND c.state IN ('claimed', 'minted', 'executing')
+) u
+WHERE a.id = ANY (@accounts::bigint[]);
 
 -- name: PickJobs :many
--- The oldest queued jobs of each lane, at most so many a lane; a job that another replica is taking is skipped.
+-- The oldest queued jobs of each lane, at most so many a lane; a job that another replica is taking is skipped. The ids
+-- come from an array because the planner takes that for short: of a LIMIT that it does not know it expects a tenth of all
+-- jobs, and then reads the whole table to find them again.
 SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository
-FROM (
-    SELECT c.id, c.queued_at
+FROM workflow_jobs j
+WHERE j.state = 'queued' AND j.held = '' AND j.id = ANY (ARRAY(
+    SELECT c.id
     FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
         unnest(@allowed::bigint[]) AS allowed) l
     CROSS JOIN LATERAL (
-        SELECT w.id, w.queued_at FROM workflow_jobs w
-        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'
+        SELECT w.id FROM workflow_jobs w
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
         ORDER BY w.queued_at, w.id LIMIT l.allowed
     ) c
-    ORDER BY c.queued_at, c.id
-) c
-JOIN workflow_jobs j ON j.id = c.id
-WHERE j.state = 'queued'
-ORDER BY c.queued_at, c.id
-FOR UPDATE OF j SKIP LOCKED;
+))
+ORDER BY j.queued_at, j.id
+FOR UPDATE SKIP LOCKED;
 
 -- name: LockLanes :exec
 -- In the order of FreeRoom, before a batch counts and parks: a batch and a claim that ends cannot wait for each other.
@@ -109,21 +114,25 @@ WHERE id = ANY (@ids::bigint[]) AND state = 'queued';
 UPDATE job_lanes l SET running = l.running + v.claimed,
     head_at = coalesce((
         SELECT w.queued_at FROM workflow_jobs w
-        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
         ORDER BY w.queued_at, w.id LIMIT 1), l.head_at)
 FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
     unnest(@claimed::bigint[]) AS claimed) v
 WHERE l.label_key = v.label_key AND l.account_id = v.account_id;
 
 -- name: ParkLanes :exec
--- A compare-and-set on the version: whoever fed or freed the lane meanwhile wins.
-UPDATE job_lanes l SET parked = v.reason
+-- A compare-and-set on the version: whoever fed or freed the lane meanwhile wins. A lane that has nothing but held jobs
+-- is no empty one: they wait, and are counted.
+UPDATE job_lanes l SET parked = CASE WHEN v.reason = 'empty' AND EXISTS (
+    SELECT 1 FROM workflow_jobs h
+    WHERE h.label_key = l.label_key AND h.account_id = l.account_id AND h.state = 'queued' AND h.held <> '')
+    THEN 'held' ELSE v.reason END
 FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
     unnest(@versions::bigint[]) AS version, unnest(@reasons::text[]) AS reason) v
 WHERE l.label_key = v.label_key AND l.account_id = v.account_id AND l.version = v.version
   AND (v.reason <> 'empty' OR NOT EXISTS (
     SELECT 1 FROM workflow_jobs w
-    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'));
+    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''));
 
 -- name: NotifyWork :exec
 SELECT pg_notify('bullpen_work', @label_key::text);

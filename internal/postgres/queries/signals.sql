@@ -1,13 +1,14 @@
 -- name: WaitingLanes :many
 -- A lane that is parked as empty has no queued job: whoever queues one unparks it in the same transaction.
-SELECT l.label_key, l.account_id, a.login, a.kind, a.installation_id, a.suspended
+SELECT l.label_key, l.account_id, a.login, a.kind, a.installation_id,
+    (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
 FROM job_lanes l
 JOIN accounts a ON a.id = l.account_id
 WHERE l.label_key = ANY (@label_keys::text[]) AND l.parked <> 'empty'
 ORDER BY l.account_id, l.label_key;
 
 -- name: LimitsOfAccounts :many
-SELECT account_id, platform, milli_cpu, memory_mb, jobs FROM account_limits
+SELECT account_id, platform, milli_cpu, memory_mb, jobs, repository_jobs FROM account_limits
 WHERE account_id = ANY (@accounts::bigint[]);
 
 -- name: UsageOfAccounts :many
@@ -18,23 +19,37 @@ GROUP BY account_id, platform;
 
 -- name: LookIntoLanes :many
 -- No lane is read further than it is asked to: not the backlog decides what this costs.
-SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, o.ids, o.queued_at
+SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, g.held, o.ids, o.queued_at, o.repositories
 FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
-    unnest(@counts::bigint[]) AS counted, unnest(@ages::bigint[]) AS aged) l
+    unnest(@counts::bigint[]) AS counted, unnest(@ages::bigint[]) AS aged, unnest(@named::boolean[]) AS named) l
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs FROM (
         SELECT 1 FROM workflow_jobs w
-        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
         LIMIT l.counted) counted
 ) c
 CROSS JOIN LATERAL (
+    SELECT count(*) AS held FROM (
+        SELECT 1 FROM workflow_jobs w
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held <> ''
+        LIMIT l.counted) held
+) g
+CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(h.id ORDER BY h.queued_at, h.id), '{}')::bigint[] AS ids,
-        coalesce(array_agg(h.queued_at ORDER BY h.queued_at, h.id), '{}')::timestamptz[] AS queued_at
+        coalesce(array_agg(h.queued_at ORDER BY h.queued_at, h.id), '{}')::timestamptz[] AS queued_at,
+        coalesce(array_agg(h.repository ORDER BY h.queued_at, h.id) FILTER (WHERE l.named), '{}')::text[] AS repositories
     FROM (
-        SELECT w.id, w.queued_at FROM workflow_jobs w
-        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'
+        SELECT w.id, w.queued_at, w.repository FROM workflow_jobs w
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
         ORDER BY w.queued_at, w.id LIMIT l.aged) h
 ) o;
+
+-- name: RepositoryUsageOfAccounts :many
+-- Of accounts that have a cap: what runs of each repository.
+SELECT c.account_id, c.platform, j.repository, count(*) AS jobs
+FROM runner_claims c JOIN workflow_jobs j ON j.id = c.job_id
+WHERE c.account_id = ANY (@accounts::bigint[]) AND c.state IN ('claimed', 'minted', 'executing')
+GROUP BY c.account_id, c.platform, j.repository;
 
 -- name: PoolRunners :many
 -- A session whose pod is forgotten was never closed, and is not open either: nothing runs there any more.

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-const account = `-- name: Account :one
-SELECT id, login, kind, installation_id, suspended FROM accounts WHERE id = $1
+const accountByID = `-- name: AccountByID :one
+SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts WHERE id = $1
 `
 
-type AccountRow struct {
-	ID             int64
-	Login          string
-	Kind           string
-	InstallationID *int64
-	Suspended      bool
-}
-
-func (q *Queries) Account(ctx context.Context, id int64) (AccountRow, error) {
-	row := q.db.QueryRow(ctx, account, id)
-	var i AccountRow
+func (q *Queries) AccountByID(ctx context.Context, id int64) (Account, error) {
+	row := q.db.QueryRow(ctx, accountByID, id)
+	var i Account
 	err := row.Scan(
 		&i.ID,
 		&i.Login,
 		&i.Kind,
 		&i.InstallationID,
 		&i.Suspended,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.Paused,
+		&i.PausedReason,
+		&i.DeletedAt,
+		&i.Version,
+		&i.InstallationChangedAt,
+		&i.InstallationMissingAt,
 	)
 	return i, err
 }
@@ -47,11 +47,268 @@ func (q *Queries) AccountIsKnown(ctx context.Context, iD int64, login string, in
 	return exists, err
 }
 
+const accountPage = `-- name: AccountPage :many
+SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts
+WHERE (lower(login), id) > (lower($1::text), $2::bigint) AND ($3::boolean OR deleted_at IS NULL)
+ORDER BY lower(login), id LIMIT $4
+`
+
+type AccountPageParams struct {
+	AfterLogin string
+	AfterID    int64
+	Deleted    bool
+	Most       int32
+}
+
+func (q *Queries) AccountPage(ctx context.Context, arg AccountPageParams) ([]Account, error) {
+	rows, err := q.db.Query(ctx, accountPage,
+		arg.AfterLogin,
+		arg.AfterID,
+		arg.Deleted,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Account
+	for rows.Next() {
+		var i Account
+		if err := rows.Scan(
+			&i.ID,
+			&i.Login,
+			&i.Kind,
+			&i.InstallationID,
+			&i.Suspended,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.Paused,
+			&i.PausedReason,
+			&i.DeletedAt,
+			&i.Version,
+			&i.InstallationChangedAt,
+			&i.InstallationMissingAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const accountsByLogin = `-- name: AccountsByLogin :many
+SELECT id, deleted_at FROM accounts WHERE lower(login) = lower($1::text) ORDER BY deleted_at IS NOT NULL, id
+`
+
+type AccountsByLoginRow struct {
+	ID        int64
+	DeletedAt *time.Time
+}
+
+// Logins are compared as GitHub does. A rename may leave one login with two accounts for a while.
+func (q *Queries) AccountsByLogin(ctx context.Context, login string) ([]AccountsByLoginRow, error) {
+	rows, err := q.db.Query(ctx, accountsByLogin, login)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AccountsByLoginRow
+	for rows.Next() {
+		var i AccountsByLoginRow
+		if err := rows.Scan(&i.ID, &i.DeletedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const auditPage = `-- name: AuditPage :many
+SELECT id, at, actor, credential, action, account_id, subject, before, after, reason FROM audit_events WHERE id < $1 ORDER BY id DESC LIMIT $2
+`
+
+func (q *Queries) AuditPage(ctx context.Context, beforeID int64, most int32) ([]AuditEvent, error) {
+	rows, err := q.db.Query(ctx, auditPage, beforeID, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AuditEvent
+	for rows.Next() {
+		var i AuditEvent
+		if err := rows.Scan(
+			&i.ID,
+			&i.At,
+			&i.Actor,
+			&i.Credential,
+			&i.Action,
+			&i.AccountID,
+			&i.Subject,
+			&i.Before,
+			&i.After,
+			&i.Reason,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const auditPageOfAccount = `-- name: AuditPageOfAccount :many
+SELECT id, at, actor, credential, action, account_id, subject, before, after, reason FROM audit_events WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
+`
+
+func (q *Queries) AuditPageOfAccount(ctx context.Context, accountID *int64, beforeID int64, most int32) ([]AuditEvent, error) {
+	rows, err := q.db.Query(ctx, auditPageOfAccount, accountID, beforeID, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AuditEvent
+	for rows.Next() {
+		var i AuditEvent
+		if err := rows.Scan(
+			&i.ID,
+			&i.At,
+			&i.Actor,
+			&i.Credential,
+			&i.Action,
+			&i.AccountID,
+			&i.Subject,
+			&i.Before,
+			&i.After,
+			&i.Reason,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const auditPageOfSubject = `-- name: AuditPageOfSubject :many
+SELECT id, at, actor, credential, action, account_id, subject, before, after, reason FROM audit_events WHERE lower(subject) = lower($1::text) AND id < $2 ORDER BY id DESC LIMIT $3
+`
+
+// Of an account that is no more.
+func (q *Queries) AuditPageOfSubject(ctx context.Context, subject string, beforeID int64, most int32) ([]AuditEvent, error) {
+	rows, err := q.db.Query(ctx, auditPageOfSubject, subject, beforeID, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AuditEvent
+	for rows.Next() {
+		var i AuditEvent
+		if err := rows.Scan(
+			&i.ID,
+			&i.At,
+			&i.Actor,
+			&i.Credential,
+			&i.Action,
+			&i.AccountID,
+			&i.Subject,
+			&i.Before,
+			&i.After,
+			&i.Reason,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const buryAllJobsOfAccount = `-- name: BuryAllJobsOfAccount :exec
+INSERT INTO job_tombstones (job_id, conclusion, completed_at)
+SELECT w.id, w.conclusion, coalesce(w.completed_at, $1) AS completed_at FROM workflow_jobs w WHERE w.account_id = $2
+ON CONFLICT DO NOTHING
+`
+
+// CLAIM-4: a purged job's row goes, its tombstone does not.
+func (q *Queries) BuryAllJobsOfAccount(ctx context.Context, now time.Time, accountID int64) error {
+	_, err := q.db.Exec(ctx, buryAllJobsOfAccount, now, accountID)
+	return err
+}
+
+const buryJobsOfAccount = `-- name: BuryJobsOfAccount :exec
+WITH ended AS (
+    UPDATE workflow_jobs SET state = 'stale', conclusion = 'account_deleted', completed_at = $1, updated_at = $1
+    WHERE account_id = $2 AND state IN ('queued', 'waiting')
+    RETURNING id
+)
+INSERT INTO job_tombstones (job_id, conclusion, completed_at)
+SELECT ended.id, 'account_deleted', $1 FROM ended ON CONFLICT DO NOTHING
+`
+
+// CLAIM-4: what was queued or waiting ends for good, whatever arrives late.
+func (q *Queries) BuryJobsOfAccount(ctx context.Context, now time.Time, accountID int64) error {
+	_, err := q.db.Exec(ctx, buryJobsOfAccount, now, accountID)
+	return err
+}
+
+const deleteLanes = `-- name: DeleteLanes :exec
+DELETE FROM job_lanes WHERE account_id = $1
+`
+
+func (q *Queries) DeleteLanes(ctx context.Context, accountID int64) error {
+	_, err := q.db.Exec(ctx, deleteLanes, accountID)
+	return err
+}
+
+const deleteLimits = `-- name: DeleteLimits :exec
+DELETE FROM account_limits WHERE account_id = $1
+`
+
+func (q *Queries) DeleteLimits(ctx context.Context, accountID int64) error {
+	_, err := q.db.Exec(ctx, deleteLimits, accountID)
+	return err
+}
+
+const disownClaims = `-- name: DisownClaims :exec
+UPDATE runner_claims SET account_id = NULL WHERE account_id = $1 AND state IN ('spent', 'retired')
+`
+
+// EXCL-1: the row of a pod that may still exist stays, and forgets only whose it was.
+func (q *Queries) DisownClaims(ctx context.Context, accountID *int64) error {
+	_, err := q.db.Exec(ctx, disownClaims, accountID)
+	return err
+}
+
+const endInstallation = `-- name: EndInstallation :exec
+INSERT INTO ended_installations (id, ended_at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING
+`
+
+func (q *Queries) EndInstallation(ctx context.Context, iD int64, now time.Time) error {
+	_, err := q.db.Exec(ctx, endInstallation, iD, now)
+	return err
+}
+
 const ensureAccount = `-- name: EnsureAccount :exec
-INSERT INTO accounts (id, login, kind, installation_id, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $5)
+INSERT INTO accounts (id, login, kind, installation_id, created_at, updated_at, installation_changed_at)
+VALUES ($1, $2, $3, $4, $5, $5, $5)
 ON CONFLICT (id) DO UPDATE SET login = excluded.login, installation_id = excluded.installation_id,
-    updated_at = excluded.updated_at
+    updated_at = excluded.updated_at, deleted_at = NULL, installation_missing_at = NULL,
+    -- A new installation begins unsuspended; what the former one was counts no longer.
+    suspended = accounts.suspended AND accounts.installation_id IS NOT DISTINCT FROM excluded.installation_id,
+    installation_changed_at = CASE WHEN accounts.installation_id IS DISTINCT FROM excluded.installation_id
+        THEN excluded.installation_changed_at ELSE accounts.installation_changed_at END
 WHERE accounts.installation_id IS DISTINCT FROM excluded.installation_id OR accounts.login <> excluded.login
 `
 
@@ -63,7 +320,7 @@ type EnsureAccountParams struct {
 	Now            time.Time
 }
 
-// Keeps what an installation event said; only fills what is missing.
+// Any event that names an account nobody told us about. Keeps what an installation event said; only fills what is missing.
 func (q *Queries) EnsureAccount(ctx context.Context, arg EnsureAccountParams) error {
 	_, err := q.db.Exec(ctx, ensureAccount,
 		arg.ID,
@@ -76,17 +333,18 @@ func (q *Queries) EnsureAccount(ctx context.Context, arg EnsureAccountParams) er
 }
 
 const ensureLimits = `-- name: EnsureLimits :exec
-INSERT INTO account_limits (account_id, platform, milli_cpu, memory_mb, jobs)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO account_limits (account_id, platform, milli_cpu, memory_mb, jobs, repository_jobs)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (account_id, platform) DO NOTHING
 `
 
 type EnsureLimitsParams struct {
-	AccountID int64
-	Platform  string
-	MilliCpu  int64
-	MemoryMb  int64
-	Jobs      int64
+	AccountID      int64
+	Platform       string
+	MilliCpu       int64
+	MemoryMb       int64
+	Jobs           int64
+	RepositoryJobs int64
 }
 
 func (q *Queries) EnsureLimits(ctx context.Context, arg EnsureLimitsParams) error {
@@ -96,12 +354,355 @@ func (q *Queries) EnsureLimits(ctx context.Context, arg EnsureLimitsParams) erro
 		arg.MilliCpu,
 		arg.MemoryMb,
 		arg.Jobs,
+		arg.RepositoryJobs,
 	)
 	return err
 }
 
+const ensureOrphan = `-- name: EnsureOrphan :exec
+INSERT INTO accounts (id, login, kind, created_at, updated_at) VALUES ($1, $2, $3, $4, $4)
+ON CONFLICT (id) DO NOTHING
+`
+
+type EnsureOrphanParams struct {
+	ID    int64
+	Login string
+	Kind  string
+	Now   time.Time
+}
+
+// A late event of an installation that has ended: its jobs are kept, and nothing is served to its account.
+func (q *Queries) EnsureOrphan(ctx context.Context, arg EnsureOrphanParams) error {
+	_, err := q.db.Exec(ctx, ensureOrphan,
+		arg.ID,
+		arg.Login,
+		arg.Kind,
+		arg.Now,
+	)
+	return err
+}
+
+const forgetDeletedAccounts = `-- name: ForgetDeletedAccounts :execrows
+DELETE FROM accounts WHERE accounts.id IN (
+    SELECT a.id FROM accounts a WHERE a.deleted_at < $1::timestamptz
+      AND NOT EXISTS (SELECT 1 FROM workflow_jobs w WHERE w.account_id = a.id)
+      AND NOT EXISTS (SELECT 1 FROM runner_sessions s WHERE s.account_id = a.id)
+      AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.account_id = a.id)
+    LIMIT $2)
+`
+
+// Accounts that an operator deleted, once retention has taken the last of their history.
+func (q *Queries) ForgetDeletedAccounts(ctx context.Context, before time.Time, most int32) (int64, error) {
+	result, err := q.db.Exec(ctx, forgetDeletedAccounts, before, most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const insertAudit = `-- name: InsertAudit :exec
+INSERT INTO audit_events (at, actor, credential, action, account_id, subject, before, after, reason)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+`
+
+type InsertAuditParams struct {
+	At         time.Time
+	Actor      string
+	Credential string
+	Action     string
+	AccountID  *int64
+	Subject    string
+	Before     []byte
+	After      []byte
+	Reason     string
+}
+
+func (q *Queries) InsertAudit(ctx context.Context, arg InsertAuditParams) error {
+	_, err := q.db.Exec(ctx, insertAudit,
+		arg.At,
+		arg.Actor,
+		arg.Credential,
+		arg.Action,
+		arg.AccountID,
+		arg.Subject,
+		arg.Before,
+		arg.After,
+		arg.Reason,
+	)
+	return err
+}
+
+const installationEnded = `-- name: InstallationEnded :one
+SELECT EXISTS (SELECT 1 FROM ended_installations WHERE id = $1)
+`
+
+func (q *Queries) InstallationEnded(ctx context.Context, id int64) (bool, error) {
+	row := q.db.QueryRow(ctx, installationEnded, id)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
+const installedAccounts = `-- name: InstalledAccounts :many
+SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts WHERE installation_id IS NOT NULL ORDER BY id FOR NO KEY UPDATE
+`
+
+func (q *Queries) InstalledAccounts(ctx context.Context) ([]Account, error) {
+	rows, err := q.db.Query(ctx, installedAccounts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Account
+	for rows.Next() {
+		var i Account
+		if err := rows.Scan(
+			&i.ID,
+			&i.Login,
+			&i.Kind,
+			&i.InstallationID,
+			&i.Suspended,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.Paused,
+			&i.PausedReason,
+			&i.DeletedAt,
+			&i.Version,
+			&i.InstallationChangedAt,
+			&i.InstallationMissingAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const limitsOf = `-- name: LimitsOf :many
+SELECT account_id, platform, milli_cpu, memory_mb, jobs, repository_jobs FROM account_limits WHERE account_id = ANY ($1::bigint[]) ORDER BY account_id, platform
+`
+
+func (q *Queries) LimitsOf(ctx context.Context, accounts []int64) ([]AccountLimit, error) {
+	rows, err := q.db.Query(ctx, limitsOf, accounts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AccountLimit
+	for rows.Next() {
+		var i AccountLimit
+		if err := rows.Scan(
+			&i.AccountID,
+			&i.Platform,
+			&i.MilliCpu,
+			&i.MemoryMb,
+			&i.Jobs,
+			&i.RepositoryJobs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const liveClaimsOfAccount = `-- name: LiveClaimsOfAccount :one
+SELECT count(*) FROM runner_claims WHERE account_id = $1 AND state IN ('claimed', 'minted', 'executing')
+`
+
+func (q *Queries) LiveClaimsOfAccount(ctx context.Context, accountID *int64) (int64, error) {
+	row := q.db.QueryRow(ctx, liveClaimsOfAccount, accountID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const lockAccount = `-- name: LockAccount :one
+SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts WHERE id = $1 FOR NO KEY UPDATE
+`
+
+func (q *Queries) LockAccount(ctx context.Context, id int64) (Account, error) {
+	row := q.db.QueryRow(ctx, lockAccount, id)
+	var i Account
+	err := row.Scan(
+		&i.ID,
+		&i.Login,
+		&i.Kind,
+		&i.InstallationID,
+		&i.Suspended,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.Paused,
+		&i.PausedReason,
+		&i.DeletedAt,
+		&i.Version,
+		&i.InstallationChangedAt,
+		&i.InstallationMissingAt,
+	)
+	return i, err
+}
+
+const lockAccountLimits = `-- name: LockAccountLimits :many
+SELECT platform, milli_cpu, memory_mb, jobs, repository_jobs FROM account_limits
+WHERE account_id = $1 ORDER BY platform FOR UPDATE
+`
+
+type LockAccountLimitsRow struct {
+	Platform       string
+	MilliCpu       int64
+	MemoryMb       int64
+	Jobs           int64
+	RepositoryJobs int64
+}
+
+// What every batch locks first (CLAIM-5): whoever holds these rows sees the claims of every batch before it, and every
+// batch after it sees what it did.
+func (q *Queries) LockAccountLimits(ctx context.Context, accountID int64) ([]LockAccountLimitsRow, error) {
+	rows, err := q.db.Query(ctx, lockAccountLimits, accountID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LockAccountLimitsRow
+	for rows.Next() {
+		var i LockAccountLimitsRow
+		if err := rows.Scan(
+			&i.Platform,
+			&i.MilliCpu,
+			&i.MemoryMb,
+			&i.Jobs,
+			&i.RepositoryJobs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const markAccountDeleted = `-- name: MarkAccountDeleted :exec
+UPDATE accounts SET deleted_at = $1, version = version + 1, updated_at = $1 WHERE id = $2
+`
+
+func (q *Queries) MarkAccountDeleted(ctx context.Context, now *time.Time, iD int64) error {
+	_, err := q.db.Exec(ctx, markAccountDeleted, now, iD)
+	return err
+}
+
+const missInstallation = `-- name: MissInstallation :exec
+UPDATE accounts SET installation_missing_at = $1 WHERE id = $2
+`
+
+func (q *Queries) MissInstallation(ctx context.Context, now *time.Time, iD int64) error {
+	_, err := q.db.Exec(ctx, missInstallation, now, iD)
+	return err
+}
+
+const notifyAccount = `-- name: NotifyAccount :exec
+SELECT pg_notify('bullpen_account', $1::text)
+`
+
+func (q *Queries) NotifyAccount(ctx context.Context, accountID string) error {
+	_, err := q.db.Exec(ctx, notifyAccount, accountID)
+	return err
+}
+
+const pauseAccount = `-- name: PauseAccount :exec
+UPDATE accounts SET paused = $1, paused_reason = $2, version = version + 1, updated_at = $3 WHERE id = $4
+`
+
+type PauseAccountParams struct {
+	Paused bool
+	Reason string
+	Now    time.Time
+	ID     int64
+}
+
+func (q *Queries) PauseAccount(ctx context.Context, arg PauseAccountParams) error {
+	_, err := q.db.Exec(ctx, pauseAccount,
+		arg.Paused,
+		arg.Reason,
+		arg.Now,
+		arg.ID,
+	)
+	return err
+}
+
+const purgeAccount = `-- name: PurgeAccount :exec
+DELETE FROM accounts WHERE id = $1
+`
+
+func (q *Queries) PurgeAccount(ctx context.Context, id int64) error {
+	_, err := q.db.Exec(ctx, purgeAccount, id)
+	return err
+}
+
+const purgeRegistrations = `-- name: PurgeRegistrations :exec
+DELETE FROM runner_registrations WHERE account_id = $1 AND state = 'gone'
+`
+
+func (q *Queries) PurgeRegistrations(ctx context.Context, accountID int64) error {
+	_, err := q.db.Exec(ctx, purgeRegistrations, accountID)
+	return err
+}
+
+const purgeSessions = `-- name: PurgeSessions :exec
+DELETE FROM runner_sessions WHERE account_id = $1
+`
+
+func (q *Queries) PurgeSessions(ctx context.Context, accountID int64) error {
+	_, err := q.db.Exec(ctx, purgeSessions, accountID)
+	return err
+}
+
+const queuedOf = `-- name: QueuedOf :many
+SELECT a.id::bigint AS account_id,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM job_lanes l JOIN workflow_jobs w ON w.label_key = l.label_key AND w.account_id = l.account_id
+        WHERE l.account_id = a.id AND w.state = 'queued' AND w.held = '' LIMIT $1) q)::bigint AS queued,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM workflow_jobs w WHERE w.account_id = a.id AND w.state = 'queued' AND w.held <> '' LIMIT $1) h)::bigint AS held
+FROM unnest($2::bigint[]) AS a (id)
+`
+
+type QueuedOfRow struct {
+	AccountID int64
+	Queued    int64
+	Held      int64
+}
+
+// Counted no further than asked: not the backlog decides what it costs.
+func (q *Queries) QueuedOf(ctx context.Context, most int32, accounts []int64) ([]QueuedOfRow, error) {
+	rows, err := q.db.Query(ctx, queuedOf, most, accounts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []QueuedOfRow
+	for rows.Next() {
+		var i QueuedOfRow
+		if err := rows.Scan(&i.AccountID, &i.Queued, &i.Held); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const releaseInstallation = `-- name: ReleaseInstallation :exec
-UPDATE accounts SET installation_id = NULL, updated_at = $1
+UPDATE accounts SET installation_id = NULL, updated_at = $1, installation_changed_at = $1
 WHERE installation_id = $2 AND id <> $3
 `
 
@@ -111,29 +712,88 @@ func (q *Queries) ReleaseInstallation(ctx context.Context, now time.Time, instal
 	return err
 }
 
-const removeInstallation = `-- name: RemoveInstallation :exec
-UPDATE accounts SET installation_id = NULL, updated_at = $1 WHERE id = $2 AND installation_id = $3
+const removeInstallation = `-- name: RemoveInstallation :execrows
+UPDATE accounts SET installation_id = NULL, suspended = false, updated_at = $1, installation_changed_at = $1
+WHERE id = $2 AND installation_id = $3
 `
 
 // Only that installation: its end may be told after the next one's beginning.
-func (q *Queries) RemoveInstallation(ctx context.Context, now time.Time, iD int64, installationID *int64) error {
-	_, err := q.db.Exec(ctx, removeInstallation, now, iD, installationID)
+func (q *Queries) RemoveInstallation(ctx context.Context, now time.Time, iD int64, installationID *int64) (int64, error) {
+	result, err := q.db.Exec(ctx, removeInstallation, now, iD, installationID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const removeRepository = `-- name: RemoveRepository :exec
+INSERT INTO removed_repositories (account_id, repository, removed_at) VALUES ($1, $2, $3)
+ON CONFLICT DO NOTHING
+`
+
+func (q *Queries) RemoveRepository(ctx context.Context, accountID int64, repository string, now time.Time) error {
+	_, err := q.db.Exec(ctx, removeRepository, accountID, repository, now)
+	return err
+}
+
+const restoreRepositories = `-- name: RestoreRepositories :many
+DELETE FROM removed_repositories WHERE account_id = $1 RETURNING repository
+`
+
+// A new installation says anew which repositories it has.
+func (q *Queries) RestoreRepositories(ctx context.Context, accountID int64) ([]string, error) {
+	rows, err := q.db.Query(ctx, restoreRepositories, accountID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var repository string
+		if err := rows.Scan(&repository); err != nil {
+			return nil, err
+		}
+		items = append(items, repository)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const restoreRepository = `-- name: RestoreRepository :exec
+DELETE FROM removed_repositories WHERE account_id = $1 AND repository = $2
+`
+
+func (q *Queries) RestoreRepository(ctx context.Context, accountID int64, repository string) error {
+	_, err := q.db.Exec(ctx, restoreRepository, accountID, repository)
+	return err
+}
+
+const seeInstallations = `-- name: SeeInstallations :exec
+UPDATE accounts SET installation_missing_at = NULL WHERE id = ANY ($1::bigint[]) AND installation_missing_at IS NOT NULL
+`
+
+func (q *Queries) SeeInstallations(ctx context.Context, ids []int64) error {
+	_, err := q.db.Exec(ctx, seeInstallations, ids)
 	return err
 }
 
 const setLimits = `-- name: SetLimits :exec
-INSERT INTO account_limits (account_id, platform, milli_cpu, memory_mb, jobs)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO account_limits (account_id, platform, milli_cpu, memory_mb, jobs, repository_jobs)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (account_id, platform) DO UPDATE
-SET milli_cpu = excluded.milli_cpu, memory_mb = excluded.memory_mb, jobs = excluded.jobs
+SET milli_cpu = excluded.milli_cpu, memory_mb = excluded.memory_mb, jobs = excluded.jobs,
+    repository_jobs = excluded.repository_jobs
 `
 
 type SetLimitsParams struct {
-	AccountID int64
-	Platform  string
-	MilliCpu  int64
-	MemoryMb  int64
-	Jobs      int64
+	AccountID      int64
+	Platform       string
+	MilliCpu       int64
+	MemoryMb       int64
+	Jobs           int64
+	RepositoryJobs int64
 }
 
 func (q *Queries) SetLimits(ctx context.Context, arg SetLimitsParams) error {
@@ -143,18 +803,29 @@ func (q *Queries) SetLimits(ctx context.Context, arg SetLimitsParams) error {
 		arg.MilliCpu,
 		arg.MemoryMb,
 		arg.Jobs,
+		arg.RepositoryJobs,
 	)
 	return err
 }
 
-const upsertAccount = `-- name: UpsertAccount :exec
-INSERT INTO accounts (id, login, kind, installation_id, suspended, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $6)
-ON CONFLICT (id) DO UPDATE SET login = excluded.login, kind = excluded.kind,
-    installation_id = excluded.installation_id, suspended = excluded.suspended, updated_at = excluded.updated_at
+const touchAccount = `-- name: TouchAccount :exec
+UPDATE accounts SET version = version + 1, updated_at = $1 WHERE id = $2
 `
 
-type UpsertAccountParams struct {
+func (q *Queries) TouchAccount(ctx context.Context, now time.Time, iD int64) error {
+	_, err := q.db.Exec(ctx, touchAccount, now, iD)
+	return err
+}
+
+const upsertInstallation = `-- name: UpsertInstallation :exec
+INSERT INTO accounts (id, login, kind, installation_id, suspended, created_at, updated_at, installation_changed_at)
+VALUES ($1, $2, $3, $4, $5, $6, $6, $6)
+ON CONFLICT (id) DO UPDATE SET login = excluded.login, kind = excluded.kind,
+    installation_id = excluded.installation_id, suspended = excluded.suspended, updated_at = excluded.updated_at,
+    installation_changed_at = excluded.installation_changed_at, installation_missing_at = NULL, deleted_at = NULL
+`
+
+type UpsertInstallationParams struct {
 	ID             int64
 	Login          string
 	Kind           string
@@ -163,9 +834,10 @@ type UpsertAccountParams struct {
 	Now            time.Time
 }
 
-// An installation event, or any event that names an account nobody told us about.
-func (q *Queries) UpsertAccount(ctx context.Context, arg UpsertAccountParams) error {
-	_, err := q.db.Exec(ctx, upsertAccount,
+// An installation event, or GitHub's list. An account that an operator deleted is back when the App is installed again;
+// an operator's suspension outlives both.
+func (q *Queries) UpsertInstallation(ctx context.Context, arg UpsertInstallationParams) error {
+	_, err := q.db.Exec(ctx, upsertInstallation,
 		arg.ID,
 		arg.Login,
 		arg.Kind,

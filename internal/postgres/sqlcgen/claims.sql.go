@@ -140,11 +140,12 @@ func (q *Queries) ClaimStates(ctx context.Context, podUids []string) ([]ClaimSta
 }
 
 const claims = `-- name: Claims :many
-SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
-    coalesce(j.repository, '')::text AS repository
+SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
+    coalesce(j.repository, '')::text AS repository, (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped
 FROM runner_claims c
 LEFT JOIN accounts a ON a.id = c.account_id
 LEFT JOIN workflow_jobs j ON j.id = c.job_id
+LEFT JOIN account_limits l ON l.account_id = c.account_id AND l.platform = c.platform
 WHERE c.pod_uid = ANY ($1::text[])
 `
 
@@ -169,10 +170,14 @@ type ClaimsRow struct {
 	ExecutingAt    *time.Time
 	EndedAt        *time.Time
 	Proof          string
+	MissingSince   *time.Time
+	LookAt         *time.Time
+	Sequence       int64
 	Login          string
 	Kind           string
 	InstallationID *int64
 	Repository     string
+	Capped         bool
 }
 
 func (q *Queries) Claims(ctx context.Context, podUids []string) ([]ClaimsRow, error) {
@@ -205,10 +210,14 @@ func (q *Queries) Claims(ctx context.Context, podUids []string) ([]ClaimsRow, er
 			&i.ExecutingAt,
 			&i.EndedAt,
 			&i.Proof,
+			&i.MissingSince,
+			&i.LookAt,
+			&i.Sequence,
 			&i.Login,
 			&i.Kind,
 			&i.InstallationID,
 			&i.Repository,
+			&i.Capped,
 		); err != nil {
 			return nil, err
 		}
@@ -406,40 +415,44 @@ WITH wanted AS (
     SELECT unnest($1::text[]) AS uid, unnest($2::text[]) AS namespace,
         unnest($3::text[]) AS pod_name, unnest($4::bigint[]) AS generation,
         unnest($5::bigint[]) AS account_id, unnest($6::text[]) AS label_key,
-        unnest($7::bigint[]) AS job_id, unnest($8::text[]) AS runner_name,
-        unnest($9::text[]) AS scope
+        unnest($7::bigint[]) AS job_id, unnest($8::bigint[]) AS sequence, unnest($9::text[]) AS runner_name,
+        unnest($10::text[]) AS scope
+    WHERE require_epoch($11::text, $12::bigint) -- CLAIM-17
 ), won AS (
     INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id,
-        platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at)
-    SELECT w.uid, w.namespace, w.pod_name, $10, 'claimed', w.generation, $11, w.account_id,
-        $12, $13, $14, w.label_key, w.job_id, w.runner_name, $15
+        platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, sequence)
+    SELECT w.uid, w.namespace, w.pod_name, $13, 'claimed', w.generation, $14, w.account_id,
+        $15, $16, $17, w.label_key, w.job_id, w.runner_name, $18, w.sequence
     FROM wanted w ORDER BY w.uid
     ON CONFLICT DO NOTHING
     RETURNING pod_uid, runner_name, account_id, generation
 ), intended AS (
     INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
-    SELECT won.runner_name, won.pod_uid, won.account_id, wanted.scope, won.generation, 'intended', $15
+    SELECT won.runner_name, won.pod_uid, won.account_id, wanted.scope, won.generation, 'intended', $18
     FROM won JOIN wanted ON wanted.uid = won.pod_uid
 )
 SELECT won.pod_uid FROM won
 `
 
 type InsertClaimsParams struct {
-	PodUids     []string
-	Namespaces  []string
-	PodNames    []string
-	Generations []int64
-	Accounts    []int64
-	LabelKeys   []string
-	JobIds      []int64
-	RunnerNames []string
-	Scopes      []string
-	Pool        string
-	LeaseUntil  *time.Time
-	Platform    string
-	MilliCpu    int64
-	MemoryMb    int64
-	Now         time.Time
+	PodUids      []string
+	Namespaces   []string
+	PodNames     []string
+	Generations  []int64
+	Accounts     []int64
+	LabelKeys    []string
+	JobIds       []int64
+	Sequences    []int64
+	RunnerNames  []string
+	Scopes       []string
+	KnownLineage string
+	KnownEpoch   int64
+	Pool         string
+	LeaseUntil   *time.Time
+	Platform     string
+	MilliCpu     int64
+	MemoryMb     int64
+	Now          time.Time
 }
 
 // EXCL-1, CLAIM-1: whoever inserts the pod's row first owns its shot; a conflict is the other side's win. The name
@@ -453,8 +466,11 @@ func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) ([]s
 		arg.Accounts,
 		arg.LabelKeys,
 		arg.JobIds,
+		arg.Sequences,
 		arg.RunnerNames,
 		arg.Scopes,
+		arg.KnownLineage,
+		arg.KnownEpoch,
 		arg.Pool,
 		arg.LeaseUntil,
 		arg.Platform,
@@ -481,10 +497,11 @@ func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) ([]s
 }
 
 const intendRegistration = `-- name: IntendRegistration :execrows
+
 WITH held AS (
     UPDATE runner_claims SET runner_name = $1
     WHERE runner_claims.pod_uid = $5 AND runner_claims.generation = $3
-      AND runner_claims.state IN ('claimed', 'minted')
+      AND runner_claims.state IN ('claimed', 'minted') AND require_epoch($6::text, $7::bigint) -- CLAIM-17
     RETURNING pod_uid, account_id
 )
 INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
@@ -492,13 +509,16 @@ SELECT $1, held.pod_uid, held.account_id, $2::text, $3, 'intended', $4 FROM held
 `
 
 type IntendRegistrationParams struct {
-	RunnerName string
-	Scope      string
-	Generation int64
-	Now        time.Time
-	PodUid     string
+	RunnerName   string
+	Scope        string
+	Generation   int64
+	Now          time.Time
+	PodUid       string
+	KnownLineage string
+	KnownEpoch   int64
 }
 
+// CLAIM-17
 // The name of a further mint, written before GitHub is asked and only by the generation that holds the claim.
 func (q *Queries) IntendRegistration(ctx context.Context, arg IntendRegistrationParams) (int64, error) {
 	result, err := q.db.Exec(ctx, intendRegistration,
@@ -507,6 +527,8 @@ func (q *Queries) IntendRegistration(ctx context.Context, arg IntendRegistration
 		arg.Generation,
 		arg.Now,
 		arg.PodUid,
+		arg.KnownLineage,
+		arg.KnownEpoch,
 	)
 	if err != nil {
 		return 0, err
@@ -515,7 +537,7 @@ func (q *Queries) IntendRegistration(ctx context.Context, arg IntendRegistration
 }
 
 const liveClaimOfJob = `-- name: LiveClaimOfJob :one
-SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof FROM runner_claims WHERE job_id = $1::bigint AND state IN ('claimed', 'minted', 'executing') FOR UPDATE
+SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence FROM runner_claims WHERE job_id = $1::bigint AND state IN ('claimed', 'minted', 'executing') FOR UPDATE
 `
 
 func (q *Queries) LiveClaimOfJob(ctx context.Context, jobID int64) (RunnerClaim, error) {
@@ -542,12 +564,15 @@ func (q *Queries) LiveClaimOfJob(ctx context.Context, jobID int64) (RunnerClaim,
 		&i.ExecutingAt,
 		&i.EndedAt,
 		&i.Proof,
+		&i.MissingSince,
+		&i.LookAt,
+		&i.Sequence,
 	)
 	return i, err
 }
 
 const lockClaim = `-- name: LockClaim :one
-SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof FROM runner_claims WHERE pod_uid = $1 FOR UPDATE
+SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence FROM runner_claims WHERE pod_uid = $1 FOR UPDATE
 `
 
 func (q *Queries) LockClaim(ctx context.Context, podUid string) (RunnerClaim, error) {
@@ -574,12 +599,15 @@ func (q *Queries) LockClaim(ctx context.Context, podUid string) (RunnerClaim, er
 		&i.ExecutingAt,
 		&i.EndedAt,
 		&i.Proof,
+		&i.MissingSince,
+		&i.LookAt,
+		&i.Sequence,
 	)
 	return i, err
 }
 
 const lockClaimsOfEvent = `-- name: LockClaimsOfEvent :many
-SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof FROM runner_claims
+SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence FROM runner_claims
 WHERE (runner_name = $1 AND runner_name <> '')
    OR (job_id = $2::bigint AND state IN ('claimed', 'minted', 'executing'))
 ORDER BY pod_uid FOR UPDATE
@@ -617,6 +645,9 @@ func (q *Queries) LockClaimsOfEvent(ctx context.Context, runnerName string, jobI
 			&i.ExecutingAt,
 			&i.EndedAt,
 			&i.Proof,
+			&i.MissingSince,
+			&i.LookAt,
+			&i.Sequence,
 		); err != nil {
 			return nil, err
 		}
@@ -632,25 +663,26 @@ const recordMints = `-- name: RecordMints :many
 WITH answered AS (
     SELECT unnest($1::text[]) AS uid, unnest($2::bigint[]) AS generation,
         unnest($3::bigint[]) AS runner_id
+    WHERE require_epoch($4::text, $5::bigint) -- CLAIM-17
 ), locked AS ( -- claims are locked by UID everywhere
     SELECT l.pod_uid FROM runner_claims l WHERE l.pod_uid = ANY ($1::text[]) ORDER BY l.pod_uid FOR UPDATE
 ), held AS (
-    UPDATE runner_claims c SET state = 'minted', minted_at = $4, lease_until = NULL
+    UPDATE runner_claims c SET state = 'minted', minted_at = $6, lease_until = NULL
     FROM answered a, locked
     WHERE c.pod_uid = locked.pod_uid AND c.pod_uid = a.uid AND c.generation = a.generation
       AND c.state IN ('claimed', 'minted')
-    RETURNING c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, a.runner_id AS minted_id
+    RETURNING c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, a.runner_id AS minted_id
 ), registered AS (
     UPDATE runner_registrations r SET state = 'alive', runner_id = held.minted_id
     FROM held WHERE r.runner_name = held.runner_name
 ), moved AS (
-    UPDATE workflow_jobs j SET state = 'minted', updated_at = $4
+    UPDATE workflow_jobs j SET state = 'minted', updated_at = $6
     FROM held WHERE j.id = held.job_id AND j.state = 'claimed'
 ), opened AS (
     INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb,
         runner_name, job_id, repository, started_at)
     SELECT h.pod_uid, h.namespace, h.pod_name, h.pool, h.account_id, h.platform, h.milli_cpu, h.memory_mb,
-        h.runner_name, h.job_id, coalesce(j.repository, ''), $4
+        h.runner_name, h.job_id, coalesce(j.repository, ''), $6
     FROM held h LEFT JOIN workflow_jobs j ON j.id = h.job_id
     ON CONFLICT (pod_uid) DO UPDATE SET runner_name = excluded.runner_name
 )
@@ -658,10 +690,12 @@ SELECT held.pod_uid, held.generation FROM held
 `
 
 type RecordMintsParams struct {
-	PodUids     []string
-	Generations []int64
-	RunnerIds   []int64
-	Now         *time.Time
+	PodUids      []string
+	Generations  []int64
+	RunnerIds    []int64
+	KnownLineage string
+	KnownEpoch   int64
+	Now          *time.Time
 }
 
 type RecordMintsRow struct {
@@ -676,6 +710,8 @@ func (q *Queries) RecordMints(ctx context.Context, arg RecordMintsParams) ([]Rec
 		arg.PodUids,
 		arg.Generations,
 		arg.RunnerIds,
+		arg.KnownLineage,
+		arg.KnownEpoch,
 		arg.Now,
 	)
 	if err != nil {
@@ -697,7 +733,7 @@ func (q *Queries) RecordMints(ctx context.Context, arg RecordMintsParams) ([]Rec
 }
 
 const registration = `-- name: Registration :one
-SELECT runner_name, pod_uid, account_id, scope, generation, runner_id, state, created_at, gone_at FROM runner_registrations WHERE runner_name = $1
+SELECT runner_name, pod_uid, account_id, scope, generation, runner_id, state, created_at, gone_at, doubtful FROM runner_registrations WHERE runner_name = $1
 `
 
 func (q *Queries) Registration(ctx context.Context, runnerName string) (RunnerRegistration, error) {
@@ -713,6 +749,7 @@ func (q *Queries) Registration(ctx context.Context, runnerName string) (RunnerRe
 		&i.State,
 		&i.CreatedAt,
 		&i.GoneAt,
+		&i.Doubtful,
 	)
 	return i, err
 }
@@ -734,6 +771,17 @@ UPDATE runner_registrations SET state = 'gone', gone_at = $1 WHERE runner_name =
 
 func (q *Queries) RegistrationGone(ctx context.Context, now *time.Time, runnerName string) error {
 	_, err := q.db.Exec(ctx, registrationGone, now, runnerName)
+	return err
+}
+
+const registrationUnfound = `-- name: RegistrationUnfound :exec
+UPDATE runner_registrations SET state = 'gone', gone_at = $1, doubtful = gone_at IS NULL
+WHERE runner_name = $2 AND state <> 'gone'
+`
+
+// Its mint was never answered, and GitHub shows none: it may come yet. It is doubted once.
+func (q *Queries) RegistrationUnfound(ctx context.Context, now *time.Time, runnerName string) error {
+	_, err := q.db.Exec(ctx, registrationUnfound, now, runnerName)
 	return err
 }
 
@@ -777,19 +825,24 @@ func (q *Queries) RegistrationsOfPod(ctx context.Context, podUid string, before 
 }
 
 const releaseClaim = `-- name: ReleaseClaim :execrows
+
 UPDATE runner_claims SET state = 'spent', generation = generation + 1, ended_at = $1, lease_until = NULL, proof = $2
 WHERE runner_claims.pod_uid = $3 AND runner_claims.generation = $4
   AND runner_claims.state IN ('claimed', 'minted', 'executing')
   AND NOT EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = $3 AND r.state <> 'gone')
+  AND require_epoch($5::text, $6::bigint)
 `
 
 type ReleaseClaimParams struct {
-	Now        *time.Time
-	Proof      string
-	PodUid     string
-	Generation int64
+	Now          *time.Time
+	Proof        string
+	PodUid       string
+	Generation   int64
+	KnownLineage string
+	KnownEpoch   int64
 }
 
+// CLAIM-17
 // EXCL-6: only with no registration left that may be alive, and only by the generation that proved it (CLAIM-15).
 func (q *Queries) ReleaseClaim(ctx context.Context, arg ReleaseClaimParams) (int64, error) {
 	result, err := q.db.Exec(ctx, releaseClaim,
@@ -797,6 +850,8 @@ func (q *Queries) ReleaseClaim(ctx context.Context, arg ReleaseClaimParams) (int
 		arg.Proof,
 		arg.PodUid,
 		arg.Generation,
+		arg.KnownLineage,
+		arg.KnownEpoch,
 	)
 	if err != nil {
 		return 0, err
@@ -838,17 +893,20 @@ INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation
 SELECT v.uid, v.namespace, v.pod_name, v.pool, 'retired', $1, $2, $2
 FROM (SELECT unnest($3::text[]) AS uid, unnest($4::text[]) AS namespace,
         unnest($5::text[]) AS pod_name, unnest($6::text[]) AS pool) v
+WHERE require_epoch($7::text, $8::bigint) -- CLAIM-17
 ORDER BY v.uid
 ON CONFLICT DO NOTHING
 `
 
 type RetirePodsParams struct {
-	Generation int64
-	Now        time.Time
-	PodUids    []string
-	Namespaces []string
-	PodNames   []string
-	Pools      []string
+	Generation   int64
+	Now          time.Time
+	PodUids      []string
+	Namespaces   []string
+	PodNames     []string
+	Pools        []string
+	KnownLineage string
+	KnownEpoch   int64
 }
 
 // EXCL-1: the other side of the same primary key.
@@ -860,6 +918,8 @@ func (q *Queries) RetirePods(ctx context.Context, arg RetirePodsParams) error {
 		arg.Namespaces,
 		arg.PodNames,
 		arg.Pools,
+		arg.KnownLineage,
+		arg.KnownEpoch,
 	)
 	return err
 }
@@ -940,19 +1000,25 @@ func (q *Queries) SpendClaim(ctx context.Context, now *time.Time, podUid string,
 }
 
 const takeForRelease = `-- name: TakeForRelease :execrows
+
 UPDATE runner_claims SET generation = $1, lease_until = $2
 WHERE pod_uid = $3 AND generation = $4 AND state IN ('claimed', 'minted', 'executing')
-  AND (lease_until IS NULL OR lease_until <= $5)
+  AND (lease_until IS NULL OR lease_until <= $5 OR lease_until > $6)
+  AND require_epoch($7::text, $8::bigint)
 `
 
 type TakeForReleaseParams struct {
-	Next       int64
-	LeaseUntil *time.Time
-	PodUid     string
-	Expected   int64
-	Now        *time.Time
+	Next         int64
+	LeaseUntil   *time.Time
+	PodUid       string
+	Expected     int64
+	Now          *time.Time
+	Beyond       *time.Time
+	KnownLineage string
+	KnownEpoch   int64
 }
 
+// CLAIM-17
 // CLAIM-15, EXCL-6: whoever wants to release a claim takes a new generation first, unless a replica is minting it.
 func (q *Queries) TakeForRelease(ctx context.Context, arg TakeForReleaseParams) (int64, error) {
 	result, err := q.db.Exec(ctx, takeForRelease,
@@ -961,6 +1027,9 @@ func (q *Queries) TakeForRelease(ctx context.Context, arg TakeForReleaseParams) 
 		arg.PodUid,
 		arg.Expected,
 		arg.Now,
+		arg.Beyond,
+		arg.KnownLineage,
+		arg.KnownEpoch,
 	)
 	if err != nil {
 		return 0, err
@@ -969,27 +1038,37 @@ func (q *Queries) TakeForRelease(ctx context.Context, arg TakeForReleaseParams) 
 }
 
 const takeOverClaim = `-- name: TakeOverClaim :execrows
-UPDATE runner_claims SET generation = $1, lease_until = $2
-WHERE pod_uid = $3 AND generation = $4 AND state IN ('claimed', 'minted')
-  AND acknowledged_at IS NULL AND (lease_until IS NULL OR lease_until <= $5)
+UPDATE runner_claims SET generation = $1, lease_until = $2, sequence = greatest(sequence, $3)
+WHERE pod_uid = $4 AND generation = $5 AND state IN ('claimed', 'minted')
+  AND acknowledged_at IS NULL AND (lease_until IS NULL OR lease_until <= $6 OR lease_until > $7)
+  AND require_epoch($8::text, $9::bigint)
 `
 
 type TakeOverClaimParams struct {
-	Next       int64
-	LeaseUntil *time.Time
-	PodUid     string
-	Expected   int64
-	Now        *time.Time
+	Next         int64
+	LeaseUntil   *time.Time
+	Sequence     int64
+	PodUid       string
+	Expected     int64
+	Now          *time.Time
+	Beyond       *time.Time
+	KnownLineage string
+	KnownEpoch   int64
 }
 
-// CLAIM-15, CLAIM-16: a new generation by compare-and-set; from here on the former actor's writes and answers are void.
+// CLAIM-15, CLAIM-16: a new generation by compare-and-set; from here on the former actor's writes and answers are void. A
+// lease beyond what any replica takes is none: the clock of whoever took it is wrong.
 func (q *Queries) TakeOverClaim(ctx context.Context, arg TakeOverClaimParams) (int64, error) {
 	result, err := q.db.Exec(ctx, takeOverClaim,
 		arg.Next,
 		arg.LeaseUntil,
+		arg.Sequence,
 		arg.PodUid,
 		arg.Expected,
 		arg.Now,
+		arg.Beyond,
+		arg.KnownLineage,
+		arg.KnownEpoch,
 	)
 	if err != nil {
 		return 0, err

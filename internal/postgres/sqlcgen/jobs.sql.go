@@ -56,9 +56,15 @@ func (q *Queries) EnsureLabelSet(ctx context.Context, labelKey string, labels []
 
 const insertJob = `-- name: InsertJob :execrows
 INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
-    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at)
+    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, held)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9,
-    $10, $11, $12, $13, $14, $15, $16, $17
+    $10, $11, $12, $13, $14, $15, $16, $17,
+    CASE WHEN $11 <> 'queued' THEN ''
+        WHEN EXISTS (SELECT 1 FROM removed_repositories r WHERE r.account_id = $2 AND r.repository = $3)
+        THEN 'repository_removed'
+        WHEN EXISTS (SELECT 1 FROM workflow_jobs h WHERE h.account_id = $2 AND h.repository = $3
+            AND h.label_key = $10 AND h.state = 'queued' AND h.held <> '')
+        THEN 'repository_limit' ELSE '' END
 WHERE NOT EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = $1)
 ON CONFLICT (id) DO NOTHING
 `
@@ -83,7 +89,8 @@ type InsertJobParams struct {
 	Now         time.Time
 }
 
-// CLAIM-4: a tombstone bars the way in for a job whose row is gone.
+// CLAIM-4: a tombstone bars the way in for a job whose row is gone. A job queues up behind those of its repository that
+// were set aside before it.
 func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, error) {
 	result, err := q.db.Exec(ctx, insertJob,
 		arg.ID,
@@ -121,7 +128,7 @@ func (q *Queries) InsertTombstone(ctx context.Context, jobID int64, conclusion s
 }
 
 const job = `-- name: Job :one
-SELECT id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at FROM workflow_jobs WHERE id = $1
+SELECT id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, look_at, asked_at, confirmed_at, rerun, rerun_at, held FROM workflow_jobs WHERE id = $1
 `
 
 func (q *Queries) Job(ctx context.Context, id int64) (WorkflowJob, error) {
@@ -145,6 +152,12 @@ func (q *Queries) Job(ctx context.Context, id int64) (WorkflowJob, error) {
 		&i.StartedAt,
 		&i.CompletedAt,
 		&i.UpdatedAt,
+		&i.LookAt,
+		&i.AskedAt,
+		&i.ConfirmedAt,
+		&i.Rerun,
+		&i.RerunAt,
+		&i.Held,
 	)
 	return i, err
 }
@@ -203,7 +216,12 @@ func (q *Queries) LockJob(ctx context.Context, id int64) (LockJobRow, error) {
 }
 
 const moveJob = `-- name: MoveJob :execrows
-UPDATE workflow_jobs SET state = $1, updated_at = $2 WHERE id = $3 AND state = $4
+UPDATE workflow_jobs SET state = $1, updated_at = $2, held = CASE
+    WHEN $1 <> 'queued' THEN ''
+    WHEN EXISTS (SELECT 1 FROM removed_repositories r
+        WHERE r.account_id = workflow_jobs.account_id AND r.repository = workflow_jobs.repository) THEN 'repository_removed'
+    ELSE '' END
+WHERE id = $3 AND state = $4
 `
 
 type MoveJobParams struct {
@@ -228,9 +246,15 @@ func (q *Queries) MoveJob(ctx context.Context, arg MoveJobParams) (int64, error)
 }
 
 const oldestInLane = `-- name: OldestInLane :one
-SELECT id, queued_at FROM workflow_jobs
-WHERE label_key = $1 AND account_id = $2 AND state = 'queued'
-ORDER BY queued_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
+SELECT j.id, j.queued_at FROM (
+    SELECT w.id, w.queued_at, w.repository FROM workflow_jobs w
+    WHERE w.label_key = $1 AND w.account_id = $2 AND w.state = 'queued' AND w.held = ''
+    ORDER BY w.queued_at, w.id LIMIT 64
+) c
+JOIN workflow_jobs j ON j.id = c.id
+LEFT JOIN runner_registrations r ON r.runner_name = $3
+WHERE (r.scope IS NULL OR strpos(r.scope, '/') = 0 OR c.repository = r.scope) AND j.state = 'queued' AND j.held = ''
+ORDER BY c.queued_at, c.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED
 `
 
 type OldestInLaneRow struct {
@@ -238,9 +262,10 @@ type OldestInLaneRow struct {
 	QueuedAt time.Time
 }
 
-// For a live claim whose own job runs elsewhere: the next job of its lane, unless another replica is taking it.
-func (q *Queries) OldestInLane(ctx context.Context, labelKey string, accountID int64) (OldestInLaneRow, error) {
-	row := q.db.QueryRow(ctx, oldestInLane, labelKey, accountID)
+// For a live claim whose own job runs elsewhere: the next job of its lane that its runner can take, unless another replica
+// is taking it. A runner that is registered at a repository takes that one's jobs only.
+func (q *Queries) OldestInLane(ctx context.Context, labelKey string, accountID int64, runnerName string) (OldestInLaneRow, error) {
+	row := q.db.QueryRow(ctx, oldestInLane, labelKey, accountID, runnerName)
 	var i OldestInLaneRow
 	err := row.Scan(&i.ID, &i.QueuedAt)
 	return i, err
@@ -289,7 +314,7 @@ func (q *Queries) RecordDelivery(ctx context.Context, guid string, event string,
 }
 
 const startJob = `-- name: StartJob :execrows
-UPDATE workflow_jobs SET state = 'executing', runner_name = $1, started_at = $2, updated_at = $3
+UPDATE workflow_jobs SET state = 'executing', runner_name = $1, started_at = $2, updated_at = $3, held = ''
 WHERE id = $4 AND state = $5
 `
 

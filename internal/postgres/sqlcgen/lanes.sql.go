@@ -14,7 +14,7 @@ const advanceLanes = `-- name: AdvanceLanes :exec
 UPDATE job_lanes l SET running = l.running + v.claimed,
     head_at = coalesce((
         SELECT w.queued_at FROM workflow_jobs w
-        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
         ORDER BY w.queued_at, w.id LIMIT 1), l.head_at)
 FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
     unnest($3::bigint[]) AS claimed) v
@@ -29,7 +29,7 @@ func (q *Queries) AdvanceLanes(ctx context.Context, labelKeys []string, accounts
 
 const candidateLanesFIFO = `-- name: CandidateLanesFIFO :many
 SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
-    a.login, a.kind, a.installation_id, a.suspended
+    a.login, a.kind, a.installation_id, (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
 FROM unnest($1::text[]) AS k (label_key)
 CROSS JOIN LATERAL (
     SELECT label_key, account_id, parked, version, head_at, running FROM job_lanes
@@ -84,7 +84,7 @@ func (q *Queries) CandidateLanesFIFO(ctx context.Context, labelKeys []string, ex
 
 const candidateLanesFair = `-- name: CandidateLanesFair :many
 SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
-    a.login, a.kind, a.installation_id, a.suspended
+    a.login, a.kind, a.installation_id, (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
 FROM unnest($1::text[]) AS k (label_key)
 CROSS JOIN LATERAL (
     SELECT label_key, account_id, parked, version, head_at, running FROM job_lanes
@@ -164,7 +164,7 @@ func (q *Queries) ClaimJobs(ctx context.Context, now time.Time, ids []int64) (in
 const feedLane = `-- name: FeedLane :exec
 INSERT INTO job_lanes (label_key, account_id, version, head_at) VALUES ($1, $2, 1, $3)
 ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
-    head_at = CASE WHEN job_lanes.parked = 'empty' THEN excluded.head_at
+    head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
         ELSE least(job_lanes.head_at, excluded.head_at) END
 `
 
@@ -191,23 +191,29 @@ func (q *Queries) FreeRoom(ctx context.Context, labelKey string, accountID int64
 }
 
 const liveUsage = `-- name: LiveUsage :many
-SELECT account_id, count(*) AS jobs, sum(milli_cpu)::bigint AS milli_cpu, sum(memory_mb)::bigint AS memory_mb
-FROM runner_claims
-WHERE account_id = ANY ($1::bigint[]) AND platform = $2
-  AND state IN ('claimed', 'minted', 'executing')
-GROUP BY account_id
+SELECT a.id, (a.suspended OR a.paused OR a.installation_id IS NULL OR a.deleted_at IS NOT NULL)::boolean AS suspended,
+    u.jobs, u.milli_cpu, u.memory_mb
+FROM accounts a
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs, coalesce(sum(c.milli_cpu), 0)::bigint AS milli_cpu, coalesce(sum(c.memory_mb), 0)::bigint AS memory_mb
+    FROM runner_claims c
+    WHERE c.account_id = a.id AND c.platform = $1 AND c.state IN ('claimed', 'minted', 'executing')
+) u
+WHERE a.id = ANY ($2::bigint[])
 `
 
 type LiveUsageRow struct {
-	AccountID *int64
+	ID        int64
+	Suspended bool
 	Jobs      int64
 	MilliCpu  int64
 	MemoryMb  int64
 }
 
-// CLAIM-5: a statement of its own after the locks, so that it sees what their former holders committed.
-func (q *Queries) LiveUsage(ctx context.Context, accounts []int64, platform string) ([]LiveUsageRow, error) {
-	rows, err := q.db.Query(ctx, liveUsage, accounts, platform)
+// CLAIM-5: a statement of its own after the locks, so that it sees what their former holders committed: claims, and that
+// the account was suspended.
+func (q *Queries) LiveUsage(ctx context.Context, platform string, accounts []int64) ([]LiveUsageRow, error) {
+	rows, err := q.db.Query(ctx, liveUsage, platform, accounts)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +222,8 @@ func (q *Queries) LiveUsage(ctx context.Context, accounts []int64, platform stri
 	for rows.Next() {
 		var i LiveUsageRow
 		if err := rows.Scan(
-			&i.AccountID,
+			&i.ID,
+			&i.Suspended,
 			&i.Jobs,
 			&i.MilliCpu,
 			&i.MemoryMb,
@@ -245,16 +252,17 @@ func (q *Queries) LockLanes(ctx context.Context, labelKeys []string, accounts []
 }
 
 const lockLimits = `-- name: LockLimits :many
-SELECT account_id, milli_cpu, memory_mb, jobs FROM account_limits
+SELECT account_id, milli_cpu, memory_mb, jobs, repository_jobs FROM account_limits
 WHERE platform = $1 AND account_id = ANY ($2::bigint[])
 ORDER BY account_id FOR UPDATE
 `
 
 type LockLimitsRow struct {
-	AccountID int64
-	MilliCpu  int64
-	MemoryMb  int64
-	Jobs      int64
+	AccountID      int64
+	MilliCpu       int64
+	MemoryMb       int64
+	Jobs           int64
+	RepositoryJobs int64
 }
 
 // A blocking lock in one order: skipping a locked account collapses when one account is hot.
@@ -272,6 +280,7 @@ func (q *Queries) LockLimits(ctx context.Context, platform string, accounts []in
 			&i.MilliCpu,
 			&i.MemoryMb,
 			&i.Jobs,
+			&i.RepositoryJobs,
 		); err != nil {
 			return nil, err
 		}
@@ -311,13 +320,16 @@ func (q *Queries) NotifyWork(ctx context.Context, labelKey string) error {
 }
 
 const parkLanes = `-- name: ParkLanes :exec
-UPDATE job_lanes l SET parked = v.reason
+UPDATE job_lanes l SET parked = CASE WHEN v.reason = 'empty' AND EXISTS (
+    SELECT 1 FROM workflow_jobs h
+    WHERE h.label_key = l.label_key AND h.account_id = l.account_id AND h.state = 'queued' AND h.held <> '')
+    THEN 'held' ELSE v.reason END
 FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
     unnest($3::bigint[]) AS version, unnest($4::text[]) AS reason) v
 WHERE l.label_key = v.label_key AND l.account_id = v.account_id AND l.version = v.version
   AND (v.reason <> 'empty' OR NOT EXISTS (
     SELECT 1 FROM workflow_jobs w
-    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'))
+    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''))
 `
 
 type ParkLanesParams struct {
@@ -327,7 +339,8 @@ type ParkLanesParams struct {
 	Reasons   []string
 }
 
-// A compare-and-set on the version: whoever fed or freed the lane meanwhile wins.
+// A compare-and-set on the version: whoever fed or freed the lane meanwhile wins. A lane that has nothing but held jobs
+// is no empty one: they wait, and are counted.
 func (q *Queries) ParkLanes(ctx context.Context, arg ParkLanesParams) error {
 	_, err := q.db.Exec(ctx, parkLanes,
 		arg.LabelKeys,
@@ -340,21 +353,19 @@ func (q *Queries) ParkLanes(ctx context.Context, arg ParkLanesParams) error {
 
 const pickJobs = `-- name: PickJobs :many
 SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository
-FROM (
-    SELECT c.id, c.queued_at
+FROM workflow_jobs j
+WHERE j.state = 'queued' AND j.held = '' AND j.id = ANY (ARRAY(
+    SELECT c.id
     FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
         unnest($3::bigint[]) AS allowed) l
     CROSS JOIN LATERAL (
-        SELECT w.id, w.queued_at FROM workflow_jobs w
-        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'
+        SELECT w.id FROM workflow_jobs w
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
         ORDER BY w.queued_at, w.id LIMIT l.allowed
     ) c
-    ORDER BY c.queued_at, c.id
-) c
-JOIN workflow_jobs j ON j.id = c.id
-WHERE j.state = 'queued'
-ORDER BY c.queued_at, c.id
-FOR UPDATE OF j SKIP LOCKED
+))
+ORDER BY j.queued_at, j.id
+FOR UPDATE SKIP LOCKED
 `
 
 type PickJobsRow struct {
@@ -365,7 +376,9 @@ type PickJobsRow struct {
 	Repository string
 }
 
-// The oldest queued jobs of each lane, at most so many a lane; a job that another replica is taking is skipped.
+// The oldest queued jobs of each lane, at most so many a lane; a job that another replica is taking is skipped. The ids
+// come from an array because the planner takes that for short: of a LIMIT that it does not know it expects a tenth of all
+// jobs, and then reads the whole table to find them again.
 func (q *Queries) PickJobs(ctx context.Context, labelKeys []string, accounts []int64, allowed []int64) ([]PickJobsRow, error) {
 	rows, err := q.db.Query(ctx, pickJobs, labelKeys, accounts, allowed)
 	if err != nil {

@@ -9,21 +9,67 @@ import (
 )
 
 type Account struct {
-	ID             int64
-	Login          string
-	Kind           string
-	InstallationID *int64
-	Suspended      bool
-	CreatedAt      time.Time
-	UpdatedAt      time.Time
+	ID                    int64
+	Login                 string
+	Kind                  string
+	InstallationID        *int64
+	Suspended             bool
+	CreatedAt             time.Time
+	UpdatedAt             time.Time
+	Paused                bool
+	PausedReason          string
+	DeletedAt             *time.Time
+	Version               int64
+	InstallationChangedAt *time.Time
+	InstallationMissingAt *time.Time
 }
 
 type AccountLimit struct {
-	AccountID int64
-	Platform  string
-	MilliCpu  int64
-	MemoryMb  int64
-	Jobs      int64
+	AccountID      int64
+	Platform       string
+	MilliCpu       int64
+	MemoryMb       int64
+	Jobs           int64
+	RepositoryJobs int64
+}
+
+type AuditEvent struct {
+	ID         int64
+	At         time.Time
+	Actor      string
+	Credential string
+	Action     string
+	AccountID  *int64
+	Subject    string
+	Before     []byte
+	After      []byte
+	Reason     string
+}
+
+type DeliveryAsk struct {
+	Guid        string
+	DeliveryID  int64
+	Event       string
+	DeliveredAt time.Time
+	Attempts    int64
+	NextAt      time.Time
+	SettledAt   *time.Time
+}
+
+type DeliveryPosition struct {
+	Singleton       bool
+	Version         int64
+	ReadUntil       *time.Time
+	Cursor          string
+	Top             *time.Time
+	Floor           *time.Time
+	Etag            string
+	EverythingSince *time.Time
+}
+
+type EndedInstallation struct {
+	ID      int64
+	EndedAt time.Time
 }
 
 type JobLane struct {
@@ -44,6 +90,47 @@ type JobTombstone struct {
 type LabelSet struct {
 	LabelKey string
 	Labels   []string
+}
+
+type LedgerEpoch struct {
+	One             bool
+	Lineage         string
+	Epoch           int64
+	BeatenAt        time.Time
+	Copied          bool
+	HoldUntil       *time.Time
+	OverLineage     string
+	OverEpoch       int64
+	Reason          string
+	LostSince       *time.Time
+	RebuildingUntil *time.Time
+	RebuiltAt       *time.Time
+	Doubts          int64
+}
+
+type Pass struct {
+	Name        string
+	Runs        int64
+	Finished    int64
+	CreatedAt   time.Time
+	StartedAt   *time.Time
+	FinishedAt  *time.Time
+	SucceededAt *time.Time
+}
+
+type RemovedRepository struct {
+	AccountID  int64
+	Repository string
+	RemovedAt  time.Time
+}
+
+type Repository struct {
+	Name         string
+	AccountID    int64
+	SeenAt       time.Time
+	SweptAt      time.Time
+	ResumeStatus string
+	ResumeRun    int64
 }
 
 type RunnerAdoption struct {
@@ -79,6 +166,9 @@ type RunnerClaim struct {
 	ExecutingAt    *time.Time
 	EndedAt        *time.Time
 	Proof          string
+	MissingSince   *time.Time
+	LookAt         *time.Time
+	Sequence       int64
 }
 
 type RunnerRegistration struct {
@@ -91,6 +181,7 @@ type RunnerRegistration struct {
 	State      string
 	CreatedAt  time.Time
 	GoneAt     *time.Time
+	Doubtful   bool
 }
 
 type RunnerSession struct {
@@ -111,6 +202,7 @@ type RunnerSession struct {
 	JobEndedAt    *time.Time
 	EndedAt       *time.Time
 	ExitCode      *int32
+	LostAt        *time.Time
 }
 
 type WebhookDelivery struct {
@@ -137,4 +229,10 @@ type WorkflowJob struct {
 	StartedAt   *time.Time
 	CompletedAt *time.Time
 	UpdatedAt   time.Time
+	LookAt      *time.Time
+	AskedAt     *time.Time
+	ConfirmedAt *time.Time
+	Rerun       string
+	RerunAt     *time.Time
+	Held        string
 }

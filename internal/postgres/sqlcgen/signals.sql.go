@@ -11,7 +11,7 @@ import (
 )
 
 const limitsOfAccounts = `-- name: LimitsOfAccounts :many
-SELECT account_id, platform, milli_cpu, memory_mb, jobs FROM account_limits
+SELECT account_id, platform, milli_cpu, memory_mb, jobs, repository_jobs FROM account_limits
 WHERE account_id = ANY ($1::bigint[])
 `
 
@@ -30,6 +30,7 @@ func (q *Queries) LimitsOfAccounts(ctx context.Context, accounts []int64) ([]Acc
 			&i.MilliCpu,
 			&i.MemoryMb,
 			&i.Jobs,
+			&i.RepositoryJobs,
 		); err != nil {
 			return nil, err
 		}
@@ -42,21 +43,28 @@ func (q *Queries) LimitsOfAccounts(ctx context.Context, accounts []int64) ([]Acc
 }
 
 const lookIntoLanes = `-- name: LookIntoLanes :many
-SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, o.ids, o.queued_at
+SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, g.held, o.ids, o.queued_at, o.repositories
 FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
-    unnest($3::bigint[]) AS counted, unnest($4::bigint[]) AS aged) l
+    unnest($3::bigint[]) AS counted, unnest($4::bigint[]) AS aged, unnest($5::boolean[]) AS named) l
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs FROM (
         SELECT 1 FROM workflow_jobs w
-        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
         LIMIT l.counted) counted
 ) c
 CROSS JOIN LATERAL (
+    SELECT count(*) AS held FROM (
+        SELECT 1 FROM workflow_jobs w
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held <> ''
+        LIMIT l.counted) held
+) g
+CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(h.id ORDER BY h.queued_at, h.id), '{}')::bigint[] AS ids,
-        coalesce(array_agg(h.queued_at ORDER BY h.queued_at, h.id), '{}')::timestamptz[] AS queued_at
+        coalesce(array_agg(h.queued_at ORDER BY h.queued_at, h.id), '{}')::timestamptz[] AS queued_at,
+        coalesce(array_agg(h.repository ORDER BY h.queued_at, h.id) FILTER (WHERE l.named), '{}')::text[] AS repositories
     FROM (
-        SELECT w.id, w.queued_at FROM workflow_jobs w
-        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued'
+        SELECT w.id, w.queued_at, w.repository FROM workflow_jobs w
+        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
         ORDER BY w.queued_at, w.id LIMIT l.aged) h
 ) o
 `
@@ -66,14 +74,17 @@ type LookIntoLanesParams struct {
 	Accounts  []int64
 	Counts    []int64
 	Ages      []int64
+	Named     []bool
 }
 
 type LookIntoLanesRow struct {
-	LabelKey  string
-	AccountID int64
-	Jobs      int64
-	Ids       []int64
-	QueuedAt  []time.Time
+	LabelKey     string
+	AccountID    int64
+	Jobs         int64
+	Held         int64
+	Ids          []int64
+	QueuedAt     []time.Time
+	Repositories []string
 }
 
 // No lane is read further than it is asked to: not the backlog decides what this costs.
@@ -83,6 +94,7 @@ func (q *Queries) LookIntoLanes(ctx context.Context, arg LookIntoLanesParams) ([
 		arg.Accounts,
 		arg.Counts,
 		arg.Ages,
+		arg.Named,
 	)
 	if err != nil {
 		return nil, err
@@ -95,8 +107,10 @@ func (q *Queries) LookIntoLanes(ctx context.Context, arg LookIntoLanesParams) ([
 			&i.LabelKey,
 			&i.AccountID,
 			&i.Jobs,
+			&i.Held,
 			&i.Ids,
 			&i.QueuedAt,
+			&i.Repositories,
 		); err != nil {
 			return nil, err
 		}
@@ -180,6 +194,46 @@ func (q *Queries) ProvenEnds(ctx context.Context, before *time.Time) ([]ProvenEn
 			&i.PodName,
 			&i.Pool,
 			&i.Proof,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const repositoryUsageOfAccounts = `-- name: RepositoryUsageOfAccounts :many
+SELECT c.account_id, c.platform, j.repository, count(*) AS jobs
+FROM runner_claims c JOIN workflow_jobs j ON j.id = c.job_id
+WHERE c.account_id = ANY ($1::bigint[]) AND c.state IN ('claimed', 'minted', 'executing')
+GROUP BY c.account_id, c.platform, j.repository
+`
+
+type RepositoryUsageOfAccountsRow struct {
+	AccountID  *int64
+	Platform   string
+	Repository string
+	Jobs       int64
+}
+
+// Of accounts that have a cap: what runs of each repository.
+func (q *Queries) RepositoryUsageOfAccounts(ctx context.Context, accounts []int64) ([]RepositoryUsageOfAccountsRow, error) {
+	rows, err := q.db.Query(ctx, repositoryUsageOfAccounts, accounts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RepositoryUsageOfAccountsRow
+	for rows.Next() {
+		var i RepositoryUsageOfAccountsRow
+		if err := rows.Scan(
+			&i.AccountID,
+			&i.Platform,
+			&i.Repository,
+			&i.Jobs,
 		); err != nil {
 			return nil, err
 		}
@@ -286,7 +340,8 @@ func (q *Queries) UsageOfAccounts(ctx context.Context, accounts []int64) ([]Usag
 }
 
 const waitingLanes = `-- name: WaitingLanes :many
-SELECT l.label_key, l.account_id, a.login, a.kind, a.installation_id, a.suspended
+SELECT l.label_key, l.account_id, a.login, a.kind, a.installation_id,
+    (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
 FROM job_lanes l
 JOIN accounts a ON a.id = l.account_id
 WHERE l.label_key = ANY ($1::text[]) AND l.parked <> 'empty'

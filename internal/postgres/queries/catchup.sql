@@ -1,0 +1,143 @@
+-- name: DeliveryPosition :one
+SELECT version, read_until, cursor, top, floor, etag, everything_since FROM delivery_position;
+
+-- name: SaveDeliveryPosition :execrows
+UPDATE delivery_position SET version = version + 1, read_until = @read_until, cursor = @cursor, top = @top, floor = @floor,
+    etag = @etag, everything_since = @everything_since
+WHERE version = @version;
+
+-- name: ReadEverythingSince :exec
+-- A look that is under way begins anew: what it has passed over counts now.
+UPDATE delivery_position SET version = version + 1, cursor = '', top = NULL, floor = NULL, etag = '',
+    everything_since = least(everything_since, @since::timestamptz);
+
+-- name: NoteMissing :execrows
+-- RECV-8: what the ledger has is not missing, whatever GitHub saw; what was settled is not asked for again.
+WITH listed AS (
+    SELECT unnest(@guids::text[]) AS guid, unnest(@delivery_ids::bigint[]) AS delivery_id, unnest(@events::text[]) AS event,
+        unnest(@delivered::timestamptz[]) AS delivered_at
+)
+INSERT INTO delivery_asks (guid, delivery_id, event, delivered_at, next_at)
+SELECT l.guid, l.delivery_id, l.event, l.delivered_at, @now FROM listed l
+WHERE NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.guid = l.guid)
+ORDER BY l.guid
+ON CONFLICT (guid) DO UPDATE SET delivery_id = greatest(delivery_asks.delivery_id, excluded.delivery_id)
+    WHERE delivery_asks.settled_at IS NULL AND delivery_asks.delivery_id < excluded.delivery_id;
+
+-- name: SettleAsks :exec
+UPDATE delivery_asks SET settled_at = @now WHERE guid = ANY (@guids::text[]) AND settled_at IS NULL;
+
+-- name: SettleRedelivered :exec
+INSERT INTO delivery_asks (guid, delivery_id, event, delivered_at, next_at, settled_at)
+SELECT unnest(@guids::text[]), unnest(@delivery_ids::bigint[]), unnest(@events::text[]), unnest(@delivered::timestamptz[]),
+    @now::timestamptz, @now::timestamptz
+ON CONFLICT (guid) DO UPDATE SET settled_at = excluded.settled_at WHERE delivery_asks.settled_at IS NULL;
+
+-- name: SettleRecorded :execrows
+UPDATE delivery_asks SET settled_at = @now
+WHERE settled_at IS NULL AND EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.guid = delivery_asks.guid);
+
+-- name: DueAsks :many
+-- Those that were asked for least often first: a few that nobody can deliver do not stand before the rest. An installation's
+-- events take effect in the order in which they are told, so the oldest of them comes first; of the jobs' the newest,
+-- because a job that has ended by then is never queued (CLAIM-4).
+SELECT guid, delivery_id, event, delivered_at, attempts FROM delivery_asks
+WHERE settled_at IS NULL AND next_at <= @now
+ORDER BY (event = 'installation') DESC, attempts,
+    CASE WHEN event = 'installation' THEN delivered_at END, delivered_at DESC, delivery_id DESC
+LIMIT @most;
+
+-- name: Asked :exec
+UPDATE delivery_asks SET attempts = attempts + 1, next_at = @next_at WHERE guid = @guid;
+
+-- name: DropOldAsks :execrows
+-- GitHub has forgotten them. The number is of those that were never settled.
+WITH dropped AS (DELETE FROM delivery_asks WHERE delivered_at < @before RETURNING settled_at)
+SELECT 1 FROM dropped WHERE settled_at IS NULL;
+
+-- name: NoteRepository :exec
+INSERT INTO repositories (name, account_id, seen_at, swept_at) VALUES (@name, @account_id, @now, '-infinity')
+ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, seen_at = excluded.seen_at;
+
+-- name: RepositoriesToSweep :many
+SELECT r.name, r.resume_status, r.resume_run, a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
+FROM repositories r JOIN accounts a ON a.id = r.account_id
+WHERE r.swept_at <= @swept_before AND r.seen_at >= @seen_since AND a.installation_id IS NOT NULL AND NOT a.suspended AND a.deleted_at IS NULL
+  AND r.account_id <> ALL (@without::bigint[])
+  AND NOT EXISTS (SELECT 1 FROM removed_repositories g WHERE g.account_id = r.account_id AND g.repository = r.name)
+ORDER BY r.swept_at, r.name LIMIT @most;
+
+-- name: Swept :exec
+UPDATE repositories SET swept_at = @swept_at, resume_status = '', resume_run = 0 WHERE name = @name;
+
+-- name: SweptPartly :exec
+UPDATE repositories SET resume_status = @resume_status, resume_run = @resume_run WHERE name = @name;
+
+-- name: JobStates :many
+SELECT id, state FROM workflow_jobs WHERE workflow_jobs.id = ANY (@ids::bigint[])
+UNION ALL
+SELECT job_id, 'completed' FROM job_tombstones t WHERE t.job_id = ANY (@ids::bigint[])
+  AND NOT EXISTS (SELECT 1 FROM workflow_jobs w WHERE w.id = t.job_id);
+
+-- name: JobsToAskAbout :many
+-- Those that were asked about longest ago, or never, first: one that nobody can tell about goes to the end of the line.
+SELECT j.id, j.state, j.repository, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
+    j.queued_at, a.id AS account_id, a.login, a.kind, coalesce(a.installation_id, 0)::bigint AS installation_id, a.suspended
+FROM workflow_jobs j JOIN accounts a ON a.id = j.account_id
+WHERE j.state IN ('queued', 'waiting') AND coalesce(j.asked_at, j.queued_at) <= @before
+  AND j.account_id <> ALL (@without::bigint[])
+ORDER BY coalesce(j.asked_at, j.queued_at), j.id LIMIT @most;
+
+-- name: AskedAbout :exec
+UPDATE workflow_jobs SET asked_at = @now WHERE id = ANY (@ids::bigint[]) AND state IN ('queued', 'waiting');
+
+-- name: ConfirmWaiting :exec
+UPDATE workflow_jobs SET confirmed_at = @now WHERE id = @id AND state = 'waiting';
+
+-- name: ExpireJobs :many
+-- RECV-7: nothing has moved the job for a day, and GitHub could not say what has become of it.
+WITH due AS (
+    SELECT w.id FROM workflow_jobs w
+    WHERE w.state IN ('queued', 'waiting') AND w.updated_at <= @before
+      AND (w.state = 'queued' OR coalesce(w.confirmed_at, w.updated_at) <= @before)
+      AND (w.asked_at > w.updated_at OR w.updated_at <= @unasked_before)
+    ORDER BY w.updated_at LIMIT @most FOR UPDATE SKIP LOCKED
+), expired AS (
+    UPDATE workflow_jobs j SET state = 'stale', conclusion = 'stale', completed_at = @now, updated_at = @now, held = ''
+    FROM due WHERE j.id = due.id AND j.state IN ('queued', 'waiting')
+    RETURNING j.id
+), buried AS (
+    INSERT INTO job_tombstones (job_id, conclusion, completed_at) SELECT expired.id, 'stale', @now FROM expired
+    ON CONFLICT DO NOTHING
+)
+SELECT expired.id FROM expired;
+
+-- name: SessionsLost :exec
+UPDATE runner_sessions SET lost_at = coalesce(lost_at, @now)
+WHERE pod_uid = ANY (@pod_uids::text[]) AND job_started_at IS NOT NULL AND job_ended_at IS NULL AND ended_at IS NULL;
+
+-- name: JobsLostWithTheirPods :many
+-- A job that GitHub calls failed on the very runner whose pod was lost before that, while it ran.
+SELECT j.id, j.run_id, j.run_attempt, j.name, j.repository, s.pod_name, s.lost_at,
+    a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
+FROM runner_sessions s
+JOIN workflow_jobs j ON j.id = s.executed_job_id
+JOIN accounts a ON a.id = j.account_id
+WHERE s.lost_at IS NOT NULL AND s.lost_at > @since AND s.lost_at <= j.completed_at AND s.runner_name = j.runner_name
+  AND j.state = 'completed' AND j.conclusion = 'failure' AND j.rerun = '' AND (j.rerun_at IS NULL OR j.rerun_at <= @now)
+  AND a.installation_id IS NOT NULL AND NOT a.suspended
+ORDER BY coalesce(j.rerun_at, j.completed_at), j.id LIMIT @most;
+
+-- name: RerunLater :exec
+UPDATE workflow_jobs SET rerun_at = @at WHERE id = @id AND rerun = '';
+
+-- name: BookRerun :one
+-- Written before GitHub is asked, so that no job is asked for twice, and counted over all attempts of its lineage.
+UPDATE workflow_jobs j SET rerun_at = @now, rerun = CASE WHEN (
+        SELECT count(*) FROM workflow_jobs o WHERE o.run_id = j.run_id AND o.name = j.name AND o.rerun = 'asked'
+    ) < @most::bigint THEN 'asked' ELSE 'limit' END
+WHERE j.id = @id AND j.rerun = ''
+RETURNING j.rerun;
+
+-- name: UnbookRerun :exec
+UPDATE workflow_jobs SET rerun = @rerun, rerun_at = @at WHERE id = @id AND rerun IN ('', 'asked');

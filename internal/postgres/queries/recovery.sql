@@ -1,0 +1,93 @@
+-- name: RecoveryClaims :many
+-- Rows that are named, and with sweep those live ones that look wrong: their pod is not listed, or was not, or nothing has
+-- happened to them for long.
+WITH listed AS (SELECT DISTINCT unnest(@listed::text[]) AS uid), named AS (SELECT DISTINCT unnest(@named::text[]) AS uid)
+SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.label_key, c.job_id,
+    c.runner_name, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at,
+    greatest(c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at)::timestamptz AS moved_at,
+    coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
+    coalesce(j.repository, '')::text AS repository, coalesce(j.state, '')::text AS job_state,
+    EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = c.job_id) AS buried,
+    EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = c.pod_uid AND r.state <> 'gone') AS open,
+    s.ended_at AS stopped_at
+FROM runner_claims c
+LEFT JOIN listed l ON l.uid = c.pod_uid
+LEFT JOIN named n ON n.uid = c.pod_uid
+LEFT JOIN accounts a ON a.id = c.account_id
+LEFT JOIN workflow_jobs j ON j.id = c.job_id
+LEFT JOIN runner_sessions s ON s.pod_uid = c.pod_uid
+WHERE c.pod_uid > @after AND (n.uid IS NOT NULL OR @sweep::boolean AND c.state = 'spent' AND c.proof = ''
+    OR @sweep::boolean AND c.state IN ('claimed', 'minted', 'executing') AND (c.missing_since IS NOT NULL OR l.uid IS NULL
+    OR greatest(c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at) <= @long_ago AND (c.look_at IS NULL OR c.look_at <= @now)))
+ORDER BY c.pod_uid LIMIT @most;
+
+-- name: UnownedPods :many
+-- Of these pods, those for which nobody has a claim, and of which nothing is proven yet.
+SELECT n.uid::text AS pod_uid FROM unnest(@pod_uids::text[]) n (uid)
+WHERE NOT EXISTS (SELECT 1 FROM runner_claims c
+    WHERE c.pod_uid = n.uid AND (c.state IN ('claimed', 'minted', 'executing') OR c.proof <> ''));
+
+-- name: NotePodsMissing :exec
+UPDATE runner_claims SET missing_since = @now WHERE pod_uid = ANY (@pod_uids::text[]) AND missing_since IS NULL;
+
+-- name: NotePodsSeen :exec
+-- RECV-4: a reappearance resets the clock.
+UPDATE runner_claims SET missing_since = NULL WHERE pod_uid = ANY (@pod_uids::text[]) AND missing_since IS NOT NULL;
+
+-- name: LookAtClaimAgain :exec
+UPDATE runner_claims SET look_at = @look_at WHERE pod_uid = @pod_uid AND generation = @generation;
+
+-- name: LookAtJobAgain :exec
+UPDATE workflow_jobs SET look_at = @look_at WHERE id = @id;
+
+-- name: StrayRegistrations :many
+-- Pods that are not listed and have no row, of which a registration is not known to be gone. A row is forgotten only when
+-- its UID is proven gone.
+SELECT r.pod_uid, min(r.created_at)::timestamptz AS created_at, min(r.account_id)::bigint AS account_id,
+    min(a.login)::text AS login, min(a.kind)::text AS kind, coalesce(min(a.installation_id), 0)::bigint AS installation_id
+FROM runner_registrations r JOIN accounts a ON a.id = r.account_id
+WHERE r.state <> 'gone' AND r.created_at <= @long_ago AND r.pod_uid > @after
+  AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = r.pod_uid)
+  AND NOT EXISTS (SELECT 1 FROM unnest(@listed::text[]) l (uid) WHERE l.uid = r.pod_uid)
+GROUP BY r.pod_uid ORDER BY r.pod_uid LIMIT @most;
+
+-- name: DoubtRegistrations :exec
+-- Of pods that have no row any more: nobody is at work on them.
+UPDATE runner_registrations SET state = 'intended', doubtful = false WHERE runner_name = ANY (ARRAY(
+    SELECT r.runner_name FROM runner_registrations r
+    WHERE r.doubtful AND r.gone_at <= @long_ago
+      AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = r.pod_uid)
+    ORDER BY r.gone_at LIMIT @most FOR UPDATE SKIP LOCKED));
+
+-- name: StraySessions :many
+-- Sessions that are open although their pod is not listed and has no row.
+SELECT s.pod_uid, s.started_at FROM runner_sessions s
+WHERE s.ended_at IS NULL AND s.pod_uid > @after
+  AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = s.pod_uid)
+  AND NOT EXISTS (SELECT 1 FROM unnest(@listed::text[]) l (uid) WHERE l.uid = s.pod_uid)
+ORDER BY s.pod_uid LIMIT @most;
+
+-- name: CloseStraySession :execrows
+-- Nobody knows when it ended: its job's end is the least that is true.
+UPDATE runner_sessions s SET ended_at = coalesce(s.job_ended_at, @now::timestamptz), job_ended_at = CASE
+    WHEN s.job_started_at IS NULL THEN s.job_ended_at ELSE coalesce(s.job_ended_at, @now::timestamptz) END
+WHERE s.pod_uid = @pod_uid AND s.ended_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = s.pod_uid);
+
+-- name: SessionReleased :exec
+-- Of a claim that ended without GitHub's word on its job.
+UPDATE runner_sessions SET job_ended_at = @now WHERE pod_uid = @pod_uid AND job_started_at IS NOT NULL AND job_ended_at IS NULL;
+
+-- name: StrayJobs :many
+-- Jobs whose rows say that a claim has them while none does: at once of those that a claim moves with its own row, and of
+-- those that run when nothing was heard of them for long.
+SELECT j.id, j.account_id, j.repository, j.state, j.label_key, j.updated_at, j.runner_name, a.login, a.kind, a.installation_id
+FROM workflow_jobs j JOIN accounts a ON a.id = j.account_id
+WHERE j.state IN ('claimed', 'minted', 'executing') AND j.id > @after
+  AND (j.state <> 'executing' OR j.updated_at <= @long_ago AND (j.look_at IS NULL OR j.look_at <= @now))
+  AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.job_id = j.id AND c.state IN ('claimed', 'minted', 'executing'))
+ORDER BY j.id LIMIT @most;
+
+-- name: ReturnJob :exec
+-- GitHub says that it waits for a runner again: what was known of its start is void.
+UPDATE workflow_jobs SET runner_name = '', started_at = NULL, look_at = NULL WHERE id = @id AND state = 'queued';

@@ -1,0 +1,64 @@
+-- Every statement takes the oldest rows by an index, passes over what somebody is using just now, and is a transaction.
+-- ANY (ARRAY(...)) and not IN: a planner that joins may read the whole table for it.
+
+-- name: PruneDeliveries :execrows
+DELETE FROM webhook_deliveries WHERE guid = ANY (ARRAY(
+    SELECT d.guid FROM webhook_deliveries d WHERE d.received_at < @before
+    ORDER BY d.received_at LIMIT @most FOR UPDATE SKIP LOCKED));
+
+-- name: PruneJobs :one
+-- CLAIM-4: a job that goes leaves a tombstone for sure, so that no late message revives it.
+WITH gone AS (
+    DELETE FROM workflow_jobs WHERE id = ANY (ARRAY(
+        SELECT w.id FROM workflow_jobs w
+        WHERE w.completed_at < sqlc.arg(before)::timestamptz AND NOT EXISTS (
+            SELECT 1 FROM runner_claims c WHERE c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing'))
+        ORDER BY w.completed_at LIMIT @most FOR UPDATE SKIP LOCKED))
+    RETURNING id, conclusion, completed_at
+), kept AS (
+    INSERT INTO job_tombstones (job_id, conclusion, completed_at)
+    SELECT id, conclusion, completed_at FROM gone ON CONFLICT DO NOTHING
+)
+SELECT count(*) FROM gone;
+
+-- name: PruneTombstones :execrows
+-- A tombstone is not needed as long as the job's row is there, and goes after it.
+DELETE FROM job_tombstones WHERE job_id = ANY (ARRAY(
+    SELECT t.job_id FROM job_tombstones t WHERE t.completed_at < @before
+    ORDER BY t.completed_at LIMIT @most FOR UPDATE SKIP LOCKED));
+
+-- name: PruneSessions :execrows
+DELETE FROM runner_sessions WHERE pod_uid = ANY (ARRAY(
+    SELECT s.pod_uid FROM runner_sessions s WHERE s.ended_at < sqlc.arg(before)::timestamptz
+    ORDER BY s.ended_at LIMIT @most FOR UPDATE SKIP LOCKED));
+
+-- name: PruneRegistrations :execrows
+-- EXCL-6: only what is proven gone, and only when nobody will ask about its pod again.
+DELETE FROM runner_registrations WHERE runner_name = ANY (ARRAY(
+    SELECT r.runner_name FROM runner_registrations r
+    WHERE r.state = 'gone' AND NOT r.doubtful AND r.gone_at < sqlc.arg(before)::timestamptz
+      AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = r.pod_uid)
+    ORDER BY r.gone_at LIMIT @most FOR UPDATE SKIP LOCKED));
+
+-- name: PruneAdoptions :execrows
+-- Decided ones are closed at once; this is for those that nobody could decide.
+DELETE FROM runner_adoptions WHERE runner_name = ANY (ARRAY(
+    SELECT a.runner_name FROM runner_adoptions a WHERE a.created_at < @before
+    ORDER BY a.created_at LIMIT @most FOR UPDATE SKIP LOCKED));
+
+-- name: PruneLanes :execrows
+-- Whoever queues a job makes its lane anew.
+DELETE FROM job_lanes WHERE ctid = ANY (ARRAY(
+    SELECT i.ctid FROM job_lanes i
+    WHERE i.parked = 'empty' AND i.running = 0 AND i.head_at < @before
+      AND NOT EXISTS (SELECT 1 FROM workflow_jobs w
+        WHERE w.label_key = i.label_key AND w.account_id = i.account_id AND w.state = 'queued')
+    ORDER BY i.head_at LIMIT @most FOR UPDATE SKIP LOCKED));
+
+-- name: PruneLabelSets :execrows
+-- Sets are few, and every replica reads them all; so does this.
+DELETE FROM label_sets WHERE label_key = ANY (ARRAY(
+    SELECT s.label_key FROM label_sets s
+    WHERE NOT EXISTS (SELECT 1 FROM job_lanes l WHERE l.label_key = s.label_key)
+      AND NOT EXISTS (SELECT 1 FROM workflow_jobs w WHERE w.label_key = s.label_key)
+    LIMIT @most FOR UPDATE SKIP LOCKED));
