@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,10 +20,20 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/bullpen-ci/bullpen/internal/catchup"
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/installations"
+	"github.com/bullpen-ci/bullpen/internal/intake"
+	"github.com/bullpen-ci/bullpen/internal/operator"
+	"github.com/bullpen-ci/bullpen/internal/passes"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/recovery"
+	"github.com/bullpen-ci/bullpen/internal/retention"
+	"github.com/bullpen-ci/bullpen/internal/roster"
 	"github.com/bullpen-ci/bullpen/internal/server"
 )
 
@@ -33,13 +45,20 @@ const (
 
 type serverConfig struct {
 	listen, internalListen, metricsListen string
+	operators                             operatorConfig
 	databaseURLFile                       string
 	kubeconfig, namespace                 string
 	githubURL                             string
 	appID                                 int64
-	keyFile, secretFile                   string
+	keyFile                               string
+	webhooks                              webhookConfig
 	principal                             string
 	maxConns                              int32
+	recoveryPatience, recoveryEvery       time.Duration
+	recoveryOff                           []string
+	keep                                  retention.Policy
+	githubPoints                          int
+	epoch                                 epochConfig
 }
 
 func newServerCommand() *cobra.Command {
@@ -50,11 +69,18 @@ func newServerCommand() *cobra.Command {
 		Long: `The server takes GitHub's webhooks, keeps the queue and the claims in Postgres, and answers the polls of
 runner pods. Replicas are stateless: run as many as you like on one database.
 
+Webhooks that never arrive are found in GitHub's list of deliveries, and jobs that nobody told of by a sweep of its queue.
+Where GitHub cannot reach the server at all, --webhooks=poll takes everything from that list, some seconds later.
+
 It brings the database's schema up to date when it starts. The database is named by BULLPEN_DATABASE_URL, or by
 --database-url-file; where that leads through a transaction-pooling proxy, BULLPEN_LISTEN_DATABASE_URL must lead
 around it, because notifications need a connection of their own.`,
 		Example: `  BULLPEN_DATABASE_URL=postgres://bullpen@db/bullpen bullpen server \
-    --github-app-id 12345 --github-private-key-file app.pem --webhook-secret-file secret`,
+    --github-app-id 12345 --github-private-key-file app.pem --webhook-secret-file secret
+
+  # behind a firewall that lets nothing in
+  BULLPEN_DATABASE_URL=postgres://bullpen@db/bullpen bullpen server \
+    --github-app-id 12345 --github-private-key-file app.pem --webhooks=poll`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runServer(cmd.Context(), cfg) },
 	}
@@ -69,9 +95,19 @@ around it, because notifications need a connection of their own.`,
 	f.StringVar(&cfg.githubURL, "github-url", github.DefaultBaseURL, "GitHub's API; for an Enterprise Server https://HOST/api/v3")
 	f.Int64Var(&cfg.appID, "github-app-id", 0, "id of the GitHub App")
 	f.StringVar(&cfg.keyFile, "github-private-key-file", "", "the App's private key (PEM)")
-	f.StringVar(&cfg.secretFile, "webhook-secret-file", "", "file that holds the App's webhook secret")
+	cfg.webhooks.flags(f)
 	f.StringVar(&cfg.principal, "controller-principal", "system:serviceaccount:bullpen-system:bullpen-controller",
 		"the one principal that may retire pods")
+	f.DurationVar(&cfg.recoveryPatience, "recovery-patience", recovery.DefaultPatience,
+		"how long something must look wrong before recovery puts it right; every bound of recovery comes from it")
+	f.DurationVar(&cfg.recoveryEvery, "recovery-every", recovery.DefaultEvery, "time from one recovery pass to the next")
+	f.StringSliceVar(&cfg.recoveryOff, "recovery-off", nil,
+		"kinds of recovery that are not to act, separated by commas (see docs/reference/recovery.md)")
+	cfg.operators.flags(f)
+	keepFlags(f, &cfg.keep)
+	f.IntVar(&cfg.githubPoints, "github-points-per-minute", 0, "most points a minute that a replica spends at GitHub for each "+
+		"installation: a read is 1, a mint or removal 5 (default 900 at api.github.com, no limit elsewhere; -1: no limit)")
+	cfg.epoch.flags(f)
 	cmd.AddCommand(newServerMigrateCommand())
 	return cmd
 }
@@ -120,14 +156,22 @@ func readSecretFile(file, what string) (string, error) {
 
 // replica is one server: its parts, wired and not yet running.
 type replica struct {
-	cfg        serverConfig
-	log        *slog.Logger
-	registry   *prometheus.Registry
-	listenURL  string
-	store      *postgres.Store
-	view       *clusterview.View
-	dispatcher *dispatch.Dispatcher
-	http       *server.Server
+	cfg           serverConfig
+	log           *slog.Logger
+	registry      *prometheus.Registry
+	listenURL     string
+	store         *postgres.Store
+	view          *clusterview.View
+	dispatcher    *dispatch.Dispatcher
+	intake        *intake.Intake
+	recovery      *recovery.Recovery
+	retention     *retention.Retention
+	catchup       *catchup.CatchUp
+	passes        *passes.Runner
+	keeper        *epoch.Keeper
+	http          *server.Server
+	operators     *operator.API
+	installations *installations.Pass
 }
 
 // runServer wires one replica and serves until ctx ends.
@@ -142,7 +186,7 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 	if err != nil {
 		return err
 	}
-	secret, err := readSecretFile(cfg.secretFile, "the webhook secret (--webhook-secret-file)")
+	secret, err := cfg.webhooks.secret()
 	if err != nil {
 		return err
 	}
@@ -153,22 +197,86 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 		return err
 	}
 	defer r.store.Close()
+	defaults, err := cfg.operators.defaultLimits()
+	if err != nil {
+		return err
+	}
+	r.store.UseDefaultLimits(defaults)
+	if cfg.operators.repositoryCaps {
+		r.store.UseRepositoryCaps()
+	}
+	if r.operators, err = newOperatorAPI(cfg, r.store, r.log, r.registry); err != nil {
+		return err
+	}
+	if r.installations, err = installations.New(installations.Options{Forge: forge, Store: r.store, Log: r.log, Now: faultpoint.Now}); err != nil {
+		return err
+	}
+	lists, err := roster.New(roster.Options{
+		Forge: forge, Ledger: r.store, ByRepository: r.registersAtRepositories, Log: r.log, Now: faultpoint.Now,
+	})
+	if err != nil {
+		return err
+	}
+	if r.intake, err = intake.New(intake.Options{Store: r.store, Log: r.log, Metrics: r.registry}); err != nil {
+		return err
+	}
+	if r.keeper, err = newKeeper(cfg, r, forge, lists); err != nil {
+		return err
+	}
 	if r.dispatcher, err = dispatch.New(dispatch.Options{
-		Store: r.store, Forge: forge, Cluster: r.view, Log: r.log, Metrics: r.registry,
+		Store: r.store, Forge: forge, Cluster: r.view, Roster: lists, Gate: r.keeper, Log: r.log, Metrics: r.registry, Now: faultpoint.Now,
+	}); err != nil {
+		return err
+	}
+	if r.recovery, err = newRecovery(cfg, r, forge, lists); err != nil {
+		return err
+	}
+	if r.catchup, err = newCatchUp(r, forge); err != nil {
+		return err
+	}
+	r.listenURL = cmp.Or(os.Getenv(envListenDatabaseURL), url)
+	pool, err := postgres.OpenPool(ctx, r.listenURL, passConnections)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if r.retention, err = newRetention(cfg, r); err != nil {
+		return err
+	}
+	if r.passes, err = passes.New(passes.Options{
+		Pool: pool, Passes: unlessHeld(r.keeper, r.passList()), Check: checkUnlessHeld(r.keeper, r.recovery.CheckPod), Log: r.log, Metrics: r.registry,
 	}); err != nil {
 		return err
 	}
 	if r.http, err = server.New(server.Options{
-		Dispatcher: r.dispatcher, Store: r.store, Identities: r.view, WebhookSecret: secret,
-		ControllerPrincipal: cfg.principal, Ready: r.ready, Log: r.log, Metrics: r.registry,
+		Dispatcher: r.dispatcher, Intake: r.intake, Identities: r.view, WebhookSecret: secret, NoWebhooks: cfg.webhooks.poll(),
+		ControllerPrincipal: cfg.principal, Ready: r.ready, CheckPod: r.passes.CheckPod, Log: r.log, Now: faultpoint.Now,
 	}); err != nil {
 		return err
 	}
-	r.listenURL = url
-	if direct := os.Getenv(envListenDatabaseURL); direct != "" {
-		r.listenURL = direct
-	}
 	return r.serve(ctx)
+}
+
+// passConnections are the passes' own: four that run at a time, each holding a lock, and the queue's.
+const passConnections = 8
+
+// passList is what this replica does again and again.
+func (r *replica) passList() []passes.Pass {
+	return slices.Concat(r.accountPasses(), r.catchup.Passes(), []passes.Pass{
+		{Name: "recovery", Every: r.cfg.recoveryEvery, Run: r.recovery.Pass},
+		{Name: "retention", Every: 15 * time.Minute, Timeout: 5 * time.Minute, Run: r.retention.Run},
+	})
+}
+
+func newRecovery(cfg serverConfig, r *replica, forge *github.Client, lists *roster.Reader) (*recovery.Recovery, error) {
+	off := make([]recovery.Kind, len(cfg.recoveryOff))
+	for i, kind := range cfg.recoveryOff {
+		off[i] = recovery.Kind(kind)
+	}
+	return recovery.New(recovery.Options{
+		Ledger: r.store, Cluster: r.view, GitHub: forge, Claims: r.dispatcher, Roster: lists, Patience: cfg.recoveryPatience,
+		Off: off, Log: r.log.With("component", "recovery"), Metrics: r.registry, Now: faultpoint.Now,
+	})
 }
 
 func newView(cfg serverConfig, log *slog.Logger) (*clusterview.View, error) {
@@ -178,7 +286,7 @@ func newView(cfg serverConfig, log *slog.Logger) (*clusterview.View, error) {
 	}
 	rest.QPS, rest.Burst = 200, 400 // one token review per poll and minute, one label per job
 	rest.UserAgent = "bullpen-server"
-	return clusterview.New(clusterview.Options{Config: rest, Namespace: cfg.namespace, Log: log})
+	return clusterview.New(clusterview.Options{Config: rest, Namespace: cfg.namespace, Log: log, Now: faultpoint.Now})
 }
 
 // openStore connects and brings the schema up to date.
@@ -214,7 +322,8 @@ func newForge(cfg serverConfig, log *slog.Logger, registry prometheus.Registerer
 		return nil, fmt.Errorf("reading the App's private key (--github-private-key-file): %w", err)
 	}
 	return github.New(github.Options{
-		BaseURL: cfg.githubURL, AppID: cfg.appID, PrivateKey: key, Log: log, Registerer: registry,
+		BaseURL: cfg.githubURL, AppID: cfg.appID, PrivateKey: key, Points: cfg.githubPoints,
+		Log: log, Registerer: registry, Now: faultpoint.Now,
 	})
 }
 
@@ -223,12 +332,17 @@ func (r *replica) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.view.Run(ctx, r.dispatcher) })
 	group.Go(func() error { return r.dispatcher.Run(ctx) })
+	group.Go(func() error { return r.keeper.Run(ctx) })
+	group.Go(func() error { return r.passes.Run(ctx) })
 	group.Go(func() error { postgres.Listen(ctx, r.listenURL, r.dispatcher, r.log); return nil })
 	listen := func(flag, address string, handler http.Handler) {
 		group.Go(func() error { return listenAndServe(ctx, flag, address, handler, r.log) })
 	}
 	listen("--listen", r.cfg.listen, r.http.Public())
 	listen("--internal-listen", r.cfg.internalListen, r.http.Internal())
+	if r.cfg.operators.listen != "" {
+		listen("--operator-listen", r.cfg.operators.listen, r.operators.Handler())
+	}
 	if r.cfg.metricsListen != "" {
 		metrics := http.NewServeMux()
 		metrics.Handle("GET /metrics", promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}))

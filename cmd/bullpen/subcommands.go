@@ -11,6 +11,8 @@ func subcommands() []*cobra.Command {
 		newServerCommand(),
 		newControllerCommand(),
 		newAgentCommand(),
+		newAccountsCommand(),
+		newAuditCommand(),
 		newNodeCommand(),
 		newDevCommand(),
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
@@ -141,6 +142,11 @@ func (v *View) Pools() []dispatch.Pool {
 	return pools
 }
 
+// RegistersAtRepositories reports whether any pool registers its runners at the jobs' repositories.
+func (v *View) RegistersAtRepositories() bool {
+	return slices.ContainsFunc(v.Pools(), func(p dispatch.Pool) bool { return p.RepositoryScope })
+}
+
 // Pod returns the runner pod with that UID.
 func (v *View) Pod(uid string) (dispatch.Pod, bool) {
 	objs, err := v.pods.GetIndexer().ByIndex(byUID, uid)
@@ -165,6 +171,22 @@ func (v *View) Pods() []dispatch.Pod {
 	}
 	return pods
 }
+
+// ListPods asks the API server itself for every runner pod, past every cache.
+func (v *View) ListPods(ctx context.Context) ([]dispatch.Pod, error) {
+	list, err := v.client.CoreV1().Pods(v.opt.Namespace).List(ctx, selector(metav1.ListOptions{}))
+	if err != nil {
+		return nil, fmt.Errorf("listing runner pods: %w", err)
+	}
+	pods := make([]dispatch.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = toPod(&list.Items[i])
+	}
+	return pods, nil
+}
+
+// Config is what the view speaks to the API server with.
+func (v *View) Config() *rest.Config { return v.opt.Config }
 
 // StampOwner writes the owner label, on that UID only, and with it, at no further request, what keeps autoscalers of nodes
 // from taking the node away under the job (POOL-9): a pod that only waits must hold no node. A pod that has gone needs

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -56,6 +57,9 @@ func (w *worker) adopt(ctx context.Context) {
 		state, err = w.a.opts.Sandbox.Inspect(ctx, w.ref.UID)
 		if errors.Is(err, sandbox.ErrNotFound) {
 			return nil
+		}
+		if err == nil {
+			faultpoint.Reached(faultpoint.Adopting)
 		}
 		return err
 	}, func(err error) {
@@ -232,6 +236,7 @@ func (w *worker) start(ctx context.Context, name string) {
 		if err := w.a.opts.Sandbox.Start(ctx, pod, container); err != nil {
 			return err
 		}
+		faultpoint.Reached(faultpoint.ContainerStarted)
 		return w.inspect(ctx, name, &state)
 	}, func(err error) {
 		if errors.Is(err, context.Canceled) {

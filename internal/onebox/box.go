@@ -335,7 +335,7 @@ func (b *Box) AdminConfig() *rest.Config { return b.plane.AdminConfig() }
 func (b *Box) Where() Where {
 	w := Where{
 		StateDir: b.layout.Dir, PID: os.Getpid(), Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
-		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github",
+		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github", Operators: b.addresses.url(b.addresses.Operators),
 		Metrics: map[string]string{
 			partServer:     b.addresses.url(b.addresses.ServerMetrics) + "/metrics",
 			partController: b.addresses.url(b.addresses.ControllerMetrics) + "/metrics",

@@ -52,6 +52,7 @@ type Where struct {
 	PID        int               `json:"pid"`
 	GitHub     string            `json:"github"`
 	Webhooks   string            `json:"webhooks"`
+	Operators  string            `json:"operators"` // where /api/v1 is
 	Metrics    map[string]string `json:"metrics"`
 	Kubernetes string            `json:"kubernetes"`
 	Kubeconfig string            `json:"kubeconfig"`

@@ -108,6 +108,16 @@ func newApplier(admin *rest.Config) (*applier, error) {
 	return &applier{client: made}, nil
 }
 
+// Install applies what the chart installs beside the workloads (definitions, roles, admission policies), as an
+// administrator, and waits until RunnerPools are served.
+func Install(ctx context.Context, admin *rest.Config) error {
+	a, err := newApplier(admin)
+	if err != nil {
+		return err
+	}
+	return a.install(ctx)
+}
+
 // install applies the CustomResourceDefinitions, roles and admission policies that the chart installs, and waits until
 // the kinds are served.
 func (a *applier) install(ctx context.Context) error {

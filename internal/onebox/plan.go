@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 )
 
 // Namespaces, as the chart has them.
@@ -60,7 +62,7 @@ const standInRepository = "acme/app"
 
 // addresses are where our own processes listen, each as host:port.
 type addresses struct {
-	Webhooks, Internal, ServerMetrics, ControllerHealth, ControllerMetrics, GitHub string
+	Webhooks, Internal, Operators, ServerMetrics, ControllerHealth, ControllerMetrics, GitHub string
 }
 
 func (a addresses) url(address string) string { return "http://" + address }
@@ -89,6 +91,7 @@ type capacity struct {
 func baseEnvironment(environ []string) []string {
 	wanted := []string{"PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "SSL_CERT_FILE", "SSL_CERT_DIR",
 		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "GOCOVERDIR"}
+	wanted = append(wanted, faultpoint.Environment()...)
 	var kept []string
 	for _, entry := range environ {
 		if name, _, _ := strings.Cut(entry, "="); slices.Contains(wanted, name) {
@@ -124,6 +127,8 @@ func (s setting) serverCommand() Command {
 	return s.command(partServer, 25*time.Second, "server",
 		"--listen="+s.addresses.Webhooks,
 		"--internal-listen="+s.addresses.Internal,
+		"--operator-listen="+s.addresses.Operators,
+		"--repository-caps",
 		"--metrics-listen="+s.addresses.ServerMetrics,
 		"--database-url-file="+l.secret("database-url"),
 		"--kubeconfig="+l.identity("server.kubeconfig"),

@@ -85,6 +85,7 @@ func chooseAddresses(l Layout, opts Options) (addresses, error) {
 	}{
 		{"webhooks", opts.Listen, "--listen", &a.Webhooks},
 		{"internal", "", "", &a.Internal},
+		{"operators", "", "", &a.Operators},
 		{"serverMetrics", "", "", &a.ServerMetrics},
 		{"controllerHealth", "", "", &a.ControllerHealth},
 		{"controllerMetrics", "", "", &a.ControllerMetrics},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/childproc"
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 )
 
 // Back-off of restarts: doubled for each end in a row, forgotten when a process has stayed up for a while.
@@ -24,7 +25,8 @@ const (
 
 // nextBackoff is the pause before the next start, given the last pause and how long the process had run.
 func nextBackoff(last, ran time.Duration) time.Duration {
-	if last == 0 || ran >= stableAfter {
+	// A part that is killed on purpose, again and again, does not crash by itself.
+	if last == 0 || ran >= stableAfter || faultpoint.Enabled {
 		return firstBackoff
 	}
 	return min(2*last, maxBackoff)

@@ -12,6 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // identify reads and reviews the bearer token; false when it has answered itself.
@@ -76,7 +78,11 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	result, err := s.opt.Dispatcher.Poll(r.Context(), pod)
+	var body dispatchapi.Poll
+	if r.ContentLength != 0 && !decode(w, r, &body) {
+		return
+	}
+	result, err := s.opt.Dispatcher.PollNumbered(r.Context(), pod, max(0, body.Sequence))
 	if err != nil {
 		if r.Context().Err() == nil {
 			s.opt.Log.ErrorContext(r.Context(), "dispatching", "pod", pod.Name, "error", err)
@@ -90,6 +96,10 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, dispatchapi.Dispatch{
 			JITConfig: result.JIT.Encoded.Reveal(), RunnerName: result.JIT.Name, Generation: result.Generation,
 		})
+		if faultpoint.Enabled {
+			_ = http.NewResponseController(w).Flush() // or it would not have left yet
+			faultpoint.Reached(faultpoint.AnswerWritten)
+		}
 	case dispatch.ReplyGone:
 		refuse(w, http.StatusGone, "this runner has had its job, or is being removed")
 	case dispatch.ReplyRetry:
@@ -201,10 +211,17 @@ func (s *Server) podsStopped(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "the report needs the pod's uid and when it ended")
 		return
 	}
-	if err := s.opt.Dispatcher.PodStopped(r.Context(), body.Pod.UID, body.EndedAt, body.ExitCode); err != nil {
+	live, err := s.opt.Dispatcher.PodStopped(r.Context(), body.Pod.UID, body.EndedAt, body.ExitCode)
+	if err != nil {
 		s.opt.Log.ErrorContext(r.Context(), "noting a pod's end", "pod", body.Pod.Name, "error", err)
 		retryLater(w, time.Second, "the report could not be stored: send it again")
 		return
+	}
+	if live && s.opt.CheckPod != nil { // nobody may ever hear of it again
+		if err := s.opt.CheckPod(r.Context(), body.Pod.UID); err != nil {
+			s.opt.Log.WarnContext(r.Context(), "asking for a look at a pod that has ended; recovery's next pass looks",
+				"pod", body.Pod.Name, "error", err)
+		}
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -221,6 +238,10 @@ func (s *Server) signals(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	signals, err := s.opt.Dispatcher.Signals(ctx)
+	if errors.Is(err, fleet.ErrLedgerHeld) { // the hold has been logged, once
+		retryLater(w, 5*time.Second, "what is in demand is not known for now: "+err.Error())
+		return
+	}
 	if err != nil {
 		if r.Context().Err() == nil {
 			s.opt.Log.ErrorContext(r.Context(), "reading signals", "error", err)

@@ -8,11 +8,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/intake"
 )
 
 // Identities tells whose token a request carries.
@@ -27,33 +26,36 @@ type Identities interface {
 // Options configure a Server; all fields are required unless they have a default.
 type Options struct {
 	Dispatcher *dispatch.Dispatcher
-	Store      dispatch.IntakeStore
+	// Intake takes the payloads of webhooks to the ledger.
+	Intake     *intake.Intake
 	Identities Identities
 	// WebhookSecret signs GitHub's deliveries (NET-6).
 	WebhookSecret string
+	// NoWebhooks: GitHub cannot reach this server, so nobody is to be taken for it. There is no secret then.
+	NoWebhooks bool
 	// ControllerPrincipal is the one user that may retire pods, report their end and read signals (NET-5), as
 	// system:serviceaccount:NAMESPACE:NAME.
 	ControllerPrincipal string
 	// Ready returns why the server cannot serve yet, or nil.
 	Ready func(ctx context.Context) error
+	// CheckPod has recovery look at one pod soon; without it, its next pass does.
+	CheckPod func(ctx context.Context, podUID string) error
 
-	Log     *slog.Logger
-	Metrics prometheus.Registerer
-	Now     func() time.Time
+	Log *slog.Logger
+	Now func() time.Time
 }
 
 // Server holds the handlers. It is stateless and safe for concurrent use.
 type Server struct {
-	opt      Options
-	webhooks *prometheus.CounterVec
+	opt Options
 }
 
 // New checks the options.
 func New(opt Options) (*Server, error) {
 	switch {
-	case opt.Dispatcher == nil || opt.Store == nil || opt.Identities == nil || opt.Ready == nil:
-		return nil, errors.New("the server needs a dispatcher, a store, identities and a readiness check")
-	case opt.WebhookSecret == "":
+	case opt.Dispatcher == nil || opt.Intake == nil || opt.Identities == nil || opt.Ready == nil:
+		return nil, errors.New("the server needs a dispatcher, an intake, identities and a readiness check")
+	case opt.WebhookSecret == "" && !opt.NoWebhooks:
 		return nil, errors.New("the webhook secret is empty: set the secret that the GitHub App signs its webhooks with")
 	case opt.ControllerPrincipal == "":
 		return nil, errors.New("the controller's principal is empty: name its ServiceAccount, as system:serviceaccount:NAMESPACE:NAME")
@@ -61,23 +63,18 @@ func New(opt Options) (*Server, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	if opt.Metrics == nil {
-		opt.Metrics = prometheus.NewRegistry()
-	}
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	s := &Server{opt: opt, webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "bullpen_webhooks_total", Help: "Webhook deliveries, by event and outcome.",
-	}, []string{"event", "outcome"})}
-	opt.Metrics.MustRegister(s.webhooks)
-	return s, nil
+	return &Server{opt: opt}, nil
 }
 
 // Public serves GitHub and the platform.
 func (s *Server) Public() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /webhooks/github", s.webhook)
+	if !s.opt.NoWebhooks { // NET-6: without a secret nothing could be verified
+		mux.HandleFunc("POST /webhooks/github", s.webhook)
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	return mux

@@ -24,6 +24,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/intake"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/server"
 	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
@@ -41,9 +42,13 @@ type world struct {
 	t      *testing.T
 	store  *postgres.Store
 	intake *failingStore
+
+	dispatcher *dispatch.Dispatcher
+
 	tokens map[string]token
 	pods   map[string]dispatch.Pod
 	hold   chan time.Time
+	gate   gate
 	log    *bytes.Buffer
 
 	public, internal *httptest.Server
@@ -66,7 +71,7 @@ func newWorld(t *testing.T) *world {
 	}
 	log := slog.New(slog.NewJSONHandler(&lockedWriter{w: w.log}, nil))
 	d, err := dispatch.New(dispatch.Options{
-		Store: store, Forge: mintOnly{}, Cluster: w, Log: log,
+		Store: store, Forge: mintOnly{}, Cluster: w, Log: log, Gate: &w.gate,
 		After: func(time.Duration) <-chan time.Time { return w.hold },
 	})
 	require.NoError(t, err)
@@ -74,8 +79,11 @@ func newWorld(t *testing.T) *world {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = d.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
+	payloads, err := intake.New(intake.Options{Store: w.intake, Log: log})
+	require.NoError(t, err)
+	w.dispatcher = d
 	srv, err := server.New(server.Options{
-		Dispatcher: d, Store: w.intake, Identities: w, WebhookSecret: secret, ControllerPrincipal: principal, Log: log,
+		Dispatcher: d, Intake: payloads, Identities: w, WebhookSecret: secret, ControllerPrincipal: principal, Log: log,
 		Ready: func(context.Context) error { return w.unready },
 	})
 	require.NoError(t, err)
@@ -280,6 +288,32 @@ func TestWebhook_NotCommittedIsNotAcknowledged(t *testing.T) {
 	require.Contains(t, text, "before")
 }
 
+// NET-6: a server that GitHub cannot reach has no secret to verify anything with, and takes nothing from anybody.
+func TestWebhook_NET6_WithoutASecretThereIsNoWebhook(t *testing.T) {
+	w := newWorld(t)
+	payloads, err := intake.New(intake.Options{Store: w.intake})
+	require.NoError(t, err)
+	options := server.Options{
+		Dispatcher: w.dispatcher, Intake: payloads, Identities: w, ControllerPrincipal: principal,
+		Ready: func(context.Context) error { return nil },
+	}
+	_, err = server.New(options)
+	require.ErrorContains(t, err, "secret")
+	options.NoWebhooks = true
+	srv, err := server.New(options)
+	require.NoError(t, err)
+	for _, signature := range []string{"", github.Sign("", []byte(queued(1)))} {
+		request := httptest.NewRequest(http.MethodPost, "/webhooks/github", strings.NewReader(queued(1)))
+		request.Header.Set(github.HeaderSignature, signature)
+		request.Header.Set(github.HeaderEvent, "workflow_job")
+		request.Header.Set(github.HeaderDelivery, "guid")
+		answer := httptest.NewRecorder()
+		srv.Public().ServeHTTP(answer, request)
+		require.Equal(t, http.StatusNotFound, answer.Code)
+	}
+	require.Equal(t, fleet.JobAbsent, w.state(1))
+}
+
 func TestWebhook_InstallationMakesAnAccount(t *testing.T) {
 	w := newWorld(t)
 	status, _ := w.hook("installation",
@@ -290,6 +324,23 @@ func TestWebhook_InstallationMakesAnAccount(t *testing.T) {
 	pod := w.pod("linux-a")
 	status, text := w.call(w.internal.URL, dispatchapi.PathDispatch, "token-of-"+pod.Name, struct{}{})
 	require.Equal(t, http.StatusOK, status, text)
+}
+
+// CLAIM-7: the number of a request is read, and one that is read too late is sent back.
+func TestDispatch_CLAIM7_AnEarlierRequestTakesNothingOver(t *testing.T) {
+	w := newWorld(t)
+	status, _ := w.hook("workflow_job", queued(1))
+	require.Equal(t, http.StatusOK, status)
+	pod := w.pod("linux-a")
+	ask := func(sequence int64) int {
+		status, _ := w.call(w.internal.URL, dispatchapi.PathDispatch, "token-of-"+pod.Name, dispatchapi.Poll{Sequence: sequence})
+		return status
+	}
+	require.Equal(t, http.StatusOK, ask(6))
+	require.Equal(t, http.StatusServiceUnavailable, ask(5))
+	require.Equal(t, http.StatusOK, ask(7))
+	status, _ = w.call(w.internal.URL, dispatchapi.PathDispatch, "token-of-"+pod.Name, "not an object")
+	require.Equal(t, http.StatusBadRequest, status)
 }
 
 // NET-3, NET-4: who asks is read from the token alone; nothing in the request makes it another pod or pool.

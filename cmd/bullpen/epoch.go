@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
+	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/passes"
+	"github.com/bullpen-ci/bullpen/internal/rebuild"
+	"github.com/bullpen-ci/bullpen/internal/roster"
+)
+
+// epochConfig is what an operator says of restored databases.
+type epochConfig struct {
+	namespace string
+	hold      time.Duration
+}
+
+func (c *epochConfig) flags(f *pflag.FlagSet) {
+	f.StringVar(&c.namespace, "namespace", "bullpen-system",
+		"the server's own namespace: the ConfigMap "+clusterview.CopyName+" there is how a restored database is noticed")
+	f.DurationVar(&c.hold, "restore-hold", time.Minute,
+		"how long nothing is dispatched or removed after the database was restored, while claims are rebuilt from pods and GitHub")
+}
+
+// newKeeper guards the store: nothing is claimed or granted until the keeper has seen that the database is the latest.
+func newKeeper(cfg serverConfig, r *replica, forge *github.Client, lists *roster.Reader) (*epoch.Keeper, error) {
+	if cfg.epoch.hold < time.Second {
+		return nil, fmt.Errorf("--restore-hold is %s: a second is the least, a minute is what GitHub's lists need", cfg.epoch.hold)
+	}
+	copies, err := clusterview.NewCopies(r.view.Config(), cfg.epoch.namespace)
+	if err != nil {
+		return nil, err
+	}
+	rebuilder, err := rebuild.New(rebuild.Options{
+		Pods: r.view.ListPods, Pool: r.view.Pool, Lists: lists, Ledger: r.store, Forge: forge, Jobs: r.intake, Log: r.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.store.Guard()
+	return epoch.New(epoch.Options{
+		Ledger: r.store, Copies: copies, Rebuild: rebuilder.Run, Unexplained: r.unexplained,
+		Held: func(string) {
+			r.store.Restored()
+			r.dispatcher.LedgerHeld()
+		},
+		Resumed: func() {
+			r.store.Restored() // what was remembered while the database was being put in place
+			r.dispatcher.LedgerResumed()
+		},
+		Missed: func(ctx context.Context, since time.Time) error { return r.catchup.Everything(ctx, since) },
+		Hold:   cfg.epoch.hold, Log: r.log, Metrics: r.registry,
+	})
+}
+
+// unexplained reports pods at work that the ledger has never heard of.
+func (r *replica) unexplained(ctx context.Context) (bool, error) {
+	pods, err := r.view.ListPods(ctx)
+	if err != nil {
+		return false, err
+	}
+	var working []string
+	for _, pod := range pods {
+		if pod.OwnerLabel != "" || pod.PollerEnded {
+			working = append(working, pod.UID)
+		}
+	}
+	if len(working) == 0 {
+		return false, nil
+	}
+	heard, err := r.store.Heard(ctx, working)
+	return len(heard) < len(working), err
+}
+
+// A server that has just started holds until it has looked at its database, for a moment: passes wait that out.
+const gatePatience = 5 * time.Second
+
+// unlessHeld has passes do nothing while the ledger is held: what they would go by is being rebuilt (CLAIM-17).
+func unlessHeld(gate dispatch.Gate, list []passes.Pass) []passes.Pass {
+	for i, pass := range list {
+		list[i].Run = func(ctx context.Context) error {
+			if !opens(ctx, gate) {
+				return nil
+			}
+			return pass.Run(ctx)
+		}
+	}
+	return list
+}
+
+// opens reports whether the ledger is not held, or not for long.
+func opens(ctx context.Context, gate dispatch.Gate) bool {
+	_, resumed, held := gate.Held()
+	if !held {
+		return true
+	}
+	wait := time.NewTimer(gatePatience)
+	defer wait.Stop()
+	select {
+	case <-resumed:
+		return true
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// checkUnlessHeld is unlessHeld for the check of one pod.
+func checkUnlessHeld(gate dispatch.Gate, check func(context.Context, string) error) func(context.Context, string) error {
+	if check == nil {
+		return nil
+	}
+	return func(ctx context.Context, podUID string) error {
+		if !opens(ctx, gate) {
+			return nil // recovery's pass looks at every pod afterwards
+		}
+		return check(ctx, podUID)
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/installations"
+	"github.com/bullpen-ci/bullpen/internal/operator"
+	"github.com/bullpen-ci/bullpen/internal/passes"
+	"github.com/bullpen-ci/bullpen/internal/postgres"
+)
+
+// operatorConfig is what the server is told of accounts and of those who run it.
+type operatorConfig struct {
+	listen               string
+	linuxJobs, macosJobs string
+	repositoryCaps       bool
+}
+
+func (c *operatorConfig) flags(f *pflag.FlagSet) {
+	const like = ", like jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5; what is left out is the product's own default"
+	f.StringVar(&c.listen, "operator-listen", ":8082", "address for operators (/api/v1); empty serves none")
+	f.StringVar(&c.linuxJobs, "default-limits-linux", "", "what new accounts may use on Linux"+like)
+	f.BoolVar(&c.repositoryCaps, "repository-caps", false, "honour caps per repository, on every server alike: recovery then reads the runners of "+
+		"every repository, because those of an account with a cap are registered there")
+	f.StringVar(&c.macosJobs, "default-limits-macos", "", "what new accounts may use on macOS"+like)
+}
+
+// defaultLimits are those of accounts that appear from now on; accounts that are known keep theirs.
+func (c *operatorConfig) defaultLimits() (map[fleet.Platform]fleet.Limits, error) {
+	limits := map[fleet.Platform]fleet.Limits{}
+	for platform, text := range map[fleet.Platform]string{fleet.Linux: c.linuxJobs, fleet.MacOS: c.macosJobs} {
+		limits[platform] = fleet.DefaultLimits(platform)
+		if text == "" {
+			continue
+		}
+		var err error
+		if limits[platform], err = fleet.ParseLimits(text, limits[platform]); err != nil {
+			return nil, fmt.Errorf("reading --default-limits-%s: %w", platform, err)
+		}
+		if limits[platform].JobsPerRepository > 0 && !c.repositoryCaps {
+			return nil, fmt.Errorf("--default-limits-%s names a cap per repository: add --repository-caps, on every server", platform)
+		}
+	}
+	return limits, nil
+}
+
+func newOperatorAPI(cfg serverConfig, store *postgres.Store, log *slog.Logger, metrics prometheus.Registerer) (*operator.API, error) {
+	rest, err := clientcmd.BuildConfigFromFlags("", cfg.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster (use --kubeconfig outside of one): %w", err)
+	}
+	rest.UserAgent = "bullpen-server"
+	access, err := clusterview.NewOperators(clusterview.OperatorsOptions{Config: rest, RunnerNamespace: cfg.namespace})
+	if err != nil {
+		return nil, err
+	}
+	return operator.New(operator.Options{Store: store, Access: access, Log: log, Metrics: metrics, Now: faultpoint.Now})
+}
+
+// accountPasses keep accounts in step with GitHub, and with their own caps.
+func (r *replica) accountPasses() []passes.Pass {
+	return []passes.Pass{
+		{Name: "installations", Every: installations.Every, Run: r.installations.Run},
+		{Name: "held_jobs", Every: time.Minute, Run: r.store.ReturnHeld},
+		{Name: "deleted_accounts", Every: time.Hour, Run: func(ctx context.Context) error {
+			_, err := r.store.ForgetDeletedAccounts(ctx, faultpoint.Now(), 100)
+			return err
+		}},
+	}
+}
+
+// registersAtRepositories says whether runners of organizations may be registered at repositories (EXCL-6): a reading that
+// leaves those out proves nobody's absence.
+func (r *replica) registersAtRepositories() bool {
+	return r.cfg.operators.repositoryCaps || r.view.RegistersAtRepositories()
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+func operatorFlags(t *testing.T, args ...string) operatorConfig {
+	t.Helper()
+	var cfg operatorConfig
+	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)
+	cfg.flags(flags)
+	require.NoError(t, flags.Parse(args))
+	return cfg
+}
+
+func TestServer_DefaultLimits(t *testing.T) {
+	cfg := operatorFlags(t, "--default-limits-linux=jobs=7,memory=8Gi")
+	limits, err := cfg.defaultLimits()
+	require.NoError(t, err)
+	require.Equal(t, fleet.Limits{Jobs: 7, MilliCPU: 32_000, MemoryMB: 8192}, limits[fleet.Linux], "what is left out is the product's own")
+	require.Equal(t, fleet.DefaultLimits(fleet.MacOS), limits[fleet.MacOS])
+	for arg, says := range map[string]string{
+		"--default-limits-linux=jobs=x":                "reading --default-limits-linux",
+		"--default-limits-macos=disk=1":                "there is no limit",
+		"--default-limits-macos=jobs-per-repository=1": "add --repository-caps, on every server",
+	} {
+		cfg = operatorFlags(t, arg)
+		_, err := cfg.defaultLimits()
+		require.ErrorContains(t, err, says)
+	}
+	cfg = operatorFlags(t, "--repository-caps", "--default-limits-linux=jobs-per-repository=3")
+	limits, err = cfg.defaultLimits()
+	require.NoError(t, err)
+	require.EqualValues(t, 3, limits[fleet.Linux].JobsPerRepository)
+}
+
+// EXCL-6: where caps are honoured, runners of an organization may be registered at repositories, and whoever proves a
+// runner's absence has to look there.
+func TestServer_EXCL6_CapsHaveRepositoriesRead(t *testing.T) {
+	r := &replica{cfg: serverConfig{operators: operatorFlags(t, "--repository-caps")}}
+	require.True(t, r.registersAtRepositories())
+}
