@@ -20,6 +20,7 @@ func (m *machine) canonical(s *state) (swapped bool) {
 			s.exec[j] = 0
 		}
 	}
+	m.renumber(s)
 	m.orderRequests(s)
 	m.renameGenerations(s)
 	if m.pods < 2 || m.removable == 1 {
@@ -84,7 +85,33 @@ func (m *machine) orderRequests(s *state) {
 func (o *op) less(other *op) bool { return o.order() < other.order() }
 
 func (o *op) order() uint64 {
-	return uint64(o.at)<<32 | uint64(o.pod)<<24 | uint64(o.gen)<<16 | uint64(o.reg)<<8 | uint64(o.conn)
+	return uint64(o.at)<<32 | uint64(o.pod)<<24 | uint64(o.gen)<<16 | uint64(o.reg)<<8 | uint64(o.seq)<<1 | uint64(o.conn)
+}
+
+// renumber keeps of the requests' numbers what somebody can still ask: which of those under way come before which, and
+// before the one that the claim was served for.
+func (m *machine) renumber(s *state) {
+	for p := range m.pods {
+		was := s.op
+		before := func(seq uint8) (n uint8) {
+			for i := range was {
+				if was[i].at != opFree && int(was[i].pod) == p && was[i].seq < seq {
+					n++
+				}
+			}
+			return n
+		}
+		for i := range s.op {
+			if s.op[i].at != opFree && int(s.op[i].pod) == p && s.op[i].seq != 0 {
+				s.op[i].seq = before(s.op[i].seq) + 1
+			}
+		}
+		for _, c := range []*claim{s.claimOf(p), &s.backupDB.claim[p]} {
+			if c.seq = before(c.seq); c.seq > 0 {
+				c.seq++
+			}
+		}
+	}
 }
 
 // renameGenerations: all that is ever asked of a generation is whether it is another's.

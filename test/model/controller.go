@@ -204,6 +204,11 @@ func (d *decisions) mayDeleteWithout(v shown) bool {
 // the proof that the row holds; without one the pod's own signs go on vetoing.
 func (m *machine) fenceSteps(s *state, p int, granted removal) {
 	t := *s
+	if m.held(s) { // CLAIM-17
+		t.forgetRemoval(p)
+		m.happens("the fence says unknown, the ledger is held, of", p, &t)
+		return
+	}
 	c := t.claimOf(p)
 	if m.moveClaim(c, evRetire); c.st != s.claimOf(p).st { // EXCL-1
 		*c = claim{st: c.st}
@@ -215,6 +220,7 @@ func (m *machine) fenceSteps(s *state, p int, granted removal) {
 		m.happens("the fence says busy or unknown, of", p, &t)
 		if lost && m.live(c) && t.rec.kind == recoverNothing {
 			m.begin(&t, p, lostPod)
+			m.happens("the claim is to be released of the lost", p, &t)
 		}
 	case lost && c.proof == 0:
 		t.forgetRemoval(p)
@@ -257,7 +263,7 @@ func (m *machine) deletePod(t *state, p int) {
 		broken = "EXCL-1 a pod was deleted while it worked"
 	case t.mayStart(p):
 		broken = "EXCL-1 a pod was deleted whose registration could take a job"
-	case m.live(t.claimOf(p)) && t.backup != backupRestored:
+	case m.live(t.claimOf(p)) && t.backup < backupHeld:
 		broken = "EXCL-1 a pod was deleted while its claim was live"
 	}
 	t.pod[p].life = deleted

@@ -29,7 +29,9 @@ func (m *machine) brokenAt(s *state, p int) string {
 	if q.life != up {
 		return ""
 	}
-	if s.backup != backupRestored && !live && (s.busy(p) || s.mayStart(p)) {
+	// CLAIM-17: rows may be lost between a restore and the end of its hold, and no longer.
+	lost := s.backup == backupHeld || s.backup == backupRestored && m.noHold
+	if !lost && !live && (s.busy(p) || s.mayStart(p)) {
 		return "EXCL-6 a claim has ended while a registration of it is alive"
 	}
 	if q.shown&shownOwner != 0 && (q.poller <= pollWaiting || q.poller == pollFailed) {
@@ -49,7 +51,7 @@ func (m *machine) brokenAt(s *state, p int) string {
 
 // brokenByStep names a rule that a step breaks, whatever the step was.
 func (m *machine) brokenByStep(s, t *state) string {
-	if s.backup == backupTaken && t.backup == backupRestored {
+	if s.backup == backupTaken && t.backup != backupTaken {
 		return ""
 	}
 	for j := range m.jobs {

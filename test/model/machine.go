@@ -11,8 +11,8 @@ type config struct {
 	allow      fault
 	// lateQueued: the webhook that queues a job is on its way too; otherwise every job is queued at the start.
 	lateQueued bool
-	// synced: a restore takes longer than labels and status lag.
-	synced bool
+	// synced: a restore takes longer than labels and status lag. noHold: nothing is held after it, and no claim rebuilt.
+	synced, noHold bool
 	// noRecovery leaves the recovery table out, and with it nothing but what the product does today.
 	noRecovery bool
 	// removable is how many of the pods the controller ever wants gone: default all, -1 for none.
@@ -22,6 +22,8 @@ type config struct {
 	// noticed: no replica begins with a request whose connection has broken; otherwise that may be half open. leased: none
 	// works for longer than its lease; otherwise it may stand still in the middle of anything.
 	noticed, leased bool
+	// unnumbered: the pods' agents do not number their requests, as those of an earlier version.
+	unnumbered bool
 	// noLiveness skips the search for states that nothing leads out of.
 	noLiveness bool
 	rules      *rules // default: the product's
@@ -146,10 +148,11 @@ func (m *machine) next(s *state) []step {
 	if s.rec.kind != recoverNothing {
 		m.releaseSteps(s)
 	}
-	if !m.noRecovery {
+	if !m.noRecovery && s.backup != backupHeld {
 		m.recoverySteps(s)
 	}
 	m.backupSteps(s)
+	m.holdSteps(s)
 	return m.out
 }
 
@@ -193,9 +196,14 @@ func (m *machine) backupSteps(s *state) {
 	if !ok {
 		return
 	}
-	t.db, t.backup, t.backupDB, t.rec, t.confirmed = s.backupDB, backupRestored, ledger{}, recovery{}, 0
-	for i := range t.op {
-		t.hangUp(i)
+	t.db, t.backup, t.backupDB, t.rec, t.confirmed = s.backupDB, backupHeld, ledger{}, recovery{}, 0
+	if m.noHold || m.without.hold {
+		t.backup = backupRestored
+	}
+	for i := range t.op { // a replica that is asking GitHub goes on, and its statements are refused
+		if t.backup == backupRestored || t.op[i].at <= opMatch {
+			t.hangUp(i)
+		}
 	}
 	m.chance("THE DATABASE IS RESTORED from the backup", -1, &t)
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,8 +58,8 @@ func TestMutants(t *testing.T) {
 }
 
 func mutants() []mutant {
-	restored := config{allow: faultRestore, synced: true}
-	return append(claimMutants(restored), controllerMutants(restored)...)
+	restored := config{allow: faultRestore, synced: true, noHold: true}
+	return slices.Concat(claimMutants(restored), controllerMutants(restored), recoveryMutants())
 }
 
 // moved is a claim table in which an event moves what it should not.
@@ -87,11 +88,11 @@ func changed(change func(dispatch.JobEvent, dispatch.Facts, *dispatch.Change)) f
 // decided is a Decide that answers something else where the condition holds.
 func decided(step dispatch.Step, where func(dispatch.Pod, dispatch.Claim) bool) func(*rules) {
 	return func(r *rules) {
-		r.decide = func(p dispatch.Pod, c dispatch.Claim, now time.Time) dispatch.Step {
+		r.decide = func(p dispatch.Pod, c dispatch.Claim, sequence int64, now time.Time) dispatch.Step {
 			if where(p, c) {
 				return step
 			}
-			return dispatch.Decide(p, c, now)
+			return dispatch.Decide(p, c, sequence, now)
 		}
 	}
 }
@@ -111,9 +112,9 @@ func claimMutants(restored config) []mutant {
 			rules: moved(fleet.ClaimRetired, fleet.ClaimEventClaim, fleet.ClaimClaimed)},
 		{name: "EXCL5 Decide overlooks a deletion", broken: "EXCL-5", config: config{allow: faultUser},
 			rules: func(r *rules) {
-				r.decide = func(p dispatch.Pod, c dispatch.Claim, now time.Time) dispatch.Step {
+				r.decide = func(p dispatch.Pod, c dispatch.Claim, sequence int64, now time.Time) dispatch.Step {
 					p.Deleting = false
-					return dispatch.Decide(p, c, now)
+					return dispatch.Decide(p, c, sequence, now)
 				}
 			}},
 		{name: "EXCL5 a claim for a pod that is being deleted is minted for", broken: "EXCL-5",
@@ -144,6 +145,13 @@ func claimMutants(restored config) []mutant {
 			rules: decided(dispatch.StepGone, func(_ dispatch.Pod, c dispatch.Claim) bool { return c.State == fleet.ClaimMinted })},
 		{name: "CLAIM7 a poller asks again and 422 is overlooked", broken: "CLAIM-7",
 			config: config{without: without{singleShot: true, busyAnswer: true}}},
+		{name: "CLAIM7 a late request takes over what a later one was served", broken: "CLAIM-7 a configuration was delivered and then taken back",
+			config: config{noRecovery: true, removable: -1, healthy: true, leased: true, allow: faultConnection},
+			rules: func(r *rules) {
+				r.decide = func(p dispatch.Pod, c dispatch.Claim, _ int64, now time.Time) dispatch.Step {
+					return dispatch.Decide(p, c, 0, now)
+				}
+			}},
 		{name: "CLAIM9 Resolve forgets the job that was minted for", broken: "RECV-5", config: config{jobs: 2, noRecovery: true},
 			rules: changed(func(_ dispatch.JobEvent, _ dispatch.Facts, c *dispatch.Change) { c.Requeue = 0 })},
 		{name: "CLAIM13 nobody asks to adopt", broken: "CLAIM-13", config: restored,
@@ -173,7 +181,7 @@ func claimMutants(restored config) []mutant {
 			rules:  moved(fleet.ClaimClaimed, fleet.ClaimEventMintFails, fleet.ClaimSpent)},
 		{name: "CLAIM7 a request goes on with the claim that was made for another", broken: "CLAIM-7", config: func() config {
 			c := healthy
-			c.without.matched = true
+			c.without.matched, c.unnumbered = true, true
 			return c
 		}()},
 	}
@@ -210,6 +218,9 @@ func controllerMutants(restored config) []mutant {
 		{name: "EXCL2 the fence is asked once", broken: "EXCL-1 a pod was deleted", config: reckless(without{secondAsk: true})},
 		{name: "EXCL2 the pod may have changed since it was seen", broken: "EXCL-1 a pod was deleted", config: reckless(without{version: true})},
 		{name: "EXCL3 unknown is taken for granted", broken: "EXCL-1 a pod was deleted", config: config{without: without{unknown: true}}},
+		{name: "CLAIM17 nothing is held after a restore", broken: "EXCL-1 a pod was deleted", config: config{allow: faultRestore, without: without{hold: true}}},
+		{name: "CLAIM17 a restored ledger refuses nothing", broken: "EXCL-1 a pod was deleted", config: config{allow: faultRestore, without: without{refusal: true}}},
+		{name: "CLAIM17 the hold ends before claims are rebuilt", broken: "EXCL-6", config: config{allow: faultRestore, without: without{rebuild: true}}},
 		{name: "EXCL4 a grant suffices, signs of work veto nothing", broken: "EXCL-1 a pod was deleted", config: restored, rules: blind},
 	}
 }

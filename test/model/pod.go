@@ -91,10 +91,24 @@ func (m *machine) ask(s *state, p int) {
 			t := *s
 			t.pod[p].poller = pollWaiting
 			t.op[i] = op{at: opRead, pod: uint8(p), conn: 1} //nolint:gosec // at most maxPods
+			if !m.unnumbered {
+				t.op[i].seq = s.latest(p) + 1
+			}
 			m.happens("a poll of", p, &t)
 			return
 		}
 	}
+}
+
+// latest is the largest number of a request that anybody still knows.
+func (s *state) latest(p int) uint8 {
+	latest := max(s.claimOf(p).seq, s.backupDB.claim[p].seq)
+	for i := range s.op {
+		if s.op[i].at != opFree && int(s.op[i].pod) == p {
+			latest = max(latest, s.op[i].seq)
+		}
+	}
+	return latest
 }
 
 func (s *state) deafen(p int) {

@@ -56,9 +56,14 @@ func (m *machine) opSteps(s *state, i int) {
 }
 
 // step is what Decide says of the pod's row. Leases are untimed: one that is held may be over when somebody looks.
-func (m *machine) step(s *state, p int, leased uint8) dispatch.Step {
-	c := s.claimOf(p)
-	return m.d.steps[c.st][s.pod[p].seen][c.ack][leased]
+func (m *machine) step(s *state, i int, leased uint8) dispatch.Step {
+	p := s.op[i].pod
+	c := s.claimOf(int(p))
+	late := uint8(0)
+	if s.op[i].seq != 0 && c.seq > s.op[i].seq {
+		late = 1
+	}
+	return m.d.steps[c.st][s.pod[p].seen][c.ack][leased][late]
 }
 
 func (m *machine) readSteps(s *state, i int) {
@@ -69,11 +74,16 @@ func (m *machine) readSteps(s *state, i int) {
 		m.happens("503, it has gone:", p, &t)
 		return
 	}
+	if m.held(s) { // CLAIM-17
+		t.hangUp(i)
+		m.happens("204, the ledger is held:", p, &t)
+		return
+	}
 	leased := uint8(0)
 	if m.leased && m.minting(s, i) {
 		leased = 1
 	}
-	switch m.step(s, p, leased) {
+	switch m.step(s, i, leased) {
 	case dispatch.StepGone:
 		t.dismiss(i)
 		m.happens("410:", p, &t)
@@ -87,14 +97,17 @@ func (m *machine) readSteps(s *state, i int) {
 			m.happens("there is nothing to take over, of", p, &t)
 			return
 		}
-		c.gen = m.fresh(&t, p)
+		c.gen, c.seq = m.fresh(&t, p), max(c.seq, s.op[i].seq)
 		t.op[i].gen, t.op[i].at = c.gen, opRemove
 		m.served(s, p, m.happens("the poll takes the claim over, of", p, &t))
+	case dispatch.StepLate:
+		t.hangUp(i)
+		m.happens("503, a later request of it was served:", p, &t)
 	case dispatch.StepAwait: // that is what leased says
 		t.hangUp(i)
 		m.happens("204, somebody mints, or is thought to, for", p, &t)
 	}
-	if leased == 0 && m.step(s, p, 1) == dispatch.StepAwait && m.minting(s, i) {
+	if leased == 0 && m.step(s, i, 1) == dispatch.StepAwait && m.minting(s, i) {
 		t := *s
 		t.hangUp(i)
 		m.happens("204, another request mints for it:", p, &t)
@@ -123,7 +136,7 @@ func (m *machine) matchSteps(s *state, i int) {
 	o := &s.op[i]
 	p := int(o.pod)
 	t := *s
-	if step := m.step(s, p, 0); step != dispatch.StepMatch { // its row, or the pod, has changed: it looks again
+	if step := m.step(s, i, 0); step != dispatch.StepMatch { // its row, or the pod, has changed: it looks again
 		switch {
 		case step == dispatch.StepGone:
 			t.dismiss(i)
@@ -146,6 +159,9 @@ func (m *machine) matchSteps(s *state, i int) {
 	}
 	j := int(m.d.chosen[queued])
 	live := m.liveClaims(s)
+	if m.held(s) { // CLAIM-17
+		return
+	}
 	if j < 0 || live > maxPods || !m.d.room[live] {
 		return
 	}
@@ -154,7 +170,7 @@ func (m *machine) matchSteps(s *state, i int) {
 	if m.moveClaim(c, evClaim); c.st == s.claimOf(p).st {
 		return // EXCL-1: somebody else's row is there
 	}
-	*c = claim{st: c.st, gen: c.gen, job: jobRef(j)}
+	*c = claim{st: c.st, gen: c.gen, job: jobRef(j), seq: s.op[i].seq}
 	c.gen = m.fresh(&t, p)
 	m.moveJob(&t, jobRef(j), jobEvClaim)
 	if reg := m.intend(&t, p); reg != 0 { // the name is written in the same statement
@@ -279,7 +295,7 @@ func (m *machine) intendSteps(s *state, i int) {
 	p := int(o.pod)
 	t := *s
 	c := t.claimOf(p)
-	if !m.holds(c, o.gen) || c.st != claimClaimed && c.st != claimMinted {
+	if !m.holds(c, o.gen) || c.st != claimClaimed && c.st != claimMinted || m.held(s) { // CLAIM-17
 		t.hangUp(i)
 		m.happens("503, the claim was lost before the mint, of", p, &t)
 		return
@@ -312,6 +328,11 @@ func (m *machine) mintSteps(s *state, i int) {
 	}
 	t := *s
 	c := t.claimOf(p)
+	if m.held(s) { // CLAIM-17: the statement is refused, and nobody has the configuration
+		t.hangUp(i)
+		m.add(true, "the record of the mint is refused, the ledger is held, for", p, -1, o.reg, &t)
+		return
+	}
 	if !m.holds(c, o.gen) || c.st != claimClaimed && c.st != claimMinted { // CLAIM-15
 		if s.reg[o.reg-1] == regOffline && s.scopeDown == 0 {
 			t.reg[o.reg-1] = regGone

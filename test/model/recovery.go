@@ -1,12 +1,15 @@
 package model
 
-import "github.com/bullpen-ci/bullpen/internal/fleet"
+import (
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	table "github.com/bullpen-ci/bullpen/internal/recovery"
+)
 
-// The recovery table as it is specified. No product code is behind this file yet, except for the adoption of runners
-// and for the generations that every release takes. When the passes exist, their verdicts belong in rules.
+// The recovery passes: internal/recovery's Judge says what is done, on evidence made of the state; what is done is
+// internal/dispatch's recover.go and lost.go. What the queue's own passes do is re-stated as it is specified.
 //
-// Ages are left out: a row that is guarded by one may fire at any moment, so that what holds does so whatever the
-// thresholds are. One pass works on one pod at a time.
+// Ages are left out: everything is old, so that what holds does so whatever the thresholds are. Leases are over: a replica
+// may stand still past its own. One claim is being ended at a time.
 
 // recovery is a release under way: it has taken a generation and asks GitHub.
 type recovery struct {
@@ -14,38 +17,28 @@ type recovery struct {
 	pod     uint8
 	gen     uint8
 	removed uint8 // 1: the registrations are gone, the row is not written yet
+	give    uint8 // 1: a pod that nothing was minted for stays warm
+	back    uint8 // 1: GitHub says that the job, which was said to run, waits
 }
 
 type recoveryKind uint8
 
 const (
 	recoverNothing recoveryKind = iota
-	staleClaim
-	orphanedRunner
-	agentNeverRegistered
-	idleRunner
-	podMissingClaim
-	orphanedPod
-	lostPod // the product's own, in internal/dispatch's lost.go
+	endClaim                    // EndClaim
+	retireProven                // RetireProven: the row is there, GitHub's lists are read
+	lostPod                     // the product's own, in internal/dispatch's lost.go
 )
 
-var recoveryNames = [...]string{
-	staleClaim: "stale_claim:", orphanedRunner: "orphaned_runner:", agentNeverRegistered: "agent_never_registered:",
-	idleRunner: "idle_runner:", podMissingClaim: "pod_missing_claim:", orphanedPod: "orphaned_stamped_pod:",
-	lostPod: "the claim is to be released of the lost",
-}
-
 func (m *machine) recoverySteps(s *state) {
+	if m.held(s) { // CLAIM-17
+		return
+	}
 	for j := range m.jobs {
 		m.jobRecovery(s, j)
 	}
 	for p := range m.pods {
-		if s.rec.kind == recoverNothing {
-			m.evidence(s, p)
-		}
-		if s.pod[p].life != gone {
-			m.closeRegistrations(s, p)
-		}
+		m.podRecovery(s, p)
 		if m.without.rowsStay && s.claimOf(p).st != claimNone && s.pod[p].life != gone { // EXCL-1
 			t := *s
 			m.moveJob(&t, t.claimOf(p).job, jobEvRelease)
@@ -55,44 +48,200 @@ func (m *machine) recoverySteps(s *state) {
 	}
 }
 
-// evidence begins what the claim of a pod gives reason for.
-func (m *machine) evidence(s *state, p int) {
+var (
+	claimIs = [...]table.ClaimIs{table.NoRow, table.Claimed, table.Minted, table.Executing, table.Spent, table.Retired}
+	jobIs   = map[fleet.JobState]table.JobIs{
+		fleet.JobClaimed: table.Bound, fleet.JobMinted: table.Bound, fleet.JobExecuting: table.Runs, fleet.JobWaiting: table.Waits,
+		fleet.JobQueued: table.Waits, fleet.JobCompleted: table.Ended, fleet.JobCancelled: table.Ended, fleet.JobStale: table.Ended,
+	}
+)
+
+// evidence is what the passes know of a pod once they have asked GitHub.
+func (m *machine) evidence(s *state, p int) table.Evidence {
 	c, q := s.claimOf(p), &s.pod[p]
-	readable := s.scopeDown == 0
-	acked := c.st == claimMinted && c.ack == 1
-	if (c.st == claimClaimed || c.st == claimMinted) && c.ack == 0 {
-		m.begin(s, p, staleClaim)
+	e := table.Evidence{Claim: claimIs[c.st], Age: table.Old}
+	switch {
+	case q.life == gone:
+		e.Pod = table.Gone
+	case q.shown.terminal():
+		e.Pod = table.Terminal
+	case q.life != up:
+		e.Pod = table.Deleting
 	}
-	if (c.st == claimMinted || c.st == claimExecuting) && c.job != 0 && s.job[c.job-1] == ghQueued && readable && !s.online(p) {
-		m.begin(s, p, orphanedRunner)
+	if e.Pod == table.Present || e.Pod == table.Deleting {
+		e.Poller, e.Runner, e.Label = q.shown.table()
 	}
-	if acked && q.life != gone && q.shown&shownRunnerEnd == 0 && readable && !s.online(p) {
-		m.begin(s, p, agentNeverRegistered)
+	if s.open(p) {
+		e.Registrations = table.SomeOpen
 	}
-	if acked && readable && !s.busy(p) {
-		m.begin(s, p, idleRunner)
+	e.RunnerAtGitHub = m.runnerAtGitHub(s, p)
+	if !m.live(c) {
+		if c.proof == 1 {
+			e.Proven = table.Yes
+		}
+		return e
 	}
-	if q.life == gone && (m.live(c) || s.open(p)) {
-		m.begin(s, p, podMissingClaim)
+	if c.st == claimExecuting || c.st == claimMinted && (c.ack == 1 || e.Poller == table.Delivered) {
+		e.Acked = table.Yes
 	}
-	if m.orphaned(s, p) {
-		m.begin(s, p, orphanedPod)
+	if c.job != 0 {
+		e.Job = jobIs[fleet.JobStates()[s.db.job[c.job-1]]]
+		if e.Job == table.Waits {
+			e.Job = table.Bound
+		}
+		if e.Job != table.Ended {
+			e.JobAtGitHub = s.jobAtGitHub(int(c.job-1), p)
+		}
+	}
+	return e
+}
+
+// table reads the containers and the label as the passes do.
+func (s shown) table() (table.PollerIs, table.RunnerIs, table.YesNo) {
+	poller, runner, label := table.Polls, table.Ready, table.No
+	switch {
+	case s&shownExited0 != 0:
+		poller = table.Delivered
+	case s&shownFailed != 0:
+		poller = table.Failed
+	}
+	switch {
+	case s&shownRunnerEnd != 0:
+		runner = table.Stopped
+	case s&shownNotReady != 0:
+		runner = table.NotReady
+	}
+	if s&shownOwner != 0 {
+		label = table.Yes
+	}
+	return poller, runner, label
+}
+
+// runnerAtGitHub is the liveliest of the registrations that the rows know; where nobody has a claim, of all that GitHub lists.
+func (m *machine) runnerAtGitHub(s *state, p int) table.RunnerSays {
+	if s.scopeDown == 1 {
+		return table.RunnerUnreadable
+	}
+	lists := !m.live(s.claimOf(p)) && s.pod[p].life != gone && !s.pod[p].shown.terminal()
+	says := table.RunnerAbsent
+	s.eachReg(p, func(reg uint8) bool {
+		if s.db.reg[reg-1] == rowOpen || lists {
+			switch s.reg[reg-1] {
+			case regOffline:
+				says = max(says, table.RunnerOffline)
+			case regOnline:
+				says = max(says, table.RunnerIdle)
+			case regBusy:
+				says = max(says, table.RunnerBusy)
+			}
+		}
+		return true
+	})
+	return says
+}
+
+func (s *state) jobAtGitHub(j, p int) table.JobSays {
+	switch {
+	case s.scopeDown == 1:
+		return table.JobUnreadable
+	case s.job[j].ended():
+		return table.JobCompleted
+	case s.job[j] == ghRunning && podOf(s.exec[j]) == p:
+		return table.JobHere
+	case s.job[j] == ghRunning:
+		return table.JobElsewhere
+	default:
+		return table.JobQueued
+	}
+}
+
+// podRecovery does what the table says about a pod and its claim.
+func (m *machine) podRecovery(s *state, p int) {
+	e := m.evidence(s, p)
+	v := m.rules.judge(e)
+	t := *s
+	switch v.Do {
+	case table.Release, table.ReleaseRetire:
+		if s.rec.kind == recoverNothing {
+			m.begin(&t, p, endClaim)
+			t.rec.give = flag8(v.Do == table.Release && e.Pod == table.Present)
+			t.rec.back = flag8(e.Job == table.Runs && e.JobAtGitHub == table.JobQueued)
+			m.happens(kindNames[v.Kind], p, &t)
+		}
+	case table.RetirePod:
+		if s.rec.kind == recoverNothing {
+			m.moveClaim(t.claimOf(p), evRetire)
+			m.begin(&t, p, retireProven)
+			m.happens(kindNames[v.Kind], p, &t)
+		}
+	case table.Adopt:
+		m.adoptBusy(s, p)
+	case table.Complete, table.MarkExecuting:
+		m.recordJob(s, int(s.claimOf(p).job-1))
+	case table.TakeOffLabel:
+		t.pod[p].shown &^= shownOwner
+		m.happens(kindNames[v.Kind], p, &t)
+	case table.CloseRegistrations:
+		if m.remove(&t, p, false) == removedAll {
+			m.happens(kindNames[v.Kind], p, &t)
+		}
+	}
+}
+
+var kindNames = func() map[table.Kind]string {
+	names := map[table.Kind]string{}
+	for _, kind := range table.Kinds() {
+		names[kind] = string(kind) + ":"
+	}
+	return names
+}()
+
+func flag8(is bool) uint8 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// adoptBusy: the lists show a runner busy that nobody has a claim for.
+func (m *machine) adoptBusy(s *state, p int) {
+	s.eachReg(p, func(reg uint8) bool {
+		if s.reg[reg-1] == regBusy && s.db.adopt&bit(reg) == 0 {
+			t := *s
+			t.db.adopt |= bit(reg)
+			m.add(true, kindNames[table.UnknownRunner], p, -1, reg, &t)
+		}
+		return true
+	})
+}
+
+// recordJob applies what GitHub says of a job as if its webhook had come.
+func (m *machine) recordJob(s *state, j int) {
+	t := *s
+	reg := s.exec[j]
+	switch {
+	case s.job[j].ended():
+		m.record(&t, s.ending(j), j, reg)
+	case s.job[j] == ghRunning:
+		m.record(&t, eventStarted, j, reg)
+	}
+	if t != *s {
+		m.add(true, "recovery records what GitHub says of a job", -1, j, reg, &t)
 	}
 }
 
 // begin takes a generation, so that every other actor's writes are void from here on (CLAIM-15).
-func (m *machine) begin(s *state, p int, kind recoveryKind) {
-	t := *s
+func (m *machine) begin(t *state, p int, kind recoveryKind) {
 	c := t.claimOf(p)
 	if m.live(c) {
-		c.gen = m.fresh(&t, p)
+		c.gen = m.fresh(t, p)
 	}
 	t.rec = recovery{kind: kind, pod: uint8(p), gen: c.gen} //nolint:gosec // at most maxPods
-	m.happens(recoveryNames[kind], p, &t)
 }
 
 func (m *machine) releaseSteps(s *state) {
 	p := int(s.rec.pod)
+	lists := s.rec.kind != lostPod
 	if t, ok := m.unlucky(s, faultCrash); ok {
 		t.rec = recovery{}
 		m.chance("the recovering replica crashes, with", p, &t)
@@ -106,14 +255,14 @@ func (m *machine) releaseSteps(s *state) {
 	}
 	if t, ok := m.unlucky(s, faultRemovalTimeout); ok && s.open(p) {
 		rows := t.db.reg
-		m.remove(&t, p, s.rec.kind != lostPod)
+		m.remove(&t, p, lists)
 		t.db.reg, t.rec = rows, recovery{}
 		m.chance("recovery's removal times out after it has worked, of", p, &t)
 	}
 	t := *s
 	result := removedAll
 	if !m.without.removal { // EXCL-6
-		result = m.remove(&t, p, s.rec.kind != lostPod)
+		result = m.remove(&t, p, lists)
 	}
 	if result == removedAll {
 		t.rec.removed = 1
@@ -124,98 +273,72 @@ func (m *machine) releaseSteps(s *state) {
 	}
 }
 
-// release ends the claim, if it is still the one that the pass began with.
+// release ends the claim, if it is still the one that the pass began with; or writes the proof into a row that is over.
 func (m *machine) release(t *state, p int) {
 	c := t.claimOf(p)
-	if t.rec.kind == orphanedPod && !m.live(c) && t.pod[p].life != gone {
-		m.moveClaim(c, evRetire)
-		c.proof = 1
+	if t.rec.kind == retireProven {
+		if !m.live(c) && c.st != claimNone && t.pod[p].life != gone {
+			c.proof = 1
+		}
 		return
 	}
 	if !m.live(c) || !m.holds(c, t.rec.gen) {
 		return
 	}
-	if c.st == claimExecuting && t.rec.kind != orphanedRunner && t.rec.kind != podMissingClaim && t.rec.kind != lostPod {
-		return
-	}
 	job := c.job
-	if t.db.reg[p*mints] == rowNone && t.db.reg[p*mints+1] == rowNone && c.st == claimClaimed {
+	if t.rec.give == 1 && c.st == claimClaimed {
 		m.moveClaim(c, evUnclaim)
 	} else if m.moveClaim(c, evRelease) {
 		c.proof = 1
 	}
-	if job != 0 && t.db.job[job-1] == jobExecuting && t.job[job-1] == ghQueued {
-		t.db.job[job-1] = jobQueued // GitHub's word: it never ran
-		return
-	}
 	m.moveJob(t, job, jobEvRelease)
-}
-
-// orphaned is the evidence of orphaned_stamped_pod: the pod shows any sign of work, or its row is spent, nobody has a
-// claim, and nothing is proven yet. A runner that is no longer ready counts: that may be the last that was seen of a
-// retired pod whose node then went.
-func (m *machine) orphaned(s *state, p int) bool {
-	c, q := s.claimOf(p), &s.pod[p]
-	used := q.shown&shownOwner != 0 || q.shown.pollerEnded() || q.shown&shownNotReady != 0 || c.st == claimSpent
-	return used && q.life != gone && !m.live(c) && c.proof == 0 && !q.shown.terminal()
-}
-
-// closeRegistrations: rows of a claim that is over are proven gone.
-func (m *machine) closeRegistrations(s *state, p int) {
-	c := s.claimOf(p)
-	if m.live(c) || !s.open(p) || s.scopeDown == 1 {
-		return
-	}
-	t := *s
-	if m.remove(&t, p, false) == removedAll {
-		m.happens("the registrations of an ended claim are proven gone, of", p, &t)
+	if t.rec.back == 1 && job != 0 && !m.claimed(t, int(job-1)) { // it never ran, by GitHub's word
+		m.moveJob(t, job, jobEvReturned)
 	}
 }
 
-// jobRecovery: what GitHub's own list of jobs and runners says.
+// claimed: some live claim has the job.
+func (m *machine) claimed(s *state, j int) bool {
+	for p := range s.db.claim {
+		if m.live(&s.db.claim[p]) && s.db.claim[p].job == jobRef(j) {
+			return true
+		}
+	}
+	return false
+}
+
+// jobRecovery: the table about jobs that no claim has, and what the queue's own passes find in GitHub's lists.
 func (m *machine) jobRecovery(s *state, j int) {
-	truth, row, reg := s.job[j], s.db.job[j], s.exec[j]
-	if s.scopeDown == 0 && truth.ended() && !m.d.terminal[row] && row != jobAbsent {
-		t := *s
-		m.record(&t, s.ending(j), j, reg)
-		m.add(true, "orphan_completed, queued_reaped: GitHub says that a job has ended", -1, j, reg, &t)
+	truth, row := s.job[j], s.db.job[j]
+	state := fleet.JobStates()[row]
+	if !m.claimed(s, j) {
+		e := table.Evidence{Pod: table.Gone, Age: table.Old, Job: jobIs[state]}
+		if e.Job == table.Bound || e.Job == table.Runs {
+			e.JobAtGitHub = s.jobAtGitHub(j, -1)
+			switch v := m.rules.judge(e); v.Do {
+			case table.Requeue:
+				t := *s
+				event := jobEvRelease
+				if e.Job == table.Runs {
+					event = jobEvReturned
+				}
+				if m.moveJob(&t, jobRef(j), event) {
+					m.add(true, kindNames[v.Kind], -1, j, 0, &t)
+				}
+			case table.Complete, table.MarkExecuting:
+				m.recordJob(s, j)
+			}
+		}
 	}
-	if s.scopeDown == 0 && truth == ghRunning && s.pod[podOf(reg)].life != gone {
-		m.runningRecovery(s, j, reg)
+	if state == fleet.JobQueued && s.scopeDown == 0 {
+		m.recordJob(s, j) // queued_reaped, and the sweep of GitHub's queue
 	}
 	if truth == ghQueued && row == jobAbsent && s.hooks[j]&hookQueued == 0 {
 		t := *s
 		m.record(&t, eventQueued, j, 0)
 		m.add(true, "the sweep of GitHub's queue finds a job", -1, j, 0, &t)
 	}
-	if fleet.JobStates()[row] == fleet.JobClaimed || row == jobMinted {
-		m.unclaimedJob(s, j)
-	}
-}
-
-// runningRecovery: unstarted_execution and unknown_runner.
-func (m *machine) runningRecovery(s *state, j int, reg uint8) {
-	t := *s
-	m.record(&t, eventStarted, j, reg)
-	if t != *s {
-		m.add(true, "unstarted_execution: GitHub's list has a runner busy, of", podOf(reg), j, reg, &t)
-	}
-	c := s.claimOf(podOf(reg))
-	if !m.live(c) && s.db.adopt&bit(reg) == 0 {
-		t := *s
-		t.db.adopt |= bit(reg)
-		m.add(true, "unknown_runner: GitHub's list has a runner busy that nobody claims, of", podOf(reg), j, reg, &t)
-	}
-}
-
-func (m *machine) unclaimedJob(s *state, j int) {
-	for p := range s.db.claim {
-		if m.live(&s.db.claim[p]) && s.db.claim[p].job == jobRef(j) {
-			return
-		}
-	}
-	t := *s
-	if m.moveJob(&t, jobRef(j), jobEvRelease) {
-		m.add(true, "unclaimed_job: nobody has it, it is queued again", -1, j, 0, &t)
+	if row == jobAbsent && truth != ghQueued && s.hooks[j] == 0 && s.scopeDown == 0 {
+		m.recordJob(s, j) // redelivered
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	table "github.com/bullpen-ci/bullpen/internal/recovery"
 )
 
 // rules are the product's decisions. A test replaces one by a mutant.
@@ -14,13 +15,14 @@ type rules struct {
 	nextClaim      func(fleet.ClaimState, fleet.ClaimEvent) (fleet.ClaimState, fleet.Outcome)
 	nextJob        func(fleet.JobState, fleet.JobEvent) (fleet.JobState, fleet.Outcome)
 	resolve        func(dispatch.JobEvent, dispatch.Facts) dispatch.Change
-	decide         func(dispatch.Pod, dispatch.Claim, time.Time) dispatch.Step
+	decide         func(dispatch.Pod, dispatch.Claim, int64, time.Time) dispatch.Step
 	admit          func([]dispatch.Lane, map[int64]fleet.Limits, map[int64]fleet.Usage, fleet.Shape, int) dispatch.Admission
 	choose         func([]dispatch.QueuedJob, map[int64]int64, map[int64]int64, int, bool) []dispatch.QueuedJob
 	nextGeneration func(int64, time.Time) int64
 	retireVerdict  func(fleet.ClaimState) dispatchapi.Verdict
 	plan           func(lifecycle.Wish, *lifecycle.Set, time.Time) lifecycle.Plan
 	mayDelete      func(lifecycle.Observed, lifecycle.Grant) error
+	judge          func(table.Evidence) table.Verdict
 }
 
 func productRules() rules {
@@ -28,7 +30,7 @@ func productRules() rules {
 		nextClaim: fleet.NextClaimState, nextJob: fleet.NextJobState,
 		resolve: dispatch.Resolve, decide: dispatch.Decide, admit: dispatch.Admit, choose: dispatch.Choose,
 		nextGeneration: dispatch.NextGeneration, retireVerdict: dispatch.RetireVerdict,
-		plan: lifecycle.MakePlan, mayDelete: lifecycle.MayDelete,
+		plan: lifecycle.MakePlan, mayDelete: lifecycle.MayDelete, judge: table.Judge,
 	}
 }
 
@@ -50,6 +52,9 @@ type without struct {
 	exitCode     bool // every end of a poller acknowledges
 	matched      bool // a request that waited for a job goes on with the claim of another
 	confirmation bool // a runner is adopted on the event alone
+	hold         bool // nothing is held after a restore
+	refusal      bool // after a restore statements are not refused, but claims are rebuilt
+	rebuild      bool // the hold ends without any claim having been rebuilt
 }
 
 // The indexes that rows hold instead of the product's words.
@@ -66,8 +71,6 @@ var (
 
 	jobAbsent    = jobIndex[fleet.JobAbsent]
 	jobQueued    = jobIndex[fleet.JobQueued]
-	jobMinted    = jobIndex[fleet.JobMinted]
-	jobExecuting = jobIndex[fleet.JobExecuting]
 	jobCompleted = jobIndex[fleet.JobCompleted]
 )
 
@@ -98,6 +101,7 @@ const (
 	jobEvTransfer
 	jobEvStarted
 	jobEvQueued
+	jobEvReturned
 )
 
 var (
@@ -109,6 +113,7 @@ var (
 	jobEvents = [...]fleet.JobEvent{
 		jobEvClaim: fleet.JobEventClaim, jobEvMint: fleet.JobEventMint, jobEvRelease: fleet.JobEventRelease,
 		jobEvTransfer: fleet.JobEventTransfer, jobEvStarted: fleet.JobEventStarted, jobEvQueued: fleet.JobEventQueued,
+		jobEvReturned: fleet.JobEventReturned,
 	}
 )
 
@@ -127,9 +132,9 @@ type decisions struct {
 	live     [6]bool
 	terminal [9]bool
 	granted  [6]bool
-	steps    [6][2][2][2]dispatch.Step // claim, deleting, acknowledged, leased
-	room     [maxPods + 1]bool         // by live claims
-	chosen   [1 << maxJobs]int8        // by queued jobs, a bit each; -1: none
+	steps    [6][2][2][2][2]dispatch.Step // claim, deleting, acknowledged, leased, asked by a late request
+	room     [maxPods + 1]bool            // by live claims
+	chosen   [1 << maxJobs]int8           // by queued jobs, a bit each; -1: none
 	changes  map[question]change
 	plans    map[sight]planned
 	delete   [32][2]bool // by what is seen; with a proof
@@ -144,13 +149,13 @@ func decideAll(r rules, budget int) *decisions {
 		}
 		d.live[i] = state.Live()
 		d.granted[i] = r.retireVerdict(state) == dispatchapi.Granted
-		for b := range 8 {
-			deleting, acknowledged, leased := b&1, b>>1&1, b>>2&1
-			c := dispatch.Claim{State: state, Acknowledged: acknowledged == 1}
+		for b := range 16 {
+			deleting, acknowledged, leased, late := b&1, b>>1&1, b>>2&1, b>>3&1
+			c := dispatch.Claim{State: state, Acknowledged: acknowledged == 1, Sequence: 7 + int64(late)}
 			if leased == 1 {
 				c.LeaseUntil = noon.Add(time.Second)
 			}
-			d.steps[i][deleting][acknowledged][leased] = r.decide(dispatch.Pod{Deleting: deleting == 1}, c, noon)
+			d.steps[i][deleting][acknowledged][leased][late] = r.decide(dispatch.Pod{Deleting: deleting == 1}, c, 7, noon)
 		}
 	}
 	for i, state := range fleet.JobStates() {

@@ -112,6 +112,7 @@ type claim struct {
 	ack  uint8
 	// proof: it is known, other than from the pod, that the work is over.
 	proof uint8
+	seq   uint8 // of the latest request that it was made for, or taken over by
 }
 
 // ledger is what a backup holds.
@@ -168,6 +169,7 @@ type op struct {
 	gen  uint8
 	reg  uint8
 	conn uint8 // 1: the poller still listens
+	seq  uint8 // the pod numbers its requests: a later one has the larger number
 }
 
 type opStep uint8
@@ -186,6 +188,7 @@ const (
 const (
 	backupNone uint8 = iota
 	backupTaken
+	backupHeld // restored: nothing is handed out or granted until claims are rebuilt (CLAIM-17)
 	backupRestored
 )
 
@@ -222,10 +225,4 @@ func (s *state) mayStart(p int) bool {
 // open: the ledger knows of a registration of the pod that is not proven gone.
 func (s *state) open(p int) bool {
 	return s.db.reg[p*mints] == rowOpen || s.db.reg[p*mints+1] == rowOpen
-}
-
-// online: GitHub calls a registration of the pod online.
-func (s *state) online(p int) bool {
-	a, b := s.reg[p*mints], s.reg[p*mints+1]
-	return a == regOnline || a == regBusy || b == regOnline || b == regBusy
 }

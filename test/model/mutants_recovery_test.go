@@ -1,0 +1,51 @@
+package model
+
+import table "github.com/bullpen-ci/bullpen/internal/recovery"
+
+// withoutKinds is the product's table with rows that do nothing.
+func withoutKinds(kinds ...table.Kind) func(*rules) {
+	return func(r *rules) {
+		r.judge = func(e table.Evidence) table.Verdict {
+			v := table.Judge(e)
+			for _, kind := range kinds {
+				if v.Kind == kind {
+					return table.Verdict{Do: table.Leave}
+				}
+			}
+			return v
+		}
+	}
+}
+
+// seen is the product's table on evidence that is changed first.
+func seen(change func(*table.Evidence)) func(*rules) {
+	return func(r *rules) {
+		r.judge = func(e table.Evidence) table.Verdict {
+			change(&e)
+			return table.Judge(e)
+		}
+	}
+}
+
+// recoveryMutants: each row that nothing else makes up for, and each sign that it goes by.
+func recoveryMutants() []mutant {
+	const trap = "RECV-5"
+	return []mutant{
+		{name: "RECV2 nothing releases a stale claim", broken: trap, rules: withoutKinds(table.StaleClaim), config: config{allow: faultPoller}},
+		{name: "RECV5 nothing frees an idle runner", broken: trap, rules: withoutKinds(table.IdleRunner), config: config{allow: faultCancel}},
+		{name: "RECV1 nothing frees an agent that never registers", broken: trap, config: config{allow: faultHang},
+			rules: withoutKinds(table.AgentNeverRegistered)},
+		{name: "RECV5 nothing records that a job has ended", broken: trap, config: config{allow: faultWebhookLost},
+			rules: withoutKinds(table.OrphanCompleted)},
+		{name: "RECV5 nothing frees the claim of a pod that is gone", broken: trap, config: config{allow: faultNode | faultUser},
+			rules: withoutKinds(table.PodMissingClaim)},
+		{name: "RECV1 nothing takes a pod that shows work and is nobody's", broken: trap, config: config{allow: faultPoller},
+			rules: withoutKinds(table.OrphanedStampedPod)},
+		{name: "RECV5 no longer ready is no sign of work", broken: trap, config: config{allow: faultNode},
+			rules: seen(func(e *table.Evidence) {
+				if e.Runner == table.NotReady {
+					e.Runner = table.Ready
+				}
+			})},
+	}
+}
