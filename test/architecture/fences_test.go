@@ -21,6 +21,7 @@ var closures = []struct {
 	reason string
 }{
 	{pkg: "internal/fleet", strict: true, reason: "the vocabulary: every arrow points here, so none may leave"},
+	{pkg: "internal/faultpoint", strict: true, reason: "it is in every part, and must bring nothing along"},
 	{pkg: "internal/childproc", strict: true, reason: "it knows nothing of what it runs"},
 	{pkg: "internal/lifecycle", strict: true, allow: []string{module + "/internal/fleet", module + "/internal/lifecycle"},
 		reason: "plans are pure functions, to be tested over every state with no cluster"},
@@ -61,10 +62,12 @@ var owners = []struct {
 	tests   bool // tests of any package may, too
 	reason  string
 }{
-	{library: "github.com/jackc/pgx/v5", only: []string{"internal/postgres", "internal/testkit", "test/bench"},
-		reason: "one package speaks SQL"},
+	{library: "github.com/jackc/pgx/v5", only: []string{"internal/postgres", "internal/passes", "internal/testkit", "test/bench", "test/soak"},
+		reason: "one package speaks SQL, and the one whose queue lives in the database"},
 	{library: "github.com/pressly/goose/v3", only: []string{"internal/postgres"},
 		reason: "migrations are the database package's"},
+	{library: "github.com/riverqueue/river", only: []string{"internal/postgres", "internal/passes"},
+		reason: "what runs again and again, and how, is one package's business"},
 	{library: "sigs.k8s.io/controller-runtime", only: []string{"internal/controller", "internal/node", "internal/onebox", "internal/testkit", "test"}, tests: true,
 		reason: "the rest of the product stays plain"},
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/intake"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/postgres/pgserver"
 	"github.com/bullpen-ci/bullpen/internal/server"
@@ -103,8 +104,10 @@ func newRig(tb testing.TB, forge dispatch.Forge) *rig {
 	var err error
 	r.dispatcher, err = dispatch.New(dispatch.Options{Store: store, Forge: forge, Cluster: r})
 	require.NoError(tb, err)
+	payloads, err := intake.New(intake.Options{Store: store})
+	require.NoError(tb, err)
 	srv, err := server.New(server.Options{
-		Dispatcher: r.dispatcher, Store: store, Identities: r, WebhookSecret: hookSecret, ControllerPrincipal: "nobody",
+		Dispatcher: r.dispatcher, Intake: payloads, Identities: r, WebhookSecret: hookSecret, ControllerPrincipal: "nobody",
 		Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(tb, err)

@@ -131,7 +131,13 @@ type running struct {
 // up starts `bullpen up` and waits until it is up.
 func up(t *testing.T, dir string, args ...string) (*running, *where) {
 	t.Helper()
-	r := &running{command: bullpen(t, append([]string{"up", "--json", "--state-dir", dir}, args...)...), ended: make(chan struct{})}
+	return upAs(t, bullpen(t, append([]string{"up", "--json", "--state-dir", dir}, args...)...))
+}
+
+// upAs is up as a command that was prepared.
+func upAs(t *testing.T, command *exec.Cmd) (*running, *where) {
+	t.Helper()
+	r := &running{command: command, ended: make(chan struct{})}
 	r.command.Stderr = &r.stderr
 	stdout, err := r.command.StdoutPipe()
 	require.NoError(t, err)
@@ -204,11 +210,22 @@ func awaitReady(t *testing.T, w *where) {
 // submit queues a workflow at the stand-in, as a user with curl would.
 func submit(t *testing.T, dir string, w *where, content string) {
 	t.Helper()
-	token, err := os.ReadFile(filepath.Join(dir, "secrets", "admin-token"))
-	require.NoError(t, err)
 	body, err := json.Marshal(map[string]string{"file_name": "later.yaml", "content": content, "repo": "acme/app"})
 	require.NoError(t, err)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.GitHub+"/_standin/workflows", bytes.NewReader(body))
+	post(t, dir, w, "/_standin/workflows", body)
+}
+
+// admin tells the stand-in to do something.
+func admin(t *testing.T, dir string, w *where, path string) {
+	t.Helper()
+	post(t, dir, w, path, nil)
+}
+
+func post(t *testing.T, dir string, w *where, path string, body []byte) {
+	t.Helper()
+	token, err := os.ReadFile(filepath.Join(dir, "secrets", "admin-token"))
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.GitHub+path, bytes.NewReader(body))
 	require.NoError(t, err)
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	request.Header.Set("Content-Type", "application/json")

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 const oneJob = `
@@ -53,6 +56,7 @@ func TestUp(t *testing.T) {
 	})
 	t.Run("NET8_each part may do what its role says and no more", func(t *testing.T) { checkIdentities(t, dir, w) })
 	t.Run("the folder is private", func(t *testing.T) { checkPrivate(t, dir) })
+	t.Run("CLAIM5_a suspended account's jobs wait, and go on at once", func(t *testing.T) { suspendAndResume(t, dir, w, first) })
 	t.Run("a process that dies is started again", func(t *testing.T) {
 		require.NoError(t, syscall.Kill(w.Processes["server"], syscall.SIGKILL))
 		first.await(t, "the end of the server", func(e event) bool { return e.Event == "ended" && e.Part == "server" })
@@ -115,6 +119,51 @@ func checkIdentities(t *testing.T, dir string, w *where) {
 	require.Contains(t, who, "system:node:this-machine")
 	require.Contains(t, who, "system:nodes")
 	require.NotContains(t, who, "system:masters")
+}
+
+const heldJob = `
+on: push
+jobs:
+  held:
+    runs-on: bullpen
+    steps:
+      - run: echo held
+`
+
+// suspendAndResume is what an operator does with the commands, under the roles that are shipped.
+func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
+	account := func(args ...string) operatorapi.Account {
+		t.Helper()
+		stdout, stderr, code := run(t, append(append([]string{"accounts"}, args...), "--state-dir", dir, "-o", "json")...)
+		require.Zero(t, code, "%s", stderr)
+		var a operatorapi.Account
+		require.NoError(t, json.Unmarshal([]byte(stdout), &a))
+		return a
+	}
+	require.Equal(t, operatorapi.AccountSuspended, account("suspend", "acme", "--reason", "a test").State)
+	submit(t, dir, w, heldJob)
+	require.Eventually(t, func() bool { return account("get", "acme").Queued == 1 }, patience, interval)
+
+	// GitHub's own suspension stands beside the operator's.
+	installation := strconv.FormatInt(account("get", "acme").InstallationID, 10)
+	admin(t, dir, w, "/_standin/installations/"+installation+"/suspend")
+	require.Eventually(t, func() bool { return account("get", "acme").SuspendedByGitHub }, patience, interval)
+	require.Equal(t, operatorapi.AccountSuspended, account("resume", "acme").State, "GitHub has it suspended still")
+	require.EqualValues(t, 1, account("get", "acme").Queued, "withheld, not lost")
+	admin(t, dir, w, "/_standin/installations/"+installation+"/unsuspend")
+	up.await(t, "the job that was withheld", jobEnded("held", "success"))
+
+	require.EqualValues(t, 30, account("set-limits", "acme", "--jobs", "30").Budgets[0].Limits.Jobs)
+	stdout, stderr, code := run(t, "audit", "--account", "acme", "--state-dir", dir)
+	require.Zero(t, code, "%s", stderr)
+	for _, action := range []string{"set_limits", "resume", "suspend", "gh_suspend", "gh_resume", "install"} {
+		require.Contains(t, stdout, action)
+	}
+	for _, part := range []string{"server", "controller"} { // NET-5
+		_, stderr, code = run(t, "accounts", "list", "--state-dir", dir, "--kubeconfig", filepath.Join(dir, "identities", part+".kubeconfig"))
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, "may not list accounts.bullpen.dev")
+	}
 }
 
 func checkPrivate(t *testing.T, dir string) {

@@ -17,16 +17,22 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// NewPool makes a pool whose jobs ask for its own name.
-func (f *Fleet) NewPool(name string, replicas int) *v1alpha1.RunnerPool {
+// labelFleet marks the nodes of one fleet, as several may share a control plane.
+const labelFleet = "rig.bullpen.dev/fleet"
+
+// NewPool makes a pool whose jobs ask for its own name, on this fleet's nodes.
+func (f *Fleet) NewPool(name string, replicas int, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	f.tb.Helper()
 	pool := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: name},
 		Spec: v1alpha1.RunnerPoolSpec{
 			Platform: v1alpha1.PlatformLinux, Labels: []string{name}, Replicas: ptr.To(int32(replicas)), //nolint:gosec // a small number
 			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("100m"), Memory: resource.MustParse("64Mi")},
-			Template:  v1alpha1.RunnerTemplate{Image: "runner:1"},
+			Template:  v1alpha1.RunnerTemplate{Image: "runner:1", NodeSelector: map[string]string{labelFleet: f.Namespace}},
 		},
+	}
+	for _, f := range change {
+		f(pool)
 	}
 	require.NoError(f.tb, f.Admin.Create(f.ctx, pool))
 	return pool

@@ -1,12 +1,12 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,18 +26,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
-	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/node"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/server"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
 )
 
@@ -58,13 +55,27 @@ type Options struct {
 	// Nodes is how many node agents there are; PodsEach is how many pods each has room for. Required.
 	Nodes    int
 	PodsEach int64
+	// CPUs is how many each node has; 10,000 when empty.
+	CPUs string
 	// Accounts is how many organizations have the App installed: org-1, org-2, …, each with a repository app. The
 	// default is one.
 	Accounts int
+	// RecoveryPatience is how long something must look wrong before it is put right; recovery's own default when zero.
+	RecoveryPatience time.Duration
+	// RecoveryEvery is how often recovery looks; a fifth of RecoveryPatience, or its own default, when zero.
+	RecoveryEvery time.Duration
+	// Now is the clock that the server judges claims by; the real one when nil.
+	Now func() time.Time
 	// OnDelete, if set, is called before each deletion of a pod that the controller asks for, with its preconditions.
 	OnDelete func(name string, conditions *metav1.Preconditions)
 	// OnGranted, if set, is called when the server has granted the removal of a pod, before the controller knows.
 	OnGranted func(uid string)
+	// Mortal lets the server be killed and replaced, at the price of a detour of what it says.
+	Mortal bool
+	// MintTimeout of the server; its default when zero. The claims of a server that was killed are free after twice that.
+	MintTimeout time.Duration
+	// Sandbox, if set, changes what a node, counted from 0, starts containers with.
+	Sandbox func(node int, made sandbox.Sandbox) sandbox.Sandbox
 	// Log of all parts; discarded when nil.
 	Log *slog.Logger
 }
@@ -84,6 +95,9 @@ type Fleet struct {
 	parts    sync.WaitGroup
 	pods     *pods
 	machines []*synthetic.Machine
+
+	front          *front // where the server is reached
+	controllerEnds func() // ends the controller, and waits
 }
 
 // Start brings everything up; the nodes are ready when it returns.
@@ -108,14 +122,19 @@ func Start(tb testing.TB, options Options) *Fleet {
 	})
 	tb.Cleanup(f.stop)
 	f.startGitHub()
-	internal := f.startServer()
-	f.startController(internal)
+	f.openFront()
+	f.StartServer()
+	f.announce()
+	f.StartController()
 	for i := range options.Nodes {
 		f.machines = append(f.machines, f.startNode(i))
 	}
 	f.awaitNodes()
 	return f
 }
+
+// Context ends with the fleet.
+func (f *Fleet) Context() context.Context { return f.ctx }
 
 // as is a client configuration of a component, whose requests are counted.
 func (f *Fleet) as(component, user string, groups ...string) *rest.Config {
@@ -138,51 +157,6 @@ func (f *Fleet) startGitHub() {
 	f.GitHub, err = standin.Start(f.ctx, options)
 	require.NoError(f.tb, err)
 	f.tb.Cleanup(f.GitHub.Close)
-}
-
-// startServer runs one server as `bullpen server` does, and returns its internal address.
-func (f *Fleet) startServer() string {
-	store, err := postgres.Open(f.ctx, f.options.Database, 16)
-	require.NoError(f.tb, err)
-	f.tb.Cleanup(store.Close)
-	require.NoError(f.tb, postgres.Migrate(f.ctx, f.options.Database))
-	f.Store = store
-	config := f.as(Server, serviceAccounts+serverName, "system:serviceaccounts", "system:authenticated")
-	config.QPS, config.Burst = 200, 400
-	view, err := clusterview.New(clusterview.Options{Config: config, Namespace: f.Namespace, Log: f.options.Log})
-	require.NoError(f.tb, err)
-	forge, err := github.New(github.Options{BaseURL: f.GitHub.URL + "/api/v3", AppID: 1, PrivateKey: f.GitHub.AppKeyPEM, Log: f.options.Log})
-	require.NoError(f.tb, err)
-	dispatcher, err := dispatch.New(dispatch.Options{Store: store, Forge: forge, Cluster: view, Log: f.options.Log})
-	require.NoError(f.tb, err)
-	handlers, err := server.New(server.Options{
-		Dispatcher: dispatcher, Store: store, Identities: view, WebhookSecret: hookSecret,
-		ControllerPrincipal: serviceAccounts + controllerName, Ready: store.Ping, Log: f.options.Log,
-	})
-	require.NoError(f.tb, err)
-	public, internal := httptest.NewServer(handlers.Public()), httptest.NewServer(f.countInternal(handlers.Internal()))
-	f.parts.Go(func() {
-		if err := view.Run(f.ctx, dispatcher); err != nil {
-			f.tb.Errorf("the server's view: %v", err)
-		}
-	})
-	f.parts.Go(func() {
-		if err := dispatcher.Run(f.ctx); err != nil && f.ctx.Err() == nil {
-			f.tb.Errorf("the dispatcher: %v", err)
-		}
-	})
-	f.parts.Go(func() { postgres.Listen(f.ctx, f.options.Database, dispatcher, f.options.Log) })
-	f.tb.Cleanup(func() { // before the store is closed, and once nothing runs any more
-		f.stop()
-		public.Close()
-		internal.Close()
-	})
-	require.Eventually(f.tb, view.Synced, time.Minute, 10*time.Millisecond)
-	require.NoError(f.tb, f.GitHub.SetWebhook(public.URL+"/webhooks/github", hookSecret))
-	for i := range max(f.options.Accounts, 1) {
-		require.NoError(f.tb, f.GitHub.Admin.Announce(f.ctx, int64(100+i)))
-	}
-	return internal.URL
 }
 
 // countInternal counts what pods and the controller ask of the server.
@@ -225,7 +199,9 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (f *Fleet) startController(internal string) {
+// StartController runs the controller, until StopController or the end of the test.
+func (f *Fleet) StartController() {
+	f.tb.Helper()
 	tokenFile := filepath.Join(f.tb.TempDir(), "token")
 	issued, err := f.options.Cluster.Kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(f.ctx, controllerName,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -233,7 +209,7 @@ func (f *Fleet) startController(internal string) {
 		}}, metav1.CreateOptions{})
 	require.NoError(f.tb, err)
 	require.NoError(f.tb, os.WriteFile(tokenFile, []byte(issued.Status.Token), 0o600))
-	fence, err := serverclient.New(serverclient.Options{BaseURL: internal, TokenFile: tokenFile})
+	fence, err := serverclient.New(serverclient.Options{BaseURL: f.front.internal.URL, TokenFile: tokenFile})
 	require.NoError(f.tb, err)
 	config := f.as(Controller, serviceAccounts+controllerName, "system:serviceaccounts", "system:authenticated")
 	if f.options.OnDelete != nil {
@@ -241,25 +217,37 @@ func (f *Fleet) startController(internal string) {
 	}
 	options := controller.Options{
 		Config: config, Namespace: f.Namespace, Server: fence, Registry: prometheus.NewRegistry(), Log: f.options.Log,
-		Pod: runnerpod.Options{DispatchURL: internal, AgentImage: "agent:1"},
+		Pod: runnerpod.Options{DispatchURL: f.front.internal.URL, AgentImage: "agent:1"},
 	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	ended := make(chan struct{})
+	f.controllerEnds = func() { cancel(); <-ended }
 	f.parts.Go(func() {
-		if err := controller.Run(f.ctx, options); err != nil {
+		defer close(ended)
+		defer cancel()
+		if err := controller.Run(ctx, options); err != nil {
 			f.tb.Errorf("the controller: %v", err)
 		}
 	})
 }
 
+// StopController ends the controller, as a deploy does, and returns when it has ended.
+func (f *Fleet) StopController() { f.controllerEnds() }
+
 // startNode runs a node agent with a machine of its own behind it.
 func (f *Fleet) startNode(i int) *synthetic.Machine {
 	machine := synthetic.NewMachine(nil)
 	f.pods.install(machine)
-	name := f.nodeName(strconv.Itoa(i + 1))
+	name := f.NodeName(i)
+	containers := sandbox.Sandbox(synthetic.New(machine))
+	if f.options.Sandbox != nil {
+		containers = f.options.Sandbox(i, containers)
+	}
 	agent, err := node.New(node.Options{
 		Name: name, Config: f.as(NodeAgent, "system:node:"+name, "system:nodes"), StateDir: f.tb.TempDir(),
-		Sandbox: synthetic.New(machine), SandboxName: "synthetic", Log: f.options.Log,
+		Sandbox: containers, SandboxName: "synthetic", Log: f.options.Log, Labels: map[string]string{labelFleet: f.Namespace},
 		Capacity: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("10000"), corev1.ResourceMemory: resource.MustParse("100Ti"),
+			corev1.ResourceCPU: resource.MustParse(cmp.Or(f.options.CPUs, "10000")), corev1.ResourceMemory: resource.MustParse("100Ti"),
 			corev1.ResourcePods: *resource.NewQuantity(f.options.PodsEach, resource.DecimalSI), corev1.ResourceEphemeralStorage: resource.MustParse("100Ti"),
 		},
 	})
@@ -272,13 +260,16 @@ func (f *Fleet) startNode(i int) *synthetic.Machine {
 	return machine
 }
 
+// NodeName is the name of a node, counted from 0.
+func (f *Fleet) NodeName(i int) string { return f.nodeName(strconv.Itoa(i + 1)) }
+
 func (f *Fleet) nodeName(number string) string { return f.Namespace + "-node-" + number }
 
 func (f *Fleet) removeNodes() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), 30*time.Second)
 	defer cancel()
 	for i := range f.machines {
-		gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.nodeName(strconv.Itoa(i + 1))}}
+		gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.NodeName(i)}}
 		if err := client.IgnoreNotFound(f.Admin.Delete(ctx, gone)); err != nil {
 			f.tb.Errorf("removing node %s: %v", gone.Name, err)
 		}

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -37,13 +38,24 @@ func newPods() *pods {
 
 // install puts the programs of a runner pod on a machine.
 func (p *pods) install(m *synthetic.Machine) {
-	m.Install(runnerpod.ContainerAgent, synthetic.Program{Run: func(context.Context, <-chan struct{}, *corev1.Pod, sandbox.Container) int32 {
-		return 0 // there is no binary to install
-	}})
-	m.Install(runnerpod.ContainerPoller, synthetic.Program{Run: p.poll})
-	m.Install(runnerpod.ContainerRunner, synthetic.Program{Run: p.run, Exec: func(_ context.Context, c sandbox.Container, _ []string) (int, error) {
-		return int(exitCode(agent.Ready(jitFile(c)))), nil
-	}})
+	for container, program := range p.programs() {
+		m.Install(container, program)
+	}
+}
+
+// Programs are what the containers of synthetic runner pods run, by the container's name.
+func Programs() map[string]synthetic.Program { return newPods().programs() }
+
+func (p *pods) programs() map[string]synthetic.Program {
+	return map[string]synthetic.Program{
+		runnerpod.ContainerAgent: {Run: func(context.Context, <-chan struct{}, *corev1.Pod, sandbox.Container) int32 {
+			return 0 // there is no binary to install
+		}},
+		runnerpod.ContainerPoller: {Run: p.poll},
+		runnerpod.ContainerRunner: {Run: p.run, Exec: func(_ context.Context, c sandbox.Container, _ []string) (int, error) {
+			return int(exitCode(agent.Ready(jitFile(c)))), nil
+		}},
+	}
 }
 
 // answered is closed when the pod's poller has ended.
@@ -85,7 +97,7 @@ func (p *pods) poll(ctx context.Context, terminate <-chan struct{}, pod *corev1.
 }
 
 // run waits for a configuration as the agent's supervisor does, and runs the development runner with it. A stop ends it
-// while it waits; once it has a configuration its job is let finish.
+// while it has no job; a job is let finish.
 func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.Pod, c sandbox.Container) int32 {
 	uid := string(pod.UID)
 	defer p.forget(uid)
@@ -109,13 +121,52 @@ func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.P
 	if len(jit) == 0 {
 		return 0 // nothing to do
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	job := &jobSeen{stop: stop}
+	defer context.AfterFunc(until(ctx, terminate), job.stopUnlessSeen)()
 	runner, err := devrunner.New(devrunner.Options{
-		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: p.github,
+		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: p.github, Console: job,
 	})
 	if err != nil {
 		return 1
 	}
 	return exitCode(runner.Run(ctx))
+}
+
+// until is a context that ends when the channel is closed, or its parent does.
+func until(parent context.Context, closed <-chan struct{}) context.Context {
+	ctx, end := context.WithCancel(parent)
+	go func() {
+		defer end()
+		select {
+		case <-closed:
+		case <-parent.Done():
+		}
+	}()
+	return ctx
+}
+
+// jobSeen reads on a runner's console whether it has been given a job.
+type jobSeen struct {
+	mu   sync.Mutex
+	seen bool
+	stop context.CancelFunc
+}
+
+func (j *jobSeen) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.seen = j.seen || bytes.Contains(line, []byte("Running job"))
+	return len(line), nil
+}
+
+func (j *jobSeen) stopUnlessSeen() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.seen {
+		j.stop()
+	}
 }
 
 func exitCode(err error) int32 {

@@ -1,0 +1,22 @@
+package e2e
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/chaos"
+)
+
+// smallDisk puts a disk of its own under a state folder; nil where that takes rights that the test has not.
+func smallDisk(t *testing.T, dir string) fullDisk {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	disk, err := chaos.NewDisk(dir, 1<<30)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, disk.Close()) }) // once everything in it has ended, before the folder is deleted
+	return disk
+}

@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/test/chaos"
+)
+
+// buildFaults builds the product with its fault points.
+func buildFaults(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(filepath.Dir(binary), "bullpen-faults")
+	output, err := exec.Command("go", "build", "-tags", "faultpoints", "-o", path, "github.com/bullpen-ci/bullpen/cmd/bullpen").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	return path
+}
+
+// rounds says which points are armed together: the first is reached by any job, and kills; the others are reached by what
+// then makes it good, or by the pod that takes the job's pod's place. Those that leave a lease behind come first.
+var rounds = [][]faultpoint.Point{
+	{faultpoint.MintAnswered},
+	{faultpoint.ClaimInserted},
+	{faultpoint.MintRecorded, faultpoint.RegistrationRemoved},
+	{faultpoint.MintRecorded, faultpoint.MintIntended}, // the last of them: see leased
+	{faultpoint.WebhookCommitted},
+	{faultpoint.AnswerWritten, faultpoint.AccountCreated},
+	{faultpoint.AckReceived, faultpoint.RemovalGranted},
+	{faultpoint.AckRecorded, faultpoint.PodDeleted},
+	{faultpoint.BeforeStamp, faultpoint.ContainerStarted, faultpoint.Adopting},
+}
+
+const roundJob = "on: push\njobs:\n  %s:\n    runs-on: bullpen\n    steps:\n      - run: echo done\n"
+
+// leased is how many rounds leave a lease behind. After them the servers' clocks are set forward by more than a lease.
+const leased = 4
+
+// TestFaultPoints_EachIsReachedAndKills brings the product up with its fault points, lets it die at each of them, and
+// expects every job to end well nevertheless. As it is up anyway, its disk is filled afterwards, where that can be done.
+func TestFaultPoints_EachIsReachedAndKills(t *testing.T) {
+	covered := map[faultpoint.Point]bool{}
+	for _, round := range rounds {
+		for _, point := range round {
+			covered[point] = true
+		}
+	}
+	for _, point := range faultpoint.Points() {
+		require.True(t, covered[point], "nothing reaches %s", point)
+	}
+
+	points := chaos.Points{Dir: t.TempDir()}
+	dir := stateDir(t)
+	disk := smallDisk(t, dir)
+	command := bullpen(t, "up", "--json", "--state-dir", dir, "--runners", "8")
+	command.Path, command.Args[0] = buildFaults(t), "bullpen-faults"
+	command.Env = append(command.Env, points.Environment())
+	r, w := upAs(t, command)
+	deaths := map[string]int{}
+	for i, round := range rounds {
+		for _, point := range round {
+			require.NoError(t, points.Arm(point, 1, 0))
+		}
+		submit(t, dir, w, fmt.Sprintf(roundJob, fmt.Sprintf("round-%d", i)))
+		for _, point := range round {
+			deaths[point.Component()]++
+			r.awaitDeaths(t, point, deaths[point.Component()])
+			require.False(t, points.Armed(point, 0))
+		}
+		awaitReady(t, w)
+		if i == leased-1 {
+			require.NoError(t, points.Skew(0, 31*time.Second))
+		}
+	}
+	for i := range rounds {
+		name := fmt.Sprintf("round-%d", i)
+		r.await(t, "the end of "+name, jobEnded(name, "success"))
+	}
+	if disk != nil {
+		fillUp(t, r, w, dir, disk)
+	}
+}
+
+// fullDisk is what fillUp needs of a chaos.Disk, which only Linux has.
+type fullDisk interface {
+	Fill(leave int64) error
+	Drain() error
+}
+
+// fillUp leaves no room where everything keeps its state, and expects a job of that time to be done once there is room
+// again, and nothing to have died of it.
+func fillUp(t *testing.T, r *running, w *where, dir string, disk fullDisk) {
+	t.Helper()
+	before := r.count("ended")
+	require.NoError(t, disk.Fill(0))
+	submit(t, dir, w, fmt.Sprintf(roundJob, "crowded"))
+	r.await(t, "the job in the queue", func(e event) bool { return e.Job != nil && e.Job.Name == "crowded" })
+	require.NoError(t, disk.Drain())
+	r.await(t, "the end of the job", jobEnded("crowded", "success"))
+	require.Equal(t, before, r.count("ended"), "something died of a full disk")
+}
+
+func (r *running) count(kind string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		if e.Event == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitDeaths waits until that many processes of the point's component have been killed.
+func (r *running) awaitDeaths(t *testing.T, point faultpoint.Point, want int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		deaths := 0
+		for _, e := range r.events {
+			if e.Event == "ended" && e.Part == point.Component() {
+				require.Contains(t, e.Message, "killed", "it ended otherwise")
+				deaths++
+			}
+		}
+		return deaths >= want
+	}, patience, interval, "nothing reached %s", point)
+}
+
+// TestFaultPoints_AreNotInWhatShips looks into the binaries.
+func TestFaultPoints_AreNotInWhatShips(t *testing.T) {
+	ships, err := os.ReadFile(binary)
+	require.NoError(t, err)
+	faulty, err := os.ReadFile(buildFaults(t))
+	require.NoError(t, err)
+	for _, mark := range []string{"BULLPEN_FAULTPOINT_DIR", "internal/faultpoint.Reached", string(faultpoint.RegistrationRemoved)} {
+		require.False(t, bytes.Contains(ships, []byte(mark)), "%s", mark)
+		require.True(t, bytes.Contains(faulty, []byte(mark)), "%s: then its absence proves nothing", mark)
+	}
+}
