@@ -1,0 +1,274 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/intake"
+	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/rebuild"
+	"github.com/bullpen-ci/bullpen/internal/roster"
+	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+)
+
+func TestMain(m *testing.M) { postgrestest.Main(m) }
+
+var acme = dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}
+
+const (
+	holdFor  = 600 * time.Millisecond
+	beat     = 20 * time.Millisecond
+	patience = 2 * time.Second
+)
+
+// world is what outlives servers and databases: GitHub, the cluster, and the copy of the epoch in it.
+type world struct {
+	t       *testing.T
+	forge   *forge
+	cluster *cluster
+	copy    *copied
+	pods    int
+
+	mu     sync.Mutex
+	missed []time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, forge: newForge(), cluster: &cluster{pods: map[string]dispatch.Pod{}}, copy: &copied{}}
+}
+
+// copied is the ConfigMap.
+type copied struct {
+	mu     sync.Mutex
+	mark   epoch.Mark
+	unread error
+}
+
+func (c *copied) ReadCopy(context.Context) (epoch.Mark, bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mark, c.mark != epoch.Mark{}, c.unread
+}
+
+func (c *copied) WriteCopy(_ context.Context, m epoch.Mark) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mark = m
+	return c.unread
+}
+
+func (c *copied) now() epoch.Mark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mark
+}
+
+func (c *copied) set(m epoch.Mark, unread error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mark, c.unread = m, unread
+}
+
+// server is one replica.
+type server struct {
+	w          *world
+	store      *postgres.Store
+	dispatcher *dispatch.Dispatcher
+	keeper     *epoch.Keeper
+	stop       func()
+}
+
+// server starts a replica on a database; skew is how wrong its clock is.
+func (w *world) server(url string, skew time.Duration) *server {
+	w.t.Helper()
+	store, err := postgres.Open(w.t.Context(), url, 8)
+	require.NoError(w.t, err)
+	store.Guard()
+	now := func() time.Time { return time.Now().Add(skew) }
+	s := &server{w: w, store: store}
+	lists, err := roster.New(roster.Options{Forge: w.forge, Ledger: store, Now: now})
+	require.NoError(w.t, err)
+	in, err := intake.New(intake.Options{Store: store})
+	require.NoError(w.t, err)
+	builder, err := rebuild.New(rebuild.Options{
+		Pods: w.cluster.ListPods, Pool: w.cluster.Pool, Lists: lists, Ledger: store, Forge: w.forge, Jobs: in, Now: now,
+	})
+	require.NoError(w.t, err)
+	s.keeper, err = epoch.New(epoch.Options{
+		Ledger: store, Copies: w.copy, Rebuild: builder.Run, Hold: holdFor, Beat: beat, Patience: patience, Now: now,
+		Unexplained: func(ctx context.Context) (bool, error) {
+			for _, pod := range w.cluster.Pods() {
+				if heard, err := store.Heard(ctx, []string{pod.UID}); err != nil || pod.PollerEnded && len(heard) == 0 {
+					return true, err
+				}
+			}
+			return false, nil
+		},
+		Missed: func(_ context.Context, since time.Time) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.missed = append(w.missed, since)
+			return nil
+		},
+		Held:    func(string) { store.Restored(); s.dispatcher.LedgerHeld() },
+		Resumed: func() { store.Restored(); s.dispatcher.LedgerResumed() },
+	})
+	require.NoError(w.t, err)
+	s.dispatcher, err = dispatch.New(dispatch.Options{
+		Store: store, Forge: w.forge, Cluster: w.cluster, Roster: lists, Gate: s.keeper, Hold: 100 * time.Millisecond,
+		Now: now, Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.dispatcher.Run(ctx) })
+	running.Go(func() { _ = s.keeper.Run(ctx) })
+	running.Go(func() { postgres.Listen(ctx, url, s.dispatcher, slog.New(slog.DiscardHandler)) })
+	s.stop = sync.OnceFunc(func() { cancel(); running.Wait(); store.Close() })
+	w.t.Cleanup(s.stop)
+	return s
+}
+
+func (s *server) held() bool {
+	_, _, held := s.keeper.Held()
+	return held
+}
+
+func (w *world) eventually(what string, check func() bool) {
+	w.t.Helper()
+	require.Eventually(w.t, check, 20*time.Second, 5*time.Millisecond, what)
+}
+
+func (s *server) open() *server {
+	s.w.t.Helper()
+	s.w.eventually("the server dispatches", func() bool { return !s.held() })
+	return s
+}
+
+func (w *world) pod() dispatch.Pod {
+	w.t.Helper()
+	w.pods++
+	return w.cluster.add(w.t, w.pods)
+}
+
+// install tells the ledger of the account, and gives it room for so many jobs.
+func (s *server) install(jobs int64) {
+	s.w.t.Helper()
+	_, err := s.store.RecordInstallation(s.w.t.Context(), dispatch.Delivery{Event: "installation", At: time.Now()},
+		dispatch.Installation{Action: "created", Account: acme})
+	require.NoError(s.w.t, err)
+	s.limit(jobs)
+}
+
+func (s *server) limit(jobs int64) {
+	s.w.t.Helper()
+	require.NoError(s.w.t, s.store.SetLimits(s.w.t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 1e6, MemoryMB: 1e6, Jobs: jobs}))
+}
+
+func (s *server) tell(kind fleet.JobEvent, id int64, runner string, labels ...string) {
+	s.w.t.Helper()
+	if labels == nil {
+		labels = []string{"linux"}
+	}
+	ev := dispatch.JobEvent{
+		Kind: kind, Account: acme, JobID: id, Repository: "acme/app", RunID: 1, RunAttempt: 1, Name: "build",
+		Labels: labels, QueuedAt: time.Unix(1_700_000_000+id, 0), RunnerName: runner,
+	}
+	_, err := s.store.RecordJob(s.w.t.Context(), dispatch.Delivery{Event: "workflow_job", At: time.Now()}, ev)
+	require.NoError(s.w.t, err)
+}
+
+// serve polls as the agent does, until there is a configuration; the runner's name is returned.
+func (s *server) serve(pod dispatch.Pod) string {
+	s.w.t.Helper()
+	name := ""
+	s.w.eventually("pod "+pod.Name+" is served", func() bool {
+		answer, err := s.dispatcher.Poll(s.w.t.Context(), pod)
+		if err != nil || answer.Reply != dispatch.ReplyServe {
+			return false
+		}
+		_, _ = s.dispatcher.Acknowledge(s.w.t.Context(), pod, answer.Generation)
+		s.w.cluster.change(pod.UID, func(p *dispatch.Pod) { p.PollerEnded = true })
+		name = answer.JIT.Name
+		return true
+	})
+	return name
+}
+
+// work has a pod execute a job, with or without the ledger being told.
+func (s *server) work(pod dispatch.Pod, job int64) string {
+	s.w.t.Helper()
+	name := s.serve(pod)
+	s.w.forge.start(name, job)
+	s.tell(fleet.JobEventStarted, job, name)
+	return name
+}
+
+func (s *server) claim(pod dispatch.Pod) dispatch.Claim {
+	s.w.t.Helper()
+	claim, err := s.store.Claim(s.w.t.Context(), pod.UID)
+	require.NoError(s.w.t, err)
+	return claim
+}
+
+func (s *server) job(id int64) fleet.JobState {
+	s.w.t.Helper()
+	state, err := s.store.JobState(s.w.t.Context(), id)
+	require.NoError(s.w.t, err)
+	return state
+}
+
+func (s *server) retire(pods ...dispatch.Pod) []dispatchapi.RetireAnswer {
+	s.w.t.Helper()
+	answers, err := s.dispatcher.Retire(s.w.t.Context(), pods)
+	require.NoError(s.w.t, err)
+	return answers
+}
+
+// guardian asks for busy pods again and again, at every server and in both ways, until stop: nobody may ever grant one.
+func (w *world) guardian(servers []*server, pods ...dispatch.Pod) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	granted := make(chan dispatchapi.RetireAnswer, 1)
+	for _, s := range servers {
+		for _, ask := range []func(context.Context, []dispatch.Pod) ([]dispatchapi.RetireAnswer, error){
+			s.dispatcher.Retire, s.dispatcher.RetireLost,
+		} {
+			asking.Go(func() {
+				for ctx.Err() == nil {
+					answers, _ := ask(ctx, pods) // while there is no database nobody can be asked
+					for _, answer := range answers {
+						if answer.Verdict == dispatchapi.Granted {
+							select {
+							case granted <- answer:
+							default:
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+	return func() {
+		w.t.Helper()
+		cancel()
+		asking.Wait()
+		select {
+		case answer := <-granted:
+			w.t.Fatalf("a busy runner was granted: %+v", answer)
+		default:
+		}
+	}
+}
+
+var errAway = errors.New("away")

@@ -1,0 +1,346 @@
+package restore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+)
+
+// CLAIM-17: the backup of some time ago is restored under two servers that go on running, one of whose clocks is ten minutes
+// off. What was dispatched since is not in it.
+func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
+	w := newWorld(t)
+	url := postgrestest.NewDatabase(t, postgres.Migrate)
+	one := w.server(url, 0).open()
+	one.install(3)
+	one.tell(fleet.JobEventQueued, 1, "")
+	one.tell(fleet.JobEventQueued, 5, "")
+	before, ended, idle := w.pod(), w.pod(), w.pod()
+	one.work(before, 1)
+	done := one.work(ended, 5)
+	backup := postgrestest.TakeBackup(t, url)
+	taken := time.Now()
+	w.eventually("epochs go on", func() bool { return !one.held() && w.copy.now().Epoch > 3 })
+	first := w.copy.now()
+	w.eventually("the backup is older", func() bool { return w.copy.now().Epoch > first.Epoch+2 })
+
+	// Since: one job ends, two begin, of which one has not reached its runner yet, and a third is queued.
+	w.forge.set(func(f *forge) { delete(f.runners, done) })
+	one.tell(fleet.JobEventCompleted, 5, done)
+	working, waiting := w.pod(), w.pod()
+	one.tell(fleet.JobEventQueued, 2, "")
+	busy := one.work(working, 2)
+	one.tell(fleet.JobEventQueued, 3, "")
+	w.forge.online(one.serve(waiting))
+	one.tell(fleet.JobEventQueued, 4, "")
+	one.tell(fleet.JobEventQueued, 9, "", "a set of labels that the backup has never heard of")
+	two := w.server(url, 10*time.Minute).open()
+	seen := w.copy.now()
+	minted := w.forge.mints()
+	stop := w.guardian([]*server{one, two}, before, working)
+
+	backup.Restore(t, url)
+	w.eventually("everybody holds", func() bool { return one.held() && two.held() })
+	require.GreaterOrEqual(t, seen.Epoch, int64(3))
+	for _, s := range []*server{one, two} {
+		answer := s.retire(idle)[0]
+		if s.held() {
+			require.Equal(t, dispatchapi.Unknown, answer.Verdict)
+			require.NotEmpty(t, answer.Reason)
+			_, err := s.dispatcher.Signals(t.Context())
+			require.ErrorIs(t, err, fleet.ErrLedgerHeld)
+		}
+	}
+	held, err := one.store.Epoch(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, held.HoldUntil.Sub(held.Now), "it is written down, by the database's clock")
+	require.LessOrEqual(t, held.HoldUntil.Sub(held.Now), holdFor)
+	require.Equal(t, minted, w.forge.mints())
+
+	w.eventually("dispatch goes on", func() bool { return !one.held() && !two.held() })
+	after, err := one.store.Epoch(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, after.Epoch, seen.Epoch+900, "ahead of everything that was seen")
+	require.Equal(t, seen.Lineage, after.Lineage)
+	require.Equal(t, minted, w.forge.mints(), "nothing was minted meanwhile")
+
+	require.Equal(t, fleet.ClaimExecuting, one.claim(before).State)
+	rebuilt := one.claim(working)
+	require.Equal(t, fleet.ClaimExecuting, rebuilt.State)
+	require.EqualValues(t, 2, rebuilt.JobID, "found among GitHub's jobs")
+	require.Equal(t, busy, rebuilt.RunnerName)
+	require.Equal(t, fleet.JobExecuting, one.job(2))
+	registered := one.claim(waiting)
+	require.Equal(t, fleet.ClaimMinted, registered.State, "it may be given a job at any moment")
+	require.True(t, registered.Acknowledged)
+	require.Equal(t, dispatchapi.Busy, two.retire(working)[0].Verdict)
+	require.Equal(t, dispatchapi.Busy, two.retire(waiting)[0].Verdict)
+	stop()
+
+	// What GitHub told since the backup is asked for again, and the budget holds: three are charged, and a fourth that is gone.
+	w.mu.Lock()
+	require.NotEmpty(t, w.missed)
+	require.WithinDuration(t, taken.Add(-2*time.Minute), w.missed[0], 30*time.Second)
+	w.mu.Unlock()
+	one.tell(fleet.JobEventQueued, 4, "")
+	one.tell(fleet.JobEventQueued, 9, "", "a set of labels that the backup has never heard of") // and that the server remembers
+	answer, err := two.dispatcher.Poll(t.Context(), idle)
+	require.NoError(t, err)
+	require.Equal(t, dispatch.ReplyEmpty, answer.Reply, "CLAIM-5: over the budget")
+	one.tell(fleet.JobEventCompleted, 5, done)
+	require.EqualValues(t, 3, ledgertest.Int(t, url, `SELECT count(*) FROM runner_claims WHERE state IN ('claimed', 'minted', 'executing')`))
+	one.limit(4)
+	two.serve(idle)
+	require.EqualValues(t, 4, one.claim(idle).JobID)
+
+	// And what goes on, goes on.
+	one.tell(fleet.JobEventCompleted, 2, busy)
+	require.Equal(t, fleet.ClaimSpent, one.claim(working).State)
+	require.Equal(t, fleet.JobCompleted, one.job(2))
+}
+
+// CLAIM-17: a new, empty database beside an old cluster is a restore as well, of everything.
+func TestRestore_CLAIM17_AnEmptyDatabase(t *testing.T) {
+	for name, copyLost := range map[string]bool{"the copy tells": false, "the copy is gone too, but pods work": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			former := w.server(postgrestest.NewDatabase(t, postgres.Migrate), 0).open()
+			former.install(9)
+			former.tell(fleet.JobEventQueued, 1, "")
+			working := w.pod()
+			former.work(working, 1)
+			w.eventually("it is copied", func() bool { return w.copy.now().Epoch > 2 })
+			known := w.copy.now()
+			former.stop()
+			if copyLost {
+				w.copy.set(epoch.Mark{}, nil)
+			}
+
+			url := empty(t)
+			next := w.server(url, 0)
+			stop := w.guardian([]*server{next}, working)
+			w.eventually("a hold is written down", func() bool {
+				row, err := next.store.Epoch(t.Context())
+				return err == nil && !row.HoldUntil.IsZero()
+			})
+			next.open()
+			stop()
+			claim := next.claim(working)
+			require.Equal(t, fleet.ClaimExecuting, claim.State)
+			require.EqualValues(t, 1, claim.JobID)
+			require.Equal(t, acme, claim.Account)
+			require.EqualValues(t, 1000, ledgertest.Int(t, url, `SELECT milli_cpu FROM runner_claims`), "charged")
+			row, err := next.store.Epoch(t.Context())
+			require.NoError(t, err)
+			if !copyLost {
+				require.Equal(t, known.Lineage, row.Lineage, "whoever remembers the former one goes on with this")
+				require.Greater(t, row.Epoch, known.Epoch)
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			require.WithinDuration(t, time.Now().Add(-72*time.Hour), w.missed[0], time.Minute, "everything that GitHub keeps")
+		})
+	}
+}
+
+// empty is a database with a lineage of its own: those of one template would share theirs.
+func empty(t *testing.T) string {
+	url := postgrestest.NewDatabase(t, nil)
+	require.NoError(t, postgres.Migrate(t.Context(), url))
+	return url
+}
+
+// CLAIM-17: everything was stopped when the backup was restored, and a server that is started again in the middle of the hold
+// does not skip it.
+func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
+	w := newWorld(t)
+	url := postgrestest.NewDatabase(t, postgres.Migrate)
+	s := w.server(url, 0).open()
+	s.install(9)
+	s.tell(fleet.JobEventQueued, 1, "")
+	backup := postgrestest.TakeBackup(t, url)
+	working := w.pod()
+	w.eventually("it goes on", func() bool { return !s.held() })
+	name := s.work(working, 1)
+	behind := w.copy.now()
+	w.eventually("it is copied", func() bool { return w.copy.now().Epoch > behind.Epoch+2 })
+	s.stop()
+	backup.Restore(t, url)
+
+	w.forge.set(func(f *forge) { f.down = errAway }) // GitHub cannot be asked either: the hold does not end by its time
+	s = w.server(url, 0)
+	var row epoch.Row
+	w.eventually("a hold is written down", func() bool {
+		var err error
+		row, err = s.store.Epoch(t.Context())
+		return err == nil && !row.HoldUntil.IsZero()
+	})
+	require.True(t, s.held())
+	s.stop()
+	s = w.server(url, 0)
+	again, err := s.store.Epoch(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, row.HoldUntil, again.HoldUntil)
+	w.eventually("its time is over", func() bool {
+		row, err := s.store.Epoch(t.Context())
+		return err == nil && row.Now.After(row.HoldUntil.Add(holdFor))
+	})
+	require.True(t, s.held(), "nothing is rebuilt: nothing is dispatched")
+	require.Equal(t, dispatchapi.Unknown, s.retire(working)[0].Verdict)
+	w.forge.set(func(f *forge) { f.down = nil })
+	s.open()
+	require.Equal(t, fleet.ClaimExecuting, s.claim(working).State)
+	require.Equal(t, name, s.claim(working).RunnerName)
+	require.Equal(t, fleet.JobExecuting, s.job(1), "queued in the backup, and not handed out a second time")
+}
+
+// CLAIM-17: one server still speaks to the former database when another one begins with its restored copy. Only one of the two
+// dispatches, and it is the former as long as it goes on.
+func TestRestore_CLAIM17_TwoDatabasesAtOnce(t *testing.T) {
+	w := newWorld(t)
+	url := postgrestest.NewDatabase(t, postgres.Migrate)
+	former := w.server(url, 0).open()
+	former.install(9)
+	backup := postgrestest.TakeBackup(t, url)
+	then := w.copy.now()
+	w.eventually("it goes on", func() bool { return !former.held() && w.copy.now().Epoch > then.Epoch+3 })
+	next := w.server(backup.RestoreBeside(t, url), 0)
+	w.eventually("a hold is written down", func() bool {
+		row, err := next.store.Epoch(t.Context())
+		return err == nil && !row.HoldUntil.IsZero()
+	})
+	at := w.copy.now()
+	w.eventually("the hold's time has passed, and again", func() bool { return w.copy.now().Epoch > at.Epoch+int64(3*holdFor/beat)/2 })
+	require.True(t, next.held())
+	require.False(t, former.held())
+	former.stop()
+	next.open()
+	require.Greater(t, w.copy.now().Epoch, at.Epoch)
+
+	back := w.server(url, 0)
+	w.eventually("the former is behind now", func() bool {
+		row, err := back.store.Epoch(t.Context())
+		return err == nil && !row.HoldUntil.IsZero()
+	})
+	require.True(t, back.held())
+	require.False(t, next.held())
+}
+
+// CLAIM-17: without the copy nobody starts, and whoever runs goes on.
+func TestRestore_CLAIM17_TheCopyCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	url := postgrestest.NewDatabase(t, postgres.Migrate)
+	runs := w.server(url, 0).open()
+	runs.install(9)
+	w.copy.set(w.copy.now(), errAway)
+	starts := w.server(url, 0)
+	runs.tell(fleet.JobEventQueued, 1, "")
+	pod := w.pod()
+	answer, err := starts.dispatcher.Poll(t.Context(), pod)
+	require.NoError(t, err)
+	require.Equal(t, dispatch.ReplyEmpty, answer.Reply)
+	require.True(t, starts.held())
+	_, err = starts.store.Retire(t.Context(), []dispatch.Pod{pod}, time.Now())
+	require.ErrorIs(t, err, fleet.ErrLedgerHeld, "the statements refuse it, too")
+	runs.serve(pod)
+	w.copy.set(w.copy.now(), nil)
+	starts.open()
+	row, err := starts.store.Epoch(t.Context())
+	require.NoError(t, err)
+	require.Less(t, row.Epoch, int64(1000), "there was no hold")
+}
+
+// CLAIM-17: what may hand out or grant asks for the epoch inside its own statement.
+func TestRestore_CLAIM17_StatementsRefuseADatabaseThatIsBehind(t *testing.T) {
+	url := postgrestest.NewDatabase(t, postgres.Migrate)
+	store, err := postgres.Open(t.Context(), url, 0)
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	row, err := store.Epoch(t.Context())
+	require.NoError(t, err)
+	w := newWorld(t)
+	s := &server{w: w, store: store}
+	s.install(9)
+	s.tell(fleet.JobEventQueued, 1, "")
+	s.tell(fleet.JobEventQueued, 2, "")
+	claimed, other, gone := w.pod(), w.pod(), w.pod()
+	now := time.Now()
+	batch := func(pod dispatch.Pod, lease time.Duration) dispatch.Batch {
+		return dispatch.Batch{
+			Pool: pool, LabelKeys: []string{dispatch.LabelKey(pool.Labels)}, Now: now, Lease: lease, Excluded: []int64{},
+			Polls:   []dispatch.Poll{{Namespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID}},
+			Reserve: func(_ dispatch.Account, want int) int { return want }, Return: func(int64, int) {},
+		}
+	}
+	result, err := store.ClaimBatch(t.Context(), batch(claimed, -time.Second))
+	require.NoError(t, err)
+	require.Len(t, result.Claims, 1)
+	_, err = store.Retire(t.Context(), []dispatch.Pod{gone}, now)
+	require.NoError(t, err)
+	g := result.Claims[0].Generation
+	attempts := map[string]func(context.Context) error{
+		"claim": func(ctx context.Context) error {
+			_, err := store.ClaimBatch(ctx, batch(other, time.Minute))
+			return err
+		},
+		"take-over": func(ctx context.Context) error {
+			_, err := store.TakeOver(ctx, claimed.UID, g, g+1, 0, now.Add(time.Minute), now)
+			return err
+		},
+		"intent of a mint": func(ctx context.Context) error {
+			_, err := store.Intend(ctx, claimed.UID, g, "name", fleet.Scope{Owner: "acme"}, now)
+			return err
+		},
+		"record of a mint": func(ctx context.Context) error { _, err := store.RecordMint(ctx, claimed.UID, g, 1, now); return err },
+		"retire":           func(ctx context.Context) error { _, err := store.Retire(ctx, []dispatch.Pod{other}, now); return err },
+		"take for release": func(ctx context.Context) error {
+			_, err := store.TakeForRelease(ctx, claimed.UID, g, g+1, now.Add(time.Minute), now)
+			return err
+		},
+		"release": func(ctx context.Context) error {
+			if err := store.RegistrationGone(ctx, result.Claims[0].RunnerName, now); err != nil {
+				return err
+			}
+			_, err := store.Release(ctx, claimed.UID, g, "because", now)
+			return err
+		},
+		"proof": func(ctx context.Context) error {
+			_, err := store.ProveEnded(ctx, []string{gone.UID}, "because")
+			return err
+		},
+	}
+	cases := map[string]func(){
+		"nothing is known yet": func() { store.Guard() },
+		"behind":               func() { store.Know(epoch.Mark{Lineage: row.Lineage, Epoch: row.Epoch + 1}) },
+		"another lineage":      func() { store.Know(epoch.Mark{Lineage: "another", Epoch: row.Epoch}) },
+		"held": func() {
+			store.Know(row.Mark)
+			ledgertest.Exec(t, url, `UPDATE ledger_epoch SET hold_until = now()`)
+		},
+		"no row": func() { ledgertest.Exec(t, url, `DELETE FROM ledger_epoch`) },
+	}
+	const fingerprint = `SELECT coalesce(sum(hashtext(c::text)), 0)::bigint + (SELECT coalesce(sum(hashtext(j::text)), 0)::bigint FROM workflow_jobs j) FROM runner_claims c`
+	before := ledgertest.Int(t, url, fingerprint)
+	for _, name := range []string{"nothing is known yet", "behind", "another lineage", "held", "no row"} {
+		cases[name]()
+		for what, attempt := range attempts {
+			require.ErrorIs(t, attempt(t.Context()), fleet.ErrLedgerHeld, "%s: %s", name, what)
+		}
+		require.Equal(t, before, ledgertest.Int(t, url, fingerprint), name)
+	}
+	ledgertest.Exec(t, url, `INSERT INTO ledger_epoch (lineage, epoch, beaten_at) VALUES ($1, $2, now())`, row.Lineage, row.Epoch+7)
+	store.Know(row.Mark)
+	for _, what := range []string{"claim", "take-over"} {
+		require.NoError(t, attempts[what](t.Context()), what)
+	}
+}
