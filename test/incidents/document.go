@@ -1,0 +1,91 @@
+package incidents
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Document is docs/incidents.md.
+func Document() string {
+	var b strings.Builder
+	b.WriteString(introduction())
+	for _, chapter := range Chapters() {
+		fmt.Fprintf(&b, "\n## %s\n", chapter.Title)
+		for _, incident := range chapter.Incidents {
+			incident.write(&b)
+		}
+	}
+	return b.String()
+}
+
+func introduction() string {
+	all := All()
+	scenarios, others, missing, impossible := 0, 0, 0, 0
+	for _, i := range all {
+		switch {
+		case i.inSuite():
+			scenarios++
+		case len(i.Shown) > 0:
+			others++
+		case i.Missing != "":
+			missing++
+		default:
+			impossible++
+		}
+	}
+	return fmt.Sprintf(`# Incidents
+
+<!-- Written by make generate from the registry in test/incidents; make verify and the tests compare. -->
+
+What went wrong with other fleets of runners, and what happens here under the same conditions. *The seed's system* is the fleet
+whose public accounts of its outages stood at this project's beginning; *a peer* is any other open one. A *flaw* is a
+weakness that its authors or readers have found, whether or not it has struck. All of it is told in our words.
+
+Of %d incidents %d are scenarios in [test/incidents](../test/incidents), which bring the conditions about on the real parts;
+%d are shown by tests elsewhere, which the suite checks to exist; of %d the part does not exist here yet; %d cannot be
+reproduced. Where it says *control*, the same test also does what was done then, and sees it fail: a scenario that no
+system could fail would show nothing. The ids are those of the rules in the code: %s finds guards and proofs of one.
+`, len(all), scenarios, others, missing, impossible, "`grep -rn CLAIM-7`")
+}
+
+// inSuite says whether a scenario of this package shows it.
+func (i Incident) inSuite() bool {
+	for _, test := range i.Shown {
+		if test.Package == "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (i Incident) write(b *strings.Builder) {
+	fmt.Fprintf(b, "\n### <a id=%q></a>%s\n\n", i.ID, i.Title)
+	source := string(i.Source)
+	if i.Flaw {
+		source += ", a flaw"
+	}
+	fmt.Fprintf(b, "**Elsewhere** (%s). %s\n\n", source, flow(i.Elsewhere))
+	fmt.Fprintf(b, "**Here.** %s", flow(i.Here))
+	if len(i.Rules) > 0 {
+		fmt.Fprintf(b, " (%s)", strings.Join(i.Rules, ", "))
+	}
+	b.WriteString("\n")
+	if i.Control != "" {
+		fmt.Fprintf(b, "\n**Control.** %s\n", flow(i.Control))
+	}
+	if i.Missing != "" {
+		fmt.Fprintf(b, "\n**Not here yet.** %s\n", flow(i.Missing))
+	}
+	if i.Impossible != "" {
+		fmt.Fprintf(b, "\n**Cannot be reproduced.** %s\n", flow(i.Impossible))
+	}
+	for n, test := range i.Shown {
+		if n == 0 {
+			b.WriteString("\n**Shown by**\n")
+		}
+		fmt.Fprintf(b, "- [%s](../%s) `%s`\n", test.Folder(), test.Folder(), test.Name)
+	}
+}
+
+// flow is a text that the registry writes over several lines, as one paragraph.
+func flow(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,0 +1,80 @@
+package incidents
+
+const noMacHosts = `Bringing up Mac hosts, and virtual machines on them, is not part of Bullpen yet: the node agent's back ends are processes and synthetic
+	pods.`
+
+var aboutMacHosts = []Incident{
+	{
+		ID: "duplicated-firewall-block", Title: "The firewall's configuration held one block twice and no longer loaded", Source: SeedSystem,
+		Elsewhere: `An anchor was appended when a search did not find it, and then it was there twice: the same tables were defined twice, the load failed, and
+			an old rule set stayed in force. A later version removed the marked blocks and kept the older unmarked one.`,
+		Here:    `The rule is written down: exactly one canonical block, whatever the file held before.`,
+		Rules:   []string{"HOST-2"},
+		Missing: noMacHosts,
+	},
+	{
+		ID: "sealed-auto-login", Title: "A wrong password silently disabled auto-login", Source: SeedSystem,
+		Elsewhere: `The system replaced the file of the encoded password by a word that means "sealed". No desktop session came up, and every machine on
+			four hosts failed to start; the manual preparation did not look either.`,
+		Here:    `The rule is written down: the file is decoded again afterwards, and a sealed one fails the bootstrap.`,
+		Rules:   []string{"HOST-3", "NODE-9"},
+		Missing: noMacHosts,
+	},
+	{
+		ID: "login-window-is-gone", Title: "Restarting the login window failed when it was not running", Source: SeedSystem,
+		Elsewhere: `A signal needs a process. One that had ended at an earlier signal was not started again by the system, and there was nothing to signal.`,
+		Here:      `The rule is written down: the service manager is asked, which starts it whether or not it runs.`,
+		Rules:     []string{"HOST-4", "NODE-9"},
+		Missing:   noMacHosts,
+	},
+	{
+		ID: "nat-stops-silently", Title: "Address translation stopped, and machines were Ready and useless", Source: SeedSystem,
+		Elsewhere: `Rules that were right were never evaluated, because the rule set that should have called them had failed to load.`,
+		Here:      `The rules are written down: what was loaded is verified, and a host that cannot run pods takes itself out of scheduling.`,
+		Rules:     []string{"HOST-1", "HOST-2"},
+		Missing:   noMacHosts,
+	},
+	{
+		ID: "image-size-read-twice", Title: "A size that two subcommands write differently had images pulled again each time", Source: SeedSystem,
+		Elsewhere: `One command prints a number and the other a text. The base image never looked complete.`,
+		Here:      `There is no pulling of machine images.`,
+		Missing:   noMacHosts,
+	},
+	{
+		ID: "recovery-spends-its-time-on-stopped-machines", Title: "Recovery used up its time on stopped machines, and start-up looped", Source: SeedSystem,
+		Elsewhere: `Finding again what runs had thirty seconds, spent on images that cannot answer; what did run was started a second time and
+			refused.`,
+		Here: `Adoption asks the records of what was started and looks at nothing else; a look that fails is repeated and starts
+			nothing.`,
+		Rules:   []string{"NODE-3", "NODE-6"},
+		Shown:   in("internal/node", "TestRestart_NODE3_ANewAgentAdoptsWhatRuns", "TestOrphan_IsEndedAlthoughTheFirstLookFails"),
+		Missing: `The part with virtual machines.`,
+	},
+	{
+		ID: "management-path-closed", Title: "A flood of connections closed every way to manage a host", Source: SeedSystem,
+		Elsewhere: `Rules against it were added step by step; each could have shut out whoever was adding them.`,
+		Here:      `The rule is written down: no step may close the management path behind itself.`,
+		Rules:     []string{"HOST-7"},
+		Missing:   noMacHosts,
+	},
+	{
+		ID: "host-loses-its-identity", Title: "A host lost its place in the private network", Source: SeedSystem,
+		Elsewhere: `It had been registered as ephemeral, and was forgotten while it was off.`,
+		Here:      `How hosts join a network is their operator's business until there is a bootstrap.`,
+		Missing:   noMacHosts,
+	},
+	{
+		ID: "pushed-but-never-applied", Title: "A configuration was pushed and silently never applied", Source: SeedSystem,
+		Elsewhere: `A service skipped each new version of its configuration, and nobody compared.`,
+		Here:      `The rule is written down: a reload counts once a new process has stayed up.`,
+		Rules:     []string{"HOST-5"},
+		Missing:   noMacHosts,
+	},
+	{
+		ID: "more-machines-than-licensed", Title: "Three machines were advertised where two are allowed", Source: SeedSystem, Flaw: true,
+		Elsewhere: `The limit was left to the virtual machine's own refusal, while the node offered one place more.`,
+		Here:      `The rule is written down: the agent itself counts.`,
+		Rules:     []string{"NODE-5"},
+		Missing:   noMacHosts,
+	},
+}

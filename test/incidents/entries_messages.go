@@ -1,0 +1,73 @@
+package incidents
+
+var aboutMessages = []Incident{
+	{
+		ID: "late-redelivery-resurrects", Title: "A late redelivery brought a finished job back to life", Source: SeedSystem,
+		Elsewhere: `A queued event that arrived, or was redelivered, after the job had ended or been cancelled queued it again. A runner was spent on a
+			job that GitHub would never hand out.`,
+		Here:    `A finished job leaves a tombstone, which outlives its row. Terminal states never move.`,
+		Rules:   []string{"CLAIM-3", "CLAIM-4"},
+		Shown:   join(in("", "TestWebhook_CLAIM4_RedeliveredAfterTheEnd"), in("internal/dispatch", "TestRecordJob_CLAIM4_TombstoneBarsAPrunedJob")),
+		Control: `Without the tombstone a pod is claimed for the job that ended long ago.`,
+	},
+	{
+		ID: "completed-before-queued", Title: "Completed arrived before queued", Source: SeedSystem,
+		Elsewhere: `GitHub promises no order. An ended job that nobody knew was ignored, and the queued event after it made a job that
+			never ended.`,
+		Here:  `Completed of an unknown job inserts its terminal row and its tombstone; queued after it changes nothing.`,
+		Rules: []string{"CLAIM-3", "CLAIM-4"},
+		Shown: join(in("", "TestWebhook_CLAIM3_CompletedBeforeQueued"), in("internal/dispatch", "TestRecordJob_CLAIM3_CLAIM4_TerminalJobsNeverMove")),
+	},
+	{
+		ID: "webhook-stalls", Title: "Webhooks were worked off while GitHub waited, and timed out", Source: SeedSystem,
+		Elsewhere: `The handler asked the database, the API server and an analytics store. When one was slow GitHub's ten seconds ran out, the ingress
+			answered 502 and 504, and the events were lost. Afterwards everything was accepted at once and worked off later.`,
+		Here: `One transaction and nothing else. What is not committed within eight seconds is answered 503, so that GitHub has it on its list
+			of failed deliveries, and a redelivery makes it good. What is accepted is stored.`,
+		Rules:   []string{"RECV-8"},
+		Shown:   join(in("", "TestWebhook_RECV8_ADatabaseThatStandsStill"), in("internal/server", "TestWebhook_NotCommittedIsNotAcknowledged")),
+		Control: `A handler that accepts at once and dies before it has worked off what it accepted leaves nothing on GitHub's list of failures.`,
+	},
+	{
+		ID: "lost-webhook-loses-a-job", Title: "A webhook that never arrived lost its job", Source: Peer,
+		Elsewhere: `GitHub does not repeat a delivery. Several fleets wait for events alone: a job whose event was lost waits for a day and is
+			cancelled.`,
+		Here:  `Missed deliveries are found on GitHub's list and redelivered; a sweep of GitHub's queue is the last resort.`,
+		Rules: []string{"RECV-8"},
+		Shown: in("internal/catchup", "TestDeliveries_RECV8_AWebhookThatFailedIsDeliveredAgainOnce", "TestDeliveries_RECV8_WhatRedeliveryDoesNotHealIsFetched", "TestPoll_RECV8_JobsAreTakenFromTheListAlone"),
+	},
+	{
+		ID: "sweep-costs-the-budget", Title: "Asking GitHub for every repository's jobs used up the rate limit", Source: Peer, Flaw: true,
+		Elsewhere: `Missed events were looked for by listing the runs and jobs of every active repository every few seconds, and by a
+			call for each running job a minute.`,
+		Here:  `The list of deliveries is read from where the last look ended; the queue's sweep has a budget from GitHub's own headers.`,
+		Rules: []string{"RECV-8"},
+		Shown: in("internal/catchup", "TestDeliveries_UnchangedCostsNothing", "TestDeliveries_TheShareOfTheLimitIsKept"),
+	},
+	{
+		ID: "full-pool-drops-the-job", Title: "A job that found the pool full was dropped", Source: Peer, Flaw: true,
+		Elsewhere: `The event was answered by trying to start a machine. When the pool had reached its limit nothing was kept that could be
+			tried later.`,
+		Here:  `A job is queued in the ledger whatever the pools hold, and stays until it is handed out or ends; freed room is used at once.`,
+		Rules: []string{"RECV-7", "CLAIM-5"},
+		Shown: in("internal/dispatch", "TestPoll_CLAIM5_FreedRoomWakesTheQueue"),
+	},
+	{
+		ID: "deleted-before-handled", Title: "A message was acknowledged before it was handled", Source: Peer, Flaw: true,
+		Elsewhere: `The listener of a message queue deleted each message and then worked on it. One that died in between had lost it.`,
+		Here:      `2xx follows the commit. Deliveries are told apart by their GUID, so one that comes again is applied once.`,
+		Rules:     []string{"RECV-8"},
+		Shown:     join(in("", "TestWebhook_RECV8_ADatabaseThatStandsStill"), in("internal/dispatch", "TestRecordJob_DeliveriesAreDeduplicated")),
+	},
+	{
+		ID: "waiting-jobs", Title: "Jobs that were announced as waiting were never announced as queued", Source: SeedSystem,
+		Elsewhere: `For jobs behind an approval the second event did not always come, so both were treated alike and runners were
+			spent on jobs that were not free to run.`,
+		Here:  `A waiting job is kept and not handed out; queued, or that it runs, moves it on, in whichever order they come.`,
+		Rules: []string{"CLAIM-3"},
+		Shown: join(
+			in("internal/fleet", "TestNextJobState_CLAIM3_EveryPair"),
+			in("internal/github/standin", "TestWebhooks_WaitingUntilApproved"),
+		),
+	},
+}

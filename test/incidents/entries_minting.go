@@ -1,0 +1,52 @@
+package incidents
+
+var aboutMinting = []Incident{
+	{
+		ID: "runner-name-too-long", Title: "Runner names longer than GitHub allows were refused for ever", Source: SeedSystem,
+		Elsewhere: `Names were made of the pod's name. A long pool name went over 64 characters, each mint was answered 422, and its jobs
+			never ran.`,
+		Here:    `A name is made of the pod's UID and the claim's generation: at most 43 characters, whatever the pool is called.`,
+		Rules:   []string{"CLAIM-10"},
+		Shown:   join(in("", "TestName_CLAIM10_OfAPoolWithALongName"), in("internal/runnerpod", "TestRunnerName_CLAIM10_IsUniquePerMintAndShort")),
+		Control: `A mint under the pod's own name is refused.`,
+	},
+	{
+		ID: "runner-name-used-again", Title: "A name used again after a lost answer was refused for ever", Source: SeedSystem,
+		Elsewhere: `The answer to a mint was lost, the same name was tried again, and GitHub answered that it exists: without end.`,
+		Here: `Each mint has a name of its own, written down before GitHub is asked. What may have been registered under the former one is
+			found by it and removed.`,
+		Rules:   []string{"CLAIM-10", "CLAIM-16"},
+		Shown:   join(in("", "TestName_CLAIM10_CLAIM16_UsedAgainAfterALostAnswer"), in("internal/dispatch", "TestPoll_CLAIM16_AmbiguousMintIsFoundByNameAndRemoved")),
+		Control: `The same name again is refused as often as it is tried.`,
+	},
+	{
+		ID: "wrong-organization", Title: "Runners were asked for at an organization that does not exist", Source: SeedSystem,
+		Elsewhere: `Mints went to the account's handle in the product instead of the repository owner's login. Where the two differed GitHub
+			answered 404, and the pool spun: claim, fail, release, every two seconds.`,
+		Here: `Where a runner registers is read from the repository owner of the job's own events. An installation that fails backs
+			off by itself and lets one mint at a time ask whether that is over; other accounts do not notice.`,
+		Rules: []string{"CLAIM-11", "CLAIM-8"},
+		Shown: join(in("", "TestInstallation_CLAIM11_AWrongLoginPinsAndSpinsNothing"), in("internal/dispatch", "TestPoll_CLAIM11_OneOutageCountsOnce")),
+	},
+	{
+		ID: "burst-beyond-the-rate-limit", Title: "A burst of mints ran into GitHub's limits and every claim waited", Source: Peer, Flaw: true,
+		Elsewhere: `Clients that sleep inside a call until the limit is over hold what they have locked, for minutes.`,
+		Here:      `A mint slot is reserved before a claim is made; what GitHub will not mint now waits in the queue. No client sleeps.`,
+		Rules:     []string{"CLAIM-14", "CLAIM-11"},
+		Shown: join(
+			in("internal/dispatch", "TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue", "TestPoll_CLAIM14_LooksAgainAtTheReset"),
+			in("internal/github", "TestStandin_RegistrationBudgetEmpties"),
+		),
+	},
+	{
+		ID: "forbidden-means-gone", Title: "A refused look was taken for a runner that is gone", Source: Peer, Flaw: true,
+		Elsewhere: `A removal answered 403 or 404 counted as done. After a permission was withdrawn every runner looked unregistered, and pods were
+			deleted under their jobs.`,
+		Here:  `403 and 404 count only beside a successful read of the same scope just then; otherwise nothing is known, and nothing goes.`,
+		Rules: []string{"EXCL-6", "EXCL-3"},
+		Shown: join(
+			in("internal/dispatch", "TestPoll_EXCL6_WhatProvesARegistrationGone"),
+			in("internal/github", "TestToken_RefusalIsNeverNotFound_EXCL6"),
+		),
+	},
+}

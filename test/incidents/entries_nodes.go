@@ -1,0 +1,88 @@
+package incidents
+
+var aboutNodes = []Incident{
+	{
+		ID: "node-that-fails-every-sandbox", Title: "A node that failed every sandbox attracted all replacements", Source: SeedSystem,
+		Elsewhere: `A mismatch of cgroup drivers leaked some 130,000 cgroups on one node over 85 days. It stayed Ready, failed every start, and
+			being the emptiest was preferred for each replacement, whose dead pods held the fleet's ceiling of starts. 160 runners were asked
+			for, 5 ran, 111 jobs waited for five and a half hours, and nobody was called.`,
+		Here: `Starts are limited for each node, so that a node on which they hang takes up its own share only. What does not start in time is
+			retired through the fence, the pool slows down on starts that fail and says why, and the other nodes go on. Nothing steers
+			runners away from such a node: where the scheduler packs nodes instead of spreading, a short time-out is what helps.`,
+		Control:    `What hangs on the bad node is as much as a ceiling for the whole fleet would allow: nothing could be started beside it.`,
+		Rules:      []string{"POOL-6"},
+		Shown:      join(in("", "TestNode_POOL6_OneThatFailsEverySandbox"), in("internal/controller/runnerpool", "TestAdmitStarts", "TestPodSeen_StartsThatFailSlowThePoolDown")),
+		Impossible: `The leak itself: it needs a kernel, a kubelet and a microVM runtime, and 85 days. Its conditions are brought about.`,
+	},
+	{
+		ID: "terminal-and-deleting", Title: "504 ended pods hung in their deletion", Source: SeedSystem,
+		Elsewhere: `The node agent looked at the phase first: a pod that had ended needed nothing any more. So one that had ended and was being
+			deleted kept its finalizer. The controller passed over whatever was being deleted, and saw no problem.`,
+		Here: `Deletion comes before the phase. A pod that has ended and is being deleted loses its finalizer and goes; one that does not go in
+			time is named by the pool's conditions.`,
+		Rules: []string{"NODE-1", "POOL-10"},
+		Shown: join(in("internal/node", "TestDelete_NODE1_APodThatHasSucceededGoes", "TestDecide_NODE1_ASucceededPodThatIsDeletedLosesItsFinalizer"), in("internal/controller", "TestPool_POOL10_APodThatDoesNotGoIsSeen")),
+	},
+	{
+		ID: "immortal-pods-of-gone-hosts", Title: "Pods of hosts that had been given back could not be deleted", Source: SeedSystem,
+		Elsewhere: `The agent that would have taken its finalizer off was gone with its host. Pools hung in their deletion, and releases with them.`,
+		Here: `Only an uncached "not found" makes a node absent. Then our own finalizer is taken off and no other; a runner with a sign of work
+			goes only when GitHub confirms that none of its registrations exists any more.`,
+		Rules: []string{"POOL-7", "EXCL-6"},
+		Shown: join(
+			in("internal/controller", "TestPool_POOL7_RunnersOfAVanishedNode", "TestPool_POOL7_ATerminatingPoolIsFreedOfItsLostRunners", "TestPool_POOL7_NODE8_DoubtAndARegisteredNodeChangeNothing"),
+			in("internal/controller/runnerpool", "TestRemove_POOL7_OfALostPodOnlyOurFinalizerGoes"),
+		),
+	},
+	{
+		ID: "node-stuck-unknown", Title: "A healthy node stayed Unknown after a patch of its metadata", Source: SeedSystem,
+		Elsewhere: `The answer to a patch carried the server's older status, which was then written back over the agent's Ready.`,
+		Here:      `The agent writes what it knows and nothing it has read; the lease has a client of its own and is never behind a slow call.`,
+		Rules:     []string{"NODE-6", "NODE-8"},
+		Shown:     in("internal/node", "TestNode_IsRegisteredAsAKubeletWould", "TestNode_NODE8_ADeletedNodeIsRegisteredAgainAndNothingStops"),
+	},
+	{
+		ID: "one-pod-blocks-the-other", Title: "One pod's slow start held up the other's end", Source: SeedSystem, Flaw: true,
+		Elsewhere: `One worker did everything of a host: a pull of twenty minutes, or an agent in the guest that did not answer, delayed deletions and the
+			heartbeat.`,
+		Here:  `Each pod has its own worker, and the lease has one more.`,
+		Rules: []string{"NODE-6"},
+		Shown: in("internal/node", "TestPods_NODE6_AHangDelaysNeitherOtherPodsNorTheLease"),
+	},
+	{
+		ID: "unknown-exit-is-success", Title: "An end that nobody saw was written down as success", Source: SeedSystem, Flaw: true,
+		Elsewhere: `A machine that was gone without a word looked like one that had finished: exit code 0.`,
+		Here:      `What nobody saw end has failed, and says so.`,
+		Rules:     []string{"NODE-4"},
+		Shown:     in("internal/node", "TestRestart_NODE4_WhatNobodySawEndHasFailed"),
+	},
+	{
+		ID: "running-with-a-dead-poller", Title: "A guest was Running and its poller was dead", Source: SeedSystem,
+		Elsewhere: `A Mac pod was as ready as its machine: nothing showed that what asks for work had died. Heartbeats were added, and a missing one
+			was not to mean death.`,
+		Here: `The poller is a container of its own whose state is seen. It asks for work only while the runner's container waits, and one that
+			ends without an answer ends the pod, which is replaced.`,
+		Rules: []string{"POOL-4", "CLAIM-6"},
+		Shown: join(
+			in("internal/agent", "TestPoll_AsksOnlyWhileTheRunnersContainerWaits", "TestPoll_StagingThatFailsEndsThePod"),
+			in("internal/clusterview", "TestToPod_CLAIM6_OnlyAPollerThatExited0HasAcknowledged"),
+		),
+	},
+	{
+		ID: "api-outage-stops-machines", Title: "An outage of the API server, and a node object that was deleted", Source: SeedSystem, Flaw: true,
+		Elsewhere: `Nodes that are silent for long enough lose their pods to the garbage collector, jobs included.`,
+		Here:      `However long the outage, what runs goes on. A node that somebody deletes registers again before the garbage collector acts.`,
+		Rules:     []string{"NODE-8", "EXCL-7"},
+		Shown: join(
+			in("internal/node", "TestNode_NODE8_ADeletedNodeIsRegisteredAgainAndNothingStops"),
+			in("internal/controller", "TestBusyRunner_EXCL7_ThePodGarbageCollectorLeavesItAlone"),
+		),
+	},
+	{
+		ID: "collector-deletes-foreign-machines", Title: "A collector of leftovers deleted machines that were not its own", Source: SeedSystem,
+		Elsewhere: `Whatever it did not recognise was deleted; on a host that builds images it took machines in the middle of an upload.`,
+		Here:      `Only what carries the agent's own mark is ever removed.`,
+		Rules:     []string{"NODE-7"},
+		Shown:     in("internal/node/sandbox/process", "TestConformance", "TestCleanupEndsEverythingAndNothingElse"),
+	},
+}

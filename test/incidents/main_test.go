@@ -1,0 +1,26 @@
+package incidents
+
+import (
+	"os"
+	"testing"
+
+	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(postgrestest.Run(func() int { return testkit.Main(m) }))
+}
+
+// count asks the ledger for a number.
+func (w *world) count(sql string, args ...any) int64 {
+	w.t.Helper()
+	return ledgertest.Int(w.t, w.url, sql, args...)
+}
+
+// write changes the ledger past everything: as somebody else's software would.
+func (w *world) write(sql string, args ...any) {
+	w.t.Helper()
+	ledgertest.Exec(w.t, w.url, sql, args...)
+}

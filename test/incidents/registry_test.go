@@ -1,0 +1,80 @@
+package incidents
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tests are the test functions of a package's folder, from the top of the repository.
+func tests(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*_test.go"))
+	require.NoError(t, err)
+	found := map[string]bool{}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, declaration := range parsed.Decls {
+			function, is := declaration.(*ast.FuncDecl)
+			if is && function.Recv == nil && strings.HasPrefix(function.Name.Name, "Test") && function.Name.Name != "TestMain" {
+				found[function.Name.Name] = true
+			}
+		}
+	}
+	return found
+}
+
+func TestRegistry_EntriesAreWhole(t *testing.T) {
+	seen := map[string]bool{}
+	for _, incident := range All() {
+		require.NoError(t, incident.check())
+		require.False(t, seen[incident.ID], "two incidents are called %s", incident.ID)
+		seen[incident.ID] = true
+		for _, rule := range incident.Rules {
+			require.Regexp(t, regexp.MustCompile(`^(EXCL|POOL|CLAIM|RECV|NET|NODE|HOST|RUN|SCALE)-\d+$`), rule, incident.ID)
+		}
+	}
+}
+
+// A test that an incident rests on and that was renamed or deleted is noticed here.
+func TestRegistry_EveryNamedTestExists(t *testing.T) {
+	folders := map[string]map[string]bool{}
+	for _, incident := range All() {
+		for _, test := range incident.Shown {
+			if folders[test.Folder()] == nil {
+				folders[test.Folder()] = tests(t, test.Folder())
+			}
+			require.True(t, folders[test.Folder()][test.Name],
+				"incident %s is shown by %s of %s, which does not exist: was it renamed?", incident.ID, test.Name, test.Folder())
+		}
+	}
+}
+
+func TestRegistry_EveryScenarioIsAnIncident(t *testing.T) {
+	named := map[string]bool{}
+	for _, incident := range All() {
+		for _, test := range incident.Shown {
+			named[test.Folder()+" "+test.Name] = true
+		}
+	}
+	for name := range tests(t, "test/incidents") {
+		if strings.HasPrefix(name, "TestRegistry_") || strings.HasPrefix(name, "TestDocument_") || strings.HasPrefix(name, "TestClock_") {
+			continue
+		}
+		require.True(t, named["test/incidents "+name], "%s is the scenario of no incident: name it in the registry", name)
+	}
+}
+
+func TestDocument_IsWhatTheRegistrySays(t *testing.T) {
+	written, err := os.ReadFile(filepath.Join("..", "..", "docs", "incidents.md"))
+	require.NoError(t, err)
+	require.True(t, Document() == string(written), "docs/incidents.md is out of date: run make generate")
+}
