@@ -1,0 +1,45 @@
+package check
+
+import (
+	"slices"
+	"strings"
+)
+
+// What the checker knows of the installation.
+const (
+	runnersNamespace = "bullpen-runners"
+	controllerUser   = "system:serviceaccount:bullpen-system:bullpen-controller"
+	nodeUsers        = "system:node:"
+)
+
+// deletions asks who deleted pods and service accounts of runners (EXCL-2). A node may finish what somebody who may has
+// begun; the soak's own deeds are its own.
+func (x *examiner) deletions() {
+	begun := map[string]bool{}
+	own := map[string]bool{}
+	for _, d := range x.Deeds {
+		for _, pod := range d.Pods {
+			own[pod] = true
+		}
+	}
+	events := slices.Clone(x.Audit)
+	slices.SortStableFunc(events, func(a, b AuditEvent) int { return a.At.Compare(b.At) })
+	for _, a := range events {
+		if a.ObjectRef.Namespace != runnersNamespace || !a.Accepted() {
+			continue
+		}
+		name, user := a.ObjectRef.Name, a.User.Username
+		switch {
+		case a.Is("create", "pods/eviction"):
+			x.find(RowDeletions, x.podTimeline(name), "%s", a)
+		case a.Verb != "delete" && a.Verb != "deletecollection", a.ObjectRef.Subresource != "":
+		case user == controllerUser:
+			begun[name] = true
+		case a.Verb == "delete" && own[name]:
+			begun[name] = true
+		case a.Verb == "delete" && strings.HasPrefix(user, nodeUsers) && a.ObjectRef.Resource == "pods" && begun[name]:
+		default:
+			x.find(RowDeletions, x.podTimeline(name), "%s", a)
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package soak
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/test/soak/schedule"
+)
+
+var scheme = runtime.NewScheme()
+
+// operator is who changes pools and nodes, as a person with kubectl would. It remembers what the large pool is called now.
+type operator struct {
+	mu     sync.Mutex
+	names  map[string]string // pool of the schedule → its name now
+	images map[string]int    // edition of its template
+	moved  int
+}
+
+func newOperator() *operator {
+	return &operator{names: map[string]string{}, images: map[string]int{}}
+}
+
+func (o *operator) name(pool string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if name := o.names[pool]; name != "" {
+		return name
+	}
+	return pool
+}
+
+// label is what a pool's jobs ask for.
+func label(pool string) string { return "soak-" + pool }
+
+func (s *System) pool(kind, name string) *v1alpha1.RunnerPool {
+	pool := &v1alpha1.RunnerPool{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindRunnerPool},
+		ObjectMeta: metav1.ObjectMeta{Namespace: runnerNamespace, Name: name, Finalizers: []string{"bullpen.dev/runner-pool-drain"}},
+		Spec: v1alpha1.RunnerPoolSpec{
+			Platform: v1alpha1.PlatformLinux, Labels: []string{label(kind)}, Replicas: ptr.To(int32(s.opts.Runners)), //nolint:gosec // a small number
+			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("500m"), Memory: resource.MustParse("256Mi")},
+			Template: v1alpha1.RunnerTemplate{
+				Image: "runner", NodeSelector: map[string]string{"soak": "synthetic"},
+				TerminationGracePeriodSeconds: ptr.To[int64](600),
+			},
+		},
+	}
+	switch kind {
+	case schedule.PoolAuto:
+		pool.Spec.Replicas = nil
+		pool.Spec.Autoscaling = &v1alpha1.Autoscaling{
+			Enabled: true, MinWarm: ptr.To[int32](1), MaxReplicas: ptr.To(int32(max(2, s.opts.Runners/2))), //nolint:gosec // a small number
+			ScaleDownCooldown: &metav1.Duration{Duration: 5 * time.Second}, Stabilization: &metav1.Duration{Duration: 10 * time.Second},
+		}
+	case schedule.PoolReal:
+		pool.Spec.Replicas = ptr.To(int32(s.opts.RealRunners)) //nolint:gosec // a small number
+		pool.Spec.Template.NodeSelector = map[string]string{"soak": "real"}
+		pool.Spec.Template.Command = []string{s.opts.Binary, "dev", "runner", "--work", "/bullpen/work"}
+	}
+	return pool
+}
+
+// applyPools makes the pools, once those that an interrupted round has left are gone: two of one label would leave its jobs
+// waiting.
+func (s *System) applyPools(ctx context.Context) error {
+	if err := s.deletePools(ctx); err != nil {
+		return err
+	}
+	gone := func(ctx context.Context) error {
+		left, err := s.listPools(ctx)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("pool %s is still there", left[0].Name)
+		}
+		return err
+	}
+	if err := s.await(ctx, "pools of an earlier round to go", gone); err != nil {
+		return err
+	}
+	kinds := []string{schedule.PoolBulk, schedule.PoolAuto}
+	if s.opts.RealRunners > 0 {
+		kinds = append(kinds, schedule.PoolReal)
+	}
+	for _, kind := range kinds {
+		if err := s.client.Create(ctx, s.pool(kind, kind)); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("making the pool %s: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+func (s *System) listPools(ctx context.Context) ([]v1alpha1.RunnerPool, error) {
+	var pools v1alpha1.RunnerPoolList
+	if err := s.insist(ctx, func(ctx context.Context) error {
+		return s.client.List(ctx, &pools, client.InNamespace(runnerNamespace))
+	}); err != nil {
+		return nil, fmt.Errorf("listing the pools: %w", err)
+	}
+	return pools.Items, nil
+}
+
+func (s *System) deletePools(ctx context.Context) error {
+	pools, err := s.listPools(ctx)
+	for _, pool := range pools {
+		err = errors.Join(err, s.deletePool(ctx, pool.Name))
+	}
+	return err
+}
+
+// editPool patches a pool's spec; the API server may be away for a while.
+func (s *System) editPool(ctx context.Context, name string, spec map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"spec": spec})
+	if err != nil {
+		return fmt.Errorf("encoding a change of pool %s: %w", name, err)
+	}
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: runnerNamespace, Name: name}}
+	return s.insist(ctx, func(ctx context.Context) error {
+		return s.client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch))
+	})
+}
+
+// insist tries until it succeeds, for half a minute: what an operator does while the API server restarts.
+func (s *System) insist(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		once, stop := context.WithTimeout(ctx, 5*time.Second)
+		err := do(once)
+		stop()
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+			return err
+		}
+		if !pause(ctx, 300*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+func (s *System) rollPool(ctx context.Context, kind string) error {
+	s.operator.mu.Lock()
+	s.operator.images[kind]++
+	edition := s.operator.images[kind]
+	s.operator.mu.Unlock()
+	env := []any{map[string]any{"name": "SOAK_EDITION", "value": fmt.Sprint(edition)}}
+	return s.editPool(ctx, s.operator.name(kind), map[string]any{"template": map[string]any{"env": env}})
+}
+
+func (s *System) zeroPool(ctx context.Context, kind string, length time.Duration) error {
+	name := s.operator.name(kind)
+	if err := s.editPool(ctx, name, map[string]any{"replicas": 0}); err != nil {
+		return err
+	}
+	pause(ctx, length)
+	return s.editPool(context.WithoutCancel(ctx), name, map[string]any{"replicas": s.opts.Runners})
+}
+
+// renamePool makes a pool of another name that serves the same label, and deletes the old one, as a Helm upgrade does.
+func (s *System) renamePool(ctx context.Context, kind string) error {
+	old := s.operator.name(kind)
+	s.operator.mu.Lock()
+	s.operator.moved++
+	fresh := fmt.Sprintf("%s-%d", kind, s.operator.moved)
+	s.operator.mu.Unlock()
+	if err := s.insist(ctx, func(ctx context.Context) error {
+		err := s.client.Create(ctx, s.pool(kind, fresh))
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	s.operator.mu.Lock()
+	s.operator.names[kind] = fresh
+	s.operator.mu.Unlock()
+	return s.deletePool(ctx, old)
+}
+
+func (s *System) deletePool(ctx context.Context, name string) error {
+	return s.insist(ctx, func(ctx context.Context) error {
+		return client.IgnoreNotFound(s.client.Delete(ctx, &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: runnerNamespace, Name: name}}))
+	})
+}
+
+func (s *System) cordon(ctx context.Context, node string, length time.Duration) error {
+	set := func(ctx context.Context, on bool) error {
+		return s.insist(ctx, func(ctx context.Context) error {
+			patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
+			_, err := s.kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
+			return err
+		})
+	}
+	err := set(ctx, true)
+	pause(ctx, length)
+	return errors.Join(err, set(context.WithoutCancel(ctx), false))
+}
+
+func (s *System) deleteNode(ctx context.Context, node string) error {
+	return s.insist(ctx, func(ctx context.Context) error {
+		return client.IgnoreNotFound(s.kube.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}))
+	})
+}
+
+// nodesReady says which node is not there yet.
+func (s *System) nodesReady(ctx context.Context) error {
+	wanted := []string{schedule.Node1, schedule.Node2}
+	if s.opts.RealRunners > 0 {
+		wanted = append(wanted, schedule.NodeReal)
+	}
+	for _, name := range wanted {
+		node, err := s.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(node.Spec.Taints) > 0 {
+			return fmt.Errorf("node %s has the taint %s", name, node.Spec.Taints[0].Key)
+		}
+	}
+	return nil
+}
+
+// conflict changes every pod of a pool again and again, so that whoever writes to one by its resource version loses.
+func (s *System) conflict(ctx context.Context, kind string, length time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	for n := 0; ctx.Err() == nil; n++ {
+		pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{LabelSelector: "bullpen.dev/runner-pool=" + s.operator.name(kind)})
+		if err != nil {
+			pause(ctx, 100*time.Millisecond)
+			continue
+		}
+		for i := range pods.Items {
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"soak/conflict":"%d"}}}`, n)
+			// It may be gone, and the API server away: nobody minds.
+			_, _ = s.kube.CoreV1().Pods(runnerNamespace).Patch(ctx, pods.Items[i].Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	return nil
+}
+
+func writeJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", " ")
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", path, err)
+	}
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return os.Rename(temporary, path)
+}
+
+// accountID is GitHub's number of an account, by the ledger.
+func (s *System) setLimit(ctx context.Context, account string, jobs int) error {
+	login := "org-" + strings.TrimPrefix(account, "org-")
+	return s.database.exec(ctx, `UPDATE account_limits SET jobs = $2 WHERE account_id = (SELECT id FROM accounts WHERE login = $1)`, login, jobs)
+}

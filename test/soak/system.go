@@ -1,0 +1,372 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controlplane"
+	"github.com/bullpen-ci/bullpen/internal/onebox"
+	"github.com/bullpen-ci/bullpen/test/soak/check"
+	"github.com/bullpen-ci/bullpen/test/soak/schedule"
+)
+
+const (
+	systemNamespace = onebox.SystemNamespace
+	runnerNamespace = onebox.RunnerNamespace
+)
+
+// System is everything that a soak runs: two servers behind a balancer, a controller, two synthetic machines and one that
+// runs processes, each with its node agent, Postgres, the control plane and GitHub. Start brings it up, Stop ends it.
+type System struct {
+	opts Options
+	dir  string
+	log  *slog.Logger
+
+	ctx    context.Context // the life of everything
+	cancel context.CancelFunc
+
+	plane    *controlplane.ControlPlane
+	admin    *rest.Config
+	kube     kubernetes.Interface
+	client   client.Client
+	database *database
+	github   *gitHub
+	parts    map[string]*part
+	hooks    *proxy            // GitHub → servers
+	polls    *proxy            // pods and the controller → servers
+	postgres map[string]*proxy // each server → Postgres
+	args     *argumentWatch
+	drainer  sync.WaitGroup
+	operator *operator
+	stopping sync.Once
+	stopped  error
+
+	portsMu sync.Mutex
+}
+
+// startTimeout bounds the start on a loaded machine with two cores.
+const startTimeout = 4 * time.Minute
+
+// Start brings everything up in the state folder, or takes up what an earlier soak left in it.
+func Start(ctx context.Context, opts Options) (*System, error) {
+	s := &System{opts: opts, dir: opts.Dir, log: opts.Log, parts: map[string]*part{}, postgres: map[string]*proxy{}, operator: newOperator()}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := s.bringUp(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *System) bringUp(ctx context.Context) error {
+	if err := s.makeFolders(); err != nil {
+		return err
+	}
+	if err := s.startInfrastructure(ctx); err != nil {
+		return err
+	}
+	if err := s.startServers(ctx); err != nil {
+		return err
+	}
+	if err := s.startController(ctx); err != nil {
+		return err
+	}
+	if err := s.startNodes(ctx); err != nil {
+		return err
+	}
+	if err := s.applyPools(ctx); err != nil {
+		return err
+	}
+	s.args = watchArguments(s.ctx, s.dir)
+	s.drainer.Go(s.keepDraining)
+	return nil
+}
+
+func (s *System) startInfrastructure(ctx context.Context) error {
+	policy := s.path("control-plane", "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return fmt.Errorf("writing the audit policy: %w", err)
+	}
+	var fromPlane error
+	var starting sync.WaitGroup
+	starting.Go(func() {
+		s.plane, fromPlane = controlplane.Start(ctx, controlplane.Options{
+			StateDir: s.path("control-plane"), Log: s.log, FastUnsafe: true, StartTimeout: startTimeout,
+			ExtraArgs: map[controlplane.Component][]string{controlplane.APIServer: {
+				"--audit-policy-file=" + policy, "--audit-log-path=" + filepath.Join(s.evidenceDir(), check.FileAudit),
+				"--audit-log-maxsize=100000",
+			}},
+		})
+	})
+	var fromDatabase error
+	s.database, fromDatabase = startDatabase(ctx, s.path("postgres"), filepath.Join(s.evidenceDir(), check.FileHistory))
+	starting.Wait()
+	if err := errors.Join(fromPlane, fromDatabase); err != nil {
+		return err
+	}
+	s.admin = s.plane.AdminConfig()
+	var err error
+	if s.kube, err = kubernetes.NewForConfig(s.admin); err != nil {
+		return fmt.Errorf("making a client of the cluster: %w", err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return fmt.Errorf("registering the kinds: %w", err)
+	}
+	if s.client, err = client.New(s.admin, client.Options{Scheme: scheme}); err != nil {
+		return fmt.Errorf("making a client of the cluster: %w", err)
+	}
+	return onebox.Install(ctx, s.admin)
+}
+
+func (s *System) bullpen(args ...string) *exec.Cmd {
+	command := exec.Command(s.opts.Binary, args...) //nolint:noctx // its part ends it
+	command.Env = s.environment()
+	return command
+}
+
+// startServers starts the proxies, GitHub and both servers.
+func (s *System) startServers(ctx context.Context) error {
+	behind, err := s.database.backend()
+	if err != nil {
+		return err
+	}
+	type listeners struct{ public, internal, metrics, operators string }
+	at := map[string]listeners{}
+	var public, internal []*backend
+	for _, name := range []string{schedule.Server1, schedule.Server2} {
+		if s.postgres[name], err = startProxy(ctx, s.keptAddress("postgres-"+name), behind); err != nil {
+			return err
+		}
+		l := listeners{s.keptAddress(name), s.keptAddress(name + "-internal"), s.keptAddress(name + "-metrics"), s.keptAddress(name + "-operators")}
+		at[name] = l
+		ready := answers("http://" + l.public + "/readyz")
+		public = append(public, &backend{network: "tcp", address: l.public, ready: ready})
+		internal = append(internal, &backend{network: "tcp", address: l.internal, ready: ready})
+		dsn, err := s.database.through(s.postgres[name].Address)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(s.secret("database-"+name), []byte(dsn+"\n"), 0o600); err != nil {
+			return fmt.Errorf("writing the database's URL: %w", err)
+		}
+	}
+	if s.hooks, err = startProxy(ctx, s.keptAddress("hooks"), public...); err != nil {
+		return err
+	}
+	if s.polls, err = startProxy(ctx, s.keptAddress("polls"), internal...); err != nil {
+		return err
+	}
+	hookSecret, err := s.hookSecret()
+	if err != nil {
+		return err
+	}
+	if err := s.migrate(ctx); err != nil {
+		return err
+	}
+	if err := s.writeIdentities(ctx); err != nil {
+		return err
+	}
+	if s.github, err = s.startGitHub("http://"+s.hooks.Address+"/webhooks/github", hookSecret); err != nil {
+		return err
+	}
+	for name, l := range at {
+		_, err := s.startPart(name, 25*time.Second, func() *exec.Cmd {
+			args := []string{
+				"server", "--listen=" + l.public, "--internal-listen=" + l.internal, "--metrics-listen=" + l.metrics,
+				"--operator-listen=" + l.operators,
+				"--database-url-file=" + s.secret("database-"+name), "--kubeconfig=" + s.identity("server"),
+				"--runner-namespace=" + runnerNamespace, "--github-url=" + s.github.url, "--github-app-id=1",
+				"--github-private-key-file=" + s.secret("app.pem"), "--webhook-secret-file=" + s.secret("webhook-secret"),
+				"--recovery-patience=" + s.opts.RecoveryPatience.String(), "--recovery-every=" + s.opts.RecoveryEvery.String(),
+				"--catch-up-every=" + s.opts.CatchUpEvery.String(),
+			}
+			return s.bullpen(append(args, s.opts.ServerArgs...)...)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, l := range at {
+		if err := s.await(ctx, "the servers", answers("http://"+l.public+"/readyz")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// migrate brings the schema up to date and has Postgres keep its history, before anybody else writes.
+func (s *System) migrate(ctx context.Context) error {
+	command := s.bullpen("server", "migrate", "--database-url-file="+s.secret("database-"+schedule.Server1))
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("migrating the database: %w: %s", err, output)
+	}
+	return s.database.observe(ctx)
+}
+
+func (s *System) startController(ctx context.Context) error {
+	health, metrics := s.keptAddress("controller-health"), s.keptAddress("controller-metrics")
+	_, err := s.startPart(schedule.Controller, 15*time.Second, func() *exec.Cmd {
+		args := []string{
+			"controller", "--kubeconfig=" + s.identity("controller"), "--server-url=http://" + s.polls.Address,
+			"--server-token-file=" + s.secret("controller-server.token"), "--dispatch-url=http://" + s.polls.Address,
+			"--agent-image=bullpen", "--agent-command=" + s.opts.Binary, "--health-addr=" + health, "--metrics-addr=" + metrics,
+			"--leader-elect=false",
+		}
+		return s.bullpen(append(args, s.opts.ControllerArgs...)...)
+	})
+	if err != nil {
+		return err
+	}
+	return s.await(ctx, "the controller", answers("http://"+health+"/readyz"))
+}
+
+// Names of the processes that carry synthetic pods.
+func machineOf(node string) string { return "machine-" + node }
+
+func (s *System) startNodes(ctx context.Context) error {
+	for _, node := range []string{schedule.Node1, schedule.Node2} {
+		_, err := s.startPart(machineOf(node), 5*time.Second, func() *exec.Cmd {
+			return s.child("machine", node, s.socket(node), filepath.Join(s.evidenceDir(), check.FileMachines))
+		})
+		if err != nil {
+			return err
+		}
+		_, err = s.startPart(node, 5*time.Second, func() *exec.Cmd {
+			return s.child("agent", node, s.socket(node), s.identity(node), s.nodeDir(node), strconv.Itoa(s.opts.Runners*2))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if s.opts.RealRunners > 0 {
+		_, err := s.startPart(schedule.NodeReal, 15*time.Second, func() *exec.Cmd {
+			return s.bullpen("node", "--sandbox=process", "--name="+schedule.NodeReal, "--kubeconfig="+s.identity(schedule.NodeReal),
+				"--state-dir="+s.nodeDir(schedule.NodeReal), "--cpu=64", "--memory=256Gi", "--pods="+strconv.Itoa(s.opts.RealRunners*4),
+				"--label=soak=real")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return s.await(ctx, "the nodes", s.nodesReady)
+}
+
+// child is this executable in another role; see Child.
+func (s *System) child(role string, args ...string) *exec.Cmd {
+	command := exec.Command(s.opts.Self, args...) //nolint:noctx // its part ends it
+	command.Env = append(s.environment(), envRole+"="+role)
+	return command
+}
+
+// await asks again and again.
+func (s *System) await(ctx context.Context, what string, ready func(context.Context) error) error {
+	for {
+		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := ready(asking)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("waiting for %s (logs: %s): %w", what, s.path("logs"), err)
+		}
+	}
+}
+
+func (s *System) keepDraining() {
+	for pause(s.ctx, 2*time.Second) {
+		// Postgres may be away right now; what it has written down stays until the next time.
+		_ = s.database.drain(s.ctx)
+	}
+}
+
+// Stop ends everything. No process is left when it returns. A second Stop does nothing.
+func (s *System) Stop() error {
+	s.stopping.Do(func() { s.stopped = s.stop() })
+	return s.stopped
+}
+
+func (s *System) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	order := []string{schedule.Controller, schedule.Node1, schedule.Node2, schedule.NodeReal,
+		machineOf(schedule.Node1), machineOf(schedule.Node2), schedule.Server1, schedule.Server2}
+	for _, name := range order {
+		if p := s.parts[name]; p != nil {
+			p.stop()
+		}
+	}
+	var errs []error
+	if s.opts.RealRunners > 0 && s.parts[schedule.NodeReal] != nil {
+		if output, err := s.bullpen("node", "cleanup", "--state-dir="+s.nodeDir(schedule.NodeReal)).CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("ending the runners' processes: %w: %s", err, output))
+		}
+	}
+	s.cancel()
+	s.drainer.Wait()
+	if s.args != nil {
+		s.args.wait()
+	}
+	if s.github != nil {
+		s.github.close()
+	}
+	for _, p := range append([]*proxy{s.hooks, s.polls}, slicesOf(s.postgres)...) {
+		if p != nil {
+			p.close()
+		}
+	}
+	if s.plane != nil {
+		errs = append(errs, s.plane.Stop(ctx))
+	}
+	if s.database != nil && s.database.server != nil {
+		errs = append(errs, s.database.stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func slicesOf(m map[string]*proxy) []*proxy {
+	var all []*proxy
+	for _, p := range m {
+		all = append(all, p)
+	}
+	return all
+}
+
+// processesLeft are processes that name the state folder in their arguments or work in it.
+func processesLeft(dir string) []string {
+	var left []string
+	folders, _ := filepath.Glob("/proc/[0-9]*")
+	for _, folder := range folders {
+		pid := filepath.Base(folder)
+		if pid == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		args, err := os.ReadFile(filepath.Join(folder, "cmdline"))
+		if err != nil {
+			continue // it has ended
+		}
+		work, _ := os.Readlink(filepath.Join(folder, "cwd"))
+		text := strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " ")
+		if strings.Contains(text, dir+"/") || work == dir || strings.HasPrefix(work, dir+"/") {
+			left = append(left, pid+": "+text)
+		}
+	}
+	slices.Sort(left)
+	return left
+}
