@@ -16,11 +16,13 @@ DEMO_FLAGS ?=
 BENCH      ?= .
 FUZZTIME   ?= 20s
 SCALE_FLAGS ?= -pods 2000
+SOAK_FLAGS ?=
+SCENARIO   ?= faults
 
 # The folder of etcd, kube-apiserver and so on, built when it is missing. Only for use inside a recipe, followed by &&.
 FIND_ASSETS = assets="$$($(GO) run ./scripts/devcluster)" && export BULLPEN_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets"
 
-GENERATED := api charts/bullpen/crds internal/postgres/sqlcgen
+GENERATED := api charts/bullpen/crds docs/incidents.md internal/postgres/sqlcgen
 
 .DEFAULT_GOAL := help
 
@@ -36,6 +38,13 @@ build: ## Build bin/bullpen
 	key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build \
 		-ldflags "-X main.version=$(VERSION) -X $(MODULE)/internal/controlplane/assets.sourceKey=$$key" \
 		-o bin/bullpen ./cmd/bullpen
+
+.PHONY: faults
+faults: ## Build bin/bullpen-faults, which dies at named instants when told to (go doc ./internal/faultpoint)
+	@mkdir -p bin
+	key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build -tags faultpoints \
+		-ldflags "-X main.version=$(VERSION)-faults -X $(MODULE)/internal/controlplane/assets.sourceKey=$$key" \
+		-o bin/bullpen-faults ./cmd/bullpen
 
 .PHONY: demo
 demo: build ## Bring everything up on this machine and run a workflow through it (more: DEMO_FLAGS="…", see bin/bullpen demo --help)
@@ -68,6 +77,11 @@ scale: ## Take a pool of 2,000 synthetic pods through its life while jobs run (S
 	@scripts/prerequisites.sh postgres
 	@$(FIND_ASSETS) && $(GO) test -run '^TestScale' -count 1 -timeout 60m -v ./test/scale -args $(SCALE_FLAGS)
 
+.PHONY: soak
+soak: faults ## Run the whole system under random faults, and check what came of it (SOAK_FLAGS="-jobs 10000 -faults 500"; SCENARIO=replicas)
+	@scripts/prerequisites.sh postgres
+	@$(FIND_ASSETS) && $(GO) build -tags faultpoints -o bin/soak ./test/soak/run && bin/soak -scenario $(SCENARIO) $(SOAK_FLAGS)
+
 .PHONY: costs
 costs: ## Count what a job costs the API server, and write it into docs/reference/costs.md (make test compares)
 	@scripts/prerequisites.sh postgres
@@ -81,6 +95,7 @@ fuzz: ## Fuzz every parser of outside data, for FUZZTIME each
 lint: bin/golangci-lint ## Check the linter's configuration, then the code
 	bin/golangci-lint config verify
 	bin/golangci-lint run ./...
+	bin/golangci-lint run --build-tags faultpoints ./internal/faultpoint/...
 	cd devcluster && ../bin/golangci-lint run --config ../.golangci.yaml ./multicall/...
 
 .PHONY: verify
@@ -96,10 +111,11 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 ##### Change it
 
 .PHONY: generate
-generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs and queries
+generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries and docs/incidents.md
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=charts/bullpen/crds
 	cd internal/postgres && ../../bin/sqlc generate
+	$(GO) run ./scripts/incidents
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code
