@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bullpen-ci/bullpen/internal/catchup"
+	"github.com/bullpen-ci/bullpen/internal/clock"
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/epoch"
@@ -161,6 +162,7 @@ type replica struct {
 	registry      *prometheus.Registry
 	listenURL     string
 	store         *postgres.Store
+	clock         *clock.Clock
 	view          *clusterview.View
 	dispatcher    *dispatch.Dispatcher
 	intake        *intake.Intake
@@ -182,10 +184,6 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 	if err != nil {
 		return err
 	}
-	forge, err := newForge(cfg, r.log, r.registry)
-	if err != nil {
-		return err
-	}
 	secret, err := cfg.webhooks.secret()
 	if err != nil {
 		return err
@@ -193,26 +191,22 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 	if r.view, err = newView(cfg, r.log); err != nil {
 		return err
 	}
-	if r.store, err = openStore(ctx, url, cfg.maxConns); err != nil {
+	if err := r.openLedger(ctx, url); err != nil {
 		return err
 	}
 	defer r.store.Close()
-	defaults, err := cfg.operators.defaultLimits()
+	forge, err := newForge(cfg, r)
 	if err != nil {
 		return err
 	}
-	r.store.UseDefaultLimits(defaults)
-	if cfg.operators.repositoryCaps {
-		r.store.UseRepositoryCaps()
-	}
-	if r.operators, err = newOperatorAPI(cfg, r.store, r.log, r.registry); err != nil {
+	if r.operators, err = newOperatorAPI(cfg, r); err != nil {
 		return err
 	}
-	if r.installations, err = installations.New(installations.Options{Forge: forge, Store: r.store, Log: r.log, Now: faultpoint.Now}); err != nil {
+	if r.installations, err = installations.New(installations.Options{Forge: forge, Store: r.store, Log: r.log, Now: r.clock.Now}); err != nil {
 		return err
 	}
 	lists, err := roster.New(roster.Options{
-		Forge: forge, Ledger: r.store, ByRepository: r.registersAtRepositories, Log: r.log, Now: faultpoint.Now,
+		Forge: forge, Ledger: r.store, ByRepository: r.registersAtRepositories, Log: r.log, Now: r.clock.Now,
 	})
 	if err != nil {
 		return err
@@ -224,7 +218,7 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 		return err
 	}
 	if r.dispatcher, err = dispatch.New(dispatch.Options{
-		Store: r.store, Forge: forge, Cluster: r.view, Roster: lists, Gate: r.keeper, Log: r.log, Metrics: r.registry, Now: faultpoint.Now,
+		Store: r.store, Forge: forge, Cluster: r.view, Roster: lists, Gate: r.keeper, Log: r.log, Metrics: r.registry, Now: r.clock.Now,
 	}); err != nil {
 		return err
 	}
@@ -244,13 +238,13 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 		return err
 	}
 	if r.passes, err = passes.New(passes.Options{
-		Pool: pool, Passes: unlessHeld(r.keeper, r.passList()), Check: checkUnlessHeld(r.keeper, r.recovery.CheckPod), Log: r.log, Metrics: r.registry,
+		Pool: pool, Passes: unlessHeld(r.keeper, r.onTime(r.passList())), Check: checkUnlessHeld(r.keeper, r.recovery.CheckPod), Log: r.log, Metrics: r.registry,
 	}); err != nil {
 		return err
 	}
 	if r.http, err = server.New(server.Options{
 		Dispatcher: r.dispatcher, Intake: r.intake, Identities: r.view, WebhookSecret: secret, NoWebhooks: cfg.webhooks.poll(),
-		ControllerPrincipal: cfg.principal, Ready: r.ready, CheckPod: r.passes.CheckPod, Log: r.log, Now: faultpoint.Now,
+		ControllerPrincipal: cfg.principal, Ready: r.ready, CheckPod: r.passes.CheckPod, Log: r.log, Now: r.clock.Now,
 	}); err != nil {
 		return err
 	}
@@ -268,6 +262,14 @@ func (r *replica) passList() []passes.Pass {
 	})
 }
 
+// onTime has each pass begin with the database's word on the time: what it judges by age was written by that (RECV-2, RECV-4).
+func (r *replica) onTime(list []passes.Pass) []passes.Pass {
+	for i := range list {
+		list[i].Run = r.clock.Before(list[i].Run)
+	}
+	return list
+}
+
 func newRecovery(cfg serverConfig, r *replica, forge *github.Client, lists *roster.Reader) (*recovery.Recovery, error) {
 	off := make([]recovery.Kind, len(cfg.recoveryOff))
 	for i, kind := range cfg.recoveryOff {
@@ -275,7 +277,7 @@ func newRecovery(cfg serverConfig, r *replica, forge *github.Client, lists *rost
 	}
 	return recovery.New(recovery.Options{
 		Ledger: r.store, Cluster: r.view, GitHub: forge, Claims: r.dispatcher, Roster: lists, Patience: cfg.recoveryPatience,
-		Off: off, Log: r.log.With("component", "recovery"), Metrics: r.registry, Now: faultpoint.Now,
+		Off: off, Log: r.log.With("component", "recovery"), Metrics: r.registry, Now: r.clock.Now,
 	})
 }
 
@@ -286,7 +288,29 @@ func newView(cfg serverConfig, log *slog.Logger) (*clusterview.View, error) {
 	}
 	rest.QPS, rest.Burst = 200, 400 // one token review per poll and minute, one label per job
 	rest.UserAgent = "bullpen-server"
-	return clusterview.New(clusterview.Options{Config: rest, Namespace: cfg.namespace, Log: log, Now: faultpoint.Now})
+	return clusterview.New(clusterview.Options{Config: rest, Namespace: cfg.namespace, Log: log})
+}
+
+// openLedger connects, sets the clock by it and has it know what accounts may have.
+func (r *replica) openLedger(ctx context.Context, url string) error {
+	defaults, err := r.cfg.operators.defaultLimits()
+	if err != nil {
+		return err
+	}
+	store, err := openStore(ctx, url, r.cfg.maxConns)
+	if err != nil {
+		return err
+	}
+	if r.clock, err = clock.New(ctx, clock.Options{Read: store.Now, Wall: faultpoint.Now, Log: r.log, Metrics: r.registry}); err != nil {
+		store.Close()
+		return err
+	}
+	store.UseDefaultLimits(defaults)
+	if r.cfg.operators.repositoryCaps {
+		store.UseRepositoryCaps()
+	}
+	r.store = store
+	return nil
 }
 
 // openStore connects and brings the schema up to date.
@@ -313,7 +337,7 @@ func (r *replica) ready(ctx context.Context) error {
 	return nil
 }
 
-func newForge(cfg serverConfig, log *slog.Logger, registry prometheus.Registerer) (*github.Client, error) {
+func newForge(cfg serverConfig, r *replica) (*github.Client, error) {
 	if cfg.keyFile == "" {
 		return nil, errors.New("no GitHub App: set --github-app-id and --github-private-key-file (both are on the App's settings page)")
 	}
@@ -323,7 +347,7 @@ func newForge(cfg serverConfig, log *slog.Logger, registry prometheus.Registerer
 	}
 	return github.New(github.Options{
 		BaseURL: cfg.githubURL, AppID: cfg.appID, PrivateKey: key, Points: cfg.githubPoints,
-		Log: log, Registerer: registry, Now: faultpoint.Now,
+		Log: r.log, Registerer: r.registry, Now: r.clock.Now,
 	})
 }
 
@@ -332,6 +356,7 @@ func (r *replica) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.view.Run(ctx, r.dispatcher) })
 	group.Go(func() error { return r.dispatcher.Run(ctx) })
+	group.Go(func() error { r.clock.Run(ctx); return nil })
 	group.Go(func() error { return r.keeper.Run(ctx) })
 	group.Go(func() error { return r.passes.Run(ctx) })
 	group.Go(func() error { postgres.Listen(ctx, r.listenURL, r.dispatcher, r.log); return nil })

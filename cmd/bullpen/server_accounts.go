@@ -3,20 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/installations"
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/passes"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
 )
 
 // operatorConfig is what the server is told of accounts and of those who run it.
@@ -54,7 +50,7 @@ func (c *operatorConfig) defaultLimits() (map[fleet.Platform]fleet.Limits, error
 	return limits, nil
 }
 
-func newOperatorAPI(cfg serverConfig, store *postgres.Store, log *slog.Logger, metrics prometheus.Registerer) (*operator.API, error) {
+func newOperatorAPI(cfg serverConfig, r *replica) (*operator.API, error) {
 	rest, err := clientcmd.BuildConfigFromFlags("", cfg.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster (use --kubeconfig outside of one): %w", err)
@@ -64,7 +60,7 @@ func newOperatorAPI(cfg serverConfig, store *postgres.Store, log *slog.Logger, m
 	if err != nil {
 		return nil, err
 	}
-	return operator.New(operator.Options{Store: store, Access: access, Log: log, Metrics: metrics, Now: faultpoint.Now})
+	return operator.New(operator.Options{Store: r.store, Access: access, Log: r.log, Metrics: r.registry, Now: r.clock.Now})
 }
 
 // accountPasses keep accounts in step with GitHub, and with their own caps.
@@ -73,7 +69,7 @@ func (r *replica) accountPasses() []passes.Pass {
 		{Name: "installations", Every: installations.Every, Run: r.installations.Run},
 		{Name: "held_jobs", Every: time.Minute, Run: r.store.ReturnHeld},
 		{Name: "deleted_accounts", Every: time.Hour, Run: func(ctx context.Context) error {
-			_, err := r.store.ForgetDeletedAccounts(ctx, faultpoint.Now(), 100)
+			_, err := r.store.ForgetDeletedAccounts(ctx, r.clock.Now(), 100)
 			return err
 		}},
 	}

@@ -20,7 +20,7 @@ func keepFlags(f *pflag.FlagSet, keep *retention.Policy) {
 }
 
 func newRetention(cfg serverConfig, r *replica) (*retention.Retention, error) {
-	keep, err := retention.New(retention.Options{Store: r.store, Policy: cfg.keep, Log: r.log, Metrics: r.registry})
+	keep, err := retention.New(retention.Options{Store: r.store, Policy: cfg.keep, Log: r.log, Metrics: r.registry, Now: r.clock.Now})
 	if err != nil {
 		return nil, fmt.Errorf("what to keep (--keep-jobs, --keep-tombstones, --keep-sessions, --keep-deliveries): %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/bullpen-ci/bullpen/internal/catchup"
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/github"
 )
 
@@ -57,6 +56,6 @@ func newCatchUp(r *replica, forge *github.Client) (*catchup.CatchUp, error) {
 	opt := r.cfg.webhooks.limits
 	opt.Ledger, opt.Forge, opt.Intake, opt.Pools = r.store, forge, r.intake, r.view.Pools
 	opt.Poll, opt.Count, opt.Off = r.cfg.webhooks.poll(), r.recovery.Count, r.recovery.IsOff
-	opt.Log, opt.Metrics, opt.Now = r.log.With("component", "catchup"), r.registry, faultpoint.Now
+	opt.Log, opt.Metrics, opt.Now = r.log.With("component", "catchup"), r.registry, r.clock.Now
 	return catchup.New(opt)
 }

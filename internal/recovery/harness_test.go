@@ -48,18 +48,28 @@ type world struct {
 	forge    *github.Client
 	cluster  *cluster
 	d        *dispatch.Dispatcher
+	lists    *roster.Reader
 	r        *recovery.Recovery
 	registry *prometheus.Registry
 	log      *lockedLog
 
 	mu   sync.Mutex
 	now  time.Time
+	real func() time.Time         // instead of now: the database's time, as a server knows it
 	lose func(action string) bool // which webhooks never arrive
 }
 
 type option func(*recovery.Options)
 
 func newWorld(t *testing.T, options ...option) *world {
+	t.Helper()
+	w := openWorld(t)
+	w.start(options...)
+	return w
+}
+
+// openWorld has a database, and nothing that runs.
+func openWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t: t, url: postgrestest.NewDatabase(t, postgres.Migrate), cluster: newCluster(), registry: prometheus.NewRegistry(),
@@ -69,6 +79,12 @@ func newWorld(t *testing.T, options ...option) *world {
 	w.store, err = postgres.Open(t.Context(), w.url, 0)
 	require.NoError(t, err)
 	t.Cleanup(w.store.Close)
+	return w
+}
+
+func (w *world) start(options ...option) {
+	t := w.t
+	t.Helper()
 	w.cluster.putPool(dispatch.Pool{
 		Namespace: "runners", Name: "linux", Labels: []string{"linux"}, Platform: fleet.Linux,
 		Shape: fleet.Shape{MilliCPU: 1000, MemoryMB: 1024}, RunnerGroupID: 1,
@@ -81,14 +97,8 @@ func newWorld(t *testing.T, options ...option) *world {
 		Store: w.store, Forge: w.forge, Cluster: w.cluster, Roster: lists, Log: log, Now: w.clock, Jitter: func() float64 { return 0 },
 	})
 	require.NoError(t, err)
-	opt := recovery.Options{
-		Ledger: w.store, Cluster: w.cluster, GitHub: w.forge, Claims: w.d, Roster: lists, Log: log, Metrics: w.registry, Now: w.clock,
-	}
-	for _, change := range options {
-		change(&opt)
-	}
-	w.r, err = recovery.New(opt)
-	require.NoError(t, err)
+	w.lists = lists
+	w.r = w.recovery(w.clock, options...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = w.d.Run(ctx) })
@@ -99,7 +109,21 @@ func newWorld(t *testing.T, options ...option) *world {
 			t.Log(w.log.String())
 		}
 	})
-	return w
+}
+
+// recovery is that of a replica which takes this for the time.
+func (w *world) recovery(now func() time.Time, options ...option) *recovery.Recovery {
+	w.t.Helper()
+	opt := recovery.Options{
+		Ledger: w.store, Cluster: w.cluster, GitHub: w.forge, Claims: w.d, Roster: w.lists, Log: slog.New(slog.NewTextHandler(w.log, nil)),
+		Metrics: w.registry, Now: now,
+	}
+	for _, change := range options {
+		change(&opt)
+	}
+	r, err := recovery.New(opt)
+	require.NoError(w.t, err)
+	return r
 }
 
 func (w *world) startGitHub() {
@@ -140,6 +164,9 @@ func (w *world) startGitHub() {
 func (w *world) clock() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.real != nil {
+		return w.real()
+	}
 	return w.now
 }
 

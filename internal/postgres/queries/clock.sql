@@ -1,0 +1,2 @@
+-- name: DatabaseTime :one
+SELECT clock_timestamp()::timestamptz AS now;
