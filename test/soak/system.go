@@ -51,6 +51,7 @@ type System struct {
 	polls    *proxy            // pods and the controller → servers
 	postgres map[string]*proxy // each server → Postgres
 	args     *argumentWatch
+	pods     *podWatch
 	drainer  sync.WaitGroup
 	operator *operator
 	stopping sync.Once
@@ -94,6 +95,7 @@ func (s *System) bringUp(ctx context.Context) error {
 		return err
 	}
 	s.args = watchArguments(s.ctx, s.dir)
+	s.pods = s.watchPods(s.ctx)
 	s.drainer.Go(s.keepDraining)
 	return nil
 }
@@ -322,6 +324,7 @@ func (s *System) stop() error {
 	s.drainer.Wait()
 	if s.args != nil {
 		s.args.wait()
+		s.pods.wait()
 	}
 	if s.github != nil {
 		s.github.close()

@@ -2,8 +2,10 @@ package soak
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -78,6 +80,53 @@ func ours(folder, text, dir string) bool {
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	return len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid())
 }
+
+// podWatch looks at the pods again and again, and writes down which have come and which are gone.
+type podWatch struct{ done sync.WaitGroup }
+
+func (s *System) watchPods(ctx context.Context) *podWatch {
+	w := &podWatch{}
+	w.done.Go(func() {
+		var before map[string]string // UID → name; nil until the first look
+		for pause(ctx, lookEvery) {
+			pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				continue // the API server is one of those that are broken on purpose
+			}
+			now := map[string]string{}
+			for i := range pods.Items {
+				now[string(pods.Items[i].UID)] = pods.Items[i].Name
+			}
+			if records := changes(before, now, time.Now().UTC()); len(records) > 0 {
+				if appendLines(s.evidence(check.FilePods), records) != nil {
+					continue // the next look tells it
+				}
+			}
+			before = now
+		}
+	})
+	return w
+}
+
+func changes(before, now map[string]string, at time.Time) []check.PodRecord {
+	var records []check.PodRecord
+	if before == nil {
+		records = append(records, check.PodRecord{At: at, Event: "all", There: slices.Sorted(maps.Keys(now))})
+	}
+	for uid, name := range now {
+		if _, there := before[uid]; !there {
+			records = append(records, check.PodRecord{At: at, Event: "there", Pod: name, UID: uid})
+		}
+	}
+	for uid, name := range before {
+		if _, there := now[uid]; !there {
+			records = append(records, check.PodRecord{At: at, Event: "gone", Pod: name, UID: uid})
+		}
+	}
+	return records
+}
+
+func (w *podWatch) wait() { w.done.Wait() }
 
 // writeGitHub writes GitHub's ledger.
 func (s *System) writeGitHub() error {

@@ -142,6 +142,13 @@ func TestExamine_FindsEachHarm(t *testing.T) {
 			e.Audit = e.Audit[2:]
 			e.Final.At = at(60)
 		}, "still there 49s after"},
+		"a pod that stays although it was deleted": {check.RowPods, func(e *check.Evidence) {
+			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(60), Event: "gone", UID: uid(1)}}
+		}, "still there 49s after"},
+		"a pod that is deleted and never goes": {check.RowPods, func(e *check.Evidence) {
+			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(20), Event: "all", There: []string{uid(1)}}}
+			e.Final.At = at(60)
+		}, "still there 49s after"},
 		"a pod that is left":            {check.RowPods, func(e *check.Evidence) { e.Final.Pods = []check.Left{{Name: pod(9)}} }, "bulk-9"},
 		"a ServiceAccount that is left": {check.RowPods, func(e *check.Evidence) { e.Final.ServiceAccounts = []check.Left{{Name: pod(9)}} }, "bulk-9"},
 		"a pool that does not go":       {check.RowPods, func(e *check.Evidence) { e.Final.Pools = []check.Left{{Name: "bulk"}} }, "bulk"},
@@ -218,6 +225,16 @@ func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 		"a deletion by a person that is a deed": {0, func(e *check.Evidence) {
 			e.Audit = append(e.Audit, deletion("admin", pod(7), 20), deletion(node, pod(7), 21))
 			e.Deeds = []check.Deed{{At: at(20), Until: at(20), Pods: []string{pod(7)}}}
+		}},
+		"a deletion that is not in the audit log": {0, func(e *check.Evidence) {
+			e.Audit = e.Audit[2:]
+			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(12), Event: "gone", UID: uid(1)}}
+			e.Final.At = at(60)
+		}},
+		"a pod that went while nobody looked": {0, func(e *check.Evidence) {
+			e.Audit = e.Audit[2:]
+			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(20), Event: "all"}}
+			e.Final.At = at(60)
 		}},
 		"a deletion that was refused": {0, func(e *check.Evidence) {
 			a := deletion("eve", pod(1), 5)

@@ -10,6 +10,7 @@
 //	rows.json          every row of every table at the end
 //	audit.log          the API server's audit log
 //	machines.jsonl     each start and end of a runner, by the machine that it ran on
+//	pods.jsonl         which pods a look at the cluster, twice a second, showed for the first time, or no more
 //	deeds.jsonl        what the soak did, and to whom: harm done on purpose is counted apart
 //	arguments.txt      every command line that was seen
 //	final.json         what was left in the cluster and on the machine at the end

@@ -20,6 +20,7 @@ const (
 	FileRows      = "rows.json"
 	FileAudit     = "audit.log"
 	FileMachines  = "machines.jsonl"
+	FilePods      = "pods.jsonl"
 	FileDeeds     = "deeds.jsonl"
 	FileArguments = "arguments.txt"
 	FileFinal     = "final.json"
@@ -139,6 +140,15 @@ type MachineRecord struct {
 	Killed  bool      `json:"killed"`
 }
 
+// PodRecord is what a look at the cluster's pods showed that the look before had not.
+type PodRecord struct {
+	At    time.Time `json:"at"`
+	Event string    `json:"event"` // there, gone; all: the first look of a witness, with everything in There
+	Pod   string    `json:"pod,omitempty"`
+	UID   string    `json:"uid,omitempty"`
+	There []string  `json:"there,omitempty"` // UIDs
+}
+
 // Final is what was left when everything that had to go had had its time.
 type Final struct {
 	At time.Time `json:"at"`
@@ -172,6 +182,7 @@ type Evidence struct {
 	Rows     map[string][]json.RawMessage
 	Audit    []AuditEvent
 	Machines []MachineRecord
+	Pods     []PodRecord
 	Deeds    []Deed
 	Final    Final
 	Secrets  []Secret
@@ -189,6 +200,7 @@ func Load(dir string, texts ...string) (*Evidence, error) {
 		readLines(filepath.Join(dir, FileCalls), &e.Calls),
 		readLines(filepath.Join(dir, FileHistory), &e.Changes),
 		readLines(filepath.Join(dir, FileMachines), &e.Machines),
+		readLines(filepath.Join(dir, FilePods), &e.Pods),
 		readLines(filepath.Join(dir, FileDeeds), &e.Deeds),
 		readLines(filepath.Join(dir, FileSecrets), &e.Secrets),
 	); err != nil {
@@ -198,7 +210,7 @@ func Load(dir string, texts ...string) (*Evidence, error) {
 	if e.Audit, err = readAudit(filepath.Join(dir, FileAudit)); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{FileGitHub, FileCalls, FileHistory, FileRows, FileAudit, FileMachines, FileDeeds, FileArguments, FileFinal} {
+	for _, name := range []string{FileGitHub, FileCalls, FileHistory, FileRows, FileAudit, FileMachines, FilePods, FileDeeds, FileArguments, FileFinal} {
 		e.Texts = append(e.Texts, filepath.Join(dir, name))
 	}
 	for _, pattern := range texts {

@@ -210,11 +210,7 @@ func (x *examiner) pods() {
 		if uid == "" || j.CompletedAt == nil {
 			continue
 		}
-		gone := x.Final.At
-		if deletions := x.index.deletions[x.index.nameOf[uid]]; len(deletions) > 0 {
-			gone = deletions[0].At
-		}
-		if late := gone.Sub(*j.CompletedAt); late > x.bounds.Pod && x.bounds.Pod > 0 {
+		if late := x.wentAt(uid).Sub(*j.CompletedAt); late > x.bounds.Pod && x.bounds.Pod > 0 {
 			x.find(RowPods, x.timeline(j), "pod %s was still there %s after its job %d had ended (bound: %s)",
 				x.index.nameOf[uid], late.Round(time.Second), j.ID, x.bounds.Pod)
 		}

@@ -21,6 +21,8 @@ type index struct {
 	lives      map[string]*life  // by pod UID
 	switchedOn map[string][]time.Time
 	deletions  map[string][]AuditEvent // accepted, by pod name, in order
+	there      map[string]bool         // by pod UID: it was seen in the cluster
+	gone       map[string]time.Time    // by pod UID: it was seen, and then no more
 	cancelled  map[int64]bool          // by the soak
 	claims     map[string][]Change     // by pod UID
 	jobChanges map[int64][]Change
@@ -30,6 +32,10 @@ func indexOf(e *Evidence) index {
 	i := index{
 		podOf: map[string]string{}, nameOf: map[string]string{}, lives: map[string]*life{}, switchedOn: map[string][]time.Time{},
 		deletions: map[string][]AuditEvent{}, cancelled: map[int64]bool{}, claims: map[string][]Change{}, jobChanges: map[int64][]Change{},
+		there: map[string]bool{}, gone: map[string]time.Time{},
+	}
+	for _, r := range e.Pods {
+		i.pod(r)
 	}
 	for _, c := range e.Changes {
 		i.change(c)
@@ -62,6 +68,37 @@ func indexOf(e *Evidence) index {
 		}
 	}
 	return i
+}
+
+func (i *index) pod(r PodRecord) {
+	switch r.Event {
+	case "there":
+		i.there[r.UID], i.nameOf[r.UID] = true, r.Pod
+		delete(i.gone, r.UID)
+	case "gone":
+		i.gone[r.UID] = r.At
+	case "all": // a soak that was interrupted goes on: what went meanwhile went before this look
+		for uid := range i.there {
+			if _, known := i.gone[uid]; !known && !slices.Contains(r.There, uid) {
+				i.gone[uid] = r.At
+			}
+		}
+		for _, uid := range r.There {
+			i.there[uid] = true
+		}
+	}
+}
+
+// wentAt is when a pod was no longer there. The audit log alone would not do: a request that the API server answered with a
+// time-out, or with a conflict with what it had itself written, may have been carried out.
+func (x *examiner) wentAt(uid string) time.Time {
+	if at, gone := x.index.gone[uid]; gone {
+		return at
+	}
+	if deletions := x.index.deletions[x.index.nameOf[uid]]; !x.index.there[uid] && len(deletions) > 0 {
+		return deletions[0].At // it went between two looks
+	}
+	return x.Final.At
 }
 
 // registrations finds the pods of runners that no claim names any more.
