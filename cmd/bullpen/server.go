@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -277,7 +278,7 @@ func newRecovery(cfg serverConfig, r *replica, forge *github.Client, lists *rost
 	}
 	return recovery.New(recovery.Options{
 		Ledger: r.store, Cluster: r.view, GitHub: forge, Claims: r.dispatcher, Roster: lists, Patience: cfg.recoveryPatience,
-		Off: off, Log: r.log.With("component", "recovery"), Metrics: r.registry, Now: r.clock.Now,
+		Off: off, Log: r.log.With("component", "recovery"), Metrics: r.registry, Now: r.clock.Now, Start: rand.Float64(),
 	})
 }
 

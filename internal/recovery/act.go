@@ -39,6 +39,9 @@ func (p *pass) settle(ctx context.Context, s *subject) (doubt bool) {
 			p.left(ctx, s, e, v)
 			return v.Doubt
 		case Ask:
+			if p.sweep && r.doubts.early(s.doubtKey()) {
+				return true
+			}
 			if err := p.questions.ask(ctx, s, e); err != nil {
 				p.notAsked(ctx, s, err)
 				return true
@@ -57,6 +60,7 @@ func (p *pass) settle(ctx context.Context, s *subject) (doubt bool) {
 
 func (p *pass) notAsked(ctx context.Context, s *subject, err error) {
 	if errors.Is(err, errEnough) {
+		s.unasked = true
 		p.skipped(skipBudget)
 		return
 	}
@@ -70,6 +74,7 @@ func (p *pass) left(ctx context.Context, s *subject, e Evidence, v Verdict) {
 	key, name := s.name()
 	if v.Doubt {
 		p.skipped(skipUnreadable)
+		p.r.doubts.note(s.doubtKey())
 		p.r.opt.Log.WarnContext(ctx, "left as it is, in doubt", key, name, "why", v.Why, "evidence", e.String())
 		return
 	}

@@ -25,10 +25,10 @@ type metrics struct {
 	skipped    *prometheus.CounterVec
 	capped     *prometheus.CounterVec
 	stranded   *prometheus.HistogramVec
-	doubtful   prometheus.Gauge
+	doubtful   prometheus.Collector
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, doubtful func() float64) (*metrics, error) {
 	m := &metrics{
 		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "bullpen_recoveries_total", Help: "What was put right, by kind. A steady rise is a broken path of events.",
@@ -44,9 +44,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help:    "From when it began to look wrong until it was put right, by kind.",
 			Buckets: []float64{1, 5, 15, 60, 150, 300, 420, 600, 1200, 3600, 4 * 3600, 24 * 3600},
 		}, []string{"kind"}),
-		doubtful: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "bullpen_recovery_doubtful", Help: "Pods and jobs that the last pass of this replica could not judge, because GitHub could not be read.",
-		}),
+		doubtful: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "bullpen_recovery_doubtful",
+			Help: "Pods and jobs that this replica could not judge, because GitHub could not be read, and that nobody here has judged since.",
+		}, doubtful),
 	}
 	for _, kind := range Kinds() { // so that a first one is a rise
 		m.recoveries.WithLabelValues(string(kind))

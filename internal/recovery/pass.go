@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,7 +21,15 @@ type pass struct {
 	mu     sync.Mutex
 	acted  map[Kind]int
 	capped map[Kind]bool
-	doubt  int
+
+	// Of a look at everything, by its one goroutine.
+	sweep        bool
+	list         *sorted  // of pods, once they were listed
+	noPods       bool     // they were, and nothing is made of it
+	listErr      error    // why, if that is an error
+	unowned      []string // of those that show work, once that was asked
+	reopened     bool     // registrations that are doubted were opened again
+	cut, unasked *place
 }
 
 func (r *Recovery) newPass() *pass {
@@ -58,32 +67,47 @@ func (p *pass) skipped(why string) { p.r.metrics.skipped.WithLabelValues(why).In
 // Count counts a recovery that is judged elsewhere, by its kind.
 func (r *Recovery) Count(kind Kind) { r.metrics.recoveries.WithLabelValues(string(kind)).Inc() }
 
-// Pass looks at everything that looks wrong, once. Jobs that no claim has come first: they need no pods. An error says
-// that part of it was not looked at; what was done stays.
+// Pass looks at everything that looks wrong, once, or at as much of it as it has time for; the next one goes on there. An
+// error says that part of it was not looked at; what was done stays.
 func (r *Recovery) Pass(ctx context.Context) error {
 	p := r.newPass()
+	p.sweep = true
 	if p.held(ctx) {
 		return nil
 	}
-	if err := p.jobs(ctx); err != nil {
-		return err
+	r.mu.Lock()
+	from := r.from
+	r.mu.Unlock()
+	err := p.round(ctx, from)
+	r.mu.Lock()
+	r.from = p.next()
+	r.mu.Unlock()
+	return errors.Join(err, p.listErr)
+}
+
+// pods lists them once in a pass, before its claims are read: a pod that is claimed after this is not considered.
+func (p *pass) pods(ctx context.Context) (*sorted, error) {
+	switch {
+	case p.noPods:
+		return nil, errNoPods
+	case p.list != nil:
+		return p.list, nil
 	}
-	pods, err := r.opt.Cluster.RunnerPods(ctx) // before the claims: a pod that is claimed after this is not considered
+	pods, err := p.r.opt.Cluster.RunnerPods(ctx)
 	if err != nil {
 		p.skipped(skipListFailed) // RECV-4
-		return fmt.Errorf("listing runner pods; nothing is made of their absence: %w", err)
+		p.noPods, p.listErr = true, fmt.Errorf("listing runner pods; nothing is made of their absence: %w", err)
+		return nil, errNoPods
 	}
 	if len(pods) == 0 {
 		p.skipped(skipEmptyList) // RECV-4: it never means that everything is gone
-		r.opt.Log.WarnContext(ctx, "no runner pod is listed; nothing is made of that")
-		return nil
+		p.r.opt.Log.WarnContext(ctx, "no runner pod is listed; nothing is made of that")
+		p.noPods = true
+		return nil, errNoPods
 	}
-	err = p.claims(ctx, pods)
-	if err == nil {
-		err = p.strays(ctx, pods)
-	}
-	r.metrics.doubtful.Set(float64(p.doubt))
-	return err
+	listed := sortPods(pods)
+	p.list = &listed
+	return p.list, nil
 }
 
 // held: the ledger may be older than it looks, and whoever rebuilds it is at work (CLAIM-17).
@@ -96,17 +120,23 @@ func (p *pass) held(ctx context.Context) bool {
 	return held
 }
 
-// examine settles subjects, a few at a time.
-func (p *pass) examine(ctx context.Context, subjects []*subject) error {
+// examine settles subjects, a few at a time, until ctx ends.
+func (p *pass) examine(ctx context.Context, subjects []*subject) {
 	next := make(chan *subject)
 	var wait sync.WaitGroup
 	for range min(p.r.opt.Workers, len(subjects)) {
 		wait.Go(func() {
 			for s := range next {
-				if ctx.Err() == nil && p.settle(ctx, s) {
-					p.mu.Lock()
-					p.doubt++
-					p.mu.Unlock()
+				if ctx.Err() != nil {
+					continue
+				}
+				s.begun = true
+				if s.passed {
+					continue
+				}
+				key := s.doubtKey()
+				if !p.settle(ctx, s) && ctx.Err() == nil {
+					p.r.doubts.clear(key)
 				}
 			}
 		})
@@ -116,7 +146,6 @@ func (p *pass) examine(ctx context.Context, subjects []*subject) error {
 	}
 	close(next)
 	wait.Wait()
-	return ctx.Err()
 }
 
 // sorted is a list of pods by what it gives reason for.
@@ -147,46 +176,70 @@ func sortPods(pods []Pod) sorted {
 	return s
 }
 
-// claims looks at live claims that look wrong, and at pods that show work while nobody has a claim.
-func (p *pass) claims(ctx context.Context, pods []Pod) error {
-	r, listed, began := p.r, sortPods(pods), p.r.opt.Now()
-	unowned, err := r.opt.Ledger.Unowned(ctx, listed.showing)
-	if err != nil {
-		return err
-	}
-	withRow := map[string]bool{}
-	look := Look{
-		Named: slices.Concat(unowned, listed.urgent), Sweep: true, Listed: listed.uids,
-		Now: began, LongAgo: began.Add(-r.opt.Patience), Most: pageSize,
-	}
-	for {
-		rows, err := r.opt.Ledger.Suspects(ctx, look)
+// unownedPods are those that show work while nobody has a claim.
+func (p *pass) unownedPods(ctx context.Context, listed *sorted) ([]string, error) {
+	if p.unowned == nil {
+		unowned, err := p.r.opt.Ledger.Unowned(ctx, listed.showing)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := p.noteAbsence(ctx, rows, listed); err != nil {
-			return err
-		}
-		var subjects []*subject
-		for i := range rows {
-			withRow[rows[i].PodUID] = true
-			subjects = append(subjects, &subject{row: &rows[i], pod: listed.byUID[rows[i].PodUID], uid: rows[i].PodUID})
-		}
-		if err := p.examine(ctx, subjects); err != nil {
-			return err
-		}
-		if len(rows) < pageSize {
-			break
-		}
-		look.After = rows[len(rows)-1].PodUID
+		slices.Sort(unowned)
+		p.unowned = append([]string{}, unowned...)
 	}
-	var subjects []*subject
-	for _, uid := range unowned {
-		if !withRow[uid] {
-			subjects = append(subjects, &subject{pod: listed.byUID[uid], uid: uid})
-		}
+	return p.unowned, nil
+}
+
+// claims looks at live claims that look wrong, and at rows that are over of pods that show work.
+func (p *pass) claims(ctx context.Context, listed *sorted, after string) (page, error) {
+	r, now := p.r, p.r.opt.Now()
+	unowned, err := p.unownedPods(ctx, listed)
+	if err != nil {
+		return page{}, err
 	}
-	return p.examine(ctx, subjects)
+	rows, err := r.opt.Ledger.Suspects(ctx, Look{
+		Named: slices.Concat(unowned, listed.urgent), Sweep: true, Listed: listed.uids,
+		Now: now, LongAgo: now.Add(-r.opt.Patience), After: after, Most: pageSize,
+	})
+	if err != nil {
+		return page{}, err
+	}
+	if err := p.noteAbsence(ctx, rows, *listed); err != nil {
+		return page{}, err
+	}
+	got := page{more: len(rows) == pageSize}
+	for i := range rows {
+		got.subjects = append(got.subjects, &subject{row: &rows[i], pod: listed.byUID[rows[i].PodUID], uid: rows[i].PodUID})
+	}
+	return got, nil
+}
+
+// unclaimed looks at pods that show work and have no row at all.
+func (p *pass) unclaimed(ctx context.Context, listed *sorted, after string) (page, error) {
+	unowned, err := p.unownedPods(ctx, listed)
+	if err != nil {
+		return page{}, err
+	}
+	first, _ := slices.BinarySearch(unowned, after)
+	if first < len(unowned) && unowned[first] == after {
+		first++
+	}
+	uids := unowned[first:min(first+pageSize, len(unowned))]
+	if len(uids) == 0 {
+		return page{}, nil
+	}
+	rows, err := p.r.opt.Ledger.Suspects(ctx, Look{Named: uids, Now: p.r.opt.Now(), Most: pageSize})
+	if err != nil {
+		return page{}, err
+	}
+	withRow := map[string]bool{} // they are looked at among the claims
+	for i := range rows {
+		withRow[rows[i].PodUID] = true
+	}
+	got := page{more: len(uids) == pageSize}
+	for _, uid := range uids {
+		got.subjects = append(got.subjects, &subject{pod: listed.byUID[uid], uid: uid, passed: withRow[uid]})
+	}
+	return got, nil
 }
 
 // noteAbsence keeps since when the pods of live claims have not been listed (RECV-4).
@@ -206,68 +259,42 @@ func (p *pass) noteAbsence(ctx context.Context, rows []Row, listed sorted) error
 	return p.r.opt.Ledger.NoteAbsence(ctx, missing, seen, p.r.opt.Now())
 }
 
-// strays looks at what is left of pods that have gone.
-func (p *pass) strays(ctx context.Context, pods []Pod) error {
-	ledger, listed, now := p.r.opt.Ledger, sortPods(pods).uids, p.r.opt.Now()
-	for after := ""; ; {
-		page, err := ledger.StraySessions(ctx, listed, after, pageSize)
-		if err != nil {
-			return err
-		}
-		var subjects []*subject
-		for _, one := range page {
-			subjects = append(subjects, &subject{uid: one.UID, since: one.Since, session: true})
-		}
-		if err := p.examine(ctx, subjects); err != nil {
-			return err
-		}
-		if len(page) < pageSize {
-			break
-		}
-		after = page[len(page)-1].UID
+// sessions looks at sessions that are open although their pods have gone.
+func (p *pass) sessions(ctx context.Context, listed *sorted, after string) (page, error) {
+	list, err := p.r.opt.Ledger.StraySessions(ctx, listed.uids, after, pageSize)
+	got := page{more: len(list) == pageSize}
+	for _, one := range list {
+		got.subjects = append(got.subjects, &subject{uid: one.UID, since: one.Since, session: true})
 	}
-	if err := ledger.DoubtRegistrations(ctx, now.Add(-p.r.opt.Patience), pageSize); err != nil {
-		return err
+	return got, err
+}
+
+// registrations looks at those that are left of pods that have gone.
+func (p *pass) registrations(ctx context.Context, listed *sorted, after string) (page, error) {
+	ledger, longAgo := p.r.opt.Ledger, p.r.opt.Now().Add(-p.r.opt.Patience)
+	if !p.reopened {
+		if err := ledger.DoubtRegistrations(ctx, longAgo, pageSize); err != nil {
+			return page{}, err
+		}
+		p.reopened = true
 	}
-	for after := ""; ; {
-		page, err := ledger.StrayRegistrations(ctx, listed, now.Add(-p.r.opt.Patience), after, pageSize)
-		if err != nil {
-			return err
-		}
-		var subjects []*subject
-		for _, one := range page {
-			subjects = append(subjects, &subject{uid: one.UID, since: one.Since, account: one.Account, open: true})
-		}
-		if err := p.examine(ctx, subjects); err != nil {
-			return err
-		}
-		if len(page) < pageSize {
-			return nil
-		}
-		after = page[len(page)-1].UID
+	list, err := ledger.StrayRegistrations(ctx, listed.uids, longAgo, after, pageSize)
+	got := page{more: len(list) == pageSize}
+	for _, one := range list {
+		got.subjects = append(got.subjects, &subject{uid: one.UID, since: one.Since, account: one.Account, open: true})
 	}
+	return got, err
 }
 
 // jobs looks at jobs whose rows say that a claim has them, while none does.
-func (p *pass) jobs(ctx context.Context) error {
+func (p *pass) jobs(ctx context.Context, after string) (page, error) {
 	now := p.r.opt.Now()
-	for after := int64(0); ; {
-		page, err := p.r.opt.Ledger.StrayJobs(ctx, now.Add(-p.r.opt.Patience), now, after, pageSize)
-		if err != nil {
-			return err
-		}
-		var subjects []*subject
-		for i := range page {
-			subjects = append(subjects, &subject{job: &page[i]})
-		}
-		if err := p.examine(ctx, subjects); err != nil {
-			return err
-		}
-		if len(page) < pageSize {
-			return nil
-		}
-		after = page[len(page)-1].ID
+	list, err := p.r.opt.Ledger.StrayJobs(ctx, now.Add(-p.r.opt.Patience), now, jobOfKey(after), pageSize)
+	got := page{more: len(list) == pageSize}
+	for i := range list {
+		got.subjects = append(got.subjects, &subject{job: &list[i]})
 	}
+	return got, err
 }
 
 // CheckPod looks at one pod at once: something was heard of it. What is done about it is bound to its UID and to the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,6 +40,9 @@ type Options struct {
 	Requests int
 	// Workers is how many pods and jobs are examined at a time; default 8.
 	Workers int
+	// Start is where in its round the first pass begins, from 0 up to 1: a random number, so that replicas none of which lives
+	// for a whole round make one together.
+	Start float64
 
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -96,6 +100,10 @@ func (o *Options) capOf(kind Kind) int {
 type Recovery struct {
 	opt     Options
 	metrics *metrics
+	doubts  *doubts
+
+	mu   sync.Mutex
+	from place // where the next pass begins
 }
 
 // New checks the options. It reads nothing.
@@ -103,11 +111,12 @@ func New(opt Options) (*Recovery, error) {
 	if err := opt.setDefaults(); err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(opt.Metrics)
+	known := newDoubts(opt.Now, opt.Patience)
+	m, err := newMetrics(opt.Metrics, known.count)
 	if err != nil {
 		return nil, err
 	}
-	return &Recovery{opt: opt, metrics: m}, nil
+	return &Recovery{opt: opt, metrics: m, doubts: known, from: startAt(opt.Start)}, nil
 }
 
 // IsOff reports whether a kind is switched off.

@@ -23,6 +23,26 @@ type subject struct {
 	runner   RunnerSays
 	jobSays  JobSays
 	jobFound *found // what GitHub said of its job
+
+	passed  bool // over: another section looks at it
+	begun   bool // it was looked at in this pass
+	unasked bool // GitHub was not asked about it: enough was
+}
+
+// key is its place in its section of a round.
+func (s *subject) key() string {
+	if s.job != nil {
+		return jobKey(s.job.ID)
+	}
+	return s.uid
+}
+
+// doubtKey tells it apart from everything that GitHub might not be able to tell about.
+func (s *subject) doubtKey() string {
+	if s.open {
+		return "registrations of " + s.uid
+	}
+	return s.key()
 }
 
 // labelGrace is the part of patience in which a label that was asked for by an event may still be on its way.
