@@ -53,7 +53,7 @@ func New(opt Options) (*Pass, error) {
 	return &Pass{opt}, nil
 }
 
-// Run compares once. An error means that nothing was changed.
+// Run compares once. An error says of which accounts nothing was changed; what differed of others has been put right.
 func (p *Pass) Run(ctx context.Context) error {
 	began := p.opt.Now()
 	listed, err := p.opt.Forge.Installations(ctx)
@@ -77,12 +77,9 @@ func (p *Pass) Run(ctx context.Context) error {
 		})
 	}
 	did, err := p.opt.Store.SyncInstallations(ctx, began.Add(-skew), p.opt.Now(), list)
-	if err != nil {
-		return err
-	}
 	if did != (dispatch.InstallationSync{}) {
 		p.opt.Log.InfoContext(ctx, "installations differed from GitHub's list",
 			"corrected", did.Corrected, "missing", did.Missing, "removed", did.Removed)
 	}
-	return nil
+	return err
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,9 +59,18 @@ type installationTx struct {
 	why string
 }
 
+// lock takes the account, after its limits and those of whoever had the installation before: as every batch takes limits
+// first, none is under way beside the change, and none that comes after misses it (CLAIM-5).
+func (t installationTx) lock(ctx context.Context, a dispatch.Account) (sqlcgen.Account, bool, error) {
+	if _, err := t.q.LockInstallationLimits(ctx, a.ID, &a.InstallationID); err != nil {
+		return sqlcgen.Account{}, false, err
+	}
+	return found(t.q.LockAccount(ctx, a.ID))
+}
+
 // put writes what the account's installation is now, and wakes its lanes.
 func (t installationTx) put(ctx context.Context, a dispatch.Account, suspended bool) error {
-	before, known, err := found(t.q.LockAccount(ctx, a.ID))
+	before, known, err := t.lock(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -108,7 +118,7 @@ func (t installationTx) end(ctx context.Context, a dispatch.Account) error {
 }
 
 func (t installationTx) remove(ctx context.Context, a dispatch.Account) error {
-	before, known, err := found(t.q.LockAccount(ctx, a.ID))
+	before, known, err := t.lock(ctx, a)
 	if err != nil || !known {
 		return err
 	}
@@ -199,6 +209,9 @@ func (t installationTx) audit(ctx context.Context, action string, before, after 
 // SyncInstallations puts the ledger right by GitHub's own list, the reading of which began at that time: whatever is newer
 // than that is left alone, and an account is uninstalled only when two lists in succession lack it. An empty list says
 // nothing: it is what a wrong key or a wrong App sees.
+//
+// Each account that differs is a transaction of its own, so that nobody's dispatch waits for all of them; an error keeps none
+// of the others from being put right.
 func (s *Store) SyncInstallations(
 	ctx context.Context, began, now time.Time, list []dispatch.Installation,
 ) (dispatch.InstallationSync, error) {
@@ -206,39 +219,42 @@ func (s *Store) SyncInstallations(
 	if len(list) == 0 {
 		return out, nil
 	}
-	err := s.inTx(ctx, "comparing installations", func(q *sqlcgen.Queries) error {
-		out = dispatch.InstallationSync{}
-		rows, err := q.InstalledAccounts(ctx)
-		if err != nil {
-			return err
+	rows, err := s.queries().InstalledAccounts(ctx)
+	if err != nil {
+		return out, fmt.Errorf("comparing installations: %w", err)
+	}
+	sync := installationSync{s: s, began: began, now: now, out: &out}
+	listed := map[int64]bool{}
+	installed := map[int64]sqlcgen.Account{}
+	for _, row := range rows {
+		installed[row.ID] = row
+	}
+	var errs []error
+	for _, in := range list {
+		listed[in.Account.ID] = true
+		if row, known := installed[in.Account.ID]; !known || !same(row, in) {
+			errs = append(errs, sync.see(ctx, in))
 		}
-		sync := installationSync{
-			t:     installationTx{s: s, q: q, at: now, why: "GitHub's list of installations"},
-			began: began, listed: map[int64]bool{}, out: &out,
+	}
+	errs = append(errs, s.queries().SeeInstallations(ctx, slices.Collect(maps.Keys(listed))))
+	for _, row := range rows {
+		if !listed[row.ID] {
+			errs = append(errs, sync.miss(ctx, row))
 		}
-		for _, in := range list {
-			if err := sync.see(ctx, in); err != nil {
-				return err
-			}
-		}
-		if err := q.SeeInstallations(ctx, slices.Collect(maps.Keys(sync.listed))); err != nil {
-			return err
-		}
-		for _, row := range rows {
-			if err := sync.miss(ctx, row); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return out, err
+	}
+	return out, errors.Join(errs...)
 }
 
 type installationSync struct {
-	t      installationTx
-	began  time.Time
-	listed map[int64]bool // accounts
-	out    *dispatch.InstallationSync
+	s          *Store
+	began, now time.Time
+	out        *dispatch.InstallationSync
+}
+
+// same: the ledger has the account as GitHub's list has it.
+func same(row sqlcgen.Account, in dispatch.Installation) bool {
+	return deref(row.InstallationID) == in.Account.InstallationID && row.Suspended == in.Suspended &&
+		row.Login == in.Account.Login && row.Kind == kind(in.Account)
 }
 
 // newer: what is known of the account was told after the list was begun.
@@ -246,34 +262,57 @@ func (y installationSync) newer(row sqlcgen.Account) bool {
 	return row.InstallationChangedAt != nil && !row.InstallationChangedAt.Before(y.began)
 }
 
-func (y installationSync) see(ctx context.Context, in dispatch.Installation) error {
-	y.listed[in.Account.ID] = true
-	row, known, err := found(y.t.q.LockAccount(ctx, in.Account.ID))
+// locked runs fn with the account locked, in a transaction, and counts what it did once that is committed.
+func (y installationSync) locked(
+	ctx context.Context, a dispatch.Account,
+	fn func(t installationTx, row sqlcgen.Account, known bool, did *dispatch.InstallationSync) error,
+) error {
+	var did dispatch.InstallationSync
+	err := y.s.inTx(ctx, "comparing the installation of "+a.Login, func(q *sqlcgen.Queries) error {
+		did = dispatch.InstallationSync{}
+		t := installationTx{s: y.s, q: q, at: y.now, why: "GitHub's list of installations"}
+		row, known, err := t.lock(ctx, a)
+		if err != nil {
+			return err
+		}
+		return fn(t, row, known, &did)
+	})
 	if err != nil {
 		return err
 	}
-	if known && (y.newer(row) || deref(row.InstallationID) == in.Account.InstallationID && row.Suspended == in.Suspended &&
-		row.Login == in.Account.Login && row.Kind == kind(in.Account)) {
-		return nil
-	}
-	ended, err := y.t.q.InstallationEnded(ctx, in.Account.InstallationID)
-	if err != nil || ended {
-		return err
-	}
-	y.out.Corrected++
-	return y.t.put(ctx, in.Account, in.Suspended)
+	y.out.Corrected += did.Corrected
+	y.out.Missing += did.Missing
+	y.out.Removed += did.Removed
+	return nil
 }
 
-func (y installationSync) miss(ctx context.Context, row sqlcgen.Account) error {
-	switch {
-	case y.listed[row.ID] || y.newer(row):
-		return nil
-	case row.InstallationMissingAt == nil:
-		y.out.Missing++
-		return y.t.q.MissInstallation(ctx, &y.t.at, row.ID)
-	}
-	y.out.Removed++
-	return y.t.remove(ctx, dispatch.Account{ID: row.ID, InstallationID: deref(row.InstallationID)})
+func (y installationSync) see(ctx context.Context, in dispatch.Installation) error {
+	return y.locked(ctx, in.Account, func(t installationTx, row sqlcgen.Account, known bool, did *dispatch.InstallationSync) error {
+		if known && (y.newer(row) || same(row, in)) {
+			return nil
+		}
+		ended, err := t.q.InstallationEnded(ctx, in.Account.InstallationID)
+		if err != nil || ended {
+			return err
+		}
+		did.Corrected++
+		return t.put(ctx, in.Account, in.Suspended)
+	})
+}
+
+func (y installationSync) miss(ctx context.Context, was sqlcgen.Account) error {
+	a := dispatch.Account{ID: was.ID, Login: was.Login, InstallationID: deref(was.InstallationID)}
+	return y.locked(ctx, a, func(t installationTx, row sqlcgen.Account, known bool, did *dispatch.InstallationSync) error {
+		switch {
+		case !known || y.newer(row) || deref(row.InstallationID) != a.InstallationID:
+			return nil
+		case row.InstallationMissingAt == nil:
+			did.Missing++
+			return t.q.MissInstallation(ctx, &t.at, row.ID)
+		}
+		did.Removed++
+		return t.remove(ctx, a)
+	})
 }
 
 // ensureParents creates the account and the label set that the job's row refers to; a workflow_job event may arrive
@@ -320,7 +359,7 @@ func (s *Store) ensureAccount(ctx context.Context, q *sqlcgen.Queries, a dispatc
 
 // ensure fills in what an event of a job tells of its account. It is no word on whether the installation is suspended.
 func (t installationTx) ensure(ctx context.Context, a dispatch.Account) error {
-	before, known, err := found(t.q.LockAccount(ctx, a.ID))
+	before, known, err := t.lock(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,13 @@ SELECT EXISTS (SELECT 1 FROM accounts WHERE id = @id AND login = @login
 SELECT platform, milli_cpu, memory_mb, jobs, repository_jobs FROM account_limits
 WHERE account_id = @account_id ORDER BY platform FOR UPDATE;
 
+-- name: LockInstallationLimits :many
+-- CLAIM-5: before an installation is changed, no batch is under way for its account, or for one that had it before. Whoever
+-- holds these rows has every batch see what it did.
+SELECT l.account_id FROM account_limits l
+WHERE l.account_id = @account_id OR l.account_id IN (SELECT a.id FROM accounts a WHERE a.installation_id = @installation_id)
+ORDER BY l.account_id, l.platform FOR UPDATE OF l;
+
 -- name: LockAccount :one
 SELECT * FROM accounts WHERE id = @id FOR NO KEY UPDATE;
 
@@ -161,7 +168,7 @@ SELECT * FROM audit_events WHERE account_id = @account_id AND id < @before_id OR
 SELECT * FROM audit_events WHERE lower(subject) = lower(@subject::text) AND id < @before_id ORDER BY id DESC LIMIT @most;
 
 -- name: InstalledAccounts :many
-SELECT * FROM accounts WHERE installation_id IS NOT NULL ORDER BY id FOR NO KEY UPDATE;
+SELECT * FROM accounts WHERE installation_id IS NOT NULL ORDER BY id;
 
 -- name: MissInstallation :exec
 UPDATE accounts SET installation_missing_at = @now WHERE id = @id;

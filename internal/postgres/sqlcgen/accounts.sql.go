@@ -444,7 +444,7 @@ func (q *Queries) InstallationEnded(ctx context.Context, id int64) (bool, error)
 }
 
 const installedAccounts = `-- name: InstalledAccounts :many
-SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts WHERE installation_id IS NOT NULL ORDER BY id FOR NO KEY UPDATE
+SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts WHERE installation_id IS NOT NULL ORDER BY id
 `
 
 func (q *Queries) InstalledAccounts(ctx context.Context) ([]Account, error) {
@@ -582,6 +582,34 @@ func (q *Queries) LockAccountLimits(ctx context.Context, accountID int64) ([]Loc
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockInstallationLimits = `-- name: LockInstallationLimits :many
+SELECT l.account_id FROM account_limits l
+WHERE l.account_id = $1 OR l.account_id IN (SELECT a.id FROM accounts a WHERE a.installation_id = $2)
+ORDER BY l.account_id, l.platform FOR UPDATE OF l
+`
+
+// CLAIM-5: before an installation is changed, no batch is under way for its account, or for one that had it before. Whoever
+// holds these rows has every batch see what it did.
+func (q *Queries) LockInstallationLimits(ctx context.Context, accountID int64, installationID *int64) ([]int64, error) {
+	rows, err := q.db.Query(ctx, lockInstallationLimits, accountID, installationID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var account_id int64
+		if err := rows.Scan(&account_id); err != nil {
+			return nil, err
+		}
+		items = append(items, account_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
