@@ -67,7 +67,7 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	set.StringVar(&f.serverTokenFile, "server-token-file", "", "file with the token for the server; read again before each request")
 	set.StringVar(&o.Pod.DispatchURL, "dispatch-url", "", "base URL of the server, as runner pods reach it (default: --server-url)")
 	set.StringVar(&o.Pod.AgentImage, "agent-image", "", "image that holds the bullpen binary")
-	set.StringVar(&o.Pod.AgentCommand, "agent-command", "", "the bullpen binary in that image (default /bullpen)")
+	set.StringVar(&o.Pod.AgentCommand, "agent-command", "", "the bullpen binary in that image (default "+runnerpod.DefaultAgentCommand+")")
 	set.StringSliceVar(&o.Pod.MicroVMClasses, "microvm-runtime-classes", runnerpod.DefaultMicroVMClasses(),
 		"runtime classes that put each pod into a microVM: only these may have a Docker daemon or a folder of the host; the\n"+
 			"admission policy bullpen-runner-privileges must name the same")

@@ -172,7 +172,7 @@ func TestTemplateHash_ChangesForDindAlone(t *testing.T) {
 		require.NoError(t, err)
 		return h
 	}
-	require.Equal(t, "56625aa767474a13", hash(testPool(), testOptions), "an upgrade of the controller alone must not roll every pool")
+	require.Equal(t, "34bc230383b31e69", hash(testPool(), testOptions), "an upgrade of the controller alone must not roll every pool")
 	plain := testPool()
 	plain.Spec.Template.RuntimeClassName = ptr.To("kata")
 	options := testOptions

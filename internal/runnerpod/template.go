@@ -42,13 +42,18 @@ const AnnotationDefaultContainer = "kubectl.kubernetes.io/default-container"
 // and not through the image's run.sh, so that signals and exit codes are the listener's own.
 var DefaultRunnerCommand = []string{"/home/runner/bin/Runner.Listener", "run"}
 
+// DefaultAgentCommand is where Bullpen's image has its binary. It must not be /bullpen: the pod's volumes are mounted in a
+// folder of that name, which no runtime can make where a file is.
+const DefaultAgentCommand = "/usr/local/bin/bullpen"
+
 // Options is what every pod of an installation has in common.
 type Options struct {
 	// DispatchURL is the base URL of the server as pods reach it. Required.
 	DispatchURL string
 	// AgentImage is the image that holds the bullpen binary. Required.
 	AgentImage string
-	// AgentCommand is the binary inside AgentImage; the default is /bullpen. In one-machine mode it is the host's own.
+	// AgentCommand is the binary inside AgentImage; the default is DefaultAgentCommand. In one-machine mode it is the host's
+	// own.
 	AgentCommand string
 	// MicroVMClasses are the runtime classes under which a pod may hold a privileged container (NET-7). nil stands for
 	// DefaultMicroVMClasses, an empty list for none. They shape no pod, so changing them rolls no pool.
@@ -70,7 +75,7 @@ func (o Options) agentCommand() string {
 	if o.AgentCommand != "" {
 		return o.AgentCommand
 	}
-	return "/bullpen"
+	return DefaultAgentCommand
 }
 
 // Limits on a runner pod's name.

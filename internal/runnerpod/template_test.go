@@ -153,6 +153,23 @@ func TestBuild_CommandsNameEveryPath(t *testing.T) {
 	require.Equal(t, []string{"bullpen", "dev", "runner"}, container(t, pod, ContainerRunner).Command[4:])
 }
 
+// A container runtime makes the folders that volumes are mounted in. Where a path to one leads through the binary itself, or
+// would hide it, no container of the image starts.
+func TestBuild_NoVolumeIsMountedWhereTheImageHasItsBinary(t *testing.T) {
+	pod, _, err := Build(testPool(), testOptions, "abcd1234")
+	require.NoError(t, err)
+	require.Equal(t, DefaultAgentCommand, container(t, pod, ContainerAgent).Command[0])
+	for _, name := range []string{ContainerAgent, ContainerPoller} {
+		c := container(t, pod, name)
+		require.Equal(t, testOptions.AgentImage, c.Image)
+		require.True(t, *c.SecurityContext.ReadOnlyRootFilesystem, name)
+		require.NotEmpty(t, c.VolumeMounts)
+		for _, m := range c.VolumeMounts {
+			require.False(t, overlaps(m.MountPath, DefaultAgentCommand), "%s mounts %s at %s", name, m.Name, m.MountPath)
+		}
+	}
+}
+
 // Build reads the pool and no more: two pods built from it share nothing with it or with each other.
 func TestBuild_KeepsNoPointerIntoThePool(t *testing.T) {
 	pool := testPool()
