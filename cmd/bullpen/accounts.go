@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/onebox"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
@@ -34,9 +32,7 @@ You are who your kubeconfig says; what you may do is decided by the cluster's ro
 
 // connection is how operators' commands find the server: `bullpen up` on this machine is looked for last.
 func connection() *cli.Connection {
-	return &cli.Connection{DefaultStateDir: func() (string, error) {
-		return onebox.DefaultStateDir(os.Getenv, os.Geteuid() == 0)
-	}}
+	return &cli.Connection{DefaultStateDir: defaultStateDir}
 }
 
 func newAccountsListCommand() *cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,6 +53,24 @@ func TestClosures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// notInImages are the parts that the tag "production", with which images are built, must leave out.
+var notInImages = []string{
+	module + "/internal/onebox", module + "/internal/controlplane", module + "/internal/devrunner",
+	module + "/internal/github/standin", module + "/internal/postgres/pgserver", "github.com/rhysd/actionlint",
+}
+
+func TestProduction_HasNoDevelopmentParts(t *testing.T) {
+	noticeChanges(t)
+	for _, tags := range []string{"", "production"} {
+		output, err := exec.Command("go", "list", "-deps", "-tags", tags, module+"/cmd/bullpen").Output() //nolint:gosec // as above
+		require.NoError(t, err)
+		dependencies := strings.Fields(string(output))
+		for _, part := range notInImages {
+			require.Equal(t, tags == "", slices.Contains(dependencies, part), "cmd/bullpen with tags %q depends on %s", tags, part)
+		}
 	}
 }
 

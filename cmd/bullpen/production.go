@@ -1,0 +1,10 @@
+//go:build production
+
+package main
+
+import "github.com/spf13/cobra"
+
+func developmentCommands() []*cobra.Command { return nil }
+
+// defaultStateDir is nil, which looks nowhere: this binary has no one-machine mode.
+var defaultStateDir func() (string, error)
