@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 GO ?= go
 
 MODULE  := github.com/bullpen-ci/bullpen
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo dev)
 
 # Test packages at once: each may start a control plane and a database, so more than four only get in each other's way.
 CORES  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
@@ -21,6 +21,9 @@ SCENARIO   ?= faults
 
 # The folder of etcd, kube-apiserver and so on, built when it is missing. Only for use inside a recipe, followed by &&.
 FIND_ASSETS = assets="$$($(GO) run ./scripts/devcluster)" && export BULLPEN_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets"
+
+# The images are the same bytes wherever they are built, if one toolchain builds and packs them.
+IMAGES_GO = $(shell awk '$$1 == "go" { print $$2 }' images/go.mod)
 
 GENERATED := api charts/bullpen/crds docs/incidents.md internal/postgres/sqlcgen
 
@@ -46,6 +49,10 @@ faults: ## Build bin/bullpen-faults, which dies at named instants when told to (
 		-ldflags "-X main.version=$(VERSION)-faults -X $(MODULE)/internal/controlplane/assets.sourceKey=$$key" \
 		-o bin/bullpen-faults ./cmd/bullpen
 
+.PHONY: images
+images: ## Build dist/: container images for amd64 and arm64 as an OCI archive, and their SBOMs (PUSH=registry/repository pushes them)
+	GOFLAGS= GOTOOLCHAIN=go$(IMAGES_GO) $(GO) run -C images . -source .. -dist ../dist -version '$(VERSION)' $(if $(IMAGE),-name '$(IMAGE)') $(if $(PUSH),-push '$(PUSH)')
+
 .PHONY: demo
 demo: build ## Bring everything up on this machine and run a workflow through it (more: DEMO_FLAGS="…", see bin/bullpen demo --help)
 	@scripts/prerequisites.sh postgres
@@ -62,6 +69,7 @@ test: ## Run all tests; installs PostgreSQL and builds the devcluster when missi
 	@scripts/prerequisites.sh postgres cc
 	@$(FIND_ASSETS) && set -x && $(GO) test -race -p $(TEST_P) $(TEST_FLAGS) $(PACKAGES)
 	cd devcluster && $(GO) test ./multicall/...
+	cd images && $(GO) test -timeout 20m ./...
 
 .PHONY: bench
 bench: ## Measure latencies and throughput, and print one table (a part: BENCH=P1)
@@ -96,7 +104,9 @@ lint: bin/golangci-lint ## Check the linter's configuration, then the code
 	bin/golangci-lint config verify
 	bin/golangci-lint run ./...
 	bin/golangci-lint run --build-tags faultpoints ./internal/faultpoint/...
+	bin/golangci-lint run --build-tags production ./cmd/bullpen/...
 	cd devcluster && ../bin/golangci-lint run --config ../.golangci.yaml ./multicall/...
+	cd images && ../bin/golangci-lint run --config ../.golangci.yaml ./...
 
 .PHONY: verify
 verify: generate ## Regenerate everything; fail when the result differs from what is committed
@@ -107,6 +117,7 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
 	cd devcluster && $(GO) mod tidy -diff
+	cd images && $(GO) mod tidy -diff
 
 ##### Change it
 
@@ -123,7 +134,7 @@ fmt: bin/golangci-lint ## Format the code
 
 .PHONY: clean
 clean: ## Remove what was built here (not the devcluster, which other clones may use)
-	rm -rf bin
+	rm -rf bin dist
 
 .PHONY: clean-cache
 clean-cache: ## Remove every built devcluster

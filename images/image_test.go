@@ -1,0 +1,165 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/stretchr/testify/require"
+)
+
+// testRelease and testPrograms are of no build: what assembling does with bytes does not depend on what they are.
+func testRelease() release {
+	return release{
+		Name: "registry.example/bullpen", Version: "v1.2.3", Revision: "0123456789abcdef0123456789abcdef01234567",
+		Created: time.Unix(1_700_000_000, 0).UTC(), Platforms: []v1.Platform{amd64, arm64},
+	}
+}
+
+func testPrograms() []program {
+	var programs []program
+	for _, platform := range testRelease().Platforms {
+		programs = append(programs, program{
+			Platform: platform, Content: []byte("the binary for " + platform.String()), SHA256: string(bytes.Repeat([]byte("a"), 64)),
+			Info: &debug.BuildInfo{
+				GoVersion: "go1.26.8", Main: debug.Module{Path: "github.com/bullpen-ci/bullpen", Version: "(devel)"},
+				Deps: []*debug.Module{
+					{Path: "golang.org/x/sys", Version: "v0.49.0", Sum: "h1:abc="},
+					{Path: "example.com/old", Version: "v3.0.0+incompatible"},
+				},
+			},
+		})
+	}
+	return programs
+}
+
+func testSet(t *testing.T) set {
+	t.Helper()
+	s, err := assemble(testRelease(), testPrograms())
+	require.NoError(t, err)
+	return s
+}
+
+func TestAssemble_IsAFunctionOfSourcesAlone(t *testing.T) {
+	first := testSet(t)
+	local := time.Local
+	time.Local = time.FixedZone("elsewhere", 9*60*60)
+	t.Cleanup(func() { time.Local = local })
+	second := testSet(t)
+	require.Equal(t, digest(t, first.Index), digest(t, second.Index))
+	for i, m := range first.Members {
+		require.Equal(t, digest(t, m.Referrer), digest(t, second.Members[i].Referrer))
+	}
+	// The layer as it was when this test was written: whoever changes what is in the image changes this.
+	layers, err := first.Members[0].Image.Layers()
+	require.NoError(t, err)
+	id, err := layers[0].DiffID()
+	require.NoError(t, err)
+	require.Equal(t, "sha256:643de61f93c31f5144ac07ebcc1739d4e61be89da60d897f8991c21cfcbe4ed3", id.String())
+
+	later := testRelease()
+	later.Created = later.Created.Add(time.Second)
+	third, err := assemble(later, testPrograms())
+	require.NoError(t, err)
+	require.NotEqual(t, digest(t, first.Index), digest(t, third.Index), "the comparison above can fail")
+}
+
+func digest(t *testing.T, of interface{ Digest() (v1.Hash, error) }) string {
+	t.Helper()
+	d, err := of.Digest()
+	require.NoError(t, err)
+	return d.String()
+}
+
+func TestAssemble_OneIndexOfOCIImages(t *testing.T) {
+	s := testSet(t)
+	manifest, err := s.Index.IndexManifest()
+	require.NoError(t, err)
+	require.Equal(t, types.OCIImageIndex, manifest.MediaType)
+	require.Equal(t, "v1.2.3", manifest.Annotations["org.opencontainers.image.version"])
+	require.Len(t, manifest.Manifests, 2)
+	for i, entry := range manifest.Manifests {
+		require.Equal(t, types.OCIManifestSchema1, entry.MediaType)
+		require.Equal(t, testRelease().Platforms[i], *entry.Platform)
+	}
+}
+
+func TestImage_RunsAsNobodyAndNamesItsOrigin(t *testing.T) {
+	for i, m := range testSet(t).Members {
+		config, err := m.Image.ConfigFile()
+		require.NoError(t, err)
+		require.Equal(t, testRelease().Platforms[i].Architecture, config.Architecture)
+		require.Equal(t, "65532:65532", config.Config.User, "a number, or no kubelet can check runAsNonRoot")
+		require.Equal(t, []string{"/usr/local/bin/bullpen"}, config.Config.Entrypoint)
+		require.Empty(t, config.Config.Cmd)
+		require.Equal(t, testRelease().Created, config.Created.UTC())
+		for label, value := range map[string]string{
+			"title": "bullpen", "version": "v1.2.3", "revision": testRelease().Revision, "created": "2023-11-14T22:13:20Z", "licenses": "Apache-2.0",
+			"source": "https://github.com/bullpen-ci/bullpen",
+		} {
+			require.Equal(t, value, config.Config.Labels["org.opencontainers.image."+label])
+		}
+		manifest, err := m.Image.Manifest()
+		require.NoError(t, err)
+		require.Equal(t, types.OCIConfigJSON, manifest.Config.MediaType)
+		require.Equal(t, types.OCILayer, manifest.Layers[0].MediaType)
+	}
+}
+
+// entries reads every layer of an image.
+func entries(t *testing.T, image v1.Image) (headers []*tar.Header, contents [][]byte) {
+	t.Helper()
+	layers, err := image.Layers()
+	require.NoError(t, err)
+	for _, layer := range layers {
+		raw, err := layer.Uncompressed()
+		require.NoError(t, err)
+		reader := tar.NewReader(raw)
+		for {
+			header, err := reader.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			content, err := io.ReadAll(reader)
+			require.NoError(t, err)
+			headers, contents = append(headers, header), append(contents, content)
+		}
+		require.NoError(t, raw.Close())
+	}
+	return headers, contents
+}
+
+func TestImage_HoldsTheBinaryAndNoShell(t *testing.T) {
+	for i, m := range testSet(t).Members {
+		checkTree(t, m.Image, testPrograms()[i].Content, testRelease().Created)
+	}
+}
+
+// checkTree compares an image with what may be in one.
+func checkTree(t *testing.T, image v1.Image, binary []byte, created time.Time) {
+	t.Helper()
+	headers, contents := entries(t, image)
+	var names []string
+	for i, header := range headers {
+		names = append(names, header.Name)
+		require.Equal(t, created.Unix(), header.ModTime.Unix(), header.Name)
+		require.Zero(t, header.Uid+header.Gid, header.Name)
+		require.Empty(t, header.Uname+header.Gname, header.Name)
+		require.Zero(t, header.Mode&0o7022, "%s: nobody but root writes, and nothing gives rights", header.Name)
+		require.Contains(t, []byte{tar.TypeReg, tar.TypeDir}, header.Typeflag, header.Name)
+		if header.Typeflag == tar.TypeReg {
+			require.Equal(t, header.Name == binaryPath, header.Mode&0o111 != 0, "%s: one program", header.Name)
+		}
+		if header.Name == binaryPath {
+			require.True(t, bytes.Equal(binary, contents[i]))
+		}
+	}
+	require.Equal(t, []string{"etc/", "etc/group", "etc/passwd", "usr/", "usr/local/", "usr/local/bin/", binaryPath}, names)
+}
