@@ -114,6 +114,25 @@ func TestRoster_EXCL6_AnotherOrderHasToStandStill(t *testing.T) {
 	require.Contains(t, list.Doubt, "changed while it was read")
 }
 
+// EXCL-6: pages in the order of ids that hold fewer than GitHub says that there are hide somebody: absence is not concluded.
+func TestRoster_EXCL6_FewerThanItsCountIsNotWhole(t *testing.T) {
+	cut := &shifting{ids: slices.Delete(upTo(250), 120, 121), total: 250} // a server that lags behind its own count
+	list, ids := readRoster(t, cut)
+	require.Len(t, ids, 249)
+	require.False(t, list.Complete)
+	require.NotEmpty(t, list.Doubt)
+
+	grows := &shifting{ids: upTo(250)} // one comes while it is read, behind what was read: the second time it stands still
+	grows.between = func(s *shifting) {
+		if s.requests == 2 {
+			s.ids = append(s.ids, 1000)
+		}
+	}
+	list, ids = readRoster(t, grows)
+	require.True(t, list.Complete, list.Doubt)
+	require.Len(t, ids, 251)
+}
+
 func TestRoster_ErrorsAreNoLists(t *testing.T) {
 	for _, code := range []int{403, 404, 500} {
 		client := newTestClient(t, newForge(t, status(code, `{}`)), nil)
