@@ -54,7 +54,7 @@ type forge struct {
 	job      func(id int64) (github.WorkflowJob, error)
 	readRuns func() error
 	run      func(id int64) (github.Run, error)
-	rerun    func(id int64) error
+	rerun    func(id int64) error // of a job, or of a run's failed jobs
 	runs     func(repository, status string, page int) ([]github.Run, int, error)
 	runJobs  func(runID int64) ([]github.WorkflowJob, int, error)
 	page     func(cursor, etag string) (github.DeliveryPage, error)
@@ -149,6 +149,14 @@ func (f *forge) RerunJob(ctx context.Context, installation int64, repository str
 		return f.rerun(id)
 	}
 	return f.Client.RerunJob(ctx, installation, repository, id)
+}
+
+func (f *forge) RerunFailedJobs(ctx context.Context, installation int64, repository string, runID int64) error {
+	f.note("rerun failed of %d", runID)
+	if f.rerun != nil {
+		return f.rerun(runID)
+	}
+	return f.Client.RerunFailedJobs(ctx, installation, repository, runID)
 }
 
 func (f *forge) AppRate() (fleet.RateState, bool) {

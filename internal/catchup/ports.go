@@ -22,6 +22,8 @@ type Forge interface {
 	RunJobs(ctx context.Context, installationID int64, repository string, runID int64, page int) ([]github.WorkflowJob, int, error)
 	Run(ctx context.Context, installationID int64, repository string, runID int64) (github.Run, error)
 	RerunJob(ctx context.Context, installationID int64, repository string, jobID int64) error
+	// RerunFailedJobs runs all jobs of a run again that did not succeed.
+	RerunFailedJobs(ctx context.Context, installationID int64, repository string, runID int64) error
 
 	// AppRate and RateState are what GitHub last said of a limit; false when it has not yet.
 	AppRate() (fleet.RateState, bool)
@@ -112,8 +114,11 @@ type RerunLedger interface {
 	// JobsLostWithTheirPods lists jobs that GitHub calls failed and whose pods were lost before that, while they ran.
 	JobsLostWithTheirPods(ctx context.Context, since, now time.Time, most int) ([]LostJob, error)
 	RerunLater(ctx context.Context, id int64, at time.Time) error
+	// RerunsOfRun says how many attempts of the run were asked for since that one, and whether GitHub's word on a job of it
+	// is still awaited whose pod was lost since then.
+	RerunsOfRun(ctx context.Context, runID, attempt int64, since time.Time) (asked int64, awaited bool, err error)
 	// BookRerun books one of at most so many re-runs that the job and its forerunners in the same run have together; false
-	// when there is none left, or one is booked already.
+	// when there is none left, or one is booked already. Jobs that are asked for together are booked with the same time.
 	BookRerun(ctx context.Context, id int64, most int, now time.Time) (bool, error)
 	// UnbookRerun takes the booking back: for good, or until then when the time is not zero.
 	UnbookRerun(ctx context.Context, id int64, again time.Time) error
@@ -123,6 +128,8 @@ type RerunLedger interface {
 type LostJob struct {
 	ID, RunID, RunAttempt     int64
 	Name, Repository, PodName string
+	RunnerName                string
+	LatestID                  int64 // of the job in its run's latest attempt; zero until that was looked at
 	LostAt                    time.Time
 	Account                   dispatch.Account
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -24,6 +25,11 @@ func (w *world) failed(id, attempt int64, lost bool, change ...func(*dispatch.Jo
 		Account: someone, JobID: id, Repository: "someone/app", RunID: 9, RunAttempt: attempt, Name: "build", Labels: []string{jobLabel},
 		RunnerName: runner, RunnerID: id,
 	}
+	which := ev
+	for _, c := range change {
+		c(&which)
+	}
+	ev.Name, ev.RunID = which.Name, which.RunID
 	ev.Kind = fleet.JobEventStarted
 	_, err = w.intake.Observe(w.t.Context(), ev, w.clock.Now())
 	require.NoError(w.t, err)
@@ -122,19 +128,112 @@ func TestRerun_NeverTwiceAndNotInSomebodysStead(t *testing.T) {
 	w.clock.Advance(time.Hour)
 	require.Empty(t, w.reruns())
 
-	w.failed(3, 1, true)
+	w.failed(3, 1, true, func(ev *dispatch.JobEvent) { ev.RunID = 10 })
 	w.forge.run = func(id int64) (github.Run, error) {
 		return github.Run{ID: id, Attempt: 2, Status: github.RunCompleted}, nil
 	}
-	require.Equal(t, []string{"run 9"}, w.reruns(), "somebody has run it again")
+	require.Equal(t, []string{"run 10"}, w.reruns(), "somebody has run it again")
 	w.clock.Advance(time.Hour)
 	require.Empty(t, w.reruns())
 
-	w.failed(4, 1, true)
+	w.failed(4, 1, true, func(ev *dispatch.JobEvent) { ev.RunID = 11 })
 	w.forge.run = func(int64) (github.Run, error) { return github.Run{}, fleet.ErrUncertain }
-	require.Equal(t, []string{"run 9"}, w.reruns())
+	require.Equal(t, []string{"run 11"}, w.reruns())
 	require.Empty(t, w.reruns())
 	w.clock.Advance(25 * time.Hour)
 	require.Empty(t, w.reruns(), "what is that old is for people")
 	require.Zero(t, w.counted(catchup.PassLostJobRerun))
+}
+
+func named(name string) func(*dispatch.JobEvent) {
+	return func(ev *dispatch.JobEvent) { ev.Name = name }
+}
+
+// A run that lost several jobs has all of them back: GitHub takes one that is run again by itself for another attempt, and
+// those that are left for an earlier one's.
+func TestRerun_AllThatARunLostComesBack(t *testing.T) {
+	w := newRerunWorld(t, 1)
+	for id, name := range []string{"", "a", "b", "c"} {
+		if id > 0 {
+			w.failed(int64(id), 1, true, named(name))
+		}
+	}
+	require.Equal(t, []string{"run 9", "rerun failed of 9"}, w.reruns())
+	require.Equal(t, 3, w.counted(catchup.PassLostJobRerun))
+	w.clock.Advance(time.Hour)
+	require.Empty(t, w.reruns())
+	for id, name := range []string{"a", "b"} { // in the new attempt, too
+		w.failed(int64(11+id), 2, true, named(name))
+	}
+	w.forge.run = func(id int64) (github.Run, error) { return github.Run{ID: id, Attempt: 2, Status: github.RunCompleted}, nil }
+	require.Equal(t, []string{"run 9"}, w.reruns(), "each has had its re-run")
+	require.Contains(t, w.log.String(), "has had its re-runs")
+}
+
+// One of which GitHub's word comes late is not taken for one that somebody else has run again, because the others were.
+func TestRerun_OneThatIsHeardOfLateComesBackToo(t *testing.T) {
+	w := newRerunWorld(t, 1)
+	var runner string
+	w.failed(1, 1, true, named("a"))
+	require.Equal(t, []string{"run 9", "rerun 1"}, w.reruns())
+	w.failed(2, 1, true, named("b"), func(ev *dispatch.JobEvent) { runner = ev.RunnerName })
+	w.failed(3, 1, true, named("c"))
+	status := github.RunInProgress
+	w.forge.run = func(id int64) (github.Run, error) { return github.Run{ID: id, Attempt: 2, Status: status}, nil }
+	require.Equal(t, []string{"run 9"}, w.reruns())
+	w.clock.Advance(time.Minute)
+	status = github.RunCompleted
+	w.forge.runJobs = func(int64) ([]github.WorkflowJob, int, error) {
+		return []github.WorkflowJob{
+			{ID: 11, Name: "a", Status: github.JobCompleted, Conclusion: "success", RunnerName: "another"},
+			{ID: 22, Name: "b", Status: github.JobCompleted, Conclusion: "failure", RunnerName: runner},
+			{ID: 33, Name: "c", Status: github.JobCompleted, Conclusion: "failure", RunnerName: "another"}, // it was run again
+		}, 0, nil
+	}
+	require.Equal(t, []string{"run 9", "jobs of someone/app 9", "rerun 22"}, w.reruns(), "by the id of the latest attempt")
+	w.clock.Advance(time.Hour)
+	require.Empty(t, w.reruns())
+	require.Equal(t, 2, w.counted(catchup.PassLostJobRerun))
+}
+
+// A job whose pod was lost and that still runs here, while its run has completed, is waited for.
+func TestRerun_WaitsForWhatIsStillToBeTold(t *testing.T) {
+	w := newRerunWorld(t, 1)
+	w.failed(1, 1, true, named("a"))
+	w.failed(2, 1, true, named("b"))
+	ledgertest.Exec(t, w.url, `UPDATE workflow_jobs SET state = 'executing', completed_at = NULL WHERE id = 2`)
+	require.Equal(t, []string{"run 9"}, w.reruns())
+	ledgertest.Exec(t, w.url, `UPDATE workflow_jobs SET state = 'completed', completed_at = updated_at WHERE id = 2`)
+	w.clock.Advance(time.Minute)
+	require.Equal(t, []string{"run 9", "rerun failed of 9"}, w.reruns())
+}
+
+// RECV-6: one that has had its re-runs is not run again for the sake of the others; they come back one after the other.
+func TestRerun_RECV6_TheBoundOfOneHoldsBesideTheOthers(t *testing.T) {
+	w := newRerunWorld(t, 1)
+	w.failed(1, 1, true, named("a"))
+	require.Equal(t, []string{"run 9", "rerun 1"}, w.reruns())
+	runners := map[int64]string{}
+	for id, name := range map[int64]string{11: "a", 12: "b", 13: "c"} {
+		w.failed(id, 2, true, named(name), func(ev *dispatch.JobEvent) { runners[id] = ev.RunnerName })
+	}
+	attempt := int64(2)
+	w.forge.run = func(id int64) (github.Run, error) {
+		return github.Run{ID: id, Attempt: attempt, Status: github.RunCompleted}, nil
+	}
+	first := w.reruns()
+	require.Len(t, first, 2)
+	require.Contains(t, []string{"rerun 12", "rerun 13"}, first[1])
+	attempt = 3
+	w.clock.Advance(time.Minute)
+	w.forge.runJobs = func(int64) (jobs []github.WorkflowJob, _ int, _ error) {
+		for id, name := range map[int64]string{12: "b", 13: "c"} {
+			jobs = append(jobs, github.WorkflowJob{ID: id, Name: name, Status: github.JobCompleted, Conclusion: "failure", RunnerName: runners[id]})
+		}
+		return jobs, 0, nil
+	}
+	second := w.reruns()
+	require.Len(t, second, 3)
+	require.NotEqual(t, first[1], second[2])
+	require.Contains(t, []string{"rerun 12", "rerun 13"}, second[2])
 }

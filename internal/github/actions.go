@@ -197,3 +197,17 @@ func (c *Client) RerunJob(ctx context.Context, installationID int64, repository 
 	}
 	return c.asInstallation(ctx, installationID, opRerun, classRead, nil, do)
 }
+
+// RerunFailedJobs asks GitHub to run every job of a run again that did not succeed, and the jobs that need them, as one new
+// attempt: when one of them was run again by itself, GitHub takes the others for an earlier attempt's. Refusals are those of
+// RerunJob.
+func (c *Client) RerunFailedJobs(ctx context.Context, installationID int64, repository string, runID int64) error {
+	scope, err := repositoryScope(opRerun, repository)
+	if err != nil {
+		return err
+	}
+	do := func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
+		return api.Actions.RerunFailedJobsByID(ctx, scope.Owner, scope.Repo, runID)
+	}
+	return c.asInstallation(ctx, installationID, opRerun, classRead, nil, do)
+}

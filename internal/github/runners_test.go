@@ -248,6 +248,7 @@ func TestRuns_PagesAndTheirJobs(t *testing.T) {
 		_, _, err = client.Runs(t.Context(), 42, bad, RunQueued, 1)
 		require.ErrorIs(t, err, fleet.ErrRejected)
 		require.ErrorIs(t, client.RerunJob(t.Context(), 42, bad, 81), fleet.ErrRejected)
+		require.ErrorIs(t, client.RerunFailedJobs(t.Context(), 42, bad, 9), fleet.ErrRejected)
 	}
 }
 

@@ -205,6 +205,12 @@ jobs:
 	run, err = client.Run(t.Context(), 42, "acme/app", runs[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, int64(2), run.Attempt)
+
+	require.NoError(t, local.CancelRun(runs[0].ID))
+	require.Equal(t, github.JobCompleted, next[*github.WorkflowJobEvent](t, hooks).Action)
+	require.NoError(t, client.RerunFailedJobs(t.Context(), 42, "acme/app", runs[0].ID))
+	require.Equal(t, int64(3), next[*github.WorkflowJobEvent](t, hooks).Job.RunAttempt)
+	require.True(t, fleet.Definite(client.RerunFailedJobs(t.Context(), 42, "acme/app", runs[0].ID)), "it runs")
 }
 
 func TestStandin_RegistrationBudgetEmpties(t *testing.T) {

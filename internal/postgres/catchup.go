@@ -245,11 +245,18 @@ func (s *Store) JobsLostWithTheirPods(ctx context.Context, since, now time.Time,
 	for i, row := range rows {
 		list[i] = catchup.LostJob{
 			ID: row.ID, RunID: row.RunID, RunAttempt: row.RunAttempt, Name: row.Name, Repository: row.Repository,
-			PodName: row.PodName, LostAt: deref(row.LostAt),
+			RunnerName: row.RunnerName, PodName: row.PodName, LostAt: deref(row.LostAt),
 			Account: dispatch.Account{ID: row.AccountID, Login: row.Login, User: row.Kind == "User", InstallationID: row.InstallationID},
 		}
 	}
 	return list, nil
+}
+
+// RerunsOfRun says how many attempts of the run were asked for since that one, and whether GitHub's word is awaited on a job
+// of it whose pod was lost.
+func (s *Store) RerunsOfRun(ctx context.Context, runID, attempt int64, since time.Time) (int64, bool, error) {
+	row, err := s.queries().RerunsOfRun(ctx, runID, attempt, since)
+	return row.Asked, row.Awaited, err
 }
 
 // RerunLater puts off the question whether a job is run again.

@@ -118,7 +118,7 @@ WHERE pod_uid = ANY (@pod_uids::text[]) AND job_started_at IS NOT NULL AND job_e
 
 -- name: JobsLostWithTheirPods :many
 -- A job that GitHub calls failed on the very runner whose pod was lost before that, while it ran.
-SELECT j.id, j.run_id, j.run_attempt, j.name, j.repository, s.pod_name, s.lost_at,
+SELECT j.id, j.run_id, j.run_attempt, j.name, j.repository, j.runner_name, s.pod_name, s.lost_at,
     a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
 FROM runner_sessions s
 JOIN workflow_jobs j ON j.id = s.executed_job_id
@@ -127,6 +127,15 @@ WHERE s.lost_at IS NOT NULL AND s.lost_at > @since AND s.lost_at <= j.completed_
   AND j.state = 'completed' AND j.conclusion = 'failure' AND j.rerun = '' AND (j.rerun_at IS NULL OR j.rerun_at <= @now)
   AND a.installation_id IS NOT NULL AND NOT a.suspended
 ORDER BY coalesce(j.rerun_at, j.completed_at), j.id LIMIT @most;
+
+-- name: RerunsOfRun :one
+-- Jobs that were asked for together share their time. A job whose pod was lost and that still runs here has ended at GitHub,
+-- if its run has.
+SELECT (SELECT count(DISTINCT o.rerun_at) FROM workflow_jobs o
+        WHERE o.run_id = @run_id AND o.rerun = 'asked' AND o.run_attempt >= @attempt)::bigint AS asked,
+    EXISTS (SELECT 1 FROM runner_sessions s JOIN workflow_jobs j ON j.id = s.executed_job_id
+        WHERE s.lost_at > sqlc.arg(since)::timestamptz AND j.run_id = @run_id AND j.state = 'executing'
+          AND s.runner_name = j.runner_name)::boolean AS awaited;
 
 -- name: RerunLater :exec
 UPDATE workflow_jobs SET rerun_at = @at WHERE id = @id AND rerun = '';

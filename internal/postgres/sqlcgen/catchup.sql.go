@@ -225,7 +225,7 @@ func (q *Queries) JobStates(ctx context.Context, ids []int64) ([]JobStatesRow, e
 }
 
 const jobsLostWithTheirPods = `-- name: JobsLostWithTheirPods :many
-SELECT j.id, j.run_id, j.run_attempt, j.name, j.repository, s.pod_name, s.lost_at,
+SELECT j.id, j.run_id, j.run_attempt, j.name, j.repository, j.runner_name, s.pod_name, s.lost_at,
     a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
 FROM runner_sessions s
 JOIN workflow_jobs j ON j.id = s.executed_job_id
@@ -242,6 +242,7 @@ type JobsLostWithTheirPodsRow struct {
 	RunAttempt     int64
 	Name           string
 	Repository     string
+	RunnerName     string
 	PodName        string
 	LostAt         *time.Time
 	AccountID      int64
@@ -266,6 +267,7 @@ func (q *Queries) JobsLostWithTheirPods(ctx context.Context, since *time.Time, n
 			&i.RunAttempt,
 			&i.Name,
 			&i.Repository,
+			&i.RunnerName,
 			&i.PodName,
 			&i.LostAt,
 			&i.AccountID,
@@ -472,6 +474,28 @@ UPDATE workflow_jobs SET rerun_at = $1 WHERE id = $2 AND rerun = ''
 func (q *Queries) RerunLater(ctx context.Context, at *time.Time, iD int64) error {
 	_, err := q.db.Exec(ctx, rerunLater, at, iD)
 	return err
+}
+
+const rerunsOfRun = `-- name: RerunsOfRun :one
+SELECT (SELECT count(DISTINCT o.rerun_at) FROM workflow_jobs o
+        WHERE o.run_id = $1 AND o.rerun = 'asked' AND o.run_attempt >= $2)::bigint AS asked,
+    EXISTS (SELECT 1 FROM runner_sessions s JOIN workflow_jobs j ON j.id = s.executed_job_id
+        WHERE s.lost_at > $3::timestamptz AND j.run_id = $1 AND j.state = 'executing'
+          AND s.runner_name = j.runner_name)::boolean AS awaited
+`
+
+type RerunsOfRunRow struct {
+	Asked   int64
+	Awaited bool
+}
+
+// Jobs that were asked for together share their time. A job whose pod was lost and that still runs here has ended at GitHub,
+// if its run has.
+func (q *Queries) RerunsOfRun(ctx context.Context, runID int64, attempt int64, since time.Time) (RerunsOfRunRow, error) {
+	row := q.db.QueryRow(ctx, rerunsOfRun, runID, attempt, since)
+	var i RerunsOfRunRow
+	err := row.Scan(&i.Asked, &i.Awaited)
+	return i, err
 }
 
 const saveDeliveryPosition = `-- name: SaveDeliveryPosition :execrows
