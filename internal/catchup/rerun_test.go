@@ -165,7 +165,9 @@ func TestRerun_AllThatARunLostComesBack(t *testing.T) {
 	for id, name := range []string{"a", "b"} { // in the new attempt, too
 		w.failed(int64(11+id), 2, true, named(name))
 	}
-	w.forge.run = func(id int64) (github.Run, error) { return github.Run{ID: id, Attempt: 2, Status: github.RunCompleted}, nil }
+	w.forge.run = func(id int64) (github.Run, error) {
+		return github.Run{ID: id, Attempt: 2, Status: github.RunCompleted}, nil
+	}
 	require.Equal(t, []string{"run 9"}, w.reruns(), "each has had its re-run")
 	require.Contains(t, w.log.String(), "has had its re-runs")
 }

@@ -6,15 +6,22 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
+	"github.com/bullpen-ci/bullpen/internal/roster"
 )
 
-// RepositoryScopes lists the repositories ("owner/name") at which registrations of ours may be alive.
-func (s *Store) RepositoryScopes(ctx context.Context) ([]string, error) {
-	scopes, err := s.queries().RepositoryScopes(ctx)
+var _ roster.Ledger = (*Store)(nil)
+
+// RepositoryScopes lists the repositories at which registrations of ours may be alive.
+func (s *Store) RepositoryScopes(ctx context.Context) ([]roster.Known, error) {
+	rows, err := s.queries().RepositoryScopes(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing where registrations may be alive: %w", err)
 	}
-	return scopes, nil
+	known := make([]roster.Known, len(rows))
+	for i, row := range rows {
+		known[i] = roster.Known{AccountID: row.AccountID, Repository: row.Scope}
+	}
+	return known, nil
 }
 
 // ProveEnded writes a proof into those spent or retired rows of the pods that have none, and returns their UIDs: the others

@@ -28,8 +28,15 @@ type Forge interface {
 
 // Ledger is what our own rows say, which may be too little: it widens where is looked, and never narrows it.
 type Ledger interface {
-	// RepositoryScopes are the repositories ("owner/name") at which registrations of ours may be alive.
-	RepositoryScopes(ctx context.Context) ([]string, error)
+	// RepositoryScopes are the repositories at which registrations of ours may be alive.
+	RepositoryScopes(ctx context.Context) ([]Known, error)
+}
+
+// Known is a repository as it was called when something of an account's was registered there. The account's id outlives the
+// names of both.
+type Known struct {
+	AccountID  int64
+	Repository string // owner/name
 }
 
 // Options of New. Forge and Ledger are required.

@@ -23,7 +23,7 @@ type world struct {
 	owners    []fleet.Owner
 	repos     []string
 	whole     bool
-	known     []string
+	known     []roster.Known
 	lists     map[string]fleet.Roster
 	failing   map[string]error
 	reads     []string
@@ -36,7 +36,7 @@ func (w *world) Owners(context.Context) ([]fleet.Owner, error) { return w.owners
 func (w *world) Repositories(context.Context, int64, int) ([]string, bool, error) {
 	return w.repos, w.whole, nil
 }
-func (w *world) RepositoryScopes(context.Context) ([]string, error) { return w.known, nil }
+func (w *world) RepositoryScopes(context.Context) ([]roster.Known, error) { return w.known, nil }
 func (w *world) ReadRate(int64) (fleet.RateState, bool) {
 	if w.rate == nil {
 		return fleet.RateState{}, false
@@ -197,12 +197,35 @@ func TestLook_DoubtEndsAndIsNobodyElses(t *testing.T) {
 	require.Contains(t, gone.Doubt, "uninstalled")
 }
 
+// knownAt are repositories of which no more than the name is told.
+func knownAt(names ...string) (known []roster.Known) {
+	for _, name := range names {
+		known = append(known, roster.Known{Repository: name})
+	}
+	return known
+}
+
+// EXCL-6: an account that was renamed is looked into at the repositories where its runners were registered, by its id; and one
+// that has taken the former name is not taken for it.
+func TestLook_EXCL6_ARenamedAccountsRepositoriesAreItsOwn(t *testing.T) {
+	w, r := newWorld(t, nil)
+	w.owners = []fleet.Owner{{ID: acme.ID, Login: "acme-inc", InstallationID: acme.InstallationID}, globex}
+	w.known = []roster.Known{{AccountID: acme.ID, Repository: "acme/app"}}
+	uid := uuid.NewString()
+	w.lists["acme-inc"] = fleet.Roster{Complete: true}
+	w.lists["acme-inc/app"] = fleet.Roster{Complete: true, Runners: []fleet.Registration{runner(t, uid, 9)}}
+	got := look(t, r, roster.Query{UID: uid, Since: w.now})[uid]
+	require.False(t, got.Absent, "its runner is at acme-inc/app")
+	require.Len(t, got.Found, 1)
+	require.ElementsMatch(t, []string{"acme-inc", "acme-inc/app", "globex"}, w.reads)
+}
+
 func TestLook_RepositoriesOfUsersAndOfPoolsThatRegisterThere(t *testing.T) {
 	byRepo := false
 	w, r := newWorld(t, func(o *roster.Options) { o.ByRepository = func() bool { return byRepo } })
 	w.owners = []fleet.Owner{acme, someone}
 	w.repos = []string{"someone/toy", "acme/app"}
-	w.known = []string{"acme/old", "Someone/Toy", "nobody/else"}
+	w.known = knownAt("acme/old", "Someone/Toy", "nobody/else")
 	for _, scope := range []string{"someone/toy", "Someone/Toy", "acme/old", "acme/app"} {
 		w.lists[scope] = fleet.Roster{Complete: true}
 	}
@@ -218,7 +241,7 @@ func TestLook_RepositoriesOfUsersAndOfPoolsThatRegisterThere(t *testing.T) {
 func TestLook_EXCL6_RepositoriesThatAreLeftOutProveNothing(t *testing.T) {
 	w, r := newWorld(t, func(o *roster.Options) { o.MaxRepositories = 1 })
 	uid := uuid.NewString()
-	w.known = []string{"acme/one", "acme/two"}
+	w.known = knownAt("acme/one", "acme/two")
 	w.lists["acme/one"] = fleet.Roster{Complete: true}
 	w.lists["acme/two"] = fleet.Roster{Complete: true, Runners: []fleet.Registration{runner(t, uid, 9)}}
 	got := look(t, r, roster.Query{UID: uid, Since: w.now})[uid]

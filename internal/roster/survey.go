@@ -73,7 +73,7 @@ func (r *Reader) survey(ctx context.Context, since time.Time) (*survey, error) {
 	return next, nil
 }
 
-func (r *Reader) sitesOf(ctx context.Context, owner fleet.Owner, byRepo bool, known []string) []site {
+func (r *Reader) sitesOf(ctx context.Context, owner fleet.Owner, byRepo bool, known []Known) []site {
 	at := func(scope fleet.Scope) site { return site{place: place{owner.InstallationID, scope}, owner: owner} }
 	doubt := func(sentence string) site {
 		s := at(fleet.Scope{Owner: owner.Login})
@@ -95,8 +95,13 @@ func (r *Reader) sitesOf(ctx context.Context, owner fleet.Owner, byRepo bool, kn
 			sites = append(sites, at(scope))
 		}
 	}
-	for _, name := range known { // an organization's too: its pools may have changed their scope
-		add(name)
+	for _, one := range known { // an organization's too: its pools may have changed their scope
+		scope, err := fleet.ParseScope(one.Repository)
+		if err == nil && one.AccountID == owner.ID { // EXCL-6: whatever the account was called then
+			scope.Owner = owner.Login
+			add(scope.String())
+		}
+		add(one.Repository) // and somebody else's that it has now
 	}
 	if over := len(seen) - r.opt.MaxRepositories; over > 0 { // EXCL-6: what is left out may hold the runner
 		sites = append(sites[:len(sites)-over], doubt(fmt.Sprintf("runners of %s may be registered at more than %d repositories",

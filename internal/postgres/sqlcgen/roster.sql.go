@@ -143,23 +143,29 @@ func (q *Queries) RegistrationsGone(ctx context.Context, now *time.Time, runnerN
 }
 
 const repositoryScopes = `-- name: RepositoryScopes :many
-SELECT DISTINCT scope FROM runner_registrations WHERE state <> 'gone' AND position('/' in scope) > 0 ORDER BY scope
+SELECT DISTINCT account_id, scope FROM runner_registrations WHERE state <> 'gone' AND position('/' in scope) > 0
+ORDER BY account_id, scope
 `
 
+type RepositoryScopesRow struct {
+	AccountID int64
+	Scope     string
+}
+
 // Where registrations of ours may be alive, beside the accounts' own scopes.
-func (q *Queries) RepositoryScopes(ctx context.Context) ([]string, error) {
+func (q *Queries) RepositoryScopes(ctx context.Context) ([]RepositoryScopesRow, error) {
 	rows, err := q.db.Query(ctx, repositoryScopes)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []string
+	var items []RepositoryScopesRow
 	for rows.Next() {
-		var scope string
-		if err := rows.Scan(&scope); err != nil {
+		var i RepositoryScopesRow
+		if err := rows.Scan(&i.AccountID, &i.Scope); err != nil {
 			return nil, err
 		}
-		items = append(items, scope)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
