@@ -105,7 +105,7 @@ TERM or INT: exits 0 at once while it waits; stops a runner that has no job; let
 func newAgentReadyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ready",
-		Short:   "Readiness probe of the runner's container: exit 0 while no job can have reached it",
+		Short:   "Readiness probe of the runner's container: exit 0 while no job has started in it",
 		Example: "  bullpen agent ready",
 		Args:    cobra.NoArgs,
 	}

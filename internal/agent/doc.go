@@ -11,6 +11,9 @@
 //	jitconfig.taken   empty: an answer was staged here and taken; the poller never asks again
 //	runner.idle       the supervisor waits: there as long as no configuration has reached this container. The poller
 //	                  asks for work only while it is there
+//	runner.jobless    no job has started in this container: what the readiness probe looks for. Removed by the hook, or by
+//	                  the supervisor when it sees the marker or the runner's worker; not there from the start where
+//	                  nobody could tell of a job
 //	job-started.sh    the hook that the runner calls before a job's first step
 //	job-started       made by that hook
 package agent

@@ -15,13 +15,13 @@ const maxJIT = 1 << 20
 
 // files are the paths of the shared folder, all beside the JIT file.
 type files struct {
-	jit, taken, idle, hook, jobStarted string
+	jit, taken, idle, jobless, hook, jobStarted string
 }
 
 func filesBeside(jit string) files {
 	dir := filepath.Dir(jit)
 	return files{
-		jit: jit, taken: jit + ".taken", idle: filepath.Join(dir, "runner.idle"),
+		jit: jit, taken: jit + ".taken", idle: filepath.Join(dir, "runner.idle"), jobless: filepath.Join(dir, "runner.jobless"),
 		hook: filepath.Join(dir, "job-started.sh"), jobStarted: filepath.Join(dir, "job-started"),
 	}
 }
@@ -180,12 +180,13 @@ func fill(to *os.File, from string) error {
 	return to.Chmod(0o755)
 }
 
-// Ready is the readiness probe of the runner's container: nil while no job can have reached it. It asks for a positive
-// sign, so that a workflow which clears the folder away does not make its runner look idle (EXCL-4).
+// Ready is the readiness probe of the runner's container: nil while no job has started in it. It asks for a positive sign,
+// so that a workflow which clears the folder away does not make its runner look as if it had none (EXCL-4, EXCL-6). A
+// configuration alone does not end it: that one has arrived is what the poller's end says.
 func Ready(jit string) error {
 	f := filesBeside(jit)
-	if !exists(f.idle) || exists(f.jit) || exists(f.taken) {
-		return fail("not idle: a job may have reached this container")
+	if !exists(f.jobless) || exists(f.jobStarted) {
+		return fail("not idle: a job may have started in this container")
 	}
 	return nil
 }

@@ -14,11 +14,12 @@ const (
 
 // hookScript is what the runner calls before a job's first step. It is plain shell, because nothing else is sure to be
 // in the user's image, and it never fails the job for our sake. A hook of the image's own runs after it.
-func hookScript(marker, own string) string {
+func hookScript(f files, own string) string {
 	lines := []string{
 		"#!/bin/sh",
-		"# Tells the Bullpen agent that a job has started: from here on a stop waits for it.",
-		": > " + quote(marker) + " || :",
+		"# Tells the Bullpen agent that a job has started: from here on a stop waits for it, and the pod shows it.",
+		": > " + quote(f.jobStarted) + " || :",
+		"rm -f " + quote(f.jobless) + " || :",
 	}
 	if own != "" {
 		lines = append(lines,
@@ -38,7 +39,7 @@ func writeHook(f files, environ []string) (string, error) {
 	if own != "" && filepath.Ext(own) != ".sh" {
 		return "", nil
 	}
-	if err := os.WriteFile(f.hook, []byte(hookScript(f.jobStarted, own)), 0o700); err != nil {
+	if err := os.WriteFile(f.hook, []byte(hookScript(f, own)), 0o700); err != nil {
 		return "", fmt.Errorf("writing the hook that tells of a job: %w", err)
 	}
 	return envHook + "=" + f.hook, nil

@@ -45,8 +45,11 @@ func processes() []seen {
 	return all
 }
 
-// workerRuns reports whether GitHub's runner has started its worker, which it does for a job only: the sign of a job
-// for images whose own hook could not be chained to.
+// seesWorkers says whether workerRuns can tell.
+const seesWorkers = true
+
+// workerRuns reports whether GitHub's runner has started its worker, which it does for a job only. It comes before
+// the hook, which runs when the job's actions have been fetched, and where the image's own hook could not be chained to.
 func workerRuns(group int) bool {
 	return slices.ContainsFunc(processes(), func(p seen) bool { return p.name == "Runner.Worker" && p.group == group })
 }

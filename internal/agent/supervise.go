@@ -87,8 +87,10 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 	}
 	events, stop := s.watch()
 	defer stop()
-	if err := os.WriteFile(s.files.idle, nil, 0o600); err != nil {
-		return fail("starting the runner's supervisor: %v", err)
+	for _, sign := range []string{s.files.jobless, s.files.idle} { // the last one invites the poller
+		if err := os.WriteFile(sign, nil, 0o600); err != nil {
+			return fail("starting the runner's supervisor: %v", err)
+		}
 	}
 	// Whoever is gone is not idle: the poller must not fetch work for this container any more.
 	defer func() { _ = os.Remove(s.files.idle) }()
@@ -139,7 +141,7 @@ func (s *supervisor) await(ctx context.Context, events <-chan struct{}) ([]byte,
 
 // take reads the configuration and removes it. What says "idle" goes first.
 func (s *supervisor) take() ([]byte, error) {
-	_ = os.Remove(s.files.idle) // EXCL-4; the probe also looks at the files below
+	_ = os.Remove(s.files.idle) // the poller must not fetch work for it any more
 	jit, err := readBounded(s.files.jit)
 	if err != nil {
 		return nil, fail("reading the staged configuration: %v; the poller must run as the same user as the runner, "+
@@ -170,6 +172,9 @@ func (s *supervisor) environment(jit string) ([]string, error) {
 		env = append(without(env, envHook), hook)
 	} else {
 		s.Log.Warn("the image's own job hook is no shell script: a job is seen only when the runner's worker runs")
+		if !seesWorkers { // EXCL-6: who cannot tell must not say that there is none
+			_ = os.Remove(s.files.jobless)
+		}
 	}
 	return append(env, envJIT+"="+jit), nil
 }
@@ -214,9 +219,12 @@ func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct
 	stop, kill := ctx.Done(), (<-chan time.Time)(nil)
 	latched := false
 	jobStarted := func() bool {
-		if !latched && exists(s.files.jobStarted) {
+		if !latched && (exists(s.files.jobStarted) || workerRuns(group)) {
 			latched = true
 			s.Log.Info("a job has started")
+		}
+		if latched {
+			_ = os.Remove(s.files.jobless) // EXCL-6: the pod shows it from the next probe on
 		}
 		return latched
 	}
@@ -233,7 +241,7 @@ func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct
 			}
 		case <-stop:
 			stop = nil
-			if jobStarted() || workerRuns(group) {
+			if jobStarted() {
 				s.Log.Info("asked to stop: the job is let finish")
 				continue
 			}
@@ -243,7 +251,7 @@ func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct
 			defer timer.Stop()
 			kill = timer.C
 		case <-kill:
-			if !jobStarted() && !workerRuns(group) {
+			if !jobStarted() {
 				_ = syscall.Kill(-group, syscall.SIGKILL)
 			}
 		}

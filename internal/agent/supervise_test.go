@@ -39,6 +39,16 @@ func TestMain(m *testing.M) {
 		select {}
 	case "listen": // a runner: a job starts when the file "assign" appears, and ends when "finish" does
 		listen(argument)
+	case "worker": // GitHub's runner: it starts its worker for a job
+		touch(filepath.Join(argument, "online"))
+		for tick := time.NewTicker(2 * time.Millisecond); !exists(filepath.Join(argument, "assign")); {
+			<-tick.C
+		}
+		worker := filepath.Join(argument, "Runner.Worker")
+		_ = os.Symlink("/bin/sh", worker)
+		if err := exec.Command(worker, "-c", "until [ -e "+filepath.Join(argument, "finish")+" ]; do sleep 0.01; done").Run(); err != nil {
+			os.Exit(77)
+		}
 	case "stubborn": // ignores TERM
 		signal.Ignore(syscall.SIGTERM)
 		touch(filepath.Join(argument, "online"))
@@ -326,39 +336,56 @@ func TestSupervise_RunnerThatCannotStart(t *testing.T) {
 	require.ErrorContains(t, Supervise(t.Context(), c.options), "no runner is named")
 }
 
-func TestReady_EXCL4_OnlyWhileNoJobCanHaveArrived(t *testing.T) {
+// EXCL-6: the pod's own sign. A configuration is none, a job is, and nothing that a job does takes it back.
+func TestReady_EXCL4_EXCL6_UntilAJobStarts(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "listen DIR")
+	said := c.listen()
 	require.Error(t, Ready(c.options.JITFile), "the supervisor does not run yet")
 	c.start()
 	c.await("runner.idle")
 	require.NoError(t, Ready(c.options.JITFile))
 	c.stage(jitText)
-	require.Error(t, Ready(c.options.JITFile), "from the moment it is staged")
 	c.await("online")
-	require.Error(t, Ready(c.options.JITFile))
-	entries, err := os.ReadDir(c.dir)
-	require.NoError(t, err)
-	for _, entry := range entries { // a workflow that clears the folder away does not look idle
-		require.NoError(t, os.Remove(filepath.Join(c.dir, entry.Name())))
+	require.NoError(t, Ready(c.options.JITFile), "it is online, and has no job")
+	touch(filepath.Join(c.dir, "assign"))
+	c.await("busy")
+	require.Error(t, Ready(c.options.JITFile), "from the hook on, before the job's first step")
+	await(t, said, "a job has started")
+	require.NoError(t, os.Remove(filepath.Join(c.dir, "job-started")))
+	require.Error(t, Ready(c.options.JITFile), "a workflow that clears the folder away does not look idle")
+	touch(filepath.Join(c.dir, "runner.jobless")) // nor does one that tries to: it could harm none but itself
+	require.Eventually(t, func() bool { return Ready(c.options.JITFile) != nil }, 20*time.Second, 5*time.Millisecond)
+	touch(filepath.Join(c.dir, "finish"))
+	require.Equal(t, 5, c.code())
+}
+
+// EXCL-6: the worker of GitHub's runner is a sign, whatever the image has for a hook.
+func TestReady_EXCL6_AWorkerIsASign(t *testing.T) {
+	if !seesWorkers {
+		t.Skip("processes cannot be seen here")
 	}
-	require.Error(t, Ready(c.options.JITFile))
-	c.stop()
-	require.Equal(t, 9, c.code())
+	t.Parallel()
+	c := newContainer(t, "worker DIR")
+	c.options.Environ = append(c.options.Environ, envHook+"=/opt/hook.js")
+	c.start()
+	c.stage(jitText)
+	c.await("online")
+	require.NoError(t, Ready(c.options.JITFile))
+	touch(filepath.Join(c.dir, "assign"))
+	require.Eventually(t, func() bool { return Ready(c.options.JITFile) != nil }, 20*time.Second, 5*time.Millisecond)
+	touch(filepath.Join(c.dir, "finish"))
+	require.Zero(t, c.code())
 }
 
 func TestReady_EXCL4_EverySignCounts(t *testing.T) {
 	t.Parallel()
 	jit := filepath.Join(t.TempDir(), "jitconfig")
 	f := filesBeside(jit)
-	touch(f.idle)
+	require.Error(t, Ready(jit), "it asks for a positive sign")
+	touch(f.jobless)
 	require.NoError(t, Ready(jit))
-	for _, sign := range []string{f.jit, f.taken} {
-		touch(sign)
-		require.Error(t, Ready(jit), sign)
-		require.NoError(t, os.Remove(sign))
-	}
-	require.NoError(t, os.Remove(f.idle))
+	touch(f.jobStarted)
 	require.Error(t, Ready(jit))
 }
 
@@ -370,11 +397,13 @@ func TestHook_ChainsToTheImagesOwn(t *testing.T) {
 	own := filepath.Join(dir, "own hook.sh")
 	require.NoError(t, os.WriteFile(own, []byte("echo own; exit 12\n"), 0o600))
 
+	touch(f.jobless)
 	variable, err := writeHook(f, []string{envHook + "=/first.sh", envHook + "=" + own})
 	require.NoError(t, err)
 	require.Equal(t, envHook+"="+f.hook, variable)
 	out, err := exec.Command("sh", f.hook).CombinedOutput()
 	require.FileExists(t, f.jobStarted)
+	require.NoFileExists(t, f.jobless)
 	require.Equal(t, "own\n", string(out))
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)

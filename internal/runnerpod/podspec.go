@@ -104,7 +104,7 @@ func pollerContainer(options Options) corev1.Container {
 	}
 }
 
-// runnerContainer runs the customer's job once. It has no token, and its readiness means "no job has reached me"
+// runnerContainer runs the customer's job once. It has no token, and its readiness means "no job has started in me"
 // (EXCL-4): the one sign of work that needs neither GitHub nor a token.
 func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplate) corev1.Container {
 	agent := MountShared + "/" + FileAgent
@@ -136,7 +136,7 @@ func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplat
 			PeriodSeconds:       5, // each probe starts a process; what it tells is a veto, and no hurry
 			TimeoutSeconds:      5,
 			SuccessThreshold:    1,
-			FailureThreshold:    1, // one answer of "a job has reached me" is enough
+			FailureThreshold:    1, // one answer of "a job may have started" is enough
 		},
 	}
 }

@@ -102,8 +102,11 @@ func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.P
 	uid := string(pod.UID)
 	defer p.forget(uid)
 	idle := filepath.Join(hostPath(c, env(c, runnerpod.EnvSharedDir)), "runner.idle")
-	if err := os.WriteFile(idle, nil, 0o600); err != nil {
-		return 1
+	jobless := filepath.Join(filepath.Dir(idle), "runner.jobless")
+	for _, sign := range []string{jobless, idle} {
+		if err := os.WriteFile(sign, nil, 0o600); err != nil {
+			return 1
+		}
 	}
 	defer os.Remove(idle)
 	select {
@@ -113,7 +116,7 @@ func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.P
 	case <-ctx.Done():
 		return 128 + 9
 	}
-	_ = os.Remove(idle) // EXCL-4: what says idle goes first
+	_ = os.Remove(idle)
 	jit, err := os.ReadFile(jitFile(c))
 	if err != nil {
 		return 1
@@ -123,7 +126,7 @@ func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.P
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	job := &jobSeen{stop: stop}
+	job := &jobSeen{stop: stop, jobless: jobless}
 	defer context.AfterFunc(until(ctx, terminate), job.stopUnlessSeen)()
 	runner, err := devrunner.New(devrunner.Options{
 		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: p.github, Console: job,
@@ -149,15 +152,19 @@ func until(parent context.Context, closed <-chan struct{}) context.Context {
 
 // jobSeen reads on a runner's console whether it has been given a job.
 type jobSeen struct {
-	mu   sync.Mutex
-	seen bool
-	stop context.CancelFunc
+	mu      sync.Mutex
+	seen    bool
+	stop    context.CancelFunc
+	jobless string // is removed when it has
 }
 
 func (j *jobSeen) Write(line []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.seen = j.seen || bytes.Contains(line, []byte("Running job"))
+	if !j.seen && bytes.Contains(line, []byte("Running job")) {
+		j.seen = true
+		_ = os.Remove(j.jobless) // EXCL-6: the pod shows it
+	}
 	return len(line), nil
 }
 
