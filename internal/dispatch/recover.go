@@ -18,11 +18,12 @@ type Ending int
 
 // The endings.
 const (
-	EndedNot       Ending = iota // nothing is known of its registrations: it stays
-	EndedBusy                    // GitHub says that its runner works: it stays
-	EndedByOthers                // it was minted for, acknowledged or ended meanwhile: what was known of it is void
-	EndedSpent                   // its registrations are gone, it is over
-	EndedGivenBack               // nothing was minted for it: its row is gone, and the pod may have another job
+	EndedNot           Ending = iota // nothing is known of its registrations: it stays
+	EndedBusy                        // GitHub says that its runner works: it stays
+	EndedByOthers                    // it was minted for, acknowledged or ended meanwhile: what was known of it is void
+	EndedSpent                       // its registrations are gone, it is over
+	EndedGivenBack                   // nothing was minted for it: its row is gone, and the pod may have another job
+	EndedRegistrations               // its registrations are gone, and no more than that was asked for: it stays
 )
 
 // EndClaim ends a live claim of exactly that generation, if all its registrations are proven gone (EXCL-6, CLAIM-15): its
@@ -30,31 +31,12 @@ const (
 // was minted for stays warm (CLAIM-8). What GitHub's lists have shown of the pod since that time is removed too, though no
 // row knows of it: the ledger may be an older one. An error comes with EndedNot alone.
 func (d *Dispatcher) EndClaim(ctx context.Context, claim Claim, giveBack bool, since time.Time) (Ending, error) {
-	if err := d.notHeld(); err != nil { // CLAIM-17
-		return EndedNot, err
+	claim, ending, err := d.unregister(ctx, claim, since)
+	if err != nil || ending != EndedRegistrations {
+		return ending, err
 	}
-	now := d.opt.Now()
-	next := NextGeneration(claim.Generation, now)
-	held, err := d.opt.Store.TakeForRelease(ctx, claim.PodUID, claim.Generation, next, now.Add(2*d.opt.MintTimeout), now)
-	if err != nil {
-		return EndedNot, fmt.Errorf("taking the claim of pod %s to end it: %w", claim.PodName, err)
-	}
-	if !held { // CLAIM-15
-		return EndedByOthers, nil
-	}
-	claim.Generation = next
-	err = d.removeRegistrations(ctx, claim)
-	if err == nil {
-		err = d.removeUnknown(ctx, claim, since)
-	}
-	if err != nil {
-		d.endLeaseDetached(claim)
-		if errors.Is(err, fleet.ErrRunnerBusy) {
-			return EndedBusy, nil // EXCL-6: GitHub's 422 keeps it
-		}
-		return EndedNot, fmt.Errorf("ending the claim of pod %s: %w", claim.PodName, err)
-	}
-	ending := EndedSpent
+	held := false
+	ending = EndedSpent
 	if giveBack && claim.State == fleet.ClaimClaimed {
 		ending = EndedGivenBack
 		held, err = d.opt.Store.Unclaim(ctx, claim.PodUID, claim.Generation, d.opt.Now())
@@ -73,6 +55,49 @@ func (d *Dispatcher) EndClaim(ctx context.Context, claim Claim, giveBack bool, s
 	d.ClaimChanged(claim.PodUID)
 	d.wakeAll()
 	return ending, nil
+}
+
+// Unregister is the first half of EndClaim: a runner that waits for a job will get none from here on, and ends by itself. The
+// claim stays, and with it whatever protects the pod: a job that GitHub had given to the runner already may run on, for a
+// removal that GitHub grants is no proof that there is none.
+func (d *Dispatcher) Unregister(ctx context.Context, claim Claim, since time.Time) (Ending, error) {
+	claim, ending, err := d.unregister(ctx, claim, since)
+	if err == nil && ending == EndedRegistrations {
+		d.endLeaseDetached(claim)
+	}
+	return ending, err
+}
+
+// unregister removes the claim's registrations under a generation of its own, which the claim has from then on, with its
+// lease; EndedRegistrations says that it did. Otherwise nothing of the claim is held any more.
+func (d *Dispatcher) unregister(ctx context.Context, claim Claim, since time.Time) (Claim, Ending, error) {
+	if err := d.notHeld(); err != nil { // CLAIM-17
+		return claim, EndedNot, err
+	}
+	now := d.opt.Now()
+	next := NextGeneration(claim.Generation, now)
+	held, err := d.opt.Store.TakeForRelease(ctx, claim.PodUID, claim.Generation, next, now.Add(2*d.opt.MintTimeout), now)
+	if err != nil {
+		return claim, EndedNot, fmt.Errorf("taking the claim of pod %s to end it: %w", claim.PodName, err)
+	}
+	if !held { // CLAIM-15
+		return claim, EndedByOthers, nil
+	}
+	claim.Generation = next
+	err = d.removeRegistrations(ctx, claim)
+	if err == nil {
+		err = d.removeUnknown(ctx, claim, since)
+	}
+	switch {
+	case err == nil:
+		return claim, EndedRegistrations, nil
+	case errors.Is(err, fleet.ErrRunnerBusy):
+		d.endLeaseDetached(claim)
+		return claim, EndedBusy, nil // EXCL-6: GitHub's 422 keeps it
+	default:
+		d.endLeaseDetached(claim)
+		return claim, EndedNot, fmt.Errorf("removing the registrations of pod %s: %w", claim.PodName, err)
+	}
 }
 
 // removeUnknown removes what GitHub's lists show of the pod and no row may know of. Lists that cannot be read whole are no

@@ -34,6 +34,7 @@ func (s *Store) Suspects(ctx context.Context, look recovery.Look) ([]recovery.Ro
 			},
 			MovedAt: row.MovedAt, EndedAt: deref(row.EndedAt), MissingSince: deref(row.MissingSince), LookAt: deref(row.LookAt),
 			StoppedAt: deref(row.StoppedAt), Job: fleet.JobState(row.JobState), Buried: row.Buried, Open: row.Open,
+			GoneAt: row.GoneAt,
 		}
 	}
 	return out, nil

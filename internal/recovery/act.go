@@ -13,7 +13,7 @@ import (
 )
 
 // maxSteps bounds how often one subject is judged in a pass: each step changes what is known of it.
-const maxSteps = 6
+const maxSteps = 8
 
 // outcome is what became of an action.
 type outcome struct {
@@ -47,6 +47,13 @@ func (p *pass) settle(ctx context.Context, s *subject) (doubt bool) {
 				return true
 			}
 		default:
+			if v.Do.takes() && s.pod != nil && !s.fresh {
+				if !p.reread(ctx, s) {
+					return true
+				}
+				continue // it is judged by what it shows now
+			}
+			s.fresh = false
 			if !p.act(ctx, s, e, v) {
 				return false
 			}
@@ -56,6 +63,23 @@ func (p *pass) settle(ctx context.Context, s *subject) (doubt bool) {
 		}
 	}
 	return false
+}
+
+// reread reads the pod past every cache, right before something is done that a runner that works must not meet with: its own
+// sign may have come since the pods were listed, or since GitHub was asked (EXCL-6). What cannot be read is left.
+func (p *pass) reread(ctx context.Context, s *subject) bool {
+	pod, there, err := p.r.opt.Cluster.RunnerPod(ctx, s.pod.Namespace, s.pod.Name, s.uid)
+	if err != nil {
+		p.skipped(skipFailed)
+		key, name := s.name()
+		p.r.opt.Log.WarnContext(ctx, "reading a pod again; it is left as it is", key, name, "error", err)
+		return false
+	}
+	s.pod, s.fresh = nil, true
+	if there {
+		s.pod = &pod
+	}
+	return true
 }
 
 func (p *pass) notAsked(ctx context.Context, s *subject, err error) {
@@ -73,7 +97,11 @@ func (p *pass) notAsked(ctx context.Context, s *subject, err error) {
 func (p *pass) left(ctx context.Context, s *subject, e Evidence, v Verdict) {
 	key, name := s.name()
 	if v.Doubt {
-		p.skipped(skipUnreadable)
+		why := skipDisagree
+		if e.RunnerAtGitHub == RunnerUnreadable || e.JobAtGitHub == JobUnreadable {
+			why = skipUnreadable
+		}
+		p.skipped(why)
 		p.r.doubts.note(s.doubtKey())
 		p.r.opt.Log.WarnContext(ctx, "left as it is, in doubt", key, name, "why", v.Why, "evidence", e.String())
 		return
@@ -140,6 +168,9 @@ func (p *pass) do(ctx context.Context, s *subject, e Evidence, v Verdict) (outco
 	switch v.Do {
 	case Release, ReleaseRetire:
 		return p.endClaim(ctx, s, e, v.Do == Release && e.Pod == Present)
+	case Unregister:
+		ending, err := p.r.opt.Claims.Unregister(ctx, s.row.Claim, p.began)
+		return outcomeOf(ending), err
 	case Adopt, RetirePod:
 		return p.retire(ctx, s)
 	case Complete, MarkExecuting:
@@ -168,17 +199,9 @@ func (p *pass) do(ctx context.Context, s *subject, e Evidence, v Verdict) (outco
 // that moved meanwhile, is not touched (CLAIM-15).
 func (p *pass) endClaim(ctx context.Context, s *subject, e Evidence, giveBack bool) (outcome, error) {
 	ending, err := p.r.opt.Claims.EndClaim(ctx, s.row.Claim, giveBack, p.began)
-	if err != nil {
-		return outcome{}, err
-	}
-	switch ending {
-	case dispatch.EndedSpent, dispatch.EndedGivenBack:
-	case dispatch.EndedBusy:
-		return outcome{skip: skipBusy}, nil
-	case dispatch.EndedByOthers:
-		return outcome{skip: skipOvertaken}, nil
-	default:
-		return outcome{skip: skipUnreadable}, nil
+	got := outcomeOf(ending)
+	if err != nil || !got.done {
+		return got, err
 	}
 	if e.Job == Runs && e.JobAtGitHub == JobQueued { // it never ran, by GitHub's word
 		if _, err := p.r.opt.Ledger.RequeueJob(ctx, s.row.JobID, true, p.r.opt.Now()); err != nil {
@@ -186,6 +209,19 @@ func (p *pass) endClaim(ctx context.Context, s *subject, e Evidence, giveBack bo
 		}
 	}
 	return recovered, nil
+}
+
+func outcomeOf(ending dispatch.Ending) outcome {
+	switch ending {
+	case dispatch.EndedSpent, dispatch.EndedGivenBack, dispatch.EndedRegistrations:
+		return recovered
+	case dispatch.EndedBusy:
+		return outcome{skip: skipBusy}
+	case dispatch.EndedByOthers:
+		return outcome{skip: skipOvertaken}
+	default:
+		return outcome{skip: skipUnreadable}
+	}
 }
 
 // retire takes the pod and proves that nothing of it works; or finds that it does, and then its claim is live again.

@@ -139,7 +139,8 @@ func TestPass_RECV1_AnAgentThatNeverRegistersGoes(t *testing.T) {
 	require.Empty(t, w.pass())
 	w.advance(2 * time.Second)
 	require.Equal(t, map[string]int{"agent_never_registered": 1}, w.pass())
-	require.NotEmpty(t, w.claim(pod).Proof)
+	require.Zero(t, w.runnersAtGitHub())
+	w.freed(pod)
 	require.Equal(t, fleet.JobQueued, w.jobState(job))
 }
 
@@ -216,9 +217,9 @@ func TestPass_RECV5_AnIdleRunnerGoes(t *testing.T) {
 	require.Empty(t, w.pass())
 	w.advance(2 * time.Second)
 	require.Equal(t, map[string]int{"idle_runner": 1}, w.pass())
-	require.Equal(t, fleet.ClaimSpent, w.claim(pod).State)
-	require.Equal(t, fleet.JobCancelled, w.jobState(job), "CLAIM-4")
 	require.Zero(t, w.runnersAtGitHub())
+	w.freed(pod)
+	require.Equal(t, fleet.JobCancelled, w.jobState(job), "CLAIM-4")
 }
 
 // RECV-4: absence has to last, and is seen twice; a reappearance resets the clock.
@@ -312,6 +313,7 @@ func TestPass_EXCL6_RECV5_UnreadableIsLeftAndCounted(t *testing.T) {
 			require.NoError(t, w.gh.Admin.RemoveFault(t.Context(), 0))
 			w.advance(2 * time.Hour) // and a rate limit that was believed is over
 			require.Equal(t, map[string]int{"agent_never_registered": 1}, w.pass())
+			w.freed(pod)
 			require.Equal(t, fleet.JobQueued, w.jobState(job))
 		})
 	}

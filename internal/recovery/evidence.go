@@ -102,8 +102,8 @@ type RunnerIs uint8
 // The states.
 const (
 	Starting RunnerIs = iota // it was never ready
-	Ready                    // it waits: no configuration has reached it
-	NotReady                 // it was ready and is no longer: a configuration has reached it
+	Ready                    // no job has started in it; it may have its configuration
+	NotReady                 // it was ready and is no longer: a job has started, or it cannot tell
 	Stopped
 )
 

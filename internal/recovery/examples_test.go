@@ -10,11 +10,13 @@ import (
 func TestJudge_RECV9_Examples(t *testing.T) {
 	minted := Evidence{Claim: Minted, Age: Old, Job: Bound, Runner: Ready, Registrations: SomeOpen, RunnerAtGitHub: RunnerOffline, JobAtGitHub: JobQueued}
 	arrived := Evidence{
-		Claim: Minted, Acked: Yes, Age: Old, Job: Bound, Poller: Delivered, Runner: NotReady, Label: Yes, Registrations: SomeOpen,
+		Claim: Minted, Acked: Yes, Age: Old, Job: Bound, Poller: Delivered, Runner: Ready, Label: Yes, Registrations: SomeOpen,
 		RunnerAtGitHub: RunnerOffline, JobAtGitHub: JobQueued,
 	}
 	works := arrived
-	works.Claim, works.Job = Executing, Runs
+	works.Claim, works.Job, works.Runner = Executing, Runs, NotReady
+	unregistered := arrived
+	unregistered.Registrations, unregistered.RunnerAtGitHub = AllGone, RunnerAbsent
 	leak := Evidence{Age: Old, Label: Yes, Poller: Failed, Runner: Ready}
 	with := func(e Evidence, change func(*Evidence)) Evidence {
 		change(&e)
@@ -44,10 +46,18 @@ func TestJudge_RECV9_Examples(t *testing.T) {
 		"just stopped: GitHub is asked":       {at(with(in(works, Terminal), func(e *Evidence) { e.Age = Young }), RunnerNotAsked, JobNotAsked), Ask, None},
 		"executing, offline, its job waits":   {works, ReleaseRetire, OrphanedRunner},
 		"the runner's container ended alone":  {with(arrived, func(e *Evidence) { e.Runner = Stopped }), ReleaseRetire, OrphanedRunner},
-		"never online":                        {arrived, ReleaseRetire, AgentNeverRegistered},
-		"never online, and unheard":           {with(arrived, func(e *Evidence) { e.Acked, e.Label = No, No }), ReleaseRetire, AgentNeverRegistered},
-		"online and idle":                     {at(arrived, RunnerIdle, JobQueued), ReleaseRetire, IdleRunner},
-		"idle for a job that went elsewhere":  {with(at(works, RunnerIdle, JobElsewhere), func(*Evidence) {}), ReleaseRetire, IdleRunner},
+		"never online":                        {arrived, Unregister, AgentNeverRegistered},
+		"never online, and unheard":           {with(arrived, func(e *Evidence) { e.Acked, e.Label = No, No }), Unregister, AgentNeverRegistered},
+		"never online, a job has started":     {with(arrived, func(e *Evidence) { e.Runner = NotReady }), Leave, None},
+		"unknown to GitHub, a job has begun":  {at(with(arrived, func(e *Evidence) { e.Runner = NotReady }), RunnerAbsent, JobQueued), ReleaseRetire, AgentNeverRegistered},
+		"online and idle":                     {at(arrived, RunnerIdle, JobQueued), Unregister, IdleRunner},
+		"idle, and a job has started":         {at(with(arrived, func(e *Evidence) { e.Runner = NotReady }), RunnerIdle, JobQueued), Leave, None},
+		"idle, and its pod does not say":      {at(with(arrived, func(e *Evidence) { e.Runner = Starting }), RunnerIdle, JobQueued), Leave, None},
+		"idle for a job that went elsewhere":  {with(at(works, RunnerIdle, JobElsewhere), func(e *Evidence) { e.Runner = Ready }), Unregister, IdleRunner},
+		"unregistered, and nothing started":   {unregistered, ReleaseRetire, UnregisteredRunner},
+		"unregistered, and a job had started": {with(unregistered, func(e *Evidence) { e.Runner = NotReady }), Leave, None},
+		"unregistered a moment ago":           {with(unregistered, func(e *Evidence) { e.Age = Young }), Wait, None},
+		"its poller failed, unacknowledged":   {with(minted, func(e *Evidence) { e.Poller = Failed }), Unregister, StaleClaim},
 		"busy, whatever else is said":         {at(arrived, RunnerBusy, JobQueued), Leave, None},
 		"executing and idle, its job waits":   {at(works, RunnerIdle, JobQueued), Leave, None},
 		"its job ended":                       {at(works, RunnerAbsent, JobCompleted), Complete, OrphanCompleted},
@@ -72,6 +82,7 @@ func TestJudge_RECV9_Examples(t *testing.T) {
 		"a session without a pod":             {Evidence{Pod: Gone, Session: Yes}, CloseSession, OrphanedSession},
 		"a registration without a pod":        {Evidence{Pod: Gone, Age: Old, Registrations: SomeOpen, RunnerAtGitHub: RunnerOffline}, CloseRegistrations, OrphanedRegistration},
 		"idle":                                {Evidence{Runner: Ready, Age: Old}, Leave, None},
+		"nobody's, idle, and a job started":   {at(with(leak, func(e *Evidence) { e.Runner = NotReady }), RunnerIdle, JobNotAsked), Leave, None},
 		"busy":                                {with(works, func(e *Evidence) { e.Age = Young }), Leave, None},
 	} {
 		t.Run(name, func(t *testing.T) {

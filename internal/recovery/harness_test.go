@@ -297,7 +297,7 @@ func (w *world) served(pod recovery.Pod) dispatch.Answer {
 	return answer
 }
 
-// delivered serves the pod, which acknowledges: its poller has ended and its runner has the configuration.
+// delivered serves the pod, which acknowledges: its poller has ended and its runner has the configuration, and no job yet.
 func (w *world) delivered(pod recovery.Pod) dispatch.Answer {
 	w.t.Helper()
 	answer := w.served(pod)
@@ -306,7 +306,7 @@ func (w *world) delivered(pod recovery.Pod) dispatch.Answer {
 	require.True(w.t, held)
 	w.eventually("the label", func() bool { return w.cluster.get(pod.UID).OwnerLabel == "acme" })
 	w.cluster.change(pod.UID, func(p *recovery.Pod) {
-		p.Poller, p.PollerEnded, p.Runner, p.Since = recovery.Delivered, true, recovery.NotReady, w.clock()
+		p.Poller, p.PollerEnded, p.Since = recovery.Delivered, true, w.clock()
 	})
 	return answer
 }
@@ -340,6 +340,23 @@ func (w *world) registered(name string, like func(standin.RunnerView) bool) {
 		}
 		return false
 	})
+}
+
+// works has the pod show that a job has started in it.
+func (w *world) works(pod recovery.Pod) {
+	w.cluster.change(pod.UID, func(p *recovery.Pod) { p.Runner, p.Since = recovery.NotReady, w.clock() })
+}
+
+// freed waits until the pod of a claim whose registrations recovery has removed has certainly shown its sign: without one
+// the claim ends.
+func (w *world) freed(pod recovery.Pod) {
+	w.t.Helper()
+	require.True(w.t, w.claim(pod).State.Live(), "no claim ends with its registration")
+	require.Empty(w.t, w.pass(), "its pod may not show yet what has started")
+	w.advance(patience / 5)
+	require.Equal(w.t, map[string]int{"unregistered_runner": 1}, w.pass())
+	require.Equal(w.t, fleet.ClaimSpent, w.claim(pod).State)
+	require.NotEmpty(w.t, w.claim(pod).Proof)
 }
 
 func busy(r standin.RunnerView) bool { return r.Busy }

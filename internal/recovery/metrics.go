@@ -9,6 +9,7 @@ import (
 // Why something was not done, as a label of bullpen_recovery_skipped_total.
 const (
 	skipUnreadable = "unreadable" // GitHub gave no answer that proves anything
+	skipDisagree   = "disagree"   // the pod shows that a job may have started, and GitHub does not say so
 	skipBudget     = "budget"     // enough was asked of GitHub for this pass
 	skipBusy       = "busy"       // GitHub refused: its runner works
 	skipOvertaken  = "overtaken"  // somebody else did something about it meanwhile
@@ -46,7 +47,7 @@ func newMetrics(reg prometheus.Registerer, doubtful func() float64) (*metrics, e
 		}, []string{"kind"}),
 		doubtful: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "bullpen_recovery_doubtful",
-			Help: "Pods and jobs that this replica could not judge, because GitHub could not be read, and that nobody here has judged since.",
+			Help: "Pods and jobs that this replica could not judge, because GitHub could not be read, or disagrees with the pod, and that nobody here has judged since.",
 		}, doubtful),
 	}
 	for _, kind := range Kinds() { // so that a first one is a rise

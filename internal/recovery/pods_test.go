@@ -213,7 +213,7 @@ func TestPass_CLAIM6_AStampThatFailsIsNotFatal(t *testing.T) {
 	answer := w.served(pod)
 	_, err := w.d.Acknowledge(t.Context(), pod.Pod, answer.Generation)
 	require.NoError(t, err)
-	w.cluster.change(pod.UID, func(p *recovery.Pod) { p.Poller, p.PollerEnded, p.Runner = recovery.Delivered, true, recovery.NotReady })
+	w.cluster.change(pod.UID, func(p *recovery.Pod) { p.Poller, p.PollerEnded, p.Runner = recovery.Delivered, true, recovery.Ready })
 	w.advance(patience + time.Second)
 	require.Equal(t, map[string]int{"agent_never_registered": 1}, w.pass())
 }
@@ -435,7 +435,7 @@ func TestPass_EXCL6_WhatNoRowKnowsIsRemovedToo(t *testing.T) {
 	w.delivered(idle)
 	ledgertest.Exec(t, w.url, `DELETE FROM runner_registrations WHERE pod_uid = $1`, idle.UID)
 	w.advance(patience + time.Second)
-	require.Equal(t, 1, w.pass()["agent_never_registered"])
+	require.Equal(t, 1, w.pass()["unregistered_runner"])
 	require.Equal(t, fleet.ClaimSpent, w.claim(idle).State)
 	require.Zero(t, w.runnersAtGitHub())
 }

@@ -43,8 +43,9 @@ type Row struct {
 	LookAt       time.Time // when it is worth another look; zero: any time
 	StoppedAt    time.Time // when the end of its pod was reported; zero: it was not
 	Job          fleet.JobState
-	Buried       bool // its job has a tombstone
-	Open         bool // a registration of it is not known to be gone
+	Buried       bool      // its job has a tombstone
+	Open         bool      // a registration of it is not known to be gone
+	GoneAt       time.Time // when the last of its registrations was found to be gone; long ago: none was
 }
 
 // Look says which rows are wanted.
@@ -117,6 +118,8 @@ type Claims interface {
 	// EndClaim removes the registrations of a live claim of exactly that generation, and ends it if all are proven gone. What
 	// GitHub's lists show of it since that time is removed too.
 	EndClaim(ctx context.Context, claim dispatch.Claim, giveBack bool, since time.Time) (dispatch.Ending, error)
+	// Unregister removes the registrations like EndClaim, and leaves the claim as it is.
+	Unregister(ctx context.Context, claim dispatch.Claim, since time.Time) (dispatch.Ending, error)
 	// RetireProven retires a pod for which nobody has a claim, and looks for a proof that it has no registration: it comes
 	// with Granted. Busy: GitHub says that it works, and it was adopted.
 	RetireProven(ctx context.Context, pod dispatch.Pod) (dispatchapi.RetireAnswer, error)

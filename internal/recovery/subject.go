@@ -19,6 +19,7 @@ type subject struct {
 	since   time.Time // without row and pod: since when
 	account dispatch.Account
 
+	fresh    bool // the pod was read just now, for what is about to be done
 	stamped  bool // its label was written, or tried in vain, a moment ago: it is judged as if it were there
 	runner   RunnerSays
 	jobSays  JobSays
@@ -44,6 +45,10 @@ func (s *subject) doubtKey() string {
 	}
 	return s.key()
 }
+
+// signGrace is the part of patience in which a pod certainly shows that a job has started in it: the probe of its runner asks
+// every five seconds, and its status takes a moment to reach the API server.
+const signGrace = 5
 
 // labelGrace is the part of patience in which a label that was asked for by an event may still be on its way.
 const labelGrace = 10
@@ -93,7 +98,11 @@ func (r *Recovery) evidence(s *subject, now time.Time) Evidence {
 	if now.Before(row.MovedAt.Add(r.opt.Patience/labelGrace)) && e.Pod == Present {
 		e.Label = Yes
 	}
-	r.age(&e, row.MovedAt, row.LookAt, now)
+	lookAt := row.LookAt
+	if e.Registrations == AllGone { // what started before may not be shown yet
+		lookAt = later(lookAt, row.GoneAt.Add(r.opt.Patience/signGrace))
+	}
+	r.age(&e, row.MovedAt, lookAt, now)
 	return e
 }
 

@@ -53,13 +53,33 @@ var table = [...]row{
 	{claim: live, pod: in(Terminal), do: Release, kind: OrphanedRunner, why: "its pod has ended, and its runner does not work"},
 	{claim: in(Claimed), poller: in(Polls), runner: in(Ready), pod: in(Present), do: Release, kind: StaleClaim,
 		why: "nothing was minted for it for long; it is healthy and may have another job"}, // CLAIM-8
-	{claim: unproven, acked: no, runner: in(Starting, Ready, Stopped), do: ReleaseRetire, kind: StaleClaim,
-		why: "its configuration was never acknowledged, and has not reached its runner"}, // RECV-2
+	{claim: unproven, acked: no, runner: in(Stopped), do: ReleaseRetire, kind: StaleClaim,
+		why: "its configuration was never acknowledged, and its runner has ended"},
 	{claim: live, runner: in(Stopped), do: ReleaseRetire, kind: OrphanedRunner, why: "its runner has ended without a word"},
+	{claim: unproven, acked: no, at: away, poller: in(Polls), runner: in(Starting, Ready), do: ReleaseRetire, kind: StaleClaim,
+		why: "its configuration was never acknowledged, and its poller still asks for it"}, // RECV-2
+	{claim: in(Claimed), acked: no, at: away, poller: in(Failed), runner: in(Starting, Ready), do: ReleaseRetire, kind: StaleClaim,
+		why: "nothing was minted for it for long, and its poller has failed"}, // RECV-2
+
+	// A live claim whose runner may have its configuration, and GitHub does not have it working. That is the word of one
+	// witness, who may lag, and whose removals are refused only as far as it knows: the pod's own sign is the other (EXCL-6).
+	{claim: unproven, acked: no, poller: in(Failed), regs: in(SomeOpen), at: in(RunnerAbsent), do: ReleaseRetire, kind: StaleClaim,
+		why: "its configuration was never acknowledged, its poller has failed, and GitHub has no runner of it"}, // RECV-2
+	{claim: unproven, regs: in(SomeOpen), at: in(RunnerAbsent), do: ReleaseRetire, kind: AgentNeverRegistered,
+		why: "it has its configuration, and GitHub has no runner of it"},
+	{claim: live, regs: in(AllGone), runner: in(Ready), do: ReleaseRetire, kind: UnregisteredRunner,
+		why: "its registrations were removed, and no job has started in it since"},
+	{claim: live, regs: in(AllGone), do: Leave, doubt: true,
+		why: "its registrations were removed, and a job may have started in it before: its runner ends by itself"},
 	{claim: in(Executing), at: away, do: ReleaseRetire, kind: OrphanedRunner,
 		why: "its runner is not online, and GitHub does not have it working"},
-	{claim: live, at: in(RunnerIdle), do: ReleaseRetire, kind: IdleRunner, why: "its runner is online and gets no job"},
-	{claim: unproven, at: away, do: ReleaseRetire, kind: AgentNeverRegistered,
+	{claim: live, runner: in(NotReady), do: Leave, doubt: true, why: "a job has started in it, of which GitHub says nothing yet"},
+	{claim: live, at: in(RunnerIdle), runner: in(Starting), do: Leave, doubt: true,
+		why: "its runner is online, and its pod does not show whether a job has started in it"},
+	{claim: live, at: in(RunnerIdle), do: Unregister, kind: IdleRunner, why: "its runner is online and gets no job"},
+	{claim: in(Minted), acked: no, poller: in(Failed), do: Unregister, kind: StaleClaim,
+		why: "its configuration was never acknowledged, and its poller has failed"}, // RECV-2
+	{claim: unproven, do: Unregister, kind: AgentNeverRegistered,
 		why: "it has its configuration, and its runner has not come online"},
 
 	// A job that a claim should have, and that none has (RECV-5).
@@ -93,6 +113,8 @@ var table = [...]row{
 	{claim: over, at: in(RunnerNotAsked), do: Ask, why: "it shows work, and nobody has a claim"},
 	{claim: over, at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its runner"},
 	{claim: over, at: in(RunnerBusy), do: Adopt, kind: UnknownRunner, why: "GitHub says that its runner works"}, // CLAIM-13
+	{claim: over, at: in(RunnerIdle), runner: in(Starting, NotReady), do: Leave, doubt: true,
+		why: "its runner is online, and its pod does not show that no job has started in it"}, // EXCL-4
 	{claim: over, at: notBusy, do: RetirePod, kind: OrphanedStampedPod,
 		why: "it shows work, nobody has a claim, and GitHub has no runner of it that works"}, // RECV-1, EXCL-4
 }

@@ -16,6 +16,7 @@ const (
 	OrphanCompleted      Kind = "orphan_completed"        // its job has ended and nobody said so
 	PodMissingClaim      Kind = "pod_missing_claim"       // its pod is gone
 	IdleRunner           Kind = "idle_runner"             // it is online and gets no job
+	UnregisteredRunner   Kind = "unregistered_runner"     // recovery has removed its registrations, and no job has started
 	OrphanedStampedPod   Kind = "orphaned_stamped_pod"    // the pod shows work and nobody has a claim
 	UnknownRunner        Kind = "unknown_runner"          // its runner works and nobody has a claim
 	UnclaimedJob         Kind = "unclaimed_job"           // a job's row says that a claim has it, and none has
@@ -33,7 +34,7 @@ const (
 // Kinds lists every kind, in the order of the documentation.
 func Kinds() []Kind {
 	return []Kind{
-		StaleClaim, OrphanedRunner, AgentNeverRegistered, OrphanCompleted, PodMissingClaim, IdleRunner, OrphanedStampedPod,
+		StaleClaim, OrphanedRunner, AgentNeverRegistered, OrphanCompleted, PodMissingClaim, IdleRunner, UnregisteredRunner, OrphanedStampedPod,
 		UnknownRunner, UnclaimedJob, MissingLabel, LyingLabel, UnstartedExecution, OrphanedSession, OrphanedRegistration,
 		QueuedReaped, Redelivered, QueueSwept, LostJobRerun,
 	}
@@ -56,6 +57,7 @@ const (
 	Ask                         // GitHub, about the pod's registrations and the job
 	Release                     // remove the registrations; the claim ends, the job is queued again. A healthy pod stays warm
 	ReleaseRetire               // the same, and the pod goes
+	Unregister                  // remove the registrations; the claim stays until the pod has been seen after that
 	Adopt                       // the pod is busy again
 	Complete                    // record that the job has ended, as its webhook would have
 	MarkExecuting               // record which runner has the job, as its webhook would have
@@ -69,7 +71,8 @@ const (
 
 var actionNames = [...]string{
 	Undefined: "undefined", Leave: "leave", Wait: "wait", Ask: "ask GitHub", Release: "release", ReleaseRetire: "release and retire",
-	Adopt: "adopt", Complete: "complete", MarkExecuting: "mark executing", Requeue: "queue again", RetirePod: "retire the pod",
+	Unregister: "remove the registrations",
+	Adopt:      "adopt", Complete: "complete", MarkExecuting: "mark executing", Requeue: "queue again", RetirePod: "retire the pod",
 	ProjectLabel: "project the label", TakeOffLabel: "take off the label", CloseSession: "close the session",
 	CloseRegistrations: "close the registrations",
 }
@@ -77,13 +80,18 @@ var actionNames = [...]string{
 // String names the action for logs and test output.
 func (a Action) String() string { return actionNames[a] }
 
+// takes reports whether the action may cost a runner that works its registration, its claim or its pod.
+func (a Action) takes() bool {
+	return a == Release || a == ReleaseRetire || a == Unregister || a == RetirePod
+}
+
 // Verdict is what is to be done about one pod or job, and why.
 type Verdict struct {
 	Do   Action
 	Kind Kind
 	// Why is a sentence for people.
 	Why string
-	// Doubt: nothing is done because GitHub could not be read. It is counted.
+	// Doubt: nothing is done because GitHub could not be read, or does not say what the pod shows. It is counted.
 	Doubt bool
 	// Until is when it is worth judging again, of Wait; zero if only an event can tell.
 	Until time.Time

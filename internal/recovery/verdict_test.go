@@ -92,16 +92,31 @@ func TestJudge_RECV9_EveryActionHasItsKind(t *testing.T) {
 	}
 }
 
+func (e Evidence) listed() bool { return e.Pod == Present || e.Pod == Deleting }
+
 func (v Verdict) ends() bool { return v.Do == Release || v.Do == ReleaseRetire }
 
 // properties name what must hold of every verdict; each gets the evidence and says whether it is broken.
 var properties = map[string]func(Evidence, Verdict) bool{
 	"EXCL-6: no claim ends and no pod goes before GitHub was asked, nor while its runner is busy": func(e Evidence, v Verdict) bool {
-		return (v.ends() || v.Do == RetirePod || v.Do == CloseRegistrations) &&
+		return (v.Do.takes() || v.Do == CloseRegistrations) &&
 			e.RunnerAtGitHub != RunnerAbsent && e.RunnerAtGitHub != RunnerOffline && e.RunnerAtGitHub != RunnerIdle
 	},
-	"EXCL-6: the pod's own sign comes first: an unacknowledged claim is not stale once a configuration has reached the runner": func(e Evidence, v Verdict) bool {
-		return v.Kind == StaleClaim && e.Runner == NotReady
+	"EXCL-6: the pod's own sign comes first: while GitHub lists the runner, whose job has started, or may have, keeps everything": func(e Evidence, v Verdict) bool {
+		unproven := e.Claim != Executing || e.RunnerAtGitHub == RunnerIdle
+		return v.Do.takes() && e.listed() && unproven && e.Live() && e.RunnerAtGitHub != RunnerAbsent &&
+			(e.Runner == NotReady || e.Runner == Starting && e.RunnerAtGitHub == RunnerIdle)
+	},
+	"EXCL-4: and so does a pod that nobody has a claim for": func(e Evidence, v Verdict) bool {
+		return v.Do == RetirePod && e.RunnerAtGitHub == RunnerIdle && (e.Runner == NotReady || e.Runner == Starting)
+	},
+	"EXCL-6: no claim ends whose registrations were removed while its runner may work": func(e Evidence, v Verdict) bool {
+		return v.ends() && e.listed() && e.Poller != Polls && e.Claim != Claimed && e.Registrations == AllGone &&
+			(e.Runner == NotReady || e.Runner == Starting)
+	},
+	"EXCL-6: whose runner may have its configuration loses its registration first, and its claim later": func(e Evidence, v Verdict) bool {
+		may := e.Claim == Minted && e.Poller != Polls && e.Runner != Stopped
+		return v.ends() && e.listed() && may && e.Registrations == SomeOpen && e.RunnerAtGitHub != RunnerAbsent || v.Do == Unregister && !e.listed()
 	},
 	"RECV-3: what executes ends by proof": func(e Evidence, v Verdict) bool {
 		if e.Claim != Executing || !v.ends() {
@@ -123,8 +138,9 @@ var properties = map[string]func(Evidence, Verdict) bool{
 	},
 	"RECV-5: what is unreadable is left and counted": func(e Evidence, v Verdict) bool {
 		unreadable := e.RunnerAtGitHub == RunnerUnreadable || e.JobAtGitHub == JobUnreadable
+		disagrees := e.listed() && (e.Runner == NotReady || e.Runner == Starting) && e.RunnerAtGitHub != RunnerBusy
 		return unreadable && v.Do != Leave && v.Do != Wait && v.Do != ProjectLabel && v.Do != TakeOffLabel &&
-			v.Do != CloseSession && v.Kind != UnclaimedJob || v.Doubt && !unreadable
+			v.Do != CloseSession && v.Kind != UnclaimedJob || v.Doubt && !unreadable && !disagrees
 	},
 	"CLAIM-15: nobody touches a claim that a replica works on": func(e Evidence, v Verdict) bool {
 		return e.Leased == Yes && v.Do != Wait
@@ -183,7 +199,11 @@ func TestJudge_RECV2_AClaimThatDoesNotStartEnds(t *testing.T) {
 		stuck := (e.Claim == Claimed || e.Claim == Minted) && e.Age == Old && e.Leased == No && e.Pod == Present &&
 			(e.Label == Yes || e.Acked == No) && (e.RunnerAtGitHub == RunnerAbsent || e.RunnerAtGitHub == RunnerOffline || e.RunnerAtGitHub == RunnerIdle) &&
 			(e.JobAtGitHub == JobQueued || e.JobAtGitHub == JobNotAsked)
-		if stuck && !Judge(e).ends() {
+		may := e.Runner == NotReady || e.Runner == Starting && (e.RunnerAtGitHub == RunnerIdle || e.Registrations == AllGone)
+		if may && Judge(e).Doubt {
+			return // GitHub's word does not outweigh the pod's own
+		}
+		if stuck && !Judge(e).ends() && Judge(e).Do != Unregister {
 			t.Fatalf("%s for: %s", Judge(e).Do, e)
 		}
 	})
@@ -302,6 +322,8 @@ func (w *world) do(v Verdict) {
 		e.Session = No
 	case CloseRegistrations:
 		e.Registrations = AllGone
+	case Unregister:
+		e.Registrations, e.Age, w.at = AllGone, Young, RunnerAbsent
 	}
 	e.RunnerAtGitHub, e.JobAtGitHub = RunnerNotAsked, JobNotAsked
 }
@@ -315,6 +337,18 @@ func (w *world) later() {
 	asked := w.e.RunnerAtGitHub != RunnerNotAsked || w.e.JobAtGitHub != JobNotAsked
 	if !asked {
 		return
+	}
+	unregistered := w.e.Live() && w.e.Registrations == AllGone
+	w.e.RunnerAtGitHub, w.e.JobAtGitHub = RunnerNotAsked, JobNotAsked
+	switch {
+	case w.e.Runner == Starting && w.e.listed(): // it is probed some time
+		w.e.Runner = Ready
+	case unregistered && w.e.Runner == NotReady: // its job ends, and so does a runner that GitHub does not know
+		w.e.Pod, w.e.Poller, w.e.Runner, w.e.Label = Terminal, Polls, Starting, No
+	case w.at == RunnerIdle && w.e.Runner == NotReady: // GitHub's word catches up
+		w.at = RunnerBusy
+	case w.at == RunnerOffline && w.e.Runner == NotReady: // it forgets runners that it does not hear of
+		w.at = RunnerAbsent
 	}
 	switch {
 	case w.at == RunnerUnreadable || w.says == JobUnreadable:

@@ -105,12 +105,15 @@ var aboutRemovals = []Incident{
 		ID: "github-removes-a-busy-runner", Title: "GitHub removed a runner that was running a job", Source: Peer,
 		Elsewhere: `The list said that a runner was not busy, for up to a minute after it had begun, and removing it succeeded all the same.
 			Its pod was deleted then, under the job.`,
-		Here: `The pod's own sign comes first: a runner container that is not ready any more has been reached by a job, and no answer
-			of GitHub outweighs that. A grant is necessary and never sufficient.`,
+		Here: `The pod's own sign comes first: in a runner container that is not ready any more a job has started, and no answer of
+			GitHub outweighs that. Recovery reads it past every cache right before it takes anything, and once more a minute after
+			a removal, before the claim ends. A grant is necessary and never sufficient.`,
 		Rules: []string{"EXCL-4", "EXCL-6"},
 		Shown: join(
 			in("internal/lifecycle", "TestMayDelete_EXCL2_EXCL4_NeedsAGrantAndNoSignOfWork"),
 			in("internal/controller/runnerpool", "TestObserve_EXCL4_AnyOneSignOfWorkIsBusy"),
+			in("internal/recovery", "TestPass_EXCL6_RECV3_ARunnerThatGitHubShowsIdleKeepsItsJob", "TestPass_EXCL6_ThePodIsReadAgainBeforeAnythingIsDone",
+				"TestPass_EXCL6_ARemovalThatRacesWithAnAssignmentCostsNoPod"),
 		),
 	},
 }

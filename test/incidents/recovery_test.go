@@ -1,6 +1,7 @@
 package incidents
 
 import (
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -106,6 +107,16 @@ func TestRecovery_RECV1_RECV5_PodsThatWaitForNothing(t *testing.T) {
 		now := y.podsOf("stamped")
 		return len(now) == 1 && now[0].UID == pods[2].UID && now[0].Labels[runnerpod.LabelOwner] == ""
 	})
+	y.eventually("the others have no registration any more", func() bool {
+		for _, p := range pods[:2] {
+			left, err := y.Store.Registrations(t.Context(), string(p.UID), math.MaxInt64)
+			if err != nil || len(left) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	late.Advance(recovery.DefaultPatience/5 + time.Second) // their pods have shown by now whether a job had started
 	y.eventually("nobody has a claim of the others any more", func() bool {
 		for _, p := range pods[:2] {
 			claim, err := y.Store.Claim(t.Context(), string(p.UID))

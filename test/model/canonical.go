@@ -48,6 +48,9 @@ func (m *machine) clearPod(s *state, p int) {
 	if q.runner == runExited && q.jit != 0 && !s.reg[q.jit-1].alive() {
 		q.jit = 0
 	}
+	if q.runner == runExited {
+		q.worked = 0
+	}
 	if q.life == gone {
 		s.eachReg(p, func(reg uint8) bool {
 			s.db.adopt &^= bit(reg)

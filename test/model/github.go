@@ -13,6 +13,14 @@ func (m *machine) githubSteps(s *state) {
 		m.jobSteps(s, j)
 		m.hookSteps(s, j)
 	}
+	if s.lag == 1 {
+		t := *s
+		t.lag = 0
+		m.happens("GitHub's word catches up", -1, &t)
+	} else if t, ok := m.unlucky(s, faultLag); ok {
+		t.lag = 1
+		m.chance("GitHub's word lags from here on, a removal's too", -1, &t)
+	}
 	if s.scopeDown == 1 {
 		t := *s
 		t.scopeDown = 0
@@ -41,7 +49,7 @@ func (m *machine) registrationSteps(s *state, p int, reg uint8) {
 		for j := range m.jobs {
 			if s.job[j] == ghQueued {
 				t := *s
-				t.job[j], t.exec[j], t.reg[reg-1] = ghRunning, reg, regBusy
+				t.job[j], t.exec[j], t.reg[reg-1], t.pod[p].worked = ghRunning, reg, regBusy, 1
 				t.hooks[j] |= hookStarted
 				m.add(true, "GitHub gives a job to the runner of", p, j, reg, &t)
 			}
@@ -147,10 +155,11 @@ func (m *machine) adoptionStepsOf(s *state, p int, reg uint8) {
 	t := *s
 	switch {
 	case s.confirmed&bit(reg) == 0 && s.scopeDown == 1 && !m.without.confirmation: // nobody knows: it is asked again
+	case s.confirmed&bit(reg) == 0 && s.lag == 1 && s.reg[reg-1] == regBusy && !m.without.confirmation: // it is asked again
 	case s.confirmed&bit(reg) == 0 && (s.reg[reg-1] == regBusy || m.without.confirmation):
 		t.confirmed |= bit(reg)
 		m.add(true, "GitHub calls the runner busy of", p, -1, reg, &t)
-	case s.confirmed&bit(reg) == 0 && s.reg[reg-1] == regGone:
+	case s.confirmed&bit(reg) == 0 && s.reg[reg-1] >= regGone:
 		t.db.adopt &^= bit(reg)
 		m.add(true, "no adoption, GitHub has no such runner, of", p, -1, reg, &t)
 	case s.confirmed&bit(reg) != 0 && s.pod[p].life != gone:

@@ -180,6 +180,8 @@ func (m *machine) remove(s *state, p int, list bool) removed {
 			result = removedUnknown
 			return false
 		case s.scopeDown == 1:
+		case *truth == regBusy && s.lag == 1 && !m.refuses: // its 422 is no lock
+			*truth = regShadow
 		case *truth == regBusy:
 			result = removedBusy
 			return false

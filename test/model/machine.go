@@ -22,6 +22,11 @@ type config struct {
 	// noticed: no replica begins with a request whose connection has broken; otherwise that may be half open. leased: none
 	// works for longer than its lease; otherwise it may stand still in the middle of anything.
 	noticed, leased bool
+	// prompt: what recovery waits for lasts longer than what the server and the pod do within seconds: a lease, a poller's end
+	// after it has staged something, the way of a container's status to the API server.
+	prompt bool
+	// refuses: GitHub's removal knows of a job as soon as there is one, however its other words lag.
+	refuses bool
 	// unnumbered: the pods' agents do not number their requests, as those of an earlier version.
 	unnumbered bool
 	// noLiveness skips the search for states that nothing leads out of.
@@ -53,9 +58,10 @@ const (
 	faultUser
 	faultNode
 	faultRestore
+	faultLag
 
-	everyFault  = faultRestore<<1 - 1
-	butRestores = everyFault &^ faultRestore
+	everyFault  = faultLag<<1 - 1
+	butRestores = everyFault &^ (faultRestore | faultLag) // a lag has walks of its own: see prompt
 )
 
 // machine makes the steps.

@@ -29,12 +29,19 @@ var exhaustive = []walked{
 	{name: "two pods, two jobs, without recovery and removal", deep: true,
 		config: config{pods: 2, jobs: 2, requests: 1, noRecovery: true, removable: -1, noLiveness: true}},
 	{name: "two pods, one job, one of them to be removed", deep: true, config: config{pods: 2, jobs: 1, requests: 1, removable: 1}},
+	{name: "one pod, two jobs, GitHub's word lags, a removal's too", config: lagging},
+	{name: "one pod, two jobs, GitHub's word lags, but for a removal's",
+		config: config{pods: 1, jobs: 2, faults: 1, allow: faultLag, prompt: true, refuses: true}},
 	{name: "one pod, one job, a restore and its hold, without recovery",
 		config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore, noRecovery: true, noLiveness: true}},
 	{name: "one pod, one job, a restore and its hold", config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore}, deep: true},
 	{name: "one pod, one job, a restore without its hold",
 		config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore, synced: true, noHold: true}, deep: true},
 }
+
+// lagging: GitHub shows a runner idle that works, has not heard of its job, and lets it be removed. in_progress may take as
+// long as it likes in every walk, and GitHub may give any runner any job.
+var lagging = config{pods: 1, jobs: 2, faults: 1, allow: faultLag, prompt: true}
 
 // TestExhaustive_EXCL_CLAIM_RECV walks everything within the bounds, with every guard in place: no rule is broken, and
 // from every state something leads to where each claim ends, each job ends or is queued, and each pod goes.

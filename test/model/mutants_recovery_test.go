@@ -30,6 +30,17 @@ func seen(change func(*table.Evidence)) func(*rules) {
 // recoveryMutants: each row that nothing else makes up for, and each sign that it goes by.
 func recoveryMutants() []mutant {
 	const trap = "RECV-5"
+	lags := lagging
+	lags.faults = 0 // one, where a fault is allowed
+	atOnce := func(r *rules) {
+		r.judge = func(e table.Evidence) table.Verdict {
+			v := table.Judge(e)
+			if v.Do == table.Unregister {
+				v.Do = table.ReleaseRetire
+			}
+			return v
+		}
+	}
 	return []mutant{
 		{name: "RECV2 nothing releases a stale claim", broken: trap, rules: withoutKinds(table.StaleClaim), config: config{allow: faultPoller}},
 		{name: "RECV5 nothing frees an idle runner", broken: trap, rules: withoutKinds(table.IdleRunner), config: config{allow: faultCancel}},
@@ -41,11 +52,16 @@ func recoveryMutants() []mutant {
 			rules: withoutKinds(table.PodMissingClaim)},
 		{name: "RECV1 nothing takes a pod that shows work and is nobody's", broken: trap, config: config{allow: faultPoller},
 			rules: withoutKinds(table.OrphanedStampedPod)},
-		{name: "RECV5 no longer ready is no sign of work", broken: trap, config: config{allow: faultNode},
+		{name: "EXCL6 GitHub's word outweighs the pod's own sign", broken: "EXCL-6 a claim has ended", config: lags,
 			rules: seen(func(e *table.Evidence) {
-				if e.Runner == table.NotReady {
+				if e.Live() && e.Runner == table.NotReady {
 					e.Runner = table.Ready
 				}
 			})},
+		{name: "EXCL6 a claim ends with its registration, before its pod has shown its sign", broken: "EXCL-6 a claim has ended",
+			config: lags, rules: atOnce},
+		{name: "EXCL1 and its pod is deleted while it works", broken: "EXCL-1 a pod was deleted while it worked", config: lags, rules: atOnce},
+		{name: "RECV5 nothing frees a claim whose registrations were removed", broken: trap, config: config{allow: faultHang},
+			rules: withoutKinds(table.UnregisteredRunner)},
 	}
 }

@@ -14,8 +14,8 @@ func (q *pod) truth() shown {
 	switch {
 	case q.runner == runExited:
 		v |= shownRunnerEnd
-	case q.poller.staged() || q.poller == pollDismissed:
-		v |= shownNotReady // the probe looks for the file
+	case q.worked == 1:
+		v |= shownNotReady // the probe asks whether a job has started
 	}
 	return v
 }

@@ -26,6 +26,7 @@ type recoveryKind uint8
 const (
 	recoverNothing recoveryKind = iota
 	endClaim                    // EndClaim
+	unregister                  // Unregister: the first half of it
 	retireProven                // RetireProven: the row is there, GitHub's lists are read
 	lostPod                     // the product's own, in internal/dispatch's lost.go
 )
@@ -60,6 +61,9 @@ var (
 func (m *machine) evidence(s *state, p int) table.Evidence {
 	c, q := s.claimOf(p), &s.pod[p]
 	e := table.Evidence{Claim: claimIs[c.st], Age: table.Old}
+	if m.prompt && m.soon(s, p) {
+		e.Age = table.Young
+	}
 	switch {
 	case q.life == gone:
 		e.Pod = table.Gone
@@ -94,6 +98,18 @@ func (m *machine) evidence(s *state, p int) table.Evidence {
 		}
 	}
 	return e
+}
+
+// soon: something is under way that lasts for seconds.
+func (m *machine) soon(s *state, p int) bool {
+	for i := range s.op {
+		if s.op[i].at >= opServe && int(s.op[i].pod) == p {
+			return true
+		}
+	}
+	q := &s.pod[p]
+	removed := m.live(s.claimOf(p)) && !s.open(p)
+	return q.poller == pollStaged || removed && q.lost == 0 && q.shown&^shownOwner != q.truth()
 }
 
 // table reads the containers and the label as the passes do.
@@ -132,7 +148,11 @@ func (m *machine) runnerAtGitHub(s *state, p int) table.RunnerSays {
 			case regOnline:
 				says = max(says, table.RunnerIdle)
 			case regBusy:
-				says = max(says, table.RunnerBusy)
+				if s.lag == 1 {
+					says = max(says, table.RunnerIdle)
+				} else {
+					says = max(says, table.RunnerBusy)
+				}
 			}
 		}
 		return true
@@ -146,6 +166,8 @@ func (s *state) jobAtGitHub(j, p int) table.JobSays {
 		return table.JobUnreadable
 	case s.job[j].ended():
 		return table.JobCompleted
+	case s.job[j] == ghRunning && s.lag == 1:
+		return table.JobQueued
 	case s.job[j] == ghRunning && podOf(s.exec[j]) == p:
 		return table.JobHere
 	case s.job[j] == ghRunning:
@@ -166,6 +188,11 @@ func (m *machine) podRecovery(s *state, p int) {
 			m.begin(&t, p, endClaim)
 			t.rec.give = flag8(v.Do == table.Release && e.Pod == table.Present)
 			t.rec.back = flag8(e.Job == table.Runs && e.JobAtGitHub == table.JobQueued)
+			m.happens(kindNames[v.Kind], p, &t)
+		}
+	case table.Unregister:
+		if s.rec.kind == recoverNothing {
+			m.begin(&t, p, unregister)
 			m.happens(kindNames[v.Kind], p, &t)
 		}
 	case table.RetirePod:
@@ -222,7 +249,7 @@ func (m *machine) recordJob(s *state, j int) {
 	switch {
 	case s.job[j].ended():
 		m.record(&t, s.ending(j), j, reg)
-	case s.job[j] == ghRunning:
+	case s.job[j] == ghRunning && s.lag == 0:
 		m.record(&t, eventStarted, j, reg)
 	}
 	if t != *s {
@@ -264,7 +291,10 @@ func (m *machine) releaseSteps(s *state) {
 	if !m.without.removal { // EXCL-6
 		result = m.remove(&t, p, lists)
 	}
-	if result == removedAll {
+	if result == removedAll && s.rec.kind == unregister {
+		t.rec = recovery{}
+		m.happens("recovery has removed the registrations, and no more, of", p, &t)
+	} else if result == removedAll {
 		t.rec.removed = 1
 		m.happens("recovery has removed the registrations of", p, &t)
 	} else {

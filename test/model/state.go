@@ -23,6 +23,7 @@ type state struct {
 	// confirmed are the registrations, a bit each, that GitHub has called busy when it was asked whether to adopt them.
 	confirmed uint8
 	scopeDown uint8 // GitHub answers 403 or 404 for everything
+	lag       uint8 // 1: GitHub shows, and treats, what works as idle, and has not heard yet of jobs that run
 	backup    uint8
 	backupDB  ledger
 	faults    uint8 // that may still happen
@@ -38,6 +39,7 @@ type pod struct {
 	shown  shown // by the API server
 	seen   uint8 // 1: the server's watch shows the deletion
 	lost   uint8 // 1: its node is gone; what is shown of it changes no more
+	worked uint8 // 1: a job has started in it; its own sign of that is shown some time later
 
 	removal removal
 	view    shown // what the controller decides on, however old
@@ -83,7 +85,7 @@ const (
 	shownOwner     shown = 1 << iota // the owner label
 	shownExited0                     // the poller has exited 0
 	shownFailed                      // the poller has exited otherwise
-	shownNotReady                    // the runner's container is not ready any more
+	shownNotReady                    // the runner's container is not ready any more: a job has started
 	shownRunnerEnd                   // the runner's container has ended
 )
 
@@ -141,9 +143,11 @@ const (
 	regOnline
 	regBusy
 	regGone
+	regShadow // removed while it worked: its job runs on, and GitHub lists it no more
 )
 
 func (r registration) alive() bool { return r == regOffline || r == regOnline || r == regBusy }
+func (r registration) works() bool { return r == regBusy || r == regShadow }
 
 type githubJob uint8
 
@@ -209,7 +213,7 @@ func (s *state) eachReg(p int, visit func(reg uint8) bool) {
 
 // busy: GitHub has given a job to a registration of the pod.
 func (s *state) busy(p int) bool {
-	return s.reg[p*mints] == regBusy || s.reg[p*mints+1] == regBusy
+	return s.reg[p*mints].works() || s.reg[p*mints+1].works()
 }
 
 // mayStart: the pod holds a configuration that GitHub still honours, and its runner can still act on it.

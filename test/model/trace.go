@@ -81,6 +81,7 @@ var (
 	runnerWords = [...]string{runWaiting: "waiting", runOnline: "online", runExited: "exited", runHung: "hung"}
 	regWords    = [...]string{
 		regNone: "none", regPending: "pending", regOffline: "offline", regOnline: "online", regBusy: "busy", regGone: "gone",
+		regShadow: "removed, and works on",
 	}
 	rowWords = [...]string{rowNone: "no row", rowOpen: "open", rowGone: "gone"}
 	jobWords = [...]string{ghQueued: "queued", ghRunning: "running", ghCompleted: "completed", ghCancelled: "cancelled"}

@@ -9,6 +9,7 @@ SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.leas
     coalesce(j.repository, '')::text AS repository, coalesce(j.state, '')::text AS job_state,
     EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = c.job_id) AS buried,
     EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = c.pod_uid AND r.state <> 'gone') AS open,
+    coalesce((SELECT max(r.gone_at) FROM runner_registrations r WHERE r.pod_uid = c.pod_uid), 'epoch')::timestamptz AS gone_at,
     s.ended_at AS stopped_at
 FROM runner_claims c
 LEFT JOIN listed l ON l.uid = c.pod_uid
