@@ -25,7 +25,7 @@ FIND_ASSETS = assets="$$($(GO) run ./scripts/devcluster)" && export BULLPEN_ASSE
 # The images are the same bytes wherever they are built, if one toolchain builds and packs them.
 IMAGES_GO = $(shell awk '$$1 == "go" { print $$2 }' images/go.mod)
 
-GENERATED := api charts/bullpen/crds docs/incidents.md internal/postgres/sqlcgen
+GENERATED := api charts/bullpen/crds charts/rendered docs/incidents.md internal/postgres/sqlcgen
 
 .DEFAULT_GOAL := help
 
@@ -122,11 +122,12 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 ##### Change it
 
 .PHONY: generate
-generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries and docs/incidents.md
+generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries, docs/incidents.md and charts/rendered
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=charts/bullpen/crds
 	cd internal/postgres && ../../bin/sqlc generate
 	$(GO) run ./scripts/incidents
+	$(GO) run ./scripts/chart
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code

@@ -7,8 +7,16 @@ import (
 	"sort"
 )
 
-//go:embed bullpen/crds/*.yaml bullpen/rbac/*.yaml bullpen/admission/*.yaml
-var files embed.FS
+//go:embed bullpen/crds/*.yaml
+var crds embed.FS
+
+//go:embed rendered/*.yaml
+var rendered embed.FS
+
+// Only who renders the chart refers to it: the linker leaves it out of the product's binary.
+//
+//go:embed all:bullpen
+var source embed.FS
 
 // File is one manifest: YAML that may hold several documents, separated by lines of three dashes.
 type File struct {
@@ -16,17 +24,24 @@ type File struct {
 	Content []byte
 }
 
+// Source is the chart's folder.
+func Source() fs.FS {
+	folder, err := fs.Sub(source, "bullpen")
+	if err != nil {
+		panic(err) // for a path that is not valid, and this one is
+	}
+	return folder
+}
+
 // CRDs returns the CustomResourceDefinitions, ordered by name.
-func CRDs() ([]File, error) { return folder("bullpen/crds") }
+func CRDs() ([]File, error) { return folder(crds, "bullpen/crds") }
 
-// RBAC returns the namespaces, ServiceAccounts, roles and bindings, ordered by name: the namespaces come first.
-func RBAC() ([]File, error) { return folder("bullpen/rbac") }
+// Rendered returns what the chart installs beside its workloads (the namespace of the runners, ServiceAccounts, roles and
+// bindings, admission policies, and the disruption budget), for a release bullpen in the namespace bullpen-system with the
+// values that the chart has. That namespace itself is not among it, because `helm install` makes it.
+func Rendered() ([]File, error) { return folder(rendered, "rendered") }
 
-// Admission returns the admission policies, their bindings and the disruption budget, ordered by name. What a file says
-// of the namespace bullpen-runners is meant for wherever the runner pods are.
-func Admission() ([]File, error) { return folder("bullpen/admission") }
-
-func folder(path string) ([]File, error) {
+func folder(files fs.FS, path string) ([]File, error) {
 	entries, err := fs.ReadDir(files, path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded manifests in %s: %w", path, err)

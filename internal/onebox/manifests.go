@@ -121,7 +121,13 @@ func Install(ctx context.Context, admin *rest.Config) error {
 // install applies the CustomResourceDefinitions, roles and admission policies that the chart installs, and waits until
 // the kinds are served.
 func (a *applier) install(ctx context.Context) error {
-	for _, load := range []func() ([]charts.File, error){charts.RBAC, charts.Admission, charts.CRDs} {
+	system := &unstructured.Unstructured{} // `helm install --create-namespace` makes it, too
+	system.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+	system.SetName(SystemNamespace)
+	if err := a.apply(ctx, system); err != nil {
+		return err
+	}
+	for _, load := range []func() ([]charts.File, error){charts.Rendered, charts.CRDs} {
 		files, err := load()
 		if err != nil {
 			return err

@@ -192,7 +192,7 @@ func TestTemplateHash_ChangesForDindAlone(t *testing.T) {
 
 // NET-7: the controller and the admission policy go by the same list.
 func TestDefaultMicroVMClasses_AreThoseOfTheAdmissionPolicy(t *testing.T) {
-	files, err := charts.Admission()
+	files, err := charts.Rendered()
 	require.NoError(t, err)
 	found := false
 	for _, file := range files {

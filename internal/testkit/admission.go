@@ -10,37 +10,48 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/bullpen-ci/bullpen/charts"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// labelNamespace marks the namespaces of tests, of which each is the runners' namespace of its test: policies that are
-// shipped for the one hold in all of them.
+// labelNamespace marks the namespaces of tests, and default, of which each is the runners' namespace of its test: policies
+// that are shipped for the one hold in all of them.
 const labelNamespace = "testkit.bullpen.dev/runners"
 
 // installAdmission creates the product's admission policies, and returns when the API server goes by them. They hold in
 // every test, so that nothing is tested that an installation would refuse (EXCL-7).
 func installAdmission(ctx context.Context, config *rest.Config, kube kubernetes.Interface) error {
-	files, err := charts.Admission()
+	objects, err := shipped(nil, "templates/admission/")
 	if err != nil {
 		return err
 	}
-	objects, err := manifests(files, "kubernetes.io/metadata.name: "+runnersNamespace, labelNamespace+`: "true"`)
-	if err != nil {
-		return fmt.Errorf("reading the admission policies: %w", err)
+	// The chart's hold in one namespace.
+	for _, object := range objects {
+		if object.GetKind() == "ValidatingAdmissionPolicy" {
+			err := unstructured.SetNestedStringMap(object.Object, map[string]string{labelNamespace: "true"}, "spec", "matchConstraints", "namespaceSelector", "matchLabels")
+			if err != nil {
+				return fmt.Errorf("preparing %s: %w", object.GetName(), err)
+			}
+		}
 	}
 	admin, err := client.New(config, client.Options{})
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	// The API server learns of policies in the order in which they were created, and of bindings likewise. The one that
-	// can be asked for is the last of both: when it holds, all do.
-	slices.Reverse(objects)
+	// can be asked for is made the last of both: when it holds, all do.
+	asked := func(object *unstructured.Unstructured) int {
+		if object.GetName() == "bullpen-busy-runner-deletion" {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return asked(a) - asked(b) })
 	for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
 		for _, object := range objects {
 			if object.GetKind() != kind {
@@ -83,7 +94,15 @@ func awaitAdmission(ctx context.Context, kube kubernetes.Interface) error {
 			}
 		}
 	}
-	create := func() error { // the namespace and its ServiceAccount appear a moment after the API server
+	mark := func() error { // the namespace and its ServiceAccount appear a moment after the API server
+		patch := []byte(`{"metadata":{"labels":{"` + labelNamespace + `":"true"}}}`)
+		_, err := kube.CoreV1().Namespaces().Patch(ctx, namespace, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	if err := try("marking the namespace "+namespace, mark, func(err error) bool { return err == nil }); err != nil {
+		return err
+	}
+	create := func() error {
 		_, err := pods.Create(ctx, probe, metav1.CreateOptions{})
 		return err
 	}

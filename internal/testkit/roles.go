@@ -1,65 +1,46 @@
 package testkit
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/bullpen-ci/bullpen/charts"
+	"github.com/bullpen-ci/bullpen/internal/helmchart"
 )
 
-// runnersNamespace is the name that the product's manifests have for the namespace of the runners.
-const runnersNamespace = "bullpen-runners"
+// SystemNamespace is where the chart's ServiceAccounts of ShippedRoles are.
+const SystemNamespace = "bullpen-system"
 
-// ShippedRoles applies the roles that the product ships, and the disruption budget, with the test's namespace in the
-// place of bullpen-runners, so that a test runs under exactly what an installation grants (NET-8).
+// ShippedRoles applies the roles that the chart installs, and the disruption budget, for runners in a namespace, so that a
+// test runs under exactly what an installation grants (NET-8).
 func (e *Env) ShippedRoles(t testing.TB, namespace string) {
 	t.Helper()
-	roles, err := charts.RBAC()
+	objects, err := shipped(map[string]any{"namespace": namespace, "createNamespace": false}, "templates/rbac/", "templates/admission/")
 	require.NoError(t, err)
-	objects, err := manifests(roles, runnersNamespace, namespace)
-	require.NoError(t, err)
-	admission, err := charts.Admission()
-	require.NoError(t, err)
-	guards, err := manifests(admission, runnersNamespace, namespace)
-	require.NoError(t, err)
-	for _, guard := range guards {
-		if guard.GetNamespace() == namespace { // the others hold for the whole cluster, since its start
-			objects = append(objects, guard)
-		}
-	}
+	system := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": SystemNamespace},
+	}}
 	admin := e.Client(t)
-	for _, object := range objects {
+	for _, object := range append([]*unstructured.Unstructured{system}, objects...) {
+		if strings.HasPrefix(object.GetKind(), "ValidatingAdmissionPolicy") {
+			continue // they hold for all tests, since the control plane's start
+		}
 		if err := admin.Create(t.Context(), object); !apierrors.IsAlreadyExists(err) {
 			require.NoError(t, err)
 		}
 	}
 }
 
-// manifests reads the objects of files, with one text in the place of another.
-func manifests(files []charts.File, old, replacement string) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	for _, file := range files {
-		content := strings.ReplaceAll(string(file.Content), old, replacement)
-		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(content)), 4096)
-		for {
-			object := &unstructured.Unstructured{}
-			if err := decoder.Decode(object); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				return nil, err
-			}
-			if len(object.Object) > 0 {
-				objects = append(objects, object)
-			}
-		}
+// shipped renders part of the chart, for some values of the runners.
+func shipped(runners map[string]any, templates ...string) ([]*unstructured.Unstructured, error) {
+	manifests, err := helmchart.Render(helmchart.Release{Namespace: SystemNamespace, Values: map[string]any{
+		"runners": runners, "github": map[string]any{"appID": 1.0},
+	}})
+	if err != nil {
+		return nil, err
 	}
-	return objects, nil
+	return helmchart.Objects(helmchart.Under(manifests, templates...))
 }

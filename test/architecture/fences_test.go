@@ -40,6 +40,8 @@ var closures = []struct {
 		reason: "building the devcluster must not wait for client-go to compile"},
 	{pkg: "cmd/bullpen", deny: []string{"testing", "github.com/stretchr/testify", "pgregory.net/rapid", module + "/internal/testkit", module + "/test"},
 		reason: "what is for tests does not ship"},
+	{pkg: "cmd/bullpen", deny: []string{"helm.sh/helm", module + "/internal/helmchart"},
+		reason: "the binary carries what the chart renders to, not the engine that renders it"},
 }
 
 func TestClosures(t *testing.T) {
@@ -91,6 +93,8 @@ var owners = []struct {
 		reason: "what runs again and again, and how, is one package's business"},
 	{library: "sigs.k8s.io/controller-runtime", only: []string{"internal/controller", "internal/node", "internal/onebox", "internal/testkit", "test"}, tests: true,
 		reason: "the rest of the product stays plain"},
+	{library: "helm.sh/helm/v4", only: []string{"internal/helmchart"},
+		reason: "one package knows Helm's engine, and it does not ship"},
 }
 
 func TestOwners(t *testing.T) {

@@ -1,0 +1,143 @@
+{{/* The name that everything of this release begins with; at most 40 characters, so that every suffix fits into 63. */}}
+{{- define "bullpen.fullname" -}}
+{{- $name := .Release.Name | replace "." "-" }}
+{{- if not (contains "bullpen" $name) }}{{ $name = printf "%s-bullpen" $name }}{{ end }}
+{{- $name = default $name .Values.fullnameOverride }}
+{{- if gt (len $name) 40 }}{{ $name = printf "%s-%s" ($name | trunc 31 | trimSuffix "-") ($name | sha256sum | trunc 8) }}{{ end }}
+{{- $name }}
+{{- end }}
+
+{{/* The name of an object in a namespace: (dict "part" "server" "root" $). */}}
+{{- define "bullpen.name" -}}
+{{ include "bullpen.fullname" .root }}-{{ .part }}
+{{- end }}
+
+{{/*
+The name of an object that belongs to no namespace. It carries the release's, by which two releases of one name differ;
+only a release that lives in the namespace that is named after it needs none. No namespace holds a dot.
+*/}}
+{{- define "bullpen.clusterName" -}}
+{{- $full := include "bullpen.fullname" .root }}
+{{- $full }}-{{ .part }}
+{{- if ne .root.Release.Namespace (printf "%s-system" $full) }}.{{ .root.Release.Namespace }}{{ end }}
+{{- end }}
+
+{{/* The namespace of pools and runners. */}}
+{{- define "bullpen.runnersNamespace" -}}
+{{- $default := printf "%s-runners" (.Release.Namespace | trimSuffix "-system" | trunc 55 | trimSuffix "-") }}
+{{- $name := default $default .Values.runners.namespace }}
+{{- if eq $name .Release.Namespace }}
+{{- fail (printf "runners.namespace is %s, where the server and the controller live: runners run other people's code, so give them a namespace of their own" $name) }}
+{{- end }}
+{{- $name }}
+{{- end }}
+
+{{/* The user that a ServiceAccount of this release is. */}}
+{{- define "bullpen.principal" -}}
+system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "bullpen.name" . }}
+{{- end }}
+
+{{/* The labels that select the pods of a component; they never change. */}}
+{{- define "bullpen.selector" -}}
+app.kubernetes.io/name: bullpen
+app.kubernetes.io/instance: {{ include "bullpen.fullname" .root }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* The labels of every object: (dict "component" "server" "root" $). */}}
+{{- define "bullpen.labels" -}}
+{{ include "bullpen.selector" . }}
+app.kubernetes.io/part-of: bullpen
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The image of every part. */}}
+{{- define "bullpen.image" -}}
+{{- $tag := default .Chart.AppVersion .Values.image.tag }}
+{{- .Values.image.repository }}:{{ $tag }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* The pod's own part of a pod spec: who it runs as, where it may run. */}}
+{{- define "bullpen.podSpec" -}}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+serviceAccountName: {{ include "bullpen.name" . }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+nodeSelector:
+  kubernetes.io/os: linux
+  {{- with .values.nodeSelector }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "bullpen.selector" (dict "component" $.part "root" $.root) | nindent 8 }}
+    matchLabelKeys: [pod-template-hash]
+  {{- end }}
+{{- end }}
+
+{{/* What no container of this chart may do. */}}
+{{- define "bullpen.confined" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* The address of a Service of this release, as any pod of the cluster reaches it: (dict "part" "dispatch" "root" $). */}}
+{{- define "bullpen.url" -}}
+http://{{ include "bullpen.name" . }}.{{ .root.Release.Namespace }}.svc
+{{- end }}
+
+{{/* What marks a hook and removes it when it has done its work: (dict "at" "pre-upgrade" "weight" "-1"). */}}
+{{- define "bullpen.hook" -}}
+helm.sh/hook: {{ .at }}
+helm.sh/hook-weight: {{ .weight | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{/* The pod spec of something that runs once and needs no place of its own. */}}
+{{- define "bullpen.oncePodSpec" -}}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+nodeSelector:
+  kubernetes.io/os: linux
+  {{- with .root.Values.server.nodeSelector }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .root.Values.server.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

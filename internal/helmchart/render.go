@@ -1,0 +1,129 @@
+package helmchart
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/bullpen-ci/bullpen/charts"
+)
+
+// Release says what the chart is rendered for.
+type Release struct {
+	// Name and Namespace of the release. The defaults are bullpen and bullpen-system.
+	Name, Namespace string
+	// Values beside those of values.yaml, nested as there. Numbers are float64, as Helm reads them.
+	Values map[string]any
+	// APIVersions are served beside Kubernetes' own.
+	APIVersions []string
+	// Upgrade renders for `helm upgrade`, and not for `helm install`.
+	Upgrade bool
+}
+
+// Manifest is what one template has become.
+type Manifest struct {
+	// Path of the template within the chart, such as templates/rbac/server.yaml.
+	Path    string
+	Content string
+}
+
+// Render is `helm template`: it checks the values by their schema, and returns every template that rendered to something,
+// hooks and notes included, ordered by path.
+func Render(r Release) ([]Manifest, error) {
+	if r.Name == "" {
+		r.Name = "bullpen"
+	}
+	if r.Namespace == "" {
+		r.Namespace = "bullpen-system"
+	}
+	loaded, err := load(charts.Source())
+	if err != nil {
+		return nil, err
+	}
+	capabilities := common.DefaultCapabilities.Copy()
+	capabilities.APIVersions = append(capabilities.APIVersions, r.APIVersions...)
+	values, err := util.ToRenderValues(loaded, r.Values, common.ReleaseOptions{
+		Name: r.Name, Namespace: r.Namespace, Revision: 1, IsInstall: !r.Upgrade, IsUpgrade: r.Upgrade,
+	}, capabilities)
+	if err != nil {
+		return nil, fmt.Errorf("checking the values: %w", err)
+	}
+	rendered, err := engine.Render(loaded, values)
+	if err != nil {
+		return nil, fmt.Errorf("rendering the chart: %w", err)
+	}
+	var manifests []Manifest
+	for path, content := range rendered {
+		if strings.TrimSpace(content) == "" {
+			continue
+		}
+		manifests = append(manifests, Manifest{Path: strings.TrimPrefix(path, loaded.Name()+"/"), Content: content})
+	}
+	slices.SortFunc(manifests, func(a, b Manifest) int { return strings.Compare(a.Path, b.Path) })
+	return manifests, nil
+}
+
+func load(source fs.FS) (*chart.Chart, error) {
+	var files []*archive.BufferedFile
+	err := fs.WalkDir(source, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(source, path)
+		files = append(files, &archive.BufferedFile{Name: path, Data: data})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the chart: %w", err)
+	}
+	loaded, err := loader.LoadFiles(files)
+	if err != nil {
+		return nil, fmt.Errorf("loading the chart: %w", err)
+	}
+	return loaded, nil
+}
+
+// Under returns the manifests of templates whose path begins with one of the prefixes.
+func Under(manifests []Manifest, prefixes ...string) []Manifest {
+	return slices.DeleteFunc(slices.Clone(manifests), func(m Manifest) bool {
+		return !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(m.Path, prefix) })
+	})
+}
+
+// Objects reads the objects of manifests, in their order; the notes are none.
+func Objects(manifests []Manifest) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	for _, manifest := range manifests {
+		if strings.HasSuffix(manifest.Path, ".txt") {
+			continue
+		}
+		decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(manifest.Content)), 4096)
+		for {
+			object := &unstructured.Unstructured{}
+			err := decoder.Decode(&object.Object)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("reading what %s has become: %w", manifest.Path, err)
+			}
+			if len(object.Object) > 0 {
+				objects = append(objects, object)
+			}
+		}
+	}
+	return objects, nil
+}
