@@ -50,7 +50,7 @@ Exit 0: an answer is staged; 1: the token is not accepted, or staging failed; 14
 
 The runner's container must be able to read that file: run both containers as one user, or this one as root, which
 gives the file to the shared folder's owner or to --runner-uid.`,
-		Example: `  BULLPEN_DISPATCH_URL=http://bullpen.bullpen-system BULLPEN_TOKEN_FILE=/bullpen/token/token \
+		Example: `  BULLPEN_DISPATCH_URL=http://bullpen-dispatch.bullpen-system.svc BULLPEN_TOKEN_FILE=/bullpen/token/token \
     BULLPEN_SHARED_DIR=/bullpen/shared bullpen agent poll`,
 		Args: cobra.NoArgs,
 	}

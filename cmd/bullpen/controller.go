@@ -37,9 +37,9 @@ only if the server grants it; while the server cannot be asked, nothing idle is 
 It runs under the role bullpen-controller and speaks to the server with a token for the audience
 bullpen-server, which it reads again before each request.`,
 		Example: `  # in a cluster
-  bullpen controller --server-url http://bullpen-server.bullpen-system.svc \
+  bullpen controller --server-url http://bullpen-dispatch.bullpen-system.svc \
     --server-token-file /var/run/secrets/bullpen/token \
-    --dispatch-url http://bullpen-server.bullpen-system.svc --agent-image ghcr.io/bullpen-ci/bullpen:v1
+    --dispatch-url http://bullpen-dispatch.bullpen-system.svc --agent-image ghcr.io/bullpen-ci/bullpen:v1
 
   # on a developer's machine
   bullpen controller --kubeconfig controller.kubeconfig --server-url http://127.0.0.1:8080 \

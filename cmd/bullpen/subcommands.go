@@ -11,5 +11,6 @@ func subcommands() []*cobra.Command {
 		newAccountsCommand(),
 		newAuditCommand(),
 		newNodeCommand(),
+		newChartCommand(),
 	)
 }

@@ -67,7 +67,7 @@ func (c *Connection) Client() (*Client, error) {
 
 // errNoServer says how to name one.
 var errNoServer = errors.New("which server? use --server URL or set " + EnvServer +
-	"; in a cluster, `kubectl -n bullpen-system port-forward svc/bullpen-server 8082` makes it http://127.0.0.1:8082")
+	"; in a cluster, `kubectl -n bullpen-system port-forward svc/bullpen-operators 8082` makes it http://127.0.0.1:8082")
 
 // find settles on an address, and on the kubeconfig that goes with it.
 func (c *Connection) find() (server, kubeconfig string, err error) {

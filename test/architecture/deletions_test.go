@@ -17,6 +17,7 @@ var deletions = map[string]string{
 	"internal/controller/runnerpool/remover.remove":        "runner pods: the one remover, behind the fence",
 	"internal/controller/runnerpool/remover.removeAccount": "the ServiceAccount of a runner whose pod is gone or going",
 	"internal/node/cluster.deletePod":                      "a pod whose deletion was accepted and whose containers have ended, as a kubelet does",
+	"internal/chartjobs/drainOnce":                         "pools of a release that is uninstalled; the controller drains them",
 	"internal/onebox/applier.applyPools":                   "pools of an earlier run",
 	"internal/onebox/operator.rename":                      "the pool of the former name, in the demonstration",
 }

@@ -27,7 +27,7 @@ const (
 
 // Options configures a Client.
 type Options struct {
-	// BaseURL of the server, such as http://bullpen-server.bullpen-system.svc. Required.
+	// BaseURL of the server, such as http://bullpen-dispatch.bullpen-system.svc. Required.
 	BaseURL string
 	// TokenFile holds the controller's token for the audience bullpen-server. It is read again at each request,
 	// because it is renewed while we run. Required.

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/bullpen-ci/bullpen/charts"
+	"github.com/bullpen-ci/bullpen/internal/chartjobs"
+)
+
+// newChartCommand groups what the Helm chart's hooks run.
+func newChartCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "chart",
+		Short: "What the Helm chart runs in the cluster before an upgrade, before it is uninstalled, and as its test",
+	}
+	cmd.AddCommand(newChartCRDsCommand(), newChartDrainCommand(), newChartTestCommand())
+	return cmd
+}
+
+func newChartCRDsCommand() *cobra.Command {
+	var kubeconfig string
+	cmd := &cobra.Command{
+		Use:   "crds",
+		Short: "Bring the CustomResourceDefinitions of a cluster up to this version",
+		Long: `Bring the CustomResourceDefinitions of a cluster up to this version, and wait until they are served. Helm installs
+those that are missing, and never changes one; so the chart runs this before an upgrade.`,
+		Example: "  bullpen chart crds --kubeconfig admin.kubeconfig",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cluster, err := dynamicClient(kubeconfig)
+			if err != nil {
+				return err
+			}
+			files, err := charts.CRDs()
+			if err != nil {
+				return err
+			}
+			documents := make([][]byte, len(files))
+			for i, file := range files {
+				documents[i] = file.Content
+			}
+			return chartjobs.ApplyCRDs(cmd.Context(), cluster, documents, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own ServiceAccount)")
+	return cmd
+}
+
+func newChartDrainCommand() *cobra.Command {
+	var kubeconfig, namespace, selector string
+	cmd := &cobra.Command{
+		Use:   "drain",
+		Short: "Delete RunnerPools, and wait until their last runner has ended",
+		Long: `Delete RunnerPools, and wait until they are gone. Idle runners go at once, busy ones finish their jobs: that takes the
+server and the controller, so the chart runs this before it is uninstalled.`,
+		Example: "  bullpen chart drain --namespace bullpen-runners --selector app.kubernetes.io/instance=bullpen",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cluster, err := dynamicClient(kubeconfig)
+			if err != nil {
+				return err
+			}
+			return chartjobs.Drain(cmd.Context(), cluster, namespace, selector, 2*time.Second, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own ServiceAccount)")
+	cmd.Flags().StringVar(&namespace, "namespace", "bullpen-runners", "namespace of the pools")
+	cmd.Flags().StringVar(&selector, "selector", "", "labels of the pools, such as app.kubernetes.io/instance=bullpen; required")
+	return cmd
+}
+
+func newChartTestCommand() *cobra.Command {
+	var patience time.Duration
+	cmd := &cobra.Command{
+		Use:     "test URL...",
+		Short:   "Ask each URL until it answers 200 OK",
+		Example: "  bullpen chart test http://bullpen-dispatch.bullpen-system.svc/readyz",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, urls []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), patience)
+			defer cancel()
+			return chartjobs.Test(ctx, &http.Client{Timeout: 5 * time.Second}, urls, time.Second, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().DurationVar(&patience, "timeout", time.Minute, "how long to ask before it has failed")
+	return cmd
+}
+
+func dynamicClient(kubeconfig string) (dynamic.Interface, error) {
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "bullpen-chart"
+	made, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the cluster: %w", err)
+	}
+	return made, nil
+}
