@@ -387,8 +387,14 @@ func (b *bench) series(name string) map[string]float64 {
 
 func TestMetrics_TellWhatIsDecidedAndForgetWhatIsGone(t *testing.T) {
 	b := newBench(t, node("n", 10), pool("a", 2, 50), pool("f", 0, 0, fixed))
-	b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 3, P95LastHour: 20})
+	oldest := t0.Add(-time.Minute)
+	b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 3, P95LastHour: 20}, dispatchapi.PoolSignals{
+		Name: "f", Queued: 2, OldestQueued: &oldest, Withheld: map[dispatchapi.WithheldReason]int{"x": 1, "y": 4},
+	})
 	b.look(0)
+	require.Equal(t, map[string]float64{"a": 3, "f": 2}, b.series("bullpen_runnerpool_queued_jobs"))
+	require.Equal(t, map[string]float64{"a": 0, "f": 5}, b.series("bullpen_runnerpool_withheld_jobs"))
+	require.Equal(t, map[string]float64{"f": float64(oldest.Unix())}, b.series("bullpen_runnerpool_oldest_queued_timestamp_seconds"))
 	require.Equal(t, map[string]float64{"a": 9}, b.series("bullpen_autoscaler_desired_runners"))
 	require.Equal(t, map[string]float64{"a": 22}, b.series("bullpen_autoscaler_target_runners"))
 	require.Equal(t, map[string]float64{"a load": 3, "a blocked": 0, "a floor": 2, "a head_room": 4, "a held": 0}, b.series("bullpen_autoscaler_granted_runners"))
@@ -398,6 +404,7 @@ func TestMetrics_TellWhatIsDecidedAndForgetWhatIsGone(t *testing.T) {
 	b.look(time.Second)
 	require.Equal(t, map[string]float64{"a": 1}, b.series("bullpen_autoscaler_blind"))
 	require.Empty(t, b.series("bullpen_autoscaler_granted_runners"))
+	require.Empty(t, b.series("bullpen_runnerpool_queued_jobs"), "nobody knows")
 	require.Equal(t, map[string]float64{"blind": 1, "decided": 1}, b.series("bullpen_autoscaler_passes_total"))
 	require.NoError(t, b.Delete(t.Context(), pool("a", 0, 0)))
 	b.look(time.Second)

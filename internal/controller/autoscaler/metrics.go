@@ -37,12 +37,15 @@ var (
 	desiredDesc = prometheus.NewDesc("bullpen_autoscaler_desired_runners", "Runners that the pool is to have.", []string{"pool"}, nil)
 	targetDesc  = prometheus.NewDesc("bullpen_autoscaler_target_runners", "Runners that the pool would have if the nodes had no end.", []string{"pool"}, nil)
 	grantedDesc = prometheus.NewDesc("bullpen_autoscaler_granted_runners", "Runners that the pool is to have, by what they are for.", []string{"pool", "tier"}, nil)
+	queuedDesc  = prometheus.NewDesc("bullpen_runnerpool_queued_jobs", "Jobs that would be handed out now if the pool had runners.", []string{"pool"}, nil)
+	heldDesc    = prometheus.NewDesc("bullpen_runnerpool_withheld_jobs", "Jobs that wait for something else than a runner.", []string{"pool"}, nil)
+	oldestDesc  = prometheus.NewDesc("bullpen_runnerpool_oldest_queued_timestamp_seconds", "When the oldest of the jobs that wait for a runner was queued.", []string{"pool"}, nil)
 	blindDesc   = prometheus.NewDesc("bullpen_autoscaler_blind", "1 while the pool's number is left alone, because something that it depends on cannot be read.", []string{"pool"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (verdictCollector) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{desiredDesc, targetDesc, grantedDesc, blindDesc} {
+	for _, d := range []*prometheus.Desc{desiredDesc, targetDesc, grantedDesc, blindDesc, queuedDesc, heldDesc, oldestDesc} {
 		descriptions <- d
 	}
 }
@@ -52,11 +55,18 @@ func (c verdictCollector) Collect(found chan<- prometheus.Metric) {
 	c.autoscaler.mu.RLock()
 	defer c.autoscaler.mu.RUnlock()
 	for key, v := range c.autoscaler.verdict {
-		if !v.autoscaled {
-			continue
-		}
 		gauge := func(desc *prometheus.Desc, value int, labels ...string) {
 			found <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), append([]string{key.Name}, labels...)...)
+		}
+		if v.Demand != nil { // of every pool, as it was last read
+			gauge(queuedDesc, v.Demand.Queued)
+			gauge(heldDesc, v.Demand.Withheld)
+			if !v.Demand.OldestQueued.IsZero() {
+				gauge(oldestDesc, int(v.Demand.OldestQueued.Unix()))
+			}
+		}
+		if !v.autoscaled {
+			continue
 		}
 		if v.Blind != "" {
 			gauge(desiredDesc, v.Desired)
