@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ type upFlags struct {
 	workflows            []string
 	listen, githubListen string
 	app                  onebox.App
+	webhooks             string
 }
 
 func newUpCommand() *cobra.Command {
@@ -52,6 +54,9 @@ leads around a transaction-pooling proxy).`,
   bullpen up --listen 127.0.0.1:8080 --github-app 12345 \
     --github-private-key-file app.pem --webhook-secret-file secret
 
+  # The same for a machine that GitHub cannot reach: nothing is delivered, and no secret is needed
+  bullpen up --webhooks=poll --github-app 12345 --github-private-key-file app.pem
+
   # For scripts: one JSON object per line
   bullpen up --json`,
 		Args: cobra.NoArgs,
@@ -74,6 +79,7 @@ leads around a transaction-pooling proxy).`,
 	flags.StringVar(&f.app.KeyFile, "github-private-key-file", "", "the App's private key (PEM)")
 	flags.StringVar(&f.app.SecretFile, "webhook-secret-file", "", "file that holds the App's webhook secret")
 	flags.StringVar(&f.app.URL, "github-url", "", "GitHub's API (default: github.com's)")
+	flags.StringVar(&f.webhooks, "webhooks", webhooksPush, "push: GitHub delivers to this machine; poll: its list of deliveries is read")
 	cmd.MarkFlagsMutuallyExclusive("pool-file", "runners")
 	return cmd
 }
@@ -95,6 +101,10 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 	if opts.StateDir, err = stateDir(f.stateDir); err != nil {
 		return opts, err
 	}
+	if f.webhooks != webhooksPush && f.webhooks != webhooksPoll {
+		return opts, fmt.Errorf("--webhooks=%s is not known: use push if GitHub can reach this machine, or poll if it cannot", f.webhooks)
+	}
+	opts.Poll = f.webhooks == webhooksPoll
 	if f.runners < 0 {
 		return opts, errors.New("--runners cannot be negative: give the number of warm runners to keep")
 	}

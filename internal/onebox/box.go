@@ -31,6 +31,8 @@ type Options struct {
 	Pools []*unstructured.Unstructured
 	// App is a real GitHub App; nil starts the stand-in.
 	App *App
+	// Poll has the server fetch what GitHub has to tell: nothing that GitHub sends has to reach this machine.
+	Poll bool
 	// DatabaseURL is a database to use instead of a private PostgreSQL; ListenDatabaseURL leads around a pooling proxy.
 	DatabaseURL, ListenDatabaseURL string
 	// Listen and GitHubListen are addresses to use instead of free ports: the server's for webhooks, and the stand-in's.
@@ -59,7 +61,7 @@ func (o Options) withDefaults() (Options, error) {
 	if err := checkBinaryPath(o.Binary); err != nil {
 		return o, err
 	}
-	if err := checkApp(o.App); err != nil {
+	if err := checkApp(o.App, o.Poll); err != nil {
 		return o, err
 	}
 	found, err := controlplane.Find(assets.Options{Dir: o.Assets})
@@ -261,7 +263,7 @@ func (b *Box) startIdentities(ctx context.Context) error {
 
 func (b *Box) setting() setting {
 	s := setting{
-		layout: b.layout, binary: b.opts.Binary, addresses: b.addresses, app: b.opts.App, appID: 1,
+		layout: b.layout, binary: b.opts.Binary, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
 		capacity: capacity{CPU: 64, Memory: "256Gi", Pods: 250}, env: baseEnvironment(os.Environ()),
 	}
 	if b.opts.App != nil {

@@ -73,6 +73,7 @@ type setting struct {
 	binary    string
 	addresses addresses
 	app       *App // nil: the stand-in
+	poll      bool // GitHub's list of deliveries is read; nothing is delivered
 	appID     int64
 	capacity  capacity
 	env       []string
@@ -124,6 +125,10 @@ func (s setting) serverCommand() Command {
 	if s.app != nil {
 		github, key, secret = s.app.api(), s.app.KeyFile, s.app.SecretFile
 	}
+	hooks := "--webhook-secret-file=" + secret
+	if s.poll {
+		hooks = "--webhooks=poll"
+	}
 	return s.command(partServer, 25*time.Second, "server",
 		"--listen="+s.addresses.Webhooks,
 		"--internal-listen="+s.addresses.Internal,
@@ -136,7 +141,7 @@ func (s setting) serverCommand() Command {
 		"--github-url="+github,
 		"--github-app-id="+strconv.FormatInt(s.appID, 10),
 		"--github-private-key-file="+key,
-		"--webhook-secret-file="+secret,
+		hooks,
 	)
 }
 

@@ -54,6 +54,10 @@ func TestPlanWithARealApp(t *testing.T) {
 	require.Contains(t, args, "--github-app-id=42")
 	require.Contains(t, args, "--github-private-key-file=/keys/app.pem")
 	require.Contains(t, args, "--webhook-secret-file=/keys/secret")
+	s.poll = true
+	args = s.serverCommand().Args
+	require.Contains(t, args, "--webhooks=poll")
+	require.NotContains(t, args, "--webhook-secret-file=/keys/secret")
 }
 
 func TestCheckApp(t *testing.T) {
@@ -66,8 +70,10 @@ func TestCheckApp(t *testing.T) {
 	require.NoError(t, layout.prepare(false))
 	require.NoError(t, makeSecrets(layout))
 	key, secret := layout.secret("app.pem"), layout.secret("webhook-secret")
-	require.NoError(t, checkApp(nil))
-	require.NoError(t, checkApp(&App{ID: 1, KeyFile: key, SecretFile: secret}))
+	require.NoError(t, checkApp(nil, false))
+	require.NoError(t, checkApp(&App{ID: 1, KeyFile: key, SecretFile: secret}, false))
+	require.NoError(t, checkApp(&App{ID: 1, KeyFile: key}, true), "nothing is signed for who fetches")
+	require.ErrorContains(t, checkApp(&App{ID: 1}, true), "needs --github-private-key-file: ")
 	for says, app := range map[string]App{
 		"positive number":               {KeyFile: key, SecretFile: secret},
 		"--webhook-secret-file: both":   {ID: 1, KeyFile: key},
@@ -76,7 +82,7 @@ func TestCheckApp(t *testing.T) {
 		"reading --webhook-secret-file": {ID: 1, KeyFile: key, SecretFile: dir + "/none"},
 		"is empty":                      {ID: 1, KeyFile: key, SecretFile: write("empty", " \n")},
 	} {
-		require.ErrorContains(t, checkApp(&app), says)
+		require.ErrorContains(t, checkApp(&app, false), says)
 	}
 }
 

@@ -49,15 +49,19 @@ func readSecret(path string) (string, error) {
 }
 
 // checkApp makes sure that the files of a real App are there and are what they should be.
-func checkApp(app *App) error {
+func checkApp(app *App, poll bool) error {
 	if app == nil {
 		return nil
 	}
 	if app.ID <= 0 {
 		return errors.New("--github-app needs the App's id, a positive number: it is on the App's settings page")
 	}
-	if app.KeyFile == "" || app.SecretFile == "" {
-		return errors.New("--github-app needs --github-private-key-file and --webhook-secret-file: both are made on the App's settings page")
+	switch {
+	case app.KeyFile == "" && poll:
+		return errors.New("--github-app needs --github-private-key-file: the key is made on the App's settings page")
+	case app.KeyFile == "" || app.SecretFile == "" && !poll:
+		return errors.New("--github-app needs --github-private-key-file and --webhook-secret-file: both are made on the App's settings page " +
+			"(no secret with --webhooks=poll)")
 	}
 	key, err := os.ReadFile(app.KeyFile)
 	if err != nil {
@@ -65,6 +69,9 @@ func checkApp(app *App) error {
 	}
 	if _, err := standin.ParseAppKey(key); err != nil {
 		return fmt.Errorf("--github-private-key-file %s: %w", app.KeyFile, err)
+	}
+	if poll {
+		return nil
 	}
 	secret, err := os.ReadFile(app.SecretFile)
 	if err != nil {

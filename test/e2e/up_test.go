@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,6 +96,25 @@ func TestUp(t *testing.T) {
 
 	_, _, code = run(t, "down", "--state-dir", dir)
 	require.Zero(t, code, "nothing to do is no error")
+}
+
+// A server that fetches what GitHub has to tell runs workflows like any other, and takes no webhooks: the real processes,
+// of which none is delivered anything.
+func TestUp_RECV8_AServerThatNobodyCanReachRunsWorkflows(t *testing.T) {
+	dir := stateDir(t)
+	polling, w := up(t, dir, "--runners", "2", "--webhooks=poll", "--workflow", writeFile(t, "one.yaml", shortJob))
+	polling.await(t, "the job's end", jobEnded("again", "success"))
+	response, err := http.Post(w.Webhooks, "application/json", strings.NewReader("{}"))
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusNotFound, response.StatusCode)
+	submit(t, dir, w, strings.ReplaceAll(shortJob, "again", "later"))
+	polling.await(t, "the next job's end", jobEnded("later", "success"))
+	refused(t, "--webhooks=never is not known", "up", "--state-dir", dir, "--webhooks=never")
+
+	_, stderr, code := run(t, "down", "--state-dir", dir)
+	require.Zero(t, code, "%s", stderr)
+	require.Zero(t, polling.exited(t), polling.stderr.String())
 }
 
 func longJobRuns(t *testing.T, dir string) bool {
