@@ -61,6 +61,30 @@ func (s *Store) Unowned(ctx context.Context, podUIDs []string) ([]string, error)
 	return unowned, nil
 }
 
+// NoteSightings keeps since when pods have shown what they show, and returns that by UID.
+func (s *Store) NoteSightings(ctx context.Context, shown map[string]string, all bool, now time.Time) (map[string]time.Time, error) {
+	uids, texts := make([]string, 0, len(shown)), make([]string, 0, len(shown))
+	for uid, text := range shown {
+		uids, texts = append(uids, uid), append(texts, text)
+	}
+	since := make(map[string]time.Time, len(shown))
+	if len(uids) > 0 {
+		rows, err := s.queries().NoteSightings(ctx, now, uids, texts)
+		if err != nil {
+			return nil, fmt.Errorf("noting what %d pods show that nobody owns: %w", len(uids), err)
+		}
+		for _, row := range rows {
+			since[row.PodUid] = row.Since
+		}
+	}
+	if all {
+		if err := s.queries().ForgetSightings(ctx, uids); err != nil {
+			return nil, fmt.Errorf("forgetting what pods have shown: %w", err)
+		}
+	}
+	return since, nil
+}
+
 // NoteAbsence keeps since when pods of live claims have not been listed.
 func (s *Store) NoteAbsence(ctx context.Context, missing, seen []string, now time.Time) error {
 	if len(missing) > 0 {

@@ -130,3 +130,28 @@ func TestPass_RECV2_AWrongClockWritesNoWrongTimes(t *testing.T) {
 			`SELECT count(*) FROM runner_claims WHERE lease_until > now() + interval '2 minutes' OR lease_until < now() - interval '10 seconds'`))
 	})
 }
+
+// RECV-1: what a pod says of its past is by its node's clock. However wrong that is, a pod that nobody has a claim for has the
+// grace from when it was first seen like that, and goes when it is over; when it shows something else, the grace begins anew.
+func TestPass_RECV1_ANodesClockMakesNoPodOlderOrYounger(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Hour, -patience - time.Second, patience, time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			w := newWorld(t).known()
+			pod := w.pod(stamped, func(p *recovery.Pod) { p.Since = w.clock().Add(ahead) })
+			require.Empty(t, w.pass(), "it has only just been seen")
+			require.Empty(t, w.check(pod))
+			w.advance(patience - time.Second)
+			require.Empty(t, w.pass())
+			w.cluster.change(pod.UID, func(p *recovery.Pod) { p.Since = p.Since.Add(time.Second) })
+			w.advance(2 * time.Second)
+			require.Empty(t, w.pass(), "something has happened to it")
+			w.advance(patience - time.Second)
+			require.Empty(t, w.check(pod))
+			w.advance(time.Second)
+			require.Equal(t, map[string]int{"orphaned_stamped_pod": 1}, w.pass())
+			require.Equal(t, fleet.ClaimRetired, w.claim(pod).State)
+			w.pass()
+			require.Zero(t, ledgertest.Int(t, w.url, `SELECT count(*) FROM pod_sightings`), "nobody wonders about it any more")
+		})
+	}
+}

@@ -202,6 +202,12 @@ func (w *world) check(pod recovery.Pod) map[string]int {
 	return minus(w.counted("bullpen_recoveries_total"), before)
 }
 
+// notice runs a pass that finds nothing to do but sees what pods show: from then on it has lasted (RECV-1).
+func (w *world) notice() {
+	w.t.Helper()
+	require.Empty(w.t, w.pass())
+}
+
 func minus(after, before map[string]int) map[string]int {
 	out := map[string]int{}
 	for label, n := range after {

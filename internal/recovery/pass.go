@@ -24,11 +24,12 @@ type pass struct {
 
 	// Of a look at everything, by its one goroutine.
 	sweep        bool
-	list         *sorted  // of pods, once they were listed
-	noPods       bool     // they were, and nothing is made of it
-	listErr      error    // why, if that is an error
-	unowned      []string // of those that show work, once that was asked
-	reopened     bool     // registrations that are doubted were opened again
+	list         *sorted              // of pods, once they were listed
+	noPods       bool                 // they were, and nothing is made of it
+	listErr      error                // why, if that is an error
+	unowned      []string             // of those that show work, once that was asked
+	noticed      map[string]time.Time // since when each of them shows that
+	reopened     bool                 // registrations that are doubted were opened again
 	cut, unasked *place
 }
 
@@ -184,6 +185,9 @@ func (p *pass) unownedPods(ctx context.Context, listed *sorted) ([]string, error
 			return nil, err
 		}
 		slices.Sort(unowned)
+		if p.noticed, err = p.notice(ctx, unowned, listed.byUID, true); err != nil {
+			return nil, err
+		}
 		p.unowned = append([]string{}, unowned...)
 	}
 	return p.unowned, nil
@@ -208,7 +212,8 @@ func (p *pass) claims(ctx context.Context, listed *sorted, after string) (page, 
 	}
 	got := page{more: len(rows) == pageSize}
 	for i := range rows {
-		got.subjects = append(got.subjects, &subject{row: &rows[i], pod: listed.byUID[rows[i].PodUID], uid: rows[i].PodUID})
+		uid := rows[i].PodUID
+		got.subjects = append(got.subjects, &subject{row: &rows[i], pod: listed.byUID[uid], uid: uid, noticed: p.noticed[uid]})
 	}
 	return got, nil
 }
@@ -237,9 +242,18 @@ func (p *pass) unclaimed(ctx context.Context, listed *sorted, after string) (pag
 	}
 	got := page{more: len(uids) == pageSize}
 	for _, uid := range uids {
-		got.subjects = append(got.subjects, &subject{pod: listed.byUID[uid], uid: uid, passed: withRow[uid]})
+		got.subjects = append(got.subjects, &subject{pod: listed.byUID[uid], uid: uid, noticed: p.noticed[uid], passed: withRow[uid]})
 	}
 	return got, nil
+}
+
+// notice keeps since when pods that nobody has a claim for have shown what they show (RECV-1).
+func (p *pass) notice(ctx context.Context, unowned []string, byUID map[string]*Pod, all bool) (map[string]time.Time, error) {
+	show := make(map[string]string, len(unowned))
+	for _, uid := range unowned {
+		show[uid] = shown(byUID[uid])
+	}
+	return p.r.opt.Ledger.NoteSightings(ctx, show, all, p.r.opt.Now())
 }
 
 // noteAbsence keeps since when the pods of live claims have not been listed (RECV-4).
@@ -330,6 +344,17 @@ func (r *Recovery) CheckPod(ctx context.Context, podUID string) error {
 	}
 	if s.row == nil && s.pod == nil {
 		return nil
+	}
+	if listed := sortPods([]Pod{pod}); there && len(listed.showing) > 0 {
+		unowned, err := r.opt.Ledger.Unowned(ctx, listed.showing)
+		if err != nil {
+			return err
+		}
+		noticed, err := p.notice(ctx, unowned, listed.byUID, false)
+		if err != nil {
+			return err
+		}
+		s.noticed = noticed[podUID]
 	}
 	p.settle(ctx, s)
 	return ctx.Err()

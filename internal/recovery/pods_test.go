@@ -45,6 +45,7 @@ func (w *world) removable() map[string]string {
 func TestPass_RECV1_AStampedPodWithoutAClaimGoes(t *testing.T) {
 	w := newWorld(t).known()
 	pod := w.pod(stamped)
+	w.notice()
 	w.advance(patience - time.Second)
 	require.Empty(t, w.pass(), "inside the grace it stays")
 	require.Equal(t, fleet.ClaimNone, w.claim(pod).State)
@@ -68,6 +69,7 @@ func TestPass_RECV1_OnlyTheOrphansOfAMixedBatchGo(t *testing.T) {
 	_, ended := w.runner(answer)
 	w.registered(answer.JIT.Name, busy)
 	orphans := []recovery.Pod{w.pod(stamped), w.pod(stamped), w.pod(func(p *recovery.Pod) { p.Poller = recovery.Failed })}
+	w.notice()
 	w.advance(patience - time.Second)
 	fresh := w.pod(stamped)
 	w.advance(time.Second)
@@ -90,6 +92,7 @@ func TestPass_RECV1_OnlyTheOrphansOfAMixedBatchGo(t *testing.T) {
 func TestPass_RECV4_AListFailureSkipsTheTick(t *testing.T) {
 	w := newWorld(t).known()
 	pod := w.pod(stamped)
+	w.notice()
 	w.advance(2 * patience)
 	w.cluster.listErr = errAPIServer
 	require.ErrorIs(t, w.r.Pass(t.Context()), errAPIServer)
@@ -103,6 +106,7 @@ func TestPass_RECV1_PodsAreListedBeforeClaims(t *testing.T) {
 	w := newWorld(t)
 	w.submit()
 	pod := w.pod(func(p *recovery.Pod) { p.Runner = recovery.NotReady }) // as a slow probe shows one that was ready
+	w.notice()
 	w.advance(2 * patience)
 	w.cluster.onList = func() {
 		w.cluster.onList = nil
@@ -130,6 +134,7 @@ func TestPass_RECV5_WhatLooksBusyAndIsNobodysGoes(t *testing.T) {
 				require.NoError(t, err)
 			}
 			w.cluster.change(pod.UID, c.show)
+			w.notice()
 			w.advance(patience - time.Second)
 			require.Empty(t, w.pass())
 			w.advance(2 * time.Second)
@@ -147,6 +152,7 @@ func TestPass_RECV5_WhatLooksBusyAndIsNobodysGoes(t *testing.T) {
 func TestPass_EXCL4_NoProofNoRemoval(t *testing.T) {
 	w := newWorld(t).known()
 	pod := w.pod(stamped)
+	w.notice()
 	w.advance(2 * patience)
 	_, err := w.gh.Admin.AddFault(t.Context(), standin.Fault{Kind: "rest-status", Status: 500, Route: "runners"})
 	require.NoError(t, err)
@@ -166,6 +172,7 @@ func TestPass_CLAIM13_AnUnknownRunnerIsAdopted(t *testing.T) {
 	w.eventually("it executes", func() bool { return w.claim(pod).State == fleet.ClaimExecuting })
 	ledgertest.Exec(t, w.url, `DELETE FROM runner_claims`)
 	ledgertest.Exec(t, w.url, `DELETE FROM runner_registrations`)
+	w.notice()
 	w.advance(patience + time.Second)
 	require.Equal(t, 1, w.pass()["unknown_runner"])
 	claim := w.claim(pod)
@@ -196,6 +203,7 @@ func TestPass_CLAIM6_LabelsAreProjected(t *testing.T) {
 	require.Equal(t, "acme", w.cluster.get(pod.UID).OwnerLabel)
 
 	liar := w.pod(func(p *recovery.Pod) { p.OwnerLabel = "acme" })
+	w.notice()
 	w.advance(patience - time.Second)
 	require.Zero(t, w.pass()["lying_label"])
 	w.advance(2 * time.Second)
@@ -323,6 +331,7 @@ func TestPass_RECV6_CapsHold(t *testing.T) {
 	for range 5 {
 		w.pod(stamped)
 	}
+	w.notice()
 	w.advance(2 * patience)
 	for _, want := range []int{2, 2, 1} {
 		require.Equal(t, map[string]int{"orphaned_stamped_pod": want}, w.pass())
@@ -354,6 +363,7 @@ func TestPass_RECV9_AKindCanBeSwitchedOff(t *testing.T) {
 	pod := w.pod()
 	w.served(pod)
 	leak := w.pod(stamped)
+	w.notice()
 	w.advance(2 * patience)
 	require.Equal(t, map[string]int{"stale_claim": 1}, w.pass())
 	require.Equal(t, fleet.ClaimNone, w.claim(leak).State)

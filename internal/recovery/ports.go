@@ -17,7 +17,8 @@ type Pod struct {
 	Terminal        bool // nothing runs in it any more; one whose node is gone is not called so
 	Poller          PollerIs
 	Runner          RunnerIs
-	// Since is when what it shows last changed: its creation, its poller's end, its runner's readiness.
+	// Since is when what it shows last changed: its creation, its poller's end, its runner's readiness. It is by the clocks of the
+	// API server and of the pod's node: it tells that something has changed, and not how long ago.
 	Since time.Time
 }
 
@@ -84,6 +85,9 @@ type Ledger interface {
 	// Unowned returns those of the pods for which nobody has a claim, and of which nothing is proven yet.
 	Unowned(ctx context.Context, podUIDs []string) ([]string, error)
 	Registrations(ctx context.Context, podUID string, before int64) ([]dispatch.Registration, error)
+	// NoteSightings keeps since when pods that nobody has a claim for have shown that, by UID, and returns it. With all, pods
+	// that are not among them are forgotten.
+	NoteSightings(ctx context.Context, shown map[string]string, all bool, now time.Time) (map[string]time.Time, error)
 	// NoteAbsence keeps since when pods of live claims have not been listed, and forgets it of those that are (RECV-4).
 	NoteAbsence(ctx context.Context, missing, seen []string, now time.Time) error
 	LookAtClaimAgain(ctx context.Context, podUID string, generation int64, at time.Time) error

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
@@ -17,6 +18,7 @@ type subject struct {
 	open    bool      // without a row: a registration of it is not known to be gone
 	session bool      // without a row: its session is open
 	since   time.Time // without row and pod: since when
+	noticed time.Time // of a pod that nobody has a claim for: since when it has shown what it shows; zero: that is news
 	account dispatch.Account
 
 	fresh    bool // the pod was read just now, for what is about to be done
@@ -63,7 +65,7 @@ func (r *Recovery) evidence(s *subject, now time.Time) Evidence {
 	}
 	r.podEvidence(&e, s, now)
 	if s.row == nil {
-		r.age(&e, later(s.since, podSince(s.pod)), time.Time{}, now)
+		r.age(&e, s.strayed(now), time.Time{}, now)
 		if s.open {
 			e.Registrations = SomeOpen
 		}
@@ -81,7 +83,7 @@ func (r *Recovery) evidence(s *subject, now time.Time) Evidence {
 		if row.Proof != "" {
 			e.Proven = Yes
 		}
-		r.age(&e, later(row.EndedAt, podSince(s.pod)), time.Time{}, now)
+		r.age(&e, later(row.EndedAt, s.noticed), time.Time{}, now)
 		return e
 	}
 	e.Job = jobIs(row.Job, row.Buried || row.JobID == 0)
@@ -176,11 +178,22 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-func podSince(p *Pod) time.Time {
-	if p == nil {
-		return time.Time{}
+// strayed is since when it has no row, as far as anybody noticed. The pod's own times are by other clocks: one that calls them
+// long past says nothing, so a pod that nobody has noticed before begins to look wrong now (RECV-1).
+func (s *subject) strayed(now time.Time) time.Time {
+	switch {
+	case s.pod == nil:
+		return s.since
+	case s.noticed.IsZero():
+		return now
+	default:
+		return s.noticed
 	}
-	return p.Since
+}
+
+// shown is what a pod shows, so that a change can be told.
+func shown(p *Pod) string {
+	return fmt.Sprintf("%s %s %q %d", pollerNames[p.Poller], runnerNames[p.Runner], p.OwnerLabel, p.Since.UnixMicro())
 }
 
 // wrongSince is when it began to look wrong, for the histogram.
@@ -189,9 +202,9 @@ func (s *subject) wrongSince() time.Time {
 	case s.job != nil:
 		return s.job.Since
 	case s.row == nil:
-		return later(s.since, podSince(s.pod))
+		return later(s.since, s.noticed)
 	case !s.row.State.Live():
-		return later(s.row.EndedAt, podSince(s.pod))
+		return later(s.row.EndedAt, s.noticed)
 	case s.pod == nil && !s.row.StoppedAt.IsZero():
 		return s.row.StoppedAt
 	case s.pod == nil && !s.row.MissingSince.IsZero():

@@ -92,3 +92,14 @@ ORDER BY j.id LIMIT @most;
 -- name: ReturnJob :exec
 -- GitHub says that it waits for a runner again: what was known of its start is void.
 UPDATE workflow_jobs SET runner_name = '', started_at = NULL, look_at = NULL WHERE id = @id AND state = 'queued';
+
+-- name: NoteSightings :many
+-- In one order, so that a pass and a check of one pod do not wait for each other.
+INSERT INTO pod_sightings AS s (pod_uid, shown, since)
+SELECT l.uid, l.shown, @now FROM (SELECT unnest(@pod_uids::text[]) AS uid, unnest(@shown::text[]) AS shown) l ORDER BY l.uid
+ON CONFLICT (pod_uid) DO UPDATE SET shown = excluded.shown,
+    since = CASE WHEN s.shown = excluded.shown THEN least(s.since, excluded.since) ELSE excluded.since END
+RETURNING s.pod_uid, s.since;
+
+-- name: ForgetSightings :exec
+DELETE FROM pod_sightings WHERE pod_uid <> ALL (@pod_uids::text[]);

@@ -118,6 +118,12 @@ type Pass struct {
 	SucceededAt *time.Time
 }
 
+type PodSighting struct {
+	PodUid string
+	Shown  string
+	Since  time.Time
+}
+
 type RemovedRepository struct {
 	AccountID  int64
 	Repository string

@@ -40,6 +40,15 @@ func (q *Queries) DoubtRegistrations(ctx context.Context, longAgo *time.Time, mo
 	return err
 }
 
+const forgetSightings = `-- name: ForgetSightings :exec
+DELETE FROM pod_sightings WHERE pod_uid <> ALL ($1::text[])
+`
+
+func (q *Queries) ForgetSightings(ctx context.Context, podUids []string) error {
+	_, err := q.db.Exec(ctx, forgetSightings, podUids)
+	return err
+}
+
 const lookAtClaimAgain = `-- name: LookAtClaimAgain :exec
 UPDATE runner_claims SET look_at = $1 WHERE pod_uid = $2 AND generation = $3
 `
@@ -75,6 +84,40 @@ UPDATE runner_claims SET missing_since = NULL WHERE pod_uid = ANY ($1::text[]) A
 func (q *Queries) NotePodsSeen(ctx context.Context, podUids []string) error {
 	_, err := q.db.Exec(ctx, notePodsSeen, podUids)
 	return err
+}
+
+const noteSightings = `-- name: NoteSightings :many
+INSERT INTO pod_sightings AS s (pod_uid, shown, since)
+SELECT l.uid, l.shown, $1 FROM (SELECT unnest($2::text[]) AS uid, unnest($3::text[]) AS shown) l ORDER BY l.uid
+ON CONFLICT (pod_uid) DO UPDATE SET shown = excluded.shown,
+    since = CASE WHEN s.shown = excluded.shown THEN least(s.since, excluded.since) ELSE excluded.since END
+RETURNING s.pod_uid, s.since
+`
+
+type NoteSightingsRow struct {
+	PodUid string
+	Since  time.Time
+}
+
+// In one order, so that a pass and a check of one pod do not wait for each other.
+func (q *Queries) NoteSightings(ctx context.Context, now time.Time, podUids []string, shown []string) ([]NoteSightingsRow, error) {
+	rows, err := q.db.Query(ctx, noteSightings, now, podUids, shown)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NoteSightingsRow
+	for rows.Next() {
+		var i NoteSightingsRow
+		if err := rows.Scan(&i.PodUid, &i.Since); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const recoveryClaims = `-- name: RecoveryClaims :many

@@ -124,7 +124,7 @@ var kinds = []kind{
 	{name: NodeDelete, cards: 1, targets: []string{Node1, Node2}},
 	{name: DieAt, cards: 10, targets: points, least: 10 * time.Second, most: 20 * time.Second, detail: func(r *rand.Rand, s *Step, _ []string) { s.Value = 1 + r.IntN(3) }},
 	{name: ClockSkew, cards: 1, targets: servers, least: 5 * time.Second, most: 20 * time.Second, detail: func(r *rand.Rand, s *Step, _ []string) {
-		s.Value = []int{-20, -10, -5, 5, 10, 20}[r.IntN(6)] // seconds; a lease lasts longer by what the clock is ahead
+		s.Value = []int{-300, -60, -10, 10, 60, 300}[r.IntN(6)] // seconds; recovery's patience here is 5
 	}},
 	{name: LimitChange, cards: 1, targets: []string{"1", "2", "3"}, detail: func(r *rand.Rand, s *Step, _ []string) { s.Value = 4 + r.IntN(12) }},
 }

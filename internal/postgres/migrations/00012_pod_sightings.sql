@@ -1,0 +1,12 @@
+-- +goose Up
+
+-- RECV-1: since when a pod that nobody has a claim for has shown the work that it shows, by this database's clock. What the pod
+-- says itself is by its node's clock: it tells that something has changed, and not how long ago.
+CREATE TABLE pod_sightings (
+    pod_uid text PRIMARY KEY,
+    shown   text NOT NULL,
+    since   timestamptz NOT NULL
+);
+
+-- +goose Down
+DROP TABLE pod_sightings;
