@@ -39,7 +39,7 @@ func newKeeper(cfg serverConfig, r *replica, forge *github.Client, lists *roster
 		return nil, err
 	}
 	rebuilder, err := rebuild.New(rebuild.Options{
-		Pods: r.view.ListPods, Pool: r.view.Pool, Lists: lists, Ledger: r.store, Forge: forge, Jobs: r.intake, Log: r.log, Now: r.clock.Now,
+		Pods: r.view.ListPods, Pool: r.view.Pool, Lists: lists, Ledger: r.store, Forge: forge, Log: r.log, Now: r.clock.Now,
 	})
 	if err != nil {
 		return nil, err

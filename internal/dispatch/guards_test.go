@@ -13,6 +13,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/roster"
@@ -279,10 +280,22 @@ func TestAdopt_CLAIM13_CLAIM17_ALateReadingRevivesNobody(t *testing.T) {
 	adopted, err := h.store.Adopt(t.Context(), seen.Adoption(), pod, pool, time.Now())
 	require.NoError(t, err)
 	require.False(t, adopted)
-	state, err := h.store.Rebuild(t.Context(), seen, time.Now())
+	state, err := h.store.Rebuild(t.Context(), h.turn(), seen, time.Now())
 	require.NoError(t, err)
 	require.Equal(t, fleet.ClaimSpent, state)
 	require.Equal(t, fleet.ClaimSpent, h.claim(pod).State)
+}
+
+// turn begins a hold, and has the turn to rebuild in it.
+func (h *harness) turn() epoch.Turn {
+	h.t.Helper()
+	row, err := h.store.Epoch(h.t.Context())
+	require.NoError(h.t, err)
+	require.NoError(h.t, h.store.BeginHold(h.t.Context(), row.Mark, epoch.Decision{Over: row.Mark, Reason: "a test"}, time.Minute))
+	turn, mine, err := h.store.BeginRebuild(h.t.Context(), time.Minute, 0)
+	require.NoError(h.t, err)
+	require.True(h.t, mine)
+	return turn
 }
 
 // EXCL-5, CLAIM-7, CLAIM-16: the table of what a poll gets, whole.

@@ -1,6 +1,7 @@
 package epoch
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -23,6 +24,13 @@ func (m Mark) String() string {
 func (m Mark) behind(known Mark) bool {
 	return known.Lineage != "" && (m.Lineage != known.Lineage || m.Epoch < known.Epoch)
 }
+
+// Turn is the right to rebuild, in one hold, of one replica at a time. Whoever was away for longer than its lease may find that
+// another has it: then everything that it writes is refused with ErrTurnOver.
+type Turn string
+
+// ErrTurnOver: the hold is over, or another has begun, or somebody else rebuilds.
+var ErrTurnOver = errors.New("the turn to rebuild the ledger is over")
 
 // Row is the database's row. Times are the database's, so that replicas whose clocks differ agree about them.
 type Row struct {

@@ -19,8 +19,12 @@ type Ledger interface {
 	EpochCopied(ctx context.Context, lineage string) error
 	// BeginHold writes a hold over d.Over down, if the row is still at that mark and no hold over as much stands.
 	BeginHold(ctx context.Context, row Mark, d Decision, hold time.Duration) error
-	BeginRebuild(ctx context.Context, lease, every time.Duration) (bool, error)
-	EndRebuild(ctx context.Context, began time.Time, doubts int) error
+	// BeginRebuild takes the turn to rebuild, for the lease; false when somebody has it, or has rebuilt a moment ago.
+	BeginRebuild(ctx context.Context, lease, every time.Duration) (Turn, bool, error)
+	// RenewRebuild keeps the turn for the lease from now; false when it is over.
+	RenewRebuild(ctx context.Context, turn Turn, lease time.Duration) (bool, error)
+	// EndRebuild notes what was rebuilt, or fails with ErrTurnOver.
+	EndRebuild(ctx context.Context, turn Turn, began time.Time, doubts int) error
 	EndHold(ctx context.Context, over Mark) (bool, error)
 	// Know has every claim, mint and retirement of this replica fail on a database that is behind.
 	Know(m Mark)
@@ -39,8 +43,9 @@ type Options struct {
 	Ledger Ledger
 	Copies Copies
 	// Rebuild writes claims for what pods and GitHub show to be at work. It runs at one replica at a time, several times in a
-	// hold, and returns how much could not be found out; an error means that it proves nothing.
-	Rebuild func(ctx context.Context) (doubts int, err error)
+	// hold, and returns how much could not be found out; an error means that it proves nothing. It has to bind each of its writes
+	// to the turn: a replica that was stopped for a while goes on where it was, also when the hold is over (CLAIM-17).
+	Rebuild func(ctx context.Context, turn Turn) (doubts int, err error)
 	// Unexplained reports whether pods are at work that the database has never heard of. It is asked at the first start only.
 	Unexplained func(ctx context.Context) (bool, error)
 	// Held is called when this replica begins to hold.
@@ -338,8 +343,9 @@ func (k *Keeper) resume() {
 func (k *Keeper) rebuild(ctx context.Context, row Row) {
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// A replica that dies in between leaves its turn to another after that; two at a time do no harm.
-	mine, err := k.opt.Ledger.BeginRebuild(bounded, max(k.opt.Hold/2, 5*time.Second), k.opt.Hold/4)
+	// A replica that dies in between leaves its turn to another after the lease; one that lives renews it.
+	lease := max(k.opt.Hold/2, 5*time.Second)
+	turn, mine, err := k.opt.Ledger.BeginRebuild(bounded, lease, k.opt.Hold/4)
 	if err != nil || !mine {
 		if err != nil && ctx.Err() == nil {
 			k.opt.Log.WarnContext(ctx, "beginning to rebuild claims", "error", err)
@@ -349,8 +355,12 @@ func (k *Keeper) rebuild(ctx context.Context, row Row) {
 	k.rebuilding.Go(func() {
 		working, cancel := context.WithTimeout(ctx, max(2*k.opt.Hold, time.Minute))
 		defer cancel()
+		var renewing sync.WaitGroup
+		renewing.Go(func() { k.keepTurn(working, cancel, turn, lease) })
 		began := row.Now
-		doubts, err := k.opt.Rebuild(working)
+		doubts, err := k.opt.Rebuild(working, turn)
+		cancel()
+		renewing.Wait()
 		if err != nil {
 			began = time.Time{}
 			if ctx.Err() == nil {
@@ -359,9 +369,32 @@ func (k *Keeper) rebuild(ctx context.Context, row Row) {
 		}
 		noting, stop := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer stop()
-		if err := k.opt.Ledger.EndRebuild(noting, began, doubts); err != nil && ctx.Err() == nil {
+		if err := k.opt.Ledger.EndRebuild(noting, turn, began, doubts); err != nil && ctx.Err() == nil {
 			k.opt.Log.WarnContext(ctx, "noting that claims were rebuilt", "error", err)
 		}
 		k.Suspect()
 	})
+}
+
+// keepTurn renews the turn until ctx ends, and ends the work when the turn is over. A database that is away decides nothing: it
+// takes no writes either.
+func (k *Keeper) keepTurn(ctx context.Context, stop context.CancelFunc, turn Turn, lease time.Duration) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.opt.After(lease / 3):
+		}
+		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+		mine, err := k.opt.Ledger.RenewRebuild(bounded, turn, lease)
+		cancel()
+		switch {
+		case err == nil && !mine:
+			k.opt.Log.WarnContext(ctx, "the turn to rebuild claims is over, and so is this rebuilding")
+			stop()
+			return
+		case err != nil && ctx.Err() == nil:
+			k.opt.Log.WarnContext(ctx, "keeping the turn to rebuild claims", "error", err)
+		}
+	}
 }

@@ -22,6 +22,9 @@ type desk struct {
 	begun  []Decision
 	beats  int
 	writes []Mark
+
+	renewals int
+	turnOver bool
 }
 
 func (d *desk) Epoch(context.Context) (Row, error) {
@@ -55,11 +58,18 @@ func (d *desk) BeginHold(_ context.Context, _ Mark, begun Decision, hold time.Du
 	return nil
 }
 
-func (*desk) BeginRebuild(context.Context, time.Duration, time.Duration) (bool, error) {
-	return true, nil
+func (*desk) BeginRebuild(context.Context, time.Duration, time.Duration) (Turn, bool, error) {
+	return "turn", true, nil
 }
 
-func (d *desk) EndRebuild(_ context.Context, began time.Time, doubts int) error {
+func (d *desk) RenewRebuild(context.Context, Turn, time.Duration) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.renewals++
+	return !d.turnOver, nil
+}
+
+func (d *desk) EndRebuild(_ context.Context, _ Turn, began time.Time, doubts int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !began.IsZero() {
@@ -100,7 +110,7 @@ func newKeeper(t *testing.T, d *desk, change func(*Options)) (*Keeper, *promethe
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	opt := Options{
-		Ledger: d, Copies: d, Rebuild: func(context.Context) (int, error) { return 0, nil }, Metrics: registry,
+		Ledger: d, Copies: d, Rebuild: func(context.Context, Turn) (int, error) { return 0, nil }, Metrics: registry,
 		Now: func() time.Time { return noon },
 	}
 	if change != nil {
@@ -202,7 +212,7 @@ func TestKeeper_CLAIM17_AHold(t *testing.T) {
 func TestKeeper_CLAIM17_ARebuildingThatFailsEndsNothing(t *testing.T) {
 	d := &desk{row: row(7), copy: mark(50)}
 	k, _ := newKeeper(t, d, func(o *Options) {
-		o.Rebuild = func(context.Context) (int, error) { return 0, errors.New("GitHub is away") }
+		o.Rebuild = func(context.Context, Turn) (int, error) { return 0, errors.New("GitHub is away") }
 	})
 	require.NoError(t, k.look(t.Context()))
 	for range 3 {
@@ -214,9 +224,37 @@ func TestKeeper_CLAIM17_ARebuildingThatFailsEndsNothing(t *testing.T) {
 	}
 }
 
+// CLAIM-17: a rebuilding that takes longer than its lease keeps its turn, and ends when it has lost it.
+func TestKeeper_CLAIM17_ARebuildingKeepsItsTurnOrEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{row: row(7), copy: mark(50)}
+		ended := make(chan time.Time, 1)
+		k, _ := newKeeper(t, d, func(o *Options) {
+			o.Rebuild = func(ctx context.Context, turn Turn) (int, error) {
+				require.Equal(t, Turn("turn"), turn)
+				<-ctx.Done()
+				ended <- time.Now()
+				return 0, ctx.Err()
+			}
+		})
+		require.NoError(t, k.look(t.Context()))
+		began := time.Now()
+		require.NoError(t, k.look(t.Context()))
+		<-time.After(65 * time.Second) // the lease is 30 s
+		d.mu.Lock()
+		renewed := d.renewals
+		d.turnOver = true
+		d.mu.Unlock()
+		require.Equal(t, 6, renewed)
+		k.rebuilding.Wait()
+		require.Equal(t, 70*time.Second, (<-ended).Sub(began), "and not when its own time is over")
+		require.True(t, d.row.RebuiltAt.IsZero())
+	})
+}
+
 func TestNew_RefusesWhatCannotWork(t *testing.T) {
 	d := &desk{}
-	rebuild := func(context.Context) (int, error) { return 0, nil }
+	rebuild := func(context.Context, Turn) (int, error) { return 0, nil }
 	for _, opt := range []Options{
 		{Copies: d, Rebuild: rebuild}, {Ledger: d, Rebuild: rebuild}, {Ledger: d, Copies: d},
 		{Ledger: d, Copies: d, Rebuild: rebuild, Hold: -1},

@@ -85,22 +85,48 @@ func (s *Store) BeginHold(ctx context.Context, row epoch.Mark, d epoch.Decision,
 }
 
 // BeginRebuild makes the caller the one who rebuilds, for so long; false when somebody is, or has just done it.
-func (s *Store) BeginRebuild(ctx context.Context, lease, every time.Duration) (bool, error) {
-	n, err := s.queries().BeginRebuild(ctx, lease.Seconds(), every.Seconds())
+func (s *Store) BeginRebuild(ctx context.Context, lease, every time.Duration) (epoch.Turn, bool, error) {
+	turn, mine, err := found(s.queries().BeginRebuild(ctx, lease.Seconds(), every.Seconds()))
 	if err != nil {
-		return false, fmt.Errorf("beginning to rebuild: %w", err)
+		return "", false, fmt.Errorf("beginning to rebuild: %w", err)
+	}
+	return epoch.Turn(turn), mine, nil
+}
+
+// RenewRebuild keeps the turn for so long from now; false when it is over.
+func (s *Store) RenewRebuild(ctx context.Context, turn epoch.Turn, lease time.Duration) (bool, error) {
+	n, err := s.queries().RenewRebuild(ctx, lease.Seconds(), string(turn))
+	if err != nil {
+		return false, fmt.Errorf("keeping the turn to rebuild: %w", err)
 	}
 	return n == 1, nil
 }
 
-// EndRebuild notes a rebuilding that began then and left that many doubts; a zero time notes one that failed.
-func (s *Store) EndRebuild(ctx context.Context, began time.Time, doubts int) error {
+// inTurn is inTx for a rebuilding: everything that fn does is done while the turn lasts, or not at all (CLAIM-17).
+func (s *Store) inTurn(ctx context.Context, turn epoch.Turn, doing string, fn func(q *sqlcgen.Queries) error) error {
+	return s.inTx(ctx, doing, func(q *sqlcgen.Queries) error {
+		if _, lasts, err := found(q.LockRebuildTurn(ctx, string(turn))); err != nil {
+			return err
+		} else if !lasts {
+			return epoch.ErrTurnOver
+		}
+		return fn(q)
+	})
+}
+
+// EndRebuild gives the turn back and notes a rebuilding that began then and left that many doubts; a zero time notes one that
+// failed. It is epoch.ErrTurnOver, and nothing is noted, if the turn was over before.
+func (s *Store) EndRebuild(ctx context.Context, turn epoch.Turn, began time.Time, doubts int) error {
 	var at *time.Time
 	if !began.IsZero() {
 		at = &began
 	}
-	if err := s.queries().EndRebuild(ctx, at, int64(doubts)); err != nil {
+	n, err := s.queries().EndRebuild(ctx, at, int64(doubts), string(turn))
+	if err != nil {
 		return fmt.Errorf("noting what was rebuilt: %w", err)
+	}
+	if n == 0 {
+		return epoch.ErrTurnOver
 	}
 	return nil
 }

@@ -37,10 +37,18 @@ func (s *Store) SetLimits(ctx context.Context, accountID int64, platform fleet.P
 
 // RecordJob applies a workflow_job event: one transaction, decided by dispatch.Resolve.
 func (s *Store) RecordJob(ctx context.Context, d dispatch.Delivery, ev dispatch.JobEvent) (dispatch.Recorded, error) {
+	return s.recordJob(ctx, d, ev, s.inTx)
+}
+
+// recordJob is RecordJob in a transaction of the caller's making.
+func (s *Store) recordJob(
+	ctx context.Context, d dispatch.Delivery, ev dispatch.JobEvent,
+	in func(ctx context.Context, doing string, fn func(q *sqlcgen.Queries) error) error,
+) (dispatch.Recorded, error) {
 	var rec dispatch.Recorded
 	key := dispatch.LabelKey(ev.Labels)
 	again := false
-	err := s.inTx(ctx, "recording a job", func(q *sqlcgen.Queries) error {
+	err := in(ctx, "recording a job", func(q *sqlcgen.Queries) error {
 		rec = dispatch.Recorded{}
 		if again {
 			s.forget(key) // it may have been removed since it was stored

@@ -6,16 +6,18 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
 )
 
 // Rebuild gives a pod whose registrations GitHub shows the claim that it had, if the ledger lost it, and tells the ledger of
 // those registrations (CLAIM-17). It repeats safely, and returns the state that the claim has then. A row whose work is over
-// comes alive for a runner that is busy, and for no other: its registration is only written down, for recovery to remove.
-func (s *Store) Rebuild(ctx context.Context, f dispatch.FoundRunner, now time.Time) (fleet.ClaimState, error) {
+// comes alive for a runner that is busy, and for no other: its registration is only written down, for recovery to remove. It is
+// epoch.ErrTurnOver, and nothing is written, once the turn is over.
+func (s *Store) Rebuild(ctx context.Context, turn epoch.Turn, f dispatch.FoundRunner, now time.Time) (fleet.ClaimState, error) {
 	var state fleet.ClaimState
-	err := s.inTx(ctx, "rebuilding a claim", func(q *sqlcgen.Queries) error {
+	err := s.inTurn(ctx, turn, "rebuilding a claim", func(q *sqlcgen.Queries) error {
 		if err := s.ensureAccount(ctx, q, f.Account, "runner "+f.Runner().Name, now); err != nil {
 			return err
 		}
@@ -55,6 +57,15 @@ func (s *Store) Rebuild(ctx context.Context, f dispatch.FoundRunner, now time.Ti
 		return fleet.ClaimNone, err
 	}
 	return state, nil
+}
+
+// RecordFound records what a rebuilding has read of a job at GitHub, as if GitHub had told. It is epoch.ErrTurnOver, and nothing
+// is written, once the turn is over.
+func (s *Store) RecordFound(ctx context.Context, turn epoch.Turn, ev dispatch.JobEvent, now time.Time) (dispatch.Recorded, error) {
+	return s.recordJob(ctx, dispatch.Delivery{Event: "workflow_job", At: now}, ev,
+		func(ctx context.Context, doing string, fn func(q *sqlcgen.Queries) error) error {
+			return s.inTurn(ctx, turn, doing, fn)
+		})
 }
 
 // arrived is when the runner is known to have its configuration: never, or now.

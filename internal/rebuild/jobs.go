@@ -2,8 +2,10 @@ package rebuild
 
 import (
 	"context"
+	"errors"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/intake"
 	"github.com/bullpen-ci/bullpen/internal/roster"
@@ -18,6 +20,7 @@ const (
 
 // hunt is which runners' jobs are looked for, by account.
 type hunt struct {
+	turn     epoch.Turn
 	accounts map[int64]*quarry
 	order    []int64
 }
@@ -29,7 +32,7 @@ type quarry struct {
 	spent   int             // requests
 }
 
-func newHunt() *hunt { return &hunt{accounts: map[int64]*quarry{}} }
+func newHunt(turn epoch.Turn) *hunt { return &hunt{turn: turn, accounts: map[int64]*quarry{}} }
 
 func (h *hunt) want(account dispatch.Account, runner roster.Found) {
 	q := h.accounts[account.ID]
@@ -53,8 +56,8 @@ func (h *hunt) left() int {
 }
 
 // findJobs looks through the runs in progress of the accounts' repositories for jobs that name our runners, and records them:
-// that binds them to the claims. It returns how many it has found.
-func (r *Rebuilder) findJobs(ctx context.Context, h *hunt) int {
+// that binds them to the claims. It returns how many it has found; the only error is epoch.ErrTurnOver.
+func (r *Rebuilder) findJobs(ctx context.Context, h *hunt) (int, error) {
 	before := h.left()
 	for _, id := range h.order {
 		q := h.accounts[id]
@@ -62,12 +65,14 @@ func (r *Rebuilder) findJobs(ctx context.Context, h *hunt) int {
 			if len(q.runners) == 0 || q.spent >= maxRequests || ctx.Err() != nil {
 				break
 			}
-			if err := r.searchRepository(ctx, q, repository); err != nil {
+			if err := r.searchRepository(ctx, h, q, repository); errors.Is(err, epoch.ErrTurnOver) {
+				return 0, err
+			} else if err != nil {
 				r.opt.Log.WarnContext(ctx, "looking for the jobs of runners at work", "repository", repository, "error", err)
 			}
 		}
 	}
-	return before - h.left()
+	return before - h.left(), nil
 }
 
 // repositories to search, the likeliest first: where the runners are registered, where the account had jobs before the backup,
@@ -100,7 +105,7 @@ func (r *Rebuilder) repositories(ctx context.Context, q *quarry) []string {
 	return names
 }
 
-func (r *Rebuilder) searchRepository(ctx context.Context, q *quarry, repository string) error {
+func (r *Rebuilder) searchRepository(ctx context.Context, h *hunt, q *quarry, repository string) error {
 	for page := 1; page != 0; {
 		q.spent++
 		runs, next, err := r.opt.Forge.Runs(ctx, q.account.InstallationID, repository, github.RunInProgress, page)
@@ -108,7 +113,7 @@ func (r *Rebuilder) searchRepository(ctx context.Context, q *quarry, repository 
 			return err
 		}
 		for _, run := range runs {
-			if err := r.searchRun(ctx, q, repository, run.ID); err != nil {
+			if err := r.searchRun(ctx, h, q, repository, run.ID); err != nil {
 				return err
 			}
 			if len(q.runners) == 0 || q.spent >= maxRequests {
@@ -120,7 +125,7 @@ func (r *Rebuilder) searchRepository(ctx context.Context, q *quarry, repository 
 	return nil
 }
 
-func (r *Rebuilder) searchRun(ctx context.Context, q *quarry, repository string, runID int64) error {
+func (r *Rebuilder) searchRun(ctx context.Context, h *hunt, q *quarry, repository string, runID int64) error {
 	for page := 1; page != 0; {
 		q.spent++
 		jobs, next, err := r.opt.Forge.RunJobs(ctx, q.account.InstallationID, repository, runID, page)
@@ -132,7 +137,7 @@ func (r *Rebuilder) searchRun(ctx context.Context, q *quarry, repository string,
 			if !known || !q.runners[job.RunnerName] {
 				continue
 			}
-			if _, err := r.opt.Jobs.Observe(ctx, intake.JobEvent(kind, q.account, repository, job), r.opt.Now()); err != nil {
+			if _, err := r.opt.Ledger.RecordFound(ctx, h.turn, intake.JobEvent(kind, q.account, repository, job), r.opt.Now()); err != nil {
 				return err
 			}
 			delete(q.runners, job.RunnerName)

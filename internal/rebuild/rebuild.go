@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/roster"
@@ -15,8 +16,11 @@ import (
 
 // Ledger is what is written to.
 type Ledger interface {
-	// Rebuild gives a pod whose registrations GitHub shows its claim back, and returns the state that it has then.
-	Rebuild(ctx context.Context, f dispatch.FoundRunner, now time.Time) (fleet.ClaimState, error)
+	// Rebuild gives a pod whose registrations GitHub shows its claim back, and returns the state that it has then. It writes
+	// nothing once the turn is over, and says so with epoch.ErrTurnOver.
+	Rebuild(ctx context.Context, turn epoch.Turn, f dispatch.FoundRunner, now time.Time) (fleet.ClaimState, error)
+	// RecordFound records what was read of a job at GitHub, as if GitHub had told; under the same condition.
+	RecordFound(ctx context.Context, turn epoch.Turn, ev dispatch.JobEvent, now time.Time) (dispatch.Recorded, error)
 	// Claim reads a pod's row.
 	Claim(ctx context.Context, podUID string) (dispatch.Claim, error)
 	// RecentRepositories lists where the account had jobs, the latest first.
@@ -30,11 +34,6 @@ type Forge interface {
 	Repositories(ctx context.Context, installationID int64, most int) (names []string, whole bool, err error)
 }
 
-// Jobs records what was read of a job at GitHub, as if GitHub had told.
-type Jobs interface {
-	Observe(ctx context.Context, ev dispatch.JobEvent, at time.Time) (dispatch.Recorded, error)
-}
-
 // Options of New; all but Log and Now are required.
 type Options struct {
 	// Pods is an uncached list of the runner pods.
@@ -43,7 +42,6 @@ type Options struct {
 	Lists  dispatch.Roster
 	Ledger Ledger
 	Forge  Forge
-	Jobs   Jobs
 	Log    *slog.Logger
 	Now    func() time.Time
 }
@@ -53,8 +51,8 @@ type Rebuilder struct{ opt Options }
 
 // New checks the options.
 func New(opt Options) (*Rebuilder, error) {
-	if opt.Pods == nil || opt.Pool == nil || opt.Lists == nil || opt.Ledger == nil || opt.Forge == nil || opt.Jobs == nil {
-		return nil, errors.New("rebuilding claims needs pods, pools, GitHub's lists, a ledger, GitHub and a place for jobs")
+	if opt.Pods == nil || opt.Pool == nil || opt.Lists == nil || opt.Ledger == nil || opt.Forge == nil {
+		return nil, errors.New("rebuilding claims needs pods, pools, GitHub's lists, a ledger and GitHub")
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -65,9 +63,9 @@ func New(opt Options) (*Rebuilder, error) {
 	return &Rebuilder{opt}, nil
 }
 
-// Run rebuilds once. doubts is how many pods that show work could not be told of; an error means that nothing is proven: the
-// pods, or the accounts, could not be listed.
-func (r *Rebuilder) Run(ctx context.Context) (doubts int, err error) {
+// Run rebuilds once, as long as the turn lasts. doubts is how many pods that show work could not be told of; an error means that
+// nothing is proven: the pods, or the accounts, could not be listed, or the turn was over before the end (epoch.ErrTurnOver).
+func (r *Rebuilder) Run(ctx context.Context, turn epoch.Turn) (doubts int, err error) {
 	since := r.opt.Now()
 	pods, err := r.opt.Pods(ctx)
 	if err != nil {
@@ -81,7 +79,7 @@ func (r *Rebuilder) Run(ctx context.Context) (doubts int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	jobs := newHunt()
+	jobs := newHunt(turn)
 	rebuilt := 0
 	for _, pod := range pods {
 		if ctx.Err() != nil {
@@ -97,14 +95,19 @@ func (r *Rebuilder) Run(ctx context.Context) (doubts int, err error) {
 		if !ok {
 			continue
 		}
-		if err := r.one(ctx, found, jobs); err != nil {
+		if err := r.one(ctx, found, jobs); errors.Is(err, epoch.ErrTurnOver) {
+			return 0, err // CLAIM-17: what was seen is late, and so would be the rest
+		} else if err != nil {
 			doubts++
 			r.opt.Log.WarnContext(ctx, "rebuilding a claim", "pod", pod.Name, "error", err)
 			continue
 		}
 		rebuilt++
 	}
-	bound := r.findJobs(ctx, jobs)
+	bound, err := r.findJobs(ctx, jobs)
+	if err != nil {
+		return 0, err
+	}
 	r.opt.Log.InfoContext(ctx, "rebuilt claims from pods and GitHub", "pods", len(pods), "registered", rebuilt,
 		"jobs_found", bound, "jobs_unknown", jobs.left(), "doubts", doubts)
 	return doubts, nil
@@ -123,7 +126,7 @@ func (r *Rebuilder) look(ctx context.Context, queries []roster.Query) (map[strin
 
 // one rebuilds a claim, and notes whose job is to be looked for.
 func (r *Rebuilder) one(ctx context.Context, found dispatch.FoundRunner, jobs *hunt) error {
-	state, err := r.opt.Ledger.Rebuild(ctx, found, r.opt.Now())
+	state, err := r.opt.Ledger.Rebuild(ctx, jobs.turn, found, r.opt.Now())
 	if err != nil {
 		return err
 	}

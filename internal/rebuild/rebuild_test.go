@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/rebuild"
@@ -28,9 +29,13 @@ func (slowLists) Look(ctx context.Context, _ []roster.Query) (map[string]roster.
 // ledger notes what is rebuilt.
 type ledger struct{ rebuilt []string }
 
-func (l *ledger) Rebuild(ctx context.Context, f dispatch.FoundRunner, _ time.Time) (fleet.ClaimState, error) {
+func (l *ledger) Rebuild(ctx context.Context, _ epoch.Turn, f dispatch.FoundRunner, _ time.Time) (fleet.ClaimState, error) {
 	l.rebuilt = append(l.rebuilt, f.Pod.UID)
 	return fleet.ClaimMinted, ctx.Err()
+}
+
+func (l *ledger) RecordFound(context.Context, epoch.Turn, dispatch.JobEvent, time.Time) (dispatch.Recorded, error) {
+	return dispatch.Recorded{}, nil
 }
 
 func (l *ledger) Claim(context.Context, string) (dispatch.Claim, error) { return dispatch.Claim{}, nil }
@@ -51,10 +56,6 @@ func (nothing) Repositories(context.Context, int64, int) ([]string, bool, error)
 	return nil, true, nil
 }
 
-func (nothing) Observe(context.Context, dispatch.JobEvent, time.Time) (dispatch.Recorded, error) {
-	return dispatch.Recorded{}, nil
-}
-
 // Lists that take longer than a rebuilding may are doubts, which end a hold in time, and what was found counts. Were it an
 // error, the hold would last for ever: the next try reads everything anew.
 func TestRun_CLAIM17_SlowListsAreDoubtsAndNoReasonToHoldForEver(t *testing.T) {
@@ -64,12 +65,12 @@ func TestRun_CLAIM17_SlowListsAreDoubtsAndNoReasonToHoldForEver(t *testing.T) {
 			return []dispatch.Pod{{UID: "slow", OwnerLabel: "globex"}, {UID: "quick", OwnerLabel: "acme"}}, nil
 		},
 		Pool:  func(dispatch.PoolRef) (dispatch.Pool, bool) { return dispatch.Pool{}, true },
-		Lists: slowLists{}, Ledger: l, Forge: nothing{}, Jobs: nothing{},
+		Lists: slowLists{}, Ledger: l, Forge: nothing{},
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	doubts, err := r.Run(ctx)
+	doubts, err := r.Run(ctx, "turn")
 	require.NoError(t, err)
 	require.Equal(t, 1, doubts)
 	require.Equal(t, []string{"quick"}, l.rebuilt)

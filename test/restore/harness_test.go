@@ -14,7 +14,6 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/intake"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/rebuild"
 	"github.com/bullpen-ci/bullpen/internal/roster"
@@ -98,10 +97,8 @@ func (w *world) server(url string, skew time.Duration) *server {
 	s := &server{w: w, store: store}
 	lists, err := roster.New(roster.Options{Forge: w.forge, Ledger: store, Now: now})
 	require.NoError(w.t, err)
-	in, err := intake.New(intake.Options{Store: store})
-	require.NoError(w.t, err)
 	builder, err := rebuild.New(rebuild.Options{
-		Pods: w.cluster.ListPods, Pool: w.cluster.Pool, Lists: lists, Ledger: store, Forge: w.forge, Jobs: in, Now: now,
+		Pods: w.cluster.ListPods, Pool: w.cluster.Pool, Lists: lists, Ledger: store, Forge: w.forge, Now: now,
 	})
 	require.NoError(w.t, err)
 	s.keeper, err = epoch.New(epoch.Options{

@@ -60,6 +60,7 @@ func TestRebuild_CLAIM17_EveryRow(t *testing.T) {
 	store, err := postgres.Open(t.Context(), url, 0)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
+	turn := holding(t, store, time.Minute)
 	for what, c := range cases {
 		t.Run(what, func(t *testing.T) {
 			ledgertest.Exec(t, url, `TRUNCATE accounts, runner_claims, runner_registrations, runner_sessions CASCADE`)
@@ -84,7 +85,7 @@ func TestRebuild_CLAIM17_EveryRow(t *testing.T) {
 			f, ok := dispatch.FoundAt(pod, pool, roster.Sighting{Found: c.shown})
 			require.True(t, ok)
 			for range 2 { // it repeats safely
-				state, err := store.Rebuild(t.Context(), f, time.Now())
+				state, err := store.Rebuild(t.Context(), turn, f, time.Now())
 				require.NoError(t, err)
 				claim := s.claim(pod)
 				got := row{claim.State, claim.RunnerName, claim.JobID, claim.Acknowledged, !claim.LeaseUntil.IsZero()}

@@ -13,25 +13,34 @@ UPDATE ledger_epoch SET copied = true WHERE lineage = @lineage AND NOT copied;
 -- name: BeginHold :execrows
 -- Whoever sees it first writes it down for all; a hold over as much, or more, stands.
 UPDATE ledger_epoch SET hold_until = now() + make_interval(secs => @hold::float8), over_lineage = @over_lineage, over_epoch = @over_epoch,
-    reason = @reason, lost_since = sqlc.narg(lost_since), rebuilt_at = NULL, rebuilding_until = NULL, doubts = 0
+    reason = @reason, lost_since = sqlc.narg(lost_since), rebuilt_at = NULL, rebuilding_until = NULL, rebuild_turn = '', doubts = 0
 WHERE lineage = @lineage AND epoch = @epoch
   AND (hold_until IS NULL OR over_lineage <> @over_lineage OR over_epoch < @over_epoch);
 
--- name: BeginRebuild :execrows
--- One replica at a time, for so long; and not again at once.
-UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => @lease::float8)
+-- name: BeginRebuild :one
+-- One replica at a time, for so long unless it renews that; and not again at once. Whoever had the turn before has it no more.
+UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => @lease::float8), rebuild_turn = gen_random_uuid()::text
 WHERE hold_until IS NOT NULL AND (rebuilding_until IS NULL OR rebuilding_until <= now())
-  AND (rebuilt_at IS NULL OR rebuilt_at <= now() - make_interval(secs => @every::float8));
+  AND (rebuilt_at IS NULL OR rebuilt_at <= now() - make_interval(secs => @every::float8))
+RETURNING rebuild_turn;
 
--- name: EndRebuild :exec
--- began is null when it failed.
-UPDATE ledger_epoch SET rebuilding_until = NULL, rebuilt_at = coalesce(sqlc.narg(began), rebuilt_at),
+-- name: RenewRebuild :execrows
+UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => @lease::float8)
+WHERE hold_until IS NOT NULL AND rebuild_turn = @turn AND @turn <> '';
+
+-- name: LockRebuildTurn :one
+-- CLAIM-17: first in each transaction of a rebuilding. Until it has committed nobody ends the hold, and nobody else takes the turn.
+SELECT true FROM ledger_epoch WHERE hold_until IS NOT NULL AND rebuild_turn = @turn AND @turn <> '' FOR SHARE;
+
+-- name: EndRebuild :execrows
+-- began is null when it failed. Whoever has lost the turn proves nothing.
+UPDATE ledger_epoch SET rebuilding_until = NULL, rebuild_turn = '', rebuilt_at = coalesce(sqlc.narg(began), rebuilt_at),
     doubts = CASE WHEN sqlc.narg(began)::timestamptz IS NULL THEN doubts ELSE @doubts::bigint END
-WHERE hold_until IS NOT NULL;
+WHERE hold_until IS NOT NULL AND rebuild_turn = @turn AND @turn <> '';
 
 -- name: EndHold :execrows
 -- The epoch jumps ahead of everything that anybody has seen, in the lineage that everybody knows.
-UPDATE ledger_epoch SET epoch = greatest(epoch, over_epoch) + 1000, beaten_at = now(), hold_until = NULL, reason = '',
+UPDATE ledger_epoch SET epoch = greatest(epoch, over_epoch) + 1000, beaten_at = now(), hold_until = NULL, reason = '', rebuild_turn = '',
     lineage = CASE WHEN over_lineage = '' THEN lineage ELSE over_lineage END
 WHERE hold_until <= now() AND rebuilt_at IS NOT NULL AND over_lineage = @over_lineage AND over_epoch = @over_epoch;
 

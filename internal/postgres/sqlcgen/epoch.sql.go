@@ -52,7 +52,7 @@ func (q *Queries) BeatEpoch(ctx context.Context, lineage string, epoch int64, ev
 
 const beginHold = `-- name: BeginHold :execrows
 UPDATE ledger_epoch SET hold_until = now() + make_interval(secs => $1::float8), over_lineage = $2, over_epoch = $3,
-    reason = $4, lost_since = $5, rebuilt_at = NULL, rebuilding_until = NULL, doubts = 0
+    reason = $4, lost_since = $5, rebuilt_at = NULL, rebuilding_until = NULL, rebuild_turn = '', doubts = 0
 WHERE lineage = $6 AND epoch = $7
   AND (hold_until IS NULL OR over_lineage <> $2 OR over_epoch < $3)
 `
@@ -84,23 +84,23 @@ func (q *Queries) BeginHold(ctx context.Context, arg BeginHoldParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
-const beginRebuild = `-- name: BeginRebuild :execrows
-UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => $1::float8)
+const beginRebuild = `-- name: BeginRebuild :one
+UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => $1::float8), rebuild_turn = gen_random_uuid()::text
 WHERE hold_until IS NOT NULL AND (rebuilding_until IS NULL OR rebuilding_until <= now())
   AND (rebuilt_at IS NULL OR rebuilt_at <= now() - make_interval(secs => $2::float8))
+RETURNING rebuild_turn
 `
 
-// One replica at a time, for so long; and not again at once.
-func (q *Queries) BeginRebuild(ctx context.Context, lease float64, every float64) (int64, error) {
-	result, err := q.db.Exec(ctx, beginRebuild, lease, every)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+// One replica at a time, for so long unless it renews that; and not again at once. Whoever had the turn before has it no more.
+func (q *Queries) BeginRebuild(ctx context.Context, lease float64, every float64) (string, error) {
+	row := q.db.QueryRow(ctx, beginRebuild, lease, every)
+	var rebuild_turn string
+	err := row.Scan(&rebuild_turn)
+	return rebuild_turn, err
 }
 
 const endHold = `-- name: EndHold :execrows
-UPDATE ledger_epoch SET epoch = greatest(epoch, over_epoch) + 1000, beaten_at = now(), hold_until = NULL, reason = '',
+UPDATE ledger_epoch SET epoch = greatest(epoch, over_epoch) + 1000, beaten_at = now(), hold_until = NULL, reason = '', rebuild_turn = '',
     lineage = CASE WHEN over_lineage = '' THEN lineage ELSE over_lineage END
 WHERE hold_until <= now() AND rebuilt_at IS NOT NULL AND over_lineage = $1 AND over_epoch = $2
 `
@@ -114,16 +114,19 @@ func (q *Queries) EndHold(ctx context.Context, overLineage string, overEpoch int
 	return result.RowsAffected(), nil
 }
 
-const endRebuild = `-- name: EndRebuild :exec
-UPDATE ledger_epoch SET rebuilding_until = NULL, rebuilt_at = coalesce($1, rebuilt_at),
+const endRebuild = `-- name: EndRebuild :execrows
+UPDATE ledger_epoch SET rebuilding_until = NULL, rebuild_turn = '', rebuilt_at = coalesce($1, rebuilt_at),
     doubts = CASE WHEN $1::timestamptz IS NULL THEN doubts ELSE $2::bigint END
-WHERE hold_until IS NOT NULL
+WHERE hold_until IS NOT NULL AND rebuild_turn = $3 AND $3 <> ''
 `
 
-// began is null when it failed.
-func (q *Queries) EndRebuild(ctx context.Context, began *time.Time, doubts int64) error {
-	_, err := q.db.Exec(ctx, endRebuild, began, doubts)
-	return err
+// began is null when it failed. Whoever has lost the turn proves nothing.
+func (q *Queries) EndRebuild(ctx context.Context, began *time.Time, doubts int64, turn string) (int64, error) {
+	result, err := q.db.Exec(ctx, endRebuild, began, doubts, turn)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const epochCopied = `-- name: EpochCopied :exec
@@ -135,8 +138,20 @@ func (q *Queries) EpochCopied(ctx context.Context, lineage string) error {
 	return err
 }
 
+const lockRebuildTurn = `-- name: LockRebuildTurn :one
+SELECT true FROM ledger_epoch WHERE hold_until IS NOT NULL AND rebuild_turn = $1 AND $1 <> '' FOR SHARE
+`
+
+// CLAIM-17: first in each transaction of a rebuilding. Until it has committed nobody ends the hold, and nobody else takes the turn.
+func (q *Queries) LockRebuildTurn(ctx context.Context, turn string) (bool, error) {
+	row := q.db.QueryRow(ctx, lockRebuildTurn, turn)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const readEpoch = `-- name: ReadEpoch :one
-SELECT one, lineage, epoch, beaten_at, copied, hold_until, over_lineage, over_epoch, reason, lost_since, rebuilding_until, rebuilt_at, doubts, now()::timestamptz AS now FROM ledger_epoch
+SELECT one, lineage, epoch, beaten_at, copied, hold_until, over_lineage, over_epoch, reason, lost_since, rebuilding_until, rebuilt_at, doubts, rebuild_turn, now()::timestamptz AS now FROM ledger_epoch
 `
 
 type ReadEpochRow struct {
@@ -153,6 +168,7 @@ type ReadEpochRow struct {
 	RebuildingUntil *time.Time
 	RebuiltAt       *time.Time
 	Doubts          int64
+	RebuildTurn     string
 	Now             time.Time
 }
 
@@ -173,7 +189,21 @@ func (q *Queries) ReadEpoch(ctx context.Context) (ReadEpochRow, error) {
 		&i.RebuildingUntil,
 		&i.RebuiltAt,
 		&i.Doubts,
+		&i.RebuildTurn,
 		&i.Now,
 	)
 	return i, err
+}
+
+const renewRebuild = `-- name: RenewRebuild :execrows
+UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => $1::float8)
+WHERE hold_until IS NOT NULL AND rebuild_turn = $2 AND $2 <> ''
+`
+
+func (q *Queries) RenewRebuild(ctx context.Context, lease float64, turn string) (int64, error) {
+	result, err := q.db.Exec(ctx, renewRebuild, lease, turn)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

@@ -106,6 +106,7 @@ type LedgerEpoch struct {
 	RebuildingUntil *time.Time
 	RebuiltAt       *time.Time
 	Doubts          int64
+	RebuildTurn     string
 }
 
 type Pass struct {
