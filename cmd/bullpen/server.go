@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -86,7 +87,12 @@ around it, because notifications need a connection of their own.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runServer(cmd.Context(), cfg) },
 	}
-	f := cmd.Flags()
+	cfg.flags(cmd.Flags())
+	cmd.AddCommand(newServerMigrateCommand())
+	return cmd
+}
+
+func (cfg *serverConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&cfg.listen, "listen", ":8080", "address for GitHub's webhooks and health checks")
 	f.StringVar(&cfg.internalListen, "internal-listen", ":8081", "address for runner pods and the controller")
 	f.StringVar(&cfg.metricsListen, "metrics-listen", ":9090", "address for Prometheus metrics; empty serves none")
@@ -110,8 +116,6 @@ around it, because notifications need a connection of their own.`,
 	f.IntVar(&cfg.githubPoints, "github-points-per-minute", 0, "most points a minute that a replica spends at GitHub for each "+
 		"installation: a read is 1, a mint or removal 5 (default 900 at api.github.com, no limit elsewhere; -1: no limit)")
 	cfg.epoch.flags(f)
-	cmd.AddCommand(newServerMigrateCommand())
-	return cmd
 }
 
 func newServerMigrateCommand() *cobra.Command {
@@ -175,11 +179,29 @@ type replica struct {
 	http          *server.Server
 	operators     *operator.API
 	installations *installations.Pass
+	closers       []func() // called in reverse by close
 }
 
 // runServer wires one replica and serves until ctx ends.
 func runServer(ctx context.Context, cfg serverConfig) error {
 	r := &replica{cfg: cfg, log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), registry: prometheus.NewRegistry()}
+	defer r.close()
+	if err := r.wire(ctx); err != nil {
+		return err
+	}
+	return r.serve(ctx)
+}
+
+// close lets go of the database.
+func (r *replica) close() {
+	for _, letGo := range slices.Backward(r.closers) {
+		letGo()
+	}
+}
+
+// wire makes the parts of a replica, and starts none.
+func (r *replica) wire(ctx context.Context) error {
+	cfg := r.cfg
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	url, err := databaseURL(cfg.databaseURLFile)
 	if err != nil {
@@ -195,7 +217,7 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 	if err := r.openLedger(ctx, url); err != nil {
 		return err
 	}
-	defer r.store.Close()
+	r.closers = append(r.closers, r.store.Close)
 	forge, err := newForge(cfg, r)
 	if err != nil {
 		return err
@@ -234,7 +256,7 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	r.closers = append(r.closers, pool.Close)
 	if r.retention, err = newRetention(cfg, r); err != nil {
 		return err
 	}
@@ -243,13 +265,11 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 	}); err != nil {
 		return err
 	}
-	if r.http, err = server.New(server.Options{
+	r.http, err = server.New(server.Options{
 		Dispatcher: r.dispatcher, Intake: r.intake, Identities: r.view, WebhookSecret: secret, NoWebhooks: cfg.webhooks.poll(),
 		ControllerPrincipal: cfg.principal, Ready: r.ready, CheckPod: r.passes.CheckPod, Log: r.log, Now: r.clock.Now,
-	}); err != nil {
-		return err
-	}
-	return r.serve(ctx)
+	})
+	return err
 }
 
 // passConnections are the passes' own: four that run at a time, each holding a lock, and the queue's.

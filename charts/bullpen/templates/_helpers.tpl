@@ -24,7 +24,9 @@ only a release that lives in the namespace that is named after it needs none. No
 
 {{/* The namespace of pools and runners. */}}
 {{- define "bullpen.runnersNamespace" -}}
-{{- $default := printf "%s-runners" (.Release.Namespace | trimSuffix "-system" | trunc 55 | trimSuffix "-") }}
+{{- $default := printf "%s-bullpen-runners" .Release.Namespace }}
+{{- if hasSuffix "-system" .Release.Namespace }}{{ $default = printf "%s-runners" (trimSuffix "-system" .Release.Namespace) }}{{ end }}
+{{- if gt (len $default) 63 }}{{ $default = printf "%s-%s" ($default | trunc 54 | trimSuffix "-") ($default | sha256sum | trunc 8) }}{{ end }}
 {{- $name := default $default .Values.runners.namespace }}
 {{- if eq $name .Release.Namespace }}
 {{- fail (printf "runners.namespace is %s, where the server and the controller live: runners run other people's code, so give them a namespace of their own" $name) }}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bullpen-ci/bullpen/internal/helmchart"
+	"github.com/bullpen-ci/bullpen/internal/recovery"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+)
+
+func TestMain(m *testing.M) { postgrestest.Main(m) }
+
+// Every command line of the chart is one that the program understands, and every kind of recovery that can be switched off
+// in it exists.
+func TestChart_CommandLinesAreTheProgramsOwn(t *testing.T) {
+	var kinds []any
+	for _, kind := range recovery.Kinds() {
+		kinds = append(kinds, string(kind))
+	}
+	manifests, err := helmchart.Render(helmchart.Release{Upgrade: true, Values: map[string]any{
+		"github": map[string]any{"appID": 1.0, "pointsPerMinute": 5.0},
+		"server": map[string]any{
+			"repositoryCaps": true, "restoreHold": "2m", "defaultLimits": map[string]any{"linux": "jobs=1", "macos": "jobs=1"},
+			"recovery": map[string]any{"patience": "1m", "every": "1m", "off": kinds},
+			"keep":     map[string]any{"jobs": "1h", "tombstones": "1h", "sessions": "1h", "deliveries": "1h"},
+			"catchUp":  map[string]any{"every": "1m", "queuedAskAfter": "1h", "queuedStaleAfter": "1h", "rerunLostJobs": 1.0},
+		},
+		"controller": map[string]any{"workers": 3.0, "verbose": true},
+	}})
+	require.NoError(t, err)
+	objects, err := helmchart.Objects(manifests)
+	require.NoError(t, err)
+	looked := map[string]bool{}
+	for _, object := range objects {
+		for _, path := range [][]string{{"spec", "containers"}, {"spec", "template", "spec", "containers"}} {
+			containers, _, _ := unstructured.NestedSlice(object.Object, path...)
+			for _, container := range containers {
+				fields, ok := container.(map[string]any)
+				require.True(t, ok)
+				require.Equal(t, []any{runnerpod.DefaultAgentCommand}, fields["command"], object.GetName())
+				args, _, err := unstructured.NestedStringSlice(fields, "args")
+				require.NoError(t, err)
+				cmd, rest, err := newRootCommand().Find(args)
+				require.NoError(t, err, args)
+				require.NoError(t, cmd.ParseFlags(rest), args)
+				require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), args)
+				require.NoError(t, cmd.ValidateRequiredFlags(), args)
+				looked[cmd.CommandPath()] = true
+			}
+		}
+	}
+	require.Equal(t, map[string]bool{
+		"bullpen server": true, "bullpen controller": true, "bullpen chart crds": true, "bullpen chart drain": true, "bullpen chart test": true,
+	}, looked)
+}
+
+// What the chart's alerts and dashboard name of the server is what it exports; the controller's test looks at the rest.
+func TestChart_MetricsAreTheServersOwn(t *testing.T) {
+	exported := serverMetrics(t)
+	names, err := helmchart.MetricNames()
+	require.NoError(t, err)
+	looked := 0
+	for _, name := range names {
+		if !strings.HasPrefix(name, "bullpen_runnerpool_") && !strings.HasPrefix(name, "bullpen_autoscaler_") {
+			looked++
+			require.True(t, helmchart.Exports(exported, name), "the chart names %s, and the server does not export it", name)
+		}
+	}
+	require.NotZero(t, looked)
+	require.False(t, helmchart.Exports(exported, "bullpen_nothing_total"))
+}
+
+// serverMetrics wires a server that serves nobody, and returns what it would export.
+func serverMetrics(t *testing.T) []string {
+	t.Helper()
+	folder := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(folder, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	var cfg serverConfig
+	cfg.flags(pflag.NewFlagSet("", pflag.ContinueOnError)) // the defaults
+	cfg.webhooks.mode = webhooksPoll
+	cfg.databaseURLFile = file("url", postgrestest.NewDatabase(t, nil))
+	cfg.kubeconfig = file("kubeconfig", "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"+
+		"clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: a, user: {}}]\n")
+	cfg.keyFile = file("app.pem", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
+	cfg.appID = 1
+	r := &replica{cfg: cfg, log: slog.New(slog.DiscardHandler), registry: prometheus.NewRegistry()}
+	defer r.close()
+	require.NoError(t, r.wire(t.Context()))
+	descriptions := make(chan *prometheus.Desc, 1000)
+	r.registry.Describe(descriptions)
+	close(descriptions)
+	var exported []string
+	for d := range descriptions {
+		exported = append(exported, d.String())
+	}
+	return exported
+}
+
+// Every kind of recovery has an alert, as docs/reference/recovery.md says.
+func TestChart_EveryKindOfRecoveryHasAnAlert(t *testing.T) {
+	text, err := os.ReadFile("../../charts/bullpen/monitoring/alerts.yaml")
+	require.NoError(t, err)
+	var alerts struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &alerts))
+	var expressions strings.Builder
+	for _, group := range alerts.Groups {
+		for _, rule := range group.Rules {
+			expressions.WriteString(strings.NewReplacer(`"`, "|").Replace(rule.Expr))
+		}
+	}
+	for _, kind := range recovery.Kinds() {
+		require.Contains(t, expressions.String(), "|"+string(kind)+"|")
+	}
+}

@@ -1,0 +1,41 @@
+package controller_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/controller"
+	"github.com/bullpen-ci/bullpen/internal/helmchart"
+)
+
+// What the chart's alerts and dashboard name of the controller is what it exports; the server's test looks at the rest.
+func TestMetrics_ThatTheChartNamesExist(t *testing.T) {
+	b := newBench(t)
+	options := b.options()
+	registry := prometheus.NewRegistry()
+	options.Registry = registry
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // they are registered before anything runs
+	require.NoError(t, controller.Run(ctx, options))
+	descriptions := make(chan *prometheus.Desc, 1000)
+	registry.Describe(descriptions)
+	close(descriptions)
+	var exported []string
+	for d := range descriptions {
+		exported = append(exported, d.String())
+	}
+	names, err := helmchart.MetricNames()
+	require.NoError(t, err)
+	looked := 0
+	for _, name := range names {
+		if strings.HasPrefix(name, "bullpen_runnerpool_") || strings.HasPrefix(name, "bullpen_autoscaler_") {
+			looked++
+			require.True(t, helmchart.Exports(exported, name), "the chart names %s, and the controller does not export it", name)
+		}
+	}
+	require.NotZero(t, looked)
+}

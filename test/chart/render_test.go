@@ -1,0 +1,324 @@
+package chart
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bullpen-ci/bullpen/charts"
+	"github.com/bullpen-ci/bullpen/internal/helmchart"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// everything turns on what is off by default.
+const everything = `
+image: {pullSecrets: [{name: registry}], digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+github: {appID: 12345678, pointsPerMinute: 600}
+database: {secret: {listenURLKey: direct}, tls: {caSecret: {name: ca}}}
+server:
+  repositoryCaps: true
+  defaultLimits: {linux: "jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5", macos: jobs=4}
+  recovery: {patience: 10m, every: 30s, "off": [idle_runner, lying_label]}
+  keep: {jobs: 24h, tombstones: 720h, sessions: 720h, deliveries: 100h}
+  catchUp: {every: 2m, queuedAskAfter: 1h, queuedStaleAfter: 48h, rerunLostJobs: 1}
+  restoreHold: 2m
+  env: [{name: HTTPS_PROXY, value: "http://proxy:3128"}, {name: SECRET_PROXY, valueFrom: {secretKeyRef: {name: proxy, key: url}}}]
+  podAnnotations: {a: b}
+  podLabels: {team: ci}
+  nodeSelector: {pool: system}
+  tolerations: [{key: system, operator: Exists}]
+  affinity: {nodeAffinity: {}}
+  priorityClassName: system-cluster-critical
+controller: {workers: 4, verbose: true, env: [{name: A, value: b}], podLabels: {team: ci}, tolerations: [{operator: Exists}]}
+runners: {namespaceLabels: {pod-security.kubernetes.io/audit: baseline}}
+pools:
+  linux-4cpu:
+    platform: linux
+    labels: [linux-4cpu, self-hosted]
+    resources: {cpu: 4, memory: 16Gi}
+    autoscaling: {enabled: true, minWarm: 2, maxReplicas: 50}
+    template: {image: "ghcr.io/actions/actions-runner:latest"}
+  fixed:
+    platform: linux
+    labels: [fixed]
+    replicas: 3
+    resources: {cpu: 500m, memory: 1Gi}
+    template: {image: runner, runtimeClassName: kata, dind: {}}
+ingress: {enabled: true, host: bullpen.example.com, className: nginx, tlsSecretName: tls, annotations: {a: b}}
+webhookService: {type: LoadBalancer, annotations: {c: d}}
+monitoring:
+  serviceMonitor: {enabled: true, labels: {release: prometheus}}
+  prometheusRule: {enabled: true, labels: {release: prometheus}}
+  dashboard: {enabled: true}
+`
+
+const least = "github: {appID: 1}\n"
+
+func values(t *testing.T, text string) map[string]any {
+	t.Helper()
+	read := map[string]any{}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &read))
+	return read
+}
+
+func render(t *testing.T, release helmchart.Release, text string) []*unstructured.Unstructured {
+	t.Helper()
+	release.Values = values(t, text)
+	manifests, err := helmchart.Render(release)
+	require.NoError(t, err)
+	objects, err := helmchart.Objects(manifests)
+	require.NoError(t, err)
+	require.NotEmpty(t, objects)
+	return objects
+}
+
+func id(object *unstructured.Unstructured) string {
+	return object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
+}
+
+func find(t *testing.T, objects []*unstructured.Unstructured, wanted string) map[string]any {
+	t.Helper()
+	for _, object := range objects {
+		if id(object) == wanted {
+			return object.Object
+		}
+	}
+	require.Fail(t, "it is not rendered", wanted)
+	return nil
+}
+
+// at walks down an object; numbers in the path are indices.
+func at(t *testing.T, object any, path ...any) any {
+	t.Helper()
+	for _, step := range path {
+		switch step := step.(type) {
+		case int:
+			list, ok := object.([]any)
+			require.True(t, ok && step < len(list), "%v of %v", step, path)
+			object = list[step]
+		case string:
+			fields, ok := object.(map[string]any)
+			require.True(t, ok, "%v of %v", step, path)
+			object = fields[step]
+		}
+	}
+	return object
+}
+
+func container(t *testing.T, objects []*unstructured.Unstructured, deployment string) map[string]any {
+	t.Helper()
+	found, ok := at(t, find(t, objects, "Deployment bullpen-system/bullpen-"+deployment), "spec", "template", "spec", "containers", 0).(map[string]any)
+	require.True(t, ok)
+	return found
+}
+
+// NET-8: what the one-machine mode applies is what the chart renders to.
+func TestRendered_NET8_IsWhatTheChartInstalls(t *testing.T) {
+	manifests, err := helmchart.Render(helmchart.Release{Values: values(t, least)})
+	require.NoError(t, err)
+	wanted, err := helmchart.Objects(helmchart.Under(manifests, "templates/namespace.yaml", "templates/rbac/", "templates/admission/"))
+	require.NoError(t, err)
+	files, err := charts.Rendered()
+	require.NoError(t, err)
+	var shipped []*unstructured.Unstructured
+	for _, file := range files {
+		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(file.Content), 4096)
+		for {
+			object := &unstructured.Unstructured{}
+			err := decoder.Decode(&object.Object)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			if len(object.Object) > 0 {
+				shipped = append(shipped, object)
+			}
+		}
+	}
+	require.ElementsMatch(t, wanted, shipped, "run make generate")
+}
+
+func TestDefaults_AreTheProductsOwn(t *testing.T) {
+	objects := render(t, helmchart.Release{}, least)
+	args := at(t, container(t, objects, "controller"), "args")
+	require.Contains(t, args, "--microvm-runtime-classes="+strings.Join(runnerpod.DefaultMicroVMClasses(), ","))
+	for _, object := range objects {
+		require.NotContains(t, []string{"RunnerPool", "Ingress", "ServiceMonitor", "PrometheusRule", "CustomResourceDefinition", "Secret"}, object.GetKind())
+	}
+	server := container(t, objects, "server")
+	require.Equal(t, "ghcr.io/bullpen-ci/bullpen:0.1.0", server["image"])
+	require.EqualValues(t, 2, at(t, find(t, objects, "Deployment bullpen-system/bullpen-server"), "spec", "replicas"))
+	require.EqualValues(t, 2, at(t, find(t, objects, "Deployment bullpen-system/bullpen-controller"), "spec", "replicas"))
+	require.NotContains(t, strings.Join(texts(server["args"]), " "), "--recovery", "the product's own defaults are not repeated")
+	require.Equal(t, "keep", at(t, find(t, objects, "Namespace /bullpen-runners"), "metadata", "annotations", "helm.sh/resource-policy"))
+	volumes := at(t, find(t, objects, "Deployment bullpen-system/bullpen-server"), "spec", "template", "spec", "volumes")
+	require.EqualValues(t, 0o440, at(t, volumes, 0, "secret", "defaultMode"))
+}
+
+func texts(list any) []string {
+	var found []string
+	items, _ := list.([]any)
+	for _, item := range items {
+		text, _ := item.(string)
+		found = append(found, text)
+	}
+	return found
+}
+
+// Every value does what it says.
+func TestSwitches(t *testing.T) {
+	objects := render(t, helmchart.Release{}, everything)
+	server := container(t, objects, "server")
+	require.Subset(t, texts(server["args"]), []string{
+		"--github-app-id=12345678", "--github-points-per-minute=600", "--repository-caps",
+		"--default-limits-linux=jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5", "--default-limits-macos=jobs=4",
+		"--recovery-patience=10m", "--recovery-every=30s", "--recovery-off=idle_runner,lying_label",
+		"--keep-jobs=24h", "--keep-tombstones=720h", "--keep-sessions=720h", "--keep-deliveries=100h",
+		"--catch-up-every=2m", "--queued-ask-after=1h", "--queued-stale-after=48h", "--rerun-lost-jobs=1", "--restore-hold=2m",
+		"--webhooks=push", "--webhook-secret-file=/etc/bullpen/github/webhook-secret",
+	})
+	require.Contains(t, server["image"], "@sha256:0123")
+	var names []string
+	for _, variable := range server["env"].([]any) {
+		names = append(names, variable.(map[string]any)["name"].(string))
+	}
+	require.Equal(t, []string{"BULLPEN_LISTEN_DATABASE_URL", "PGSSLMODE", "PGSSLROOTCERT", "HTTPS_PROXY", "SECRET_PROXY"}, names)
+	pod := at(t, find(t, objects, "Deployment bullpen-system/bullpen-server"), "spec", "template")
+	require.Equal(t, "ci", at(t, pod, "metadata", "labels", "team"))
+	require.Equal(t, "b", at(t, pod, "metadata", "annotations", "a"))
+	require.Equal(t, map[string]any{"kubernetes.io/os": "linux", "pool": "system"}, at(t, pod, "spec", "nodeSelector"))
+	require.Equal(t, "system-cluster-critical", at(t, pod, "spec", "priorityClassName"))
+	require.Equal(t, "registry", at(t, pod, "spec", "imagePullSecrets", 0, "name"))
+	require.Subset(t, texts(container(t, objects, "controller")["args"]), []string{"--workers=4", "--verbose"})
+	require.Equal(t, "bullpen-webhooks", at(t, find(t, objects, "Ingress bullpen-system/bullpen-webhooks"), "spec", "rules", 0, "http", "paths", 0, "backend", "service", "name"))
+	require.Equal(t, "LoadBalancer", at(t, find(t, objects, "Service bullpen-system/bullpen-webhooks"), "spec", "type"))
+	require.Equal(t, "ClusterIP", at(t, find(t, objects, "Service bullpen-system/bullpen-dispatch"), "spec", "type"), "what hands out jobs stays inside")
+	require.Equal(t, "baseline", at(t, find(t, objects, "Namespace /bullpen-runners"), "metadata", "labels", "pod-security.kubernetes.io/audit"))
+	for _, kind := range []string{"ServiceMonitor", "PrometheusRule"} {
+		require.Equal(t, "prometheus", at(t, find(t, objects, kind+" bullpen-system/bullpen"), "metadata", "labels", "release"))
+	}
+
+	poll := render(t, helmchart.Release{}, "github: {appID: 1, webhooks: poll}")
+	args := strings.Join(texts(container(t, poll, "server")["args"]), " ")
+	require.Contains(t, args, "--webhooks=poll")
+	require.NotContains(t, args, "webhook-secret")
+
+	off := render(t, helmchart.Release{}, least+"crds: {upgrade: false}\nuninstall: {drainPools: false}\nrunners: {createNamespace: false}\nserver: {preStopSeconds: 0}\n"+
+		"pools: {a: {platform: linux, labels: [a], resources: {cpu: 1, memory: 1Gi}, template: {image: x}}}")
+	for _, object := range off {
+		require.NotContains(t, []string{"Job", "Namespace"}, object.GetKind())
+	}
+	require.Equal(t, "keep", at(t, find(t, off, "RunnerPool bullpen-runners/a"), "metadata", "annotations", "helm.sh/resource-policy"))
+	require.Nil(t, container(t, off, "server")["lifecycle"])
+}
+
+// POOL-2: a pool waits for its busy runners from its first moment; and it goes when it is taken out of the values.
+func TestPools_POOL2_DrainFromTheFirstMoment(t *testing.T) {
+	objects := render(t, helmchart.Release{}, everything)
+	for name, replicas := range map[string]any{"linux-4cpu": nil, "fixed": int64(3)} {
+		pool := find(t, objects, "RunnerPool bullpen-runners/"+name)
+		require.Equal(t, []any{"bullpen.dev/runner-pool-drain"}, at(t, pool, "metadata", "finalizers"))
+		require.Nil(t, at(t, pool, "metadata", "annotations"), "a kept pool would serve its label for ever (CLAIM-12)")
+		require.EqualValues(t, replicas, at(t, pool, "spec", "replicas"))
+	}
+}
+
+// What only the controller may do, only its role allows (EXCL-2); nobody reads Secrets, and nobody has a wildcard.
+func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
+	deletes := map[string][]string{}
+	for _, object := range render(t, helmchart.Release{Upgrade: true}, everything) {
+		if !strings.HasSuffix(object.GetKind(), "Role") {
+			continue
+		}
+		rules, _ := object.Object["rules"].([]any)
+		require.NotEmpty(t, rules, id(object))
+		for i := range rules {
+			verbs, resources := texts(at(t, rules, i, "verbs")), texts(at(t, rules, i, "resources"))
+			require.NotContains(t, slices.Concat(verbs, resources, texts(at(t, rules, i, "apiGroups"))), "*", id(object))
+			require.NotContains(t, resources, "secrets", id(object))
+			if slices.Contains(verbs, "delete") || slices.Contains(verbs, "deletecollection") {
+				deletes[id(object)] = append(deletes[id(object)], resources...)
+			}
+		}
+	}
+	require.Equal(t, map[string][]string{
+		"Role bullpen-runners/bullpen-controller": {"pods", "serviceaccounts"},
+		"Role bullpen-runners/bullpen-drain":      {"runnerpools"},
+		"ClusterRole /bullpen-operator":           {"accounts"}, // which exist in roles only
+	}, deletes)
+}
+
+var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// Two releases share no object, whatever they are called, and no name is too long.
+func TestReleases_DoNotCollide(t *testing.T) {
+	long := strings.Repeat("a-very-long-release-name.", 3)[:53]
+	seen := map[string]string{}
+	for _, release := range []helmchart.Release{
+		{Name: "bullpen", Namespace: "bullpen-system"}, {Name: "bullpen", Namespace: "bullpen"}, {Name: "bullpen", Namespace: "team-a"},
+		{Name: "team-a", Namespace: "bullpen-team-a"}, {Name: "bullpen-team", Namespace: "a"},
+		{Name: long, Namespace: "b"}, {Name: long[:52] + "b", Namespace: "c"},
+	} {
+		mine := release.Name + " in " + release.Namespace
+		release.Upgrade = true
+		for _, object := range render(t, release, everything) {
+			other, taken := seen[id(object)]
+			require.False(t, taken, "%s is in %s and in %s", id(object), other, mine)
+			seen[id(object)] = mine
+			if object.GetNamespace() != "" || object.GetKind() == "Namespace" {
+				require.Regexp(t, label, object.GetName())
+			}
+			require.LessOrEqual(t, len(object.GetName()), 253)
+			for key, value := range object.GetLabels() {
+				require.LessOrEqual(t, len(value), 63, "%s: %s", id(object), key)
+			}
+		}
+	}
+}
+
+// NET-5, EXCL-7: policies and flags name the users that the ServiceAccounts are, in any release.
+func TestReleases_PrincipalsAreThoseOfTheRelease(t *testing.T) {
+	release := helmchart.Release{Name: "ci", Namespace: "team-a", Values: values(t, least)}
+	manifests, err := helmchart.Render(release)
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, manifest := range manifests {
+		all.WriteString(manifest.Content)
+	}
+	named := map[string]bool{}
+	for _, user := range regexp.MustCompile(`system:serviceaccount:[-a-z0-9:]+`).FindAllString(all.String(), -1) {
+		named[user] = true
+	}
+	require.Equal(t, []string{
+		"system:serviceaccount:kube-system:generic-garbage-collector",
+		"system:serviceaccount:team-a:ci-bullpen-controller", "system:serviceaccount:team-a:ci-bullpen-server",
+	}, slices.Sorted(maps.Keys(named)))
+	objects, err := helmchart.Objects(manifests)
+	require.NoError(t, err)
+	find(t, objects, "ServiceAccount team-a/ci-bullpen-controller")
+	find(t, objects, "ServiceAccount team-a/ci-bullpen-server")
+	require.Empty(t, regexp.MustCompile(`[^-](bullpen-system|bullpen-runners)`).FindAllString(all.String(), -1))
+	for _, object := range objects {
+		if object.GetKind() == "ValidatingAdmissionPolicy" {
+			require.Equal(t, "team-a-bullpen-runners", at(t, object.Object, "spec", "matchConstraints", "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name"), object.GetName())
+		}
+	}
+}
+
+func TestExample_IsAccepted(t *testing.T) {
+	text, err := os.ReadFile("../../examples/values.yaml")
+	require.NoError(t, err)
+	objects := render(t, helmchart.Release{}, string(text))
+	find(t, objects, "RunnerPool bullpen-runners/linux-8cpu")
+}
