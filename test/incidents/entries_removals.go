@@ -5,11 +5,15 @@ var aboutRemovals = []Incident{
 		ID: "deploy-rewrites-egress", Title: "A deploy of the server cut off jobs that were running", Source: SeedSystem,
 		Elsewhere: `One network policy selected every runner and also named the server's pods as a peer. Each deploy replaced those
 			pods, so the network layer rewrote the egress of every runner, and running jobs lost their connection to GitHub.`,
-		Here: `The owner label is written when the configuration is acknowledged, so what selects idle runners never selects a pod
-			that works. The two policies themselves come with the chart.`,
-		Rules:   []string{"NET-1", "CLAIM-6"},
-		Missing: `The chart, and with it the policies. What they rest on is there: when the label appears, and that its appearance may cut the way to the server.`,
-		Shown:   in("internal/dispatch", "TestAcknowledge_CLAIM6_LabelFollowsTheAcknowledgement"),
+		Here: `Two policies. The one that selects every runner names nothing that a deploy changes; the one that leads to the server
+			selects idle runners only, and the owner label, which is written when the configuration is acknowledged, takes a runner
+			out of it.`,
+		Rules:   []string{"NET-1", "NET-2", "CLAIM-6"},
+		Control: `With one policy for every runner, what a runner mid-job is selected by changes with each rollout of the server.`,
+		Shown: join(
+			in("test/network", "TestPolicies_NET1_ARolloutChangesNothingForAPodMidJob", "TestPolicies_NET2_ARunnerMidJobDoesNotReachDispatch"),
+			in("internal/dispatch", "TestAcknowledge_CLAIM6_LabelFollowsTheAcknowledgement"),
+		),
 	},
 	{
 		ID: "pool-deletion-cascades", Title: "Renaming or deleting a pool killed its busy runners", Source: SeedSystem,
