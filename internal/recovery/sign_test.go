@@ -141,6 +141,7 @@ func TestPass_EXCL4_NobodysPodThatShowsAJobIsNotRetired(t *testing.T) {
 	ledgertest.Exec(t, w.url, `DELETE FROM runner_claims`)
 	ledgertest.Exec(t, w.url, `DELETE FROM runner_registrations`)
 	w.works(pod)
+	w.pass() // it is noticed, and its job is queued again
 	w.advance(patience + time.Second)
 	require.Zero(t, w.pass()["orphaned_stamped_pod"])
 	require.Equal(t, fleet.ClaimNone, w.claim(pod).State)
