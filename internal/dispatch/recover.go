@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/roster"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -52,6 +53,7 @@ func (d *Dispatcher) EndClaim(ctx context.Context, claim Claim, giveBack bool, s
 	case !held:
 		return EndedByOthers, nil
 	}
+	faultpoint.Reached(faultpoint.ClaimEnded)
 	d.ClaimChanged(claim.PodUID)
 	d.wakeAll()
 	return ending, nil
@@ -83,6 +85,7 @@ func (d *Dispatcher) unregister(ctx context.Context, claim Claim, since time.Tim
 	if !held { // CLAIM-15
 		return claim, EndedByOthers, nil
 	}
+	faultpoint.Reached(faultpoint.ClaimTaken)
 	claim.Generation = next
 	err = d.removeRegistrations(ctx, claim)
 	if err == nil {

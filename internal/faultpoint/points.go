@@ -23,6 +23,10 @@ const (
 	BeforeStamp Point = "before-stamp"
 	// RegistrationRemoved: GitHub has removed a registration; neither that nor the release of its claim is recorded.
 	RegistrationRemoved Point = "registration-removed"
+	// ClaimTaken: recovery has taken a claim, under a new generation, to end it; nothing of it has been removed.
+	ClaimTaken Point = "claim-taken"
+	// ClaimEnded: recovery has ended a claim; what follows from that, for its job and its pod, has not been done.
+	ClaimEnded Point = "claim-ended"
 	// WebhookCommitted: what a webhook says is committed; GitHub has not been answered.
 	WebhookCommitted Point = "webhook-committed"
 )
@@ -61,6 +65,6 @@ func (p Point) Component() string {
 func Points() []Point {
 	return []Point{
 		WebhookCommitted, ClaimInserted, MintIntended, MintAnswered, MintRecorded, AnswerWritten, AckReceived, AckRecorded,
-		BeforeStamp, RegistrationRemoved, AccountCreated, RemovalGranted, PodDeleted, ContainerStarted, Adopting,
+		BeforeStamp, ClaimTaken, RegistrationRemoved, ClaimEnded, AccountCreated, RemovalGranted, PodDeleted, ContainerStarted, Adopting,
 	}
 }

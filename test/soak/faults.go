@@ -107,6 +107,8 @@ func (s *System) apply(ctx context.Context, step schedule.Step, deed *check.Deed
 		return s.database.restart(ctx)
 	case schedule.PostgresKill:
 		return s.database.kill(ctx, length)
+	case schedule.PostgresFull:
+		return errors.Join(s.disk.full(ctx, length), s.database.revive(ctx))
 	case schedule.PostgresCut:
 		s.postgres[step.Target].away(ctx, length)
 	case schedule.PostgresStall:
@@ -168,6 +170,10 @@ func (s *System) applyOutside(ctx context.Context, step schedule.Step, deed *che
 		return s.cordon(ctx, step.Target, length)
 	case schedule.NodeDelete:
 		return s.deleteNode(ctx, step.Target)
+	case schedule.NodeDrain:
+		return s.drainNode(ctx, step.Target, length)
+	case schedule.PodDelete:
+		return s.deleteBusyPods(ctx, step.Value == 1)
 	case schedule.DieAt:
 		return s.dieAt(ctx, step, deed)
 	case schedule.ClockSkew:

@@ -17,8 +17,12 @@ jobs:
   soak:
     runs-on: %s
     strategy: {fail-fast: false, matrix: {n: [%s]}}
-    steps: [{run: "sleep %g"}]
+    steps: [{run: "%ssleep %g"}]
 `
+
+// daemon is what a real job leaves running, out of reach of a signal to its process group, as jobs of users do. Whoever ends
+// the job's container ends it.
+const daemon = "setsid sleep 3600 >/dev/null 2>&1 & "
 
 func (s *System) submit(b schedule.Batch) error {
 	matrix := make([]string, b.Jobs)
@@ -29,8 +33,12 @@ func (s *System) submit(b schedule.Batch) error {
 	if pool == schedule.PoolReal && s.opts.RealRunners == 0 {
 		pool = schedule.PoolBulk
 	}
+	before := ""
+	if pool == schedule.PoolReal {
+		before = daemon
+	}
 	_, err := s.github.server.Submit(standin.Submission{
-		FileName: "soak.yaml", Content: fmt.Sprintf(workflow, label(pool), strings.Join(matrix, ","), time.Duration(b.Each).Seconds()),
+		FileName: "soak.yaml", Content: fmt.Sprintf(workflow, label(pool), strings.Join(matrix, ","), before, time.Duration(b.Each).Seconds()),
 		Repo: accountName(b.Account) + "/app",
 	})
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"
 )
 
@@ -214,6 +217,56 @@ func (s *System) deleteNode(ctx context.Context, node string) error {
 	return s.insist(ctx, func(ctx context.Context) error {
 		return client.IgnoreNotFound(s.kube.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}))
 	})
+}
+
+// drainNode is kubectl drain: no new pods, and evictions again and again until the time is up. Every one must be refused
+// (EXCL-7): what runs goes when it has ended, and what has ended meanwhile is no longer as it was seen.
+func (s *System) drainNode(ctx context.Context, node string, length time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	cordoned := make(chan error, 1)
+	go func() { cordoned <- s.cordon(ctx, node, length) }()
+	for ctx.Err() == nil {
+		pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		if err == nil {
+			for i := range pods.Items {
+				if asSeen, runs := asItRuns(&pods.Items[i]); runs {
+					_ = s.kube.CoreV1().Pods(runnerNamespace).EvictV1(ctx, &policyv1.Eviction{
+						ObjectMeta: metav1.ObjectMeta{Name: pods.Items[i].Name}, DeleteOptions: &metav1.DeleteOptions{Preconditions: asSeen},
+					}) // refused; if not, the audit log tells
+				}
+			}
+		}
+		pause(ctx, 500*time.Millisecond)
+	}
+	return <-cordoned
+}
+
+// deleteBusyPods deletes every pod that shows whom it works for, as somebody does who cleans up by hand. Every one must be
+// refused (EXCL-7).
+func (s *System) deleteBusyPods(ctx context.Context, atOnce bool) error {
+	pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{LabelSelector: runnerpod.LabelOwner})
+	if err != nil {
+		return fmt.Errorf("listing the pods that work: %w", err)
+	}
+	for i := range pods.Items {
+		asSeen, runs := asItRuns(&pods.Items[i])
+		if !runs {
+			continue
+		}
+		options := metav1.DeleteOptions{Preconditions: asSeen}
+		if atOnce {
+			options.GracePeriodSeconds = ptr.To[int64](0)
+		}
+		_ = s.kube.CoreV1().Pods(runnerNamespace).Delete(ctx, pods.Items[i].Name, options) // refused; if not, the audit log tells
+	}
+	return nil
+}
+
+// asItRuns is the condition that a pod is still as it was seen, and whether it was seen to run.
+func asItRuns(pod *corev1.Pod) (*metav1.Preconditions, bool) {
+	return &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
+		pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil
 }
 
 // nodesReady says which node is not there yet.

@@ -223,6 +223,19 @@ func (d *database) kill(ctx context.Context, away time.Duration) error {
 	return d.start(ctx)
 }
 
+// revive starts the server again if it has ended by itself, as one does that cannot write its log.
+func (d *database) revive(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.server.Done():
+	default:
+		return nil
+	}
+	_ = d.server.Stop(ctx) // frees the folder
+	return d.start(ctx)
+}
+
 // backup stops the server, copies its data and starts it again.
 func (d *database) backup(ctx context.Context) error {
 	d.mu.Lock()

@@ -44,6 +44,9 @@ type Options struct {
 	RecoveryPatience, RecoveryEvery time.Duration
 	// CatchUpEvery is how often the servers look for what GitHub did not tell. Default: 2 s.
 	CatchUpEvery time.Duration
+	// Disk gives the database a disk of its own, which can be filled. It takes Linux and root; and what is on it does not
+	// survive the machine, so that a soak is then taken up again only if it was stopped.
+	Disk bool
 	// ServerArgs and ControllerArgs are added to the command lines.
 	ServerArgs, ControllerArgs []string
 	// Out is told what happens. Default: nobody is.
@@ -124,20 +127,25 @@ func Run(ctx context.Context, opts Options) (*check.Report, error) {
 	} else if entries, err := os.ReadDir(opts.Dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("%s is not empty: add -resume to go on with the soak in it, or name another folder", opts.Dir)
 	}
+	for _, round := range opts.Rounds {
+		if !opts.Disk && slices.ContainsFunc(round.Steps, func(step schedule.Step) bool { return step.Kind == schedule.PostgresFull }) {
+			return nil, errors.New("the schedule fills the database's disk, and it has none of its own: add -disk, or leave " + schedule.PostgresFull + " out")
+		}
+	}
 	began := time.Now().UTC()
 	s, err := Start(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
 	if err := writeJSON(s.path("soak.json"), opts.Rounds); err != nil {
-		return nil, errors.Join(err, s.Stop())
+		return nil, errors.Join(err, s.Stop(), s.unmount())
 	}
 	// What ran on the machines of an interrupted soak ended with them.
 	for _, node := range []string{schedule.Node1, schedule.Node2} {
 		s.noteDeed(check.Deed{At: began, Until: time.Now().UTC(), Round: first, Kind: "start", Target: node, Machine: node})
 	}
 	report, err := s.rounds(ctx, first)
-	return report, errors.Join(err, s.Stop())
+	return report, errors.Join(err, s.Stop(), s.unmount())
 }
 
 // done is how many rounds have a report.

@@ -45,6 +45,7 @@ type System struct {
 	kube     kubernetes.Interface
 	client   client.Client
 	database *database
+	disk     *disk // the database's own; nil: it has none
 	github   *gitHub
 	parts    map[string]*part
 	hooks    *proxy            // GitHub → servers
@@ -70,7 +71,7 @@ func Start(ctx context.Context, opts Options) (*System, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := s.bringUp(ctx); err != nil {
-		return nil, errors.Join(err, s.Stop())
+		return nil, errors.Join(err, s.Stop(), s.unmount())
 	}
 	return s, nil
 }
@@ -101,6 +102,12 @@ func (s *System) bringUp(ctx context.Context) error {
 }
 
 func (s *System) startInfrastructure(ctx context.Context) error {
+	if s.opts.Disk {
+		var err error
+		if s.disk, err = mountDisk(ctx, s.path("postgres")); err != nil {
+			return err
+		}
+	}
 	policy := s.path("control-plane", "audit-policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return fmt.Errorf("writing the audit policy: %w", err)
@@ -341,6 +348,18 @@ func (s *System) stop() error {
 		errs = append(errs, s.database.stop(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// unmount gives the database's folder back what is on its disk, after Stop: the checker reads the log that is there.
+func (s *System) unmount() error {
+	if s.disk == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := s.disk.unmount(ctx)
+	s.disk = nil
+	return err
 }
 
 func slicesOf(m map[string]*proxy) []*proxy {

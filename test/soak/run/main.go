@@ -28,7 +28,7 @@ type flags struct {
 	real, each                 int
 	minutes                    float64
 	without, dir, replay       string
-	resume                     bool
+	resume, disk               bool
 	binary                     string
 	patience                   time.Duration
 	serverArgs, controllerArgs string
@@ -72,6 +72,7 @@ func parse() flags {
 	flag.StringVar(&f.dir, "dir", "", "state folder (default: a new one under the temporary folder, kept if the soak fails)")
 	flag.StringVar(&f.scenario, "scenario", "faults", "faults, or "+replicas+": one of two servers dies every 20 s at saturation")
 	flag.DurationVar(&f.bound, "bound", soak.ReplicaBound, "how long a job may wait in the scenario replicas")
+	flag.BoolVar(&f.disk, "disk", false, "give the database a disk in memory, and fill it now and then (Linux, as root)")
 	flag.BoolVar(&f.resume, "resume", false, "go on with the soak in -dir")
 	flag.StringVar(&f.replay, "replay", "", "carry out one schedule.json again")
 	flag.StringVar(&f.binary, "binary", "bin/bullpen-faults", "the product, with fault points")
@@ -84,7 +85,7 @@ func parse() flags {
 
 func do(ctx context.Context, f flags) (failed bool, err error) {
 	opts := soak.Options{
-		Dir: f.dir, Binary: f.binary, Resume: f.resume, Runners: f.runners, RealRunners: f.real, Patience: f.patience,
+		Dir: f.dir, Binary: f.binary, Resume: f.resume, Runners: f.runners, RealRunners: f.real, Patience: f.patience, Disk: f.disk,
 		ServerArgs: strings.Fields(f.serverArgs), ControllerArgs: strings.Fields(f.controllerArgs), Out: os.Stdout,
 	}
 	if f.scenario == replicas {
@@ -142,11 +143,15 @@ func (f flags) rounds() ([]schedule.Schedule, error) {
 	if length == 0 {
 		length = max(time.Duration(f.jobs)*time.Second, time.Duration(f.faults)*10*time.Second)
 	}
+	without := split(f.without)
+	if !f.disk {
+		without = append(without, schedule.PostgresFull)
+	}
 	var rounds []schedule.Schedule
 	for n := range count {
 		s, err := schedule.Make(schedule.Options{
 			Seed: f.seed, Round: n, Jobs: share(f.jobs, count, n), Faults: share(f.faults, count, n),
-			Length: schedule.Duration(length) / schedule.Duration(count), Without: split(f.without),
+			Length: schedule.Duration(length) / schedule.Duration(count), Without: without,
 		})
 		if err != nil {
 			return nil, err

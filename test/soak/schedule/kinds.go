@@ -23,6 +23,7 @@ const (
 	PostgresCut     = "postgres-cut"
 	PostgresStall   = "postgres-stall"
 	PostgresRestore = "postgres-restore"
+	PostgresFull    = "postgres-full"
 	APIRestart      = "api-restart"
 	APIKill         = "api-kill"
 	APIFreeze       = "api-freeze"
@@ -37,6 +38,8 @@ const (
 	PoolRename      = "pool-rename"
 	NodeCordon      = "node-cordon"
 	NodeDelete      = "node-delete"
+	NodeDrain       = "node-drain"
+	PodDelete       = "pod-delete"
 	LimitChange     = "limit-change"
 	DieAt           = "die-at"
 	ClockSkew       = "clock-skew"
@@ -76,7 +79,7 @@ var servers = []string{Server1, Server2}
 // together. Package soak checks that they are all of them.
 var points = []string{
 	"webhook-committed", "claim-inserted", "mint-intended", "mint-answered", "mint-recorded", "answer-written", "ack-received", "ack-recorded",
-	"before-stamp", "registration-removed", "account-created", "removal-granted", "pod-deleted", "container-started", "adopting",
+	"before-stamp", "claim-taken", "registration-removed", "claim-ended", "account-created", "removal-granted", "pod-deleted", "container-started", "adopting",
 }
 
 // Points lists them.
@@ -108,6 +111,7 @@ var kinds = []kind{
 	{name: PostgresCut, cards: 2, targets: servers, most: 3 * time.Second},
 	{name: PostgresStall, cards: 1, targets: servers, least: time.Second, most: 15 * time.Second},
 	{name: PostgresRestore, cards: 1, targets: []string{Postgres}, most: 2 * time.Second},
+	{name: PostgresFull, cards: 2, targets: []string{Postgres}, least: time.Second, most: 10 * time.Second}, // takes a disk of its own
 	{name: APIRestart, cards: 1, targets: []string{APIServer}},
 	{name: APIKill, cards: 1, targets: []string{APIServer}},
 	{name: APIFreeze, cards: 1, targets: []string{APIServer}, least: time.Second, most: 10 * time.Second},
@@ -122,6 +126,10 @@ var kinds = []kind{
 	{name: PoolRename, cards: 1, targets: []string{PoolBulk}},
 	{name: NodeCordon, cards: 1, targets: []string{Node1, Node2}, least: 2 * time.Second, most: 10 * time.Second},
 	{name: NodeDelete, cards: 1, targets: []string{Node1, Node2}},
+	{name: NodeDrain, cards: 1, targets: []string{Node1, Node2}, least: 2 * time.Second, most: 10 * time.Second},
+	{name: PodDelete, cards: 1, targets: []string{"busy"}, detail: func(r *rand.Rand, s *Step, _ []string) {
+		s.Value = r.IntN(2) // 1: without any grace
+	}},
 	{name: DieAt, cards: 10, targets: points, least: 10 * time.Second, most: 20 * time.Second, detail: func(r *rand.Rand, s *Step, _ []string) { s.Value = 1 + r.IntN(3) }},
 	{name: ClockSkew, cards: 1, targets: servers, least: 5 * time.Second, most: 20 * time.Second, detail: func(r *rand.Rand, s *Step, _ []string) {
 		s.Value = []int{-300, -60, -10, 10, 60, 300}[r.IntN(6)] // seconds; recovery's patience here is 5
