@@ -81,3 +81,26 @@ func (x *examiner) spend(c Change, live map[string]Claim, limits map[purse]limit
 			clock(c.At), after.PodName, of.Account, of.Platform, used.Jobs, used.MilliCPU, used.MemoryMB, allowed.Jobs, allowed.MilliCPU, allowed.MemoryMB)
 	}
 }
+
+// uncharged finds jobs that ran on while nobody was charged for them: a live claim of the runner's pod ended although GitHub
+// had it at work (EXCL-6), so that its account could have had one more than its limit. A runner that had ended by itself, or
+// whose machine was switched off, worked no more, whatever GitHub believed.
+func (x *examiner) uncharged() {
+	for i := range x.GitHub.Jobs {
+		j := &x.GitHub.Jobs[i]
+		uid := x.index.podOf[j.RunnerName]
+		lives := x.index.lives[uid]
+		if uid == "" || lives == nil || x.switchedOff(j) || x.index.cancelled[j.ID] {
+			continue
+		}
+		for _, c := range x.index.claims[uid] {
+			var before, after Claim
+			_ = json.Unmarshal(c.Old, &before) // of an inserted row there is none,
+			_ = json.Unmarshal(c.New, &after)  // and of a deleted one
+			if before.Live() && !after.Live() && during(c.At, j) && (lives.ended == nil || c.At.Before(lives.ended.At)) {
+				x.find(RowBudget, x.timeline(j), "the claim of pod %s ended at %s while its job %d (%s) ran: nothing was charged for it",
+					before.PodName, clock(c.At), j.ID, j.Name)
+			}
+		}
+	}
+}

@@ -138,6 +138,9 @@ func TestExamine_FindsEachHarm(t *testing.T) {
 		"a claim beyond the memory": {check.RowBudget, func(e *check.Evidence) {
 			e.Changes[1].New = raw(map[string]any{"account_id": 1, "platform": "linux", "jobs": 9, "milli_cpu": 9999, "memory_mb": 767})
 		}, "768 MB"},
+		"a claim that ends before its job": {check.RowBudget, func(e *check.Evidence) {
+			e.Changes[5].At = at(5)
+		}, "ended at 12:00:05.000 while its job 1"},
 		"a pod that stays after its job": {check.RowPods, func(e *check.Evidence) {
 			e.Audit = e.Audit[2:]
 			e.Final.At = at(60)
@@ -218,6 +221,9 @@ func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 		}},
 		"a pod that ended by itself before GitHub knew": {0, func(e *check.Evidence) {
 			e.Machines[2].At, e.Audit[0].At = at(5), at(6)
+		}},
+		"a claim that ends when its runner has": {0, func(e *check.Evidence) {
+			e.Machines[2].At, e.Changes[5].At = at(5), at(6)
 		}},
 		"a database that was put back": {0, func(e *check.Evidence) {
 			e.Changes = append(e.Changes, check.Change{ID: "back", At: at(13), Op: "SNAPSHOT"})

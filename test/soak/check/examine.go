@@ -100,6 +100,7 @@ func Examine(e *Evidence, bounds Bounds) (*Report, error) {
 	x.runners()
 	x.busyPodsDeleted()
 	x.budgets()
+	x.uncharged()
 	x.pods()
 	x.left()
 	x.ledger()
