@@ -90,6 +90,11 @@ soak: faults ## Run the whole system under random faults, and check what came of
 	@scripts/prerequisites.sh postgres
 	@$(FIND_ASSETS) && $(GO) build -tags faultpoints -o bin/soak ./test/soak/run && bin/soak -scenario $(SCENARIO) $(SOAK_FLAGS)
 
+.PHONY: soak-guards
+soak-guards: ## Switch guards of the product off, one at a time, and see the soak's checker find each (SOAK_FLAGS="-only limit-lock -seed 7")
+	@scripts/prerequisites.sh postgres
+	@$(FIND_ASSETS) && $(GO) run ./test/soak/guards/run $(SOAK_FLAGS)
+
 .PHONY: costs
 costs: ## Count what a job costs the API server, and write it into docs/reference/costs.md (make test compares)
 	@scripts/prerequisites.sh postgres
