@@ -37,7 +37,7 @@ func Source() fs.FS {
 func CRDs() ([]File, error) { return folder(crds, "bullpen/crds") }
 
 // Rendered returns what the chart installs beside its workloads (the namespace of the runners, ServiceAccounts, roles and
-// bindings, admission policies, and the disruption budget), for a release bullpen in the namespace bullpen-system with the
+// bindings, admission policies, the disruption budget, and network policies), for a release bullpen in the namespace bullpen-system with the
 // values that the chart has. That namespace itself is not among it, because `helm install` makes it.
 func Rendered() ([]File, error) { return folder(rendered, "rendered") }
 

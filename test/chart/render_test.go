@@ -127,7 +127,7 @@ func container(t *testing.T, objects []*unstructured.Unstructured, deployment st
 func TestRendered_NET8_IsWhatTheChartInstalls(t *testing.T) {
 	manifests, err := helmchart.Render(helmchart.Release{Values: values(t, least)})
 	require.NoError(t, err)
-	wanted, err := helmchart.Objects(helmchart.Under(manifests, "templates/namespace.yaml", "templates/rbac/", "templates/admission/"))
+	wanted, err := helmchart.Objects(helmchart.Under(manifests, "templates/namespace.yaml", "templates/rbac/", "templates/admission/", "templates/networkpolicy.yaml"))
 	require.NoError(t, err)
 	files, err := charts.Rendered()
 	require.NoError(t, err)
