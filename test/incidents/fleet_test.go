@@ -31,14 +31,15 @@ import (
 // runners.
 type yard struct {
 	*rig.Fleet
-	t *testing.T
+	t        *testing.T
+	database string
 }
 
 func newYard(t *testing.T, options rig.Options) *yard {
 	t.Helper()
 	options.Cluster, options.Database = testkit.Cluster(t), postgrestest.NewDatabase(t, nil)
 	options.Nodes, options.PodsEach = max(options.Nodes, 1), 50
-	return &yard{rig.Start(t, options), t}
+	return &yard{rig.Start(t, options), t, options.Database}
 }
 
 func (y *yard) eventually(what string, check func() bool) {

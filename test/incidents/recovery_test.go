@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/internal/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
@@ -97,11 +98,15 @@ func TestRecovery_RECV1_RECV5_PodsThatWaitForNothing(t *testing.T) {
 	server := testkit.Cluster(t).ClientAs(t, testkit.Cluster(t).As(t, "system:serviceaccount:bullpen-system:bullpen-server", "system:serviceaccounts"))
 	labelled := client.MergeFrom(pods[2].DeepCopy())
 	pods[2].Labels[runnerpod.LabelOwner] = "org-1"
+	before := late.Now()
 	require.NoError(t, server.Patch(t.Context(), &pods[2], labelled))
 	for _, p := range pods {
 		why.watch(p)
 	}
 
+	y.eventually("the label that lies is noticed: its age counts from there", func() bool {
+		return ledgertest.Int(t, y.database, `SELECT count(*) FROM pod_sightings WHERE pod_uid = $1 AND since >= $2`, string(pods[2].UID), before) == 1
+	})
 	late.Advance(recovery.DefaultPatience + time.Second)
 	y.eventually("the label that lies is taken off", func() bool {
 		now := y.podsOf("stamped")
