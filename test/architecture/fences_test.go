@@ -30,6 +30,8 @@ var closures = []struct {
 		reason: "plans are pure functions, to be tested over every state with no cluster"},
 	{pkg: "internal/networkpolicy", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", module},
 		reason: "what policies mean is a function of the objects"},
+	{pkg: "internal/policygate", deny: []string{"sigs.k8s.io/controller-runtime", module + "/api", module + "/internal/dispatch", module + "/internal/runnerpod"},
+		reason: "a network plug-in knows policies and pods, and nothing of what they are for"},
 	{pkg: "internal/agent", deny: []string{"k8s.io", "sigs.k8s.io", "github.com/jackc", module + "/internal/postgres", module + "/api"},
 		reason: "the agent runs beside customer code: small, and knowing no cluster and no database"},
 	{pkg: "api/v1alpha1", deny: []string{"sigs.k8s.io/controller-runtime", module + "/internal"},

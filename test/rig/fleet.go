@@ -28,6 +28,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/node"
@@ -74,6 +75,11 @@ type Options struct {
 	Mortal bool
 	// MintTimeout of the server; its default when zero. The claims of a server that was killed are free after twice that.
 	MintTimeout time.Duration
+	// Between, if set, is told the runners' namespace and the address (host:port) of what the server offers to pods, once before
+	// the first pod; pods ask at the URL that it returns, over connections that each has for itself.
+	Between func(ctx context.Context, namespace, server string) (url string)
+	// Dispatch, if set, changes every server before it starts.
+	Dispatch func(*dispatch.Options)
 	// Sandbox, if set, changes what a node, counted from 0, starts containers with.
 	Sandbox func(node int, made sandbox.Sandbox) sandbox.Sandbox
 	// Log of all parts; discarded when nil.
@@ -97,6 +103,7 @@ type Fleet struct {
 	machines []*synthetic.Machine
 
 	front          *front // where the server is reached
+	dispatchURL    string // where pods reach it
 	controllerEnds func() // ends the controller, and waits
 }
 
@@ -123,6 +130,11 @@ func Start(tb testing.TB, options Options) *Fleet {
 	tb.Cleanup(f.stop)
 	f.startGitHub()
 	f.openFront()
+	f.dispatchURL = f.front.internal.URL
+	if options.Between != nil {
+		f.pods.apart = true
+		f.dispatchURL = options.Between(ctx, f.Namespace, strings.TrimPrefix(f.front.internal.URL, "http://"))
+	}
 	f.StartServer()
 	f.announce()
 	f.StartController()
@@ -217,7 +229,7 @@ func (f *Fleet) StartController() {
 	}
 	options := controller.Options{
 		Config: config, Namespace: f.Namespace, Server: fence, Registry: prometheus.NewRegistry(), Log: f.options.Log,
-		Pod: runnerpod.Options{DispatchURL: f.front.internal.URL, AgentImage: "agent:1"},
+		Pod: runnerpod.Options{DispatchURL: f.dispatchURL, AgentImage: "agent:1"},
 	}
 	ctx, cancel := context.WithCancel(f.ctx)
 	ended := make(chan struct{})

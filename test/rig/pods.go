@@ -21,8 +21,9 @@ import (
 
 // pods is what runs in synthetic runner pods.
 type pods struct {
-	server http.RoundTripper // for pollers
-	github *http.Client      // for runners
+	server *http.Transport // for pollers
+	apart  bool            // each poller has connections of its own
+	github *http.Client    // for runners
 
 	mu     sync.Mutex
 	answer map[string]chan struct{} // by pod UID; closed when its poller has ended
@@ -87,8 +88,13 @@ func (p *pods) poll(ctx context.Context, terminate <-chan struct{}, pod *corev1.
 		case <-ctx.Done():
 		}
 	}()
+	transport := p.server
+	if p.apart {
+		transport = transport.Clone()
+		defer transport.CloseIdleConnections()
+	}
 	err := agent.Poll(ctx, agent.PollOptions{
-		URL: env(c, runnerpod.EnvDispatchURL), TokenFile: hostPath(c, env(c, runnerpod.EnvTokenFile)), JITFile: jitFile(c), Transport: p.server,
+		URL: env(c, runnerpod.EnvDispatchURL), TokenFile: hostPath(c, env(c, runnerpod.EnvTokenFile)), JITFile: jitFile(c), Transport: transport,
 	})
 	if _, missing := os.Stat(jitFile(c)); missing == nil {
 		close(p.answered(string(pod.UID)))
