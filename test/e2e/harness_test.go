@@ -166,6 +166,11 @@ func upAs(t *testing.T, command *exec.Cmd) (*running, *where) {
 // await waits for an event.
 func (r *running) await(t *testing.T, what string, wanted func(event) bool) event {
 	t.Helper()
+	return r.awaitWithin(t, patience, what, wanted)
+}
+
+func (r *running) awaitWithin(t *testing.T, limit time.Duration, what string, wanted func(event) bool) event {
+	t.Helper()
 	var found event
 	require.Eventually(t, func() bool {
 		r.mu.Lock()
@@ -181,7 +186,7 @@ func (r *running) await(t *testing.T, what string, wanted func(event) bool) even
 		default:
 		}
 		return false
-	}, patience, interval, "%s never came", what)
+	}, limit, interval, "%s never came", what)
 	return found
 }
 
