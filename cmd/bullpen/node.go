@@ -69,7 +69,7 @@ Sandboxes:
 	for _, required := range []string{"kubeconfig", "state-dir"} {
 		cobra.CheckErr(cmd.MarkFlagRequired(required))
 	}
-	cmd.AddCommand(newNodeCleanupCommand(), newNodeShimCommand())
+	cmd.AddCommand(newNodeCleanupCommand(), newNodeShimCommand(), newNodeEnterCommand())
 	return cmd
 }
 
@@ -226,3 +226,21 @@ func newNodeShimCommand() *cobra.Command {
 		RunE:   func(_ *cobra.Command, args []string) error { return process.RunShim(args[0]) },
 	}
 }
+
+// newNodeEnterCommand is not for people: the shim of a container with an enclosure starts it, and it becomes the container.
+func newNodeEnterCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "enter CONTAINER-FOLDER [-- COMMAND...]",
+		Short:  "Become a container of the process sandbox (started by the node agent)",
+		Hidden: true,
+		Args:   cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return notStarted{process.RunEnter(args[0], args[1:])}
+		},
+	}
+}
+
+// notStarted ends a container whose program could not be started with the code that container runtimes give it.
+type notStarted struct{ error }
+
+func (notStarted) ExitCode() int { return 128 }

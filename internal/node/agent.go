@@ -58,8 +58,12 @@ func New(opts Options) (*Agent, error) {
 
 func (a *Agent) volumesDir() string { return filepath.Join(a.opts.StateDir, "volumes") }
 
-func (a *Agent) machine() machine {
-	return machine{HostIP: a.opts.IP, PodIP: a.opts.IP, Allocatable: a.opts.Capacity}
+// machine is what a pod with an address of its own, or "", finds here.
+func (a *Agent) machine(podIP string) machine {
+	if podIP == "" {
+		podIP = a.opts.IP
+	}
+	return machine{HostIP: a.opts.IP, PodIP: podIP, Allocatable: a.opts.Capacity, APIService: a.opts.APIService}
 }
 
 // Run works until ctx is done. It returns early only with an error that trying again cannot mend; an API server that does not

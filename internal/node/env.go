@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,7 +40,9 @@ func (r resolver) container(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 		values[e.Name] = e.Value
 	}
 	lookup := func(name string) (string, bool) { v, ok := values[name]; return v, ok }
-	out := sandbox.Container{Name: c.Name, Image: c.Image, Env: env, WorkingDir: c.WorkingDir, Resources: c.Resources}
+	out := sandbox.Container{
+		Name: c.Name, Image: c.Image, Env: env, WorkingDir: c.WorkingDir, Resources: c.Resources, Security: security(pod, c),
+	}
 	for _, arg := range slices.Concat(c.Command, c.Args) {
 		out.Command = append(out.Command, expand(arg, lookup))
 	}
@@ -60,6 +63,10 @@ func (r resolver) env(ctx context.Context, pod *corev1.Pod, c *corev1.Container)
 	add := func(name, value string) {
 		env = append(env, sandbox.EnvVar{Name: name, Value: value})
 		values[name] = value
+	}
+	if api := r.machine.APIService; api.IsValid() {
+		add("KUBERNETES_SERVICE_HOST", api.Addr().String())
+		add("KUBERNETES_SERVICE_PORT", strconv.Itoa(int(api.Port())))
 	}
 	for _, from := range c.EnvFrom {
 		data, err := r.envFrom(ctx, pod.Namespace, from)

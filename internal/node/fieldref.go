@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ type machine struct {
 	HostIP      string
 	PodIP       string
 	Allocatable corev1.ResourceList
+	APIService  netip.AddrPort
 }
 
 // fieldValue evaluates a fieldRef. The API server has checked the path; what it allows and this does not is an error.

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -372,7 +373,9 @@ func TestBadPods_AreToldWhatIsWrongAndStayPending(t *testing.T) {
 	f.run(f.process())
 	for want, pod := range map[string]*corev1.Pod{
 		"has no command": f.create(nil, corev1.Container{Name: "main", Image: "x"}),
-		"use Never":      f.create(func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyAlways }, sh("main", "")),
+		"a probe that is neither": f.create(func(p *corev1.Pod) {
+			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)}}}
+		}, sh("main", "")),
 	} {
 		got := f.await(pod, "refused", func(p *corev1.Pod) bool {
 			return p != nil && len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Waiting != nil

@@ -1,8 +1,11 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
@@ -34,8 +37,14 @@ type Options struct {
 	// Labels and Taints are put on the node. Taints only when the node is registered: a node may not change its own later.
 	Labels map[string]string
 	Taints []corev1.Taint
-	// IP is the node's and its pods' address. Default 127.0.0.1, which serves one machine.
+	// IP is the node's address, and that of pods to which the sandbox gives none of their own. Default 127.0.0.1, which
+	// serves one machine.
 	IP string
+	// APIService is what containers are told of the API server by KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT: the
+	// address of the Service kubernetes, where one is reached. Nothing when it is zero. No other Service is told of.
+	APIService netip.AddrPort
+	// Dial connects to pods, for probes. Default: as any program of this machine does.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Version is shown as the kubelet's version.
 	Version string
 
@@ -80,6 +89,9 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.StatusInterval, 10*time.Second)
 	setDefault(&o.RequestTimeout, 10*time.Second)
 	setDefault(&o.OrphanGrace, 30*time.Second)
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -233,13 +233,14 @@ func TestWhatIsNotSupportedIsRefusedWithASentence(t *testing.T) {
 	}
 	require.NoError(t, supported(good()))
 	for want, change := range map[string]func(*corev1.PodSpec){
-		"use Never": func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyAlways },
 		"sidecars": func(s *corev1.PodSpec) {
 			s.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 		},
-		"liveness":  func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe = &corev1.Probe{} },
-		"exec only": func(s *corev1.PodSpec) { s.Containers[0].ReadinessProbe = &corev1.Probe{} },
-		"lifecycle hooks": func(s *corev1.PodSpec) {
+		"neither exec nor httpGet": func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe = &corev1.Probe{} },
+		"at the pod's own address": func(s *corev1.PodSpec) {
+			s.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "elsewhere"}}}
+		},
+		"lifecycle hook": func(s *corev1.PodSpec) {
 			s.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{}}
 		},
 		"volumeDevices": func(s *corev1.PodSpec) { s.Containers[0].VolumeDevices = []corev1.VolumeDevice{{}} },
@@ -260,7 +261,7 @@ func TestWhatIsNotSupportedIsRefusedWithASentence(t *testing.T) {
 }
 
 func TestReadinessNeedsAsManyResultsInARowAsTheThresholdSays(t *testing.T) {
-	c := readinessCounter{successThreshold: 2, failureThreshold: 3}
+	c := probeCounter{successThreshold: 2, failureThreshold: 3}
 	for i, step := range []struct{ ok, ready bool }{
 		{true, false}, {false, false}, {true, false}, {true, true}, {true, true},
 		{false, true}, {false, true}, {true, true}, {false, true}, {false, true}, {false, false}, {true, false}, {true, true},
@@ -282,4 +283,57 @@ func TestWorker_ATimerKeepsNothingOfAPodThatHasGone(t *testing.T) {
 	require.Nil(t, kept.Value())
 	clock.Step(6 * time.Hour)
 	<-wake
+}
+
+// A pod whose container would be started again by a kubelet fails instead, at once and for good, and says so.
+func TestPodStatus_NothingIsStartedTwice(t *testing.T) {
+	done, broken := containerObserved{stage: exited}, containerObserved{stage: exited, exit: sandbox.Exit{Code: 1}}
+	for name, test := range map[string]struct {
+		policy     corev1.RestartPolicy
+		containers map[string]containerObserved
+		stopping   bool
+		want       corev1.PodPhase
+		reason     string
+	}{
+		"always, one has ended":        {corev1.RestartPolicyAlways, map[string]containerObserved{"i": done, "a": done, "b": {stage: running}}, false, corev1.PodFailed, "ContainerEnded"},
+		"always, all run":              {corev1.RestartPolicyAlways, map[string]containerObserved{"i": done, "a": {stage: running}, "b": {stage: running}}, false, corev1.PodRunning, ""},
+		"always, on its way out":       {corev1.RestartPolicyAlways, map[string]containerObserved{"i": done, "a": done, "b": done}, true, corev1.PodSucceeded, ""},
+		"always, its init broke":       {corev1.RestartPolicyAlways, map[string]containerObserved{"i": broken}, false, corev1.PodFailed, "ContainerEnded"},
+		"on failure, one has ended":    {corev1.RestartPolicyOnFailure, map[string]containerObserved{"i": done, "a": done, "b": {stage: running}}, false, corev1.PodRunning, ""},
+		"on failure, all have ended":   {corev1.RestartPolicyOnFailure, map[string]containerObserved{"i": done, "a": done, "b": done}, false, corev1.PodSucceeded, ""},
+		"on failure, one has broken":   {corev1.RestartPolicyOnFailure, map[string]containerObserved{"i": done, "a": broken, "b": {stage: running}}, false, corev1.PodFailed, "ContainerEnded"},
+		"never, one of two has broken": {corev1.RestartPolicyNever, map[string]containerObserved{"i": done, "a": broken, "b": {stage: running}}, false, corev1.PodRunning, ""},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{
+			RestartPolicy: test.policy, InitContainers: []corev1.Container{{Name: "i"}}, Containers: []corev1.Container{{Name: "a"}, {Name: "b"}},
+		}}
+		status := podStatus(pod, observed{containers: test.containers, prepared: true, stopping: test.stopping})
+		require.Equal(t, test.want, status.Phase, name)
+		require.Equal(t, test.reason, status.Reason, name)
+	}
+}
+
+// A container that is still starting is neither started nor ready.
+func TestPodStatus_AStartingContainerIsNotStarted(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}}
+	seen := map[string]containerObserved{"a": {stage: running, starting: true}}
+	require.False(t, *podStatus(pod, observed{containers: seen}).ContainerStatuses[0].Started)
+	seen["a"] = containerObserved{stage: running}
+	require.True(t, *podStatus(pod, observed{containers: seen}).ContainerStatuses[0].Started)
+}
+
+func TestSecurity_OfTheContainerBeforeThePods(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		SecurityContext: &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1), RunAsGroup: ptr.To[int64](2), FSGroup: ptr.To[int64](3), SupplementalGroups: []int64{4}},
+		Containers: []corev1.Container{{Name: "plain"}, {Name: "own", SecurityContext: &corev1.SecurityContext{
+			RunAsUser: ptr.To[int64](5), ReadOnlyRootFilesystem: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false),
+		}}},
+	}}
+	require.Equal(t, sandbox.Security{User: 1, Group: 2, Groups: []int64{4, 3}}, security(pod, &pod.Spec.Containers[0]))
+	require.Equal(t, sandbox.Security{User: 5, Group: 2, Groups: []int64{4, 3}, ReadOnlyRoot: true, NoNewPrivileges: true}, security(pod, &pod.Spec.Containers[1]))
+	require.Equal(t, ownership{group: ptr.To[int64](3)}, ownershipOf(pod), "two users")
+	pod.Spec.Containers = pod.Spec.Containers[:1]
+	pod.Spec.SecurityContext.FSGroup = nil
+	require.Equal(t, ownership{user: ptr.To[int64](1)}, ownershipOf(pod))
+	require.Equal(t, sandbox.Security{Groups: []int64{}}, security(&corev1.Pod{}, &corev1.Container{}), "root, where nobody says otherwise")
 }

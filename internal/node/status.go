@@ -17,6 +17,7 @@ type containerObserved struct {
 	startedAt time.Time
 	exit      sandbox.Exit // of an exited one
 	ready     bool         // of a running one: its readiness probe says so, or it has none
+	starting  bool         // of a running one: its startup probe has not succeeded yet
 	waiting   waiting      // of an unstarted one
 }
 
@@ -53,6 +54,10 @@ func podStatus(pod *corev1.Pod, o observed) corev1.PodStatus {
 	st.InitContainerStatuses = containerStatuses(pod.Spec.InitContainers, st.InitContainerStatuses, o, true)
 	st.ContainerStatuses = containerStatuses(pod.Spec.Containers, st.ContainerStatuses, o, initialized)
 	st.Phase = phase(pod, o)
+	if ended := startAgain(pod, o); st.Phase == corev1.PodFailed && !terminal(pod.Status.Phase) && !o.stopping && ended != "" {
+		st.Reason = "ContainerEnded"
+		st.Message = "container " + ended + " has ended, and the Bullpen node agent starts no container twice: the pod's owner makes another pod"
+	}
 	setConditions(&st, pod, o, initialized)
 	return st
 }
@@ -81,6 +86,9 @@ func phase(pod *corev1.Pod, o observed) corev1.PodPhase {
 	for _, seen := range o.containers {
 		anyRunning = anyRunning || seen.stage == running
 	}
+	if !o.stopping && startAgain(pod, o) != "" {
+		return corev1.PodFailed
+	}
 	switch {
 	case ended == len(pod.Spec.Containers) && !failed:
 		return corev1.PodSucceeded
@@ -90,6 +98,21 @@ func phase(pod *corev1.Pod, o observed) corev1.PodPhase {
 		return corev1.PodRunning
 	}
 	return corev1.PodPending
+}
+
+// startAgain names a container that has ended although its pod's restartPolicy is to have it started again. Here nothing ever
+// is: the pod has failed, and whoever owns it (a ReplicaSet, a Job) makes another.
+func startAgain(pod *corev1.Pod, o observed) string {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		seen := o.containers[c.Name]
+		isInit := slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name })
+		switch {
+		case seen.stage != exited, isInit && succeeded(seen):
+		case pod.Spec.RestartPolicy == corev1.RestartPolicyAlways, pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure && !succeeded(seen):
+			return c.Name
+		}
+	}
+	return ""
 }
 
 func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
@@ -128,7 +151,8 @@ func fillStatus(st *corev1.ContainerStatus, o observed, mayStart bool) {
 	seen := o.containers[st.Name]
 	isRunning := seen.stage == running
 	st.Ready = isRunning && seen.ready
-	st.Started = &isRunning
+	started := isRunning && !seen.starting
+	st.Started = &started
 	if seen.id != "" {
 		st.ContainerID = seen.id
 	}

@@ -66,7 +66,7 @@ func (w *worker) adopt(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		w.adopted = true
+		w.adopted, w.address = true, state.Address
 		for _, c := range state.Containers {
 			w.record(c)
 		}
@@ -88,7 +88,7 @@ func (w *worker) record(c sandbox.ContainerState) {
 		w.containers[c.Name] = t
 	}
 	t.observed.id, t.observed.startedAt = c.ID, c.StartedAt
-	t.observed.stage, t.observed.ready = running, w.readyAtStart(c.Name)
+	t.observed.stage, t.observed.ready, t.observed.starting = running, w.readyAtStart(c.Name), w.probeOf(c.Name, startupProbe) != nil
 	if c.Exit != nil {
 		t.observed.stage, t.observed.exit = exited, *c.Exit
 	}
@@ -188,10 +188,15 @@ func (w *worker) prepare(ctx context.Context) {
 	pod := w.pod
 	vol := w.volumes()
 	var due time.Time
+	var state sandbox.PodState
 	w.begin(ctx, string(doPrepare), 0, func(ctx context.Context) (err error) {
 		if err = w.a.opts.Sandbox.Prepare(ctx, pod); err != nil {
 			return err
 		}
+		if state, err = w.a.opts.Sandbox.Inspect(ctx, w.ref.UID); err != nil {
+			return err
+		}
+		vol.refs.machine = w.a.machine(state.Address)
 		due, err = vol.prepare(ctx, pod)
 		return err
 	}, func(err error) {
@@ -203,7 +208,7 @@ func (w *worker) prepare(ctx context.Context) {
 			w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", err)
 			return
 		}
-		w.prepared, w.tokensDue = true, due
+		w.prepared, w.tokensDue, w.address = true, due, state.Address
 		for _, t := range w.containers {
 			t.observed.waiting = waiting{}
 		}
@@ -272,9 +277,32 @@ func (w *worker) event(kind, reason string, err error) {
 	}
 }
 
+// preStop is how long a container goes on after its pod was deleted, before it is asked to end: so long others may still
+// send it work. It is part of the grace.
+func (w *worker) preStop(name string) time.Duration {
+	if w.pod == nil {
+		return 0
+	}
+	c, err := containerOf(w.pod, nil, name)
+	if err != nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil || c.Lifecycle.PreStop.Sleep == nil {
+		return 0
+	}
+	return time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
+}
+
 func (w *worker) signal(ctx context.Context, name string, signal sandbox.Signal) {
-	key := "signal/" + name
+	key, pause := "signal/"+name, w.preStop(name)
+	if signal == sandbox.Kill {
+		key, pause = "kill/"+name, 0 // it does not wait for what asks politely
+	}
 	w.begin(ctx, key, 0, func(ctx context.Context) error {
+		if pause > 0 {
+			select {
+			case <-w.a.opts.Clock.After(pause):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 		return w.a.opts.Sandbox.Signal(ctx, w.ref.UID, name, signal)
 	}, func(err error) {
 		if err != nil {
@@ -306,13 +334,13 @@ func (w *worker) attend(ctx context.Context, v view) {
 	anyRunning := false
 	for name, t := range w.containers {
 		if t.observed.stage != running {
-			w.cancelOp(probeKey(name))
+			w.cancelProbes(name)
 			continue
 		}
 		anyRunning = true
 		w.await(ctx, name)
-		if probe := w.readinessProbe(name); probe != nil && !v.Deleting {
-			w.probe(ctx, name, probe)
+		if !v.Deleting {
+			w.probe(ctx, name)
 		}
 	}
 	if anyRunning && !w.tokensDue.IsZero() && w.pod != nil && w.presence == present {

@@ -10,9 +10,6 @@ import (
 
 // supported says what of a pod's specification cannot be done here, as an *sandbox.InvalidError, or nil.
 func supported(pod *corev1.Pod) error {
-	if pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
-		return refuse("restartPolicy %s is not supported by the Bullpen node agent: use Never", pod.Spec.RestartPolicy)
-	}
 	for _, v := range pod.Spec.Volumes {
 		if err := supportedVolume(v); err != nil {
 			return err
@@ -37,12 +34,10 @@ func supported(pod *corev1.Pod) error {
 
 func supportedContainer(c *corev1.Container) error {
 	switch {
-	case c.LivenessProbe != nil || c.StartupProbe != nil:
-		return refuse("container %q has a liveness or startup probe: the Bullpen node agent supports readiness probes only", c.Name)
-	case c.ReadinessProbe != nil && c.ReadinessProbe.Exec == nil:
-		return refuse("container %q has a readiness probe that is not exec: the Bullpen node agent supports exec only", c.Name)
-	case c.Lifecycle != nil && (c.Lifecycle.PostStart != nil || c.Lifecycle.PreStop != nil):
-		return refuse("container %q has lifecycle hooks: the Bullpen node agent does not support them", c.Name)
+	case !supportedProbe(c.ReadinessProbe), !supportedProbe(c.LivenessProbe), !supportedProbe(c.StartupProbe):
+		return refuse("container %q has a probe that is neither exec nor httpGet (over http, at the pod's own address): the Bullpen node agent supports no other", c.Name)
+	case c.Lifecycle != nil && (c.Lifecycle.PostStart != nil || c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep == nil):
+		return refuse("container %q has a lifecycle hook other than a preStop sleep: the Bullpen node agent does not support it", c.Name)
 	case len(c.VolumeDevices) > 0:
 		return refuse("container %q has volumeDevices: the Bullpen node agent does not support them", c.Name)
 	}
@@ -52,6 +47,13 @@ func supportedContainer(c *corev1.Container) error {
 		}
 	}
 	return nil
+}
+
+func supportedProbe(p *corev1.Probe) bool {
+	if p == nil || p.Exec != nil {
+		return true
+	}
+	return p.HTTPGet != nil && p.HTTPGet.Scheme != corev1.URISchemeHTTPS && p.HTTPGet.Host == ""
 }
 
 func supportedVolume(v corev1.Volume) error {

@@ -25,6 +25,7 @@ type volumes struct {
 	refs   resolver
 	tokens tokenSource
 	now    func() time.Time
+	owner  ownership
 }
 
 func (v volumes) dir(volume string) string { return filepath.Join(v.root, filepath.Base(volume)) }
@@ -35,6 +36,9 @@ func (v volumes) prepare(ctx context.Context, pod *corev1.Pod) (time.Time, error
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
 		if err := os.MkdirAll(v.dir(vol.Name), 0o755); err != nil {
+			return time.Time{}, fmt.Errorf("making volume %q: %w", vol.Name, err)
+		}
+		if err := v.open(vol); err != nil {
 			return time.Time{}, fmt.Errorf("making volume %q: %w", vol.Name, err)
 		}
 		files, err := v.files(ctx, pod, vol)
@@ -83,7 +87,7 @@ func (v volumes) renewToken(ctx context.Context, pod *corev1.Pod, volume string,
 	if err != nil {
 		return time.Time{}, fmt.Errorf("creating a token for ServiceAccount %q: %w", pod.Spec.ServiceAccountName, err)
 	}
-	if err := v.write(volume, file{path: p.Path, data: []byte(token), mode: 0o600}); err != nil {
+	if err := v.write(volume, file{path: p.Path, data: []byte(token), mode: v.owner.tokenMode(), token: true}); err != nil {
 		return time.Time{}, err
 	}
 	return renewalTime(asked, expires), nil
@@ -109,9 +113,21 @@ func (v volumes) remove() error {
 
 // file is one file of a volume.
 type file struct {
-	path string // within the volume
-	data []byte
-	mode os.FileMode
+	path  string // within the volume
+	data  []byte
+	mode  os.FileMode
+	token bool
+}
+
+// open lets every user write into an emptyDir, as on any node: the pod's folder keeps others of this machine out.
+func (v volumes) open(vol *corev1.Volume) error {
+	if vol.EmptyDir == nil {
+		return nil
+	}
+	if err := os.Chmod(v.dir(vol.Name), 0o777); err != nil { //nolint:gosec // see above
+		return err
+	}
+	return v.owner.give(v.dir(vol.Name), 0o777|os.ModeSetgid, false)
 }
 
 // write puts a file in place with a rename: a reader sees the old one or the new one.
@@ -129,7 +145,7 @@ func (v volumes) write(volume string, f file) error {
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }() // after the rename there is nothing left to remove
 	_, err = tmp.Write(f.data)
-	if err = errors.Join(err, tmp.Chmod(f.mode), tmp.Close()); err != nil {
+	if err = errors.Join(err, tmp.Chmod(f.mode), tmp.Close(), v.owner.give(tmp.Name(), f.mode, f.token)); err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), target)

@@ -42,6 +42,7 @@ type worker struct {
 
 	ops        map[string]*operation
 	pod        *corev1.Pod // nil for a pod that only the sandbox remembers
+	address    string      // the pod's own; empty when it has none, or none yet
 	presence   presence
 	adopted    bool
 	prepared   bool
@@ -217,7 +218,7 @@ func (w *worker) order() []string {
 func (w *worker) compose(stopping bool) bool {
 	o := observed{
 		containers: map[string]containerObserved{}, prepared: w.prepared, removed: w.removed, stopping: stopping,
-		refusal: w.refusal, machine: w.a.machine(), now: w.a.opts.Clock.Now(),
+		refusal: w.refusal, machine: w.a.machine(w.address), now: w.a.opts.Clock.Now(),
 	}
 	for name, t := range w.containers {
 		o.containers[name] = t.observed
@@ -257,6 +258,9 @@ func (w *worker) killDue(stopping bool) bool {
 func (w *worker) volumes() volumes {
 	root := filepath.Join(w.a.volumesDir(), filepath.Base(w.ref.UID))
 	v := volumes{root: root, tokens: w.a.cluster, now: w.a.opts.Clock.Now}
-	v.refs = resolver{refs: w.a.cluster, machine: w.a.machine(), volume: func(name string) string { return v.dir(name) }}
+	if w.pod != nil {
+		v.owner = ownershipOf(w.pod)
+	}
+	v.refs = resolver{refs: w.a.cluster, machine: w.a.machine(w.address), volume: func(name string) string { return v.dir(name) }}
 	return v
 }

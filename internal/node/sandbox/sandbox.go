@@ -94,6 +94,16 @@ type Container struct {
 	WorkingDir string   // empty means the back end's default
 	Mounts     []Mount
 	Resources  corev1.ResourceRequirements
+	Security   Security
+}
+
+// Security is what of a container's security context a back end with isolation observes.
+type Security struct {
+	User            int64   `json:"user,omitempty"`
+	Group           int64   `json:"group,omitempty"`
+	Groups          []int64 `json:"groups,omitempty"` // beside Group
+	ReadOnlyRoot    bool    `json:"readOnlyRoot,omitempty"`
+	NoNewPrivileges bool    `json:"noNewPrivileges,omitempty"`
 }
 
 // EnvVar is one variable of a container's environment.
@@ -119,6 +129,8 @@ type PodRef struct {
 // PodState is what a back end has on record for a pod.
 type PodState struct {
 	PodRef
+	// Address is the pod's own IP; empty when it has the node's.
+	Address    string
 	Containers []ContainerState
 }
 

@@ -19,6 +19,12 @@
 // pod says: nothing of the node agent's own environment. PATH begins with a folder that holds `bullpen`, this very binary, as the
 // product's image does.
 //
+// # An enclosure
+//
+// With Options.Enclosure (Linux, as root) a container finds what it would in a cluster: its image's files as its root, volumes at their
+// mountPaths, its pod's own network, its user. No path is replaced then. Between shim and container stands RunEnter, which
+// makes all of that and becomes the container. It is for tests of an installation, and is no isolation either (ADR 0021).
+//
 // # How a container outlives the agent
 //
 // Each container is started by a shim, a process of its own session that waits for it, reaps what it leaves behind

@@ -39,6 +39,9 @@ type Options struct {
 	ShimCommand []string
 	// Binary is what `bullpen` means inside containers. Default: this binary.
 	Binary string
+	// Enclosure, if set, gives each pod a network and each container a root file system of its own (Linux, as root). Without
+	// it containers are processes like any other.
+	Enclosure *Enclosure
 	// Log receives what no caller is told. Default: discarded.
 	Log *slog.Logger
 	// Now is the clock. Default time.Now.
@@ -79,6 +82,11 @@ func New(opts Options) (*Sandbox, error) {
 	}
 	if opts.Binary == "" {
 		opts.Binary = self
+	}
+	if opts.Enclosure != nil {
+		if opts.Enclosure, err = opts.Enclosure.withDefaults(self); err != nil {
+			return nil, err
+		}
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -170,8 +178,8 @@ func invalid(format string, args ...any) error {
 	return &sandbox.InvalidError{Reason: sandbox.ReasonConfigError, Message: fmt.Sprintf(format, args...)}
 }
 
-// Prepare makes the pod's folder.
-func (s *Sandbox) Prepare(_ context.Context, pod *corev1.Pod) error {
+// Prepare makes the pod's folder, and its network.
+func (s *Sandbox) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	uid := string(pod.UID)
 	for _, dir := range []string{"containers", "logs"} {
 		if err := os.MkdirAll(filepath.Join(s.podDir(uid), dir), 0o700); err != nil {
@@ -182,7 +190,11 @@ func (s *Sandbox) Prepare(_ context.Context, pod *corev1.Pod) error {
 	if err := writeJSON(filepath.Join(s.podDir(uid), "pod.json"), record); err != nil {
 		return fmt.Errorf("recording the pod: %w", err)
 	}
-	return nil
+	if s.opts.Enclosure == nil {
+		return nil
+	}
+	_, err := s.opts.Enclosure.Network.Attach(ctx, uid)
+	return err
 }
 
 // pod reads a pod's record. NODE-7: a folder that does not carry this sandbox's mark is not on record, whoever made it.
@@ -225,6 +237,11 @@ func (s *Sandbox) Inspect(_ context.Context, podUID string) (sandbox.PodState, e
 		return sandbox.PodState{}, err
 	}
 	state := sandbox.PodState{PodRef: ref}
+	if s.opts.Enclosure != nil {
+		if address, attached := s.opts.Enclosure.Network.Address(podUID); attached {
+			state.Address = address.String()
+		}
+	}
 	containers, err := s.containers(podUID)
 	if err != nil {
 		return sandbox.PodState{}, err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +37,21 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if len(os.Args) == 3 && os.Args[1] == "listen" {
+		listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", os.Args[2])
+		for err == nil {
+			_, err = listener.Accept()
+		}
+		os.Exit(1)
+	}
+	if len(os.Args) >= 3 && os.Args[1] == "enter" {
+		command := os.Args[3:]
+		if len(command) > 0 {
+			command = command[1:] // "--"
+		}
+		fmt.Fprintln(os.Stderr, process.RunEnter(os.Args[2], command))
+		os.Exit(128)
 	}
 	if len(os.Args) == 4 && os.Args[1] == "agent" {
 		agentThatIsKilled(os.Args[2], os.Args[3])

@@ -36,6 +36,8 @@ type spec struct {
 	Dir    string          `json:"dir"`
 	Log    string          `json:"log"`
 	Mounts []sandbox.Mount `json:"mounts,omitempty"`
+	// Inside is what a container with an enclosure runs; Args then bring it there.
+	Inside *inside `json:"inside,omitempty"`
 }
 
 // started is started.json, written by the shim. PID serves people and container ids only: nothing is ever signalled by it.

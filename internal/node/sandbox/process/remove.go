@@ -30,6 +30,11 @@ func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 	if err := s.end(ctx, podUID); err != nil {
 		return err
 	}
+	if s.opts.Enclosure != nil {
+		if err := s.opts.Enclosure.Network.Detach(ctx, podUID); err != nil {
+			return err
+		}
+	}
 	if err := removeAll(gone); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -163,6 +164,9 @@ func (s *Sandbox) spec(rec container, c sandbox.Container) (spec, error) {
 			return spec{}, fmt.Errorf("making the container's folders: %w", err)
 		}
 	}
+	if s.opts.Enclosure != nil {
+		return s.enclosed(rec, c, sp)
+	}
 	for _, arg := range c.Command {
 		sp.Args = append(sp.Args, Substitute(arg, c.Mounts))
 	}
@@ -191,11 +195,19 @@ func (s *Sandbox) environ(rec container, c sandbox.Container) []string {
 		}
 		values[name] = value
 	}
-	set("PATH", s.binDir()+":"+hostPath())
-	set("HOME", rec.path("home"))
-	set("TMPDIR", rec.path("tmp"))
+	if s.opts.Enclosure == nil {
+		set("PATH", s.binDir()+":"+hostPath())
+		set("HOME", rec.path("home"))
+		set("TMPDIR", rec.path("tmp"))
+	} else {
+		set("PATH", plainSearchPath)
+		set("HOME", "/")
+	}
 	for _, e := range c.Env {
-		set(e.Name, Substitute(e.Value, c.Mounts))
+		if s.opts.Enclosure == nil {
+			e.Value = Substitute(e.Value, c.Mounts)
+		}
+		set(e.Name, e.Value)
 	}
 	set(envMark, s.mark(rec)) // last, so that the pod cannot take it off
 	env := make([]string, 0, len(order))
@@ -207,12 +219,14 @@ func (s *Sandbox) environ(rec container, c sandbox.Container) []string {
 
 // hostPath is where this machine's programs are.
 func hostPath() string {
-	const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	if runtime.GOOS == "darwin" {
-		return "/opt/homebrew/bin:" + path
+		return "/opt/homebrew/bin:" + plainSearchPath
 	}
-	return path
+	return plainSearchPath
 }
+
+// plainSearchPath is where programs are on every Unix, and in images that do not say otherwise.
+const plainSearchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // lookPath finds a program as execvp would in the container, not in the agent.
 func lookPath(name string, sp spec) (string, error) {
@@ -331,6 +345,9 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 	argv := make([]string, len(command))
 	for i, arg := range command {
 		argv[i] = Substitute(arg, sp.Mounts)
+	}
+	if sp.Inside != nil {
+		argv = append(append(slices.Clone(sp.Args), "--"), command...)
 	}
 	program, err := lookPath(argv[0], sp)
 	if err != nil {

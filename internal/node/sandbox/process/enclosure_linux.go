@@ -1,0 +1,202 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+)
+
+const canEnclose = true
+
+// RunEnter is the body of the process between the shim and a container with an enclosure: it enters the pod's network, makes
+// the container's root, becomes its user, and then becomes its program, or the command, if one is given. It returns only with
+// an error. It must be the only thing that its process does.
+func RunEnter(dir string, command []string) error {
+	// Namespaces belong to threads; the one that calls exec is the one that remains.
+	runtime.LockOSThread()
+	c := container{dir: dir}
+	var s spec
+	if found, err := readJSON(c.path(fileSpec), &s); err != nil || !found || s.Inside == nil {
+		return fmt.Errorf("reading the container's specification in %s: found=%t: %w", dir, found, err)
+	}
+	in := s.Inside
+	if len(command) == 0 {
+		command = in.Args
+	}
+	if err := in.enterNetwork(); err != nil {
+		return fmt.Errorf("entering the pod's network: %w", err)
+	}
+	if err := in.makeRoot(dir, s.Mounts); err != nil {
+		return fmt.Errorf("making the container's root: %w", err)
+	}
+	if err := in.become(); err != nil {
+		return fmt.Errorf("becoming user %d: %w", in.Security.User, err)
+	}
+	s.Dir = in.Dir
+	if s.Dir == "" {
+		s.Dir = "/"
+	}
+	if err := os.Chdir(s.Dir); err != nil {
+		return err
+	}
+	program, err := lookPath(command[0], s)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("starting %s: %w", program, unix.Exec(program, command, s.Env))
+}
+
+func (in *inside) enterNetwork() error {
+	namespace, err := os.Open(in.Namespace)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = namespace.Close() }()
+	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+		return os.NewSyscallError("setns", err)
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWUTS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	return os.NewSyscallError("sethostname", unix.Sethostname([]byte(in.Hostname)))
+}
+
+// oldRoot is where the machine's root is while the container's is being made.
+const oldRoot = "/.machine"
+
+// makeRoot puts a layer to write into, which lives in memory, over the image's files, and the volumes where
+// they belong. All of it is seen by this process and its children alone, and goes with them.
+func (in *inside) makeRoot(dir string, mounts []sandbox.Mount) error {
+	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	scratch := filepath.Join(dir, "root")
+	if err := os.Mkdir(scratch, 0o700); err != nil && !errors.Is(err, fs.ErrExist) { // a probe finds it
+		return err
+	}
+	if err := mount("tmpfs", scratch, "tmpfs", 0, "mode=0755"); err != nil {
+		return err
+	}
+	upper, work, root := filepath.Join(scratch, "upper"), filepath.Join(scratch, "work"), filepath.Join(scratch, "merged")
+	for _, made := range []string{upper, work, root} {
+		if err := os.Mkdir(made, 0o755); err != nil {
+			return err
+		}
+	}
+	options := "lowerdir=" + in.Image + ",upperdir=" + upper + ",workdir=" + work
+	if err := mount("overlay", root, "overlay", 0, options); err != nil {
+		return err
+	}
+	if err := in.writeFiles(root); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(root+oldRoot, 0o700); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(root, root+oldRoot); err != nil {
+		return os.NewSyscallError("pivot_root", err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	for _, shared := range []string{"/proc", "/dev"} {
+		if err := bind(sandbox.Mount{HostPath: shared, MountPath: shared}); err != nil {
+			return err
+		}
+	}
+	for _, m := range mounts {
+		if err := bind(m); err != nil {
+			return err
+		}
+	}
+	if err := unix.Unmount(oldRoot, unix.MNT_DETACH); err != nil {
+		return os.NewSyscallError("umount", err)
+	}
+	if err := os.Remove(oldRoot); err != nil {
+		return err
+	}
+	if in.Security.ReadOnlyRoot {
+		return mount("", "/", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	}
+	return nil
+}
+
+// writeFiles replaces files of the image. A link in their place is not followed: it would lead out of the root.
+func (in *inside) writeFiles(root string) error {
+	for path, content := range in.Files {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil { //nolint:gosec // what every program of the container reads
+			return err
+		}
+	}
+	return nil
+}
+
+// bind makes a folder or file of the machine visible in the root. Links on the way are those of the container's root.
+func bind(m sandbox.Mount) error {
+	from := oldRoot + m.HostPath
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		err = os.MkdirAll(m.MountPath, 0o755)
+	} else {
+		var file *os.File
+		if err = os.MkdirAll(filepath.Dir(m.MountPath), 0o755); err == nil {
+			file, err = os.OpenFile(m.MountPath, os.O_CREATE|os.O_RDONLY, 0o644) //nolint:gosec // only a place to mount on
+		}
+		if err == nil {
+			err = file.Close()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := mount(from, m.MountPath, "", unix.MS_BIND|unix.MS_REC, ""); err != nil || !m.ReadOnly {
+		return err
+	}
+	return mount("", m.MountPath, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+}
+
+func mount(source, target, kind string, flags uintptr, data string) error {
+	if err := unix.Mount(source, target, kind, flags, data); err != nil {
+		return fmt.Errorf("mounting %s: %w", target, err)
+	}
+	return nil
+}
+
+// become gives up root for the container's user, and with it every capability.
+func (in *inside) become() error {
+	s := in.Security
+	groups := make([]int, 0, len(s.Groups))
+	for _, g := range s.Groups {
+		groups = append(groups, int(g))
+	}
+	if err := unix.Setgroups(groups); err != nil {
+		return os.NewSyscallError("setgroups", err)
+	}
+	if err := unix.Setresgid(int(s.Group), int(s.Group), int(s.Group)); err != nil {
+		return os.NewSyscallError("setresgid", err)
+	}
+	if err := unix.Setresuid(int(s.User), int(s.User), int(s.User)); err != nil {
+		return os.NewSyscallError("setresuid", err)
+	}
+	if s.NoNewPrivileges {
+		return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	}
+	return nil
+}
