@@ -22,6 +22,13 @@ type componentPlan struct {
 // issuer is in every service account token; nothing outside looks it up.
 const issuer = "https://kubernetes.default.svc.cluster.local"
 
+// ServiceRange is where Services' addresses are; ServiceAddress, its first, is that of the API server's own Service,
+// kubernetes. Nothing listens at any of them unless somebody sees to it (package internal/serviceproxy).
+const (
+	ServiceRange   = "10.111.0.0/16"
+	ServiceAddress = "10.111.0.1"
+)
+
 // plan also writes the kubeconfig files that depend on the API server's port.
 func (c *ControlPlane) plan(component Component) (componentPlan, error) {
 	c.mu.Lock()
@@ -96,7 +103,7 @@ func (c *ControlPlane) planAPIServer(p ports) (componentPlan, error) {
 			"--authorization-mode=Node,RBAC",
 			"--enable-admission-plugins=NodeRestriction",
 			"--allow-privileged=true",
-			"--service-cluster-ip-range=10.111.0.0/16",
+			"--service-cluster-ip-range="+ServiceRange,
 			"--service-account-issuer="+issuer,
 			"--service-account-key-file="+c.pki.path("sa.key"),
 			"--service-account-signing-key-file="+c.pki.path("sa.key"),

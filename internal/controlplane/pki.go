@@ -84,7 +84,7 @@ func (p *pki) issueServing(now time.Time) error {
 		issued, err := leaf.by.issue(&x509.Certificate{
 			Subject:     pkix.Name{CommonName: leaf.file},
 			ExtKeyUsage: leaf.usage,
-			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(ServiceAddress)},
 			DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
 		}, now)
 		if err != nil {

@@ -95,6 +95,15 @@ func Private(t testing.TB, change ...func(*controlplane.Options)) *Env {
 	return env
 }
 
+// Bare is Private without anything of the product: what somebody finds who installs it.
+func Bare(t testing.TB) *Env {
+	t.Helper()
+	env, err := startPlane(AssetsOrFail(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, env.stop(t.Failed())) })
+	return env
+}
+
 // AssetsOrFail returns the folder of control plane executables. Without one the test fails, for a suite that skips
 // what it cannot run proves nothing.
 func AssetsOrFail(t testing.TB) string {
@@ -106,7 +115,25 @@ func AssetsOrFail(t testing.TB) string {
 	return dir
 }
 
-func start(assetsDir string, change ...func(*controlplane.Options)) (_ *Env, err error) {
+// start starts a control plane with the product's CRDs and admission policies.
+func start(assetsDir string, change ...func(*controlplane.Options)) (*Env, error) {
+	env, err := startPlane(assetsDir, change...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+	defer cancel()
+	err = installCRDs(env.Config)
+	if err == nil {
+		err = installAdmission(ctx, env.Config, env.Kube)
+	}
+	if err != nil {
+		return nil, errors.Join(err, env.stop(true))
+	}
+	return env, nil
+}
+
+func startPlane(assetsDir string, change ...func(*controlplane.Options)) (_ *Env, err error) {
 	stateDir, err := os.MkdirTemp("", "bullpen-test-")
 	if err != nil {
 		return nil, fmt.Errorf("making the control plane's state folder: %w", err)
@@ -122,13 +149,7 @@ func start(assetsDir string, change ...func(*controlplane.Options)) (_ *Env, err
 		return nil, errors.Join(fmt.Errorf("starting the test control plane: %w", err), discard(stateDir, true))
 	}
 	env := &Env{Plane: plane, Config: plane.AdminConfig(), stateDir: stateDir}
-	if env.Kube, err = kubernetes.NewForConfig(env.Config); err == nil {
-		err = installCRDs(env.Config)
-	}
-	if err == nil {
-		err = installAdmission(ctx, env.Config, env.Kube)
-	}
-	if err != nil {
+	if env.Kube, err = kubernetes.NewForConfig(env.Config); err != nil {
 		return nil, errors.Join(err, env.stop(true))
 	}
 	return env, nil
