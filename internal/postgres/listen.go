@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"strconv"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Listener is told what other replicas, and this one, have committed. Calls come one at a time.
@@ -37,7 +35,7 @@ func Listen(ctx context.Context, url string, l Listener, log *slog.Logger) {
 }
 
 func listenOnce(ctx context.Context, url string, l Listener) error {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connecting to listen: %w", err)
 	}

@@ -25,9 +25,9 @@ var migrations embed.FS
 var ErrSchemaBehind = errors.New("the database schema is older than this server: run `bullpen server migrate`")
 
 func provider(url string) (*goose.Provider, func(), error) {
-	cfg, err := pgx.ParseConfig(url)
+	cfg, err := parse(url)
 	if err != nil {
-		return nil, nil, errors.New("the database URL is not one that Postgres understands")
+		return nil, nil, err
 	}
 	dir, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -48,7 +48,7 @@ const migrationLock = 0x62756c6c70656e
 // Migrate brings the schema up to date: the ledger's own, then that of the job queue, in a schema of its own. Several
 // servers may call it at once: the first does the work while the others wait.
 func Migrate(ctx context.Context, url string) error {
-	lock, err := pgx.Connect(ctx, url)
+	lock, err := connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connecting to migrate: %w", err)
 	}

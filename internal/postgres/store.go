@@ -41,10 +41,8 @@ type Store struct {
 
 var _ dispatch.Store = (*Store)(nil)
 
-// ErrUnreachable: Postgres does not answer at that address.
-var ErrUnreachable = errors.New("cannot reach Postgres")
-
-// Open connects and checks that the server answers. maxConns of zero takes 16.
+// Open connects and checks that the server answers. maxConns of zero takes 16. The files of certificates that the URL names
+// are read anew for every connection. Errors to tell apart: ErrUnreachable, ErrUntrusted, ErrRefused.
 func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	if maxConns == 0 {
 		maxConns = 16
@@ -61,19 +59,17 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 
 // OpenPool is Open for those who have to hold connections of their own: the passes.
 func OpenPool(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(url)
+	cfg, err := poolConfig(url, maxConns)
 	if err != nil {
-		return nil, errors.New("the database URL is not one that Postgres understands; it looks like postgres://user@host/name")
+		return nil, err
 	}
-	cfg.MaxConns = maxConns
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("%w at %s: is it running, and does BULLPEN_DATABASE_URL point at it? (%w)",
-			ErrUnreachable, cfg.ConnConfig.Host, err)
+		return nil, notConnected(cfg.ConnConfig.Host, err)
 	}
 	return pool, nil
 }

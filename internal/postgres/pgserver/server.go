@@ -38,6 +38,8 @@ type Options struct {
 	MaxConnections int
 	// FastUnsafe gives up durability for speed: for tests, whose data nobody keeps.
 	FastUnsafe bool
+	// Settings are given to the server after its own, as NAME=VALUE: of two of one name the later counts. For tests.
+	Settings []string
 	// StartTimeout bounds creating the database and waiting until it answers; a minute when zero.
 	StartTimeout time.Duration
 	// Log hears of starts, stops and unexpected ends; discarded when nil.
@@ -280,7 +282,7 @@ func (s *Server) arguments() []string {
 	if s.options.FastUnsafe {
 		settings = append(settings, "fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off")
 	}
-	for _, setting := range settings {
+	for _, setting := range append(settings, s.options.Settings...) {
 		args = append(args, "-c", setting)
 	}
 	return args

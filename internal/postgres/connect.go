@@ -1,0 +1,179 @@
+package postgres
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+var (
+	// ErrUnreachable: Postgres does not answer at that address.
+	ErrUnreachable = errors.New("cannot reach Postgres")
+	// ErrUntrusted: whoever answers does not prove to be the database. Nothing was sent to it, the password least of all.
+	ErrUntrusted = errors.New("the database's certificate is not trusted")
+	// ErrRefused: Postgres answers, and does not let us in.
+	ErrRefused = errors.New("Postgres does not let us in")
+)
+
+var errBadURL = errors.New("the database URL is not one that Postgres understands; it looks like postgres://user@host/name, " +
+	"and the files that it names must be readable")
+
+// TLS says how the database proves what it is, and how we do, beside a password. The files are read anew for every
+// connection, so that they may be replaced at any time; connections that exist are not disturbed.
+type TLS struct {
+	// CAFile holds the certificates (PEM) of those who may sign the database's. If set, every connection is encrypted, and
+	// the server's name is checked (sslmode=verify-full).
+	CAFile string
+	// CertFile and KeyFile (PEM) are our own, if the database asks for a certificate. They need a CAFile.
+	CertFile, KeyFile string
+}
+
+// URL returns the database's URL, or keywords and values, with what t says in place of what it said of TLS itself: no URL
+// weakens it.
+func (t TLS) URL(database string) (string, error) {
+	switch {
+	case t == TLS{}:
+		return database, nil
+	case t.CAFile == "":
+		return "", errors.New("a client certificate alone proves nothing of the database: name the file of its authority, too")
+	case (t.CertFile == "") != (t.KeyFile == ""):
+		return "", errors.New("a client certificate needs its key: name both files or neither")
+	}
+	if err := t.Check(); err != nil {
+		return "", err
+	}
+	settings := [][2]string{{"sslmode", "verify-full"}, {"sslrootcert", t.CAFile}}
+	if t.CertFile != "" {
+		settings = append(settings, [2]string{"sslcert", t.CertFile}, [2]string{"sslkey", t.KeyFile})
+	}
+	if !strings.HasPrefix(database, "postgres://") && !strings.HasPrefix(database, "postgresql://") {
+		for _, setting := range settings { // of two of one keyword the later one counts
+			database += " " + setting[0] + "='" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(setting[1]) + "'"
+		}
+		return database, nil
+	}
+	address, text, _ := strings.Cut(database, "?")
+	var query []string
+	for _, parameter := range strings.Split(text, "&") {
+		key, _, _ := strings.Cut(parameter, "=")
+		if key, err := url.PathUnescape(key); err != nil {
+			return "", errBadURL // without the cause, which may quote a password
+		} else if key != "" && !slices.Contains(tlsParameters, key) {
+			query = append(query, parameter)
+		}
+	}
+	for _, setting := range settings { // Postgres takes a plus sign for one, so a space must be none
+		query = append(query, setting[0]+"="+strings.ReplaceAll(url.QueryEscape(setting[1]), "+", "%20"))
+	}
+	return address + "?" + strings.Join(query, "&"), nil
+}
+
+// tlsParameters are what a URL says of TLS.
+var tlsParameters = []string{"ssl", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcertmode", "sslsni", "sslpassword"}
+
+// Check reports whether the files can be used as they are now. Its errors name files, and never what is in them.
+func (t TLS) Check() error {
+	if t.CAFile != "" {
+		text, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return fmt.Errorf("reading the certificates of the database's authority: %w", err)
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(text) {
+			return fmt.Errorf("%s holds no certificate in PEM form", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile); err != nil {
+			return fmt.Errorf("reading our certificate for the database and its key: %w", err)
+		}
+	}
+	return nil
+}
+
+// parse reads the URL, and the files that it names as they are now.
+func parse(database string) (*pgx.ConnConfig, error) {
+	cfg, err := pgx.ParseConfig(database)
+	if err != nil {
+		return nil, errBadURL // without the cause, which may quote a password
+	}
+	return cfg, nil
+}
+
+// renewer gives each new connection what the files of certificates hold by then. If they cannot be used, which whoever
+// watches them reports (TLS.Check), it gives what they held before.
+type renewer struct {
+	url  string
+	last atomic.Pointer[pgx.ConnConfig]
+}
+
+func (r *renewer) beforeConnect(_ context.Context, connection *pgx.ConnConfig) error {
+	fresh, err := parse(r.url)
+	if err != nil {
+		fresh = r.last.Load()
+	}
+	r.last.Store(fresh)
+	connection.TLSConfig = fresh.TLSConfig
+	connection.Fallbacks = fresh.Fallbacks // the same addresses in the same order, for the URL is the same
+	return nil
+}
+
+// poolConfig is how a pool connects.
+func poolConfig(database string, maxConns int32) (*pgxpool.Config, error) {
+	connection, err := parse(database)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := pgxpool.ParseConfig(database)
+	if err != nil {
+		return nil, errBadURL
+	}
+	r := &renewer{url: database}
+	r.last.Store(connection)
+	cfg.BeforeConnect = r.beforeConnect
+	cfg.MaxConns = maxConns
+	return cfg, nil
+}
+
+// connect makes one connection.
+func connect(ctx context.Context, database string) (*pgx.Conn, error) {
+	cfg, err := parse(database)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, notConnected(cfg.Host, err)
+	}
+	return conn, nil
+}
+
+// notConnected says what is in the way: the first of those errors of this package that fits.
+func notConnected(host string, err error) error {
+	var certificate *tls.CertificateVerificationError
+	var name x509.HostnameError
+	var authority x509.UnknownAuthorityError
+	var refused *pgconn.PgError
+	switch {
+	case errors.As(err, &name):
+		return fmt.Errorf("%w: it is not for %s: connect by a name that is in it (%w)", ErrUntrusted, host, err)
+	case errors.As(err, &authority):
+		return fmt.Errorf("%w: another authority has signed it than the one in the CA file (%w)", ErrUntrusted, err)
+	case errors.As(err, &certificate):
+		return fmt.Errorf("%w (%w)", ErrUntrusted, err)
+	case errors.As(err, &refused) && strings.HasPrefix(refused.Code, "28"):
+		return fmt.Errorf("%w at %s: check user, password and client certificate (%w)", ErrRefused, host, err)
+	default:
+		return fmt.Errorf("%w at %s: is it running, and does BULLPEN_DATABASE_URL point at it? (%w)", ErrUnreachable, host, err)
+	}
+}
