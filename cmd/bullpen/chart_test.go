@@ -1,10 +1,6 @@
 package main
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/bullpen-ci/bullpen/internal/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/helmchart"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -34,6 +31,9 @@ func TestChart_CommandLinesAreTheProgramsOwn(t *testing.T) {
 	}
 	manifests, err := helmchart.Render(helmchart.Release{Upgrade: true, Values: map[string]any{
 		"github": map[string]any{"appID": 1.0, "pointsPerMinute": 5.0},
+		"database": map[string]any{"tls": map[string]any{
+			"caSecret": map[string]any{"name": "ca"}, "clientSecret": map[string]any{"name": "own"},
+		}},
 		"server": map[string]any{
 			"repositoryCaps": true, "restoreHold": "2m", "defaultLimits": map[string]any{"linux": "jobs=1", "macos": "jobs=1"},
 			"recovery": map[string]any{"patience": "1m", "every": "1m", "off": kinds},
@@ -85,8 +85,8 @@ func TestChart_MetricsAreTheServersOwn(t *testing.T) {
 	require.False(t, helmchart.Exports(exported, "bullpen_nothing_total"))
 }
 
-// serverMetrics wires a server that serves nobody, and returns what it would export.
-func serverMetrics(t *testing.T) []string {
+// wired is a server that serves nobody yet, with its files in a folder of its own.
+func wired(t *testing.T, change func(cfg *serverConfig, file func(name, content string) string)) *replica {
 	t.Helper()
 	folder := t.TempDir()
 	file := func(name, content string) string {
@@ -94,19 +94,29 @@ func serverMetrics(t *testing.T) []string {
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	_, key, err := standin.GenerateAppKey()
 	require.NoError(t, err)
 	var cfg serverConfig
 	cfg.flags(pflag.NewFlagSet("", pflag.ContinueOnError)) // the defaults
 	cfg.webhooks.mode = webhooksPoll
-	cfg.databaseURLFile = file("url", postgrestest.NewDatabase(t, nil))
+	cfg.database.urlFile = file("url", postgrestest.NewDatabase(t, nil))
 	cfg.kubeconfig = file("kubeconfig", "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"+
 		"clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: a, user: {}}]\n")
-	cfg.keyFile = file("app.pem", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
+	cfg.keyFile = file("app.pem", string(key))
 	cfg.appID = 1
+	if change != nil {
+		change(&cfg, file)
+	}
 	r := &replica{cfg: cfg, log: slog.New(slog.DiscardHandler), registry: prometheus.NewRegistry()}
-	defer r.close()
+	t.Cleanup(r.close)
 	require.NoError(t, r.wire(t.Context()))
+	return r
+}
+
+// serverMetrics are what a server would export.
+func serverMetrics(t *testing.T) []string {
+	t.Helper()
+	r := wired(t, nil)
 	descriptions := make(chan *prometheus.Desc, 1000)
 	r.registry.Describe(descriptions)
 	close(descriptions)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +23,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/catchup"
 	"github.com/bullpen-ci/bullpen/internal/clock"
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/credential"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
@@ -40,23 +39,16 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server"
 )
 
-// Environment variables of the server. Database URLs hold a password, so they are no flags.
-const (
-	envDatabaseURL       = "BULLPEN_DATABASE_URL"
-	envListenDatabaseURL = "BULLPEN_LISTEN_DATABASE_URL"
-)
-
 type serverConfig struct {
 	listen, internalListen, metricsListen string
 	operators                             operatorConfig
-	databaseURLFile                       string
+	database                              databaseConfig
 	kubeconfig, namespace                 string
 	githubURL                             string
 	appID                                 int64
 	keyFile                               string
 	webhooks                              webhookConfig
 	principal                             string
-	maxConns                              int32
 	recoveryPatience, recoveryEvery       time.Duration
 	recoveryOff                           []string
 	keep                                  retention.Policy
@@ -74,6 +66,9 @@ runner pods. Replicas are stateless: run as many as you like on one database.
 
 Webhooks that never arrive are found in GitHub's list of deliveries, and jobs that nobody told of by a sweep of its queue.
 Where GitHub cannot reach the server at all, --webhooks=poll takes everything from that list, some seconds later.
+
+The App's private key, the webhook secrets and the database's certificates are read again when their files change
+(docs/guides/credentials.md).
 
 It brings the database's schema up to date when it starts. The database is named by BULLPEN_DATABASE_URL, or by
 --database-url-file; where that leads through a transaction-pooling proxy, BULLPEN_LISTEN_DATABASE_URL must lead
@@ -96,8 +91,8 @@ func (cfg *serverConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&cfg.listen, "listen", ":8080", "address for GitHub's webhooks and health checks")
 	f.StringVar(&cfg.internalListen, "internal-listen", ":8081", "address for runner pods and the controller")
 	f.StringVar(&cfg.metricsListen, "metrics-listen", ":9090", "address for Prometheus metrics; empty serves none")
-	f.StringVar(&cfg.databaseURLFile, "database-url-file", "", "file that holds the database URL (default: "+envDatabaseURL+")")
-	f.Int32Var(&cfg.maxConns, "database-connections", 16, "most connections to the database")
+	cfg.database.flags(f)
+	f.Int32Var(&cfg.database.maxConns, "database-connections", 16, "most connections to the database")
 	f.StringVar(&cfg.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own ServiceAccount)")
 	f.StringVar(&cfg.namespace, "runner-namespace", "bullpen-runners", "namespace of runner pods and pools")
 	f.StringVar(&cfg.githubURL, "github-url", github.DefaultBaseURL, "GitHub's API; for an Enterprise Server https://HOST/api/v3")
@@ -116,48 +111,6 @@ func (cfg *serverConfig) flags(f *pflag.FlagSet) {
 	f.IntVar(&cfg.githubPoints, "github-points-per-minute", 0, "most points a minute that a replica spends at GitHub for each "+
 		"installation: a read is 1, a mint or removal 5 (default 900 at api.github.com, no limit elsewhere; -1: no limit)")
 	cfg.epoch.flags(f)
-}
-
-func newServerMigrateCommand() *cobra.Command {
-	var file string
-	cmd := &cobra.Command{
-		Use:     "migrate",
-		Short:   "Bring the database's schema up to date and exit",
-		Example: "  BULLPEN_DATABASE_URL=postgres://bullpen@db/bullpen bullpen server migrate",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			url, err := databaseURL(file)
-			if err != nil {
-				return err
-			}
-			return postgres.Migrate(cmd.Context(), url)
-		},
-	}
-	cmd.Flags().StringVar(&file, "database-url-file", "", "file that holds the database URL (default: "+envDatabaseURL+")")
-	return cmd
-}
-
-func databaseURL(file string) (string, error) {
-	if file == "" {
-		if url := os.Getenv(envDatabaseURL); url != "" {
-			return url, nil
-		}
-		return "", errors.New("no database: set " + envDatabaseURL + " to something like postgres://bullpen@host/bullpen, or use --database-url-file")
-	}
-	return readSecretFile(file, "the database URL")
-}
-
-// readSecretFile reads a one-line secret; the error names the file and never what is in it.
-func readSecretFile(file, what string) (string, error) {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", what, err)
-	}
-	text := strings.TrimSpace(string(raw))
-	if text == "" {
-		return "", fmt.Errorf("reading %s: %s is empty", what, file)
-	}
-	return text, nil
 }
 
 // replica is one server: its parts, wired and not yet running.
@@ -179,6 +132,9 @@ type replica struct {
 	http          *server.Server
 	operators     *operator.API
 	installations *installations.Pass
+	forge         *github.Client
+	credentials   *credential.Keeper
+	secrets       *github.WebhookSecrets
 	closers       []func() // called in reverse by close
 }
 
@@ -203,12 +159,11 @@ func (r *replica) close() {
 func (r *replica) wire(ctx context.Context) error {
 	cfg := r.cfg
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	url, err := databaseURL(cfg.databaseURLFile)
+	url, err := cfg.database.url()
 	if err != nil {
 		return err
 	}
-	secret, err := cfg.webhooks.secret()
-	if err != nil {
+	if err := cfg.webhooks.check(); err != nil {
 		return err
 	}
 	if r.view, err = newView(cfg, r.log); err != nil {
@@ -220,6 +175,10 @@ func (r *replica) wire(ctx context.Context) error {
 	r.closers = append(r.closers, r.store.Close)
 	forge, err := newForge(cfg, r)
 	if err != nil {
+		return err
+	}
+	r.forge = forge
+	if r.credentials, err = newCredentials(ctx, r); err != nil {
 		return err
 	}
 	if r.operators, err = newOperatorAPI(cfg, r); err != nil {
@@ -251,7 +210,9 @@ func (r *replica) wire(ctx context.Context) error {
 	if r.catchup, err = newCatchUp(r, forge); err != nil {
 		return err
 	}
-	r.listenURL = cmp.Or(os.Getenv(envListenDatabaseURL), url)
+	if r.listenURL, err = cfg.database.listenURL(url); err != nil {
+		return err
+	}
 	pool, err := postgres.OpenPool(ctx, r.listenURL, passConnections)
 	if err != nil {
 		return err
@@ -266,8 +227,8 @@ func (r *replica) wire(ctx context.Context) error {
 		return err
 	}
 	r.http, err = server.New(server.Options{
-		Dispatcher: r.dispatcher, Intake: r.intake, Identities: r.view, WebhookSecret: secret, NoWebhooks: cfg.webhooks.poll(),
-		ControllerPrincipal: cfg.principal, Ready: r.ready, CheckPod: r.passes.CheckPod, Log: r.log, Now: r.clock.Now,
+		Dispatcher: r.dispatcher, Intake: r.intake, Identities: r.view, WebhookSecrets: r.secrets, NoWebhooks: cfg.webhooks.poll(),
+		ControllerPrincipal: cfg.principal, Ready: r.ready, CheckPod: r.passes.CheckPod, Log: r.log, Metrics: r.registry, Now: r.clock.Now,
 	})
 	return err
 }
@@ -318,7 +279,7 @@ func (r *replica) openLedger(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	store, err := openStore(ctx, url, r.cfg.maxConns)
+	store, err := openStore(ctx, url, r.cfg.database.maxConns)
 	if err != nil {
 		return err
 	}
@@ -372,12 +333,31 @@ func newForge(cfg serverConfig, r *replica) (*github.Client, error) {
 	})
 }
 
+// newCredentials keeps what the server proves itself and GitHub with as the files are, from now on.
+func newCredentials(ctx context.Context, r *replica) (*credential.Keeper, error) {
+	sources := []credential.Source{{
+		Name: "github_private_key", Files: []credential.File{{Path: r.cfg.keyFile}},
+		Use: func(ctx context.Context, contents [][]byte) error { return r.forge.UseKey(ctx, contents[0]) },
+	}}
+	r.secrets = &github.WebhookSecrets{}
+	if !r.cfg.webhooks.poll() {
+		sources = append(sources, r.cfg.webhooks.credential(r.secrets))
+	}
+	sources = append(sources, r.cfg.database.credential()...)
+	keeper, err := credential.New(credential.Options{Sources: sources, Log: r.log, Metrics: r.registry, Now: r.clock.Now})
+	if err != nil {
+		return nil, err
+	}
+	return keeper, keeper.Start(ctx)
+}
+
 // serve runs every part until ctx ends or one fails.
 func (r *replica) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.view.Run(ctx, r.dispatcher) })
 	group.Go(func() error { return r.dispatcher.Run(ctx) })
 	group.Go(func() error { r.clock.Run(ctx); return nil })
+	group.Go(func() error { r.credentials.Run(ctx); return nil })
 	group.Go(func() error { return r.keeper.Run(ctx) })
 	group.Go(func() error { return r.passes.Run(ctx) })
 	group.Go(func() error { postgres.Listen(ctx, r.listenURL, r.dispatcher, r.log); return nil })

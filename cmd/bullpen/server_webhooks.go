@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/bullpen-ci/bullpen/internal/catchup"
+	"github.com/bullpen-ci/bullpen/internal/credential"
 	"github.com/bullpen-ci/bullpen/internal/github"
 )
 
@@ -17,15 +21,18 @@ const (
 
 // webhookConfig is how the server hears of jobs, and for how long it believes what it heard.
 type webhookConfig struct {
-	mode       string
-	secretFile string
-	limits     catchup.Options // only what flags set
+	mode         string
+	secretFile   string
+	previousFile string
+	limits       catchup.Options // only what flags set
 }
 
 func (c *webhookConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.mode, "webhooks", webhooksPush,
 		"push: GitHub delivers webhooks to --listen; poll: it cannot, and they are fetched from its list of deliveries")
 	f.StringVar(&c.secretFile, "webhook-secret-file", "", "file that holds the App's webhook secret (not with --webhooks=poll)")
+	f.StringVar(&c.previousFile, "webhook-previous-secret-file", "",
+		"file that holds the secret before that one, which is accepted too while it is rotated; it need not exist")
 	f.DurationVar(&c.limits.Every, "catch-up-every", catchup.DefaultEvery,
 		"time from one look to the next at GitHub's lists of what it has delivered; a repository's queue is swept at a fifth of that pace")
 	f.DurationVar(&c.limits.AskAfter, "queued-ask-after", catchup.DefaultAskAfter,
@@ -39,16 +46,30 @@ func (c *webhookConfig) flags(f *pflag.FlagSet) {
 // poll reports whether payloads are fetched.
 func (c *webhookConfig) poll() bool { return c.mode == webhooksPoll }
 
-// secret of GitHub's signatures; empty when nothing is delivered.
-func (c *webhookConfig) secret() (string, error) {
-	switch c.mode {
-	case webhooksPoll:
-		return "", nil
-	case webhooksPush:
-		return readSecretFile(c.secretFile, "the webhook secret (--webhook-secret-file)")
-	default:
-		return "", fmt.Errorf("--webhooks=%s is not known: use push if GitHub can reach this server, or poll if it cannot", c.mode)
+// check refuses what makes no sense.
+func (c *webhookConfig) check() error {
+	switch {
+	case c.mode != webhooksPoll && c.mode != webhooksPush:
+		return fmt.Errorf("--webhooks=%s is not known: use push if GitHub can reach this server, or poll if it cannot", c.mode)
+	case c.mode == webhooksPush && c.secretFile == "":
+		return errors.New("no webhook secret: set --webhook-secret-file to a file with the secret in the App's settings, or use --webhooks=poll")
 	}
+	return nil
+}
+
+// credential keeps the secrets that webhooks are signed with as their files are.
+func (c *webhookConfig) credential(into *github.WebhookSecrets) credential.Source {
+	files := []credential.File{{Path: c.secretFile}}
+	if c.previousFile != "" {
+		files = append(files, credential.File{Path: c.previousFile, Optional: true})
+	}
+	return credential.Source{Name: "webhook_secret", Files: files, Use: func(_ context.Context, contents [][]byte) error {
+		previous := ""
+		if len(contents) > 1 {
+			previous = strings.TrimSpace(string(contents[1]))
+		}
+		return into.Set(strings.TrimSpace(string(contents[0])), previous)
+	}}
 }
 
 // newCatchUp finds what GitHub did not tell, or told in vain.

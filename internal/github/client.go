@@ -2,9 +2,6 @@ package github
 
 import (
 	"context"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,7 +25,7 @@ type Options struct {
 	BaseURL string
 	// AppID of the GitHub App.
 	AppID int64
-	// PrivateKey of the App, PEM.
+	// PrivateKey of the App, PEM. UseKey replaces it.
 	PrivateKey []byte
 	// Transport for all requests; a tuned copy of net/http's default when nil.
 	Transport http.RoundTripper
@@ -102,7 +99,7 @@ func (o Options) withDefaults() (Options, error) {
 // fresh one.
 type Client struct {
 	options Options
-	key     *rsa.PrivateKey
+	signer  *signer
 	app     *installation
 	cache   *cache
 	metrics *metrics
@@ -118,7 +115,7 @@ func New(options Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
 	}
-	c := &Client{options: options, key: key}
+	c := &Client{options: options, signer: newSigner(key)}
 	app, err := c.newInstallation(0)
 	if err != nil {
 		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
@@ -132,23 +129,6 @@ func New(options Options) (*Client, error) {
 	return c, nil
 }
 
-// parseKey reads PKCS #1, which GitHub hands out, or PKCS #8. Its errors never show the key.
-func parseKey(text []byte) (*rsa.PrivateKey, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("the GitHub App's private key is not a PEM file: download one from the App's settings page")
-	}
-	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-		return key, nil
-	}
-	if parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
-		if key, ok := parsed.(*rsa.PrivateKey); ok {
-			return key, nil
-		}
-	}
-	return nil, errors.New("the GitHub App's private key is not an RSA key in PEM form")
-}
-
 // installation is the connection for one installation (0: the App itself): its token, its limits. What one does, or
 // suffers, is no other's business.
 type installation struct {
@@ -159,21 +139,37 @@ type installation struct {
 
 func (c *Client) newInstallation(id int64) (*installation, error) {
 	// A transport of the App for each: ghinstallation writes into it when it renews a token.
-	app := ghinstallation.NewAppsTransportFromPrivateKey(c.options.Transport, c.options.AppID, c.key)
-	app.BaseURL = c.options.BaseURL
+	app, err := c.appTransport(c.signer)
+	if err != nil {
+		return nil, err
+	}
 	var transport http.RoundTripper = app
 	if id != 0 {
 		transport = newETags(ghinstallation.NewFromAppsTransport(app, id))
 	}
-	base := c.options.BaseURL + "/"
-	api, err := gh.NewClient(
-		gh.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: sameHostOnly}),
-		gh.WithURLs(&base, nil), gh.WithUserAgent("bullpen"), gh.WithDisableRateLimitCheck(),
-	)
+	api, err := c.apiOver(transport)
 	if err != nil {
 		return nil, err
 	}
 	return &installation{id: id, api: api, discipline: newDiscipline(c.options)}, nil
+}
+
+// appTransport speaks as the App, with a key of its own or the one in use.
+func (c *Client) appTransport(with ghinstallation.Signer) (*ghinstallation.AppsTransport, error) {
+	app, err := ghinstallation.NewAppsTransportWithOptions(c.options.Transport, c.options.AppID, ghinstallation.WithSigner(with))
+	if err != nil {
+		return nil, err
+	}
+	app.BaseURL = c.options.BaseURL
+	return app, nil
+}
+
+func (c *Client) apiOver(transport http.RoundTripper) (*gh.Client, error) {
+	base := c.options.BaseURL + "/"
+	return gh.NewClient(
+		gh.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: sameHostOnly}),
+		gh.WithURLs(&base, nil), gh.WithUserAgent("bullpen"), gh.WithDisableRateLimitCheck(),
+	)
 }
 
 // sameHostOnly follows what a renamed repository answers, and nothing else: the transport adds our token to whatever

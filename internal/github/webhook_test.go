@@ -54,6 +54,42 @@ func TestVerifySignature_NET6_OnlyOurSecretIsAccepted(t *testing.T) {
 	}
 }
 
+// NET-6: while a secret is rotated a webhook may be signed with either of the two, and with nothing else.
+func TestWebhookSecrets_NET6_EitherOfTwoIsAcceptedAndNamedByPosition(t *testing.T) {
+	body := []byte(queuedBody)
+	secrets, err := NewWebhookSecrets("new", "old")
+	require.NoError(t, err)
+	position := func(secret string) SecretPosition {
+		found, err := secrets.Verify(Sign(secret, body), body)
+		if err != nil {
+			require.ErrorIs(t, err, ErrBadSignature)
+			require.Empty(t, found)
+		}
+		return found
+	}
+	require.Equal(t, SecretCurrent, position("new"))
+	require.Equal(t, SecretPrevious, position("old"))
+	for _, wrong := range []string{"", "newold", "new|old", "other"} {
+		require.Empty(t, position(wrong), wrong)
+	}
+	_, err = secrets.Verify("", body)
+	require.ErrorIs(t, err, ErrBadSignature)
+
+	require.NoError(t, secrets.Set("new", "new"))
+	require.Equal(t, SecretCurrent, position("new"), "the old one may go")
+	require.NoError(t, secrets.Set("new", ""))
+	require.Empty(t, position("old"), "the rotation is over")
+	require.Empty(t, position(""), "an absent secret is not an empty one")
+
+	require.Error(t, secrets.Set("", "old"))
+	require.Error(t, secrets.Set("new\nold", ""))
+	require.Equal(t, SecretCurrent, position("new"), "what was in use stays")
+	_, err = (&WebhookSecrets{}).Verify(Sign("", body), body)
+	require.ErrorIs(t, err, ErrBadSignature, "without a secret nothing is accepted")
+	_, err = NewWebhookSecrets("", "")
+	require.Error(t, err)
+}
+
 func TestParseWebhook_WorkflowJob(t *testing.T) {
 	got, err := ParseWebhook("workflow_job", []byte(queuedBody))
 	require.NoError(t, err)

@@ -4,13 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/intake"
 )
 
@@ -29,8 +33,8 @@ type Options struct {
 	// Intake takes the payloads of webhooks to the ledger.
 	Intake     *intake.Intake
 	Identities Identities
-	// WebhookSecret signs GitHub's deliveries (NET-6).
-	WebhookSecret string
+	// WebhookSecrets sign GitHub's deliveries (NET-6). They may change at any time.
+	WebhookSecrets *github.WebhookSecrets
 	// NoWebhooks: GitHub cannot reach this server, so nobody is to be taken for it. There is no secret then.
 	NoWebhooks bool
 	// ControllerPrincipal is the one user that may retire pods, report their end and read signals (NET-5), as
@@ -42,12 +46,15 @@ type Options struct {
 	CheckPod func(ctx context.Context, podUID string) error
 
 	Log *slog.Logger
-	Now func() time.Time
+	// Metrics takes bullpen_webhook_signatures_total; nowhere when nil.
+	Metrics prometheus.Registerer
+	Now     func() time.Time
 }
 
 // Server holds the handlers. It is stateless and safe for concurrent use.
 type Server struct {
-	opt Options
+	opt        Options
+	signatures *prometheus.CounterVec
 }
 
 // New checks the options.
@@ -55,8 +62,8 @@ func New(opt Options) (*Server, error) {
 	switch {
 	case opt.Dispatcher == nil || opt.Intake == nil || opt.Identities == nil || opt.Ready == nil:
 		return nil, errors.New("the server needs a dispatcher, an intake, identities and a readiness check")
-	case opt.WebhookSecret == "" && !opt.NoWebhooks:
-		return nil, errors.New("the webhook secret is empty: set the secret that the GitHub App signs its webhooks with")
+	case opt.WebhookSecrets == nil && !opt.NoWebhooks:
+		return nil, errors.New("there is no webhook secret: set the secret that the GitHub App signs its webhooks with")
 	case opt.ControllerPrincipal == "":
 		return nil, errors.New("the controller's principal is empty: name its ServiceAccount, as system:serviceaccount:NAMESPACE:NAME")
 	}
@@ -66,7 +73,20 @@ func New(opt Options) (*Server, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	return &Server{opt: opt}, nil
+	if opt.Metrics == nil {
+		opt.Metrics = prometheus.NewRegistry()
+	}
+	s := &Server{opt: opt, signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "bullpen_webhook_signatures_total",
+		Help: "Webhooks by the secret that they were signed with, named by its position: current or previous.",
+	}, []string{"secret"})}
+	for _, position := range github.SecretPositions() {
+		s.signatures.WithLabelValues(string(position)) // zero is an answer: nobody uses the previous one any more
+	}
+	if err := opt.Metrics.Register(s.signatures); err != nil {
+		return nil, fmt.Errorf("registering the server's metrics: %w", err)
+	}
+	return s, nil
 }
 
 // Public serves GitHub and the platform.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
@@ -53,6 +54,9 @@ type world struct {
 
 	public, internal *httptest.Server
 	unready          error
+
+	secrets *github.WebhookSecrets
+	metrics *prometheus.Registry
 }
 
 type token struct {
@@ -81,9 +85,11 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	payloads, err := intake.New(intake.Options{Store: w.intake, Log: log})
 	require.NoError(t, err)
-	w.dispatcher = d
+	w.dispatcher, w.metrics = d, prometheus.NewRegistry()
+	w.secrets, err = github.NewWebhookSecrets(secret, "")
+	require.NoError(t, err)
 	srv, err := server.New(server.Options{
-		Dispatcher: d, Intake: payloads, Identities: w, WebhookSecret: secret, ControllerPrincipal: principal, Log: log,
+		Dispatcher: d, Intake: payloads, Identities: w, WebhookSecrets: w.secrets, ControllerPrincipal: principal, Log: log, Metrics: w.metrics,
 		Ready: func(context.Context) error { return w.unready },
 	})
 	require.NoError(t, err)
@@ -240,6 +246,49 @@ func TestWebhook_NET6_BadSignatureStoresNothing(t *testing.T) {
 	status, _ := w.hook("workflow_job", `{"trunc`, func(r *http.Request) { r.Header.Set(github.HeaderSignature, "sha256=00") })
 	require.Equal(t, http.StatusUnauthorized, status)
 	require.Equal(t, fleet.JobAbsent, w.state(1))
+}
+
+// NET-6: while a secret is rotated no webhook is refused, whichever of the two GitHub knows, and it can be seen when
+// nothing is signed with the previous one any more.
+func TestWebhook_NET6_SecretIsRotatedWithoutALostWebhook(t *testing.T) {
+	w := newWorld(t)
+	next := int64(0)
+	send := func(with string) int {
+		next++
+		body := queued(next)
+		status, _ := w.hook("workflow_job", body, func(r *http.Request) {
+			r.Header.Set(github.HeaderSignature, github.Sign(with, []byte(body)))
+		})
+		if status == http.StatusOK {
+			require.Equal(t, fleet.JobQueued, w.state(next))
+		} else {
+			require.Equal(t, fleet.JobAbsent, w.state(next))
+		}
+		return status
+	}
+	signed := func() map[string]float64 {
+		families, err := w.metrics.Gather()
+		require.NoError(t, err)
+		got := map[string]float64{}
+		for _, metric := range families[0].GetMetric() {
+			got[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
+		}
+		return got
+	}
+	require.Equal(t, map[string]float64{"current": 0, "previous": 0}, signed())
+	require.Equal(t, http.StatusOK, send(secret))
+	require.Equal(t, http.StatusUnauthorized, send("next"))
+
+	require.NoError(t, w.secrets.Set("next", secret)) // the Secret has both, GitHub has not been told yet
+	require.Equal(t, http.StatusOK, send(secret))
+	require.Equal(t, http.StatusOK, send("next")) // now it has
+	require.Equal(t, http.StatusUnauthorized, send("guess"))
+	require.Equal(t, map[string]float64{"current": 2, "previous": 1}, signed())
+
+	require.NoError(t, w.secrets.Set("next", ""))
+	require.Equal(t, http.StatusUnauthorized, send(secret))
+	require.Equal(t, http.StatusOK, send("next"))
+	require.NotContains(t, w.log.String(), "next")
 }
 
 func TestWebhook_BadInputGetsItsStatusAndLosesNothing(t *testing.T) {

@@ -34,10 +34,12 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// NET-6: before anything in the body is looked at.
-	if err := github.VerifySignature(s.opt.WebhookSecret, r.Header.Get(github.HeaderSignature), body); err != nil {
+	position, err := s.opt.WebhookSecrets.Verify(r.Header.Get(github.HeaderSignature), body)
+	if err != nil {
 		s.refuseHook(w, "bad_signature", http.StatusUnauthorized, err.Error())
 		return
 	}
+	s.signatures.WithLabelValues(string(position)).Inc()
 	ctx, cancel := context.WithTimeout(r.Context(), webhookTimeout)
 	defer cancel()
 	result := s.opt.Intake.Take(ctx, intake.Delivery{

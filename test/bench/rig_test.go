@@ -106,8 +106,10 @@ func newRig(tb testing.TB, forge dispatch.Forge) *rig {
 	require.NoError(tb, err)
 	payloads, err := intake.New(intake.Options{Store: store})
 	require.NoError(tb, err)
+	secrets, err := github.NewWebhookSecrets(hookSecret, "")
+	require.NoError(tb, err)
 	srv, err := server.New(server.Options{
-		Dispatcher: r.dispatcher, Intake: payloads, Identities: r, WebhookSecret: hookSecret, ControllerPrincipal: "nobody",
+		Dispatcher: r.dispatcher, Intake: payloads, Identities: r, WebhookSecrets: secrets, ControllerPrincipal: "nobody",
 		Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(tb, err)

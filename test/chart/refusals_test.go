@@ -11,6 +11,7 @@ import (
 func TestValues_ThatCannotBeRightAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ values, says string }{
 		"no App":                          {"{}", "github.appID is not set"},
+		"a certificate alone":             {least + "database: {tls: {clientSecret: {name: own}}}", "set without database.tls.caSecret"},
 		"a private key":                   {"github: {appID: 1, privateKey: '-----BEGIN'}", "additional properties 'privateKey' not allowed"},
 		"a webhook secret":                {"github: {appID: 1, secret: {webhookSecret: x}}", "additional properties 'webhookSecret' not allowed"},
 		"a database URL":                  {least + "database: {url: 'postgres://u:p@h/d'}", "additional properties 'url' not allowed"},

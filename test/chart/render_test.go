@@ -25,7 +25,7 @@ import (
 const everything = `
 image: {pullSecrets: [{name: registry}], digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
 github: {appID: 12345678, pointsPerMinute: 600}
-database: {secret: {listenURLKey: direct}, tls: {caSecret: {name: ca}}}
+database: {secret: {listenURLKey: direct}, tls: {caSecret: {name: ca}, clientSecret: {name: client}}}
 server:
   repositoryCaps: true
   defaultLimits: {linux: "jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5", macos: jobs=4}
@@ -163,7 +163,16 @@ func TestDefaults_AreTheProductsOwn(t *testing.T) {
 	require.NotContains(t, strings.Join(texts(server["args"]), " "), "--recovery", "the product's own defaults are not repeated")
 	require.Equal(t, "keep", at(t, find(t, objects, "Namespace /bullpen-runners"), "metadata", "annotations", "helm.sh/resource-policy"))
 	volumes := at(t, find(t, objects, "Deployment bullpen-system/bullpen-server"), "spec", "template", "spec", "volumes")
-	require.EqualValues(t, 0o440, at(t, volumes, 0, "secret", "defaultMode"))
+	require.EqualValues(t, 0o440, at(t, volumes, 0, "projected", "defaultMode"))
+	// A volume without the Secret's old webhook secret must still be mounted; one without its key must not (NET-6).
+	sources, _ := at(t, volumes, 0, "projected", "sources").([]any)
+	require.Len(t, sources, 2)
+	require.Nil(t, at(t, sources[0], "secret", "optional"))
+	require.Equal(t, true, at(t, sources[1], "secret", "optional"))
+	require.Equal(t, "webhook-secret-previous", at(t, sources[1], "secret", "items", 0, "path"))
+	for _, mount := range server["volumeMounts"].([]any) {
+		require.Nil(t, at(t, mount, "subPath"), "what is mounted by a subPath never follows its Secret")
+	}
 }
 
 func texts(list any) []string {
@@ -187,13 +196,19 @@ func TestSwitches(t *testing.T) {
 		"--keep-jobs=24h", "--keep-tombstones=720h", "--keep-sessions=720h", "--keep-deliveries=100h",
 		"--catch-up-every=2m", "--queued-ask-after=1h", "--queued-stale-after=48h", "--rerun-lost-jobs=1", "--restore-hold=2m",
 		"--webhooks=push", "--webhook-secret-file=/etc/bullpen/github/webhook-secret",
+		"--webhook-previous-secret-file=/etc/bullpen/github/webhook-secret-previous",
+		"--database-ca-file=/etc/bullpen/database/ca.crt",
+		"--database-cert-file=/etc/bullpen/database/tls.crt", "--database-key-file=/etc/bullpen/database/tls.key",
 	})
+	secrets := at(t, find(t, objects, "Deployment bullpen-system/bullpen-server"), "spec", "template", "spec", "volumes", 1, "projected", "sources")
+	require.Equal(t, "ca", at(t, secrets, 1, "secret", "name"))
+	require.Equal(t, "client", at(t, secrets, 2, "secret", "name"))
 	require.Contains(t, server["image"], "@sha256:0123")
 	var names []string
 	for _, variable := range server["env"].([]any) {
 		names = append(names, variable.(map[string]any)["name"].(string))
 	}
-	require.Equal(t, []string{"BULLPEN_LISTEN_DATABASE_URL", "PGSSLMODE", "PGSSLROOTCERT", "HTTPS_PROXY", "SECRET_PROXY"}, names)
+	require.Equal(t, []string{"BULLPEN_LISTEN_DATABASE_URL", "HTTPS_PROXY", "SECRET_PROXY"}, names)
 	pod := at(t, find(t, objects, "Deployment bullpen-system/bullpen-server"), "spec", "template")
 	require.Equal(t, "ci", at(t, pod, "metadata", "labels", "team"))
 	require.Equal(t, "b", at(t, pod, "metadata", "annotations", "a"))

@@ -171,8 +171,10 @@ func (w *world) replica(change func(*dispatch.Options)) *replica {
 	require.NoError(w.t, err)
 	payloads, err := intake.New(intake.Options{Store: store, Log: quiet, Metrics: r.metrics})
 	require.NoError(w.t, err)
+	secrets, err := github.NewWebhookSecrets(hookSecret, "")
+	require.NoError(w.t, err)
 	handlers, err := server.New(server.Options{
-		Dispatcher: r.dispatcher, Intake: payloads, Identities: w.cluster, WebhookSecret: hookSecret, ControllerPrincipal: controller,
+		Dispatcher: r.dispatcher, Intake: payloads, Identities: w.cluster, WebhookSecrets: secrets, ControllerPrincipal: controller,
 		Ready: store.Ping, Now: w.clock.Now, Log: quiet,
 	})
 	require.NoError(w.t, err)

@@ -133,8 +133,10 @@ func (f *Fleet) StartServer() {
 	again := f.startPasses(by, look, view.Synced)
 	payloads, err := intake.New(intake.Options{Store: by.store, Log: f.options.Log})
 	require.NoError(f.tb, err)
+	secrets, err := github.NewWebhookSecrets(hookSecret, "")
+	require.NoError(f.tb, err)
 	made, err := server.New(server.Options{
-		Dispatcher: dispatcher, Intake: payloads, Identities: view, WebhookSecret: hookSecret,
+		Dispatcher: dispatcher, Intake: payloads, Identities: view, WebhookSecrets: secrets,
 		ControllerPrincipal: serviceAccounts + controllerName, Ready: by.store.Ping, CheckPod: again.CheckPod, Log: f.options.Log,
 	})
 	require.NoError(f.tb, err)

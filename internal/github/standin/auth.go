@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"crypto/rsa"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -82,9 +83,19 @@ func (s *Server) authenticate(r *http.Request, kind authKind) (caller, *apiError
 	return caller{account: token.account}, nil
 }
 
+// SetAppKeys replaces the App's keys, of which it may have several: JWTs signed by any of them are accepted from now on, and
+// by no other. Tokens that exist stay valid, as on GitHub.
+func (s *Server) SetAppKeys(keys ...*rsa.PublicKey) {
+	set := jwt.VerificationKeySet{}
+	for _, key := range keys {
+		set.Keys = append(set.Keys, key)
+	}
+	s.appKeys.Store(&set)
+}
+
 func (s *Server) checkAppJWT(credential string) *apiError {
 	claims := jwt.RegisteredClaims{}
-	_, err := jwt.ParseWithClaims(credential, &claims, func(*jwt.Token) (any, error) { return s.opts.AppKey, nil },
+	_, err := jwt.ParseWithClaims(credential, &claims, func(*jwt.Token) (any, error) { return *s.appKeys.Load(), nil },
 		jwt.WithValidMethods([]string{"RS256"}), jwt.WithTimeFunc(s.opts.Now), jwt.WithLeeway(5*time.Second),
 		jwt.WithExpirationRequired())
 	if err != nil {

@@ -9,7 +9,10 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // docsRoot is where error answers point, as GitHub's do.
@@ -24,6 +27,8 @@ type Server struct {
 	blobs  *blobStore
 	hooks  *hookSender
 	faults *faultBook
+
+	appKeys atomic.Pointer[jwt.VerificationKeySet] // any of which may sign as the App
 
 	mu            sync.Mutex // guards everything below
 	ids           map[string]int64
@@ -77,6 +82,7 @@ func New(opts Options) (*Server, error) {
 		windows: map[string]*window{}, calls: map[string]*RouteCalls{},
 		changed: make(chan struct{}), earlier: make(chan struct{}, 1), dirty: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
+	s.SetAppKeys(opts.AppKey)
 	s.blobs = newBlobStore(opts.LogLimit)
 	s.hooks = newHookSender(s)
 	if err := s.restore(); err != nil {
