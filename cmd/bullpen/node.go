@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bullpen-ci/bullpen/internal/node"
+	"github.com/bullpen-ci/bullpen/internal/node/identity"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
@@ -27,10 +28,11 @@ const (
 
 // nodeFlags are what `bullpen node` is told.
 type nodeFlags struct {
-	sandbox, name, kubeconfig, stateDir string
-	cpu, memory, ip                     string
-	pods                                int64
-	labels, taints                      []string
+	sandbox, name, stateDir string
+	kubeconfig, bootstrap   string
+	cpu, memory, ip         string
+	pods                    int64
+	labels, taints          []string
 }
 
 func newNodeCommand() *cobra.Command {
@@ -40,7 +42,12 @@ func newNodeCommand() *cobra.Command {
 		Short: "Register this machine as a Kubernetes node and run the pods bound to it",
 		Long: `Registers this machine as a Kubernetes node and runs the pods bound to it in a sandbox.
 
-The identity in --kubeconfig must be system:node:NAME in the group system:nodes. Ending this process, however it ends, ends no pod:
+With --bootstrap-kubeconfig, whose token may do nothing but ask, the node requests a client certificate of its own
+(kubernetes.io/kube-apiserver-client-kubelet), waits until that is approved and signed, keeps it in the state folder, and replaces it long
+before it expires. The token is needed once. With --kubeconfig somebody else cares for the identity: it must be system:node:NAME in the
+group system:nodes. docs/guides/credentials.md has both, and what to do where a provider signs no such certificates.
+
+Ending this process, however it ends, ends no pod:
 the next one with the same --state-dir finds them again. "bullpen node cleanup" ends them. (Under systemd say KillMode=process,
 or systemd ends them all the same. A launchd job needs AbandonProcessGroup.)
 
@@ -49,7 +56,7 @@ Sandboxes:
              ignored, each container needs a command; a volume's mountPath is replaced by the real folder wherever it occurs in
              command, args, env and workingDir. For one-machine mode and tests; never for code of strangers.
   synthetic  No processes at all: containers exist in memory, until this process ends. For load tests.`,
-		Example: `  bullpen node --sandbox process --name mac-1 --kubeconfig node.kubeconfig --state-dir /var/lib/bullpen-node
+		Example: `  bullpen node --sandbox process --name mac-1 --bootstrap-kubeconfig bootstrap.kubeconfig --state-dir /var/lib/bullpen-node
   bullpen node --sandbox process --name ci-1 --kubeconfig node.kubeconfig --state-dir /srv/bullpen \
     --cpu 16 --memory 32Gi --pods 50 --label pool=ci --taint dedicated=ci:NoSchedule`,
 		Args: cobra.NoArgs,
@@ -58,7 +65,8 @@ Sandboxes:
 	flags := cmd.Flags()
 	flags.StringVar(&f.sandbox, "sandbox", sandboxProcess, "what runs the pods: process or synthetic")
 	flags.StringVar(&f.name, "name", "", "name of the node (default: this machine's host name)")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "how to reach the API server, as system:node:NAME (required)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "how to reach the API server, as system:node:NAME")
+	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "how to reach the API server with a bootstrap token, to get a certificate for --name")
 	flags.StringVar(&f.stateDir, "state-dir", "", "where pods, volumes and logs are kept (required)")
 	flags.StringVar(&f.cpu, "cpu", "", "CPUs to offer, such as 8 or 7500m (default: what the machine has)")
 	flags.StringVar(&f.memory, "memory", "", "memory to offer, such as 16Gi (default: what the machine has)")
@@ -66,9 +74,9 @@ Sandboxes:
 	flags.StringVar(&f.ip, "node-ip", "", "address of the node and its pods (default 127.0.0.1)")
 	flags.StringArrayVar(&f.labels, "label", nil, "label of the node, KEY=VALUE (repeatable)")
 	flags.StringArrayVar(&f.taints, "taint", nil, "taint of the node when it is registered, KEY[=VALUE]:EFFECT (repeatable)")
-	for _, required := range []string{"kubeconfig", "state-dir"} {
-		cobra.CheckErr(cmd.MarkFlagRequired(required))
-	}
+	cobra.CheckErr(cmd.MarkFlagRequired("state-dir"))
+	cmd.MarkFlagsOneRequired("kubeconfig", "bootstrap-kubeconfig")
+	cmd.MarkFlagsMutuallyExclusive("kubeconfig", "bootstrap-kubeconfig")
 	cmd.AddCommand(newNodeCleanupCommand(), newNodeShimCommand(), newNodeEnterCommand())
 	return cmd
 }
@@ -84,6 +92,14 @@ func runNode(ctx context.Context, f nodeFlags) error {
 		return err
 	}
 	defer unlock()
+	if f.bootstrap != "" {
+		own, err := f.ownIdentity(ctx, opts)
+		if err != nil {
+			return err
+		}
+		defer own.Close()
+		opts.Config = own.Config()
+	}
 	if opts.Sandbox, err = f.openSandbox(opts.StateDir, opts.Log); err != nil {
 		return err
 	}
@@ -114,8 +130,10 @@ func (f nodeFlags) options() (node.Options, error) {
 	if err := os.MkdirAll(opts.StateDir, 0o700); err != nil {
 		return opts, fmt.Errorf("making the state folder: %w", err)
 	}
-	if opts.Config, err = clientcmd.BuildConfigFromFlags("", f.kubeconfig); err != nil {
-		return opts, fmt.Errorf("reading --kubeconfig: %w", err)
+	if f.kubeconfig != "" {
+		if opts.Config, err = clientcmd.BuildConfigFromFlags("", f.kubeconfig); err != nil {
+			return opts, fmt.Errorf("reading --kubeconfig: %w", err)
+		}
 	}
 	if opts.Capacity, err = f.capacity(opts.StateDir); err != nil {
 		return opts, err
@@ -125,6 +143,15 @@ func (f nodeFlags) options() (node.Options, error) {
 	}
 	opts.Taints, err = parseTaints(f.taints)
 	return opts, err
+}
+
+// ownIdentity gets the node a certificate, or takes up the one that it has.
+func (f nodeFlags) ownIdentity(ctx context.Context, opts node.Options) (*identity.Identity, error) {
+	bootstrap, err := clientcmd.BuildConfigFromFlags("", f.bootstrap)
+	if err != nil {
+		return nil, fmt.Errorf("reading --bootstrap-kubeconfig: %w", err)
+	}
+	return identity.Open(ctx, identity.Options{Name: opts.Name, Bootstrap: bootstrap, Dir: identity.Dir(opts.StateDir), Log: opts.Log})
 }
 
 func (f nodeFlags) openSandbox(stateDir string, log *slog.Logger) (sandbox.Sandbox, error) {

@@ -100,6 +100,7 @@ func (c *ControlPlane) planAPIServer(p ports) (componentPlan, error) {
 			"--proxy-client-cert-file="+c.pki.path("front-proxy-client.crt"),
 			"--proxy-client-key-file="+c.pki.path("front-proxy-client.key"),
 			"--anonymous-auth=false",
+			"--enable-bootstrap-token-auth", // how a node agent asks for its certificate
 			"--authorization-mode=Node,RBAC",
 			"--enable-admission-plugins=NodeRestriction",
 			"--allow-privileged=true",

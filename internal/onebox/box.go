@@ -253,6 +253,9 @@ func (b *Box) startIdentities(ctx context.Context) error {
 		return err
 	}
 	ids := newIdentities(b.layout, b.kube, b.report, b.opts.Now)
+	if err := ids.letNodeAsk(ctx, b.layout, b.plane.AdminConfig()); err != nil {
+		return err
+	}
 	end, err := ids.issue(ctx)
 	if err != nil {
 		return err

@@ -2,19 +2,25 @@ package onebox
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/bullpen-ci/bullpen/examples"
 	"github.com/bullpen-ci/bullpen/internal/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	nodeidentity "github.com/bullpen-ci/bullpen/internal/node/identity"
 )
 
 // Lifetimes of ServiceAccount tokens. In a cluster the kubelet does this work.
@@ -32,7 +38,7 @@ type token struct {
 }
 
 // identities keeps the files that our processes prove themselves with: a kubeconfig that names a token file for the
-// server and the controller, the controller's token for the server, and the node agent's client certificate. Nobody
+// server and the controller, the controller's token for the server, and the node agent's bootstrap token. Nobody
 // gets more rights than the chart gives (NET-8); the administrator's certificate stays in this process.
 type identities struct {
 	kube   kubernetes.Interface
@@ -53,23 +59,62 @@ func newIdentities(l Layout, kube kubernetes.Interface, report func(Event), now 
 func writeKubeconfigs(l Layout, plane *controlplane.ControlPlane) error {
 	admin := plane.AdminConfig()
 	for _, name := range []string{partServer, partController} {
-		if err := writeTokenKubeconfig(l.identity(name+".kubeconfig"), admin, l.identity(name+".token")); err != nil {
+		if err := writeFileKubeconfig(l.identity(name+".kubeconfig"), admin, &clientcmdapi.AuthInfo{TokenFile: l.identity(name + ".token")}); err != nil {
 			return err
 		}
 	}
-	node, err := plane.Identity("system:node:"+NodeName, "system:nodes")
+	// The node agent gets its certificate by itself; this is for people who want to see what it sees.
+	certificate := nodeidentity.File(l.Node())
+	return writeFileKubeconfig(l.identity(partNode+".kubeconfig"), admin, &clientcmdapi.AuthInfo{ClientCertificate: certificate, ClientKey: certificate})
+}
+
+// bootstrapKubeconfig is the file that the node agent asks for its certificate with.
+const bootstrapKubeconfig = "node-bootstrap.kubeconfig"
+
+// bootstrapToken is the id of the node agent's; bootstrapLifetime is how long each start of `bullpen up` gives it. The agent
+// needs it once: it keeps its certificate, and renews it by itself.
+const (
+	bootstrapToken    = "bpnode"
+	bootstrapLifetime = time.Hour
+)
+
+// letNodeAsk gives the node agent the means to get a certificate of its own, as docs/guides/credentials.md has it for any
+// cluster: role bindings, a token that is good for asking alone, and a kubeconfig with it.
+func (i *identities) letNodeAsk(ctx context.Context, l Layout, admin *rest.Config) error {
+	a, err := newApplier(admin)
 	if err != nil {
 		return err
 	}
-	return controlplane.WriteKubeconfig(l.identity(partNode+".kubeconfig"), node)
+	bindings, err := decodeAll(examples.NodeBootstrap())
+	if err != nil {
+		return fmt.Errorf("reading the role bindings of node agents: %w", err)
+	}
+	for _, binding := range bindings {
+		if err := a.apply(ctx, binding); err != nil {
+			return err
+		}
+	}
+	secret := strings.ToLower(rand.Text())[:16]
+	token := corev1apply.Secret("bootstrap-token-"+bootstrapToken, metav1.NamespaceSystem).
+		WithType(corev1.SecretTypeBootstrapToken).WithStringData(map[string]string{
+		"token-id": bootstrapToken, "token-secret": secret, "usage-bootstrap-authentication": "true",
+		"auth-extra-groups": "system:bootstrappers:bullpen",
+		"expiration":        i.now().Add(bootstrapLifetime).UTC().Format(time.RFC3339),
+	})
+	if _, err := i.kube.CoreV1().Secrets(metav1.NamespaceSystem).Apply(ctx, token, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
+		return fmt.Errorf("making the node agent's bootstrap token: %w", err)
+	}
+	config := rest.AnonymousClientConfig(admin)
+	config.BearerToken = bootstrapToken + "." + secret
+	return controlplane.WriteKubeconfig(l.identity(bootstrapKubeconfig), config)
 }
 
-// writeTokenKubeconfig names the token's file instead of holding the token: clients read it again when it is renewed.
-func writeTokenKubeconfig(path string, cluster *rest.Config, tokenFile string) error {
+// writeFileKubeconfig names files instead of holding a token or a certificate: clients read them again when they are renewed.
+func writeFileKubeconfig(path string, cluster *rest.Config, user *clientcmdapi.AuthInfo) error {
 	const name = "bullpen"
 	file := clientcmdapi.NewConfig()
 	file.Clusters[name] = &clientcmdapi.Cluster{Server: cluster.Host, CertificateAuthorityData: cluster.CAData}
-	file.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: tokenFile}
+	file.AuthInfos[name] = user
 	file.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	file.CurrentContext = name
 	data, err := clientcmd.Write(*file)

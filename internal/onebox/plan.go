@@ -166,7 +166,7 @@ func (s setting) nodeCommand() Command {
 	return s.command(partNode, 15*time.Second, "node",
 		"--sandbox=process",
 		"--name="+NodeName,
-		"--kubeconfig="+l.identity("node.kubeconfig"),
+		"--bootstrap-kubeconfig="+l.identity(bootstrapKubeconfig),
 		"--state-dir="+l.Node(),
 		"--cpu="+strconv.Itoa(s.capacity.CPU),
 		"--memory="+s.capacity.Memory,

@@ -129,6 +129,7 @@ func checkIdentities(t *testing.T, dir string, w *where) {
 	}{
 		{"server", "patch", "pods", "yes"}, {"server", "delete", "pods", "no"}, {"server", "create", "pods", "no"},
 		{"controller", "delete", "pods", "yes"}, {"controller", "get", "secrets", "no"}, {"controller", "patch", "pods", "yes"}, {"controller", "update", "pods", "no"},
+		{"node-bootstrap", "list", "pods", "no"}, {"node", "delete", "runnerpools.bullpen.dev", "no"},
 	} {
 		output, _ := kubectl(t, w, filepath.Join(dir, "identities", test.identity+".kubeconfig"), // "no" is exit code 1
 			"auth", "can-i", test.verb, test.resource, "-n", "bullpen-runners")
