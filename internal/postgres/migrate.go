@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,12 +54,7 @@ func Migrate(ctx context.Context, url string) error {
 		return fmt.Errorf("connecting to migrate: %w", err)
 	}
 	defer func() { _ = lock.Close(context.WithoutCancel(ctx)) }()
-	// Held by an otherwise idle transaction, which also works through a transaction-pooling proxy.
-	tx, err := lock.Begin(ctx)
-	if err == nil {
-		_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", migrationLock)
-	}
-	if err != nil {
+	if err := takeTurn(ctx, lock); err != nil {
 		return fmt.Errorf("waiting for other servers that migrate: %w", err)
 	}
 	p, done, err := provider(url)
@@ -75,6 +71,35 @@ func Migrate(ctx context.Context, url string) error {
 		}
 		return nil
 	})
+}
+
+// turnPause is how long a server that waits for another's migrations leaves the database alone.
+const turnPause = 200 * time.Millisecond
+
+// takeTurn waits for the lock, and leaves it with a transaction that is idle from then on, which also works through a
+// transaction-pooling proxy. It asks again and again instead of waiting inside a statement: that has a snapshot, and an index
+// that is built concurrently waits for every snapshot there is, while its owner would be waited for.
+func takeTurn(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		mine := false
+		// By the simple protocol: the extended one keeps the portal, and with it the snapshot, until the transaction ends.
+		const ask = "SELECT pg_try_advisory_xact_lock($1)"
+		if err := tx.QueryRow(ctx, ask, pgx.QueryExecModeSimpleProtocol, migrationLock).Scan(&mine); err != nil || mine {
+			return err
+		}
+		if err := tx.Rollback(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(turnPause):
+		}
+	}
 }
 
 // withQueue calls fn with River's own migrator.

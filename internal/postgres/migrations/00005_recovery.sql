@@ -1,4 +1,5 @@
 -- +goose Up
+SET LOCAL lock_timeout = '5s';
 
 -- RECV-4: since when the pod of a live claim has not been listed; a reappearance resets it.
 ALTER TABLE runner_claims ADD COLUMN missing_since timestamptz;
@@ -10,6 +11,7 @@ ALTER TABLE workflow_jobs ADD COLUMN look_at timestamptz;
 CREATE INDEX runner_registrations_open ON runner_registrations (pod_uid) WHERE state <> 'gone';
 
 -- +goose Down
+SET LOCAL lock_timeout = '5s';
 DROP INDEX runner_registrations_open;
 ALTER TABLE workflow_jobs DROP COLUMN look_at;
 ALTER TABLE runner_claims DROP COLUMN look_at, DROP COLUMN missing_since;

@@ -1,4 +1,5 @@
 -- +goose Up
+SET LOCAL lock_timeout = '5s';
 
 -- How far GitHub's list of deliveries has been read. It is read from its newest entry back to where the last look began, in
 -- steps, so a look may be under way: cursor, top and floor are its.
@@ -56,6 +57,7 @@ ALTER TABLE runner_sessions ADD COLUMN lost_at timestamptz;
 CREATE INDEX runner_sessions_lost ON runner_sessions (lost_at) WHERE lost_at IS NOT NULL;
 
 -- +goose Down
+SET LOCAL lock_timeout = '5s';
 DROP INDEX runner_sessions_lost, workflow_jobs_rerun, workflow_jobs_waiting_since, workflow_jobs_waiting_long;
 ALTER TABLE runner_sessions DROP COLUMN lost_at;
 ALTER TABLE workflow_jobs DROP COLUMN rerun_at, DROP COLUMN rerun, DROP COLUMN confirmed_at, DROP COLUMN asked_at;

@@ -1,4 +1,5 @@
 -- +goose Up
+SET LOCAL lock_timeout = '5s';
 
 -- What operators decide about an account stands beside what GitHub says of it: it is served only when both allow it.
 ALTER TABLE accounts
@@ -61,6 +62,7 @@ CREATE INDEX audit_events_account ON audit_events (account_id, id);
 CREATE INDEX audit_events_subject ON audit_events (lower(subject), id);
 
 -- +goose Down
+SET LOCAL lock_timeout = '5s';
 DROP TABLE audit_events, removed_repositories, ended_installations;
 UPDATE job_lanes SET parked = '', version = version + 1 WHERE parked = 'held';
 ALTER TABLE job_lanes DROP CONSTRAINT job_lanes_parked_check;

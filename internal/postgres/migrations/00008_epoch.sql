@@ -1,4 +1,5 @@
 -- +goose Up
+SET LOCAL lock_timeout = '5s';
 
 -- CLAIM-17: where this database stands in the life of the installation. The lineage is drawn when the database is made, the
 -- epoch is raised every few seconds, and both are copied to Kubernetes: a database behind its copy has lost something.
@@ -37,5 +38,6 @@ $$;
 -- +goose StatementEnd
 
 -- +goose Down
+SET LOCAL lock_timeout = '5s';
 DROP FUNCTION require_epoch;
 DROP TABLE ledger_epoch;

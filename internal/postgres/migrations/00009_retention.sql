@@ -1,4 +1,5 @@
 -- +goose Up
+SET LOCAL lock_timeout = '5s';
 
 -- What retention reads: each kind of row by the time at which it came to its end.
 CREATE INDEX workflow_jobs_ended ON workflow_jobs (completed_at) WHERE completed_at IS NOT NULL;
@@ -10,5 +11,6 @@ CREATE INDEX job_lanes_idle ON job_lanes (head_at) WHERE parked = 'empty' AND ru
 CREATE INDEX workflow_jobs_labels ON workflow_jobs (label_key);
 
 -- +goose Down
+SET LOCAL lock_timeout = '5s';
 DROP INDEX workflow_jobs_labels, job_lanes_idle, runner_adoptions_created, runner_registrations_gone,
     job_tombstones_completed, workflow_jobs_ended;

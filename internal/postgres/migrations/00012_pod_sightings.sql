@@ -1,4 +1,5 @@
 -- +goose Up
+SET LOCAL lock_timeout = '5s';
 
 -- RECV-1: since when a pod that nobody has a claim for has shown the work that it shows, by this database's clock. What the pod
 -- says itself is by its node's clock: it tells that something has changed, and not how long ago.
@@ -9,4 +10,5 @@ CREATE TABLE pod_sightings (
 );
 
 -- +goose Down
+SET LOCAL lock_timeout = '5s';
 DROP TABLE pod_sightings;
