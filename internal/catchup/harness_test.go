@@ -103,7 +103,7 @@ func (f *forge) Redeliver(ctx context.Context, id int64) error {
 	return f.Client.Redeliver(ctx, id)
 }
 
-func (f *forge) Job(ctx context.Context, installation int64, repository string, id int64) (github.WorkflowJob, error) {
+func (f *forge) Job(ctx context.Context, installation int64, repository fleet.Repository, id int64) (github.WorkflowJob, error) {
 	f.note("job %d", id)
 	if f.job != nil {
 		return f.job(id)
@@ -111,8 +111,8 @@ func (f *forge) Job(ctx context.Context, installation int64, repository string, 
 	return f.Client.Job(ctx, installation, repository, id)
 }
 
-func (f *forge) ReadRuns(ctx context.Context, installation int64, repository string) error {
-	f.note("read %s", repository)
+func (f *forge) ReadRuns(ctx context.Context, installation int64, repository fleet.Repository) error {
+	f.note("read %s", repository.Name)
 	if f.readRuns != nil {
 		return f.readRuns()
 	}

@@ -15,9 +15,9 @@ type Forge interface {
 	Payload(ctx context.Context, deliveryID int64) (github.Payload, error)
 	Redeliver(ctx context.Context, deliveryID int64) error
 
-	Job(ctx context.Context, installationID int64, repository string, jobID int64) (github.WorkflowJob, error)
+	Job(ctx context.Context, installationID int64, repository fleet.Repository, jobID int64) (github.WorkflowJob, error)
 	// ReadRuns is the control read beside which a job that is not found is gone.
-	ReadRuns(ctx context.Context, installationID int64, repository string) error
+	ReadRuns(ctx context.Context, installationID int64, repository fleet.Repository) error
 	Runs(ctx context.Context, installationID int64, repository, status string, page int) ([]github.Run, int, error)
 	RunJobs(ctx context.Context, installationID int64, repository string, runID int64, page int) ([]github.WorkflowJob, int, error)
 	Run(ctx context.Context, installationID int64, repository string, runID int64) (github.Run, error)

@@ -72,7 +72,7 @@ func (c *CatchUp) inquire(ctx context.Context, w WaitingJob) error {
 	if err := c.mayAsk(account.InstallationID, PassQueuedReaped); err != nil {
 		return err
 	}
-	job, err := c.opt.Forge.Job(ctx, account.InstallationID, w.Event.Repository, w.Event.JobID)
+	job, err := c.opt.Forge.Job(ctx, account.InstallationID, w.repository(), w.Event.JobID)
 	switch {
 	case err == nil:
 		return c.judge(ctx, w, job)
@@ -108,7 +108,12 @@ func (c *CatchUp) judge(ctx context.Context, w WaitingJob, job github.WorkflowJo
 	case fleet.JobEventStarted:
 		kind = recovery.UnstartedExecution
 	}
-	return c.observe(ctx, event, w.Event.Account, w.Event.Repository, job, kind)
+	return c.observe(ctx, event, w.Event.Account, w.repository(), job, kind)
+}
+
+// repository of the job. A row of an earlier version has no id of it, and then the name is all there is to go by.
+func (w WaitingJob) repository() fleet.Repository {
+	return fleet.Repository{Name: w.Event.Repository, ID: w.Event.RepositoryID}
 }
 
 // gone: GitHub does not find the job. That counts only beside a read of the same repository that succeeds just now:
@@ -118,7 +123,7 @@ func (c *CatchUp) gone(ctx context.Context, w WaitingJob) error {
 	if err := c.mayAsk(account.InstallationID, PassQueuedReaped); err != nil {
 		return err
 	}
-	if err := c.opt.Forge.ReadRuns(ctx, account.InstallationID, w.Event.Repository); err != nil { // EXCL-6's rule, for jobs
+	if err := c.opt.Forge.ReadRuns(ctx, account.InstallationID, w.repository()); err != nil { // EXCL-6's rule, for jobs
 		return errors.Join(fmt.Errorf("job %d is not found, beside a read that failed: %w", w.Event.JobID, err), leaveIfLimited(err))
 	}
 	ev := w.Event

@@ -119,7 +119,7 @@ func (c *CatchUp) sweepStatus(ctx context.Context, r Repository, at Resume) (Res
 			if at.Run != 0 && run.ID >= at.Run || c.opt.Now().Sub(run.CreatedAt) < c.opt.Every {
 				continue
 			}
-			if err := c.sweepRun(ctx, r, run.ID); err != nil {
+			if err := c.sweepRun(ctx, r, run); err != nil {
 				return at, err
 			}
 			at.Run = run.ID
@@ -138,19 +138,23 @@ func (c *CatchUp) mayAsk(installationID int64, pass string) error {
 	return errLeave
 }
 
-func (c *CatchUp) sweepRun(ctx context.Context, r Repository, runID int64) error {
+func (c *CatchUp) sweepRun(ctx context.Context, r Repository, run github.Run) error {
+	whose := run.Repository // as GitHub names it: the one that was asked for may have another name by now
+	if whose.Name == "" {
+		whose.Name = r.Name
+	}
 	for page := 1; page != 0; {
 		if err := c.mayAsk(r.Account.InstallationID, PassQueueSwept); err != nil {
 			return err
 		}
-		jobs, next, err := c.opt.Forge.RunJobs(ctx, r.Account.InstallationID, r.Name, runID, page)
+		jobs, next, err := c.opt.Forge.RunJobs(ctx, r.Account.InstallationID, r.Name, run.ID, page)
 		if errors.Is(err, fleet.ErrNotFound) {
 			return nil // the run was deleted meanwhile
 		}
 		if err != nil {
 			return errors.Join(err, leaveIfLimited(err))
 		}
-		if err := c.recordMissed(ctx, r, jobs); err != nil {
+		if err := c.recordMissed(ctx, r, whose, jobs); err != nil {
 			return err
 		}
 		page = next
@@ -159,7 +163,7 @@ func (c *CatchUp) sweepRun(ctx context.Context, r Repository, runID int64) error
 }
 
 // recordMissed records what the ledger does not know of these jobs.
-func (c *CatchUp) recordMissed(ctx context.Context, r Repository, jobs []github.WorkflowJob) error {
+func (c *CatchUp) recordMissed(ctx context.Context, r Repository, whose fleet.Repository, jobs []github.WorkflowJob) error {
 	ids := make([]int64, len(jobs))
 	for i, job := range jobs {
 		ids[i] = job.ID
@@ -173,7 +177,7 @@ func (c *CatchUp) recordMissed(ctx context.Context, r Repository, jobs []github.
 		if !ok {
 			continue
 		}
-		if err := c.observe(ctx, event, r.Account, r.Name, job, kind); err != nil {
+		if err := c.observe(ctx, event, r.Account, whose, job, kind); err != nil {
 			return err
 		}
 	}
@@ -213,7 +217,7 @@ func missed(
 
 // observe records what GitHub shows of a job as if it had been told.
 func (c *CatchUp) observe(
-	ctx context.Context, event fleet.JobEvent, owner dispatch.Account, repository string, job github.WorkflowJob, kind recovery.Kind,
+	ctx context.Context, event fleet.JobEvent, owner dispatch.Account, repository fleet.Repository, job github.WorkflowJob, kind recovery.Kind,
 ) error {
 	if c.opt.Off(kind) {
 		return nil
@@ -224,7 +228,7 @@ func (c *CatchUp) observe(
 	}
 	if rec.Outcome == fleet.Move {
 		c.opt.Count(kind)
-		c.opt.Log.InfoContext(ctx, "nobody had told what GitHub shows of a job", "job", job.ID, "repository", repository,
+		c.opt.Log.InfoContext(ctx, "nobody had told what GitHub shows of a job", "job", job.ID, "repository", repository.Name,
 			"account", owner.Login, "event", event, "runner", job.RunnerName, "kind", kind)
 	}
 	return nil

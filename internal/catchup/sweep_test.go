@@ -65,7 +65,7 @@ func TestSweep_AJobThatHasEndedHereIsNotQueued(t *testing.T) {
 	w := newWorld(t, nil)
 	w.told("acme/app")
 	_, ids := w.vanish("acme/app", 1)
-	job, err := w.forge.Job(t.Context(), 11, "acme/app", ids[0])
+	job, err := w.forge.Job(t.Context(), 11, fleet.Repository{Name: "acme/app"}, ids[0])
 	require.NoError(t, err)
 	_, err = w.intake.Observe(t.Context(), dispatch.JobEvent{
 		Kind: fleet.JobEventCompleted, Account: dispatch.Account{ID: 1, Login: "acme", InstallationID: 11}, JobID: job.ID,

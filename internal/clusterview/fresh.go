@@ -60,7 +60,7 @@ func (v *View) TakeOffOwner(ctx context.Context, pod recovery.Pod) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
 		"labels":      map[string]any{runnerpod.LabelOwner: nil},
-		"annotations": map[string]any{runnerpod.AnnotationSafeToEvict: nil, runnerpod.AnnotationDoNotDisrupt: nil},
+		"annotations": map[string]any{runnerpod.AnnotationOwnerID: nil, runnerpod.AnnotationSafeToEvict: nil, runnerpod.AnnotationDoNotDisrupt: nil},
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding a patch: %w", err)

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -20,7 +21,7 @@ func TestRunnerPods_RECV4_CLAIM6_FreshAndUnchanged(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, listed, 2)
 	seen, _ := s.view.Pod(string(pod.UID))
-	require.NoError(t, s.view.StampOwner(t.Context(), seen, "acme"))
+	require.NoError(t, s.view.StampOwner(t.Context(), seen, dispatch.Account{ID: 7, Login: "acme"}))
 
 	read, there, err := s.view.RunnerPod(t.Context(), s.namespace, pod.Name, string(pod.UID))
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package clusterview
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,6 +126,9 @@ func trimMeta(meta metav1.ObjectMeta) metav1.ObjectMeta {
 			slim.Labels[key] = value
 		}
 	}
+	if id, ok := meta.Annotations[runnerpod.AnnotationOwnerID]; ok {
+		slim.Annotations = map[string]string{runnerpod.AnnotationOwnerID: id}
+	}
 	return slim
 }
 
@@ -134,8 +138,21 @@ func toPod(pod *corev1.Pod) dispatch.Pod {
 		Pool:        dispatch.PoolRef{Namespace: pod.Namespace, Name: pod.Labels[runnerpod.LabelPool]},
 		Deleting:    pod.DeletionTimestamp != nil,
 		OwnerLabel:  pod.Labels[runnerpod.LabelOwner],
+		OwnerID:     ownerID(pod),
 		PollerEnded: pollerEnded(pod),
 	}
+}
+
+// ownerID is 0 where nothing that could be an id is written.
+func ownerID(pod *corev1.Pod) int64 {
+	if pod.Labels[runnerpod.LabelOwner] == "" {
+		return 0
+	}
+	id, err := strconv.ParseInt(pod.Annotations[runnerpod.AnnotationOwnerID], 10, 64)
+	if err != nil || id < 0 {
+		return 0
+	}
+	return id
 }
 
 // pollerEnded: the poller exited 0, which it does only once its answer is staged. Any other end says that nothing

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
@@ -188,14 +189,15 @@ func (v *View) ListPods(ctx context.Context) ([]dispatch.Pod, error) {
 // Config is what the view speaks to the API server with.
 func (v *View) Config() *rest.Config { return v.opt.Config }
 
-// StampOwner writes the owner label, on that UID only, and with it, at no further request, what keeps autoscalers of nodes
+// StampOwner writes the owner label, on that UID only, and with it, at no further request, the owner's id and what keeps autoscalers of nodes
 // from taking the node away under the job (POOL-9): a pod that only waits must hold no node. A pod that has gone needs
 // none of it; one that has a label never loses it but by ending.
-func (v *View) StampOwner(ctx context.Context, pod dispatch.Pod, login string) error {
+func (v *View) StampOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.Account) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":    pod.UID,
-		"labels": map[string]string{runnerpod.LabelOwner: runnerpod.OwnerLabelValue(login)},
+		"labels": map[string]string{runnerpod.LabelOwner: runnerpod.OwnerLabelValue(owner.Login)},
 		"annotations": map[string]string{ // POOL-9
+			runnerpod.AnnotationOwnerID:     strconv.FormatInt(owner.ID, 10),
 			runnerpod.AnnotationSafeToEvict: "false", runnerpod.AnnotationDoNotDisrupt: "true",
 		},
 	}})

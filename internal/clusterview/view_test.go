@@ -151,18 +151,19 @@ func TestView_POOL9_PodsLabelsAndEnds(t *testing.T) {
 	pod := s.runner("linux-eeee", "linux", "linux")
 	uid := string(pod.UID)
 	shown, _ := s.view.Pod(uid)
-	require.NoError(t, s.view.StampOwner(t.Context(), shown, "acme"))
-	s.eventually("the label is shown", func() bool { p, _ := s.view.Pod(uid); return p.OwnerLabel == "acme" })
+	require.NoError(t, s.view.StampOwner(t.Context(), shown, dispatch.Account{ID: 7, Login: "acme"}))
+	s.eventually("the label is shown", func() bool { p, _ := s.view.Pod(uid); return p.OwnerLabel == "acme" && p.OwnerID == 7 })
 
 	stamped, err := s.env.Kube.CoreV1().Pods(s.namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true",
+		"bullpen.dev/runner-pool-owner-id": "7",
 	}, stamped.Annotations, "POOL-9: from the first sign of work on, no autoscaler takes its node away")
 
 	stranger := shown
 	stranger.UID = "00000000-0000-0000-0000-000000000000"
-	require.NoError(t, s.view.StampOwner(t.Context(), stranger, "mallory"), "another pod of that name is left alone")
+	require.NoError(t, s.view.StampOwner(t.Context(), stranger, dispatch.Account{ID: 8, Login: "mallory"}), "another pod of that name is left alone")
 	now, err := s.env.Kube.CoreV1().Pods(s.namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "acme", now.Labels[runnerpod.LabelOwner])

@@ -33,7 +33,7 @@ func (d *Dispatcher) Acknowledge(ctx context.Context, pod Pod, generation int64)
 	if err != nil {
 		return false, fmt.Errorf("reading the claim of pod %s: %w", pod.Name, err)
 	}
-	d.stamp(pod.UID, claim.Account.Login)
+	d.stamp(pod.UID, claim.Account)
 	return true, nil
 }
 
@@ -59,7 +59,7 @@ func (d *Dispatcher) PodChanged(pod Pod) {
 			return
 		}
 		if claim.State.Live() && claim.Acknowledged {
-			d.stamp(pod.UID, claim.Account.Login)
+			d.stamp(pod.UID, claim.Account)
 		}
 	})
 }
@@ -96,7 +96,7 @@ func (s *stamps) failed(podUID string) {
 }
 
 // stamp projects the owner onto the pod's label, in the background.
-func (d *Dispatcher) stamp(podUID, login string) {
+func (d *Dispatcher) stamp(podUID string, owner Account) {
 	d.later(func(ctx context.Context) {
 		pod, ok := d.opt.Cluster.Pod(podUID)
 		if !ok || pod.OwnerLabel != "" || !d.stamps.begin(podUID, d.opt.Now()) {
@@ -114,7 +114,7 @@ func (d *Dispatcher) stamp(podUID, login string) {
 			}
 			once, cancel := context.WithTimeout(ctx, 5*time.Second)
 			faultpoint.Reached(faultpoint.BeforeStamp)
-			err = d.opt.Cluster.StampOwner(once, pod, login)
+			err = d.opt.Cluster.StampOwner(once, pod, owner)
 			cancel()
 			if err == nil {
 				d.metrics.stamps.WithLabelValues("stamped").Inc()

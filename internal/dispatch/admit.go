@@ -98,6 +98,8 @@ type QueuedJob struct {
 	LabelKey   string
 	QueuedAt   time.Time
 	Repository string
+	// RepositoryID is GitHub's, 0 where it is not known.
+	RepositoryID int64
 }
 
 // Repo names the job's repository.

@@ -111,7 +111,7 @@ func (d *Dispatcher) adopt(ctx context.Context, a Adoption) (outcome string, don
 	}
 	d.opt.Log.InfoContext(ctx, "adopted a runner that runs a job without a live claim",
 		"runner", a.RunnerName, "pod", pod.Name, "job", a.JobID)
-	d.stamp(pod.UID, a.Account.Login)
+	d.stamp(pod.UID, a.Account)
 	d.ClaimChanged(pod.UID)
 	return "adopted", true
 }

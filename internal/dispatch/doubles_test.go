@@ -252,10 +252,10 @@ func (c *cluster) Pods() []dispatch.Pod {
 	return pods
 }
 
-func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, login string) error {
+func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, owner dispatch.Account) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stamps = append(c.stamps, pod.UID+"="+login)
+	c.stamps = append(c.stamps, pod.UID+"="+owner.Login)
 	if c.onStamp != nil {
 		c.onStamp()
 	}
@@ -263,7 +263,7 @@ func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, login string) 
 		return c.stampErr
 	}
 	p := c.pods[pod.UID]
-	p.OwnerLabel = login
+	p.OwnerLabel, p.OwnerID = owner.Login, owner.ID
 	c.pods[pod.UID] = p
 	return nil
 }

@@ -55,7 +55,7 @@ func (d *Dispatcher) RetireLost(ctx context.Context, pods []Pod) ([]dispatchapi.
 	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()
 	d.noteLost(ctx, pods, live, rows)
-	l := &losses{d: d, pods: pods, answers: answers}
+	l := &losses{d: d, pods: pods, answers: answers, rows: rows}
 	l.left.removals, l.left.examined = maxRemoved, maxExamined
 	l.releaseLive(ctx, d.rotate(live))
 	l.proveEnded(ctx, d.rotate(unproven))
@@ -97,6 +97,7 @@ type losses struct {
 	d       *Dispatcher
 	pods    []Pod
 	answers []dispatchapi.RetireAnswer
+	rows    map[string]Claim
 
 	left struct {
 		sync.Mutex
@@ -160,7 +161,7 @@ func (l *losses) releaseLive(ctx context.Context, live []int) {
 	queries := make([]roster.Query, 0, len(held))
 	for i, claim := range held {
 		queries = append(queries, roster.Query{
-			UID: l.pods[i].UID, OwnerLabel: runnerpod.OwnerLabelValue(claim.Account.Login), Since: since,
+			UID: l.pods[i].UID, AccountID: claim.Account.ID, OwnerLabel: runnerpod.OwnerLabelValue(claim.Account.Login), Since: since,
 		})
 	}
 	seen := l.d.look(ctx, queries)

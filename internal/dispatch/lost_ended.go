@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -26,8 +27,8 @@ func (l *losses) proveEnded(ctx context.Context, unproven []int) {
 	queries := make([]roster.Query, len(unproven))
 	for k, i := range unproven {
 		queries[k] = roster.Query{UID: l.pods[i].UID, Since: l.d.ended.since(l.pods[i].UID, l.d.opt.Now())}
-		if pod, ok := l.d.opt.Cluster.Pod(l.pods[i].UID); ok {
-			queries[k].OwnerLabel = pod.OwnerLabel
+		if pod, ok := l.d.opt.Cluster.Pod(l.pods[i].UID); ok && pod.OwnerLabel != "" {
+			queries[k].OwnerLabel, queries[k].AccountID = pod.OwnerLabel, cmp.Or(l.rows[pod.UID].Account.ID, pod.OwnerID)
 		}
 	}
 	seen := l.d.look(ctx, queries)

@@ -290,14 +290,14 @@ func groupIn(scope fleet.Scope, pool Pool) int64 {
 
 // scopeOf says where the claim's runner is registered: users have repositories only.
 func scopeOf(pool Pool, claim Claim) fleet.Scope {
-	return ScopeFor(pool, claim.Account, claim.Repository)
+	return ScopeFor(pool, claim.Account, fleet.Repository{Name: claim.Repository, ID: claim.RepositoryID})
 }
 
 // ScopeFor says where a runner for a job of that repository is registered.
-func ScopeFor(pool Pool, account Account, repository string) fleet.Scope {
+func ScopeFor(pool Pool, account Account, repository fleet.Repository) fleet.Scope {
 	if pool.RepositoryScope || account.User || account.RepositoryRunners {
-		if scope, err := fleet.ParseScope(repository); err == nil && scope.Repo != "" {
-			return scope
+		if scope, err := fleet.ParseScope(repository.Name); err == nil && scope.Repo != "" {
+			return scope.Of(repository.ID)
 		}
 	}
 	return fleet.Scope{Owner: account.Login}

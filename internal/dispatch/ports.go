@@ -32,7 +32,8 @@ type Pod struct {
 	Pool                 PoolRef
 	Deleting             bool
 	OwnerLabel           string
-	PollerEnded          bool // its answer is staged: it exited 0
+	OwnerID              int64 // GitHub's id of the account that the label names; 0: not known
+	PollerEnded          bool  // its answer is staged: it exited 0
 }
 
 // Account is an organization or user whose jobs are served.
@@ -57,6 +58,7 @@ type Claim struct {
 	LabelKey                         string
 	JobID                            int64 // 0: its job went to another runner
 	Repository                       string
+	RepositoryID                     int64 // 0: GitHub's id of it is not known
 	RunnerName                       string
 	Acknowledged                     bool
 	Proof                            string // of a spent row: how it is known that its work is over
@@ -181,8 +183,8 @@ type Cluster interface {
 	Pools() []Pool
 	Pod(uid string) (Pod, bool)
 	Pods() []Pod
-	// StampOwner projects the claim's owner onto the pod's label; a pod that is gone is not an error.
-	StampOwner(ctx context.Context, pod Pod, login string) error
+	// StampOwner projects the claim's owner onto the pod's label, with its id; a pod that is gone is not an error.
+	StampOwner(ctx context.Context, pod Pod, owner Account) error
 	// Gone reports by an uncached read whether the pod with that UID no longer exists.
 	Gone(ctx context.Context, namespace, name, uid string) (bool, error)
 }
@@ -215,6 +217,14 @@ type InstallationSync struct {
 	Corrected int // accounts that were put right
 	Missing   int // not in the list for the first time: nothing is changed yet
 	Removed   int // not in the list for the second time
+}
+
+// RepositorySync counts what a comparison with GitHub's list of an installation's repositories changed.
+type RepositorySync struct {
+	Restored int // given back, which nobody had told
+	Renamed  int
+	Missing  int // not in the list for the first time: nothing is changed yet
+	Removed  int // not in the list for the second time
 }
 
 // Repository names one repository of an account.

@@ -107,7 +107,7 @@ func (d *Dispatcher) unregister(ctx context.Context, claim Claim, since time.Tim
 // reason to keep a claim whose rows are all proven gone.
 func (d *Dispatcher) removeUnknown(ctx context.Context, claim Claim, since time.Time) error {
 	seen := d.look(ctx, []roster.Query{{
-		UID: claim.PodUID, OwnerLabel: runnerpod.OwnerLabelValue(claim.Account.Login), Since: since,
+		UID: claim.PodUID, AccountID: claim.Account.ID, OwnerLabel: runnerpod.OwnerLabelValue(claim.Account.Login), Since: since,
 	}})
 	for _, one := range seen[claim.PodUID].Found {
 		if generation, ok := runnerpod.Generation(one.Name); !ok || generation >= claim.Generation {

@@ -14,14 +14,16 @@ type JobEvent struct {
 
 	JobID      int64
 	Repository string // owner/name
-	RunID      int64
-	RunAttempt int64
-	Name       string
-	Workflow   string
-	HeadBranch string
-	HeadSHA    string
-	Labels     []string
-	Conclusion string
+	// RepositoryID is GitHub's, 0 where it is not known. With it, the repository's rows follow it to another name.
+	RepositoryID int64
+	RunID        int64
+	RunAttempt   int64
+	Name         string
+	Workflow     string
+	HeadBranch   string
+	HeadSHA      string
+	Labels       []string
+	Conclusion   string
 
 	RunnerName string // empty until a runner has it
 	RunnerID   int64

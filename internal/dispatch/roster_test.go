@@ -24,7 +24,7 @@ func (f *forge) Owners(context.Context) ([]fleet.Owner, error) {
 	return []fleet.Owner{{ID: acme.ID, Login: acme.Login, InstallationID: acme.InstallationID}}, nil
 }
 
-func (f *forge) Repositories(context.Context, int64, int) ([]string, bool, error) {
+func (f *forge) Repositories(context.Context, int64, int) ([]fleet.Repository, bool, error) {
 	return nil, true, nil
 }
 

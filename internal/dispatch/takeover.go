@@ -51,7 +51,7 @@ func (d *Dispatcher) arrived(ctx context.Context, claim Claim) (Answer, bool, er
 		d.endLeaseDetached(claim)
 		return Answer{}, false, fmt.Errorf("acknowledging for pod %s: %w", claim.PodName, err)
 	}
-	d.stamp(claim.PodUID, claim.Account.Login)
+	d.stamp(claim.PodUID, claim.Account)
 	return Answer{Reply: ReplyGone}, false, nil
 }
 

@@ -61,6 +61,9 @@ func DefaultLimits(p Platform) Limits {
 type Scope struct {
 	Owner string
 	Repo  string
+	// RepositoryID is GitHub's id of the repository, which survives a rename; zero where it is not known. Where it is, what
+	// the name does not show is looked for under the name that the repository has now.
+	RepositoryID int64
 }
 
 // String is "owner" or "owner/repo".
@@ -69,6 +72,20 @@ func (s Scope) String() string {
 		return s.Owner
 	}
 	return s.Owner + "/" + s.Repo
+}
+
+// Of is the scope with the repository's id, if it is a repository's.
+func (s Scope) Of(repositoryID int64) Scope {
+	if s.Repo != "" {
+		s.RepositoryID = repositoryID
+	}
+	return s
+}
+
+// Repository is one of GitHub's, by the name under which it was heard of.
+type Repository struct {
+	Name string // owner/name
+	ID   int64  // zero: not known
 }
 
 // ParseScope reads what String wrote.

@@ -32,6 +32,8 @@ type Run struct {
 	Attempt   int64
 	Status    string
 	CreatedAt time.Time
+	// Repository as the run itself names it: the one that was asked for may have been renamed. Empty where GitHub does not say.
+	Repository fleet.Repository
 }
 
 // repositoryScope checks "owner/name", which becomes a part of the path.
@@ -43,13 +45,21 @@ func repositoryScope(name, repository string) (fleet.Scope, error) {
 	return scope, checkScope(name, scope)
 }
 
-// Job reads a job of a repository ("owner/name") as GitHub sees it now. ErrNotFound proves that the job is gone only
-// beside a successful ReadRuns of the same repository.
-func (c *Client) Job(ctx context.Context, installationID int64, repository string, jobID int64) (WorkflowJob, error) {
-	scope, err := repositoryScope(opJob, repository)
+// Job reads a job of a repository as GitHub sees it now, under whatever name the repository has by then. ErrNotFound proves
+// that the job is gone only beside a successful ReadRuns of the same repository.
+func (c *Client) Job(ctx context.Context, installationID int64, repository fleet.Repository, jobID int64) (job WorkflowJob, err error) {
+	scope, err := repositoryScope(opJob, repository.Name)
 	if err != nil {
 		return WorkflowJob{}, err
 	}
+	err = c.whereItIs(ctx, installationID, scope.Of(repository.ID), notThere, func(scope fleet.Scope) (err error) {
+		job, err = c.jobIn(ctx, installationID, scope, jobID)
+		return err
+	})
+	return job, err
+}
+
+func (c *Client) jobIn(ctx context.Context, installationID int64, scope fleet.Scope, jobID int64) (WorkflowJob, error) {
 	var found *gh.WorkflowJob
 	do := func(ctx context.Context, api *gh.Client) (resp *gh.Response, err error) {
 		found, resp, err = api.Actions.GetWorkflowJobByID(ctx, scope.Owner, scope.Repo, jobID)
@@ -92,15 +102,17 @@ func (c *Client) Runs(
 
 // ReadRuns proves that the repository's runs and jobs are readable just now: the witness beside which a job that is not
 // found is gone.
-func (c *Client) ReadRuns(ctx context.Context, installationID int64, repository string) error {
-	scope, err := repositoryScope(opReadRun, repository)
+func (c *Client) ReadRuns(ctx context.Context, installationID int64, repository fleet.Repository) error {
+	scope, err := repositoryScope(opReadRun, repository.Name)
 	if err != nil {
 		return err
 	}
-	_, _, err = c.runPage(ctx, installationID, opReadRun, scope, &gh.ListWorkflowRunsOptions{
-		ExcludePullRequests: true, ListOptions: gh.ListOptions{PerPage: 1},
+	return c.whereItIs(ctx, installationID, scope.Of(repository.ID), witness, func(scope fleet.Scope) error {
+		_, _, err := c.runPage(ctx, installationID, opReadRun, scope, &gh.ListWorkflowRunsOptions{
+			ExcludePullRequests: true, ListOptions: gh.ListOptions{PerPage: 1},
+		})
+		return err
 	})
-	return err
 }
 
 func (c *Client) runPage(
@@ -133,6 +145,7 @@ func (c *Client) runPage(
 func run(from *gh.WorkflowRun) Run {
 	return Run{
 		ID: from.GetID(), Attempt: int64(from.GetRunAttempt()), Status: clean(from.GetStatus()), CreatedAt: from.GetCreatedAt().Time,
+		Repository: fleet.Repository{Name: clean(from.GetRepository().GetFullName()), ID: from.GetRepository().GetID()},
 	}
 }
 

@@ -3,6 +3,8 @@ package github
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"slices"
 
 	gh "github.com/google/go-github/v88/github"
@@ -25,7 +27,20 @@ const (
 // A list of one page cannot be torn. A longer one is read from its last page to its first: where it is in the order of ids
 // (which is looked at, each time), what goes moves the others towards what is still to be read, what comes stands at the
 // end, and nobody is missed. In any other order it is read twice, and counts as whole if both times it was the same.
-func (c *Client) Roster(ctx context.Context, installationID int64, scope fleet.Scope) (fleet.Roster, error) {
+//
+// Where the id of the scope's repository is known, the list is that repository's, whatever it is called by now.
+func (c *Client) Roster(ctx context.Context, installationID int64, scope fleet.Scope) (list fleet.Roster, err error) {
+	err = c.whereItIs(ctx, installationID, scope, witness, func(scope fleet.Scope) (err error) {
+		list, err = c.rosterOf(ctx, installationID, scope)
+		return err
+	})
+	if err != nil {
+		return fleet.Roster{}, err
+	}
+	return list, nil
+}
+
+func (c *Client) rosterOf(ctx context.Context, installationID int64, scope fleet.Scope) (fleet.Roster, error) {
 	first, err := c.readRoster(ctx, installationID, scope)
 	if err != nil || first.ordered {
 		return first.roster(""), err
@@ -132,9 +147,8 @@ func (c *Client) Owners(ctx context.Context) ([]fleet.Owner, error) {
 	return owners, nil
 }
 
-// Repositories lists the repositories ("owner/name") that an installation may use, at most so many; whole says that there
-// are no more.
-func (c *Client) Repositories(ctx context.Context, installationID int64, most int) (names []string, whole bool, err error) {
+// Repositories lists the repositories that an installation may use, at most so many; whole says that there are no more.
+func (c *Client) Repositories(ctx context.Context, installationID int64, most int) (list []fleet.Repository, whole bool, err error) {
 	options := &gh.ListOptions{PerPage: pageSize}
 	for {
 		var page *gh.ListRepositories
@@ -150,15 +164,58 @@ func (c *Client) Repositories(ctx context.Context, installationID int64, most in
 			return nil, false, err
 		}
 		for _, one := range page.Repositories {
-			if len(names) == most {
-				return names, false, nil
+			if len(list) == most {
+				return list, false, nil
 			}
-			names = append(names, one.GetFullName())
+			list = append(list, fleet.Repository{Name: clean(one.GetFullName()), ID: one.GetID()})
 		}
 		if next <= options.Page {
-			return names, len(names) >= page.GetTotalCount(), nil
+			return list, len(list) >= page.GetTotalCount(), nil
 		}
 		options.Page = next
+	}
+}
+
+// RepositoryPage is a part of the list of repositories that an installation may use.
+type RepositoryPage struct {
+	Repositories []fleet.Repository
+	Total        int    // of all pages
+	Next         int    // the number of the next page; 0: there is none
+	ETag         string // of this page; empty when GitHub gives none
+	Unchanged    bool   // the page is still what it was when it had the ETag that was sent; nothing else is filled in
+}
+
+// RepositoryPage reads a page of that list; the first is 1. With the ETag of an earlier reading GitHub says whether the page
+// has changed since; "unchanged" costs nothing of the installation's rate limit.
+func (c *Client) RepositoryPage(ctx context.Context, installationID int64, number int, etag string) (RepositoryPage, error) {
+	var out RepositoryPage
+	do := func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
+		req, err := api.NewRequest(ctx, http.MethodGet, fmt.Sprintf("installation/repositories?per_page=%d&page=%d", pageSize, number), nil)
+		if err != nil {
+			return nil, err
+		}
+		if etag != "" {
+			req.Header.Set("If-None-Match", etag)
+		}
+		var list gh.ListRepositories
+		resp, err := api.Do(req, &list)
+		if resp != nil && resp.Response != nil && resp.StatusCode == http.StatusNotModified && etag != "" {
+			out.Unchanged = true
+			return resp, nil
+		}
+		if err == nil {
+			out.read(&list, resp)
+		}
+		return resp, err
+	}
+	err := c.asInstallation(ctx, installationID, opRepos, classSweep, nil, do)
+	return out, err
+}
+
+func (p *RepositoryPage) read(list *gh.ListRepositories, resp *gh.Response) {
+	p.Total, p.Next, p.ETag = list.GetTotalCount(), resp.NextPage, clean(resp.Header.Get("ETag"))
+	for _, one := range list.Repositories {
+		p.Repositories = append(p.Repositories, fleet.Repository{Name: clean(one.GetFullName()), ID: one.GetID()})
 	}
 }
 

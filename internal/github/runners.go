@@ -79,6 +79,12 @@ func (c *Client) Mint(ctx context.Context, installationID int64, ask fleet.MintR
 // RemoveRunner removes a registration: nil when GitHub answered 204, ErrRunnerBusy when it runs a job. ErrNotFound
 // and ErrForbidden prove something only beside a successful ControlRead of the same scope (EXCL-6).
 func (c *Client) RemoveRunner(ctx context.Context, installationID int64, scope fleet.Scope, runnerID int64) error {
+	return c.whereItIs(ctx, installationID, scope, notThere, func(scope fleet.Scope) error {
+		return c.removeIn(ctx, installationID, scope, runnerID)
+	})
+}
+
+func (c *Client) removeIn(ctx context.Context, installationID int64, scope fleet.Scope, runnerID int64) error {
 	if err := checkScope(opRemove, scope); err != nil {
 		return err
 	}
@@ -120,13 +126,21 @@ func (c *Client) Runner(
 // of the list itself proves nothing, and is ErrUncertain (EXCL-6).
 func (c *Client) FindRunner(
 	ctx context.Context, installationID int64, scope fleet.Scope, name string,
-) (fleet.Registration, error) {
+) (found fleet.Registration, err error) {
+	err = c.whereItIs(ctx, installationID, scope, notThere, func(scope fleet.Scope) (err error) {
+		found, err = c.findIn(ctx, installationID, scope, name)
+		return err
+	})
+	if errors.Is(err, fleet.ErrNotFound) && !errors.Is(err, ErrAbsent) { // EXCL-6
+		return fleet.Registration{}, fmt.Errorf("%s: %w: the list itself is not found", opFind, fleet.ErrUncertain)
+	}
+	return found, err
+}
+
+func (c *Client) findIn(ctx context.Context, installationID int64, scope fleet.Scope, name string) (fleet.Registration, error) {
 	options := &gh.ListRunnersOptions{Name: &name, ListOptions: gh.ListOptions{PerPage: pageSize}}
 	for {
 		page, at, err := c.runnerPage(ctx, installationID, opFind, scope, options)
-		if errors.Is(err, fleet.ErrNotFound) { // EXCL-6
-			return fleet.Registration{}, fmt.Errorf("%s: %w: the list itself is not found", opFind, fleet.ErrUncertain)
-		}
 		if err != nil {
 			return fleet.Registration{}, err
 		}
@@ -169,8 +183,10 @@ func (c *Client) ListRunners(
 // witness beside which a 404 or 403 means something (EXCL-6).
 func (c *Client) ControlRead(ctx context.Context, installationID int64, scope fleet.Scope) error {
 	options := &gh.ListRunnersOptions{ListOptions: gh.ListOptions{PerPage: 1}}
-	_, _, err := c.runnerPage(ctx, installationID, opControl, scope, options)
-	return err
+	return c.whereItIs(ctx, installationID, scope, witness, func(scope fleet.Scope) error {
+		_, _, err := c.runnerPage(ctx, installationID, opControl, scope, options)
+		return err
+	})
 }
 
 func (c *Client) runnerPage(

@@ -117,7 +117,7 @@ func TestScope_CannotChangeThePath(t *testing.T) {
 	} {
 		require.ErrorIs(t, client.RemoveRunner(t.Context(), 42, scope, 5), fleet.ErrRejected)
 	}
-	_, err := client.Job(t.Context(), 42, "acme", 5)
+	_, err := client.Job(t.Context(), 42, fleet.Repository{Name: "acme"}, 5)
 	require.ErrorIs(t, err, fleet.ErrRejected)
 	require.Error(t, client.ControlRead(t.Context(), 0, org))
 	require.Zero(t, f.calls.Load())
@@ -133,7 +133,7 @@ func TestJob_Reads(t *testing.T) {
 		_, _ = io.WriteString(w, `{"id":81,"run_id":9,"run_attempt":1,"status":"completed","conclusion":"success",
 			"runner_id":23,"runner_name":"bp-x-1","labels":["l"],"completed_at":"2026-01-02T03:04:05Z"}`)
 	})
-	job, err := newTestClient(t, f, nil).Job(t.Context(), 42, "acme/app", 81)
+	job, err := newTestClient(t, f, nil).Job(t.Context(), 42, fleet.Repository{Name: "acme/app"}, 81)
 	require.NoError(t, err)
 	require.Equal(t, WorkflowJob{
 		ID: 81, RunID: 9, RunAttempt: 1, Status: "completed", Conclusion: "success", RunnerID: 23, RunnerName: "bp-x-1",
@@ -234,7 +234,7 @@ func TestRuns_PagesAndTheirJobs(t *testing.T) {
 	require.Equal(t, []Run{{ID: 9, Attempt: 2, Status: "queued", CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}, runs)
 	_, _, err = client.Runs(t.Context(), 42, "acme/app", RunQueued, 2)
 	require.ErrorIs(t, err, fleet.ErrUncertain, "no list is not an empty one")
-	require.ErrorIs(t, client.ReadRuns(t.Context(), 42, "acme/app"), fleet.ErrUncertain)
+	require.ErrorIs(t, client.ReadRuns(t.Context(), 42, fleet.Repository{Name: "acme/app"}), fleet.ErrUncertain)
 	jobs, next, err := client.RunJobs(t.Context(), 42, "acme/app", 9, 0)
 	require.NoError(t, err)
 	require.Zero(t, next)

@@ -138,7 +138,7 @@ jobs:
 	require.Equal(t, "acme", queued.Organization)
 	require.Equal(t, []string{"self-hosted", "bullpen"}, queued.Job.Labels)
 
-	job, err := client.Job(t.Context(), 42, "acme/app", queued.Job.ID)
+	job, err := client.Job(t.Context(), 42, fleet.Repository{Name: "acme/app"}, queued.Job.ID)
 	require.NoError(t, err)
 	require.Equal(t, queued.Job.Name, job.Name)
 	require.Equal(t, "queued", job.Status)
@@ -169,7 +169,7 @@ jobs:
 	jobs, _, err := client.RunJobs(t.Context(), 42, "acme/app", runs[0].ID, 1)
 	require.NoError(t, err)
 	require.Equal(t, queued.Job.ID, jobs[0].ID)
-	require.NoError(t, client.ReadRuns(t.Context(), 42, "acme/app"))
+	require.NoError(t, client.ReadRuns(t.Context(), 42, fleet.Repository{Name: "acme/app"}))
 	require.NoError(t, client.Redeliver(t.Context(), delivery.ID))
 	require.Equal(t, queued, next[*github.WorkflowJobEvent](t, hooks))
 }

@@ -60,10 +60,10 @@ func StatusEvent(job github.WorkflowJob) (fleet.JobEvent, bool) {
 }
 
 // JobEvent is a job of GitHub's in dispatch's words.
-func JobEvent(kind fleet.JobEvent, owner dispatch.Account, repository string, job github.WorkflowJob) dispatch.JobEvent {
+func JobEvent(kind fleet.JobEvent, owner dispatch.Account, repository fleet.Repository, job github.WorkflowJob) dispatch.JobEvent {
 	return dispatch.JobEvent{
 		Kind: kind, Account: owner,
-		JobID: job.ID, Repository: repository, RunID: job.RunID, RunAttempt: job.RunAttempt,
+		JobID: job.ID, Repository: repository.Name, RepositoryID: repository.ID, RunID: job.RunID, RunAttempt: job.RunAttempt,
 		Name: job.Name, Workflow: job.WorkflowName, HeadBranch: job.HeadBranch, HeadSHA: job.HeadSHA,
 		Labels: job.Labels, Conclusion: job.Conclusion, RunnerName: job.RunnerName, RunnerID: job.RunnerID,
 		QueuedAt: job.CreatedAt, StartedAt: job.StartedAt, CompletedAt: job.CompletedAt,

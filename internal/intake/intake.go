@@ -174,7 +174,8 @@ func (i *Intake) workflowJob(ctx context.Context, d dispatch.Delivery, ev *githu
 	if len(dispatch.LabelKey(ev.Job.Labels)) > dispatch.MaxLabelKey { // storing it would fail however often it is redelivered
 		return ignored("workflow_job", "the job asks for more labels than any pool can carry; shorten its runs-on")
 	}
-	rec, err := i.opt.Store.RecordJob(ctx, d, JobEvent(kind, account(ev.Repository.Owner, ev.InstallationID), ev.Repository.FullName, ev.Job))
+	repository := fleet.Repository{Name: ev.Repository.FullName, ID: ev.Repository.ID}
+	rec, err := i.opt.Store.RecordJob(ctx, d, JobEvent(kind, account(ev.Repository.Owner, ev.InstallationID), repository, ev.Job))
 	if err == nil && rec.Outcome == fleet.Refuse && rec.Fresh {
 		i.opt.Log.WarnContext(ctx, "a webhook that makes no sense in the job's state", "job", ev.Job.ID, "action", ev.Action)
 	}

@@ -95,7 +95,7 @@ func TestObserve_CLAIM4_ATombstoneBarsWhatWasReadLate(t *testing.T) {
 		for _, id := range []int64{1, 2} {
 			kind, ok := intake.StatusEvent(read(id))
 			require.True(t, ok)
-			rec, err := in.Observe(t.Context(), intake.JobEvent(kind, owner, "acme/app", read(id)), time.Now())
+			rec, err := in.Observe(t.Context(), intake.JobEvent(kind, owner, fleet.Repository{Name: "acme/app"}, read(id)), time.Now())
 			require.NoError(t, err)
 			require.True(t, rec.Fresh, "what was read has no delivery that it could repeat")
 		}

@@ -19,14 +19,15 @@ func (e *eventTx) requestAdoption(ctx context.Context, podUID string) error {
 		if scope, err = fleet.ParseScope(reg.Scope); err != nil {
 			return err
 		}
+		scope = scope.Of(reg.RepositoryID)
 	} else if e.ev.Account.User {
 		if repo, err := fleet.ParseScope(e.ev.Repository); err == nil {
-			scope = repo
+			scope = repo.Of(e.ev.RepositoryID)
 		}
 	}
 	if err := e.q.RequestAdoption(ctx, sqlcgen.RequestAdoptionParams{
 		RunnerName: e.ev.RunnerName, RunnerID: e.ev.RunnerID, PodUid: podUID, AccountID: e.ev.Account.ID,
-		JobID: e.ev.JobID, Scope: scope.String(), Now: e.now,
+		JobID: e.ev.JobID, Scope: scope.String(), RepositoryID: scope.RepositoryID, Now: e.now,
 	}); err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (s *Store) DueAdoptions(ctx context.Context, now, later time.Time) ([]dispa
 			continue
 		}
 		out = append(out, dispatch.Adoption{
-			RunnerName: row.RunnerName, RunnerID: row.RunnerID, PodUID: row.PodUid, JobID: row.JobID, Scope: scope,
+			RunnerName: row.RunnerName, RunnerID: row.RunnerID, PodUID: row.PodUid, JobID: row.JobID, Scope: scope.Of(row.RepositoryID),
 			Attempts: row.Attempts, Account: dispatch.Account{
 				ID: account.ID, Login: account.Login, User: account.Kind == "User",
 				InstallationID: deref(account.InstallationID),
@@ -172,7 +173,7 @@ func hadItsJob(ctx context.Context, q *sqlcgen.Queries, runnerName, podUID strin
 
 func ensureAlive(ctx context.Context, q *sqlcgen.Queries, a dispatch.Adoption, pod dispatch.Pod, now time.Time) error {
 	return q.EnsureRegistration(ctx, sqlcgen.EnsureRegistrationParams{
-		RunnerName: a.RunnerName, PodUid: pod.UID, AccountID: a.Account.ID, Scope: a.Scope.String(),
+		RunnerName: a.RunnerName, PodUid: pod.UID, AccountID: a.Account.ID, Scope: a.Scope.String(), RepositoryID: a.Scope.RepositoryID,
 		Generation: dispatch.NextGeneration(0, now), RunnerID: a.RunnerID, Now: now,
 	})
 }

@@ -215,6 +215,7 @@ func (t *batchTx) pick(ctx context.Context, a *dispatch.Admission) ([]dispatch.Q
 	for i, r := range rows {
 		jobs[i] = dispatch.QueuedJob{
 			ID: r.ID, AccountID: r.AccountID, LabelKey: r.LabelKey, QueuedAt: r.QueuedAt, Repository: r.Repository,
+			RepositoryID: r.RepositoryID,
 		}
 	}
 	return jobs, nil
@@ -277,11 +278,14 @@ func (t *batchTx) claim(ctx context.Context, lanes []dispatch.Lane, chosen []dis
 		arg.Sequences = append(arg.Sequences, poll.Sequence)
 		arg.JobIds = append(arg.JobIds, job.ID)
 		arg.RunnerNames = append(arg.RunnerNames, name)
-		arg.Scopes = append(arg.Scopes, dispatch.ScopeFor(t.b.Pool, account, job.Repository).String())
+		scope := dispatch.ScopeFor(t.b.Pool, account, fleet.Repository{Name: job.Repository, ID: job.RepositoryID})
+		arg.Scopes = append(arg.Scopes, scope.String())
+		arg.RepositoryIds = append(arg.RepositoryIds, scope.RepositoryID)
 		wanted[poll.PodUID] = dispatch.Claim{
 			PodUID: poll.PodUID, Namespace: poll.Namespace, PodName: poll.PodName, Pool: t.b.Pool.Name,
 			State: fleet.ClaimClaimed, Generation: generation, LeaseUntil: lease, Sequence: poll.Sequence, Account: account,
-			LabelKey: job.LabelKey, JobID: job.ID, Repository: job.Repository, RunnerName: name,
+			LabelKey: job.LabelKey, JobID: job.ID, Repository: job.Repository, RepositoryID: job.RepositoryID,
+			RunnerName: name,
 		}
 	}
 	won, err := t.q.InsertClaims(ctx, arg)

@@ -112,36 +112,6 @@ func (s *Store) DropOldAsks(ctx context.Context, before time.Time) (int64, error
 	return s.queries().DropOldAsks(ctx, before)
 }
 
-// repositoryHeard is how exactly it is known when a repository was heard of last.
-const repositoryHeard = time.Hour
-
-// mostRepositories bounds what a replica remembers of them.
-const mostRepositories = 10_000
-
-// heardOf notes that there are jobs in a repository: rarely, because thousands of events share one row.
-func (s *Store) heardOf(ctx context.Context, q *sqlcgen.Queries, ev dispatch.JobEvent, now time.Time) error {
-	s.mu.Lock()
-	fresh := now.Sub(s.repositories[ev.Repository]) < repositoryHeard
-	s.mu.Unlock()
-	if fresh {
-		return nil
-	}
-	return q.NoteRepository(ctx, ev.Repository, ev.Account.ID, now)
-}
-
-// rememberRepository notes it once the transaction was committed.
-func (s *Store) rememberRepository(name string, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.Sub(s.repositories[name]) < repositoryHeard {
-		return
-	}
-	if len(s.repositories) >= mostRepositories {
-		clear(s.repositories)
-	}
-	s.repositories[name] = now
-}
-
 // RepositoriesToSweep lists repositories, those swept longest ago first.
 func (s *Store) RepositoriesToSweep(
 	ctx context.Context, swept, heard time.Time, without []int64, most int,
@@ -202,8 +172,8 @@ func (s *Store) JobsToAskAbout(ctx context.Context, before time.Time, without []
 	for i, row := range rows {
 		ev := dispatch.JobEvent{
 			Account: dispatch.Account{ID: row.AccountID, Login: row.Login, User: row.Kind == "User", InstallationID: row.InstallationID},
-			JobID:   row.ID, Repository: row.Repository, RunID: row.RunID, RunAttempt: row.RunAttempt, Name: row.Name,
-			Workflow: row.Workflow, HeadBranch: row.HeadBranch, HeadSHA: row.HeadSha, QueuedAt: row.QueuedAt,
+			JobID:   row.ID, Repository: row.Repository, RepositoryID: row.RepositoryID, RunID: row.RunID, RunAttempt: row.RunAttempt,
+			Name: row.Name, Workflow: row.Workflow, HeadBranch: row.HeadBranch, HeadSHA: row.HeadSha, QueuedAt: row.QueuedAt,
 		}
 		if err := json.Unmarshal([]byte(row.LabelKey), &ev.Labels); err != nil {
 			return nil, err

@@ -29,7 +29,8 @@ func (s *Store) readClaims(ctx context.Context, podUIDs []string) ([]dispatch.Cl
 				ID: deref(row.AccountID), Login: row.Login, User: row.Kind == "User", InstallationID: deref(row.InstallationID),
 				RepositoryRunners: row.Capped && s.caps,
 			},
-			LabelKey: row.LabelKey, JobID: deref(row.JobID), Repository: row.Repository, RunnerName: row.RunnerName,
+			LabelKey: row.LabelKey, JobID: deref(row.JobID), Repository: row.Repository, RepositoryID: row.RepositoryID,
+			RunnerName:   row.RunnerName,
 			Acknowledged: row.AcknowledgedAt != nil, Proof: row.Proof,
 		}
 	}
@@ -63,7 +64,7 @@ func (s *Store) Registrations(ctx context.Context, podUID string, before int64) 
 		if err != nil {
 			return nil, fmt.Errorf("reading registration %s: %w", row.RunnerName, err)
 		}
-		out[i] = dispatch.Registration{Name: row.RunnerName, RunnerID: row.RunnerID, Scope: scope}
+		out[i] = dispatch.Registration{Name: row.RunnerName, RunnerID: row.RunnerID, Scope: scope.Of(row.RepositoryID)}
 	}
 	return out, nil
 }
@@ -83,7 +84,7 @@ func (s *Store) Intend(
 	ctx context.Context, podUID string, generation int64, name string, scope fleet.Scope, now time.Time,
 ) (bool, error) {
 	n, err := s.queries().IntendRegistration(ctx, sqlcgen.IntendRegistrationParams{
-		RunnerName: name, Scope: scope.String(), Generation: generation, Now: now, PodUid: podUID,
+		RunnerName: name, Scope: scope.String(), RepositoryID: scope.RepositoryID, Generation: generation, Now: now, PodUid: podUID,
 		KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
 	})
 	return n == 1, held(err)
@@ -305,7 +306,7 @@ func (s *Store) Retire(ctx context.Context, pods []dispatch.Pod, now time.Time) 
 		}
 		for _, row := range rows {
 			out[row.PodUid] = dispatch.Claim{
-				PodUID: row.PodUid, State: fleet.ClaimState(row.State), Account: dispatch.Account{Login: row.Login},
+				PodUID: row.PodUid, State: fleet.ClaimState(row.State), Account: dispatch.Account{ID: row.AccountID, Login: row.Login},
 				Proof: row.Proof,
 			}
 		}

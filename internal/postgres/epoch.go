@@ -28,7 +28,7 @@ func (s *Store) Restored() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.labelSets = map[string]bool{}
-	s.repositories = map[string]time.Time{}
+	s.repositories = map[fleet.Repository]time.Time{}
 }
 
 // knows is what statements ask for; an empty lineage asks for nothing.

@@ -46,6 +46,7 @@ func (s *Store) recordJob(
 	in func(ctx context.Context, doing string, fn func(q *sqlcgen.Queries) error) error,
 ) (dispatch.Recorded, error) {
 	var rec dispatch.Recorded
+	var it heard
 	key := dispatch.LabelKey(ev.Labels)
 	again := false
 	err := in(ctx, "recording a job", func(q *sqlcgen.Queries) error {
@@ -62,15 +63,19 @@ func (s *Store) recordJob(
 		if err := s.ensureParents(ctx, q, ev, key, d.At); err != nil {
 			return err
 		}
-		if err := s.heardOf(ctx, q, ev, d.At); err != nil {
+		if it, err = s.heardOf(ctx, q, ev, d); err != nil {
 			return err
 		}
 		e := eventTx{q: q, ev: ev, key: key, now: d.At, rec: &rec}
-		return e.apply(ctx)
+		e.ev.Repository = it.name
+		if err := e.apply(ctx); err != nil || it.fresh {
+			return err
+		}
+		return follow(ctx, q, ev.Account.ID, fleet.Repository{Name: it.name, ID: ev.RepositoryID}, it.former)
 	})
 	if err == nil {
 		s.remember(key)
-		s.rememberRepository(ev.Repository, d.At)
+		s.rememberRepository(ev, it, d.At)
 	}
 	return rec, err
 }
@@ -118,6 +123,9 @@ func (e *eventTx) apply(ctx context.Context) error {
 			return err
 		}
 		if moved {
+			if err := e.identify(ctx); err != nil {
+				return err
+			}
 			return e.moveClaims(ctx, change)
 		}
 		// Another event of the same job was inserted between the look and the insert: look again.
@@ -196,12 +204,20 @@ func (e *eventTx) moveJob(ctx context.Context, change dispatch.Change) (bool, er
 	return true, err
 }
 
+// identify fills in which repository a job is of that an earlier version has inserted.
+func (e *eventTx) identify(ctx context.Context) error {
+	if e.job.ID == 0 || e.job.RepositoryID != 0 || e.ev.RepositoryID == 0 || e.job.AccountID != e.ev.Account.ID {
+		return nil
+	}
+	return e.q.IdentifyJob(ctx, e.ev.RepositoryID, e.ev.Repository, e.ev.JobID)
+}
+
 func (e *eventTx) insertJob(ctx context.Context, state fleet.JobState) (int64, error) {
 	arg := sqlcgen.InsertJobParams{
 		ID: e.ev.JobID, AccountID: e.ev.Account.ID, Repository: e.ev.Repository, RunID: e.ev.RunID,
 		RunAttempt: e.ev.RunAttempt, Name: e.ev.Name, Workflow: e.ev.Workflow, HeadBranch: e.ev.HeadBranch,
 		HeadSha: e.ev.HeadSHA, LabelKey: e.key, State: string(state), RunnerName: e.ev.RunnerName,
-		QueuedAt: e.queuedAt(), Now: e.now,
+		QueuedAt: e.queuedAt(), Now: e.now, RepositoryID: e.ev.RepositoryID,
 	}
 	if state == fleet.JobExecuting {
 		arg.StartedAt = e.startedAt()

@@ -29,7 +29,8 @@ func (s *Store) Suspects(ctx context.Context, look recovery.Look) ([]recovery.Ro
 				PodUID: row.PodUid, Namespace: row.Namespace, PodName: row.PodName, Pool: row.Pool,
 				State: fleet.ClaimState(row.State), Generation: row.Generation, LeaseUntil: deref(row.LeaseUntil),
 				Account:  accountOf(deref(row.AccountID), row.Login, row.Kind, deref(row.InstallationID)),
-				LabelKey: row.LabelKey, JobID: deref(row.JobID), Repository: row.Repository, RunnerName: row.RunnerName,
+				LabelKey: row.LabelKey, JobID: deref(row.JobID), Repository: row.Repository, RepositoryID: row.RepositoryID,
+				RunnerName:   row.RunnerName,
 				Acknowledged: row.AcknowledgedAt != nil, Proof: row.Proof,
 			},
 			MovedAt: row.MovedAt, EndedAt: deref(row.EndedAt), MissingSince: deref(row.MissingSince), LookAt: deref(row.LookAt),
@@ -158,8 +159,8 @@ func (s *Store) StrayJobs(ctx context.Context, longAgo, now time.Time, after int
 	out := make([]recovery.StrayJob, len(rows))
 	for i, row := range rows {
 		out[i] = recovery.StrayJob{
-			ID: row.ID, State: fleet.JobState(row.State), Repository: row.Repository, RunnerName: row.RunnerName,
-			Labels: row.LabelKey, Since: row.UpdatedAt,
+			ID: row.ID, State: fleet.JobState(row.State), Repository: fleet.Repository{Name: row.Repository, ID: row.RepositoryID},
+			RunnerName: row.RunnerName, Labels: row.LabelKey, Since: row.UpdatedAt,
 			Account: accountOf(row.AccountID, row.Login, row.Kind, deref(row.InstallationID)),
 		}
 	}

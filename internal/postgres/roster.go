@@ -19,7 +19,7 @@ func (s *Store) RepositoryScopes(ctx context.Context) ([]roster.Known, error) {
 	}
 	known := make([]roster.Known, len(rows))
 	for i, row := range rows {
-		known[i] = roster.Known{AccountID: row.AccountID, Repository: row.Scope}
+		known[i] = roster.Known{AccountID: row.AccountID, Repository: row.Scope, RepositoryID: row.RepositoryID}
 	}
 	return known, nil
 }

@@ -36,7 +36,7 @@ type Store struct {
 	mu        sync.Mutex
 	labelSets map[string]bool // keys known to be stored
 	// repositories and when each was noted
-	repositories map[string]time.Time
+	repositories map[fleet.Repository]time.Time
 }
 
 var _ dispatch.Store = (*Store)(nil)
@@ -51,7 +51,7 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pool: pool, labelSets: map[string]bool{}, repositories: map[string]time.Time{}}
+	s := &Store{pool: pool, labelSets: map[string]bool{}, repositories: map[fleet.Repository]time.Time{}}
 	s.reads = &coalescer[string, dispatch.Claim]{run: s.readClaims, most: 2, size: 256}
 	s.mints = &coalescer[mintAnswer, mintOutcome]{run: s.recordMints, most: 2, size: 256}
 	return s, nil

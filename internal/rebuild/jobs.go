@@ -6,6 +6,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/epoch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/intake"
 	"github.com/bullpen-ci/bullpen/internal/roster"
@@ -100,7 +101,9 @@ func (r *Rebuilder) repositories(ctx context.Context, q *quarry) []string {
 		if err != nil {
 			r.opt.Log.WarnContext(ctx, "looking for the jobs of runners at work", "account", q.account.Login, "error", err)
 		}
-		add(others)
+		for _, one := range others {
+			add([]string{one.Name})
+		}
 	}
 	return names
 }
@@ -113,7 +116,11 @@ func (r *Rebuilder) searchRepository(ctx context.Context, h *hunt, q *quarry, re
 			return err
 		}
 		for _, run := range runs {
-			if err := r.searchRun(ctx, h, q, repository, run.ID); err != nil {
+			whose := run.Repository
+			if whose.Name == "" {
+				whose.Name = repository
+			}
+			if err := r.searchRun(ctx, h, q, whose, run.ID); err != nil {
 				return err
 			}
 			if len(q.runners) == 0 || q.spent >= maxRequests {
@@ -125,10 +132,10 @@ func (r *Rebuilder) searchRepository(ctx context.Context, h *hunt, q *quarry, re
 	return nil
 }
 
-func (r *Rebuilder) searchRun(ctx context.Context, h *hunt, q *quarry, repository string, runID int64) error {
+func (r *Rebuilder) searchRun(ctx context.Context, h *hunt, q *quarry, repository fleet.Repository, runID int64) error {
 	for page := 1; page != 0; {
 		q.spent++
-		jobs, next, err := r.opt.Forge.RunJobs(ctx, q.account.InstallationID, repository, runID, page)
+		jobs, next, err := r.opt.Forge.RunJobs(ctx, q.account.InstallationID, repository.Name, runID, page)
 		if err != nil {
 			return err
 		}

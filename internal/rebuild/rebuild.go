@@ -31,7 +31,7 @@ type Ledger interface {
 type Forge interface {
 	Runs(ctx context.Context, installationID int64, repository, status string, page int) (list []github.Run, next int, err error)
 	RunJobs(ctx context.Context, installationID int64, repository string, runID int64, page int) (list []github.WorkflowJob, next int, err error)
-	Repositories(ctx context.Context, installationID int64, most int) (names []string, whole bool, err error)
+	Repositories(ctx context.Context, installationID int64, most int) (list []fleet.Repository, whole bool, err error)
 }
 
 // Options of New; all but Log and Now are required.
@@ -73,7 +73,7 @@ func (r *Rebuilder) Run(ctx context.Context, turn epoch.Turn) (doubts int, err e
 	}
 	queries := make([]roster.Query, len(pods))
 	for i, pod := range pods {
-		queries[i] = roster.Query{UID: pod.UID, OwnerLabel: pod.OwnerLabel, Since: since}
+		queries[i] = roster.Query{UID: pod.UID, AccountID: pod.OwnerID, OwnerLabel: pod.OwnerLabel, Since: since}
 	}
 	seen, err := r.look(ctx, queries)
 	if err != nil {

@@ -52,7 +52,7 @@ func (nothing) RunJobs(context.Context, int64, string, int64, int) ([]github.Wor
 	return nil, 0, nil
 }
 
-func (nothing) Repositories(context.Context, int64, int) ([]string, bool, error) {
+func (nothing) Repositories(context.Context, int64, int) ([]fleet.Repository, bool, error) {
 	return nil, true, nil
 }
 

@@ -180,7 +180,7 @@ func (p *pass) do(ctx context.Context, s *subject, e Evidence, v Verdict) (outco
 		return outcome{done: done, skip: skipOvertaken}, err
 	case ProjectLabel:
 		s.stamped = true
-		return recovered, p.r.opt.Cluster.StampOwner(ctx, s.pod.Pod, s.row.Account.Login)
+		return recovered, p.r.opt.Cluster.StampOwner(ctx, s.pod.Pod, s.row.Account)
 	case TakeOffLabel:
 		s.pod.OwnerLabel = ""
 		return recovered, p.r.opt.Cluster.TakeOffOwner(ctx, *s.pod)
@@ -242,7 +242,7 @@ func (p *pass) retire(ctx context.Context, s *subject) (outcome, error) {
 // record applies what GitHub says of the job as if its webhook had come.
 func (p *pass) record(ctx context.Context, s *subject) (outcome, error) {
 	id, repository, account := jobOf(s)
-	ev := dispatch.JobEvent{JobID: id, Account: account, Repository: repository}
+	ev := dispatch.JobEvent{JobID: id, Account: account, Repository: repository.Name, RepositoryID: repository.ID}
 	now := p.r.opt.Now()
 	if s.jobFound.gone { // its run or its repository was deleted: nobody will ever run it
 		ev.Kind, ev.Conclusion, ev.CompletedAt = fleet.JobEventCancelled, "gone", now

@@ -161,7 +161,7 @@ func (q *questions) listed(ctx context.Context, s *subject) (RunnerSays, error) 
 	if q.r.opt.Roster == nil {
 		return RunnerUnreadable, nil
 	}
-	seen, err := q.r.opt.Roster.Look(ctx, []roster.Query{{UID: s.uid, OwnerLabel: s.pod.OwnerLabel}})
+	seen, err := q.r.opt.Roster.Look(ctx, []roster.Query{{UID: s.uid, AccountID: ownerOf(s), OwnerLabel: s.pod.OwnerLabel}})
 	if err != nil {
 		q.r.opt.Log.WarnContext(ctx, "looking for a pod in GitHub's lists of runners", "pod", s.pod.Name, "error", err)
 		return RunnerUnreadable, nil
@@ -182,6 +182,14 @@ func (q *questions) listed(ctx context.Context, s *subject) (RunnerSays, error) 
 	default:
 		return says, nil
 	}
+}
+
+// ownerOf is the id of the account that the pod's label names; zero where there is none, or neither its row nor the pod says.
+func ownerOf(s *subject) int64 {
+	if s.pod.OwnerLabel == "" || s.row == nil || s.row.Account.ID == 0 {
+		return s.pod.OwnerID
+	}
+	return s.row.Account.ID
 }
 
 // job asks about a job, once in a pass.
@@ -216,11 +224,11 @@ func (q *questions) job(ctx context.Context, s *subject) (JobSays, *found, error
 	return jobSays(known, s.uid), known, nil
 }
 
-func jobOf(s *subject) (id int64, repository string, account dispatch.Account) {
+func jobOf(s *subject) (id int64, repository fleet.Repository, account dispatch.Account) {
 	if s.job != nil {
 		return s.job.ID, s.job.Repository, s.job.Account
 	}
-	return s.row.JobID, s.row.Repository, s.row.Account
+	return s.row.JobID, fleet.Repository{Name: s.row.Repository, ID: s.row.RepositoryID}, s.row.Account
 }
 
 func jobSays(f *found, podUID string) JobSays {

@@ -85,13 +85,13 @@ func (c *cluster) TakeOffOwner(_ context.Context, pod recovery.Pod) (err error) 
 	return err
 }
 
-func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, login string) (err error) {
+func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, owner dispatch.Account) (err error) {
 	c.locked(func() {
 		now, ok := c.pods[pod.UID]
 		if err = c.stampErr; err != nil || !ok {
 			return
 		}
-		now.OwnerLabel = login
+		now.OwnerLabel, now.OwnerID = owner.Login, owner.ID
 		c.pods[pod.UID] = now
 	})
 	return err

@@ -30,7 +30,7 @@ type Cluster interface {
 	RunnerPod(ctx context.Context, namespace, name, uid string) (Pod, bool, error)
 	// Pod is what the watch shows: a way to learn a pod's name from its UID.
 	Pod(uid string) (dispatch.Pod, bool)
-	StampOwner(ctx context.Context, pod dispatch.Pod, login string) error
+	StampOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.Account) error
 	// TakeOffOwner removes the owner label if the pod has not changed since it was read.
 	TakeOffOwner(ctx context.Context, pod Pod) error
 }
@@ -72,7 +72,7 @@ type StrayPod struct {
 type StrayJob struct {
 	ID         int64
 	State      fleet.JobState
-	Repository string
+	Repository fleet.Repository
 	RunnerName string
 	Labels     string // as dispatch.LabelKey wrote them
 	Account    dispatch.Account
@@ -111,8 +111,8 @@ type GitHub interface {
 	// FindRunner asks the scope's list by name. ErrNotFound means that it was readable and has none (EXCL-6).
 	FindRunner(ctx context.Context, installationID int64, scope fleet.Scope, name string) (fleet.Registration, error)
 	// Job reads a job; ErrNotFound proves something only beside a successful ReadRuns of the same repository.
-	Job(ctx context.Context, installationID int64, repository string, jobID int64) (github.WorkflowJob, error)
-	ReadRuns(ctx context.Context, installationID int64, repository string) error
+	Job(ctx context.Context, installationID int64, repository fleet.Repository, jobID int64) (github.WorkflowJob, error)
+	ReadRuns(ctx context.Context, installationID int64, repository fleet.Repository) error
 }
 
 // Claims are package dispatch's own ways to end a claim.

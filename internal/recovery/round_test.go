@@ -23,7 +23,7 @@ func (a *asked) FindRunner(ctx context.Context, _ int64, _ fleet.Scope, name str
 	return a.find(ctx, name)
 }
 
-func (a *asked) Job(context.Context, int64, string, int64) (github.WorkflowJob, error) {
+func (a *asked) Job(context.Context, int64, fleet.Repository, int64) (github.WorkflowJob, error) {
 	return github.WorkflowJob{}, fleet.ErrForbidden
 }
 

@@ -19,7 +19,7 @@ type Forge interface {
 	// Owners lists every account that has the App installed.
 	Owners(ctx context.Context) ([]fleet.Owner, error)
 	// Repositories lists at most so many of those an installation may use; whole: there are no more.
-	Repositories(ctx context.Context, installationID int64, most int) (names []string, whole bool, err error)
+	Repositories(ctx context.Context, installationID int64, most int) (list []fleet.Repository, whole bool, err error)
 	// Roster reads one scope's list of runners.
 	Roster(ctx context.Context, installationID int64, scope fleet.Scope) (fleet.Roster, error)
 	// ReadRate is the last known state of the bucket that reads are counted in.
@@ -37,6 +37,8 @@ type Ledger interface {
 type Known struct {
 	AccountID  int64
 	Repository string // owner/name
+	// RepositoryID is GitHub's, 0 where it is not known. With it the list is read of that repository, whatever its name is now.
+	RepositoryID int64
 }
 
 // Options of New. Forge and Ledger are required.
@@ -56,7 +58,10 @@ type Options struct {
 // Query asks about one pod.
 type Query struct {
 	UID string
-	// OwnerLabel of the pod, if any: then it can be registered with that account alone, since a pod has one shot.
+	// AccountID is whom the pod works for, if that is known: then it can be registered with that account alone, since a pod
+	// has one shot. It is GitHub's id: another account may have taken the name since.
+	AccountID int64
+	// OwnerLabel of the pod, if any: the account's login when the pod was stamped. It counts where the id is not known.
 	OwnerLabel string
 	// Since is when it was certain that nothing new could be minted for the pod (its row ended, or was taken by the caller):
 	// only a reading that began later proves its absence. By this process's clock.

@@ -21,7 +21,7 @@ type world struct {
 	mu        sync.Mutex
 	now       time.Time
 	owners    []fleet.Owner
-	repos     []string
+	repos     []fleet.Repository
 	whole     bool
 	known     []roster.Known
 	lists     map[string]fleet.Roster
@@ -33,7 +33,7 @@ type world struct {
 }
 
 func (w *world) Owners(context.Context) ([]fleet.Owner, error) { return w.owners, w.ownersErr }
-func (w *world) Repositories(context.Context, int64, int) ([]string, bool, error) {
+func (w *world) Repositories(context.Context, int64, int) ([]fleet.Repository, bool, error) {
 	return w.repos, w.whole, nil
 }
 func (w *world) RepositoryScopes(context.Context) ([]roster.Known, error) { return w.known, nil }
@@ -220,11 +220,33 @@ func TestLook_EXCL6_ARenamedAccountsRepositoriesAreItsOwn(t *testing.T) {
 	require.ElementsMatch(t, []string{"acme-inc", "acme-inc/app", "globex"}, w.reads)
 }
 
+// EXCL-6: a pod that was stamped before its account was renamed is looked for in that account, by its id, though another one
+// has the name now: what is not listed there proves nothing.
+func TestLook_EXCL6_AnAccountThatHasTakenTheNameIsNotAskedForAnothersPod(t *testing.T) {
+	w, r := newWorld(t, nil)
+	w.owners = []fleet.Owner{
+		{ID: acme.ID, Login: "acme-inc", InstallationID: acme.InstallationID}, {ID: 99, Login: "acme", InstallationID: 990},
+	}
+	uid := uuid.NewString()
+	w.lists["acme"] = fleet.Roster{Complete: true}
+	w.lists["acme-inc"] = fleet.Roster{Complete: true, Runners: []fleet.Registration{runner(t, uid, 9)}}
+	byName := look(t, r, roster.Query{UID: uid, OwnerLabel: "acme", Since: w.now})[uid]
+	require.True(t, byName.Absent, "an earlier version has stamped no id: the name is all there is")
+	w.reads, w.now = nil, w.now.Add(time.Second)
+	got := look(t, r, roster.Query{UID: uid, AccountID: acme.ID, OwnerLabel: "acme", Since: w.now})[uid]
+	require.False(t, got.Absent)
+	require.Len(t, got.Found, 1)
+	require.Equal(t, []string{"acme-inc"}, w.reads)
+	gone := look(t, r, roster.Query{UID: uid, AccountID: 12345, OwnerLabel: "acme", Since: w.now})[uid]
+	require.False(t, gone.Absent)
+	require.NotEmpty(t, gone.Doubt)
+}
+
 func TestLook_RepositoriesOfUsersAndOfPoolsThatRegisterThere(t *testing.T) {
 	byRepo := false
 	w, r := newWorld(t, func(o *roster.Options) { o.ByRepository = func() bool { return byRepo } })
 	w.owners = []fleet.Owner{acme, someone}
-	w.repos = []string{"someone/toy", "acme/app"}
+	w.repos = []fleet.Repository{{Name: "someone/toy"}, {Name: "acme/app"}}
 	w.known = knownAt("acme/old", "Someone/Toy", "nobody/else")
 	for _, scope := range []string{"someone/toy", "Someone/Toy", "acme/old", "acme/app"} {
 		w.lists[scope] = fleet.Roster{Complete: true}
@@ -235,6 +257,19 @@ func TestLook_RepositoriesOfUsersAndOfPoolsThatRegisterThere(t *testing.T) {
 	byRepo, w.reads, w.now = true, nil, w.now.Add(time.Second)
 	require.True(t, look(t, r, roster.Query{UID: uid, Since: w.now})[uid].Absent)
 	require.ElementsMatch(t, []string{"acme", "acme/old", "acme/app", "Someone/Toy"}, w.reads)
+}
+
+// EXCL-6: two repositories that had one name after the other are two places, and each is read.
+func TestLook_EXCL6_ARepositoryThatHasTakenANameIsNotTakenForTheOther(t *testing.T) {
+	w, r := newWorld(t, func(o *roster.Options) { o.ByRepository = func() bool { return true } })
+	w.owners = []fleet.Owner{acme}
+	w.known = []roster.Known{{AccountID: acme.ID, Repository: "acme/app", RepositoryID: 700}}
+	w.repos = []fleet.Repository{{Name: "acme/app", ID: 701}, {Name: "acme/former", ID: 700}}
+	w.whole = true
+	uid := uuid.NewString()
+	w.lists["acme"], w.lists["acme/app"] = fleet.Roster{Complete: true}, fleet.Roster{Complete: true}
+	require.True(t, look(t, r, roster.Query{UID: uid, Since: w.now})[uid].Absent)
+	require.ElementsMatch(t, []string{"acme", "acme/app", "acme/app"}, w.reads, "the first by its id, whatever it is called")
 }
 
 // More repositories than are read may have a runner of ours: those that are left out prove nothing.

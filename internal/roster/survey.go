@@ -3,6 +3,7 @@ package roster
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,22 +25,33 @@ type site struct {
 	doubt string
 }
 
-// of lists the scopes that a pod could be registered in. A pod with an owner label has had its one shot with that account.
+// of lists the scopes that a pod could be registered in. A pod with an owner has had its one shot with that account.
 func (s *survey) of(q Query) []site {
-	if q.OwnerLabel == "" {
+	if q.AccountID == 0 && q.OwnerLabel == "" {
 		return s.sites
 	}
 	var mine []site
 	for _, one := range s.sites {
-		if runnerpod.OwnerLabelValue(one.owner.Login) == q.OwnerLabel {
+		if q.owned(one.owner) {
 			mine = append(mine, one)
 		}
 	}
 	return mine
 }
 
+// owned reports whether the pod works for that account: by its id, and by what it was called only where that is not known.
+func (q Query) owned(by fleet.Owner) bool {
+	if q.AccountID != 0 {
+		return by.ID == q.AccountID
+	}
+	return runnerpod.OwnerLabelValue(by.Login) == q.OwnerLabel
+}
+
 // nowhere says why there is no scope to look into.
 func (s *survey) nowhere(q Query) string {
+	if q.AccountID != 0 && q.OwnerLabel == "" {
+		return fmt.Sprintf("the pod works for account %d, which has no installation of the App that could be asked", q.AccountID)
+	}
 	if q.OwnerLabel != "" {
 		return fmt.Sprintf("the pod works for %s, which has no installation of the App that could be asked", q.OwnerLabel)
 	}
@@ -88,20 +100,25 @@ func (r *Reader) sitesOf(ctx context.Context, owner fleet.Owner, byRepo bool, kn
 		sites = append(sites, at(fleet.Scope{Owner: owner.Login}))
 	}
 	seen := map[string]bool{}
-	add := func(name string) {
+	// Of two repositories that had one name after the other each is read: they are told apart by their ids.
+	add := func(name string, id int64) {
+		key := strings.ToLower(name)
+		if id != 0 {
+			key = strconv.FormatInt(id, 10)
+		}
 		scope, err := fleet.ParseScope(name)
-		if err == nil && scope.Repo != "" && strings.EqualFold(scope.Owner, owner.Login) && !seen[strings.ToLower(name)] {
-			seen[strings.ToLower(name)] = true
-			sites = append(sites, at(scope))
+		if err == nil && scope.Repo != "" && strings.EqualFold(scope.Owner, owner.Login) && !seen[key] {
+			seen[key] = true
+			sites = append(sites, at(scope.Of(id)))
 		}
 	}
 	for _, one := range known { // an organization's too: its pools may have changed their scope
 		scope, err := fleet.ParseScope(one.Repository)
 		if err == nil && one.AccountID == owner.ID { // EXCL-6: whatever the account was called then
 			scope.Owner = owner.Login
-			add(scope.String())
+			add(scope.String(), one.RepositoryID)
 		}
-		add(one.Repository) // and somebody else's that it has now
+		add(one.Repository, one.RepositoryID) // and somebody else's that it has now
 	}
 	if over := len(seen) - r.opt.MaxRepositories; over > 0 { // EXCL-6: what is left out may hold the runner
 		sites = append(sites[:len(sites)-over], doubt(fmt.Sprintf("runners of %s may be registered at more than %d repositories",
@@ -110,7 +127,7 @@ func (r *Reader) sitesOf(ctx context.Context, owner fleet.Owner, byRepo bool, kn
 	if !owner.User && !byRepo {
 		return sites
 	}
-	names, whole, err := r.opt.Forge.Repositories(ctx, owner.InstallationID, r.opt.MaxRepositories)
+	list, whole, err := r.opt.Forge.Repositories(ctx, owner.InstallationID, r.opt.MaxRepositories)
 	switch {
 	case err != nil:
 		return append(sites, doubt(fmt.Sprintf("the repositories of %s cannot be listed: %v", owner.Login, err)))
@@ -118,8 +135,8 @@ func (r *Reader) sitesOf(ctx context.Context, owner fleet.Owner, byRepo bool, kn
 		sites = append(sites, doubt(fmt.Sprintf("%s has more than %d repositories, and its runners may be at any of them",
 			owner.Login, r.opt.MaxRepositories)))
 	}
-	for _, name := range names {
-		add(name)
+	for _, one := range list {
+		add(one.Name, one.ID)
 	}
 	return sites
 }

@@ -33,6 +33,9 @@ const (
 	// found, RECV-1), and the reason is the proof. One patch, for such pods only; idle and terminal ones need none. Should
 	// the pod not go, and be called busy after all, the controller takes its own reason off again.
 	AnnotationAllowDeletion = "bullpen.dev/allow-deletion"
+	// AnnotationOwnerID is GitHub's id of the account that LabelOwner names, written with it: the account may be renamed, and
+	// its name be taken by another. Pods that an earlier version stamped have none.
+	AnnotationOwnerID = "bullpen.dev/runner-pool-owner-id"
 	// AnnotationSafeToEvict ("false") and AnnotationDoNotDisrupt ("true") tell the cluster autoscaler and Karpenter to
 	// leave a node alone while a runner on it works (POOL-9).
 	AnnotationSafeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"

@@ -164,10 +164,10 @@ func (w *world) Pools() []dispatch.Pool {
 		Shape: fleet.Shape{MilliCPU: 1000, MemoryMB: 1024},
 	}}
 }
-func (w *world) Pod(uid string) (dispatch.Pod, bool)                        { p, ok := w.pods[uid]; return p, ok }
-func (w *world) Pods() []dispatch.Pod                                       { return nil }
-func (w *world) StampOwner(context.Context, dispatch.Pod, string) error     { return nil }
-func (w *world) Gone(context.Context, string, string, string) (bool, error) { return false, nil }
+func (w *world) Pod(uid string) (dispatch.Pod, bool)                              { p, ok := w.pods[uid]; return p, ok }
+func (w *world) Pods() []dispatch.Pod                                             { return nil }
+func (w *world) StampOwner(context.Context, dispatch.Pod, dispatch.Account) error { return nil }
+func (w *world) Gone(context.Context, string, string, string) (bool, error)       { return false, nil }
 
 func (w *world) pod(name string) dispatch.Pod {
 	pod := dispatch.Pod{

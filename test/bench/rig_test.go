@@ -154,9 +154,9 @@ func (r *rig) Pod(uid string) (dispatch.Pod, bool) {
 	return pod, ok
 }
 
-func (r *rig) Pods() []dispatch.Pod                                       { return nil }
-func (r *rig) StampOwner(context.Context, dispatch.Pod, string) error     { return nil }
-func (r *rig) Gone(context.Context, string, string, string) (bool, error) { return false, nil }
+func (r *rig) Pods() []dispatch.Pod                                             { return nil }
+func (r *rig) StampOwner(context.Context, dispatch.Pod, dispatch.Account) error { return nil }
+func (r *rig) Gone(context.Context, string, string, string) (bool, error)       { return false, nil }
 
 func (r *rig) newPod() dispatch.Pod {
 	r.mu.Lock()

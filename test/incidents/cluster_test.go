@@ -109,7 +109,7 @@ func (c *cluster) Pods() []dispatch.Pod {
 	return pods
 }
 
-func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, login string) error {
+func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, owner dispatch.Account) error {
 	c.mu.Lock()
 	c.stamps[pod.UID]++
 	onStamp := c.onStamp
@@ -120,7 +120,7 @@ func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, login string) 
 		}
 	}
 	if _, there := c.Pod(pod.UID); there {
-		c.change(pod.UID, func(p *dispatch.Pod) { p.OwnerLabel = login })
+		c.change(pod.UID, func(p *dispatch.Pod) { p.OwnerLabel, p.OwnerID = owner.Login, owner.ID })
 	}
 	return nil
 }

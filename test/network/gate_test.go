@@ -186,7 +186,7 @@ func (s stampsAtTheClaim) ClaimBatch(ctx context.Context, b dispatch.Batch) (dis
 	result, err := s.Store.ClaimBatch(ctx, b)
 	for _, claim := range result.Claims {
 		if pod, there := s.cluster.Pod(claim.PodUID); there && err == nil {
-			_ = s.cluster.StampOwner(ctx, pod, claim.Account.Login)
+			_ = s.cluster.StampOwner(ctx, pod, claim.Account)
 		}
 	}
 	return result, err

@@ -99,8 +99,8 @@ func (f *forge) Owners(context.Context) ([]fleet.Owner, error) {
 	return []fleet.Owner{{ID: acme.ID, Login: acme.Login, InstallationID: acme.InstallationID}}, err
 }
 
-func (f *forge) Repositories(context.Context, int64, int) ([]string, bool, error) {
-	return []string{"acme/app"}, true, nil
+func (f *forge) Repositories(context.Context, int64, int) ([]fleet.Repository, bool, error) {
+	return []fleet.Repository{{Name: "acme/app"}}, true, nil
 }
 
 func (f *forge) Roster(context.Context, int64, fleet.Scope) (fleet.Roster, error) {
@@ -193,8 +193,8 @@ func (c *cluster) Pods() []dispatch.Pod {
 
 func (c *cluster) ListPods(context.Context) ([]dispatch.Pod, error) { return c.Pods(), nil }
 
-func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, login string) error {
-	c.change(pod.UID, func(p *dispatch.Pod) { p.OwnerLabel = login })
+func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, owner dispatch.Account) error {
+	c.change(pod.UID, func(p *dispatch.Pod) { p.OwnerLabel, p.OwnerID = owner.Login, owner.ID })
 	return nil
 }
 

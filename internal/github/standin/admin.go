@@ -61,6 +61,7 @@ func (s *Server) adminRoutes(mux *http.ServeMux) {
 	admin("DELETE /faults/{id}", s.adminRemoveFaults)
 	admin("GET /installations", s.adminInstallations)
 	admin("POST /installations", s.adminInstall)
+	admin("POST /repositories/{owner}/{repo}/rename", s.adminRenameRepository)
 	admin("POST /installations/{id}/announce", s.adminAnnounce)
 	admin("POST /installations/{id}/suspend", s.adminByID(s.Suspend))
 	admin("POST /installations/{id}/unsuspend", s.adminByID(s.Unsuspend))

@@ -226,6 +226,11 @@ func (c *AdminClient) Installations(ctx context.Context) ([]Installation, error)
 	return out.Installations, err
 }
 
+// RenameRepository gives a repository ("owner/name") another name, without its owner.
+func (c *AdminClient) RenameRepository(ctx context.Context, repository, name string) error {
+	return c.call(ctx, http.MethodPost, "/repositories/"+repository+"/rename", map[string]string{"name": name}, nil)
+}
+
 // Suspend suspends an installation, with its webhook.
 func (c *AdminClient) Suspend(ctx context.Context, installation int64) error {
 	return c.call(ctx, http.MethodPost, fmt.Sprintf("/installations/%d/suspend", installation), nil, nil)

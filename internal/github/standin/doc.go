@@ -40,6 +40,7 @@
 //	POST   /_standin/installations/{id}/announce  send its installation webhook again
 //	POST   /_standin/installations/{id}/suspend, …/unsuspend  as the account's owner may, with the webhook
 //	DELETE /_standin/installations/{id}         uninstall the App, with the webhook; POST installs it again
+//	POST   /_standin/repositories/{owner}/{repo}/rename  {"name"}: as its owner may; GitHub tells the App nothing of it
 //	PUT    /_standin/webhook                    {"url","secret"}: where webhooks go from now on
 //
 // # Faults

@@ -22,6 +22,7 @@ type apiError struct {
 	Errors           []fieldError `json:"errors,omitempty"`
 	DocumentationURL string       `json:"documentation_url,omitempty"`
 	Status           string       `json:"status,omitempty"`
+	location         string       // of a redirection
 }
 
 type fieldError struct {
@@ -58,6 +59,9 @@ func writeError(w http.ResponseWriter, err error) {
 		e = failf(http.StatusInternalServerError, "%v", err)
 	}
 	e.Status = strconv.Itoa(e.status)
+	if e.location != "" {
+		w.Header().Set("Location", e.location)
+	}
 	writeJSON(w, e.status, e)
 }
 

@@ -48,6 +48,7 @@ type savedAccount struct {
 	SuspendedAt      time.Time
 	Announced        bool
 	Repos            []savedRepo
+	Formerly         map[string]int64
 }
 
 type savedRepo struct {
@@ -232,7 +233,8 @@ func (s *Server) saveTokensLocked(st *savedState) {
 }
 
 func saveAccount(a *account) savedAccount {
-	out := savedAccount{ID: a.id, Installation: a.installation, Login: a.login, Kind: a.kind, InstalledAt: a.installedAt, SuspendedAt: a.suspendedAt, Announced: a.announced}
+	out := savedAccount{ID: a.id, Installation: a.installation, Login: a.login, Kind: a.kind, InstalledAt: a.installedAt, SuspendedAt: a.suspendedAt, Announced: a.announced,
+		Formerly: maps.Clone(a.formerly)}
 	for _, r := range sortedRepos(a) {
 		out.Repos = append(out.Repos, savedRepo{ID: r.id, RunSeq: r.runSeq, Name: r.name})
 	}

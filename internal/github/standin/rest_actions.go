@@ -47,15 +47,16 @@ func (s *Server) runJSONLocked(r *run) runJSON {
 }
 
 func (s *Server) actionsRoutes(mux *http.ServeMux) {
-	base := "/repos/{login}/{repo}/actions"
-	s.rest(mux, "GET "+base+"/jobs/{id}", bucketCore, authInstallation, s.getJob)
-	s.rest(mux, "GET "+base+"/jobs/{id}/logs", bucketCore, authInstallation, s.getJobLogs)
-	s.rest(mux, "GET "+base+"/runs", bucketCore, authInstallation, s.listRuns)
-	s.rest(mux, "GET "+base+"/runs/{id}", bucketCore, authInstallation, s.getRun)
-	s.rest(mux, "GET "+base+"/runs/{id}/jobs", bucketCore, authInstallation, s.listRunJobs)
-	s.rest(mux, "GET "+base+"/runs/{id}/attempts/{attempt}/jobs", bucketCore, authInstallation, s.listRunJobs)
-	s.rest(mux, "POST "+base+"/runs/{id}/cancel", bucketCore, authInstallation, s.cancelRun)
-	s.rerunRoutes(mux, base)
+	for _, base := range []string{"/repos/{login}/{repo}/actions", byIDPath + "/actions"} {
+		s.rest(mux, "GET "+base+"/jobs/{id}", bucketCore, authInstallation, s.getJob)
+		s.rest(mux, "GET "+base+"/jobs/{id}/logs", bucketCore, authInstallation, s.getJobLogs)
+		s.rest(mux, "GET "+base+"/runs", bucketCore, authInstallation, s.listRuns)
+		s.rest(mux, "GET "+base+"/runs/{id}", bucketCore, authInstallation, s.getRun)
+		s.rest(mux, "GET "+base+"/runs/{id}/jobs", bucketCore, authInstallation, s.listRunJobs)
+		s.rest(mux, "GET "+base+"/runs/{id}/attempts/{attempt}/jobs", bucketCore, authInstallation, s.listRunJobs)
+		s.rest(mux, "POST "+base+"/runs/{id}/cancel", bucketCore, authInstallation, s.cancelRun)
+		s.rerunRoutes(mux, base)
+	}
 	mux.HandleFunc("GET "+pathResults+"/logs/{id}", s.serveJobLog)
 }
 

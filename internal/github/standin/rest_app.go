@@ -116,6 +116,7 @@ func (s *Server) installLocked(in Installation) (*account, error) {
 		r := &repo{id: s.nextIDLocked("repo", 700_000_000), name: name, owner: a}
 		r.scope = newScope(r.fullName(), a, r)
 		a.repos[strings.ToLower(name)] = r
+		delete(a.formerly, strings.ToLower(name)) // the name means this one now
 	}
 	return a, nil
 }

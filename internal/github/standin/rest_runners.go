@@ -49,7 +49,7 @@ func (s *Server) runnerJSONLocked(rn *runner) runnerJSON {
 }
 
 func (s *Server) runnerRoutes(mux *http.ServeMux) {
-	for _, base := range []string{"/orgs/{login}", "/repos/{login}/{repo}"} {
+	for _, base := range []string{"/orgs/{login}", "/repos/{login}/{repo}", byIDPath} {
 		base += "/actions/runners"
 		s.rest(mux, "POST "+base+"/generate-jitconfig", bucketRegistration, authInstallation, s.generateJIT)
 		s.rest(mux, "POST "+base+"/registration-token", bucketRegistration, authInstallation, s.createRegistrationToken)
@@ -63,6 +63,13 @@ func (s *Server) runnerRoutes(mux *http.ServeMux) {
 
 // scopeLocked finds the scope a path names. Of somebody else's scope GitHub says that it does not exist.
 func (s *Server) scopeLocked(r *http.Request, who caller) (*scope, error) {
+	if r.PathValue("repo_id") != "" {
+		rp, err := repoByIDLocked(r, who)
+		if err != nil {
+			return nil, err
+		}
+		return rp.scope, nil
+	}
 	if !strings.EqualFold(r.PathValue("login"), who.account.login) {
 		return nil, notFound()
 	}
@@ -75,6 +82,9 @@ func (s *Server) scopeLocked(r *http.Request, who caller) (*scope, error) {
 	}
 	rp := who.account.repos[strings.ToLower(name)]
 	if rp == nil {
+		if moved := movedLocked(r, who.account, name); moved != nil {
+			return nil, moved
+		}
 		return nil, notFound()
 	}
 	return rp.scope, nil

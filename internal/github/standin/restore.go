@@ -92,7 +92,7 @@ func (s *Server) restoreLocked(st *savedState) error {
 func (s *Server) restoreAccountLocked(saved savedAccount) {
 	a := &account{
 		id: saved.ID, login: saved.Login, kind: saved.Kind, installation: saved.Installation, installedAt: saved.InstalledAt,
-		suspendedAt: saved.SuspendedAt, announced: saved.Announced, repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{},
+		suspendedAt: saved.SuspendedAt, announced: saved.Announced, formerly: saved.Formerly, repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{},
 	}
 	if a.kind == typeOrganization {
 		a.scope = newScope(a.login, a, nil)

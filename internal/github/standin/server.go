@@ -159,6 +159,7 @@ func (s *Server) routes() *http.ServeMux {
 	s.appRoutes(mux)
 	s.runnerRoutes(mux)
 	s.actionsRoutes(mux)
+	s.repositoryRoutes(mux)
 	s.brokerRoutes(mux)
 	s.runServiceRoutes(mux)
 	s.resultsRoutes(mux)

@@ -39,6 +39,7 @@ type account struct {
 	installedAt  time.Time
 	suspendedAt  time.Time        // zero: it is not
 	repos        map[string]*repo // by lower-case name
+	formerly     map[string]int64 // lower-case names that a repository had before, by its id
 	scope        *scope           // organization-level runners; empty for a user
 	jobGroups    map[string]*jobGroup
 	announced    bool // its "installation created" webhook was sent

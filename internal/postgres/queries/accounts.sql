@@ -189,3 +189,26 @@ DELETE FROM removed_repositories WHERE account_id = @account_id RETURNING reposi
 
 -- name: NotifyAccount :exec
 SELECT pg_notify('bullpen_account', @account_id::text);
+
+-- name: ReadableAccounts :many
+-- Whose repositories can be listed.
+SELECT * FROM accounts WHERE installation_id IS NOT NULL AND NOT suspended AND deleted_at IS NULL ORDER BY id;
+
+-- name: RepositoriesOfAccount :many
+SELECT r.name, r.repository_id, r.missing_at FROM repositories r WHERE r.account_id = @account_id ORDER BY r.name;
+
+-- name: RemovedOfAccount :many
+SELECT repository, removed_at FROM removed_repositories WHERE account_id = @account_id ORDER BY repository;
+
+-- name: MissRepositories :exec
+UPDATE repositories SET missing_at = @now WHERE account_id = @account_id AND name = ANY (@names::text[]) AND missing_at IS NULL;
+
+-- name: SeeRepositories :exec
+UPDATE repositories SET missing_at = NULL WHERE account_id = @account_id AND name = ANY (@names::text[]) AND missing_at IS NOT NULL;
+
+-- name: NameRepository :exec
+-- GitHub's list says what it is called now.
+INSERT INTO repositories (name, account_id, seen_at, swept_at, repository_id, named_at)
+VALUES (@name, @account_id, @now, '-infinity', @repository_id, @now)
+ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, repository_id = excluded.repository_id,
+    named_at = greatest(repositories.named_at, excluded.named_at), missing_at = NULL;

@@ -56,8 +56,39 @@ WITH dropped AS (DELETE FROM delivery_asks WHERE delivered_at < @before RETURNIN
 SELECT 1 FROM dropped WHERE settled_at IS NULL;
 
 -- name: NoteRepository :exec
-INSERT INTO repositories (name, account_id, seen_at, swept_at) VALUES (@name, @account_id, @now, '-infinity')
-ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, seen_at = excluded.seen_at;
+INSERT INTO repositories (name, account_id, seen_at, swept_at, repository_id, named_at)
+VALUES (@name, @account_id, @now, '-infinity', @repository_id, @named_at)
+ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, seen_at = excluded.seen_at,
+    repository_id = CASE WHEN excluded.repository_id <> 0 AND (repositories.repository_id = 0 OR excluded.named_at >= repositories.named_at)
+        THEN excluded.repository_id ELSE repositories.repository_id END,
+    named_at = greatest(repositories.named_at, excluded.named_at);
+
+-- name: RepositoryNames :many
+-- Under which names a repository was heard of, the latest word first.
+SELECT name FROM repositories WHERE repository_id = @repository_id AND repository_id <> 0 ORDER BY named_at DESC, seen_at DESC, name;
+
+-- name: RenameJobs :exec
+-- Of jobs that have not ended: what has ended keeps the name that it ran under.
+UPDATE workflow_jobs SET repository = @name WHERE workflow_jobs.id = ANY (ARRAY(
+    SELECT w.id FROM workflow_jobs w
+    WHERE w.repository_id = @repository_id AND w.repository_id <> 0 AND w.account_id = @account_id AND w.repository <> @name
+      AND w.state NOT IN ('completed', 'cancelled', 'stale')
+    ORDER BY w.id FOR UPDATE));
+
+-- name: RenameRegistrations :exec
+UPDATE runner_registrations SET scope = @name
+WHERE repository_id = @repository_id AND repository_id <> 0 AND account_id = @account_id AND state <> 'gone' AND scope <> @name;
+
+-- name: RenameRemoved :exec
+WITH former AS (
+    DELETE FROM removed_repositories d WHERE d.account_id = @account_id AND d.repository = ANY (@former::text[]) RETURNING d.removed_at
+)
+INSERT INTO removed_repositories (account_id, repository, removed_at)
+SELECT @account_id, @name, min(former.removed_at) FROM former HAVING count(*) > 0
+ON CONFLICT DO NOTHING;
+
+-- name: ForgetNames :exec
+DELETE FROM repositories WHERE repository_id = @repository_id AND name = ANY (@former::text[]);
 
 -- name: RepositoriesToSweep :many
 SELECT r.name, r.resume_status, r.resume_run, a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
@@ -81,7 +112,7 @@ SELECT job_id, 'completed' FROM job_tombstones t WHERE t.job_id = ANY (@ids::big
 
 -- name: JobsToAskAbout :many
 -- Those that were asked about longest ago, or never, first: one that nobody can tell about goes to the end of the line.
-SELECT j.id, j.state, j.repository, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
+SELECT j.id, j.state, j.repository, j.repository_id, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
     j.queued_at, a.id AS account_id, a.login, a.kind, coalesce(a.installation_id, 0)::bigint AS installation_id, a.suspended
 FROM workflow_jobs j JOIN accounts a ON a.id = j.account_id
 WHERE j.state IN ('queued', 'waiting') AND coalesce(j.asked_at, j.queued_at) <= @before

@@ -1,6 +1,7 @@
 -- name: Claims :many
 SELECT c.*, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
-    coalesce(j.repository, '')::text AS repository, (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped
+    coalesce(j.repository, '')::text AS repository, coalesce(j.repository_id, 0)::bigint AS repository_id,
+    (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped
 FROM runner_claims c
 LEFT JOIN accounts a ON a.id = c.account_id
 LEFT JOIN workflow_jobs j ON j.id = c.job_id
@@ -15,7 +16,7 @@ WITH wanted AS (
         unnest(@pod_names::text[]) AS pod_name, unnest(@generations::bigint[]) AS generation,
         unnest(@accounts::bigint[]) AS account_id, unnest(@label_keys::text[]) AS label_key,
         unnest(@job_ids::bigint[]) AS job_id, unnest(@sequences::bigint[]) AS sequence, unnest(@runner_names::text[]) AS runner_name,
-        unnest(@scopes::text[]) AS scope
+        unnest(@scopes::text[]) AS scope, unnest(@repository_ids::bigint[]) AS repository_id
     WHERE require_epoch(@known_lineage::text, @known_epoch::bigint) -- CLAIM-17
 ), won AS (
     INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id,
@@ -26,8 +27,8 @@ WITH wanted AS (
     ON CONFLICT DO NOTHING
     RETURNING pod_uid, runner_name, account_id, generation
 ), intended AS (
-    INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
-    SELECT won.runner_name, won.pod_uid, won.account_id, wanted.scope, won.generation, 'intended', @now
+    INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, repository_id, generation, state, created_at)
+    SELECT won.runner_name, won.pod_uid, won.account_id, wanted.scope, wanted.repository_id, won.generation, 'intended', @now
     FROM won JOIN wanted ON wanted.uid = won.pod_uid
 )
 SELECT won.pod_uid FROM won;
@@ -43,7 +44,7 @@ ORDER BY v.uid
 ON CONFLICT DO NOTHING;
 
 -- name: ClaimStates :many
-SELECT c.pod_uid, c.state, c.proof, coalesce(a.login, '')::text AS login
+SELECT c.pod_uid, c.state, c.proof, coalesce(c.account_id, 0)::bigint AS account_id, coalesce(a.login, '')::text AS login
 FROM runner_claims c LEFT JOIN accounts a ON a.id = c.account_id
 WHERE c.pod_uid = ANY (@pod_uids::text[]);
 
@@ -78,8 +79,8 @@ WITH held AS (
       AND runner_claims.state IN ('claimed', 'minted') AND require_epoch(@known_lineage::text, @known_epoch::bigint) -- CLAIM-17
     RETURNING pod_uid, account_id
 )
-INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
-SELECT @runner_name, held.pod_uid, held.account_id, @scope::text, @generation, 'intended', @now FROM held;
+INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, repository_id, generation, state, created_at)
+SELECT @runner_name, held.pod_uid, held.account_id, @scope::text, @repository_id::bigint, @generation, 'intended', @now FROM held;
 
 -- name: RecordMints :many
 -- CLAIM-15: an answer from GitHub counts only while its generation still holds the claim. Claim and job move in one
@@ -115,7 +116,7 @@ SELECT held.pod_uid, held.generation FROM held;
 -- name: RegistrationsOfPod :many
 -- CLAIM-15: only those of earlier generations. Whoever asks late may have been overtaken, and what its successor has minted
 -- is not its to remove.
-SELECT runner_name, runner_id, scope, state FROM runner_registrations
+SELECT runner_name, runner_id, scope, repository_id, state FROM runner_registrations
 WHERE pod_uid = @pod_uid AND state <> 'gone' AND generation < @before ORDER BY created_at, runner_name;
 
 -- name: Registration :one
@@ -216,8 +217,8 @@ UPDATE runner_sessions SET ended_at = coalesce(ended_at, @ended_at), exit_code =
 WHERE pod_uid = @pod_uid;
 
 -- name: RequestAdoption :exec
-INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at)
-VALUES (@runner_name, @runner_id, @pod_uid, @account_id, @job_id, @scope, @now, @now)
+INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, repository_id, created_at, next_at)
+VALUES (@runner_name, @runner_id, @pod_uid, @account_id, @job_id, @scope, @repository_id, @now, @now)
 ON CONFLICT (runner_name) DO UPDATE SET job_id = excluded.job_id, next_at = excluded.next_at, attempts = 0;
 
 -- name: DueAdoptions :many
@@ -233,8 +234,8 @@ DELETE FROM runner_adoptions WHERE runner_name = @runner_name;
 
 -- name: EnsureRegistration :exec
 -- A runner that GitHub knows and our rows do not, as after a restore.
-INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, runner_id, state, created_at)
-VALUES (@runner_name, @pod_uid, @account_id, @scope, @generation, @runner_id, 'alive', @now)
+INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, repository_id, generation, runner_id, state, created_at)
+VALUES (@runner_name, @pod_uid, @account_id, @scope, @repository_id, @generation, @runner_id, 'alive', @now)
 ON CONFLICT (runner_name) DO UPDATE SET state = 'alive', runner_id = excluded.runner_id, gone_at = NULL;
 
 -- name: LiveClaimOfJob :one

@@ -12,9 +12,9 @@ SELECT label_key, labels FROM label_sets ORDER BY label_key;
 -- CLAIM-4: a tombstone bars the way in for a job whose row is gone. A job queues up behind those of its repository that
 -- were set aside before it.
 INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
-    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, held)
+    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, repository_id, held)
 SELECT @id, @account_id, @repository, @run_id, @run_attempt, @name, @workflow, @head_branch, @head_sha,
-    @label_key, @state, @conclusion, @runner_name, @queued_at, @started_at, @completed_at, @now,
+    @label_key, @state, @conclusion, @runner_name, @queued_at, @started_at, @completed_at, @now, @repository_id,
     CASE WHEN @state <> 'queued' THEN ''
         WHEN EXISTS (SELECT 1 FROM removed_repositories r WHERE r.account_id = @account_id AND r.repository = @repository)
         THEN 'repository_removed'
@@ -25,7 +25,7 @@ WHERE NOT EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = @id)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: LockJob :one
-SELECT id, account_id, label_key, state, queued_at, runner_name, repository FROM workflow_jobs WHERE id = @id FOR UPDATE;
+SELECT id, account_id, label_key, state, queued_at, runner_name, repository, repository_id FROM workflow_jobs WHERE id = @id FOR UPDATE;
 
 -- name: MoveJob :execrows
 -- CLAIM-3: a compare-and-set on the state that was read.
@@ -35,6 +35,10 @@ UPDATE workflow_jobs SET state = @next, updated_at = @now, held = CASE
         WHERE r.account_id = workflow_jobs.account_id AND r.repository = workflow_jobs.repository) THEN 'repository_removed'
     ELSE '' END
 WHERE id = @id AND state = @expected;
+
+-- name: IdentifyJob :exec
+-- Of a job that an earlier version has inserted.
+UPDATE workflow_jobs SET repository_id = @repository_id, repository = @repository WHERE id = @id AND repository_id = 0;
 
 -- name: StartJob :execrows
 UPDATE workflow_jobs SET state = 'executing', runner_name = @runner_name, started_at = @started_at, updated_at = @now, held = ''

@@ -83,7 +83,7 @@ WHERE a.id = ANY (@accounts::bigint[]);
 -- The oldest queued jobs of each lane, at most so many a lane; a job that another replica is taking is skipped. The ids
 -- come from an array because the planner takes that for short: of a LIMIT that it does not know it expects a tenth of all
 -- jobs, and then reads the whole table to find them again.
-SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository
+SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository, j.repository_id
 FROM workflow_jobs j
 WHERE j.state = 'queued' AND j.held = '' AND j.id = ANY (ARRAY(
     SELECT c.id
@@ -142,3 +142,19 @@ SELECT pg_notify('bullpen_pod', uid) FROM unnest(@pod_uids::text[]) AS uid;
 
 -- name: NotifyAdoption :exec
 SELECT pg_notify('bullpen_adoption', '');
+
+-- name: DriftedLanes :many
+-- Lanes whose count of live claims is not how many there are, as of one moment.
+SELECT l.label_key, l.account_id FROM job_lanes l
+WHERE NOT (l.parked = 'empty' AND l.running = 0) AND l.running <> (SELECT count(*) FROM runner_claims c
+    WHERE c.account_id = l.account_id AND c.label_key = l.label_key AND c.state IN ('claimed', 'minted', 'executing'))
+ORDER BY l.account_id, l.label_key LIMIT @most;
+
+-- name: RecountLanes :execrows
+-- Behind the lanes' locks, which whoever makes or ends a claim takes in the same transaction: what it did is counted, or it
+-- counts itself afterwards.
+UPDATE job_lanes l SET running = n.live
+FROM (SELECT v.label_key, v.account_id, (SELECT count(*) FROM runner_claims c
+        WHERE c.account_id = v.account_id AND c.label_key = v.label_key AND c.state IN ('claimed', 'minted', 'executing')) AS live
+    FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id) v) n
+WHERE l.label_key = n.label_key AND l.account_id = n.account_id AND l.running <> n.live;

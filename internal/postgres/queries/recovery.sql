@@ -6,7 +6,8 @@ SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.leas
     c.runner_name, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at,
     greatest(c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at)::timestamptz AS moved_at,
     coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
-    coalesce(j.repository, '')::text AS repository, coalesce(j.state, '')::text AS job_state,
+    coalesce(j.repository, '')::text AS repository, coalesce(j.repository_id, 0)::bigint AS repository_id,
+    coalesce(j.state, '')::text AS job_state,
     EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = c.job_id) AS buried,
     EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = c.pod_uid AND r.state <> 'gone') AS open,
     coalesce((SELECT max(r.gone_at) FROM runner_registrations r WHERE r.pod_uid = c.pod_uid), 'epoch')::timestamptz AS gone_at,
@@ -82,7 +83,7 @@ UPDATE runner_sessions SET job_ended_at = @now WHERE pod_uid = @pod_uid AND job_
 -- name: StrayJobs :many
 -- Jobs whose rows say that a claim has them while none does: at once of those that a claim moves with its own row, and of
 -- those that run when nothing was heard of them for long.
-SELECT j.id, j.account_id, j.repository, j.state, j.label_key, j.updated_at, j.runner_name, a.login, a.kind, a.installation_id
+SELECT j.id, j.account_id, j.repository, j.repository_id, j.state, j.label_key, j.updated_at, j.runner_name, a.login, a.kind, a.installation_id
 FROM workflow_jobs j JOIN accounts a ON a.id = j.account_id
 WHERE j.state IN ('claimed', 'minted', 'executing') AND j.id > @after
   AND (j.state <> 'executing' OR j.updated_at <= @long_ago AND (j.look_at IS NULL OR j.look_at <= @now))

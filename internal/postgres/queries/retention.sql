@@ -33,12 +33,18 @@ DELETE FROM runner_sessions WHERE pod_uid = ANY (ARRAY(
     ORDER BY s.ended_at LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: PruneRegistrations :execrows
--- EXCL-6: only what is proven gone, and only when nobody will ask about its pod again.
+-- EXCL-6: only what is proven gone, and only when nobody will ask about its pod again. Of an account that was purged nobody can
+-- be asked; its runners were GitHub's to remove a day after they were last seen.
 DELETE FROM runner_registrations WHERE runner_name = ANY (ARRAY(
     SELECT r.runner_name FROM runner_registrations r
     WHERE r.state = 'gone' AND NOT r.doubtful AND r.gone_at < sqlc.arg(before)::timestamptz
       AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = r.pod_uid)
-    ORDER BY r.gone_at LIMIT @most FOR UPDATE SKIP LOCKED));
+    ORDER BY r.gone_at LIMIT @most FOR UPDATE SKIP LOCKED) || ARRAY(
+    SELECT r.runner_name FROM runner_registrations r
+    WHERE r.state <> 'gone' AND r.created_at < sqlc.arg(before)::timestamptz
+      AND NOT EXISTS (SELECT 1 FROM accounts a WHERE a.id = r.account_id)
+      AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = r.pod_uid)
+    LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: PruneAdoptions :execrows
 -- Decided ones are closed at once; this is for those that nobody could decide.
@@ -62,3 +68,20 @@ DELETE FROM label_sets WHERE label_key = ANY (ARRAY(
     WHERE NOT EXISTS (SELECT 1 FROM job_lanes l WHERE l.label_key = s.label_key)
       AND NOT EXISTS (SELECT 1 FROM workflow_jobs w WHERE w.label_key = s.label_key)
     LIMIT @most FOR UPDATE SKIP LOCKED));
+
+-- name: PruneRepositories :execrows
+-- Not of jobs that have not ended: whoever asks about one goes by what the repository is called.
+DELETE FROM repositories WHERE name = ANY (ARRAY(
+    SELECT r.name FROM repositories r
+    WHERE r.seen_at < @before AND NOT EXISTS (
+        SELECT 1 FROM workflow_jobs w WHERE w.repository_id = r.repository_id AND w.repository_id <> 0
+          AND w.state NOT IN ('completed', 'cancelled', 'stale'))
+    ORDER BY r.seen_at LIMIT @most FOR UPDATE SKIP LOCKED));
+
+-- name: PruneEndedInstallations :execrows
+DELETE FROM ended_installations WHERE id = ANY (ARRAY(
+    SELECT e.id FROM ended_installations e WHERE e.ended_at < @before ORDER BY e.ended_at LIMIT @most FOR UPDATE SKIP LOCKED));
+
+-- name: PruneAudit :execrows
+DELETE FROM audit_events WHERE id = ANY (ARRAY(
+    SELECT v.id FROM audit_events v WHERE v.at < @before ORDER BY v.at LIMIT @most FOR UPDATE SKIP LOCKED));

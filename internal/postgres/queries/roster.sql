@@ -1,7 +1,7 @@
 -- name: RepositoryScopes :many
 -- Where registrations of ours may be alive, beside the accounts' own scopes.
-SELECT DISTINCT account_id, scope FROM runner_registrations WHERE state <> 'gone' AND position('/' in scope) > 0
-ORDER BY account_id, scope;
+SELECT DISTINCT account_id, scope, repository_id FROM runner_registrations WHERE state <> 'gone' AND position('/' in scope) > 0
+ORDER BY account_id, scope, repository_id;
 
 -- name: ProveEnded :many
 -- EXCL-4: what a runner that shows work is removed on. Only of rows whose work is over: one that was adopted meanwhile works.

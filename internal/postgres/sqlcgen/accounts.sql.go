@@ -635,6 +635,40 @@ func (q *Queries) MissInstallation(ctx context.Context, now *time.Time, iD int64
 	return err
 }
 
+const missRepositories = `-- name: MissRepositories :exec
+UPDATE repositories SET missing_at = $1 WHERE account_id = $2 AND name = ANY ($3::text[]) AND missing_at IS NULL
+`
+
+func (q *Queries) MissRepositories(ctx context.Context, now *time.Time, accountID int64, names []string) error {
+	_, err := q.db.Exec(ctx, missRepositories, now, accountID, names)
+	return err
+}
+
+const nameRepository = `-- name: NameRepository :exec
+INSERT INTO repositories (name, account_id, seen_at, swept_at, repository_id, named_at)
+VALUES ($1, $2, $3, '-infinity', $4, $3)
+ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, repository_id = excluded.repository_id,
+    named_at = greatest(repositories.named_at, excluded.named_at), missing_at = NULL
+`
+
+type NameRepositoryParams struct {
+	Name         string
+	AccountID    int64
+	Now          time.Time
+	RepositoryID int64
+}
+
+// GitHub's list says what it is called now.
+func (q *Queries) NameRepository(ctx context.Context, arg NameRepositoryParams) error {
+	_, err := q.db.Exec(ctx, nameRepository,
+		arg.Name,
+		arg.AccountID,
+		arg.Now,
+		arg.RepositoryID,
+	)
+	return err
+}
+
 const notifyAccount = `-- name: NotifyAccount :exec
 SELECT pg_notify('bullpen_account', $1::text)
 `
@@ -729,6 +763,45 @@ func (q *Queries) QueuedOf(ctx context.Context, most int32, accounts []int64) ([
 	return items, nil
 }
 
+const readableAccounts = `-- name: ReadableAccounts :many
+SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts WHERE installation_id IS NOT NULL AND NOT suspended AND deleted_at IS NULL ORDER BY id
+`
+
+// Whose repositories can be listed.
+func (q *Queries) ReadableAccounts(ctx context.Context) ([]Account, error) {
+	rows, err := q.db.Query(ctx, readableAccounts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Account
+	for rows.Next() {
+		var i Account
+		if err := rows.Scan(
+			&i.ID,
+			&i.Login,
+			&i.Kind,
+			&i.InstallationID,
+			&i.Suspended,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.Paused,
+			&i.PausedReason,
+			&i.DeletedAt,
+			&i.Version,
+			&i.InstallationChangedAt,
+			&i.InstallationMissingAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const releaseInstallation = `-- name: ReleaseInstallation :exec
 UPDATE accounts SET installation_id = NULL, updated_at = $1, installation_changed_at = $1
 WHERE installation_id = $2 AND id <> $3
@@ -762,6 +835,65 @@ ON CONFLICT DO NOTHING
 func (q *Queries) RemoveRepository(ctx context.Context, accountID int64, repository string, now time.Time) error {
 	_, err := q.db.Exec(ctx, removeRepository, accountID, repository, now)
 	return err
+}
+
+const removedOfAccount = `-- name: RemovedOfAccount :many
+SELECT repository, removed_at FROM removed_repositories WHERE account_id = $1 ORDER BY repository
+`
+
+type RemovedOfAccountRow struct {
+	Repository string
+	RemovedAt  time.Time
+}
+
+func (q *Queries) RemovedOfAccount(ctx context.Context, accountID int64) ([]RemovedOfAccountRow, error) {
+	rows, err := q.db.Query(ctx, removedOfAccount, accountID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RemovedOfAccountRow
+	for rows.Next() {
+		var i RemovedOfAccountRow
+		if err := rows.Scan(&i.Repository, &i.RemovedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const repositoriesOfAccount = `-- name: RepositoriesOfAccount :many
+SELECT r.name, r.repository_id, r.missing_at FROM repositories r WHERE r.account_id = $1 ORDER BY r.name
+`
+
+type RepositoriesOfAccountRow struct {
+	Name         string
+	RepositoryID int64
+	MissingAt    *time.Time
+}
+
+func (q *Queries) RepositoriesOfAccount(ctx context.Context, accountID int64) ([]RepositoriesOfAccountRow, error) {
+	rows, err := q.db.Query(ctx, repositoriesOfAccount, accountID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RepositoriesOfAccountRow
+	for rows.Next() {
+		var i RepositoriesOfAccountRow
+		if err := rows.Scan(&i.Name, &i.RepositoryID, &i.MissingAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const restoreRepositories = `-- name: RestoreRepositories :many
@@ -804,6 +936,15 @@ UPDATE accounts SET installation_missing_at = NULL WHERE id = ANY ($1::bigint[])
 
 func (q *Queries) SeeInstallations(ctx context.Context, ids []int64) error {
 	_, err := q.db.Exec(ctx, seeInstallations, ids)
+	return err
+}
+
+const seeRepositories = `-- name: SeeRepositories :exec
+UPDATE repositories SET missing_at = NULL WHERE account_id = $1 AND name = ANY ($2::text[]) AND missing_at IS NOT NULL
+`
+
+func (q *Queries) SeeRepositories(ctx context.Context, accountID int64, names []string) error {
+	_, err := q.db.Exec(ctx, seeRepositories, accountID, names)
 	return err
 }
 

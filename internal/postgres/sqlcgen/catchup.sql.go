@@ -192,6 +192,15 @@ func (q *Queries) ExpireJobs(ctx context.Context, arg ExpireJobsParams) ([]int64
 	return items, nil
 }
 
+const forgetNames = `-- name: ForgetNames :exec
+DELETE FROM repositories WHERE repository_id = $1 AND name = ANY ($2::text[])
+`
+
+func (q *Queries) ForgetNames(ctx context.Context, repositoryID int64, former []string) error {
+	_, err := q.db.Exec(ctx, forgetNames, repositoryID, former)
+	return err
+}
+
 const jobStates = `-- name: JobStates :many
 SELECT id, state FROM workflow_jobs WHERE workflow_jobs.id = ANY ($1::bigint[])
 UNION ALL
@@ -286,7 +295,7 @@ func (q *Queries) JobsLostWithTheirPods(ctx context.Context, since *time.Time, n
 }
 
 const jobsToAskAbout = `-- name: JobsToAskAbout :many
-SELECT j.id, j.state, j.repository, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
+SELECT j.id, j.state, j.repository, j.repository_id, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
     j.queued_at, a.id AS account_id, a.login, a.kind, coalesce(a.installation_id, 0)::bigint AS installation_id, a.suspended
 FROM workflow_jobs j JOIN accounts a ON a.id = j.account_id
 WHERE j.state IN ('queued', 'waiting') AND coalesce(j.asked_at, j.queued_at) <= $1
@@ -298,6 +307,7 @@ type JobsToAskAboutRow struct {
 	ID             int64
 	State          string
 	Repository     string
+	RepositoryID   int64
 	LabelKey       string
 	RunID          int64
 	RunAttempt     int64
@@ -327,6 +337,7 @@ func (q *Queries) JobsToAskAbout(ctx context.Context, before *time.Time, without
 			&i.ID,
 			&i.State,
 			&i.Repository,
+			&i.RepositoryID,
 			&i.LabelKey,
 			&i.RunID,
 			&i.RunAttempt,
@@ -388,12 +399,30 @@ func (q *Queries) NoteMissing(ctx context.Context, arg NoteMissingParams) (int64
 }
 
 const noteRepository = `-- name: NoteRepository :exec
-INSERT INTO repositories (name, account_id, seen_at, swept_at) VALUES ($1, $2, $3, '-infinity')
-ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, seen_at = excluded.seen_at
+INSERT INTO repositories (name, account_id, seen_at, swept_at, repository_id, named_at)
+VALUES ($1, $2, $3, '-infinity', $4, $5)
+ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, seen_at = excluded.seen_at,
+    repository_id = CASE WHEN excluded.repository_id <> 0 AND (repositories.repository_id = 0 OR excluded.named_at >= repositories.named_at)
+        THEN excluded.repository_id ELSE repositories.repository_id END,
+    named_at = greatest(repositories.named_at, excluded.named_at)
 `
 
-func (q *Queries) NoteRepository(ctx context.Context, name string, accountID int64, now time.Time) error {
-	_, err := q.db.Exec(ctx, noteRepository, name, accountID, now)
+type NoteRepositoryParams struct {
+	Name         string
+	AccountID    int64
+	Now          time.Time
+	RepositoryID int64
+	NamedAt      time.Time
+}
+
+func (q *Queries) NoteRepository(ctx context.Context, arg NoteRepositoryParams) error {
+	_, err := q.db.Exec(ctx, noteRepository,
+		arg.Name,
+		arg.AccountID,
+		arg.Now,
+		arg.RepositoryID,
+		arg.NamedAt,
+	)
 	return err
 }
 
@@ -405,6 +434,44 @@ UPDATE delivery_position SET version = version + 1, cursor = '', top = NULL, flo
 // A look that is under way begins anew: what it has passed over counts now.
 func (q *Queries) ReadEverythingSince(ctx context.Context, since time.Time) error {
 	_, err := q.db.Exec(ctx, readEverythingSince, since)
+	return err
+}
+
+const renameJobs = `-- name: RenameJobs :exec
+UPDATE workflow_jobs SET repository = $1 WHERE workflow_jobs.id = ANY (ARRAY(
+    SELECT w.id FROM workflow_jobs w
+    WHERE w.repository_id = $2 AND w.repository_id <> 0 AND w.account_id = $3 AND w.repository <> $1
+      AND w.state NOT IN ('completed', 'cancelled', 'stale')
+    ORDER BY w.id FOR UPDATE))
+`
+
+// Of jobs that have not ended: what has ended keeps the name that it ran under.
+func (q *Queries) RenameJobs(ctx context.Context, name string, repositoryID int64, accountID int64) error {
+	_, err := q.db.Exec(ctx, renameJobs, name, repositoryID, accountID)
+	return err
+}
+
+const renameRegistrations = `-- name: RenameRegistrations :exec
+UPDATE runner_registrations SET scope = $1
+WHERE repository_id = $2 AND repository_id <> 0 AND account_id = $3 AND state <> 'gone' AND scope <> $1
+`
+
+func (q *Queries) RenameRegistrations(ctx context.Context, name string, repositoryID int64, accountID int64) error {
+	_, err := q.db.Exec(ctx, renameRegistrations, name, repositoryID, accountID)
+	return err
+}
+
+const renameRemoved = `-- name: RenameRemoved :exec
+WITH former AS (
+    DELETE FROM removed_repositories d WHERE d.account_id = $1 AND d.repository = ANY ($3::text[]) RETURNING d.removed_at
+)
+INSERT INTO removed_repositories (account_id, repository, removed_at)
+SELECT $1, $2, min(former.removed_at) FROM former HAVING count(*) > 0
+ON CONFLICT DO NOTHING
+`
+
+func (q *Queries) RenameRemoved(ctx context.Context, accountID int64, name string, former []string) error {
+	_, err := q.db.Exec(ctx, renameRemoved, accountID, name, former)
 	return err
 }
 
@@ -460,6 +527,31 @@ func (q *Queries) RepositoriesToSweep(ctx context.Context, arg RepositoriesToSwe
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const repositoryNames = `-- name: RepositoryNames :many
+SELECT name FROM repositories WHERE repository_id = $1 AND repository_id <> 0 ORDER BY named_at DESC, seen_at DESC, name
+`
+
+// Under which names a repository was heard of, the latest word first.
+func (q *Queries) RepositoryNames(ctx context.Context, repositoryID int64) ([]string, error) {
+	rows, err := q.db.Query(ctx, repositoryNames, repositoryID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -102,16 +102,17 @@ func (q *Queries) BindClaim(ctx context.Context, jobID *int64, podUid string) (i
 }
 
 const claimStates = `-- name: ClaimStates :many
-SELECT c.pod_uid, c.state, c.proof, coalesce(a.login, '')::text AS login
+SELECT c.pod_uid, c.state, c.proof, coalesce(c.account_id, 0)::bigint AS account_id, coalesce(a.login, '')::text AS login
 FROM runner_claims c LEFT JOIN accounts a ON a.id = c.account_id
 WHERE c.pod_uid = ANY ($1::text[])
 `
 
 type ClaimStatesRow struct {
-	PodUid string
-	State  string
-	Proof  string
-	Login  string
+	PodUid    string
+	State     string
+	Proof     string
+	AccountID int64
+	Login     string
 }
 
 func (q *Queries) ClaimStates(ctx context.Context, podUids []string) ([]ClaimStatesRow, error) {
@@ -127,6 +128,7 @@ func (q *Queries) ClaimStates(ctx context.Context, podUids []string) ([]ClaimSta
 			&i.PodUid,
 			&i.State,
 			&i.Proof,
+			&i.AccountID,
 			&i.Login,
 		); err != nil {
 			return nil, err
@@ -141,7 +143,8 @@ func (q *Queries) ClaimStates(ctx context.Context, podUids []string) ([]ClaimSta
 
 const claims = `-- name: Claims :many
 SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
-    coalesce(j.repository, '')::text AS repository, (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped
+    coalesce(j.repository, '')::text AS repository, coalesce(j.repository_id, 0)::bigint AS repository_id,
+    (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped
 FROM runner_claims c
 LEFT JOIN accounts a ON a.id = c.account_id
 LEFT JOIN workflow_jobs j ON j.id = c.job_id
@@ -177,6 +180,7 @@ type ClaimsRow struct {
 	Kind           string
 	InstallationID *int64
 	Repository     string
+	RepositoryID   int64
 	Capped         bool
 }
 
@@ -217,6 +221,7 @@ func (q *Queries) Claims(ctx context.Context, podUids []string) ([]ClaimsRow, er
 			&i.Kind,
 			&i.InstallationID,
 			&i.Repository,
+			&i.RepositoryID,
 			&i.Capped,
 		); err != nil {
 			return nil, err
@@ -256,7 +261,7 @@ UPDATE runner_adoptions SET next_at = $1, attempts = runner_adoptions.attempts +
 WHERE runner_adoptions.runner_name IN (
     SELECT due.runner_name FROM runner_adoptions due
     WHERE due.next_at <= $2 ORDER BY due.next_at LIMIT $3 FOR UPDATE SKIP LOCKED)
-RETURNING runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at, attempts
+RETURNING runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at, attempts, repository_id
 `
 
 // Whoever takes one moves it on, so that two replicas do not ask GitHub the same thing at once.
@@ -279,6 +284,7 @@ func (q *Queries) DueAdoptions(ctx context.Context, later time.Time, now time.Ti
 			&i.CreatedAt,
 			&i.NextAt,
 			&i.Attempts,
+			&i.RepositoryID,
 		); err != nil {
 			return nil, err
 		}
@@ -342,19 +348,20 @@ func (q *Queries) EndedPods(ctx context.Context, known []string, most int32) ([]
 }
 
 const ensureRegistration = `-- name: EnsureRegistration :exec
-INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, runner_id, state, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, 'alive', $7)
+INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, repository_id, generation, runner_id, state, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'alive', $8)
 ON CONFLICT (runner_name) DO UPDATE SET state = 'alive', runner_id = excluded.runner_id, gone_at = NULL
 `
 
 type EnsureRegistrationParams struct {
-	RunnerName string
-	PodUid     string
-	AccountID  int64
-	Scope      string
-	Generation int64
-	RunnerID   int64
-	Now        time.Time
+	RunnerName   string
+	PodUid       string
+	AccountID    int64
+	Scope        string
+	RepositoryID int64
+	Generation   int64
+	RunnerID     int64
+	Now          time.Time
 }
 
 // A runner that GitHub knows and our rows do not, as after a restore.
@@ -364,6 +371,7 @@ func (q *Queries) EnsureRegistration(ctx context.Context, arg EnsureRegistration
 		arg.PodUid,
 		arg.AccountID,
 		arg.Scope,
+		arg.RepositoryID,
 		arg.Generation,
 		arg.RunnerID,
 		arg.Now,
@@ -416,43 +424,44 @@ WITH wanted AS (
         unnest($3::text[]) AS pod_name, unnest($4::bigint[]) AS generation,
         unnest($5::bigint[]) AS account_id, unnest($6::text[]) AS label_key,
         unnest($7::bigint[]) AS job_id, unnest($8::bigint[]) AS sequence, unnest($9::text[]) AS runner_name,
-        unnest($10::text[]) AS scope
-    WHERE require_epoch($11::text, $12::bigint) -- CLAIM-17
+        unnest($10::text[]) AS scope, unnest($11::bigint[]) AS repository_id
+    WHERE require_epoch($12::text, $13::bigint) -- CLAIM-17
 ), won AS (
     INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id,
         platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, sequence)
-    SELECT w.uid, w.namespace, w.pod_name, $13, 'claimed', w.generation, $14, w.account_id,
-        $15, $16, $17, w.label_key, w.job_id, w.runner_name, $18, w.sequence
+    SELECT w.uid, w.namespace, w.pod_name, $14, 'claimed', w.generation, $15, w.account_id,
+        $16, $17, $18, w.label_key, w.job_id, w.runner_name, $19, w.sequence
     FROM wanted w ORDER BY w.uid
     ON CONFLICT DO NOTHING
     RETURNING pod_uid, runner_name, account_id, generation
 ), intended AS (
-    INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
-    SELECT won.runner_name, won.pod_uid, won.account_id, wanted.scope, won.generation, 'intended', $18
+    INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, repository_id, generation, state, created_at)
+    SELECT won.runner_name, won.pod_uid, won.account_id, wanted.scope, wanted.repository_id, won.generation, 'intended', $19
     FROM won JOIN wanted ON wanted.uid = won.pod_uid
 )
 SELECT won.pod_uid FROM won
 `
 
 type InsertClaimsParams struct {
-	PodUids      []string
-	Namespaces   []string
-	PodNames     []string
-	Generations  []int64
-	Accounts     []int64
-	LabelKeys    []string
-	JobIds       []int64
-	Sequences    []int64
-	RunnerNames  []string
-	Scopes       []string
-	KnownLineage string
-	KnownEpoch   int64
-	Pool         string
-	LeaseUntil   *time.Time
-	Platform     string
-	MilliCpu     int64
-	MemoryMb     int64
-	Now          time.Time
+	PodUids       []string
+	Namespaces    []string
+	PodNames      []string
+	Generations   []int64
+	Accounts      []int64
+	LabelKeys     []string
+	JobIds        []int64
+	Sequences     []int64
+	RunnerNames   []string
+	Scopes        []string
+	RepositoryIds []int64
+	KnownLineage  string
+	KnownEpoch    int64
+	Pool          string
+	LeaseUntil    *time.Time
+	Platform      string
+	MilliCpu      int64
+	MemoryMb      int64
+	Now           time.Time
 }
 
 // EXCL-1, CLAIM-1: whoever inserts the pod's row first owns its shot; a conflict is the other side's win. The name
@@ -469,6 +478,7 @@ func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) ([]s
 		arg.Sequences,
 		arg.RunnerNames,
 		arg.Scopes,
+		arg.RepositoryIds,
 		arg.KnownLineage,
 		arg.KnownEpoch,
 		arg.Pool,
@@ -500,17 +510,18 @@ const intendRegistration = `-- name: IntendRegistration :execrows
 
 WITH held AS (
     UPDATE runner_claims SET runner_name = $1
-    WHERE runner_claims.pod_uid = $5 AND runner_claims.generation = $3
-      AND runner_claims.state IN ('claimed', 'minted') AND require_epoch($6::text, $7::bigint) -- CLAIM-17
+    WHERE runner_claims.pod_uid = $6 AND runner_claims.generation = $4
+      AND runner_claims.state IN ('claimed', 'minted') AND require_epoch($7::text, $8::bigint) -- CLAIM-17
     RETURNING pod_uid, account_id
 )
-INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
-SELECT $1, held.pod_uid, held.account_id, $2::text, $3, 'intended', $4 FROM held
+INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, repository_id, generation, state, created_at)
+SELECT $1, held.pod_uid, held.account_id, $2::text, $3::bigint, $4, 'intended', $5 FROM held
 `
 
 type IntendRegistrationParams struct {
 	RunnerName   string
 	Scope        string
+	RepositoryID int64
 	Generation   int64
 	Now          time.Time
 	PodUid       string
@@ -524,6 +535,7 @@ func (q *Queries) IntendRegistration(ctx context.Context, arg IntendRegistration
 	result, err := q.db.Exec(ctx, intendRegistration,
 		arg.RunnerName,
 		arg.Scope,
+		arg.RepositoryID,
 		arg.Generation,
 		arg.Now,
 		arg.PodUid,
@@ -733,7 +745,7 @@ func (q *Queries) RecordMints(ctx context.Context, arg RecordMintsParams) ([]Rec
 }
 
 const registration = `-- name: Registration :one
-SELECT runner_name, pod_uid, account_id, scope, generation, runner_id, state, created_at, gone_at, doubtful FROM runner_registrations WHERE runner_name = $1
+SELECT runner_name, pod_uid, account_id, scope, generation, runner_id, state, created_at, gone_at, doubtful, repository_id FROM runner_registrations WHERE runner_name = $1
 `
 
 func (q *Queries) Registration(ctx context.Context, runnerName string) (RunnerRegistration, error) {
@@ -750,6 +762,7 @@ func (q *Queries) Registration(ctx context.Context, runnerName string) (RunnerRe
 		&i.CreatedAt,
 		&i.GoneAt,
 		&i.Doubtful,
+		&i.RepositoryID,
 	)
 	return i, err
 }
@@ -786,15 +799,16 @@ func (q *Queries) RegistrationUnfound(ctx context.Context, now *time.Time, runne
 }
 
 const registrationsOfPod = `-- name: RegistrationsOfPod :many
-SELECT runner_name, runner_id, scope, state FROM runner_registrations
+SELECT runner_name, runner_id, scope, repository_id, state FROM runner_registrations
 WHERE pod_uid = $1 AND state <> 'gone' AND generation < $2 ORDER BY created_at, runner_name
 `
 
 type RegistrationsOfPodRow struct {
-	RunnerName string
-	RunnerID   int64
-	Scope      string
-	State      string
+	RunnerName   string
+	RunnerID     int64
+	Scope        string
+	RepositoryID int64
+	State        string
 }
 
 // CLAIM-15: only those of earlier generations. Whoever asks late may have been overtaken, and what its successor has minted
@@ -812,6 +826,7 @@ func (q *Queries) RegistrationsOfPod(ctx context.Context, podUid string, before 
 			&i.RunnerName,
 			&i.RunnerID,
 			&i.Scope,
+			&i.RepositoryID,
 			&i.State,
 		); err != nil {
 			return nil, err
@@ -860,19 +875,20 @@ func (q *Queries) ReleaseClaim(ctx context.Context, arg ReleaseClaimParams) (int
 }
 
 const requestAdoption = `-- name: RequestAdoption :exec
-INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $7)
+INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, repository_id, created_at, next_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)
 ON CONFLICT (runner_name) DO UPDATE SET job_id = excluded.job_id, next_at = excluded.next_at, attempts = 0
 `
 
 type RequestAdoptionParams struct {
-	RunnerName string
-	RunnerID   int64
-	PodUid     string
-	AccountID  int64
-	JobID      int64
-	Scope      string
-	Now        time.Time
+	RunnerName   string
+	RunnerID     int64
+	PodUid       string
+	AccountID    int64
+	JobID        int64
+	Scope        string
+	RepositoryID int64
+	Now          time.Time
 }
 
 func (q *Queries) RequestAdoption(ctx context.Context, arg RequestAdoptionParams) error {
@@ -883,6 +899,7 @@ func (q *Queries) RequestAdoption(ctx context.Context, arg RequestAdoptionParams
 		arg.AccountID,
 		arg.JobID,
 		arg.Scope,
+		arg.RepositoryID,
 		arg.Now,
 	)
 	return err

@@ -54,11 +54,21 @@ func (q *Queries) EnsureLabelSet(ctx context.Context, labelKey string, labels []
 	return err
 }
 
+const identifyJob = `-- name: IdentifyJob :exec
+UPDATE workflow_jobs SET repository_id = $1, repository = $2 WHERE id = $3 AND repository_id = 0
+`
+
+// Of a job that an earlier version has inserted.
+func (q *Queries) IdentifyJob(ctx context.Context, repositoryID int64, repository string, iD int64) error {
+	_, err := q.db.Exec(ctx, identifyJob, repositoryID, repository, iD)
+	return err
+}
+
 const insertJob = `-- name: InsertJob :execrows
 INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
-    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, held)
+    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, repository_id, held)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9,
-    $10, $11, $12, $13, $14, $15, $16, $17,
+    $10, $11, $12, $13, $14, $15, $16, $17, $18,
     CASE WHEN $11 <> 'queued' THEN ''
         WHEN EXISTS (SELECT 1 FROM removed_repositories r WHERE r.account_id = $2 AND r.repository = $3)
         THEN 'repository_removed'
@@ -70,23 +80,24 @@ ON CONFLICT (id) DO NOTHING
 `
 
 type InsertJobParams struct {
-	ID          int64
-	AccountID   int64
-	Repository  string
-	RunID       int64
-	RunAttempt  int64
-	Name        string
-	Workflow    string
-	HeadBranch  string
-	HeadSha     string
-	LabelKey    string
-	State       string
-	Conclusion  string
-	RunnerName  string
-	QueuedAt    time.Time
-	StartedAt   *time.Time
-	CompletedAt *time.Time
-	Now         time.Time
+	ID           int64
+	AccountID    int64
+	Repository   string
+	RunID        int64
+	RunAttempt   int64
+	Name         string
+	Workflow     string
+	HeadBranch   string
+	HeadSha      string
+	LabelKey     string
+	State        string
+	Conclusion   string
+	RunnerName   string
+	QueuedAt     time.Time
+	StartedAt    *time.Time
+	CompletedAt  *time.Time
+	Now          time.Time
+	RepositoryID int64
 }
 
 // CLAIM-4: a tombstone bars the way in for a job whose row is gone. A job queues up behind those of its repository that
@@ -110,6 +121,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 		arg.StartedAt,
 		arg.CompletedAt,
 		arg.Now,
+		arg.RepositoryID,
 	)
 	if err != nil {
 		return 0, err
@@ -128,7 +140,7 @@ func (q *Queries) InsertTombstone(ctx context.Context, jobID int64, conclusion s
 }
 
 const job = `-- name: Job :one
-SELECT id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, look_at, asked_at, confirmed_at, rerun, rerun_at, held FROM workflow_jobs WHERE id = $1
+SELECT id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, look_at, asked_at, confirmed_at, rerun, rerun_at, held, repository_id FROM workflow_jobs WHERE id = $1
 `
 
 func (q *Queries) Job(ctx context.Context, id int64) (WorkflowJob, error) {
@@ -158,6 +170,7 @@ func (q *Queries) Job(ctx context.Context, id int64) (WorkflowJob, error) {
 		&i.Rerun,
 		&i.RerunAt,
 		&i.Held,
+		&i.RepositoryID,
 	)
 	return i, err
 }
@@ -187,17 +200,18 @@ func (q *Queries) LabelSets(ctx context.Context) ([]LabelSet, error) {
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT id, account_id, label_key, state, queued_at, runner_name, repository FROM workflow_jobs WHERE id = $1 FOR UPDATE
+SELECT id, account_id, label_key, state, queued_at, runner_name, repository, repository_id FROM workflow_jobs WHERE id = $1 FOR UPDATE
 `
 
 type LockJobRow struct {
-	ID         int64
-	AccountID  int64
-	LabelKey   string
-	State      string
-	QueuedAt   time.Time
-	RunnerName string
-	Repository string
+	ID           int64
+	AccountID    int64
+	LabelKey     string
+	State        string
+	QueuedAt     time.Time
+	RunnerName   string
+	Repository   string
+	RepositoryID int64
 }
 
 func (q *Queries) LockJob(ctx context.Context, id int64) (LockJobRow, error) {
@@ -211,6 +225,7 @@ func (q *Queries) LockJob(ctx context.Context, id int64) (LockJobRow, error) {
 		&i.QueuedAt,
 		&i.RunnerName,
 		&i.Repository,
+		&i.RepositoryID,
 	)
 	return i, err
 }

@@ -161,6 +161,39 @@ func (q *Queries) ClaimJobs(ctx context.Context, now time.Time, ids []int64) (in
 	return result.RowsAffected(), nil
 }
 
+const driftedLanes = `-- name: DriftedLanes :many
+SELECT l.label_key, l.account_id FROM job_lanes l
+WHERE NOT (l.parked = 'empty' AND l.running = 0) AND l.running <> (SELECT count(*) FROM runner_claims c
+    WHERE c.account_id = l.account_id AND c.label_key = l.label_key AND c.state IN ('claimed', 'minted', 'executing'))
+ORDER BY l.account_id, l.label_key LIMIT $1
+`
+
+type DriftedLanesRow struct {
+	LabelKey  string
+	AccountID int64
+}
+
+// Lanes whose count of live claims is not how many there are, as of one moment.
+func (q *Queries) DriftedLanes(ctx context.Context, most int32) ([]DriftedLanesRow, error) {
+	rows, err := q.db.Query(ctx, driftedLanes, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DriftedLanesRow
+	for rows.Next() {
+		var i DriftedLanesRow
+		if err := rows.Scan(&i.LabelKey, &i.AccountID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const feedLane = `-- name: FeedLane :exec
 INSERT INTO job_lanes (label_key, account_id, version, head_at) VALUES ($1, $2, 1, $3)
 ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
@@ -352,7 +385,7 @@ func (q *Queries) ParkLanes(ctx context.Context, arg ParkLanesParams) error {
 }
 
 const pickJobs = `-- name: PickJobs :many
-SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository
+SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository, j.repository_id
 FROM workflow_jobs j
 WHERE j.state = 'queued' AND j.held = '' AND j.id = ANY (ARRAY(
     SELECT c.id
@@ -369,11 +402,12 @@ FOR UPDATE SKIP LOCKED
 `
 
 type PickJobsRow struct {
-	ID         int64
-	AccountID  int64
-	LabelKey   string
-	QueuedAt   time.Time
-	Repository string
+	ID           int64
+	AccountID    int64
+	LabelKey     string
+	QueuedAt     time.Time
+	Repository   string
+	RepositoryID int64
 }
 
 // The oldest queued jobs of each lane, at most so many a lane; a job that another replica is taking is skipped. The ids
@@ -394,6 +428,7 @@ func (q *Queries) PickJobs(ctx context.Context, labelKeys []string, accounts []i
 			&i.LabelKey,
 			&i.QueuedAt,
 			&i.Repository,
+			&i.RepositoryID,
 		); err != nil {
 			return nil, err
 		}
@@ -403,6 +438,24 @@ func (q *Queries) PickJobs(ctx context.Context, labelKeys []string, accounts []i
 		return nil, err
 	}
 	return items, nil
+}
+
+const recountLanes = `-- name: RecountLanes :execrows
+UPDATE job_lanes l SET running = n.live
+FROM (SELECT v.label_key, v.account_id, (SELECT count(*) FROM runner_claims c
+        WHERE c.account_id = v.account_id AND c.label_key = v.label_key AND c.state IN ('claimed', 'minted', 'executing')) AS live
+    FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id) v) n
+WHERE l.label_key = n.label_key AND l.account_id = n.account_id AND l.running <> n.live
+`
+
+// Behind the lanes' locks, which whoever makes or ends a claim takes in the same transaction: what it did is counted, or it
+// counts itself afterwards.
+func (q *Queries) RecountLanes(ctx context.Context, labelKeys []string, accounts []int64) (int64, error) {
+	result, err := q.db.Exec(ctx, recountLanes, labelKeys, accounts)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const unparkAccount = `-- name: UnparkAccount :exec

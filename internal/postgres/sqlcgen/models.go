@@ -138,18 +138,22 @@ type Repository struct {
 	SweptAt      time.Time
 	ResumeStatus string
 	ResumeRun    int64
+	RepositoryID int64
+	NamedAt      time.Time
+	MissingAt    *time.Time
 }
 
 type RunnerAdoption struct {
-	RunnerName string
-	RunnerID   int64
-	PodUid     string
-	AccountID  int64
-	JobID      int64
-	Scope      string
-	CreatedAt  time.Time
-	NextAt     time.Time
-	Attempts   int64
+	RunnerName   string
+	RunnerID     int64
+	PodUid       string
+	AccountID    int64
+	JobID        int64
+	Scope        string
+	CreatedAt    time.Time
+	NextAt       time.Time
+	Attempts     int64
+	RepositoryID int64
 }
 
 type RunnerClaim struct {
@@ -179,16 +183,17 @@ type RunnerClaim struct {
 }
 
 type RunnerRegistration struct {
-	RunnerName string
-	PodUid     string
-	AccountID  int64
-	Scope      string
-	Generation int64
-	RunnerID   int64
-	State      string
-	CreatedAt  time.Time
-	GoneAt     *time.Time
-	Doubtful   bool
+	RunnerName   string
+	PodUid       string
+	AccountID    int64
+	Scope        string
+	Generation   int64
+	RunnerID     int64
+	State        string
+	CreatedAt    time.Time
+	GoneAt       *time.Time
+	Doubtful     bool
+	RepositoryID int64
 }
 
 type RunnerSession struct {
@@ -219,27 +224,28 @@ type WebhookDelivery struct {
 }
 
 type WorkflowJob struct {
-	ID          int64
-	AccountID   int64
-	Repository  string
-	RunID       int64
-	RunAttempt  int64
-	Name        string
-	Workflow    string
-	HeadBranch  string
-	HeadSha     string
-	LabelKey    string
-	State       string
-	Conclusion  string
-	RunnerName  string
-	QueuedAt    time.Time
-	StartedAt   *time.Time
-	CompletedAt *time.Time
-	UpdatedAt   time.Time
-	LookAt      *time.Time
-	AskedAt     *time.Time
-	ConfirmedAt *time.Time
-	Rerun       string
-	RerunAt     *time.Time
-	Held        string
+	ID           int64
+	AccountID    int64
+	Repository   string
+	RunID        int64
+	RunAttempt   int64
+	Name         string
+	Workflow     string
+	HeadBranch   string
+	HeadSha      string
+	LabelKey     string
+	State        string
+	Conclusion   string
+	RunnerName   string
+	QueuedAt     time.Time
+	StartedAt    *time.Time
+	CompletedAt  *time.Time
+	UpdatedAt    time.Time
+	LookAt       *time.Time
+	AskedAt      *time.Time
+	ConfirmedAt  *time.Time
+	Rerun        string
+	RerunAt      *time.Time
+	Held         string
+	RepositoryID int64
 }

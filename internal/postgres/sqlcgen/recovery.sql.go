@@ -126,7 +126,8 @@ SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.leas
     c.runner_name, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at,
     greatest(c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at)::timestamptz AS moved_at,
     coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
-    coalesce(j.repository, '')::text AS repository, coalesce(j.state, '')::text AS job_state,
+    coalesce(j.repository, '')::text AS repository, coalesce(j.repository_id, 0)::bigint AS repository_id,
+    coalesce(j.state, '')::text AS job_state,
     EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = c.job_id) AS buried,
     EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = c.pod_uid AND r.state <> 'gone') AS open,
     coalesce((SELECT max(r.gone_at) FROM runner_registrations r WHERE r.pod_uid = c.pod_uid), 'epoch')::timestamptz AS gone_at,
@@ -176,6 +177,7 @@ type RecoveryClaimsRow struct {
 	Kind           string
 	InstallationID *int64
 	Repository     string
+	RepositoryID   int64
 	JobState       string
 	Buried         bool
 	Open           bool
@@ -225,6 +227,7 @@ func (q *Queries) RecoveryClaims(ctx context.Context, arg RecoveryClaimsParams) 
 			&i.Kind,
 			&i.InstallationID,
 			&i.Repository,
+			&i.RepositoryID,
 			&i.JobState,
 			&i.Buried,
 			&i.Open,
@@ -262,7 +265,7 @@ func (q *Queries) SessionReleased(ctx context.Context, now *time.Time, podUid st
 }
 
 const strayJobs = `-- name: StrayJobs :many
-SELECT j.id, j.account_id, j.repository, j.state, j.label_key, j.updated_at, j.runner_name, a.login, a.kind, a.installation_id
+SELECT j.id, j.account_id, j.repository, j.repository_id, j.state, j.label_key, j.updated_at, j.runner_name, a.login, a.kind, a.installation_id
 FROM workflow_jobs j JOIN accounts a ON a.id = j.account_id
 WHERE j.state IN ('claimed', 'minted', 'executing') AND j.id > $1
   AND (j.state <> 'executing' OR j.updated_at <= $2 AND (j.look_at IS NULL OR j.look_at <= $3))
@@ -281,6 +284,7 @@ type StrayJobsRow struct {
 	ID             int64
 	AccountID      int64
 	Repository     string
+	RepositoryID   int64
 	State          string
 	LabelKey       string
 	UpdatedAt      time.Time
@@ -310,6 +314,7 @@ func (q *Queries) StrayJobs(ctx context.Context, arg StrayJobsParams) ([]StrayJo
 			&i.ID,
 			&i.AccountID,
 			&i.Repository,
+			&i.RepositoryID,
 			&i.State,
 			&i.LabelKey,
 			&i.UpdatedAt,

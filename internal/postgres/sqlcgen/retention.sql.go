@@ -25,6 +25,19 @@ func (q *Queries) PruneAdoptions(ctx context.Context, before time.Time, most int
 	return result.RowsAffected(), nil
 }
 
+const pruneAudit = `-- name: PruneAudit :execrows
+DELETE FROM audit_events WHERE id = ANY (ARRAY(
+    SELECT v.id FROM audit_events v WHERE v.at < $1 ORDER BY v.at LIMIT $2 FOR UPDATE SKIP LOCKED))
+`
+
+func (q *Queries) PruneAudit(ctx context.Context, before time.Time, most int32) (int64, error) {
+	result, err := q.db.Exec(ctx, pruneAudit, before, most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const pruneDeliveries = `-- name: PruneDeliveries :execrows
 
 DELETE FROM webhook_deliveries WHERE guid = ANY (ARRAY(
@@ -36,6 +49,19 @@ DELETE FROM webhook_deliveries WHERE guid = ANY (ARRAY(
 // ANY (ARRAY(...)) and not IN: a planner that joins may read the whole table for it.
 func (q *Queries) PruneDeliveries(ctx context.Context, before time.Time, most int32) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneDeliveries, before, most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const pruneEndedInstallations = `-- name: PruneEndedInstallations :execrows
+DELETE FROM ended_installations WHERE id = ANY (ARRAY(
+    SELECT e.id FROM ended_installations e WHERE e.ended_at < $1 ORDER BY e.ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+`
+
+func (q *Queries) PruneEndedInstallations(ctx context.Context, before time.Time, most int32) (int64, error) {
+	result, err := q.db.Exec(ctx, pruneEndedInstallations, before, most)
 	if err != nil {
 		return 0, err
 	}
@@ -105,12 +131,36 @@ DELETE FROM runner_registrations WHERE runner_name = ANY (ARRAY(
     SELECT r.runner_name FROM runner_registrations r
     WHERE r.state = 'gone' AND NOT r.doubtful AND r.gone_at < $1::timestamptz
       AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = r.pod_uid)
-    ORDER BY r.gone_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+    ORDER BY r.gone_at LIMIT $2 FOR UPDATE SKIP LOCKED) || ARRAY(
+    SELECT r.runner_name FROM runner_registrations r
+    WHERE r.state <> 'gone' AND r.created_at < $1::timestamptz
+      AND NOT EXISTS (SELECT 1 FROM accounts a WHERE a.id = r.account_id)
+      AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = r.pod_uid)
+    LIMIT $2 FOR UPDATE SKIP LOCKED))
 `
 
-// EXCL-6: only what is proven gone, and only when nobody will ask about its pod again.
+// EXCL-6: only what is proven gone, and only when nobody will ask about its pod again. Of an account that was purged nobody can
+// be asked; its runners were GitHub's to remove a day after they were last seen.
 func (q *Queries) PruneRegistrations(ctx context.Context, before time.Time, most int32) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneRegistrations, before, most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const pruneRepositories = `-- name: PruneRepositories :execrows
+DELETE FROM repositories WHERE name = ANY (ARRAY(
+    SELECT r.name FROM repositories r
+    WHERE r.seen_at < $1 AND NOT EXISTS (
+        SELECT 1 FROM workflow_jobs w WHERE w.repository_id = r.repository_id AND w.repository_id <> 0
+          AND w.state NOT IN ('completed', 'cancelled', 'stale'))
+    ORDER BY r.seen_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+`
+
+// Not of jobs that have not ended: whoever asks about one goes by what the repository is called.
+func (q *Queries) PruneRepositories(ctx context.Context, before time.Time, most int32) (int64, error) {
+	result, err := q.db.Exec(ctx, pruneRepositories, before, most)
 	if err != nil {
 		return 0, err
 	}

@@ -143,13 +143,14 @@ func (q *Queries) RegistrationsGone(ctx context.Context, now *time.Time, runnerN
 }
 
 const repositoryScopes = `-- name: RepositoryScopes :many
-SELECT DISTINCT account_id, scope FROM runner_registrations WHERE state <> 'gone' AND position('/' in scope) > 0
-ORDER BY account_id, scope
+SELECT DISTINCT account_id, scope, repository_id FROM runner_registrations WHERE state <> 'gone' AND position('/' in scope) > 0
+ORDER BY account_id, scope, repository_id
 `
 
 type RepositoryScopesRow struct {
-	AccountID int64
-	Scope     string
+	AccountID    int64
+	Scope        string
+	RepositoryID int64
 }
 
 // Where registrations of ours may be alive, beside the accounts' own scopes.
@@ -162,7 +163,7 @@ func (q *Queries) RepositoryScopes(ctx context.Context) ([]RepositoryScopesRow, 
 	var items []RepositoryScopesRow
 	for rows.Next() {
 		var i RepositoryScopesRow
-		if err := rows.Scan(&i.AccountID, &i.Scope); err != nil {
+		if err := rows.Scan(&i.AccountID, &i.Scope, &i.RepositoryID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
