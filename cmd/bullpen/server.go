@@ -135,6 +135,7 @@ type replica struct {
 	forge         *github.Client
 	credentials   *credential.Keeper
 	secrets       *github.WebhookSecrets
+	repositories  *installations.Repositories
 	closers       []func() // called in reverse by close
 }
 
@@ -187,6 +188,12 @@ func (r *replica) wire(ctx context.Context) error {
 	if r.installations, err = installations.New(installations.Options{Forge: forge, Store: r.store, Log: r.log, Now: r.clock.Now}); err != nil {
 		return err
 	}
+	if r.repositories, err = installations.NewRepositories(installations.RepositoriesOptions{
+		Forge: forge, Store: r.store, Log: r.log, Now: r.clock.Now,
+	}); err != nil {
+		return err
+	}
+
 	lists, err := roster.New(roster.Options{
 		Forge: forge, Ledger: r.store, ByRepository: r.registersAtRepositories, Log: r.log, Now: r.clock.Now,
 	})
