@@ -67,7 +67,15 @@ func newOperatorAPI(cfg serverConfig, r *replica) (*operator.API, error) {
 func (r *replica) accountPasses() []passes.Pass {
 	return []passes.Pass{
 		{Name: "installations", Every: installations.Every, Run: r.installations.Run},
+		{Name: "repositories", Every: installations.RepositoriesEvery, Timeout: 10 * time.Minute, Run: r.repositories.Run},
 		{Name: "held_jobs", Every: time.Minute, Run: r.store.ReturnHeld},
+		{Name: "lanes", Every: 15 * time.Minute, Run: func(ctx context.Context) error {
+			put, err := r.store.RecountLanes(ctx)
+			if put > 0 {
+				r.log.WarnContext(ctx, "lanes had another number of live claims than there are; they were counted again", "lanes", put)
+			}
+			return err
+		}},
 		{Name: "deleted_accounts", Every: time.Hour, Run: func(ctx context.Context) error {
 			_, err := r.store.ForgetDeletedAccounts(ctx, r.clock.Now(), 100)
 			return err

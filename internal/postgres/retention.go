@@ -31,6 +31,12 @@ func (s *Store) Prune(ctx context.Context, rule retention.Rule, most int32) (int
 			n, err = q.PruneLanes(ctx, rule.Before, most)
 		case retention.LabelSets:
 			n, err = q.PruneLabelSets(ctx, most)
+		case retention.Repositories:
+			n, err = q.PruneRepositories(ctx, rule.Before, most)
+		case retention.Installations:
+			n, err = q.PruneEndedInstallations(ctx, rule.Before, most)
+		case retention.Audit:
+			n, err = q.PruneAudit(ctx, rule.Before, most)
 		default:
 			err = fmt.Errorf("there is no kind of row called %q", rule.Kind)
 		}

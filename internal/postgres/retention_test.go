@@ -76,12 +76,27 @@ func TestPrune_TakesWhatIsOverAndNothingElse(t *testing.T) {
 	ledgertest.Exec(t, url, `INSERT INTO job_tombstones VALUES (100, '', now() - interval '91 days'), (101, '', now() - interval '89 days')`)
 	ledgertest.Exec(t, url, `INSERT INTO runner_adoptions VALUES ('a-old', 1, 'x', 1, 1, 'acme', now() - interval '8 days', now(), 9),
 		('a-new', 1, 'x', 1, 1, 'acme', now() - interval '6 days', now(), 9)`)
+	ledgertest.Exec(t, url, `INSERT INTO repositories (name, account_id, seen_at, swept_at, repository_id) VALUES
+		('acme/old', 1, now() - interval '31 days', now(), 0), ('acme/new', 1, now() - interval '29 days', now(), 0),
+		('acme/waits', 1, now() - interval '31 days', now(), 700)`)
+	ledgertest.Exec(t, url, "UPDATE workflow_jobs SET repository_id = 700 WHERE id = 3")
+	ledgertest.Exec(t, url, `INSERT INTO ended_installations VALUES (1, now() - interval '91 days'), (2, now() - interval '89 days')`)
+	ledgertest.Exec(t, url, `INSERT INTO audit_events (at, actor, action, subject) VALUES (now() - interval '401 days', 'a', 'old', 'x'),
+		(now() - interval '399 days', 'a', 'new', 'x')`)
+	// Of an account that was purged; GitHub has removed its runners itself.
+	ledgertest.Exec(t, url, `INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
+		VALUES ('purged-old', 'nobody', 99, 'x', 1, 'alive', now() - interval '8 days'),
+			('purged-new', 'nobody', 99, 'x', 1, 'alive', now() - interval '6 days'),
+			('purged-here', 'over', 99, 'x', 1, 'alive', now() - interval '8 days')`)
 	prune(t, store)
 	for query, want := range map[string]string{
 		"SELECT id::text AS x FROM workflow_jobs":           "2 3 4 7 8",
-		"SELECT runner_name AS x FROM runner_registrations": "alive gone-here gone-new intended",
+		"SELECT runner_name AS x FROM runner_registrations": "alive gone-here gone-new intended purged-here purged-new",
 		"SELECT pod_uid AS x FROM runner_sessions":          "s-new s-open",
 		"SELECT guid AS x FROM webhook_deliveries":          "d-new",
+		"SELECT name AS x FROM repositories":                "acme/new acme/waits",
+		"SELECT id::text AS x FROM ended_installations":     "2",
+		"SELECT action AS x FROM audit_events":              "new",
 		"SELECT job_id::text AS x FROM job_tombstones":      "1 101 5 6",
 		"SELECT runner_name AS x FROM runner_adoptions":     "a-new",
 		"SELECT pod_uid AS x FROM runner_claims":            "live over",
@@ -191,6 +206,9 @@ func TestPrune_ScansNoTable(t *testing.T) {
 	exec(`INSERT INTO runner_adoptions SELECT i, 1, 'x', 1, 1, 'a', `+age+`, now(), 0 FROM generate_series(1, $1::int) i`, rows)
 	exec(`INSERT INTO job_lanes (label_key, account_id, parked, head_at)
 		SELECT 'k' || i, a, 'empty', now() - make_interval(days => (i * 7 + a) % 20) FROM generate_series(1, 200) i, generate_series(1, 60) a`)
+	exec(`INSERT INTO repositories (name, account_id, seen_at, swept_at, repository_id) SELECT 'r' || i, 1, `+age+`, now(), i FROM generate_series(1, $1::int) i`, rows)
+	exec(`INSERT INTO ended_installations SELECT i, `+age+` FROM generate_series(1, $1::int) i`, rows)
+	exec(`INSERT INTO audit_events (at, actor, action, subject) SELECT `+age+`, '', '', '' FROM generate_series(1, $1::int) i`, rows)
 	exec("ANALYZE")
 	scans := func() (sum map[string]int64) {
 		t.Helper()
@@ -217,7 +235,8 @@ func TestPrune_ScansNoTable(t *testing.T) {
 	}
 	after := scans()
 	for _, kind := range []retention.Kind{retention.Deliveries, retention.Jobs, retention.Tombstones, retention.Sessions,
-		retention.Registrations, retention.Adoptions, retention.Lanes} {
+		retention.Registrations, retention.Adoptions, retention.Lanes, retention.Repositories, retention.Installations,
+		retention.Audit} {
 		require.Equal(t, int64(1000), removed[kind], kind)
 	}
 	require.Positive(t, removed[retention.LabelSets])

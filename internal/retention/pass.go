@@ -75,15 +75,27 @@ func New(opts Options) (*Retention, error) {
 	return r, nil
 }
 
-// Run is one pass. A kind that fails does not keep the others from going; a pass that is cut off goes on the next time.
+// Run is one pass. A kind that fails, or is slow, does not keep the others from going: of the time that is left each has the
+// same part. A pass that is cut off goes on the next time.
 func (r *Retention) Run(ctx context.Context) error {
 	var errs []error
-	for _, rule := range r.opts.Policy.Rules(r.opts.Now()) {
-		if err := r.apply(ctx, rule); err != nil {
+	rules := r.opts.Policy.Rules(r.opts.Now())
+	for i, rule := range rules {
+		if err := r.inShare(ctx, rule, len(rules)-i); err != nil {
 			errs = append(errs, fmt.Errorf("removing %s: %w", rule.Kind, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// inShare applies a rule within its part of the time that is left, as one of so many. What it has removed by then is gone.
+func (r *Retention) inShare(ctx context.Context, rule Rule, among int) error {
+	if end, bounded := ctx.Deadline(); bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(among))
+		defer cancel()
+	}
+	return r.apply(ctx, rule)
 }
 
 func (r *Retention) apply(ctx context.Context, rule Rule) error {

@@ -18,6 +18,9 @@ const (
 	Adoptions     Kind = "adoptions"
 	Lanes         Kind = "lanes"
 	LabelSets     Kind = "label_sets"
+	Repositories  Kind = "repositories"
+	Installations Kind = "ended_installations"
+	Audit         Kind = "audit_events"
 )
 
 // Policy says how long each kind is kept after its end.
@@ -32,17 +35,34 @@ type Policy struct {
 	Tombstones time.Duration
 	// Sessions of runners: usage and audit read them.
 	Sessions time.Duration
+	// Repositories of which no job was heard for so long: their queues are not swept any more, and how they were called is
+	// forgotten.
+	Repositories time.Duration
+	// Installations that have ended, which no late message brings back.
+	Installations time.Duration
+	// Audit rows: who changed what about an account.
+	Audit time.Duration
 }
 
 const day = 24 * time.Hour
 
-// Default keeps deliveries for a week, jobs for a month, tombstones for three, and sessions for thirteen.
+// Default keeps deliveries for a week, jobs and repositories for a month, tombstones and ended installations for three, and
+// sessions and the audit log for thirteen.
 func Default() Policy {
-	return Policy{Deliveries: 7 * day, Jobs: 30 * day, Tombstones: 90 * day, Sessions: 400 * day}
+	return Policy{
+		Deliveries: 7 * day, Jobs: 30 * day, Tombstones: 90 * day, Sessions: 400 * day,
+		Repositories: 30 * day, Installations: 90 * day, Audit: 400 * day,
+	}
 }
 
 // GitHub delivers again what it sent in the last 3 days; a day more covers clocks and slow redeliveries.
 const leastDeliveries = 4 * day
+
+// leastRepositories: repositories of which a job was heard within a fortnight are swept.
+const leastRepositories = 15 * day
+
+// leastAudit: a shorter one answers no question that is asked a month later.
+const leastAudit = 30 * day
 
 // Check says what is wrong with the policy, and what to do about it.
 func (p Policy) Check() error {
@@ -56,6 +76,13 @@ func (p Policy) Check() error {
 			"they bar late messages from reviving a job", p.Tombstones, p.Jobs, p.Deliveries)
 	case p.Sessions < p.Jobs:
 		return fmt.Errorf("sessions (%s) have to be kept at least as long as jobs (%s)", p.Sessions, p.Jobs)
+	case p.Repositories < leastRepositories:
+		return fmt.Errorf("repositories have to be kept for %s at least after their last job: their queues are swept for 14 days", leastRepositories)
+	case p.Installations < p.Deliveries:
+		return fmt.Errorf("ended installations (%s) have to be kept at least as long as deliveries (%s): "+
+			"they bar late messages from bringing an installation back", p.Installations, p.Deliveries)
+	case p.Audit < leastAudit:
+		return fmt.Errorf("the audit log has to be kept for %s at least", leastAudit)
 	}
 	return nil
 }
@@ -77,5 +104,8 @@ func (p Policy) Rules(now time.Time) []Rule {
 		{Adoptions, now.Add(-p.Deliveries)},
 		{Lanes, now.Add(-p.Deliveries)},
 		{LabelSets, now}, // no jobs, no lanes: their own times have passed
+		{Repositories, now.Add(-p.Repositories)},
+		{Installations, now.Add(-p.Installations)},
+		{Audit, now.Add(-p.Audit)},
 	}
 }

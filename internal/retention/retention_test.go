@@ -17,10 +17,18 @@ type fakeStore struct {
 	rows  map[Kind]int64
 	most  []int32
 	fails Kind
+	hangs Kind
 }
 
-func (f *fakeStore) Prune(_ context.Context, rule Rule, most int32) (int64, error) {
+func (f *fakeStore) Prune(ctx context.Context, rule Rule, most int32) (int64, error) {
 	f.most = append(f.most, most)
+	if rule.Kind == f.hangs {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
 	if rule.Kind == f.fails {
 		return 0, errors.New("no luck")
 	}
@@ -52,6 +60,19 @@ func TestRun_RECV6_CapsWhatItRemovesAndSaysSo(t *testing.T) {
 	}
 }
 
+// A kind that never ends uses up its own part of the time, and no other's.
+func TestRun_ASlowKindKeepsNoOtherFromGoing(t *testing.T) {
+	store := &fakeStore{rows: map[Kind]int64{Deliveries: 5, Audit: 5, LabelSets: 5}, hangs: Deliveries}
+	r, err := New(Options{Store: store})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	require.ErrorIs(t, r.Run(ctx), context.DeadlineExceeded)
+	require.NoError(t, ctx.Err(), "the pass itself has time left")
+	require.Zero(t, store.rows[Audit])
+	require.Zero(t, store.rows[LabelSets])
+}
+
 func TestRun_AKindThatFailsKeepsNoOtherFromGoing(t *testing.T) {
 	store := &fakeStore{rows: map[Kind]int64{LabelSets: 5}, fails: Deliveries}
 	r, err := New(Options{Store: store})
@@ -66,7 +87,8 @@ func TestPolicy_CLAIM4_TombstonesOutliveTheirJobs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		duration := rapid.Map(rapid.Int64Range(-10, 3000), func(h int64) time.Duration { return time.Duration(h) * time.Hour })
 		p := Policy{Deliveries: duration.Draw(t, "deliveries"), Jobs: duration.Draw(t, "jobs"),
-			Tombstones: duration.Draw(t, "tombstones"), Sessions: duration.Draw(t, "sessions")}
+			Tombstones: duration.Draw(t, "tombstones"), Sessions: duration.Draw(t, "sessions"), Repositories: duration.Draw(t, "repositories"),
+			Installations: duration.Draw(t, "installations"), Audit: duration.Draw(t, "audit")}
 		if p.Check() != nil {
 			return
 		}
@@ -79,6 +101,8 @@ func TestPolicy_CLAIM4_TombstonesOutliveTheirJobs(t *testing.T) {
 		require.False(t, before[Tombstones].After(before[Jobs]))
 		require.False(t, before[Tombstones].After(before[Deliveries]))
 		require.True(t, before[Deliveries].Before(now.Add(-72*time.Hour)))
+		require.False(t, before[Installations].After(before[Deliveries]), "nothing that comes late brings one back")
+		require.True(t, before[Repositories].Before(now.Add(-14*24*time.Hour)), "they are swept")
 	})
 }
 
@@ -89,6 +113,9 @@ func TestPolicy_SaysWhatIsWrong(t *testing.T) {
 		"ended jobs":                  func(p *Policy) { p.Jobs = time.Hour },
 		"late messages":               func(p *Policy) { p.Tombstones = p.Jobs - 1 },
 		"as long as jobs (2000h0m0s)": func(p *Policy) { p.Jobs, p.Tombstones, p.Sessions = 2000*time.Hour, 2001*time.Hour, 1999*time.Hour },
+		"swept for 14 days":           func(p *Policy) { p.Repositories = 14 * day },
+		"bringing an installation":    func(p *Policy) { p.Installations = p.Deliveries - 1 },
+		"the audit log":               func(p *Policy) { p.Audit = day },
 	} {
 		p := Default()
 		change(&p)
