@@ -25,7 +25,7 @@ var migrations embed.FS
 // ErrSchemaBehind: the database needs migrations that this binary has and nobody has run.
 var ErrSchemaBehind = errors.New("the database schema is older than this server: run `bullpen server migrate`")
 
-func provider(url string) (*goose.Provider, func(), error) {
+func provider(url string, migrations fs.FS) (*goose.Provider, func(), error) {
 	cfg, err := parse(url)
 	if err != nil {
 		return nil, nil, err
@@ -57,7 +57,7 @@ func Migrate(ctx context.Context, url string) error {
 	if err := takeTurn(ctx, lock); err != nil {
 		return fmt.Errorf("waiting for other servers that migrate: %w", err)
 	}
-	p, done, err := provider(url)
+	p, done, err := provider(url, migrations)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func withQueue(ctx context.Context, url string, fn func(*rivermigrate.Migrator[p
 
 // CheckSchema returns ErrSchemaBehind when migrations are missing.
 func CheckSchema(ctx context.Context, url string) error {
-	p, done, err := provider(url)
+	p, done, err := provider(url, migrations)
 	if err != nil {
 		return err
 	}
