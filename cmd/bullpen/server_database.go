@@ -32,7 +32,7 @@ func (c *databaseConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.tls.CAFile, "database-ca-file", "", "certificates (PEM) of who may sign the database's; connections are then "+
 		"encrypted and the database's name is checked, whatever the URL says")
 	f.StringVar(&c.tls.CertFile, "database-cert-file", "", "our own certificate (PEM), if the database asks for one")
-	f.StringVar(&c.tls.KeyFile, "database-key-file", "", "the key of --database-cert-file (PEM)")
+	f.StringVar(&c.tls.KeyFile, "database-key-file", "", "the key of --database-cert-file (PEM), alone in its file")
 }
 
 // url of the database.

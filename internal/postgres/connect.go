@@ -53,18 +53,11 @@ func (t TLS) URL(database string) (string, error) {
 	if err := t.Check(); err != nil {
 		return "", err
 	}
-	settings := [][2]string{{"sslmode", "verify-full"}, {"sslrootcert", t.CAFile}}
-	if t.CertFile != "" {
-		settings = append(settings, [2]string{"sslcert", t.CertFile}, [2]string{"sslkey", t.KeyFile})
-	}
 	if !strings.HasPrefix(database, "postgres://") && !strings.HasPrefix(database, "postgresql://") {
-		for _, setting := range settings { // of two of one keyword the later one counts
-			database += " " + setting[0] + "='" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(setting[1]) + "'"
-		}
-		return database, nil
+		return database + t.keywords(), nil // of two of one keyword the later one counts
 	}
 	address, text, _ := strings.Cut(database, "?")
-	var query []string
+	var query []string // of two of one name no reader promises which counts, so each is there once
 	for _, parameter := range strings.Split(text, "&") {
 		key, _, _ := strings.Cut(parameter, "=")
 		if key, err := url.PathUnescape(key); err != nil {
@@ -73,10 +66,27 @@ func (t TLS) URL(database string) (string, error) {
 			query = append(query, parameter)
 		}
 	}
-	for _, setting := range settings { // Postgres takes a plus sign for one, so a space must be none
+	for _, setting := range t.settings() { // Postgres takes a plus sign for one, so a space must be none
 		query = append(query, setting[0]+"="+strings.ReplaceAll(url.QueryEscape(setting[1]), "+", "%20"))
 	}
 	return address + "?" + strings.Join(query, "&"), nil
+}
+
+// settings of a connection, by the names that Postgres' own tools give them.
+func (t TLS) settings() [][2]string {
+	settings := [][2]string{{"sslmode", "verify-full"}, {"sslrootcert", t.CAFile}}
+	if t.CertFile != "" {
+		settings = append(settings, [2]string{"sslcert", t.CertFile}, [2]string{"sslkey", t.KeyFile}, [2]string{"sslcertmode", "allow"})
+	}
+	return settings
+}
+
+func (t TLS) keywords() string {
+	var text strings.Builder
+	for _, setting := range t.settings() {
+		text.WriteString(" " + setting[0] + "='" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(setting[1]) + "'")
+	}
+	return text.String()
 }
 
 // tlsParameters are what a URL says of TLS.
@@ -94,7 +104,7 @@ func (t TLS) Check() error {
 		}
 	}
 	if t.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile); err != nil {
+		if _, err := pgx.ParseConfig("host=localhost user=nobody" + t.keywords()); err != nil { // as a connection reads them
 			return fmt.Errorf("reading our certificate for the database and its key: %w", err)
 		}
 	}

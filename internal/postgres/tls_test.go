@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -291,6 +292,22 @@ func TestTLS_URLIsNotWeakenedByWhatItWas(t *testing.T) {
 	require.Len(t, cfg.Fallbacks, 1)
 	require.Equal(t, "h2", cfg.Fallbacks[0].TLSConfig.ServerName)
 
+	for _, was := range []string{"postgres://u@h/d?sslmode=disable&sslcertmode=disable&ssl%6Dode=prefer", "host=h user=u sslcertmode=disable"} {
+		cert, key := a.sign(x509.Certificate{})
+		own := TLS{CAFile: ca, CertFile: filepath.Join(folder, "own.crt"), KeyFile: filepath.Join(folder, "own.key")}
+		require.NoError(t, os.WriteFile(own.CertFile, cert, 0o600))
+		require.NoError(t, os.WriteFile(own.KeyFile, key, 0o600))
+		target := mustURL(t, own, was)
+		cfg, err := parse(target)
+		require.NoError(t, err)
+		require.Len(t, cfg.TLSConfig.Certificates, 1, "our certificate is shown")
+		require.Equal(t, 1, strings.Count(target, "sslmode"), "nobody has to guess which of two counts")
+		require.NotContains(t, target, "%6Dode")
+		both := TLS{CAFile: ca, CertFile: filepath.Join(folder, "both.pem"), KeyFile: filepath.Join(folder, "both.pem")}
+		require.NoError(t, os.WriteFile(both.CertFile, append(cert, key...), 0o600))
+		_, err = parse("host=h user=u" + both.keywords())
+		require.Equal(t, err == nil, both.Check() == nil, "what is checked is what a connection reads")
+	}
 	same, err := TLS{}.URL("anything")
 	require.NoError(t, err)
 	require.Equal(t, "anything", same)
