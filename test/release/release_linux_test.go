@@ -1,0 +1,267 @@
+package release
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/examples"
+	"github.com/bullpen-ci/bullpen/internal/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/onebox"
+)
+
+// held is how many jobs of each run of the workflow hold are held at the gate.
+const held = 3
+
+const holdWorkflow = `
+name: hold
+on: [workflow_dispatch]
+jobs:
+  hold:
+    runs-on: bullpen
+    strategy:
+      fail-fast: false
+      matrix: {n: [1, 2, 3]}
+    steps:
+      - name: Wait at the gate
+        run: |
+          exec 3<>/dev/tcp/gate.outside.svc/80
+          echo "${{ github.run_number }}-${{ matrix.n }}" >&3
+          read -r word <&3
+          test "$word" = go
+`
+
+// A release is installed, upgraded, rolled back and uninstalled while jobs run, and none of them notices.
+func TestRelease(t *testing.T) {
+	w := newWorld(t)
+	w.install()
+	w.submit("demo.yaml", w.demo(12))
+	w.awaitJobs("the demonstration's workflow", 0)
+
+	w.duringJobs("upgrade", func() {
+		w.writeValues("v2", "second")
+		w.run("helm upgrade bullpen charts/bullpen --namespace bullpen-system --values values.yaml", "--wait --timeout 15m")
+		w.requireVersion("v2")
+		w.submit("demo.yaml", w.demo(8)) // the new pool serves the label at once
+		w.awaitJobs("a workflow on the renamed pool", held)
+		w.requirePools("first", "second")
+	})
+	w.awaitPools("second")
+
+	w.duringJobs("rollback", func() {
+		w.run("helm rollback bullpen --namespace bullpen-system", "--wait --timeout 15m")
+		w.requireVersion("v1")
+		w.submit("demo.yaml", w.demo(8))
+		w.awaitJobs("a workflow on the old pool", held)
+		w.requirePools("first", "second")
+	})
+	w.awaitPools("first")
+
+	w.uninstall()
+	w.judge()
+	checkGuide(t, w.ran)
+}
+
+func (w *world) install() {
+	w.run("kubectl create namespace bullpen-system")
+	w.run(`kubectl -n bullpen-system create secret generic bullpen-github \
+      --from-file=private-key.pem=app.pem --from-file=webhook-secret=webhook-secret`)
+	w.run("kubectl -n bullpen-system create secret generic bullpen-database --from-file=url=database-url")
+	w.run("helm install bullpen charts/bullpen --namespace bullpen-system --values values.yaml", "--wait --timeout 15m")
+	w.run("helm test bullpen --namespace bullpen-system")
+	w.run("kubectl apply --server-side --force-conflicts -f charts/bullpen/crds")
+	w.requireVersion("v1")
+	require.NoError(w, w.github.Admin.Announce(w.Context(), 7)) // nobody was there to hear it when the App was installed
+	require.Contains(w, w.run("kubectl -n bullpen-runners get runnerpools"), "first")
+}
+
+// uninstall begins while jobs run, and ends when they have.
+func (w *world) uninstall() {
+	w.submit("hold.yaml", holdWorkflow)
+	w.awaitHeld()
+	ctx, cancel := context.WithCancel(w.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	w.background(func(context.Context) {
+		_, err := w.try(ctx, "helm uninstall bullpen --namespace bullpen-system --timeout 6h")
+		ended <- err
+	})
+	w.eventually("only the busy runners are left", func() bool { return len(w.runners()) == held })
+	require.Len(w, ended, 0, "it waits for jobs that run")
+	_, err := w.cluster.Kube.AppsV1().Deployments(systemNamespace).Get(w.Context(), "bullpen-server", metav1.GetOptions{})
+	require.NoError(w, err, "the server goes last")
+	require.Equal(w, held, w.gate.count())
+	w.gate.open("go")
+	require.NoError(w, <-ended)
+	w.awaitJobs("the jobs that held the uninstallation up", 0)
+	w.requireNothingLeft()
+	w.run("kubectl delete namespace bullpen-runners")
+	w.run("kubectl delete -f charts/bullpen/crds")
+}
+
+// duringJobs has jobs hold at the gate while something is done, and lets them go afterwards: all are well.
+func (w *world) duringJobs(what string, do func()) {
+	w.Helper()
+	w.submit("hold.yaml", holdWorkflow)
+	w.awaitHeld()
+	busy := w.runners()
+	do()
+	require.Equal(w, held, w.gate.count(), "%s: connections of jobs that run", what)
+	now := map[string]bool{}
+	for _, pod := range w.runners() {
+		now[string(pod.UID)] = true
+	}
+	kept := 0
+	for _, pod := range busy {
+		if now[string(pod.UID)] {
+			kept++
+		}
+	}
+	require.GreaterOrEqual(w, kept, held, "%s: pods of jobs that run", what)
+	w.gate.open("go")
+	w.awaitJobs("the jobs that ran through the "+what, 0)
+}
+
+// judge counts what came of all jobs, by GitHub's ledger and by the deletions that the API server showed.
+func (w *world) judge() {
+	ledger, err := w.github.Admin.Ledger(w.Context())
+	require.NoError(w, err)
+	evidence := onebox.Evidence{WantJobs: 12 + 8 + 8 + 3*held, Removals: w.witness.seen(), Runners: 6, Expected: func(key string) string {
+		switch id, _, _ := strings.Cut(key, "/"); id {
+		case "expected-failure":
+			return "failure"
+		case "after-failure":
+			return "skipped"
+		default:
+			return "success"
+		}
+	}}
+	for _, job := range ledger.Jobs {
+		evidence.Jobs = append(evidence.Jobs, job.JobView)
+		require.False(w, job.VanishedMidJob, "%s", job.Name)
+		require.False(w, job.Cancelled, "%s", job.Name)
+	}
+	for _, runner := range ledger.Runners {
+		require.Zero(w, runner.RemovedBusy, "%s was removed while it ran a job", runner.Name)
+		require.NotNil(w, runner.RemovedAt, "%s is still registered", runner.Name)
+	}
+	verdict := onebox.Judge(evidence)
+	w.Logf("%d jobs, %d as expected, killed mid-job: %d", verdict.Jobs, verdict.AsExpected, verdict.Killed)
+	require.Empty(w, verdict.Problems)
+	require.Zero(w, verdict.Killed)
+	require.Empty(w, w.gate.lost(), "jobs whose connection broke")
+	require.NotEmpty(w, evidence.Removals, "the witness saw something")
+}
+
+func (w *world) requireNothingLeft() {
+	ctx, kube := w.Context(), w.cluster.Kube
+	for _, namespace := range []string{systemNamespace, runnersNamespace} {
+		w.eventually("no pod is left in "+namespace, func() bool {
+			pods, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+			return err == nil && len(pods.Items) == 0
+		})
+	}
+	_, err := kube.CoreV1().Namespaces().Get(ctx, runnersNamespace, metav1.GetOptions{})
+	require.NoError(w, err, "the runners' namespace stays")
+	require.Empty(w, w.pools())
+	accounts, err := kube.CoreV1().ServiceAccounts(runnersNamespace).List(ctx, metav1.ListOptions{})
+	require.NoError(w, err)
+	require.Len(w, accounts.Items, 1, "default: %v", accounts.Items)
+	deployments, err := kube.AppsV1().Deployments(systemNamespace).List(ctx, metav1.ListOptions{})
+	require.NoError(w, err)
+	require.Empty(w, deployments.Items)
+	jobs, err := kube.BatchV1().Jobs(systemNamespace).List(ctx, metav1.ListOptions{})
+	require.NoError(w, err)
+	require.Empty(w, jobs.Items)
+	roles, err := kube.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=bullpen"})
+	require.NoError(w, err)
+	require.Empty(w, roles.Items)
+	policies, err := kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
+	require.NoError(w, err)
+	require.Empty(w, policies.Items)
+	require.Empty(w, w.liveClaims())
+}
+
+// databaseInCluster is the database's URL as pods have it.
+func databaseInCluster(t *testing.T, outsideURL string) string {
+	t.Helper()
+	parsed, err := url.Parse(outsideURL)
+	require.NoError(t, err)
+	parsed.Host = "database." + outside + ".svc:5432"
+	query := parsed.Query()
+	query.Del("host")
+	parsed.RawQuery = query.Encode()
+	return parsed.String()
+}
+
+func (w *world) demo(jobs int) string {
+	content, err := onebox.DemoWorkflow(examples.Demo(), jobs)
+	require.NoError(w, err)
+	return string(content)
+}
+
+func (w *world) submit(file, content string) {
+	_, err := w.github.Admin.Submit(w.Context(), standin.Submission{FileName: file, Content: content, Repo: "acme/app"})
+	require.NoError(w, err)
+}
+
+func (w *world) awaitHeld() {
+	w.eventually("jobs wait at the gate", func() bool { return w.gate.count() == held })
+}
+
+// awaitJobs waits until all jobs have ended but so many.
+func (w *world) awaitJobs(what string, but int) {
+	w.Helper()
+	w.eventually(what, func() bool {
+		jobs, err := w.github.Admin.Jobs(w.Context(), 0, "")
+		require.NoError(w, err)
+		unfinished := 0
+		for _, job := range jobs {
+			if job.Conclusion == "" {
+				unfinished++
+			}
+		}
+		return unfinished == but
+	})
+}
+
+func (w *world) eventually(what string, holds func() bool) {
+	w.Helper()
+	require.Eventually(w, holds, patience, interval, what)
+}
+
+func (w *world) runners() []corev1.Pod {
+	pods, err := w.cluster.Kube.CoreV1().Pods(runnersNamespace).List(w.Context(), metav1.ListOptions{LabelSelector: "bullpen.dev/runner=true"})
+	require.NoError(w, err)
+	return pods.Items
+}
+
+func (w *world) pools() []string {
+	pools := &v1alpha1.RunnerPoolList{}
+	err := w.cluster.Client(w.T, v1alpha1.AddToScheme).List(w.Context(), pools)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(w, err)
+	var names []string
+	for i := range pools.Items {
+		names = append(names, pools.Items[i].Name)
+	}
+	return names
+}
+
+func (w *world) requirePools(names ...string) { require.ElementsMatch(w, names, w.pools()) }
+
+func (w *world) awaitPools(names ...string) {
+	w.eventually("the pools are "+strings.Join(names, ", "), func() bool {
+		have := w.pools()
+		return len(have) == len(names) && strings.Join(have, " ") == strings.Join(names, " ")
+	})
+}
