@@ -142,7 +142,7 @@ func Run(ctx context.Context, opts Options) (*check.Report, error) {
 	}
 	// What ran on the machines of an interrupted soak ended with them.
 	for _, node := range []string{schedule.Node1, schedule.Node2} {
-		s.noteDeed(check.Deed{At: began, Until: time.Now().UTC(), Round: first, Kind: "start", Target: node, Machine: node})
+		s.noteDeed(check.Deed{At: began, Until: time.Now().UTC(), Round: first, Kind: check.DeedStart, Target: node, Machine: node})
 	}
 	report, err := s.rounds(ctx, first)
 	return report, errors.Join(err, s.Stop(), s.unmount())

@@ -148,6 +148,12 @@ func TestExamine_FindsEachHarm(t *testing.T) {
 		"a pod that stays although it was deleted": {check.RowPods, func(e *check.Evidence) {
 			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(60), Event: "gone", UID: uid(1)}}
 		}, "still there 49s after"},
+		"a pod that stays, but for a pause, after its job": {check.RowPods, func(e *check.Evidence) {
+			e.Audit = e.Audit[2:]
+			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(14.5), Event: "there", UID: uid(9)}}
+			e.Final.At = at(60)
+			e.Deeds = []check.Deed{{At: at(16), Until: at(25), Kind: check.DeedStart}, {At: at(16), Until: at(25), Kind: check.DeedStart}}
+		}, "still there 39s after"},
 		"a pod that is deleted and never goes": {check.RowPods, func(e *check.Evidence) {
 			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(20), Event: "all", There: []string{uid(1)}}}
 			e.Final.At = at(60)
@@ -241,6 +247,12 @@ func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 			e.Audit = e.Audit[2:]
 			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(20), Event: "all"}}
 			e.Final.At = at(60)
+		}},
+		"a soak that was interrupted": {0, func(e *check.Evidence) {
+			e.Audit = e.Audit[2:]
+			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(14.5), Event: "there", UID: uid(9)}}
+			e.Final.At = at(100)
+			e.Deeds = []check.Deed{{At: at(-101), Until: at(-100.5), Kind: check.DeedStart}, {At: at(16), Until: at(75), Kind: check.DeedStart}}
 		}},
 		"a deletion that was refused": {0, func(e *check.Evidence) {
 			a := deletion("eve", pod(1), 5)

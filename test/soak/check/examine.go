@@ -108,7 +108,7 @@ func Examine(e *Evidence, bounds Bounds) (*Report, error) {
 	if err := x.secrets(); err != nil {
 		return nil, err
 	}
-	x.report.Waits = waits(e.GitHub.Jobs)
+	x.report.Waits = x.waits()
 	x.report.Waits.Bound = bounds.Wait
 	x.late()
 	return &x.report, nil
@@ -211,7 +211,7 @@ func (x *examiner) pods() {
 		if uid == "" || j.CompletedAt == nil {
 			continue
 		}
-		if late := x.wentAt(uid).Sub(*j.CompletedAt); late > x.bounds.Pod && x.bounds.Pod > 0 {
+		if late := x.elapsed(*j.CompletedAt, x.wentAt(uid)); late > x.bounds.Pod && x.bounds.Pod > 0 {
 			x.find(RowPods, x.timeline(j), "pod %s was still there %s after its job %d had ended (bound: %s)",
 				x.index.nameOf[uid], late.Round(time.Second), j.ID, x.bounds.Pod)
 		}
@@ -285,17 +285,17 @@ func (x *examiner) late() {
 		if x.bounds.Wait == 0 || j.QueuedAt == nil || j.StartedAt == nil || x.index.cancelled[j.ID] {
 			continue
 		}
-		if wait := j.StartedAt.Sub(*j.QueuedAt); wait > x.bounds.Wait {
+		if wait := x.elapsed(*j.QueuedAt, *j.StartedAt); wait > x.bounds.Wait {
 			x.find(RowLate, x.timeline(j), "job %d (%s) waited %s (bound: %s)", j.ID, j.Name, wait.Round(time.Millisecond), x.bounds.Wait)
 		}
 	}
 }
 
-func waits(jobs []Job) Waits {
+func (x *examiner) waits() Waits {
 	var w Waits
-	for _, j := range jobs {
+	for _, j := range x.GitHub.Jobs {
 		if j.QueuedAt != nil && j.StartedAt != nil {
-			w.all = append(w.all, j.StartedAt.Sub(*j.QueuedAt))
+			w.all = append(w.all, x.elapsed(*j.QueuedAt, *j.StartedAt))
 		}
 	}
 	slices.Sort(w.all)

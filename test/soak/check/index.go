@@ -26,13 +26,14 @@ type index struct {
 	cancelled  map[int64]bool          // by the soak
 	claims     map[string][]Change     // by pod UID
 	jobChanges map[int64][]Change
+	pauses     []span
 }
 
 func indexOf(e *Evidence) index {
 	i := index{
 		podOf: map[string]string{}, nameOf: map[string]string{}, lives: map[string]*life{}, switchedOn: map[string][]time.Time{},
 		deletions: map[string][]AuditEvent{}, cancelled: map[int64]bool{}, claims: map[string][]Change{}, jobChanges: map[int64][]Change{},
-		there: map[string]bool{}, gone: map[string]time.Time{},
+		there: map[string]bool{}, gone: map[string]time.Time{}, pauses: pauses(e),
 	}
 	for _, r := range e.Pods {
 		i.pod(r)
