@@ -22,7 +22,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
 )
 
-var recordFrom = flag.String("record-queries", "", "record the queries of a generated folder (sqlcgen of an earlier commit), and the schema's version before the newest")
+var recordFrom = flag.String("record-queries", "", "record the queries of a folder of generated code as those of the newest schema")
 
 // widened are changes that an older server cannot run into, although they look like it, by the schema's version that brings them.
 var widened = map[int64]map[string]string{
@@ -168,27 +168,34 @@ func TestMigrate_AnOlderServerStartsOnANewerSchema(t *testing.T) {
 	require.NoError(t, CheckSchema(t.Context(), url), "and it left the newer one's as it was")
 }
 
-// What the version before asked the database it can ask of the newest schema: the same parameters, the same columns, and a plan.
-// The queries are those that were generated when the schema's newest migration was the one before.
-func TestMigrations_QueriesOfTheVersionBeforeMeanTheSame(t *testing.T) {
+// What earlier versions asked the database they can ask of the newest schema: the same parameters, the same columns, and a plan.
+// A release records its queries: go test ./internal/postgres -run QueriesOfEarlier -record-queries sqlcgen
+func TestMigrations_QueriesOfEarlierVersionsMeanTheSame(t *testing.T) {
 	t.Parallel()
-	before := newest(t) - 1
-	recorded := filepath.Join("testdata", fmt.Sprintf("queries-%05d.sql", before))
 	if *recordFrom != "" {
-		require.NoError(t, os.WriteFile(recorded, []byte(generatedQueries(t, *recordFrom)), 0o600))
+		file := filepath.Join("testdata", fmt.Sprintf("queries-%05d.sql", newest(t)))
+		require.NoError(t, os.WriteFile(file, []byte(generatedQueries(t, *recordFrom)), 0o600))
 	}
-	content, err := os.ReadFile(recorded)
-	require.NoError(t, err, "record the queries of the last commit whose newest migration was %d: check it out elsewhere, and run "+
-		"go test ./internal/postgres -run %s -record-queries ELSEWHERE/internal/postgres/sqlcgen", before, t.Name())
-	queries := splitQueries(string(content))
-	require.Greater(t, len(queries), 100)
-	was, is := connectTo(t, upTo(t, before)), connectTo(t, postgrestest.NewDatabase(t, Migrate))
-	for _, query := range queries {
-		then, err := describeQuery(t, was, query)
-		require.NoError(t, err, "it was never right: %s", query)
-		now, err := describeQuery(t, is, query)
-		require.NoError(t, err, "the version before fails: %s", query)
-		require.Equal(t, then, now, "%s", query)
+	recorded, err := filepath.Glob(filepath.Join("testdata", "queries-*.sql"))
+	require.NoError(t, err)
+	require.NotEmpty(t, recorded)
+	is := connectTo(t, postgrestest.NewDatabase(t, Migrate))
+	for _, file := range recorded {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			content, err := os.ReadFile(file)
+			require.NoError(t, err)
+			queries := splitQueries(string(content))
+			require.Greater(t, len(queries), 100)
+			level := version(t, strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "queries-"), ".sql"))
+			was := connectTo(t, upTo(t, level))
+			for _, query := range queries {
+				then, err := describeQuery(t, was, query)
+				require.NoError(t, err, "it was never right: %s", query)
+				now, err := describeQuery(t, is, query)
+				require.NoError(t, err, "version %d fails: %s", level, query)
+				require.Equal(t, then, now, "%s", query)
+			}
+		})
 	}
 	t.Run("control: a query for what is not there", func(t *testing.T) {
 		_, err := describeQuery(t, is, "SELECT nothing_of_that_name FROM runner_claims")
