@@ -74,8 +74,13 @@ func (s *scene) job(id, repositoryID int64, repository string) {
 
 func (s *scene) take(action string, repositories ...string) {
 	s.t.Helper()
+	s.takeAt(time.Now(), action, repositories...)
+}
+
+func (s *scene) takeAt(at time.Time, action string, repositories ...string) {
+	s.t.Helper()
 	acme := s.account("acme")
-	_, err := s.store.RecordInstallation(s.t.Context(), dispatch.Delivery{GUID: uuid.NewString(), At: time.Now()}, dispatch.Installation{
+	_, err := s.store.RecordInstallation(s.t.Context(), dispatch.Delivery{GUID: uuid.NewString(), At: at}, dispatch.Installation{
 		Action: action, Account: dispatch.Account{ID: acme.ID, Login: "acme", InstallationID: acme.InstallationID}, Repositories: repositories,
 	})
 	require.NoError(s.t, err)
@@ -161,13 +166,14 @@ func TestRepositories_NewsThatCameMeanwhileIsLeftAlone(t *testing.T) {
 	s.becomes("acme", operatorapi.AccountActive)
 	s.job(1, 0, "acme/app")
 	forge, compare := s.repositories()
-	s.later = -installations.RepositoriesEvery // the pass runs now
 	forge.page = func(int64, int) (github.RepositoryPage, error) {
 		return github.RepositoryPage{Repositories: []fleet.Repository{{Name: "acme/app", ID: 1}}, Total: 1}, nil
 	}
-	s.take(dispatch.RepositoriesRemoved, "acme/app")
-	compare()
+	s.takeAt(time.Now().Add(installations.RepositoriesEvery+time.Minute), dispatch.RepositoriesRemoved, "acme/app")
+	compare() // begun an hour from now
 	require.EqualValues(t, 1, s.account("acme").Held)
+	compare() // and an hour later
+	require.EqualValues(t, 0, s.account("acme").Held)
 }
 
 // Nobody tells the App of a rename; the list does, and the repository's rows follow.
