@@ -102,7 +102,7 @@ func (c *ControlPlane) planAPIServer(p ports) (componentPlan, error) {
 			"--anonymous-auth=false",
 			"--enable-bootstrap-token-auth", // how a node agent asks for its certificate
 			"--authorization-mode=Node,RBAC",
-			"--enable-admission-plugins=NodeRestriction",
+			"--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement", // the latter as stricter distributions have it
 			"--allow-privileged=true",
 			"--service-cluster-ip-range="+ServiceRange,
 			"--service-account-issuer="+issuer,

@@ -40,7 +40,7 @@ var rounds = [][]faultpoint.Point{
 }
 
 // ofRecovery are the points that recovery passes, whose patience is minutes here: they are reached in the soak, where it is
-// seconds (TestSoak_RECV5_RecoveryDiesBetweenItsWrites).
+// seconds (TestSoak_RECV5_NET8_EverythingOnce).
 var ofRecovery = []faultpoint.Point{faultpoint.ClaimTaken, faultpoint.ClaimEnded}
 
 const roundJob = "on: push\njobs:\n  %s:\n    runs-on: bullpen\n    steps:\n      - run: echo done\n"

@@ -47,8 +47,14 @@ type Options struct {
 	// Disk gives the database a disk of its own, which can be filled. It takes Linux and root; and what is on it does not
 	// survive the machine, so that a soak is then taken up again only if it was stopped.
 	Disk bool
+	// TwoControllers has two, of which a lease lets one work at a time.
+	TwoControllers bool
+	// Requests has the API server write down every request of the product's parts, and not only changes to runners.
+	Requests bool
 	// ServerArgs and ControllerArgs are added to the command lines.
 	ServerArgs, ControllerArgs []string
+	// Then is called when a round's jobs and faults are through, before what is left is waited for. An error ends the soak.
+	Then func(context.Context, *System) error
 	// Out is told what happens. Default: nobody is.
 	Out io.Writer
 	// Log hears of the system's own starts and stops. Default: discarded.
@@ -279,6 +285,9 @@ func (s *System) play(ctx context.Context, plan schedule.Schedule, n int) error 
 	faults.wait()
 	submitting.Wait()
 	s.github.server.RemoveFault(0)
+	if s.opts.Then != nil {
+		failed = errors.Join(failed, s.opts.Then(ctx, s))
+	}
 	return errors.Join(failed, ctx.Err())
 }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -125,40 +124,6 @@ func TestSoak_TheWholeSystemUnderFaults(t *testing.T) {
 	require.False(t, report.Failed(), "seed %d", shortSeed)
 	require.Equal(t, 60, report.Jobs)
 	require.Greater(t, report.Deeds, 20)
-}
-
-// Servers die between the writes with which recovery ends a claim, and, where that can be done, the database's disk is full
-// meanwhile: another replica goes on where they stopped, and nothing is left.
-func TestSoak_RECV5_RecoveryDiesBetweenItsWrites(t *testing.T) {
-	at := func(seconds int) schedule.Duration { return schedule.Duration(time.Duration(seconds) * time.Second) }
-	plan := schedule.Schedule{
-		Options: schedule.Options{Jobs: 16, Length: at(25)},
-		Load: []schedule.Batch{
-			{At: at(1), Account: 1, Pool: schedule.PoolBulk, Jobs: 6, Each: at(1)}, {At: at(8), Account: 2, Pool: schedule.PoolBulk, Jobs: 6, Each: at(1)},
-			{At: at(16), Account: 3, Pool: schedule.PoolBulk, Jobs: 4, Each: at(1)},
-		},
-		// Runners that get no job are what recovery ends, whose patience is five seconds here.
-		Steps: []schedule.Step{
-			{Number: 1, At: at(0), Kind: schedule.GitHub, Target: schedule.GitHubItself, Fault: "runner-starved", Percent: 100, For: at(12)},
-			{Number: 2, At: at(1), Kind: schedule.DieAt, Target: string(faultpoint.ClaimTaken), Value: 1, For: at(60)},
-			{Number: 3, At: at(1), Kind: schedule.DieAt, Target: string(faultpoint.ClaimEnded), Value: 1, For: at(60)},
-		},
-	}
-	disk := os.Geteuid() == 0 && runtime.GOOS == "linux"
-	if disk {
-		plan.Steps = append(plan.Steps, schedule.Step{Number: 4, At: at(17), Kind: schedule.PostgresFull, Target: schedule.Postgres, For: at(4)})
-	}
-	dir := stateDir(t)
-	report, err := Run(t.Context(), Options{
-		Dir: dir, Binary: binary, Self: self, Rounds: []schedule.Schedule{plan}, Runners: 6, Patience: 2 * time.Minute, Disk: disk, Out: lines{t},
-	})
-	require.NoError(t, err)
-	require.False(t, report.Failed())
-	deeds, err := os.ReadFile(filepath.Join(dir, "evidence", check.FileDeeds))
-	require.NoError(t, err)
-	require.NotContains(t, string(deeds), "not reached")
-	require.FileExists(t, filepath.Join(dir, "postgres", "postgres.log"), "what was on the disk is back in its folder")
-	require.NoDirExists(t, filepath.Join(dir, "postgres.kept"))
 }
 
 // Harm is done by hand to every row of the table, with the fleet at work, and the checker finds each: who was harmed, and

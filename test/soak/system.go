@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,15 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/onebox"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
@@ -30,7 +35,7 @@ const (
 	runnerNamespace = onebox.RunnerNamespace
 )
 
-// System is everything that a soak runs: two servers behind a balancer, a controller, two synthetic machines and one that
+// System is everything that a soak runs: two servers behind a balancer, a controller or two, two synthetic machines and one that
 // runs processes, each with its node agent, Postgres, the control plane and GitHub. Start brings it up, Stop ends it.
 type System struct {
 	opts Options
@@ -55,8 +60,10 @@ type System struct {
 	pods     *podWatch
 	drainer  sync.WaitGroup
 	operator *operator
-	stopping sync.Once
-	stopped  error
+	// operators is the address of the first server's API for operators.
+	operators string
+	stopping  sync.Once
+	stopped   error
 
 	portsMu sync.Mutex
 }
@@ -86,7 +93,7 @@ func (s *System) bringUp(ctx context.Context) error {
 	if err := s.startServers(ctx); err != nil {
 		return err
 	}
-	if err := s.startController(ctx); err != nil {
+	if err := s.startControllers(ctx); err != nil {
 		return err
 	}
 	if err := s.startNodes(ctx); err != nil {
@@ -109,7 +116,7 @@ func (s *System) startInfrastructure(ctx context.Context) error {
 		}
 	}
 	policy := s.path("control-plane", "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+	if err := os.WriteFile(policy, []byte(auditPolicy(s.opts.Requests)), 0o600); err != nil {
 		return fmt.Errorf("writing the audit policy: %w", err)
 	}
 	var fromPlane error
@@ -149,6 +156,16 @@ func (s *System) bullpen(args ...string) *exec.Cmd {
 	return command
 }
 
+// bullpenOf is bullpen for a part of which there are two. Where requests are written down, the second one lists what it watches,
+// as against an API server that cannot begin a watch with what there is.
+func (s *System) bullpenOf(name string, args ...string) *exec.Cmd {
+	command := s.bullpen(args...)
+	if s.opts.Requests && (name == schedule.Server2 || name == schedule.Controller2) {
+		command.Env = append(command.Env, "KUBE_FEATURE_WatchListClient=false")
+	}
+	return command
+}
+
 // startServers starts the proxies, GitHub and both servers.
 func (s *System) startServers(ctx context.Context) error {
 	behind, err := s.database.backend()
@@ -163,7 +180,7 @@ func (s *System) startServers(ctx context.Context) error {
 			return err
 		}
 		l := listeners{s.keptAddress(name), s.keptAddress(name + "-internal"), s.keptAddress(name + "-metrics"), s.keptAddress(name + "-operators")}
-		at[name] = l
+		at[name], s.operators = l, cmp.Or(s.operators, l.operators)
 		ready := answers("http://" + l.public + "/readyz")
 		public = append(public, &backend{network: "tcp", address: l.public, ready: ready})
 		internal = append(internal, &backend{network: "tcp", address: l.internal, ready: ready})
@@ -205,7 +222,7 @@ func (s *System) startServers(ctx context.Context) error {
 				"--recovery-patience=" + s.opts.RecoveryPatience.String(), "--recovery-every=" + s.opts.RecoveryEvery.String(),
 				"--catch-up-every=" + s.opts.CatchUpEvery.String(),
 			}
-			return s.bullpen(append(args, s.opts.ServerArgs...)...)
+			return s.bullpenOf(name, append(args, s.opts.ServerArgs...)...)
 		})
 		if err != nil {
 			return err
@@ -228,21 +245,45 @@ func (s *System) migrate(ctx context.Context) error {
 	return s.database.observe(ctx)
 }
 
-func (s *System) startController(ctx context.Context) error {
-	health, metrics := s.keptAddress("controller-health"), s.keptAddress("controller-metrics")
-	_, err := s.startPart(schedule.Controller, 15*time.Second, func() *exec.Cmd {
+// startControllers starts one controller, or two, of which the first is the leader.
+func (s *System) startControllers(ctx context.Context) error {
+	if err := s.startController(ctx, schedule.Controller); err != nil || !s.opts.TwoControllers {
+		return err
+	}
+	leads := func(ctx context.Context) error {
+		_, err := s.leader(ctx)
+		return err
+	}
+	if err := s.await(ctx, "a controller that leads", leads); err != nil {
+		return err
+	}
+	return s.startController(ctx, schedule.Controller2)
+}
+
+// leader is the Lease that says which controller works; an error if none does.
+func (s *System) leader(ctx context.Context) (*coordinationv1.Lease, error) {
+	lease, err := s.kube.CoordinationV1().Leases(systemNamespace).Get(ctx, controller.LeaseName, metav1.GetOptions{})
+	if err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+		err = errors.New("the lease has no holder")
+	}
+	return lease, err
+}
+
+func (s *System) startController(ctx context.Context, name string) error {
+	health, metrics := s.keptAddress(name+"-health"), s.keptAddress(name+"-metrics")
+	_, err := s.startPart(name, 15*time.Second, func() *exec.Cmd {
 		args := []string{
 			"controller", "--kubeconfig=" + s.identity("controller"), "--server-url=http://" + s.polls.Address,
 			"--server-token-file=" + s.secret("controller-server.token"), "--dispatch-url=http://" + s.polls.Address,
 			"--agent-image=bullpen", "--agent-command=" + s.opts.Binary, "--health-addr=" + health, "--metrics-addr=" + metrics,
-			"--leader-elect=false",
+			"--leader-elect=" + strconv.FormatBool(s.opts.TwoControllers),
 		}
-		return s.bullpen(append(args, s.opts.ControllerArgs...)...)
+		return s.bullpenOf(name, append(args, s.opts.ControllerArgs...)...)
 	})
 	if err != nil {
 		return err
 	}
-	return s.await(ctx, "the controller", answers("http://"+health+"/readyz"))
+	return s.await(ctx, "the "+name, answers("http://"+health+"/readyz"))
 }
 
 // Names of the processes that carry synthetic pods.
@@ -314,7 +355,7 @@ func (s *System) Stop() error {
 func (s *System) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
-	order := []string{schedule.Controller, schedule.Node1, schedule.Node2, schedule.NodeReal,
+	order := []string{schedule.Controller, schedule.Controller2, schedule.Node1, schedule.Node2, schedule.NodeReal,
 		machineOf(schedule.Node1), machineOf(schedule.Node2), schedule.Server1, schedule.Server2}
 	for _, name := range order {
 		if p := s.parts[name]; p != nil {

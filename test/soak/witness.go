@@ -18,12 +18,19 @@ import (
 )
 
 // auditPolicy has the API server write down every change to runners, with what was sent: who deleted what, and what the
-// status of anything says.
-const auditPolicy = `
+// status of anything says. With requests it also writes down that the product's parts and node agents have asked, whatever it was.
+func auditPolicy(requests bool) string {
+	read, rest := "", ""
+	if requests {
+		const parts = "    userGroups: ['system:serviceaccounts:" + systemNamespace + "', 'system:nodes']"
+		read, rest = "  - level: Metadata\n    verbs: [get, list, watch]\n"+parts, "  - level: Metadata\n"+parts
+	}
+	return `
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+` + read + `
   - level: None
     verbs: [get, list, watch]
   - level: Metadata
@@ -31,9 +38,11 @@ rules:
       - group: ""
         resources: [serviceaccounts/token, secrets]
   - level: Request
-    namespaces: [bullpen-runners]
+    namespaces: [` + runnerNamespace + `]
+` + rest + `
   - level: None
 `
+}
 
 func (s *System) evidence(name string) string { return filepath.Join(s.evidenceDir(), name) }
 

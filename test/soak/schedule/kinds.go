@@ -50,6 +50,7 @@ const (
 	Server1      = "server-1"
 	Server2      = "server-2"
 	Controller   = "controller"
+	Controller2  = "controller-2" // only in soaks that have two
 	Node1        = "node-1"
 	Node2        = "node-2"
 	NodeReal     = "node-real"

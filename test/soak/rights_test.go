@@ -1,0 +1,76 @@
+package soak
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/rights"
+)
+
+const (
+	controllerUser = "system:serviceaccount:bullpen-system:bullpen-controller"
+	operatorUser   = "system:serviceaccount:bullpen-system:bullpen-operator"
+)
+
+// unusedRights are those that everythingOnce does not use, or not always. The tests that they name run under the same roles.
+var unusedRights = []rights.Exception{
+	{
+		User: controllerUser, Verbs: []string{"update"}, Group: "bullpen.dev", Resource: "runnerpools/finalizers", Namespace: runnerNamespace,
+		Why:  "it is no request: whoever makes a pod whose owner reference blocks the owner's deletion is asked whether they may",
+		Test: "TestRoles_NET8_AreLeastPrivilege",
+	},
+	{
+		User: controllerUser, Verbs: []string{"list", "watch"}, Group: "node.k8s.io", Resource: "runtimeclasses",
+		Why: "only pools that name a runtime class have it looked for", Test: "TestRoles_NET8_AreLeastPrivilege",
+	},
+	{
+		User: controllerUser, Verbs: []string{"get"}, Group: "bullpen.dev", Resource: "runnerpools", Namespace: runnerNamespace, Sometimes: true,
+		Why:  "a pool that the cache lacks while runners of it are left is looked for past the cache: its finalizer was taken off by force",
+		Test: "TestPool_POOL2_AForcedDeletionKillsNobody",
+	},
+	{
+		User: controllerUser, Verbs: []string{"get"}, Resource: "serviceaccounts", Namespace: runnerNamespace, Sometimes: true,
+		Why:  "one without a pod is looked at past the cache (POOL-1): a controller died between the two",
+		Test: "TestPool_POOL1_ServiceAccountOfAVanishedPodIsRemoved",
+	},
+	{
+		User: controllerUser, Verbs: []string{"patch"}, Resource: "pods", Namespace: runnerNamespace, Sometimes: true,
+		Why:  "takes the sandbox's finalizer off a pod whose node is gone (POOL-7), or writes down the proof that lets a runner go (EXCL-7)",
+		Test: "TestPool_POOL7_RunnersOfAVanishedNode",
+	},
+	{
+		User: controllerUser, Verbs: []string{"get"}, Resource: "nodes", Sometimes: true,
+		Why:  "a node that runners are bound to and the watch lacks is looked for past the cache (POOL-7), unless it is back before that",
+		Test: "TestPool_POOL7_RunnersOfAVanishedNode",
+	},
+	{
+		User: operatorUser, Verbs: []string{"get", "list", "update", "delete"}, Group: "bullpen.dev", Resource: "accounts",
+		Why: "the resource is in roles only: the server asks what an operator may do", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+	},
+	{
+		User: operatorUser, Verbs: []string{"list"}, Group: "bullpen.dev", Resource: "audits",
+		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+	},
+}
+
+// The tests that the exceptions name are there.
+func TestRights_NET8_EveryExceptionHasATest(t *testing.T) {
+	var sources strings.Builder
+	require.NoError(t, filepath.WalkDir(filepath.Join("..", ".."), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		sources.Write(content)
+		return err
+	}))
+	for _, exception := range unusedRights {
+		require.NotEmpty(t, exception.Why)
+		require.Contains(t, sources.String(), "func "+exception.Test+"(t *testing.T)")
+	}
+}
