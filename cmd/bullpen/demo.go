@@ -35,7 +35,7 @@ The workflow is examples/demo.yaml. Its jobs run as processes of this machine, w
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := onebox.DemoOptions{Jobs: jobs, Runners: f.runners, Keep: keep, Timeout: timeout, Out: cmd.OutOrStdout()}
-			opts.StateDir, opts.Assets = f.stateDir, f.assets
+			opts.StateDir, opts.Assets, opts.Ungated = f.stateDir, f.assets, !f.policies
 			opts.FastUnsafe = f.stateDir == "" // what is thrown away needs no fsync
 			opts.Report = onebox.NewPrinter(opts.Out, f.json).Report
 			if f.json {

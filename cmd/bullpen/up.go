@@ -17,6 +17,7 @@ type oneboxFlags struct {
 	stateDir, assets string
 	runners          int
 	json             bool
+	policies         bool
 }
 
 type upFlags struct {
@@ -90,6 +91,7 @@ func (f *oneboxFlags) register(cmd *cobra.Command, runners int) {
 	flags.StringVar(&f.assets, "assets", "", "folder of control plane executables (default: found as 'make devcluster' leaves them)")
 	flags.IntVar(&f.runners, "runners", runners, "number of warm runners to keep")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object per line")
+	flags.BoolVar(&f.policies, "network-policies", true, "hold runners to the chart's network policies on their way to the server")
 }
 
 func (f upFlags) options() (onebox.UpOptions, error) {
@@ -114,7 +116,7 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 	if opts.Workflows, err = onebox.LoadWorkflows(f.workflows); err != nil {
 		return opts, err
 	}
-	opts.Assets, opts.Listen, opts.GitHubListen = f.assets, f.listen, f.githubListen
+	opts.Assets, opts.Listen, opts.GitHubListen, opts.Ungated = f.assets, f.listen, f.githubListen, !f.policies
 	opts.DatabaseURL, opts.ListenDatabaseURL = os.Getenv(envDatabaseURL), os.Getenv(envListenDatabaseURL)
 	return opts, nil
 }

@@ -37,6 +37,8 @@ type Options struct {
 	DatabaseURL, ListenDatabaseURL string
 	// Listen and GitHubListen are addresses to use instead of free ports: the server's for webhooks, and the stand-in's.
 	Listen, GitHubListen string
+	// Ungated lets runners reach the server whatever network policies say.
+	Ungated bool
 	// FastUnsafe gives up durability for speed, for state that is thrown away.
 	FastUnsafe bool
 	// StartTimeout bounds the start. Default: three minutes.
@@ -233,6 +235,11 @@ func (b *Box) bringUp(ctx context.Context) error {
 	if err := b.startIdentities(ctx); err != nil {
 		return err
 	}
+	if !b.opts.Ungated {
+		if err := b.startGate(ctx); err != nil {
+			return err
+		}
+	}
 	if err := b.startParts(ctx); err != nil {
 		return err
 	}
@@ -341,6 +348,7 @@ func (b *Box) Where() Where {
 	w := Where{
 		StateDir: b.layout.Dir, PID: os.Getpid(), Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
 		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github", Operators: b.addresses.url(b.addresses.Operators),
+		Dispatch: b.addresses.url(b.addresses.dispatch()),
 		Metrics: map[string]string{
 			partServer:     b.addresses.url(b.addresses.ServerMetrics) + "/metrics",
 			partController: b.addresses.url(b.addresses.ControllerMetrics) + "/metrics",

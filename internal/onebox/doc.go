@@ -6,6 +6,7 @@
 //   - plan.go: which processes, with which arguments (pure)
 //   - supervise.go: starting, watching, restarting and stopping them
 //   - identity.go, manifests.go: ServiceAccount tokens, and what is applied to the cluster
+//   - gate.go: the cluster's network policies, enforced between runners and server
 //   - box.go: Start and Stop of the whole, infra.go: what it stands on; down.go and leftovers.go: the same from outside
 //   - demo.go with workflow.go, restarts.go, table.go and summary.go: what `bullpen demo` does and how it judges
 //

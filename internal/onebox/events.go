@@ -53,6 +53,7 @@ type Where struct {
 	GitHub     string            `json:"github"`
 	Webhooks   string            `json:"webhooks"`
 	Operators  string            `json:"operators"` // where /api/v1 is
+	Dispatch   string            `json:"dispatch"`  // where runners ask for work
 	Metrics    map[string]string `json:"metrics"`
 	Kubernetes string            `json:"kubernetes"`
 	Kubeconfig string            `json:"kubeconfig"`

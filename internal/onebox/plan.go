@@ -1,6 +1,7 @@
 package onebox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -63,7 +64,12 @@ const standInRepository = "acme/app"
 // addresses are where our own processes listen, each as host:port.
 type addresses struct {
 	Webhooks, Internal, Operators, ServerMetrics, ControllerHealth, ControllerMetrics, GitHub string
+	// Gate leads to Internal through the network policies; empty: there is none, and runners go straight there.
+	Gate string
 }
+
+// dispatch is where runners ask for work.
+func (a addresses) dispatch() string { return cmp.Or(a.Gate, a.Internal) }
 
 func (a addresses) url(address string) string { return "http://" + address }
 
@@ -151,7 +157,7 @@ func (s setting) controllerCommand() Command {
 		"--kubeconfig="+l.identity("controller.kubeconfig"),
 		"--server-url="+s.addresses.url(s.addresses.Internal),
 		"--server-token-file="+l.identity("controller-server.token"),
-		"--dispatch-url="+s.addresses.url(s.addresses.Internal),
+		"--dispatch-url="+s.addresses.url(s.addresses.dispatch()),
 		"--agent-image=bullpen",
 		"--agent-command="+s.binary,
 		"--health-addr="+s.addresses.ControllerHealth,

@@ -79,10 +79,11 @@ func chooseAddresses(l Layout, opts Options) (addresses, error) {
 		return addresses{}, err
 	}
 	var a addresses
-	for _, one := range []struct {
+	type listener struct {
 		name, asked, flag string
 		into              *string
-	}{
+	}
+	listeners := []listener{
 		{"webhooks", opts.Listen, "--listen", &a.Webhooks},
 		{"internal", "", "", &a.Internal},
 		{"operators", "", "", &a.Operators},
@@ -90,7 +91,11 @@ func chooseAddresses(l Layout, opts Options) (addresses, error) {
 		{"controllerHealth", "", "", &a.ControllerHealth},
 		{"controllerMetrics", "", "", &a.ControllerMetrics},
 		{"github", opts.GitHubListen, "--github-listen", &a.GitHub},
-	} {
+	}
+	if !opts.Ungated {
+		listeners = append(listeners, listener{"gate", "", "", &a.Gate})
+	}
+	for _, one := range listeners {
 		if *one.into, err = kept.address(one.name, one.asked, one.flag); err != nil {
 			return addresses{}, err
 		}

@@ -65,7 +65,7 @@ func TestClosures(t *testing.T) {
 // notInImages are the parts that the tag "production", with which images are built, must leave out.
 var notInImages = []string{
 	module + "/internal/onebox", module + "/internal/controlplane", module + "/internal/devrunner",
-	module + "/internal/github/standin", module + "/internal/postgres/pgserver", "github.com/rhysd/actionlint",
+	module + "/internal/github/standin", module + "/internal/policygate", module + "/internal/postgres/pgserver", "github.com/rhysd/actionlint",
 }
 
 func TestProduction_HasNoDevelopmentParts(t *testing.T) {

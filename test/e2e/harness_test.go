@@ -106,7 +106,7 @@ type event struct {
 	Part    string
 	PID     int
 	Message string
-	Job     *struct{ Name, Conclusion string }
+	Job     *struct{ Name, Status, Conclusion string }
 	Where   *where
 }
 
@@ -114,6 +114,7 @@ type where struct {
 	PID                  int
 	GitHub, Kubectl      string
 	Kubeconfig, Webhooks string
+	Dispatch             string
 	Processes            map[string]int
 }
 
@@ -228,9 +229,15 @@ func admin(t *testing.T, dir string, w *where, path string) {
 
 func post(t *testing.T, dir string, w *where, path string, body []byte) {
 	t.Helper()
-	token, err := os.ReadFile(filepath.Join(dir, "secrets", "admin-token"))
-	require.NoError(t, err)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.GitHub+path, bytes.NewReader(body))
+	require.NoError(t, err)
+	ask(t, dir, request)
+}
+
+// ask sends the stand-in a request of its administrator's.
+func ask(t *testing.T, dir string, request *http.Request) {
+	t.Helper()
+	token, err := os.ReadFile(filepath.Join(dir, "secrets", "admin-token"))
 	require.NoError(t, err)
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	request.Header.Set("Content-Type", "application/json")

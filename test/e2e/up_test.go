@@ -58,6 +58,8 @@ func TestUp(t *testing.T) {
 	t.Run("NET8_each part may do what its role says and no more", func(t *testing.T) { checkIdentities(t, dir, w) })
 	t.Run("the folder is private", func(t *testing.T) { checkPrivate(t, dir) })
 	t.Run("CLAIM5_a suspended account's jobs wait, and go on at once", func(t *testing.T) { suspendAndResume(t, dir, w, first) })
+	t.Run("CLAIM6_NET2_the owner label cuts a runner off, and costs no job", func(t *testing.T) { theLabelCutsTheRunnerOff(t, dir, w, first) })
+	t.Run("CLAIM6_control: a label before the answer costs the job", func(t *testing.T) { aLabelBeforeTheAnswer(t, dir, w, first) })
 	t.Run("a process that dies is started again", func(t *testing.T) {
 		require.NoError(t, syscall.Kill(w.Processes["server"], syscall.SIGKILL))
 		first.await(t, "the end of the server", func(e event) bool { return e.Event == "ended" && e.Part == "server" })
