@@ -105,7 +105,8 @@ func TestSoak_RECV5_NET8_EverythingOnce(t *testing.T) {
 	granted, err := rights.Granted(rendered(t))
 	require.NoError(t, err)
 	t.Run("NET8_each right is used and each request is allowed", func(t *testing.T) {
-		for _, found := range rights.Compare(granted, ordinary, unusedRights, "system:node:*") {
+		// Nodes hold no role of the chart's, and are refused at times: the Node authorizer learns of a pod a moment after its node.
+		for _, found := range rights.Compare(granted, ordinary, unusedRights) {
 			t.Error(found)
 		}
 	})
