@@ -36,22 +36,25 @@ func TestQueued_RECV7_AJobOfARenamedRepositoryIsNotTakenForGone(t *testing.T) {
 // registered, there.
 func TestTake_RowsFollowTheirRepositoryToItsNewName(t *testing.T) {
 	w := newWorld(t, nil)
-	before := w.attempts()
-	_, first := w.submit("acme/app", 1)
-	w.settled(before + 1)
+	// Deliveries are not counted here: the installation is told of, too.
+	submit := func(repository string) int64 {
+		_, ids := w.submit(repository, 1)
+		w.eventually("the job of "+repository+" is recorded", func() bool {
+			state, err := w.store.JobState(t.Context(), ids[0])
+			return err == nil && state == fleet.JobQueued
+		})
+		return ids[0]
+	}
+	first := submit("acme/app")
 	require.NoError(t, w.in.Admin.RenameRepository(t.Context(), "acme/app", "former-app"))
 	_, err := w.in.Admin.Install(t.Context(), standin.Installation{Account: "acme", Repositories: []string{"app"}})
 	require.NoError(t, err)
-	before = w.attempts()
-	_, others := w.submit("acme/app", 1)
-	w.settled(before + 1)
-	before = w.attempts()
-	_, second := w.submit("acme/former-app", 1)
-	w.settled(before + 1)
+	others := submit("acme/app")
+	second := submit("acme/former-app")
 	name := func(id int64) string {
 		return ledgertest.Text(t, w.url, "SELECT repository FROM workflow_jobs WHERE id = $1", id)
 	}
-	require.Equal(t, "acme/former-app", name(first[0]))
-	require.Equal(t, "acme/former-app", name(second[0]))
-	require.Equal(t, "acme/app", name(others[0]), "another one has the name")
+	require.Equal(t, "acme/former-app", name(first))
+	require.Equal(t, "acme/former-app", name(second))
+	require.Equal(t, "acme/app", name(others), "another one has the name")
 }
