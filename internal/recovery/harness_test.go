@@ -127,7 +127,7 @@ func (w *world) recovery(now func() time.Time, options ...option) *recovery.Reco
 func (w *world) startGitHub() {
 	w.t.Helper()
 	const secret = "hook"
-	in, err := intake.New(intake.Options{Store: w.store})
+	in, err := intake.New(intake.Options{Store: w.store, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	require.NoError(w.t, err)
 	hooks := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -255,6 +255,7 @@ jobs:
 	for _, job := range jobs {
 		jobID = max(jobID, job.ID)
 	}
+	require.NotZero(w.t, jobID, "GitHub has queued it")
 	w.eventually("the job is queued", func() bool { return w.jobState(jobID) == fleet.JobQueued })
 	return jobID, func() { require.NoError(w.t, os.WriteFile(gate, nil, 0o600)) }
 }
