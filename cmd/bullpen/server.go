@@ -193,7 +193,15 @@ func (r *replica) wire(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	if err := r.wireDispatch(forge); err != nil {
+		return err
+	}
+	return r.wirePasses(ctx, url, forge)
+}
 
+// wireDispatch makes what takes events in, hands jobs out and puts right what went wrong.
+func (r *replica) wireDispatch(forge *github.Client) error {
+	cfg := r.cfg
 	lists, err := roster.New(roster.Options{
 		Forge: forge, Ledger: r.store, ByRepository: r.registersAtRepositories, Log: r.log, Now: r.clock.Now,
 	})
@@ -211,9 +219,13 @@ func (r *replica) wire(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if r.recovery, err = newRecovery(cfg, r, forge, lists); err != nil {
-		return err
-	}
+	r.recovery, err = newRecovery(cfg, r, forge, lists)
+	return err
+}
+
+// wirePasses makes what is done again and again, and what answers to the outside, which can ask for a check.
+func (r *replica) wirePasses(ctx context.Context, url string, forge *github.Client) (err error) {
+	cfg := r.cfg
 	if r.catchup, err = newCatchUp(r, forge); err != nil {
 		return err
 	}
