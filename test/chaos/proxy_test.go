@@ -52,6 +52,17 @@ func connect(t *testing.T, p *Proxy) *peer {
 	return &peer{conn, bufio.NewReader(conn)}
 }
 
+// refused returns what a new connection meets. The reset may be there before the dial returns, or only after it.
+func refused(t *testing.T, p *Proxy) error {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.Addr())
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return (&peer{conn, bufio.NewReader(conn)}).hear("", patience)
+}
+
 // ask sends a line and waits so long for it to come back.
 func (c *peer) ask(line string, wait time.Duration) error {
 	if _, err := io.WriteString(c, line+"\n"); err != nil {
@@ -95,7 +106,7 @@ func TestProxy_RefusesNewConnectionsOnly(t *testing.T) {
 	c := connect(t, p)
 	require.NoError(t, c.ask("one", patience))
 	p.Set(Conditions{Refuse: true})
-	require.ErrorIs(t, connect(t, p).hear("", patience), syscall.ECONNRESET)
+	require.ErrorIs(t, refused(t, p), syscall.ECONNRESET)
 	require.NoError(t, c.ask("two", patience))
 	p.Heal()
 	require.NoError(t, connect(t, p).ask("three", patience))
