@@ -59,9 +59,12 @@ type installationTx struct {
 	why string
 }
 
-// lock takes the account, after its limits and those of whoever had the installation before: as every batch takes limits
+// lock takes the installation, then the account, after its limits and those of whoever had the installation before: as every batch takes limits
 // first, none is under way beside the change, and none that comes after misses it (CLAIM-5).
 func (t installationTx) lock(ctx context.Context, a dispatch.Account) (sqlcgen.Account, bool, error) {
+	if err := t.q.LockInstallation(ctx, a.InstallationID); err != nil {
+		return sqlcgen.Account{}, false, fmt.Errorf("locking installation %d: %w", a.InstallationID, err)
+	}
 	if _, err := t.q.LockInstallationLimits(ctx, a.ID, &a.InstallationID); err != nil {
 		return sqlcgen.Account{}, false, err
 	}

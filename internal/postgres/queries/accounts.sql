@@ -62,6 +62,11 @@ SELECT EXISTS (SELECT 1 FROM accounts WHERE id = @id AND login = @login
 SELECT platform, milli_cpu, memory_mb, jobs, repository_jobs FROM account_limits
 WHERE account_id = @account_id ORDER BY platform FOR UPDATE;
 
+-- name: LockInstallation :exec
+-- What is changed by one transaction at a time: rows cannot be locked that are not there yet, and of two events that are the first to name
+-- an account one would fail at the installation's unique index, whatever ON CONFLICT says of the other.
+SELECT pg_advisory_xact_lock(hashtextextended('bullpen.installation', sqlc.arg(installation_id)::bigint));
+
 -- name: LockInstallationLimits :many
 -- CLAIM-5: before an installation is changed, no batch is under way for its account, or for one that had it before. Whoever
 -- holds these rows has every batch see what it did.

@@ -589,6 +589,17 @@ func (q *Queries) LockAccountLimits(ctx context.Context, accountID int64) ([]Loc
 	return items, nil
 }
 
+const lockInstallation = `-- name: LockInstallation :exec
+SELECT pg_advisory_xact_lock(hashtextextended('bullpen.installation', $1::bigint))
+`
+
+// What is changed by one transaction at a time: rows cannot be locked that are not there yet, and of two events that are the first to name
+// an account one would fail at the installation's unique index, whatever ON CONFLICT says of the other.
+func (q *Queries) LockInstallation(ctx context.Context, installationID int64) error {
+	_, err := q.db.Exec(ctx, lockInstallation, installationID)
+	return err
+}
+
 const lockInstallationLimits = `-- name: LockInstallationLimits :many
 SELECT l.account_id FROM account_limits l
 WHERE l.account_id = $1 OR l.account_id IN (SELECT a.id FROM accounts a WHERE a.installation_id = $2)
