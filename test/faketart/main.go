@@ -1,0 +1,21 @@
+//go:build unix
+
+// Command faketart is the fake of `tart` as an executable of its own; internal/devtart says what it does. Under the name
+// launchctl it is a fake of that.
+package main
+
+import (
+	"os"
+
+	"github.com/bullpen-ci/bullpen/internal/devtart"
+)
+
+func main() {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	os.Exit(devtart.Main(devtart.Program{
+		Self: []string{self}, Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	}))
+}
