@@ -16,4 +16,10 @@
 //	                  nobody could tell of a job
 //	job-started.sh    the hook that the runner calls before a job's first step
 //	job-started       made by that hook
+//
+// # A runner in a virtual machine
+//
+// There the runner's container is the guest of a host on which the poller runs as a process. The shared folder is read-only in the guest, and the signs
+// (all of the above but jitconfig) are in a status folder beside it, which the guest may write. Guest, in guest.go, is what the host starts in the guest: it
+// runs the container's command and reports its end. Package guestshare has the files through which both speak.
 package agent

@@ -13,29 +13,41 @@ import (
 // maxJIT bounds a configuration, in bytes; real ones have about 5000.
 const maxJIT = 1 << 20
 
-// files are the paths of the shared folder, all beside the JIT file.
+// files are the paths of the JIT file and of the supervisor's signs. The signs are beside it, unless there is a status folder.
 type files struct {
 	jit, taken, idle, jobless, hook, jobStarted string
 }
 
-func filesBeside(jit string) files {
-	dir := filepath.Dir(jit)
+// filesIn names the files of a shared folder; status is empty where it holds the signs, too.
+func filesIn(jit, status string) files {
+	if status == "" {
+		status = filepath.Dir(jit)
+	}
+	sign := func(name string) string { return filepath.Join(status, name) }
 	return files{
-		jit: jit, taken: jit + ".taken", idle: filepath.Join(dir, "runner.idle"), jobless: filepath.Join(dir, "runner.jobless"),
-		hook: filepath.Join(dir, "job-started.sh"), jobStarted: filepath.Join(dir, "job-started"),
+		jit: jit, taken: sign(filepath.Base(jit) + ".taken"), idle: sign("runner.idle"), jobless: sign("runner.jobless"),
+		hook: sign("job-started.sh"), jobStarted: sign("job-started"),
 	}
 }
 
 func (f files) dir() string { return filepath.Dir(f.jit) }
 
+func (f files) status() string { return filepath.Dir(f.idle) }
+
+// apart says that the supervisor has a folder of its own: it runs in a virtual machine, which reads the shared folder only, and whose kernel
+// tells nobody outside of what it writes, nor hears of what others do.
+func (f files) apart() bool { return f.status() != f.dir() }
+
 // check says in a sentence why the shared folder cannot be used.
 func (f files) check() error {
-	info, err := os.Stat(f.dir())
-	switch {
-	case err != nil:
-		return fmt.Errorf("the shared folder %s: %w; both containers must mount it", f.dir(), withoutPath(err))
-	case !info.IsDir():
-		return fmt.Errorf("the shared folder %s is a file: name the folder that both containers mount", f.dir())
+	for _, folder := range []struct{ kind, path string }{{"shared", f.dir()}, {"status", f.status()}} {
+		info, err := os.Stat(folder.path)
+		switch {
+		case err != nil:
+			return fmt.Errorf("the %s folder %s: %w; both containers must mount it", folder.kind, folder.path, withoutPath(err))
+		case !info.IsDir():
+			return fmt.Errorf("the %s folder %s is a file: name the folder that both containers mount", folder.kind, folder.path)
+		}
 	}
 	return nil
 }
@@ -182,9 +194,9 @@ func fill(to *os.File, from string) error {
 
 // Ready is the readiness probe of the runner's container: nil while no job has started in it. It asks for a positive sign,
 // so that a workflow which clears the folder away does not make its runner look as if it had none (EXCL-4, EXCL-6). A
-// configuration alone does not end it: that one has arrived is what the poller's end says.
-func Ready(jit string) error {
-	f := filesBeside(jit)
+// configuration alone does not end it: that one has arrived is what the poller's end says. statusDir is as in SuperviseOptions.
+func Ready(jit, statusDir string) error {
+	f := filesIn(jit, statusDir)
 	if !exists(f.jobless) || exists(f.jobStarted) {
 		return fail("not idle: a job may have started in this container")
 	}

@@ -22,9 +22,14 @@ type PollOptions struct {
 	TokenFile string
 	// JITFile is where the configuration is staged.
 	JITFile string
+	// StatusDir is where the supervisor leaves its signs; the folder of JITFile when empty.
+	StatusDir string
 	// RunnerUID and RunnerGID own the staged file; below zero: the owner of the shared folder when we are root, else
 	// ourselves.
 	RunnerUID, RunnerGID int
+	// Space measures the file system of a folder; optional. Work is asked for only while there is room: 256 MiB, or a twentieth of
+	// what is smaller than 5 GiB.
+	Space func(dir string) (Space, error)
 	// Transport of the requests; optional.
 	Transport http.RoundTripper
 	// Timeout of one poll; dispatchapi.PollClientTimeout when zero.
@@ -65,6 +70,9 @@ func (o PollOptions) withDefaults() (PollOptions, error) {
 	if o.JITFile == "" {
 		return o, errors.New("the shared folder is not named")
 	}
+	if o.Space == nil {
+		o.Space = spaceOf
+	}
 	if o.Transport == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.Proxy = nil // the server is inside the cluster; a proxy for the internet must not see the token
@@ -100,7 +108,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // Poll asks the server for work until it has an answer, stages it, acknowledges and returns: it never asks again
-// after an answer. It asks only while the supervisor waits in the runner's container. nil (exit 0) means that the server's answer is staged: a configuration, or an empty file when it does
+// after an answer. It asks only while the supervisor waits in the runner's container, and there is room on the shared folder's disk. nil (exit 0) means that the server's answer is staged: a configuration, or an empty file when it does
 // not need this pod, which ends the runner's container too. Everything else is an *ExitError, so that the pod's status
 // tells a poller that has delivered from one that has not:
 //
@@ -113,7 +121,7 @@ func Poll(ctx context.Context, options PollOptions) error {
 	if err != nil {
 		return fail("starting the poller: %v", err)
 	}
-	p := &poller{PollOptions: options, files: filesBeside(options.JITFile)}
+	p := &poller{PollOptions: options, files: filesIn(options.JITFile, options.StatusDir)}
 	if err := p.files.check(); err != nil {
 		return fail("starting the poller: %v", err)
 	}
@@ -141,7 +149,8 @@ type poller struct {
 }
 
 func (p *poller) loop(ctx context.Context) error {
-	for p.awaitRunner(ctx) {
+	// Looked for once more after a wait for room: whoever has ended meanwhile runs no job.
+	for p.awaitRunner(ctx) && p.awaitRoom(ctx) && p.awaitRunner(ctx) {
 		began := p.Now()
 		got := p.ask(ctx)
 		switch got.kind {
@@ -169,10 +178,13 @@ func (p *poller) awaitRunner(ctx context.Context) bool {
 	}
 	p.Log.Info("waiting for the runner's container")
 	every := lookForRunner
-	events, stop, err := watch(p.files.dir())
-	if err == nil {
-		defer stop()
-		every = lookAnyway
+	var events <-chan struct{}
+	if !p.files.apart() {
+		told, stop, err := watch(p.files.dir())
+		if err == nil {
+			defer stop()
+			events, every = told, lookAnyway
+		}
 	}
 	look := time.NewTicker(every)
 	defer look.Stop()

@@ -124,7 +124,7 @@ func newPod(t *testing.T, d *dispatcher) *pod {
 		},
 	}
 	require.NoError(t, os.WriteFile(p.options.TokenFile, []byte("token-one\n"), 0o600))
-	touch(filesBeside(p.options.JITFile).idle) // the supervisor waits
+	touch(filesIn(p.options.JITFile, "").idle) // the supervisor waits
 	return p
 }
 
@@ -253,7 +253,7 @@ func TestPoll_StagingThatFailsIsVisibleAndNotAcknowledged(t *testing.T) {
 	blocked := filepath.Join(filepath.Dir(p.options.JITFile), "gone", "jitconfig")
 	p.options.JITFile = blocked
 	require.NoError(t, os.MkdirAll(filepath.Dir(blocked), 0o700))
-	touch(filesBeside(blocked).idle)
+	touch(filesIn(blocked, "").idle)
 	d.answers[0] = func(w http.ResponseWriter, r *http.Request) {
 		_ = os.RemoveAll(filepath.Dir(blocked))
 		reply(200, jitReply)(w, r)
@@ -314,7 +314,7 @@ func TestPoll_AsksOnlyWhileTheRunnersContainerWaits(t *testing.T) {
 	p := newPod(t, d)
 	waits := signWriter{text: "waiting for the runner's container", seen: make(chan struct{}, 4)}
 	p.options.Log = slog.New(slog.NewTextHandler(waits, nil))
-	idle = filesBeside(p.options.JITFile).idle
+	idle = filesIn(p.options.JITFile, "").idle
 	require.NoError(t, os.Remove(idle))
 	ended := make(chan error, 1)
 	go func() { ended <- Poll(t.Context(), p.options) }()
@@ -334,7 +334,7 @@ func TestPoll_StopWhileItWaitsForTheRunnersContainer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d := newDispatcher(t)
 	p := newPod(t, d)
-	require.NoError(t, os.Remove(filesBeside(p.options.JITFile).idle))
+	require.NoError(t, os.Remove(filesIn(p.options.JITFile, "").idle))
 	ended := make(chan error, 1)
 	go func() { ended <- Poll(ctx, p.options) }()
 	cancel()

@@ -18,6 +18,9 @@ import (
 type SuperviseOptions struct {
 	// JITFile is where the poller stages the configuration.
 	JITFile string
+	// StatusDir is where the supervisor leaves its signs; the folder of JITFile when empty. If it is another, the supervisor
+	// changes nothing in that folder: whoever prepared it removes the configuration once it was taken.
+	StatusDir string
 	// Command is the runner and its arguments.
 	Command []string
 	// Environ of the runner, before ours is added; os.Environ() is usual.
@@ -78,7 +81,7 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 	if err != nil {
 		return fail("starting the runner's supervisor: %v", err)
 	}
-	s := &supervisor{SuperviseOptions: options, files: filesBeside(options.JITFile)}
+	s := &supervisor{SuperviseOptions: options, files: filesIn(options.JITFile, options.StatusDir)}
 	if err := s.files.check(); err != nil {
 		return fail("starting the runner's supervisor: %v", err)
 	}
@@ -108,6 +111,9 @@ type supervisor struct {
 
 // watch prefers the kernel's word and falls back to looking: the number of watches per user is limited.
 func (s *supervisor) watch() (events <-chan struct{}, stop func()) {
+	if s.files.apart() {
+		return nil, func() {}
+	}
 	told, stopTold, err := watch(s.files.dir())
 	if err == nil {
 		s.LookEvery = max(s.LookEvery, lookAnyway)
@@ -139,7 +145,7 @@ func (s *supervisor) await(ctx context.Context, events <-chan struct{}) ([]byte,
 	return s.take()
 }
 
-// take reads the configuration and removes it. What says "idle" goes first.
+// take reads the configuration and removes it, if it may. What says "idle" goes first.
 func (s *supervisor) take() ([]byte, error) {
 	_ = os.Remove(s.files.idle) // the poller must not fetch work for it any more
 	jit, err := readBounded(s.files.jit)
@@ -150,8 +156,10 @@ func (s *supervisor) take() ([]byte, error) {
 	if err := os.WriteFile(s.files.taken, nil, 0o600); err != nil {
 		return nil, fail("taking the staged configuration: %v", err)
 	}
-	if err := os.Remove(s.files.jit); err != nil {
-		return nil, fail("taking the staged configuration: %v", err)
+	if !s.files.apart() {
+		if err := os.Remove(s.files.jit); err != nil {
+			return nil, fail("taking the staged configuration: %v", err)
+		}
 	}
 	jit = bytes.TrimSpace(jit)
 	if len(jit) == 0 {

@@ -53,6 +53,11 @@ func TestMain(m *testing.M) {
 		signal.Ignore(syscall.SIGTERM)
 		touch(filepath.Join(argument, "online"))
 		select {}
+	case "guest": // what DetachGuest starts
+		if err := Guest(context.Background(), GuestOptions{Shares: argument, Environ: []string{"PATH=" + os.Getenv("PATH")}}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	case "supervise":
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 		err := Supervise(ctx, SuperviseOptions{
@@ -341,21 +346,21 @@ func TestReady_EXCL4_EXCL6_UntilAJobStarts(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "listen DIR")
 	said := c.listen()
-	require.Error(t, Ready(c.options.JITFile), "the supervisor does not run yet")
+	require.Error(t, Ready(c.options.JITFile, ""), "the supervisor does not run yet")
 	c.start()
 	c.await("runner.idle")
-	require.NoError(t, Ready(c.options.JITFile))
+	require.NoError(t, Ready(c.options.JITFile, ""))
 	c.stage(jitText)
 	c.await("online")
-	require.NoError(t, Ready(c.options.JITFile), "it is online, and has no job")
+	require.NoError(t, Ready(c.options.JITFile, ""), "it is online, and has no job")
 	touch(filepath.Join(c.dir, "assign"))
 	c.await("busy")
-	require.Error(t, Ready(c.options.JITFile), "from the hook on, before the job's first step")
+	require.Error(t, Ready(c.options.JITFile, ""), "from the hook on, before the job's first step")
 	await(t, said, "a job has started")
 	require.NoError(t, os.Remove(filepath.Join(c.dir, "job-started")))
-	require.Error(t, Ready(c.options.JITFile), "a workflow that clears the folder away does not look idle")
+	require.Error(t, Ready(c.options.JITFile, ""), "a workflow that clears the folder away does not look idle")
 	touch(filepath.Join(c.dir, "runner.jobless")) // nor does one that tries to: it could harm none but itself
-	require.Eventually(t, func() bool { return Ready(c.options.JITFile) != nil }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return Ready(c.options.JITFile, "") != nil }, 20*time.Second, 5*time.Millisecond)
 	touch(filepath.Join(c.dir, "finish"))
 	require.Equal(t, 5, c.code())
 }
@@ -371,9 +376,9 @@ func TestReady_EXCL6_AWorkerIsASign(t *testing.T) {
 	c.start()
 	c.stage(jitText)
 	c.await("online")
-	require.NoError(t, Ready(c.options.JITFile))
+	require.NoError(t, Ready(c.options.JITFile, ""))
 	touch(filepath.Join(c.dir, "assign"))
-	require.Eventually(t, func() bool { return Ready(c.options.JITFile) != nil }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return Ready(c.options.JITFile, "") != nil }, 20*time.Second, 5*time.Millisecond)
 	touch(filepath.Join(c.dir, "finish"))
 	require.Zero(t, c.code())
 }
@@ -381,19 +386,19 @@ func TestReady_EXCL6_AWorkerIsASign(t *testing.T) {
 func TestReady_EXCL4_EverySignCounts(t *testing.T) {
 	t.Parallel()
 	jit := filepath.Join(t.TempDir(), "jitconfig")
-	f := filesBeside(jit)
-	require.Error(t, Ready(jit), "it asks for a positive sign")
+	f := filesIn(jit, "")
+	require.Error(t, Ready(jit, ""), "it asks for a positive sign")
 	touch(f.jobless)
-	require.NoError(t, Ready(jit))
+	require.NoError(t, Ready(jit, ""))
 	touch(f.jobStarted)
-	require.Error(t, Ready(jit))
+	require.Error(t, Ready(jit, ""))
 }
 
 func TestHook_ChainsToTheImagesOwn(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "it's here")
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	f := filesBeside(filepath.Join(dir, "jitconfig"))
+	f := filesIn(filepath.Join(dir, "jitconfig"), "")
 	own := filepath.Join(dir, "own hook.sh")
 	require.NoError(t, os.WriteFile(own, []byte("echo own; exit 12\n"), 0o600))
 
