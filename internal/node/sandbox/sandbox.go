@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,9 +47,15 @@ type Sandbox interface {
 	// ErrNotFound when the container is not on record.
 	Signal(ctx context.Context, podUID, container string, signal Signal) error
 
-	// Exec runs a command inside a running container, for probes, and returns its exit code. The command is ended when ctx is.
-	// ErrNotFound when the container is not on record; another error when the command could not be run or finished.
-	Exec(ctx context.Context, podUID, container string, command []string) (int, error)
+	// Exec runs a command inside a running container, with its environment, folder and files, and returns its exit code; 128+n when
+	// signal n ended it. The command is ended when ctx is, and when the container ends: in either case, and after an error, nothing
+	// of it is left when Exec returns. ErrNotFound when the container is not on record, ErrNotRunning when it has not begun or
+	// has ended; another error when the command could not be run or finished.
+	Exec(ctx context.Context, podUID, container string, command []string, streams Streams) (int, error)
+
+	// OpenLog opens what a container has written to its standard output and error so far and goes on writing; the caller closes it. A
+	// container that has ended keeps its log until Remove. ErrNotFound when the container is not on record.
+	OpenLog(podUID, container string) (Log, error)
 
 	// Remove ends whatever still runs of the pod, and forgets it. nil means that nothing of the pod runs and nothing is on
 	// record any more (NODE-2); so it is for a pod that was never there.
@@ -69,8 +76,41 @@ const (
 	Kill
 )
 
+// Streams join a command that Exec runs to whoever asked for it. The zero value, for probes, gives it nothing to read and
+// discards what it writes.
+type Streams struct {
+	// In is the command's standard input; nil for none. It is read until its end, and no more once the command has ended. A Read
+	// that is under way then is left behind: the caller closes what In reads from when Exec has returned.
+	In io.Reader
+	// Out and Err take what the command writes, from a goroutine each; nil discards it. Nothing is written once Exec has returned. A
+	// Write must return when ctx ends: Exec waits for it. The container's end waits for no Write.
+	Out, Err io.Writer
+	// TTY gives the command a terminal, which everything it writes goes through to Out; Err is not used.
+	TTY bool
+	// Resize tells of the terminal's sizes. Exec reads it until it is closed or the command has ended; nil when the size is not known.
+	Resize <-chan Size
+}
+
+// Size is that of a terminal, in characters.
+type Size struct{ Columns, Rows uint16 }
+
+// Log is a container's log. Positions in it are bytes from its beginning, and what has been written never changes. ReadAt answers io.EOF at the
+// end of what has been written up to now. Safe for concurrent use, but for Close.
+type Log interface {
+	io.ReaderAt
+	io.Closer
+	// Size is how much has been written up to now, in bytes.
+	Size() (int64, error)
+	// OffsetAt finds where that begins which was written at the time t or later: 0 when all of it was, the size when nothing
+	// was. It never falls as t rises. A back end may count up to two seconds' worth too much as later, but nothing as earlier.
+	OffsetAt(t time.Time) (int64, error)
+}
+
 // ErrNotFound says that the pod or container is not on record.
 var ErrNotFound = errors.New("not on record in the sandbox")
+
+// ErrNotRunning says that a container has not begun, or has ended.
+var ErrNotRunning = errors.New("the container does not run")
 
 // InvalidError says that a pod cannot be run by this back end, whatever is tried. Reason is a CamelCase word for the
 // container's waiting state, Message a sentence for the pod's author.

@@ -35,8 +35,14 @@
 //	STATE/owner                              who owns this folder: written once, carried by every process as a mark
 //	STATE/pods/<uid>/pod.json                the pod's identity
 //	STATE/pods/<uid>/logs/<container>.log    standard output and error
-//	STATE/pods/<uid>/containers/<container>/ spec.json alive control started.json exit.json home/ tmp/ shim.log
+//	STATE/pods/<uid>/containers/<container>/ spec.json alive control started.json exit.json times execs home/ tmp/ shim.log
 //	STATE/removing/                          pods on their way out
+//
+// # Commands beside a container
+//
+// Exec starts its command from the agent, with the container's environment and mark, and in an enclosure in the namespaces of the
+// container's main process. The agent ends it with its context or with the container. What a killed agent's commands left behind, or a
+// command itself, is found by the mark when the container has ended.
 //
 // It must not import package node or client-go. Begin with Sandbox in process.go; the other side is in shim.go.
 package process

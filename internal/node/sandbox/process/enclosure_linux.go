@@ -3,10 +3,13 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -16,8 +19,8 @@ import (
 const canEnclose = true
 
 // RunEnter is the body of the process between the shim and a container with an enclosure: it enters the pod's network, makes
-// the container's root, becomes its user, and then becomes its program, or the command, if one is given. It returns only with
-// an error. It must be the only thing that its process does.
+// the container's root, becomes its user, and then becomes its program. With a command it becomes that, in the network and the
+// root that the container's main process has. It returns only with an error. It must be the only thing that its process does.
 func RunEnter(dir string, command []string) error {
 	// Namespaces belong to threads; the one that calls exec is the one that remains.
 	runtime.LockOSThread()
@@ -29,12 +32,15 @@ func RunEnter(dir string, command []string) error {
 	in := s.Inside
 	if len(command) == 0 {
 		command = in.Args
-	}
-	if err := in.enterNetwork(); err != nil {
-		return fmt.Errorf("entering the pod's network: %w", err)
-	}
-	if err := in.makeRoot(dir, s.Mounts); err != nil {
-		return fmt.Errorf("making the container's root: %w", err)
+		unix.CloseOnExec(fdEntered)
+		if err := in.enterNetwork(); err != nil {
+			return fmt.Errorf("entering the pod's network: %w", err)
+		}
+		if err := in.makeRoot(dir, s.Mounts); err != nil {
+			return fmt.Errorf("making the container's root: %w", err)
+		}
+	} else if err := join(c, s); err != nil {
+		return fmt.Errorf("joining the container: %w", err)
 	}
 	if err := in.become(); err != nil {
 		return fmt.Errorf("becoming user %d: %w", in.Security.User, err)
@@ -50,7 +56,56 @@ func RunEnter(dir string, command []string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("starting %s: %w", program, unix.Exec(program, command, s.Env))
+	return fmt.Errorf("starting %s: %w", program, unix.Exec(program, command, os.Environ()))
+}
+
+// join enters the namespaces of the container's main process. The process is known by the container's mark, and its folder in /proc is held from
+// before that is seen: if its id belongs to somebody else by now, nothing is joined.
+func join(c container, s spec) error {
+	begun, err := c.begun()
+	if err != nil {
+		return err
+	}
+	process, err := unix.Open(procFile(begun.PID, ""), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("open", err)
+	}
+	environ, err := readAt(process, "environ")
+	if err != nil {
+		return err
+	}
+	mark := s.Env[slices.IndexFunc(s.Env, func(e string) bool { return strings.HasPrefix(e, envMark+"=") })]
+	if !slices.Contains(strings.Split(string(environ), "\x00"), mark) {
+		return sandbox.ErrNotRunning
+	}
+	// A thread that shares its idea of the root with others may not change it.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	// The root comes last: the others are named by the machine's.
+	for _, kind := range []struct {
+		name string
+		flag int
+	}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}, {"mnt", unix.CLONE_NEWNS}} {
+		namespace, err := unix.Openat(process, "ns/"+kind.name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return os.NewSyscallError("openat", err)
+		}
+		if err := unix.Setns(namespace, kind.flag); err != nil {
+			return os.NewSyscallError("setns", err)
+		}
+	}
+	return nil
+}
+
+func readAt(dir int, name string) ([]byte, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer func() { _ = file.Close() }()
+	return io.ReadAll(file)
 }
 
 func (in *inside) enterNetwork() error {
@@ -78,7 +133,7 @@ func (in *inside) makeRoot(dir string, mounts []sandbox.Mount) error {
 		return err
 	}
 	scratch := filepath.Join(dir, "root")
-	if err := os.Mkdir(scratch, 0o700); err != nil && !errors.Is(err, fs.ErrExist) { // a probe finds it
+	if err := os.Mkdir(scratch, 0o700); err != nil {
 		return err
 	}
 	if err := mount("tmpfs", scratch, "tmpfs", 0, "mode=0755"); err != nil {

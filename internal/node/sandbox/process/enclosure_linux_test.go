@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"net/netip"
@@ -112,6 +113,35 @@ NoNewPrivs:	0
 `, log)
 	require.NoFileExists(t, "/opt/written")
 	require.NoDirExists(t, "/run/secrets/here")
+}
+
+// A command joins the container: it finds what the container wrote into its root, its address, its user, and a terminal of its own.
+func TestEnclosure_ACommandJoinsTheContainer(t *testing.T) {
+	sb := openEnclosed(t)
+	pod := newPod()
+	require.NoError(t, sb.Prepare(t.Context(), pod))
+	c := sh(`echo private > /tmp/of-the-container; readlink /proc/self/ns/net; sleep 1000`)
+	c.Name, c.Image, c.WorkingDir = "main", imageName, "/opt"
+	c.Security = sandbox.Security{User: 1001, Group: 1002, NoNewPrivileges: true}
+	require.NoError(t, sb.Start(t.Context(), pod, c))
+	log, err := sb.OpenLog(string(pod.UID), "main")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, log.Close()) }()
+	namespace := make([]byte, 200)
+	require.Eventually(t, func() bool {
+		n, _ := log.ReadAt(namespace, 0)
+		return bytes.HasSuffix(namespace[:n], []byte("]\n"))
+	}, patience, 5*time.Millisecond)
+	var out bytes.Buffer
+	code, err := sb.Exec(t.Context(), string(pod.UID), "main", []string{"sh", "-c",
+		`cat /tmp/of-the-container; readlink /proc/self/ns/net; id -u; id -g; pwd; hostname; test -t 0 && echo terminal; echo $TERM; exit 4`,
+	}, sandbox.Streams{Out: &out, TTY: true})
+	require.NoError(t, err)
+	require.Equal(t, 4, code)
+	inside := string(namespace[:bytes.IndexByte(namespace, '\n')])
+	require.Equal(t, "private\n"+inside+"\n1001\n1002\n/opt\npod\nterminal\nxterm\n", strings.ReplaceAll(out.String(), "\r\n", "\n"))
+	require.NoFileExists(t, "/tmp/of-the-container")
+	require.NoError(t, sb.Remove(context.WithoutCancel(t.Context()), string(pod.UID)))
 }
 
 // What a security context forbids is not possible.

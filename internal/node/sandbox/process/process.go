@@ -55,6 +55,7 @@ type Sandbox struct {
 
 	mu    sync.Mutex
 	shims map[string]*shimChild // by container folder; only those started by this process
+	execs map[string]*commands  // by container folder; those that run
 }
 
 var _ sandbox.Sandbox = (*Sandbox)(nil)
@@ -94,7 +95,7 @@ func New(opts Options) (*Sandbox, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	s := &Sandbox{opts: opts, shims: map[string]*shimChild{}}
+	s := &Sandbox{opts: opts, shims: map[string]*shimChild{}, execs: map[string]*commands{}}
 	for _, dir := range []string{opts.StateDir, s.podsDir(), s.removingDir(), s.binDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("making the state folder: %w", err)
@@ -160,15 +161,28 @@ func (s *Sandbox) LogFile(podUID, name string) string {
 
 // Admit refuses a pod that needs its images: there is no image here to take a command from.
 func (s *Sandbox) Admit(pod *corev1.Pod) error {
-	for _, c := range append(append([]corev1.Container{}, pod.Spec.InitContainers...), pod.Spec.Containers...) {
-		if len(c.Command) == 0 {
-			return invalid("container %q has no command: the process sandbox runs programs of this machine and ignores images, so say "+
-				"what to run in `command`", c.Name)
+	for i := range pod.Spec.InitContainers {
+		if err := admit(fmt.Sprintf("spec.initContainers[%d]", i), &pod.Spec.InitContainers[i]); err != nil {
+			return err
 		}
-		for _, m := range c.VolumeMounts {
-			if filepath.Clean(m.MountPath) == "/" {
-				return invalid("container %q mounts volume %q at /: the process sandbox has no root of its own to put it at", c.Name, m.Name)
-			}
+	}
+	for i := range pod.Spec.Containers {
+		if err := admit(fmt.Sprintf("spec.containers[%d]", i), &pod.Spec.Containers[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func admit(field string, c *corev1.Container) error {
+	if len(c.Command) == 0 {
+		return invalid("%s.command: container %q has no command: the process sandbox runs programs of this machine and ignores images, so say "+
+			"what to run in `command`", field, c.Name)
+	}
+	for i, m := range c.VolumeMounts {
+		if filepath.Clean(m.MountPath) == "/" {
+			return invalid("%s.volumeMounts[%d].mountPath: container %q mounts volume %q at /: the process sandbox has no root of its own to put it at",
+				field, i, c.Name, m.Name)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -103,6 +104,9 @@ func (m machine) Make(_ *testing.T, _ *corev1.Pod, name string, b sandboxtest.Be
 	if b.Runs {
 		script = `echo $$ > "$HOME/pid"; exec sleep 1000`
 	}
+	if b.Writes != "" {
+		script = "echo " + b.Writes + "; " + script
+	}
 	if b.IgnoreTerminate {
 		script = `trap '' TERM; ` + script
 	}
@@ -172,6 +176,14 @@ func (m machine) Intrude(t *testing.T, ref sandbox.PodRef) func() bool {
 }
 
 func (m machine) True() []string { return []string{"true"} }
+
+func (m machine) Script(text string, code int) []string {
+	return []string{"sh", "-c", `printf %s "$0" >&2; cat; exit "$1"`, text, fmt.Sprint(code)}
+}
+
+func (m machine) TerminalSize() []string {
+	return []string{"sh", "-c", "while read -r line; do stty size; done"}
+}
 
 func TestConformance(t *testing.T) {
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Machine { return newMachine(t) })
@@ -271,8 +283,8 @@ func TestBadSpecificationsAreRefusedWithASentence(t *testing.T) {
 }
 
 func TestWhatAContainerLeavesRunningEndsWithIt(t *testing.T) {
-	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("no setsid program on this machine")
+	if runtime.GOOS != "linux" {
+		t.Skip("setsid is a program of Linux's")
 	}
 	dir := stateDir(t)
 	sb := open(t, dir)
@@ -360,21 +372,4 @@ func TestCleanupEndsEverythingAndNothingElse(t *testing.T) {
 	n, err = process.Cleanup(t.Context(), filepath.Join(m.dir, "never-was"))
 	require.NoError(t, err)
 	require.Zero(t, n)
-}
-
-func TestExecEndsWithItsContext(t *testing.T) {
-	m := newMachine(t)
-	sb := open(t, m.dir)
-	pod := newPod()
-	require.NoError(t, sb.Prepare(t.Context(), pod))
-	c := m.Make(t, pod, "main", sandboxtest.Behaviour{Runs: true})
-	c.Env = []sandbox.EnvVar{{Name: "CODE", Value: "7"}}
-	require.NoError(t, sb.Start(t.Context(), pod, c))
-	code, err := sb.Exec(t.Context(), string(pod.UID), "main", []string{"sh", "-c", `exit "$CODE"`})
-	require.NoError(t, err)
-	require.Equal(t, 7, code)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = sb.Exec(ctx, string(pod.UID), "main", []string{"sh", "-c", "sleep 1000 & wait"})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

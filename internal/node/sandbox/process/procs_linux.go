@@ -35,7 +35,7 @@ func killMarked(variable string) int {
 			continue // not ours to read, or gone
 		}
 		for entry := range bytes.SplitSeq(env, []byte{0}) {
-			if string(entry) == variable || strings.HasPrefix(string(entry), variable+"/") {
+			if carries(string(entry), variable) {
 				if syscall.Kill(pid, syscall.SIGKILL) == nil {
 					killed++
 				}

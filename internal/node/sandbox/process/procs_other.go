@@ -1,4 +1,4 @@
-//go:build unix && !linux
+//go:build unix && !linux && !darwin
 
 package process
 
@@ -34,7 +34,7 @@ func killMarked(variable string) int {
 			continue
 		}
 		for _, f := range fields[1:] {
-			if f == variable || strings.HasPrefix(f, variable+"/") {
+			if carries(f, variable) {
 				if syscall.Kill(pid, syscall.SIGKILL) == nil {
 					killed++
 				}

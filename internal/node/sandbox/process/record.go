@@ -20,6 +20,8 @@ const (
 	fileAlive   = "alive"
 	fileControl = "control"
 	fileShimLog = "shim.log"
+	fileTimes   = "times"
+	fileExecs   = "execs" // there once a command was run beside the container: it may have left something behind
 )
 
 // podRecord is pod.json.

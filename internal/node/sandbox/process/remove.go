@@ -21,7 +21,7 @@ func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 	gone := filepath.Join(s.removingDir(), filepath.Base(podUID))
 	_, err := s.pod(podUID)
 	if errors.Is(err, sandbox.ErrNotFound) {
-		return removeAll(gone) // an earlier Remove may have come this far
+		return RemoveAll(gone) // an earlier Remove may have come this far
 	}
 	if err != nil {
 		return err
@@ -35,14 +35,14 @@ func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 			return err
 		}
 	}
-	if err := removeAll(gone); err != nil {
+	if err := RemoveAll(gone); err != nil {
 		return err
 	}
 	// Out of sight at once: a folder that is half gone must not be read as a record.
 	if err := os.Rename(s.podDir(podUID), gone); err != nil {
 		return fmt.Errorf("removing the pod's folder: %w", err)
 	}
-	return removeAll(gone)
+	return RemoveAll(gone)
 }
 
 // end kills every container of a pod, and returns when no process is left.
@@ -81,8 +81,8 @@ func (s *Sandbox) endAll(ctx context.Context, refs []sandbox.PodRef, patience ti
 	return nil
 }
 
-// removeAll also gets rid of folders that were made read-only, as build tools like to do.
-func removeAll(dir string) error {
+// RemoveAll is os.RemoveAll for what a job has written: it also gets rid of folders that were made read-only, as build tools like to do.
+func RemoveAll(dir string) error {
 	if os.RemoveAll(dir) == nil {
 		return nil
 	}
@@ -118,7 +118,11 @@ func Lock(stateDir string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("locking the state folder: %w", err)
 	}
-	return func() { _ = f.Close() }, nil
+	return func() {
+		// Closing alone would not do: a child that is being started holds the file, too, until it has become its program.
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+		_ = f.Close()
+	}, nil
 }
 
 // Cleanup ends every process that the state folder owns and returns when none is left. Pods stay on record, with what their

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -260,6 +259,9 @@ func (s *Sandbox) Wait(ctx context.Context, podUID, name string) (sandbox.Exit, 
 	if err := s.awaitShim(ctx, c); err != nil {
 		return sandbox.Exit{}, err
 	}
+	if err := s.endCommands(ctx, c); err != nil {
+		return sandbox.Exit{}, fmt.Errorf("ending commands in container %s: %w", c.name, err)
+	}
 	var exit sandbox.Exit
 	if found, err := readJSON(c.path(fileExit), &exit); err != nil || found {
 		return exit, err
@@ -330,42 +332,4 @@ func (s *Sandbox) Signal(_ context.Context, podUID, name string, signal sandbox.
 		return fmt.Errorf("signalling container %s: %w", name, err)
 	}
 	return nil
-}
-
-// Exec implements sandbox.Sandbox: the command runs beside the container, with its environment, folder and paths.
-func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []string) (int, error) {
-	c, err := s.onRecord(podUID, name)
-	if err != nil {
-		return 0, err
-	}
-	var sp spec
-	if found, err := readJSON(c.path(fileSpec), &sp); err != nil || !found || len(command) == 0 {
-		return 0, fmt.Errorf("container %s has nothing to run a command in", name)
-	}
-	argv := make([]string, len(command))
-	for i, arg := range command {
-		argv[i] = Substitute(arg, sp.Mounts)
-	}
-	if sp.Inside != nil {
-		argv = append(append(slices.Clone(sp.Args), "--"), command...)
-	}
-	program, err := lookPath(argv[0], sp)
-	if err != nil {
-		return 0, err
-	}
-	cmd := exec.CommandContext(ctx, program, argv[1:]...)
-	cmd.Env, cmd.Dir = sp.Env, sp.Dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	err = cmd.Run()
-	var exited *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return 0, context.Cause(ctx)
-	case errors.As(err, &exited) && exited.Exited():
-		return exited.ExitCode(), nil
-	case err != nil:
-		return 0, fmt.Errorf("running %s: %w", argv[0], err)
-	}
-	return 0, nil
 }

@@ -5,6 +5,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -23,6 +24,9 @@ const (
 	fdControl = 4 // FIFO of orders, open for reading and writing so that it never ends
 	fdReady   = 5 // pipe that is closed once the start, or its failure, is on record
 )
+
+// fdEntered is the writing end of a pipe that RunEnter has from the shim, closed when the container's program begins.
+const fdEntered = 3
 
 // Orders on the control FIFO, one byte each.
 const (
@@ -56,23 +60,29 @@ func RunShim(dir string) error {
 		return fmt.Errorf("reading the container's specification in %s: found=%t: %w", dir, found, err)
 	}
 	begun := time.Now()
-	pid, err := fork(s)
+	pid, entered, err := fork(s)
 	if err != nil {
 		return writeJSON(c.path(fileExit), startError(err, begun))
 	}
+	main := &process{pid: pid}
+	go main.obey(os.NewFile(fdControl, fileControl)) // ends with this process
+	// Whoever reads that the container has started may join it, and so must not find it half made.
+	_, _ = io.Copy(io.Discard, entered)
+	_ = entered.Close()
 	// The record of the start informs people; a full disk must not keep the shim from its duty.
 	startedErr := writeJSON(c.path(fileStarted), started{PID: pid, StartedAt: begun})
 	_ = ready.Close()
 	debug.FreeOSMemory() // from here on the shim only waits, as one of many
 
-	main := &process{pid: pid}
-	go main.obey(os.NewFile(fdControl, fileControl)) // ends with this process
+	stop, timesKept := make(chan struct{}), make(chan error, 1)
+	go func() { timesKept <- keepTimes(s.Log, c.path(fileTimes), time.Now, stop) }()
 	exit := main.wait()
 	exit.StartedAt = begun
 	// On record before the left-overs are ended: a shim that is killed meanwhile has told what it knew.
 	err = writeJSON(c.path(fileExit), exit)
 	main.reapRest()
-	return errors.Join(startedErr, err)
+	close(stop)
+	return errors.Join(startedErr, err, <-timesKept)
 }
 
 func startError(err error, at time.Time) sandbox.Exit {
@@ -82,28 +92,39 @@ func startError(err error, at time.Time) sandbox.Exit {
 	}
 }
 
-// fork starts the container's main process as the leader of its own session and process group.
-func fork(s spec) (int, error) {
+// fork starts the container's main process as the leader of its own session and process group. What it returns beside ends when
+// the container's own program begins, or has failed to.
+func fork(s spec) (pid int, entered *os.File, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer func() { _ = null.Close() }()
 	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer func() { _ = log.Close() }()
-	pid, err := syscall.ForkExec(s.Args[0], s.Args, &syscall.ProcAttr{
+	entered, entering, err := os.Pipe()
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = entering.Close() }()
+	files := []uintptr{null.Fd(), log.Fd(), log.Fd()}
+	if s.Inside != nil {
+		files = append(files, entering.Fd()) // fdEntered
+	}
+	pid, err = syscall.ForkExec(s.Args[0], s.Args, &syscall.ProcAttr{
 		Dir:   s.Dir,
 		Env:   s.Env,
-		Files: []uintptr{null.Fd(), log.Fd(), log.Fd()},
+		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", s.Args[0], err)
+		_ = entered.Close()
+		return 0, nil, fmt.Errorf("%s: %w", s.Args[0], err)
 	}
-	return pid, nil
+	return pid, entered, nil
 }
 
 // process is the container's main process, a child of the shim.

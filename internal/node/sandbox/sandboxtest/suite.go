@@ -23,6 +23,8 @@ type Behaviour struct {
 	Runs bool
 	// IgnoreTerminate makes Terminate of no avail.
 	IgnoreTerminate bool
+	// Writes is a line, of letters, that it writes to its standard output before anything else.
+	Writes string
 }
 
 // Machine is a back end under test.
@@ -40,6 +42,18 @@ type Machine interface {
 	Intrude(t *testing.T, ref sandbox.PodRef) (exists func() bool)
 	// True is a command for Exec that succeeds.
 	True() []string
+	// Script is a command for Exec that writes text, which is of letters, to its standard error, copies its standard input to its
+	// standard output, and exits with code.
+	Script(text string, code int) []string
+	// TerminalSize is a command for Exec that writes its terminal's lines and columns, "24 80", for each line that it reads; nil where
+	// there are no terminals.
+	TerminalSize() []string
+}
+
+// Named is implemented by machines whose sandbox knows containers by certain names only.
+type Named interface {
+	// ContainerName is that of the container under test; others call it main.
+	ContainerName() string
 }
 
 const patience = 20 * time.Second
@@ -55,6 +69,14 @@ func Run(t *testing.T, newMachine func(t *testing.T) Machine) {
 		"TerminateMayBeIgnored_KillNot":             killEnds,
 		"WaitEndsWithItsContext":                    waitEndsWithItsContext,
 		"Exec":                                      execs,
+		"ExecNeedsARunningContainer":                execNeedsARunningContainer,
+		"ExecStreams":                               execStreams,
+		"ExecEndsWithItsContext":                    execEndsWithItsContext,
+		"ExecEndsWithItsContainer":                  execEndsWithItsContainer,
+		"ExecHoldsNoContainerUp":                    execHoldsNoContainerUp,
+		"ExecTerminal":                              execTerminal,
+		"Log":                                       logs,
+		"LogOutlivesItsContainer":                   logOutlivesItsContainer,
 		"NODE2_RemoveEndsAndForgets":                removeEndsAndForgets,
 		"NODE3_NewAgentFindsWhatRuns":               newAgentFindsWhatRuns,
 		"NODE3_NewAgentLearnsExitOfItsPredecessors": newAgentLearnsExits,
@@ -68,7 +90,11 @@ func Run(t *testing.T, newMachine func(t *testing.T) Machine) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			t.Cleanup(cancel)
 			m := newMachine(t)
-			test(&fixture{T: t, ctx: ctx, machine: m, sb: m.Open(t)})
+			name := "main"
+			if named, ok := m.(Named); ok {
+				name = named.ContainerName()
+			}
+			test(&fixture{T: t, ctx: ctx, machine: m, name: name, sb: m.Open(t)})
 		})
 	}
 }
@@ -77,6 +103,7 @@ type fixture struct {
 	*testing.T
 	ctx     context.Context
 	machine Machine
+	name    string // of the container under test
 	sb      sandbox.Sandbox
 }
 
@@ -94,18 +121,18 @@ func (f *fixture) pod() *corev1.Pod {
 func (f *fixture) start(b Behaviour) *corev1.Pod {
 	f.Helper()
 	pod := f.pod()
-	c := f.machine.Make(f.T, pod, "main", b)
+	c := f.machine.Make(f.T, pod, f.name, b)
 	require.NoError(f, f.sb.Prepare(f.ctx, pod))
 	require.NoError(f, f.sb.Start(f.ctx, pod, c))
 	if b.Runs {
-		require.Eventually(f, func() bool { return f.machine.Settled(string(pod.UID), "main") }, patience, 5*time.Millisecond)
+		require.Eventually(f, func() bool { return f.machine.Settled(string(pod.UID), f.name) }, patience, 5*time.Millisecond)
 	}
 	return pod
 }
 
 func (f *fixture) wait(pod *corev1.Pod) sandbox.Exit {
 	f.Helper()
-	exit, err := f.sb.Wait(f.ctx, string(pod.UID), "main")
+	exit, err := f.sb.Wait(f.ctx, string(pod.UID), f.name)
 	require.NoError(f, err)
 	return exit
 }
@@ -124,7 +151,7 @@ func exitCodes(f *fixture) {
 		require.Equal(f, exit.Code, again.Code, "the answer stays")
 		state, err := f.sb.Inspect(f.ctx, string(pod.UID))
 		require.NoError(f, err)
-		c, ok := state.Container("main")
+		c, ok := state.Container(f.name)
 		require.True(f, ok)
 		require.NotNil(f, c.Exit)
 		require.Equal(f, code, c.Exit.Code)
@@ -134,7 +161,7 @@ func exitCodes(f *fixture) {
 
 func startIsOnce(f *fixture) {
 	pod := f.pod()
-	c := f.machine.Make(f.T, pod, "main", Behaviour{Runs: true})
+	c := f.machine.Make(f.T, pod, f.name, Behaviour{Runs: true})
 	require.NoError(f, f.sb.Prepare(f.ctx, pod))
 	var wg sync.WaitGroup
 	for range 8 {
@@ -154,7 +181,7 @@ func startIsOnce(f *fixture) {
 	require.NoError(f, err)
 	require.Equal(f, before.Containers[0].ID, after.Containers[0].ID)
 
-	require.NoError(f, f.sb.Signal(f.ctx, string(pod.UID), "main", sandbox.Kill))
+	require.NoError(f, f.sb.Signal(f.ctx, string(pod.UID), f.name, sandbox.Kill))
 	first := f.wait(pod)
 	require.NoError(f, f.sb.Start(f.ctx, pod, c), "nor when it has ended")
 	require.Equal(f, first.Code, f.wait(pod).Code)
@@ -167,13 +194,13 @@ func unknownNames(f *fixture) {
 
 	pod := f.pod()
 	uid := string(pod.UID)
-	require.Error(f, f.sb.Start(f.ctx, pod, f.machine.Make(f.T, pod, "main", Behaviour{})), "not prepared")
+	require.Error(f, f.sb.Start(f.ctx, pod, f.machine.Make(f.T, pod, f.name, Behaviour{})), "not prepared")
 	require.NoError(f, f.sb.Prepare(f.ctx, pod))
-	_, err = f.sb.Wait(f.ctx, uid, "main")
+	_, err = f.sb.Wait(f.ctx, uid, f.name)
 	require.ErrorIs(f, err, sandbox.ErrNotFound)
-	_, err = f.sb.Exec(f.ctx, uid, "main", f.machine.True())
+	_, err = f.sb.Exec(f.ctx, uid, f.name, f.machine.True(), sandbox.Streams{})
 	require.ErrorIs(f, err, sandbox.ErrNotFound)
-	require.ErrorIs(f, f.sb.Signal(f.ctx, uid, "main", sandbox.Kill), sandbox.ErrNotFound)
+	require.ErrorIs(f, f.sb.Signal(f.ctx, uid, f.name, sandbox.Kill), sandbox.ErrNotFound)
 }
 
 func prepareIsIdempotent(f *fixture) {
@@ -188,21 +215,21 @@ func prepareIsIdempotent(f *fixture) {
 
 func terminateAsks(f *fixture) {
 	pod := f.start(Behaviour{Runs: true})
-	require.NoError(f, f.sb.Signal(f.ctx, string(pod.UID), "main", sandbox.Terminate))
+	require.NoError(f, f.sb.Signal(f.ctx, string(pod.UID), f.name, sandbox.Terminate))
 	exit := f.wait(pod)
 	require.Equal(f, int32(15), exit.Signal)
 	require.Equal(f, int32(128+15), exit.Code)
-	require.NoError(f, f.sb.Signal(f.ctx, string(pod.UID), "main", sandbox.Terminate), "what has ended may be asked again")
+	require.NoError(f, f.sb.Signal(f.ctx, string(pod.UID), f.name, sandbox.Terminate), "what has ended may be asked again")
 }
 
 func killEnds(f *fixture) {
 	pod := f.start(Behaviour{Runs: true, IgnoreTerminate: true})
-	require.NoError(f, f.sb.Signal(f.ctx, string(pod.UID), "main", sandbox.Terminate))
+	require.NoError(f, f.sb.Signal(f.ctx, string(pod.UID), f.name, sandbox.Terminate))
 	short, cancel := context.WithTimeout(f.ctx, 100*time.Millisecond)
 	defer cancel()
-	_, err := f.sb.Wait(short, string(pod.UID), "main")
+	_, err := f.sb.Wait(short, string(pod.UID), f.name)
 	require.ErrorIs(f, err, context.DeadlineExceeded)
-	require.NoError(f, f.sb.Signal(f.ctx, string(pod.UID), "main", sandbox.Kill))
+	require.NoError(f, f.sb.Signal(f.ctx, string(pod.UID), f.name, sandbox.Kill))
 	exit := f.wait(pod)
 	require.Equal(f, int32(9), exit.Signal)
 	require.Equal(f, int32(128+9), exit.Code)
@@ -214,7 +241,7 @@ func waitEndsWithItsContext(f *fixture) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	done := make(chan error, 1)
 	go func() {
-		_, err := f.sb.Wait(ctx, string(pod.UID), "main")
+		_, err := f.sb.Wait(ctx, string(pod.UID), f.name)
 		done <- err
 	}()
 	cancel()
@@ -223,7 +250,7 @@ func waitEndsWithItsContext(f *fixture) {
 
 func execs(f *fixture) {
 	pod := f.start(Behaviour{Runs: true})
-	code, err := f.sb.Exec(f.ctx, string(pod.UID), "main", f.machine.True())
+	code, err := f.sb.Exec(f.ctx, string(pod.UID), f.name, f.machine.True(), sandbox.Streams{})
 	require.NoError(f, err)
 	require.Zero(f, code)
 }
@@ -234,11 +261,11 @@ func removeEndsAndForgets(f *fixture) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = f.sb.Wait(f.ctx, uid, "main") // whatever it says: nobody waits for ever
+		_, _ = f.sb.Wait(f.ctx, uid, f.name) // whatever it says: nobody waits for ever
 	}()
 	require.NoError(f, f.sb.Remove(f.ctx, uid))
 	<-ended
-	require.False(f, f.machine.Settled(uid, "main"), "nothing runs any more")
+	require.False(f, f.machine.Settled(uid, f.name), "nothing runs any more")
 	_, err := f.sb.Inspect(f.ctx, uid)
 	require.ErrorIs(f, err, sandbox.ErrNotFound)
 	refs, err := f.sb.List(f.ctx)
@@ -259,13 +286,13 @@ func newAgentFindsWhatRuns(f *fixture) {
 	require.Len(f, state.Containers, 1)
 	require.Nil(f, state.Containers[0].Exit)
 	require.False(f, state.Containers[0].StartedAt.IsZero())
-	require.True(f, f.machine.Settled(uid, "main"), "and it still runs")
+	require.True(f, f.machine.Settled(uid, f.name), "and it still runs")
 
-	code, err := second.Exec(f.ctx, uid, "main", f.machine.True())
+	code, err := second.Exec(f.ctx, uid, f.name, f.machine.True(), sandbox.Streams{})
 	require.NoError(f, err)
 	require.Zero(f, code)
-	require.NoError(f, second.Signal(f.ctx, uid, "main", sandbox.Terminate))
-	exit, err := second.Wait(f.ctx, uid, "main")
+	require.NoError(f, second.Signal(f.ctx, uid, f.name, sandbox.Terminate))
+	exit, err := second.Wait(f.ctx, uid, f.name)
 	require.NoError(f, err)
 	require.Equal(f, int32(15), exit.Signal)
 }
@@ -273,7 +300,7 @@ func newAgentFindsWhatRuns(f *fixture) {
 func newAgentLearnsExits(f *fixture) {
 	pod := f.start(Behaviour{ExitCode: 7})
 	f.wait(pod)
-	exit, err := f.machine.Open(f.T).Wait(f.ctx, string(pod.UID), "main")
+	exit, err := f.machine.Open(f.T).Wait(f.ctx, string(pod.UID), f.name)
 	require.NoError(f, err)
 	require.Equal(f, int32(7), exit.Code)
 	require.False(f, exit.Unknown)
@@ -282,24 +309,24 @@ func newAgentLearnsExits(f *fixture) {
 func lostEndIsUnknown(f *fixture) {
 	pod := f.start(Behaviour{Runs: true})
 	uid := string(pod.UID)
-	f.machine.Lose(f.T, uid, "main")
+	f.machine.Lose(f.T, uid, f.name)
 	for _, sb := range []sandbox.Sandbox{f.sb, f.machine.Open(f.T)} {
-		exit, err := sb.Wait(f.ctx, uid, "main")
+		exit, err := sb.Wait(f.ctx, uid, f.name)
 		require.NoError(f, err)
 		require.True(f, exit.Unknown)
 		require.Equal(f, int32(sandbox.UnknownExitCode), exit.Code)
 		require.Equal(f, "ContainerStatusUnknown", exit.Reason)
 	}
-	require.False(f, f.machine.Settled(uid, "main"), "what it left behind is ended")
+	require.False(f, f.machine.Settled(uid, f.name), "what it left behind is ended")
 }
 
 func podsAreIndependent(f *fixture) {
 	slow := f.start(Behaviour{Runs: true, IgnoreTerminate: true})
-	require.NoError(f, f.sb.Signal(f.ctx, string(slow.UID), "main", sandbox.Terminate))
+	require.NoError(f, f.sb.Signal(f.ctx, string(slow.UID), f.name, sandbox.Terminate))
 	waiting := make(chan struct{})
 	go func() {
 		defer close(waiting)
-		_, _ = f.sb.Wait(f.ctx, string(slow.UID), "main")
+		_, _ = f.sb.Wait(f.ctx, string(slow.UID), f.name)
 	}()
 	quick := f.start(Behaviour{ExitCode: 0})
 	require.Zero(f, f.wait(quick).Code)

@@ -28,6 +28,7 @@ type behaviour struct {
 	start           time.Duration // how long Start takes
 	ready           time.Duration // Exec fails until the container has run for so long
 	unready         time.Duration // and from here on; never: no more
+	log             string        // what it writes at once
 }
 
 // answer is what Exec returns once the container has run for so long.
@@ -63,10 +64,12 @@ func parseBehaviour(text string) (behaviour, error) {
 			b.unready, err = span(value)
 		case "ignore-terminate":
 			b.ignoreTerminate = true
+		case "log":
+			b.log = value + "\n"
 		case "exec":
 			b.exec, err = strconv.Atoi(value)
 		default:
-			err = fmt.Errorf("use exit=, after=, start=, ready=, unready=, exec= or ignore-terminate")
+			err = fmt.Errorf("use exit=, after=, start=, ready=, unready=, exec=, log= or ignore-terminate")
 		}
 		if err != nil {
 			return b, fmt.Errorf("synthetic behaviour %q: %w", item, err)

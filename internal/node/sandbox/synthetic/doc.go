@@ -10,10 +10,13 @@
 //	ready=1s           Exec, and so a readiness probe, fails until it has run for so long
 //	unready=10s        and again from here on
 //	exec=1             what Exec returns otherwise (0)
+//	log=hello          a line that it writes into its log at once; Machine.Write adds more
 //
 // and synthetic.bullpen.dev/prepare=2s makes Prepare take that long; `never` makes it hang until it is cancelled. Where a
 // timetable is not enough, Machine.Install puts a Program, which is code of this process, in the place of each container
 // of a name: a load test's pods poll the real server that way.
+//
+// With streams Exec runs a Script and nothing else. There are no terminals.
 //
 // The conformance suite runs over both in full. What a synthetic pod cannot show: that a process group is ended with its
 // children, that a command which cannot be executed is an exit, and that records survive the end of the process.

@@ -55,6 +55,7 @@ type container struct {
 	ended     chan struct{}
 	timer     clock.Timer
 	run       *execution // of a program; nil without one
+	log       log
 }
 
 // firstAlive is a container that has not exited; nil when there is none.
@@ -303,6 +304,7 @@ func (s *Sandbox) Start(ctx context.Context, p *corev1.Pod, spec sandbox.Contain
 		Name: spec.Name, ID: fmt.Sprintf("synthetic://%s/%s", p.UID, spec.Name), StartedAt: s.m.clock.Now(),
 	}}
 	owner.containers[spec.Name] = c
+	c.log.write(c.state.StartedAt, b.log)
 	s.m.starts++
 	if program := s.m.programs[spec.Name]; program.Run != nil {
 		s.m.execute(c, p, program)
@@ -372,12 +374,12 @@ func (s *Sandbox) Signal(_ context.Context, podUID, name string, signal sandbox.
 	return nil
 }
 
-// Exec implements sandbox.Sandbox.
-func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []string) (int, error) {
+// Exec implements sandbox.Sandbox. Without streams the annotation answers, or the program; with them a Script is run.
+func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []string, streams sandbox.Streams) (int, error) {
 	s.m.mu.Lock()
 	c, err := s.m.container(podUID, name)
 	if err == nil && c.state.Exit != nil {
-		err = fmt.Errorf("container %s has exited", name)
+		err = fmt.Errorf("running a command in container %s: %w", name, sandbox.ErrNotRunning)
 	}
 	if err != nil {
 		s.m.mu.Unlock()
@@ -385,7 +387,10 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 	}
 	code, run, spec := c.behaviour.answer(s.m.clock.Since(c.state.StartedAt)), c.run, c.spec
 	s.m.mu.Unlock()
-	if run != nil && run.program.Exec != nil {
+	switch {
+	case streams.In != nil || streams.Out != nil || streams.Err != nil || streams.TTY:
+		return script(ctx, c.ended, command, streams)
+	case run != nil && run.program.Exec != nil:
 		return run.program.Exec(ctx, spec, command)
 	}
 	return code, nil

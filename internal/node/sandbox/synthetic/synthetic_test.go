@@ -25,6 +25,9 @@ func (m machine) Make(_ *testing.T, pod *corev1.Pod, name string, b sandboxtest.
 	if !b.Runs {
 		text += ",after=1ns"
 	}
+	if b.Writes != "" {
+		text += ",log=" + b.Writes
+	}
 	if b.IgnoreTerminate {
 		text += ",ignore-terminate"
 	}
@@ -49,6 +52,10 @@ func (m machine) Intrude(_ *testing.T, ref sandbox.PodRef) func() bool {
 }
 
 func (m machine) True() []string { return []string{"true"} }
+
+func (m machine) Script(text string, code int) []string { return synthetic.Script(text, code) }
+
+func (m machine) TerminalSize() []string { return nil }
 
 func TestConformance(t *testing.T) {
 	sandboxtest.Run(t, func(*testing.T) sandboxtest.Machine { return machine{synthetic.NewMachine(nil)} })
@@ -104,7 +111,7 @@ func TestProgram_NODE2_RemoveWaitsForItsEnd(t *testing.T) {
 	require.NoError(t, sb.Prepare(agent, pod))
 	require.NoError(t, sb.Start(agent, pod, sandbox.Container{Name: "a"}))
 	stop()
-	code, err := sb.Exec(t.Context(), "u", "a", []string{"x", "y"})
+	code, err := sb.Exec(t.Context(), "u", "a", []string{"x", "y"}, sandbox.Streams{})
 	require.NoError(t, err)
 	require.Equal(t, 3, code)
 
@@ -133,7 +140,7 @@ func TestReadinessFollowsItsTimetable(t *testing.T) {
 	clock.Step(time.Second)
 	require.NoError(t, <-started)
 	for _, want := range []int{1, 1, 0, 0, 0, 1, 1} { // at 0 s, 1 s, …
-		code, err := sb.Exec(t.Context(), "u", "a", nil)
+		code, err := sb.Exec(t.Context(), "u", "a", nil, sandbox.Streams{})
 		require.NoError(t, err)
 		require.Equal(t, want, code)
 		clock.Step(time.Second)
@@ -150,7 +157,7 @@ func TestRunsAsLongAsToldAndEndsAsTold(t *testing.T) {
 	require.NoError(t, sb.Prepare(t.Context(), pod))
 	require.NoError(t, sb.Start(t.Context(), pod, sandbox.Container{Name: "a"}))
 	require.NoError(t, sb.Start(t.Context(), pod, sandbox.Container{Name: "b"}))
-	code, err := sb.Exec(t.Context(), "u", "a", nil)
+	code, err := sb.Exec(t.Context(), "u", "a", nil, sandbox.Streams{})
 	require.NoError(t, err)
 	require.Equal(t, 1, code)
 

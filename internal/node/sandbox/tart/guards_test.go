@@ -1,0 +1,220 @@
+//go:build unix
+
+package tart
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/devtart"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+)
+
+// A machine whose end is on record and that somebody runs again uses up the licence like anybody's.
+func TestSlots_NODE5_AMachineThatRunsAfterItsEndCounts(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	s := m.open()
+	pod := m.start(s, "exit 3")
+	require.Equal(t, int32(3), m.wait(s, pod).Code)
+	require.NoError(t, s.countForeign(t.Context()))
+	require.Equal(t, int64(2), allocatable(s))
+
+	again := exec.Command(programs, "tart", "run", m.vm(string(pod.UID)), "--no-graphics")
+	again.Env = append(os.Environ(), "TART_HOME="+m.home())
+	require.NoError(t, again.Start())
+	t.Cleanup(func() { _ = again.Wait() })
+	t.Cleanup(func() { _ = again.Process.Signal(syscall.SIGINT) })
+	require.Eventually(t, func() bool { return m.holder(m.vm(string(pod.UID))) != 0 }, patience, 5*time.Millisecond)
+	require.NoError(t, s.countForeign(t.Context()))
+	require.Equal(t, int64(1), allocatable(s))
+}
+
+// Another start may have counted just before, and take what it found: a count that failed must not give it more.
+func TestSlots_NODE5_ACountThatFailsFreesNone(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	s := m.open()
+	s.slots.change(func(l *ledger) { l.foreign = 2 })
+	m.script(devtart.Script{Rules: []devtart.Rule{{Command: "list", Effect: devtart.EffectAnswer, Message: "unknown"}}})
+	require.Error(t, s.countForeign(t.Context()))
+	require.Zero(t, allocatable(s))
+	m.script(devtart.Script{})
+	require.NoError(t, s.countForeign(t.Context()))
+	require.Equal(t, int64(2), allocatable(s))
+}
+
+// An agent that was away has not tried to reach the guest, so it must not hold the time against it.
+func TestGuest_NODE3_IsWaitedForAnewByTheNextAgent(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(devtart.Script{Images: map[string]devtart.Image{testImage: {NoGuestAgent: true}}})
+	var ahead atomic.Int64
+	change := func(o *Options) {
+		o.StayUp, o.GuestPatience = 100*time.Millisecond, time.Hour
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	}
+	s := m.open(change)
+	pod := m.start(s, runs)
+	s.Close()
+	tried := len(m.calls("exec"))
+	ahead.Store(int64(24 * time.Hour))
+	s = m.open(change)
+	require.Eventually(t, func() bool {
+		r, err := s.load(string(pod.UID))
+		require.NoError(t, err)
+		require.Empty(t, r.GaveUp)
+		return len(m.calls("exec")) > tried
+	}, patience, 5*time.Millisecond)
+	require.NotZero(t, m.holder(m.vm(string(pod.UID))))
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
+
+// What a failed start calls for may take minutes; another pod's minder is found meanwhile.
+func TestTakeBack_NODE6_HoldsUpNoOtherPod(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(devtart.Script{Rules: []devtart.Rule{
+		{Command: "run", Effect: devtart.EffectAnswer, Message: "already-running"}, {Command: "stop", Effect: devtart.EffectHang},
+	}})
+	s := m.open()
+	pod, c := m.newPod(runs)
+	require.NoError(t, s.Prepare(t.Context(), pod))
+	started := make(chan error, 1)
+	go func() { started <- s.Start(t.Context(), pod, c) }()
+	require.Eventually(t, func() bool { return len(m.calls("stop")) == 1 }, patience, 5*time.Millisecond)
+	found := make(chan struct{})
+	go func() { // as Wait and Signal do that have read the record just before
+		s.mind(record{PodRef: sandbox.PodRef{UID: string(pod.UID)}}, true)
+		close(found)
+	}()
+	select {
+	case <-found:
+	case <-time.After(10 * time.Second):
+		t.Error("whoever asks for a minder waits for tart stop")
+	}
+	s.Close()
+	require.Error(t, <-started)
+	<-found
+	m.script(devtart.Script{})
+}
+
+// The host may be short of descriptors for a moment: that says nothing about the guest, whose job goes on.
+func TestReport_NODE3_AHostThatCannotReadItStopsNoMachine(t *testing.T) { //nolint:paralleltest // the limit is the whole process's
+	m := newMac(t)
+	var ends atomic.Int64
+	looked := make(chan struct{})
+	s := m.open(func(o *Options) {
+		o.Now = func() time.Time {
+			select {
+			case looked <- struct{}{}:
+			default:
+			}
+			return time.Now()
+		}
+		o.reached = func(step string) {
+			if step == "reported" {
+				ends.Add(1)
+			}
+		}
+	})
+	pod := m.start(s, runs)
+	uid := string(pod.UID)
+	require.Eventually(t, func() bool { return m.Settled(uid, "") }, patience, 5*time.Millisecond)
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	none := limit
+	none.Cur = 3
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
+	looks, late := 0, time.After(patience)
+	for looks < 5 && late != nil { // nothing here may fail, or open anything, before the limit is back
+		select {
+		case <-looked:
+			looks++
+		case <-late:
+			late = nil
+		}
+	}
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	require.Equal(t, 5, looks, "it was looked for several times")
+	require.Zero(t, ends.Load(), "nothing was reported")
+	require.True(t, m.Settled(uid, ""))
+	require.Empty(t, m.calls("stop"))
+	require.NoError(t, s.Remove(t.Context(), uid))
+}
+
+// A restart of the login window ends what runs in the session.
+func TestSession_NODE3_IsNotRestartedBecauseLaunchctlCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	for launchctl, restarted := range map[string]bool{"kill -9 $$": false, "exit 113": true} {
+		m := newMac(t)
+		sign := filepath.Join(m.dir, "restarted")
+		s := m.open(func(o *Options) {
+			o.Launchctl, o.Kickstart = []string{"sh", "-c", launchctl}, []string{"sh", "-c", "touch " + sign}
+			o.SessionPatience = 100 * time.Millisecond
+		})
+		require.Eventually(t, func() bool { return s.Host().Conditions[1].Reason == reasonNoSession }, patience, 5*time.Millisecond)
+		s.Close()
+		if restarted {
+			require.FileExists(t, sign)
+		} else {
+			require.NoFileExists(t, sign)
+		}
+		require.Zero(t, allocatable(s))
+	}
+}
+
+// Images that were on the Mac before are somebody's: they are neither removed for room nor left to Tart to remove.
+func TestImages_NODE7_OnlyWhatWasFetchedIsRemoved(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	const theirs, ours = "registry.example.com/macos/theirs:1", "registry.example.com/macos/ours:1"
+	m.tart("pull", theirs)
+	s := m.open()
+	for _, image := range []string{theirs, ours} {
+		pod, c := m.newPod("exit 0")
+		c.Image, pod.Spec.Containers[0].Image = image, image
+		pod.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
+		require.NoError(t, m.tryStart(t.Context(), s, pod, c))
+		m.wait(s, pod)
+		require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+	}
+	_, err := s.CollectImages(t.Context(), 1<<60)
+	require.NoError(t, err)
+	list, err := s.tart.List(t.Context())
+	require.NoError(t, err)
+	var left []string
+	for _, vm := range list {
+		left = append(left, vm.Name)
+	}
+	require.Contains(t, left, theirs)
+	require.NotContains(t, left, ours)
+	require.Empty(t, m.vms(), "the golden bases go")
+	fetched, err := os.ReadDir(s.fetchedDir())
+	require.NoError(t, err)
+	require.Empty(t, fetched)
+}
+
+// On a slow host Tart's refusal comes when the machine counts as having stayed up. The pod has failed then; the next one must not.
+func TestGhostSlot_NODE5_IsLearnedOfLate(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(devtart.Script{Rules: []devtart.Rule{
+		{Command: "run", Times: 1, Effect: devtart.EffectAnswer, Message: "limit", After: devtart.Duration(time.Second)},
+	}})
+	s := m.open(func(o *Options) { o.StayUp = 50 * time.Millisecond })
+	pod := m.start(s, runs)
+	exit := m.wait(s, pod)
+	require.Equal(t, reasonRunFailed, exit.Reason, "%+v", exit)
+	require.Equal(t, corev1.ConditionTrue, condition(s, ConditionGhostSlots).Status)
+	require.Equal(t, int64(1), allocatable(s))
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}

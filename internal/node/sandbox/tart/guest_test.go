@@ -1,0 +1,134 @@
+//go:build unix
+
+package tart
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/devtart"
+	"github.com/bullpen-ci/bullpen/internal/guestshare"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// An image without Tart's guest agent is given up, unless it starts ours by itself.
+func TestGuest_ThatIsNotReachedIsGivenUp(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(devtart.Script{Images: map[string]devtart.Image{testImage: {NoGuestAgent: true}}})
+	s := m.open(func(o *Options) { o.StayUp, o.GuestPatience = 100*time.Millisecond, 2*time.Second })
+	pod := m.start(s, runs)
+	exit := m.wait(s, pod)
+	require.True(t, exit.Unknown)
+	require.Equal(t, "GuestUnreachable", exit.Reason)
+	require.Contains(t, exit.Message, "Guest Agent")
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
+
+func TestGuest_MayBeStartedByItsImage(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(devtart.Script{Images: map[string]devtart.Image{testImage: {
+		NoGuestAgent: true, Boot: []string{"/bin/sh", "-c", `exec "$BULLPEN_GUEST_SHARES/bullpen/bullpen" agent guest --foreground`},
+	}}})
+	s := m.open()
+	pod := m.start(s, "exit 6")
+	require.Equal(t, int32(6), m.wait(s, pod).Code)
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
+
+// EXCL-1, NODE-3: a guest that is not heard of any more may run its job all the same: the host's disk may be full, or the job may have killed
+// our agent. Neither the agent that notices nor the one after it ends the machine, until somebody asks for its end.
+func TestGuest_NODE3_SilenceAloneEndsNoMachine(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	told := make(chan sandbox.News, 10)
+	open := func() *Sandbox {
+		s := m.open(func(o *Options) {
+			o.GuestPatience, o.GuestSilence, o.LookEvery = time.Millisecond, 500*time.Millisecond, 20*time.Millisecond
+		})
+		s.TellNews(func(_ string, news sandbox.News) {
+			if news.Reason == reasonSilent {
+				told <- news
+			}
+		})
+		return s
+	}
+	first := m.open()
+	pod := m.start(first, `cd "$BULLPEN_STATUS_DIR"; while [ ! -e go ]; do sleep 0.02; done; kill -9 $PPID; rm -f heartbeat; `+runs)
+	uid := string(pod.UID)
+	require.Eventually(t, func() bool { r, err := first.load(uid); return err == nil && r.Heard }, patience, 5*time.Millisecond)
+	require.NoError(t, os.WriteFile(filepath.Join(m.status(uid), "go"), nil, 0o600))
+	require.Eventually(t, func() bool { return m.Settled(uid, "") && guestshare.Absent(m.status(uid), guestshare.FileHeartbeat) }, patience, 5*time.Millisecond)
+	first.Close()
+
+	s := open()
+	state, err := s.Inspect(t.Context(), uid)
+	require.NoError(t, err)
+	require.Len(t, state.Containers, 1)
+	ended := make(chan sandbox.Exit, 1)
+	go func() {
+		if exit, err := s.Wait(t.Context(), uid, runnerpod.ContainerRunner); err == nil {
+			ended <- exit
+		}
+	}()
+	select {
+	case <-told:
+	case exit := <-ended:
+		t.Fatalf("a machine with a job in it was ended: %+v", exit)
+	case <-time.After(patience):
+		t.Fatal("nobody was told of the silence")
+	}
+	require.True(t, m.Settled(uid, ""), "the job runs on")
+	require.NotZero(t, m.holder(m.vm(uid)))
+
+	require.NoError(t, s.Signal(t.Context(), uid, runnerpod.ContainerRunner, sandbox.Terminate))
+	exit := <-ended
+	require.True(t, exit.Unknown)
+	require.Equal(t, reasonSilent, exit.Reason)
+	require.NoError(t, s.Remove(t.Context(), uid))
+}
+
+// A job may write anything where its end is reported. The command runs on, and how it ends is reported by our agent.
+func TestGuest_NODE3_AReportNobodyCanBelieveEndsNoMachine(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	s := m.open(func(o *Options) { o.LookEvery = 10 * time.Millisecond })
+	beats := `seen() { cat "$BULLPEN_STATUS_DIR/heartbeat"; }; next() { h=$(seen); while [ "$(seen)" = "$h" ]; do sleep 0.02; done; }; `
+	pod := m.start(s, beats+`echo '{"code":0' > "$BULLPEN_STATUS_DIR/exit.json"; next; next; exit 5`)
+	exit := m.wait(s, pod)
+	require.Equal(t, int32(5), exit.Code, "%+v", exit)
+	require.False(t, exit.Unknown)
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
+
+// NET-3: no token enters the guest; the configuration is removed once it was taken, and the guest finds all of its places.
+func TestGuest_NET3_GetsItsPlacesAndNoMore(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	s := m.open()
+	script := `test "$BULLPEN_SHARED_DIR" = "${BULLPEN_STATUS_DIR%/status}/shared" || exit 10
+test "$GREETING" = hello || exit 11
+test "$(cat "$BULLPEN_SHARED_DIR/jitconfig")" = secret || exit 12
+test "$PWD" = "${BULLPEN_STATUS_DIR%/status}/volumes/` + runnerpod.VolumeWork + `" || exit 13
+test -z "$BULLPEN_TOKEN_FILE" || exit 14
+: > "$BULLPEN_STATUS_DIR/jitconfig.taken"
+while test -e "$BULLPEN_SHARED_DIR/jitconfig"; do sleep 0.01; done
+if touch "$BULLPEN_SHARED_DIR/x" 2>/dev/null; then exit 15; fi`
+	pod, c := m.newPod(script)
+	require.NoError(t, s.Prepare(t.Context(), pod))
+	require.NoError(t, os.WriteFile(filepath.Join(c.Mounts[0].HostPath, runnerpod.FileJIT), []byte("secret"), 0o600))
+	require.NoError(t, s.Start(t.Context(), pod, c))
+	exit := m.wait(s, pod)
+	if exit.Code == 15 && os.Geteuid() != 0 {
+		t.Log("without root's rights the fake's shares are links, and not read-only")
+		exit.Code = 0
+	}
+	require.Zero(t, exit.Code, "%+v", exit)
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}

@@ -1,0 +1,373 @@
+//go:build unix
+
+package tart
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/guestshare"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+)
+
+// settledPatience is how long a machine's process is given to show that it has ended already.
+const settledPatience = time.Second
+
+// minder looks after one machine from its start to its settled end: it starts the guest's agent, stops the machine when that has reported, and
+// writes down how the runner ended. There is one for each pod whose machine runs, and it waits for no other (NODE-6).
+type minder struct {
+	s      *Sandbox
+	r      record
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	up   chan struct{} // closed when the machine has stayed up
+	done chan struct{} // closed when nothing is left to do; failed is set before
+	stop chan struct{} // closed to end the machine
+
+	stopOnce sync.Once
+
+	mu        sync.Mutex
+	committed bool // others believe that the container has started: its start cannot be taken back
+	takenBack bool // the other way round
+	failed    error
+}
+
+// mind returns the minder of a pod's machine, making it if there is none. committed says that the start is known to others.
+func (s *Sandbox) mind(r record, committed bool) *minder {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.minders[r.UID]
+	if m != nil {
+		if committed {
+			m.commit()
+		}
+		return m
+	}
+	m = &minder{s: s, r: r, up: make(chan struct{}), done: make(chan struct{}), stop: make(chan struct{}), committed: committed}
+	m.ctx, m.cancel = context.WithCancel(s.ctx)
+	if s.ctx.Err() != nil {
+		close(m.done)
+		return m
+	}
+	s.minders[r.UID] = m
+	if r.Killed {
+		m.end()
+	}
+	s.wg.Go(m.run)
+	return m
+}
+
+// commit says that the start is known to others; false when it has been taken back already.
+func (m *minder) commit() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.committed = !m.takenBack
+	return m.committed
+}
+
+// end has the machine ended, without waiting.
+func (m *minder) end() { m.stopOnce.Do(func() { close(m.stop) }) }
+
+// failure is why the machine has not stayed up; nil when it has, or when that is for Wait to tell.
+func (m *minder) failure() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.failed
+}
+
+func (m *minder) run() {
+	defer func() {
+		m.cancel()
+		m.s.mu.Lock()
+		if m.s.minders[m.r.UID] == m {
+			delete(m.s.minders, m.r.UID)
+		}
+		m.s.mu.Unlock()
+		close(m.done)
+	}()
+	exit, ended := m.attend()
+	if !ended {
+		return
+	}
+	if !m.isUp() && !m.s.heard(m.r) && m.takeBack(exit) {
+		return
+	}
+	m.settle(exit)
+}
+
+// attend returns when the machine's process has ended; false when this agent ends before.
+func (m *minder) attend() (sandbox.Exit, bool) {
+	ended := make(chan sandbox.Exit, 1)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer m.cancel()
+	tasks.Go(func() {
+		// Its process is on record before there is a minder: not to be found means that it is gone for good.
+		if exit, err := m.s.host.Wait(m.ctx, m.r.UID, m.r.process()); err == nil {
+			ended <- exit
+		} else if errors.Is(err, sandbox.ErrNotFound) {
+			ended <- sandbox.Exit{Unknown: true, FinishedAt: m.s.opts.Now()}
+		} else if m.ctx.Err() == nil {
+			m.s.opts.Log.Error("waiting for a virtual machine", "vm", m.r.VM, "error", err)
+			m.cancel()
+		}
+	})
+	w := m.newWatch(&tasks)
+	look := time.NewTicker(m.s.opts.LookEvery)
+	defer look.Stop()
+	for {
+		w.look()
+		select {
+		case exit := <-ended:
+			return exit, true
+		case <-m.ctx.Done():
+			return sandbox.Exit{}, false
+		case <-w.stop:
+			w.halt()
+			w.stop = nil
+		case <-look.C:
+		}
+	}
+}
+
+// watch is what a minder does at every look.
+type watch struct {
+	*minder
+	tasks *sync.WaitGroup
+	stop  <-chan struct{}
+
+	since     time.Time // from when on the guest is waited for: an agent that was away has not tried to reach it
+	heard     bool      // there may be a job from here on
+	recorded  bool      // and that is on record
+	silent    bool      // and that it is not heard of any more has been told
+	beat      time.Time // of the heartbeat's file
+	beatSeen  time.Time // when it was seen to change
+	nextStart time.Time
+	starting  chan error // nil while no attempt to start the guest's agent is under way
+	lastError error
+	taken     bool
+	halting   bool
+}
+
+func (m *minder) newWatch(tasks *sync.WaitGroup) *watch {
+	now := m.s.opts.Now()
+	return &watch{minder: m, tasks: tasks, stop: m.stop, since: now, beatSeen: now, heard: m.r.Heard, recorded: m.r.Heard}
+}
+
+func (w *watch) look() {
+	s, now := w.s, w.s.opts.Now()
+	if beat, seen := guestshare.Heartbeat(s.statusDir(w.r.UID), now); seen && !beat.Equal(w.beat) {
+		w.heard, w.silent, w.beat, w.beatSeen = true, false, beat, now
+	}
+	w.recordHeard()
+	if w.heard || !w.isUp() && now.Sub(w.r.StartedAt) >= s.opts.StayUp {
+		w.markUp()
+	}
+	if w.halting {
+		return
+	}
+	if w.heard && !w.taken {
+		w.taken = s.removeTaken(w.r)
+	}
+	// A report that cannot be read, or not be believed, ends nothing: a job may have written it, or this host may be short of something for a
+	// moment, while the command runs. The guest's agent puts its own in place.
+	_, reported, _ := s.report(w.r)
+	switch {
+	case reported: // the command has ended, and the machine with it
+		s.opts.reached("reported")
+		w.halt()
+	case !w.heard && now.Sub(w.since) > s.opts.GuestPatience && guestshare.Absent(s.statusDir(w.r.UID), guestshare.FileHeartbeat):
+		w.giveUp("GuestUnreachable", "the guest's agent could not be started in the virtual machine: "+text(w.lastError))
+	case w.heard && now.Sub(w.beatSeen) > s.opts.GuestSilence:
+		w.noteSilence()
+	case !w.heard:
+		w.start(now)
+	}
+}
+
+// recordHeard notes for the agents after this one that a job may run in the machine: a job can remove the heartbeat.
+func (w *watch) recordHeard() {
+	if !w.heard || w.recorded {
+		return
+	}
+	_, err := w.s.update(w.r.UID, func(r *record) { r.Heard = true })
+	w.recorded = err == nil // a disk that is full is tried again
+}
+
+// noteSilence is for a guest whose agent was heard of and is not any more. That alone ends no machine: the host's disk may be full, or a job may
+// have killed the agent, and the job runs on. Whether it has ended GitHub knows, and the server asks; it then has the pod deleted. A machine
+// that is asked to end, and in which nobody is left to hear of it, is ended.
+func (w *watch) noteSilence() {
+	if !guestshare.Absent(w.r.Shared, guestshare.FileTerminate) {
+		w.giveUp(reasonSilent, "it was to end, and the agent in its guest has not been heard of for too long")
+		return
+	}
+	if !w.silent {
+		w.silent = true
+		w.s.opts.Log.Warn("the agent in a guest is not heard of any more; the virtual machine is left alone", "vm", w.r.VM)
+		w.s.news(w.r.UID, reasonSilent, "the agent in the guest is not heard of any more; the virtual machine is left alone until the pod is deleted")
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return "nothing has answered"
+	}
+	return err.Error()
+}
+
+// start tries to start the guest's agent, unless that is under way or was tried just now.
+func (w *watch) start(now time.Time) {
+	if w.starting != nil {
+		select {
+		case err := <-w.starting:
+			w.starting, w.lastError, w.nextStart = nil, err, now.Add(w.s.opts.GuestRetry)
+		default:
+			return
+		}
+	}
+	if now.Before(w.nextStart) {
+		return
+	}
+	result := make(chan error, 1)
+	w.starting = result
+	w.tasks.Go(func() {
+		w.s.opts.reached("guest-start")
+		result <- w.s.startGuest(w.ctx, w.r)
+	})
+}
+
+// giveUp ends a machine that is of no use, and records why before.
+func (w *watch) giveUp(reason, message string) {
+	w.s.opts.Log.Warn("giving a virtual machine up", "vm", w.r.VM, "reason", reason, "detail", message)
+	if _, err := w.s.update(w.r.UID, func(r *record) { r.GaveUp, r.GaveUpMessage = reason, message }); err != nil {
+		w.s.opts.Log.Error("recording that a virtual machine is given up", "vm", w.r.VM, "error", err)
+		return
+	}
+	w.halt()
+}
+
+// halt ends the machine, beside the looks.
+func (w *watch) halt() {
+	if w.halting {
+		return
+	}
+	w.halting = true
+	w.tasks.Go(func() { w.s.halt(w.ctx, w.r) })
+}
+
+func (m *minder) isUp() bool {
+	select {
+	case <-m.up:
+		return true
+	default:
+		return m.r.StayedUp
+	}
+}
+
+// markUp notes that the machine has stayed up.
+func (m *minder) markUp() {
+	select {
+	case <-m.up:
+		return
+	default:
+	}
+	if !m.r.StayedUp {
+		if _, err := m.s.update(m.r.UID, func(r *record) { r.StayedUp = true }); err != nil {
+			m.s.opts.Log.Error("recording that a virtual machine runs", "vm", m.r.VM, "error", err)
+		}
+		m.s.slots.change(func(l *ledger) { l.stayed() })
+		m.s.opts.reached("up")
+	}
+	close(m.up)
+}
+
+// takeBack undoes a start that came to nothing, unless others believe in it, and says whether it did.
+func (m *minder) takeBack(exit sandbox.Exit) bool {
+	r, undone := m.undo()
+	if !undone {
+		return false
+	}
+	m.s.opts.reached("taken-back")
+	// Not under the lock: this may stop a machine and delete a base, and whoever asks for this minder holds up all who ask for another (NODE-6).
+	failed := m.s.verdict(r, stepRun, m.s.runFailure(r, exit))
+	m.mu.Lock()
+	m.failed = failed
+	m.mu.Unlock()
+	m.s.slots.change(func(l *ledger) { l.release(m.r.UID) })
+	return true
+}
+
+// undo takes the start off the record, unless others believe in it.
+func (m *minder) undo() (record, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.committed {
+		return record{}, false
+	}
+	r, err := m.s.load(m.r.UID)
+	if err != nil || r.Killed {
+		return record{}, false
+	}
+	if _, err := m.s.update(m.r.UID, func(r *record) { r.Begun = false }); err != nil {
+		m.s.opts.Log.Error("taking back a start that failed", "vm", m.r.VM, "error", err)
+		return record{}, false
+	}
+	m.takenBack = true
+	return r, true
+}
+
+// settle writes down how the runner ended. The slot is free from here on: no process of the machine is left.
+func (m *minder) settle(run sandbox.Exit) {
+	report, reported, err := m.s.report(m.r)
+	if guestshare.HostFailed(err) {
+		// Not settled: whoever waits for it asks again.
+		m.s.opts.Log.Error("reading the guest's report", "vm", m.r.VM, "error", err)
+		m.s.slots.change(func(l *ledger) { l.release(m.r.UID) })
+		return
+	}
+	if err != nil {
+		m.s.opts.Log.Warn("the guest's report cannot be believed", "vm", m.r.VM, "error", err)
+	}
+	if !reported && err == nil {
+		m.learn(run)
+	}
+	m.s.opts.reached("settling")
+	_, err = m.s.update(m.r.UID, func(r *record) {
+		if r.Exit != nil {
+			return
+		}
+		e := evidence{
+			Killed: r.Killed, GaveUp: r.GaveUp, GaveUpMessage: r.GaveUpMessage, Run: run, LastWords: clip(firstLine(m.s.lastWords(*r)), 512),
+			StartedAt: r.StartedAt,
+		}
+		if reported {
+			e.Report = &report
+		}
+		exit := attribute(e)
+		r.Exit = &exit
+	})
+	m.s.slots.change(func(l *ledger) { l.release(m.r.UID) })
+	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+		m.s.opts.Log.Error("recording how a virtual machine ended", "vm", m.r.VM, "error", err)
+	}
+}
+
+// learn takes from an end that no guest was heard before what it says of the host: on a slow one Tart's refusal comes when the machine counts as
+// having stayed up, and the next pod would be refused like this one.
+func (m *minder) learn(run sandbox.Exit) {
+	r, err := m.s.load(m.r.UID)
+	if err != nil || run.Unknown || run.Code == 0 || run.Signal != 0 || r.Killed || r.GaveUp != "" || m.s.heard(r) {
+		return
+	}
+	_ = m.s.verdict(r, stepRun, m.s.runFailure(r, run)) // the pod has ended, and has no use for the rest
+}
+
+// abandon ends the minder, not the machine, and waits for it.
+func (m *minder) abandon() {
+	m.cancel()
+	<-m.done
+}

@@ -1,0 +1,139 @@
+package tart
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// MaxSlots is how many macOS virtual machines Apple's licence, and its kernel, allow on one Mac at a time.
+const MaxSlots = 2
+
+// ledger counts the slots of the host (NODE-5). It is a value without a clock: the caller brings the time.
+type ledger struct {
+	total int
+	// held are pods whose machine runs or is about to.
+	held map[string]bool
+	// foreign is how many machines run that no record of ours names.
+	foreign int
+	// cooling are slots that Tart refused although they were free, and until when they are not tried again.
+	cooling []time.Time
+	// refusals in a row, for how long the next one cools down.
+	refusals int
+}
+
+// The cooling down of a ghost slot: it doubles from refusal to refusal.
+const longestCooldown = 2 * time.Hour
+
+// ghosts is how many slots cool down.
+func (l *ledger) ghosts(now time.Time) int {
+	n := 0
+	for _, until := range l.cooling {
+		if now.Before(until) {
+			n++
+		}
+	}
+	return n
+}
+
+// usable is how many slots pods of ours may fill, held ones included.
+func (l *ledger) usable(now time.Time) int {
+	return max(0, l.total-l.ghosts(now)-l.foreign)
+}
+
+// offered is how many slots the node's allocatable resources show: those that are in use, and, on a host that can start machines now, those
+// that can be filled. A host that can start none thus takes itself out of scheduling (NODE-9) without seeming to have no room for what
+// it runs: a pool that counted no place for a running machine would be made smaller.
+func (l *ledger) offered(now time.Time, healthy bool) int {
+	if !healthy {
+		return len(l.held)
+	}
+	return max(len(l.held), l.usable(now))
+}
+
+// take fills a slot, unless none is free. A pod that has one keeps it.
+func (l *ledger) take(pod string, now time.Time) bool {
+	if l.held[pod] {
+		return true
+	}
+	if len(l.held) >= l.usable(now) {
+		return false
+	}
+	l.held[pod] = true
+	return true
+}
+
+// adopt counts a machine that runs already, room or not.
+func (l *ledger) adopt(pod string) { l.held[pod] = true }
+
+// release frees a slot.
+func (l *ledger) release(pod string) { delete(l.held, pod) }
+
+// stayed notes that a machine has come up.
+func (l *ledger) stayed() { l.refusals = 0 }
+
+// refused notes that Tart had no room although we counted a free slot: a ghost occupies it (Tart 4.4).
+func (l *ledger) refused(pod string, now time.Time, cooldown time.Duration) {
+	delete(l.held, pod)
+	pause := min(cooldown<<min(l.refusals, 10), longestCooldown)
+	l.refusals++
+	var cooling []time.Time
+	for _, until := range l.cooling {
+		if now.Before(until) {
+			cooling = append(cooling, until)
+		}
+	}
+	// No more slots than there are can be occupied by ghosts.
+	if len(cooling) < l.total {
+		cooling = append(cooling, now.Add(pause))
+	}
+	l.cooling = cooling
+}
+
+// slots is the ledger, shared and waited for.
+type slots struct {
+	mu      sync.Mutex
+	ledger  ledger
+	changed chan struct{} // closed when something may have become free
+}
+
+func newSlots(total int) *slots {
+	return &slots{ledger: ledger{total: total, held: map[string]bool{}}, changed: make(chan struct{})}
+}
+
+// change alters the ledger and wakes whoever waits.
+func (s *slots) change(f func(*ledger)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.ledger)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// read looks at the ledger.
+func (s *slots) read(f func(*ledger)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.ledger)
+}
+
+// take waits for a slot until patience is over or ctx ends; false then.
+func (s *slots) take(ctx context.Context, pod string, now func() time.Time, patience time.Duration) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		ok, changed := s.ledger.take(pod, now()), s.changed
+		s.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

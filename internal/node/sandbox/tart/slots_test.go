@@ -1,0 +1,144 @@
+//go:build unix
+
+package tart
+
+import (
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/devtart"
+)
+
+// The kernel of this Mac would run five; the licence allows two.
+func TestSlots_NODE5_AreCountedByTheAgent(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(devtart.Script{VMLimit: 5})
+	s := m.open()
+	first, second := m.start(s, runs), m.start(s, runs)
+	pod, c := m.newPod(runs)
+	err := m.tryStart(t.Context(), s, pod, c)
+	requireDelayed(t, err, reasonNoSlot)
+	require.ErrorContains(t, err, "2 run for pods")
+	require.Len(t, m.calls("run"), 2, "it was not even tried")
+
+	again := m.open() // what an agent before has started is counted before anything else can be
+	requireDelayed(t, again.Start(t.Context(), pod, c), reasonNoSlot)
+	require.NoError(t, s.Remove(t.Context(), string(first.UID)))
+	require.NoError(t, s.Start(t.Context(), pod, c))
+	require.NoError(t, s.Remove(t.Context(), string(second.UID)))
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
+
+// Somebody else's machine uses up the licence, too, and is left alone.
+func TestSlots_NODE5_OthersMachinesCount(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(devtart.Script{VMLimit: 5, Rules: []devtart.Rule{{Command: "run", Name: "unlisted", Effect: devtart.EffectUnlocked}}})
+	m.tart("clone", testImage, "mine")
+	theirs := exec.Command(programs, "tart", "run", "mine", "--no-graphics")
+	theirs.Env = append(os.Environ(), "TART_HOME="+m.home())
+	require.NoError(t, theirs.Start())
+	t.Cleanup(func() { _ = theirs.Process.Signal(syscall.SIGINT); _ = theirs.Wait() })
+	require.Eventually(t, func() bool { return m.holder("mine") != 0 }, patience, 5*time.Millisecond)
+
+	s := m.open()
+	require.Equal(t, int64(1), allocatable(s))
+	pod := m.start(s, runs)
+	other, c := m.newPod(runs)
+	err := m.tryStart(t.Context(), s, other, c)
+	requireDelayed(t, err, reasonNoSlot)
+	require.ErrorContains(t, err, "1 for others")
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+	require.NotZero(t, m.holder("mine"))
+}
+
+// A host without a GUI session starts nothing, says so, offers no slot, and comes back by itself.
+func TestSession_NODE9_IsEnsuredBeforeEachStart(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	var ahead atomic.Int64
+	s := m.open(func(o *Options) {
+		o.SessionPatience = 200 * time.Millisecond
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		o.Kickstart = []string{"sh", "-c", `echo >> "$0"; exec "$@"`, m.dir + "/kicks", programs, "launchctl"}
+	})
+	kicks := func() int {
+		lines, _ := os.ReadFile(m.dir + "/kicks")
+		return len(lines)
+	}
+	running := m.start(s, runs)
+	m.script(devtart.Script{Session: devtart.SessionNone, LoginwindowRestores: true})
+	pod, c := m.newPod(runs)
+	err := m.tryStart(t.Context(), s, pod, c)
+	requireDelayed(t, err, reasonNoSession)
+	require.ErrorContains(t, err, "see that the user logs in by itself")
+	require.ErrorContains(t, err, "the login window is left alone while virtual machines run")
+	require.Zero(t, kicks(), "NODE-3: a restart would take what runs with it")
+	require.Len(t, m.calls("run"), 1, "no machine is started without a session")
+	require.Equal(t, int64(1), allocatable(s), "it takes itself out of scheduling, but for what runs")
+	require.Equal(t, corev1.ConditionFalse, condition(s, ConditionGUISession).Status)
+	require.True(t, m.Settled(string(running.UID), ""))
+	require.NoError(t, s.Remove(t.Context(), string(running.UID)))
+
+	m.script(devtart.Script{Session: devtart.SessionBackground})
+	requireDelayed(t, s.Start(t.Context(), pod, c), reasonNoSession)
+	require.Equal(t, 1, kicks())
+	m.script(devtart.Script{Session: devtart.SessionNone, LoginwindowRestores: true})
+	requireDelayed(t, s.Start(t.Context(), pod, c), reasonNoSession)
+	require.Equal(t, 1, kicks(), "whoever logs in by hand is left the time to")
+
+	ahead.Add(int64(firstKickPause))
+	require.NoError(t, s.Start(t.Context(), pod, c), "the login window is restarted")
+	require.Equal(t, int64(2), allocatable(s))
+	require.Equal(t, corev1.ConditionTrue, condition(s, ConditionGUISession).Status)
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
+
+// NODE9: nobody is scheduled on a host without slots, so it must find its session again without being asked.
+func TestSession_NODE9_ComesBackWithoutAPod(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(devtart.Script{Session: devtart.SessionNone, LoginwindowRestores: true})
+	s := m.open()
+	require.Equal(t, int64(2), allocatable(s))
+	require.Equal(t, "darwin", s.Host().OS)
+	require.Equal(t, "arm64", s.Host().Arch)
+}
+
+func TestGhostSlot_CoolsDownAndIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(devtart.Script{GhostSlots: 2})
+	var ahead atomic.Int64
+	s := m.open(func(o *Options) {
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		o.Cooldown = time.Hour
+	})
+	pod, c := m.newPod(runs)
+	requireDelayed(t, m.tryStart(t.Context(), s, pod, c), reasonGhost)
+	require.Equal(t, corev1.ConditionTrue, condition(s, ConditionGhostSlots).Status)
+	require.Equal(t, int64(1), allocatable(s))
+	state, err := s.Inspect(t.Context(), string(pod.UID))
+	require.NoError(t, err)
+	require.Empty(t, state.Containers, "it has not started, and may be tried again")
+	requireDelayed(t, s.Start(t.Context(), pod, c), reasonGhost)
+	require.Zero(t, allocatable(s))
+	tried := len(m.calls("run"))
+	requireDelayed(t, s.Start(t.Context(), pod, c), reasonNoSlot)
+	require.Len(t, m.calls("run"), tried, "a slot that cools down is not tried")
+
+	m.script(devtart.Script{})
+	ahead.Store(int64(3 * time.Hour))
+	require.NoError(t, s.Start(t.Context(), pod, c))
+	require.Equal(t, int64(2), allocatable(s))
+	require.Equal(t, corev1.ConditionFalse, condition(s, ConditionGhostSlots).Status)
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
