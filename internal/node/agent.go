@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,9 +35,17 @@ type Agent struct {
 	nodeUID  atomic.Pointer[types.UID]
 	nodeKick chan struct{}
 
+	bound atomic.Pointer[cache.Indexer] // the pods that the watch shows; nil before it began
+
 	mu      sync.Mutex
 	workers map[string]*worker // by pod UID
 	wg      sync.WaitGroup
+
+	// What Report tells beside the workers' own: set by the lease's and the registrar's goroutines.
+	leaseRenewed atomic.Pointer[time.Time]
+	nodeProblem  atomic.Pointer[string]
+	nodeStatus   atomic.Pointer[corev1.NodeStatus]
+	metrics      *metrics
 }
 
 // New checks the options. Nothing happens before Run.
@@ -51,9 +60,13 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the API server: %w", err)
 	}
-	return &Agent{
-		opts: opts, kube: kube, cluster: cluster{kube}, workers: map[string]*worker{}, nodeKick: make(chan struct{}, 1),
-	}, nil
+	a := &Agent{
+		opts: opts, kube: kube, cluster: cluster{kube}, workers: map[string]*worker{}, nodeKick: make(chan struct{}, 1), metrics: newMetrics(),
+	}
+	if source, ok := opts.Sandbox.(sandbox.NewsSource); ok {
+		source.TellNews(a.tellNews)
+	}
+	return a, nil
 }
 
 func (a *Agent) volumesDir() string { return filepath.Join(a.opts.StateDir, "volumes") }
@@ -90,6 +103,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer cancel()
 	a.wg.Go(func() { lease.run(ctx) })
 	a.wg.Go(func() { registrar.run(ctx) })
+	a.wg.Go(func() { a.serveReport(ctx) })
+	if images, ok := a.opts.Sandbox.(sandbox.ImageCollector); ok {
+		a.wg.Go(func() { a.collectImages(ctx, images) })
+	}
+	a.nodeEvent(corev1.EventTypeNormal, "Starting", fmt.Sprintf("the Bullpen node agent %s runs pods by its back end %s", a.opts.Version, a.opts.SandboxName))
 	return a.watch(ctx)
 }
 
@@ -101,6 +119,8 @@ func (a *Agent) watch(ctx context.Context) error {
 	if err := podInformer.SetTransform(dropManagedFields); err != nil {
 		return fmt.Errorf("setting up the watch of pods: %w", err)
 	}
+	bound := podInformer.GetIndexer()
+	a.bound.Store(&bound)
 	handled, err := podInformer.AddEventHandler(a.podHandler(ctx))
 	if err != nil {
 		return fmt.Errorf("setting up the watch of pods: %w", err)
@@ -117,6 +137,33 @@ func (a *Agent) watch(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// Pod is the pod of that name which is bound to the node, as the API server shows it; false when there is none. The caller does not
+// change it.
+func (a *Agent) Pod(namespace, name string) (*corev1.Pod, bool) {
+	bound := a.bound.Load()
+	if bound == nil {
+		return nil, false
+	}
+	found, exists, err := (*bound).GetByKey(namespace + "/" + name)
+	pod, isPod := found.(*corev1.Pod)
+	return pod, err == nil && exists && isPod
+}
+
+// Pods are all that are bound to the node, as the API server shows them. The caller changes none of them.
+func (a *Agent) Pods() []*corev1.Pod {
+	bound := a.bound.Load()
+	if bound == nil {
+		return nil
+	}
+	var pods []*corev1.Pod
+	for _, found := range (*bound).List() {
+		if pod, isPod := found.(*corev1.Pod); isPod {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
 }
 
 func (a *Agent) informers(field string) informers.SharedInformerFactory {

@@ -8,7 +8,7 @@
 // volumes (service account tokens are renewed, everything else stays as it was when the pod started), owned as runAsUser and fsGroup
 // say; env and envFrom with every kind of reference; subPath; probes by exec and httpGet; a preStop sleep; graceful deletion.
 // Whatever else a pod asks for is refused with a sentence in the container's waiting state, not ignored, except resources and
-// security contexts, which are the sandbox's business. The kubelet's own API (logs, exec) is not served.
+// security contexts, which are the sandbox's business. Logs and commands are served by package kubeletapi, beside the agent.
 //
 // No container is started twice. Where restartPolicy is to have one started again the pod fails instead, and its ReplicaSet or Job
 // makes another; without an owner nobody does.

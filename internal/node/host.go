@@ -13,7 +13,6 @@ import (
 
 // What counts as pressure.
 const (
-	minDiskFree   = 0.10      // of the file system that holds the state folder
 	minMemoryFree = 100 << 20 // bytes
 	minPIDsFree   = 0.05
 )
@@ -21,11 +20,9 @@ const (
 // pressure is what the host is short of: a sentence each, empty when there is enough or nobody can tell.
 type pressure struct{ memory, disk, pids string }
 
-func measure(stateDir string) pressure {
-	var p pressure
-	if free, total, err := diskSpace(stateDir); err == nil && total > 0 && float64(free) < minDiskFree*float64(total) {
-		p.disk = fmt.Sprintf("%d MiB of %d MiB are free where %s is", free>>20, total>>20, stateDir)
-	}
+// measure looks at the host. short says whether a disk was nearly full when it last looked.
+func (a *Agent) measure(short bool) pressure {
+	p := pressure{disk: a.diskShort(short)}
 	if free, ok := memoryFree(); ok && free < minMemoryFree {
 		p.memory = fmt.Sprintf("%d MiB of memory are available", free>>20)
 	}

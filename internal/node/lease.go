@@ -35,7 +35,13 @@ func (l *lease) run(ctx context.Context) {
 	tick := l.a.opts.Clock.NewTicker(l.a.opts.LeaseRenewal)
 	defer tick.Stop()
 	for {
-		if err := l.renew(ctx); err != nil && ctx.Err() == nil {
+		err := l.renew(ctx)
+		l.a.metrics.leaseRenewed(err)
+		if err == nil {
+			now := l.a.opts.Clock.Now()
+			l.a.leaseRenewed.Store(&now)
+		}
+		if err != nil && ctx.Err() == nil {
 			l.a.opts.Log.Warn("renewing the node's lease failed and will be tried again", "error", err)
 			l.last = nil
 			if !answered(err) {

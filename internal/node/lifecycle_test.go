@@ -62,6 +62,27 @@ func TestDelete_NODE1_APodThatHasSucceededGoes(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(f.stateDir, "volumes", string(while.UID)))
 }
 
+// What an agent that put terminal phases first left behind: pods that have ended, that are being deleted, and that nothing on the
+// node remembers, held by the finalizer alone.
+func TestDelete_NODE1_PodsThatAnOlderAgentLeftStuckAreFreed(t *testing.T) {
+	f := newFixture(t)
+	var stuck []*corev1.Pod
+	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed, corev1.PodSucceeded} {
+		pod := f.create(func(p *corev1.Pod) { p.Finalizers = []string{runnerpod.FinalizerSandbox} }, sh("main", "exit 0"))
+		pod.Status = corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "main", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: "process://long/gone"}},
+		}}}
+		_, err := f.kube.CoreV1().Pods(f.ns).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		f.delete(pod, nil)
+		stuck = append(stuck, pod)
+	}
+	f.run(f.process())
+	for _, pod := range stuck {
+		f.await(pod, "gone", isGone)
+	}
+}
+
 // gated wraps a sandbox and holds calls back.
 type gated struct {
 	sandbox.Sandbox
@@ -383,6 +404,8 @@ func TestBadPods_AreToldWhatIsWrongAndStayPending(t *testing.T) {
 		require.Equal(t, corev1.PodPending, got.Status.Phase)
 		require.Equal(t, "CreateContainerConfigError", got.Status.ContainerStatuses[0].State.Waiting.Reason)
 		require.Contains(t, got.Status.ContainerStatuses[0].State.Waiting.Message, want)
+		require.Contains(t, got.Status.ContainerStatuses[0].State.Waiting.Message, "spec.containers[0].")
+		f.event("Pod", pod.Name, "CreateContainerConfigError", want)
 		f.delete(got, nil)
 		f.await(got, "gone", isGone)
 	}

@@ -11,6 +11,8 @@ import (
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 10 * time.Second
+	// slowestRetry is for what is dear to try: an image is pulled, a virtual machine is started.
+	slowestRetry = time.Minute
 )
 
 // operation is one step of a worker that runs beside it. At most one of each key is under way.
@@ -19,6 +21,8 @@ type operation struct {
 	cancel  context.CancelFunc
 	retryAt time.Time // not before
 	backoff time.Duration
+	since   time.Time // of the one under way
+	problem string    // of the last one, if it failed
 }
 
 // begin starts an operation unless it is under way or waiting for its next try. do runs beside the worker; done runs in the
@@ -32,7 +36,7 @@ func (w *worker) begin(ctx context.Context, key string, timeout time.Duration, d
 	if op.running || w.a.opts.Clock.Now().Before(op.retryAt) {
 		return
 	}
-	op.running = true
+	op.running, op.since = true, w.a.opts.Clock.Now()
 	var opCtx context.Context
 	if timeout > 0 {
 		opCtx, op.cancel = context.WithTimeout(ctx, timeout)
@@ -44,12 +48,16 @@ func (w *worker) begin(ctx context.Context, key string, timeout time.Duration, d
 		canceled := opCtx.Err() != nil && timeout == 0
 		op.cancel()
 		w.post(ctx, func() {
-			op.running = false
+			op.running, op.problem = false, ""
+			if kind := operationOf(key); kind != "" {
+				w.a.metrics.operation(kind, err, w.a.opts.Clock.Since(op.since))
+			}
 			switch {
 			case err == nil:
 				op.backoff, op.retryAt = 0, time.Time{}
 			case !canceled:
-				w.retryLater(op)
+				op.problem = err.Error()
+				w.retryLater(op, longestRetry(key))
 				w.log.Warn("a step of a pod failed and will be tried again", "step", key, "in", op.backoff, "error", err)
 			}
 			done(err)
@@ -57,8 +65,17 @@ func (w *worker) begin(ctx context.Context, key string, timeout time.Duration, d
 	})
 }
 
-func (w *worker) retryLater(op *operation) {
-	op.backoff = min(max(op.backoff*2, firstRetry), lastRetry)
+// longestRetry is the longest back-off of a step.
+func longestRetry(key string) time.Duration {
+	switch verb(operationOf(key)) {
+	case doPrepare, doStart:
+		return slowestRetry
+	}
+	return lastRetry
+}
+
+func (w *worker) retryLater(op *operation, longest time.Duration) {
+	op.backoff = min(max(op.backoff*2, firstRetry), longest)
 	w.wakeAt(op, op.backoff)
 }
 

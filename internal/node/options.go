@@ -40,6 +40,9 @@ type Options struct {
 	// IP is the node's address, and that of pods to which the sandbox gives none of their own. Default 127.0.0.1, which
 	// serves one machine.
 	IP string
+	// KubeletPort is where logs and commands are served at IP (package kubeletapi), as the node's status tells the API server. 0: they
+	// are not.
+	KubeletPort int32
 	// APIService is what containers are told of the API server by KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT: the
 	// address of the Service kubernetes, where one is reached. Nothing when it is zero. No other Service is told of.
 	APIService netip.AddrPort
@@ -59,6 +62,9 @@ type Options struct {
 	// OrphanGrace is what the containers of a pod that vanished from the API server get to end by themselves when the pod's
 	// own grace period is not known any more. Default 30 s.
 	OrphanGrace time.Duration
+
+	// DiskSpace measures disks. Default: as the system says.
+	DiskSpace DiskSpace
 
 	Log   *slog.Logger
 	Clock clock.WithTickerAndDelayedExecution
@@ -89,6 +95,9 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.StatusInterval, 10*time.Second)
 	setDefault(&o.RequestTimeout, 10*time.Second)
 	setDefault(&o.OrphanGrace, 30*time.Second)
+	if o.DiskSpace == nil {
+		o.DiskSpace = diskSpace
+	}
 	if o.Dial == nil {
 		o.Dial = new(net.Dialer).DialContext
 	}

@@ -158,7 +158,7 @@ func (w *worker) probeOnce(ctx context.Context, name string, probe *corev1.Probe
 	if probe.HTTPGet != nil {
 		return w.get(ctx, target, probe.HTTPGet.HTTPHeaders)
 	}
-	code, err := w.a.opts.Sandbox.Exec(ctx, w.ref.UID, name, probe.Exec.Command)
+	code, err := w.a.opts.Sandbox.Exec(ctx, w.ref.UID, name, probe.Exec.Command, sandbox.Streams{})
 	return err == nil && code == 0
 }
 

@@ -233,22 +233,22 @@ func TestWhatIsNotSupportedIsRefusedWithASentence(t *testing.T) {
 	}
 	require.NoError(t, supported(good()))
 	for want, change := range map[string]func(*corev1.PodSpec){
-		"sidecars": func(s *corev1.PodSpec) {
+		"spec.initContainers[0].restartPolicy: ": func(s *corev1.PodSpec) {
 			s.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 		},
-		"neither exec nor httpGet": func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe = &corev1.Probe{} },
+		"spec.containers[0].livenessProbe: ": func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe = &corev1.Probe{} },
 		"at the pod's own address": func(s *corev1.PodSpec) {
 			s.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "elsewhere"}}}
 		},
-		"lifecycle hook": func(s *corev1.PodSpec) {
+		"spec.containers[0].lifecycle: ": func(s *corev1.PodSpec) {
 			s.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{}}
 		},
-		"volumeDevices": func(s *corev1.PodSpec) { s.Containers[0].VolumeDevices = []corev1.VolumeDevice{{}} },
-		"subPathExpr":   func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts = []corev1.VolumeMount{{SubPathExpr: "x"}} },
-		`volume "h" is of a`: func(s *corev1.PodSpec) {
+		"spec.containers[0].volumeDevices: ":               func(s *corev1.PodSpec) { s.Containers[0].VolumeDevices = []corev1.VolumeDevice{{}} },
+		"spec.containers[0].volumeMounts[0].subPathExpr: ": func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts = []corev1.VolumeMount{{SubPathExpr: "x"}} },
+		`spec.volumes[0]: volume "h" is of a`: func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
 		},
-		`volume "p" projects`: func(s *corev1.PodSpec) {
+		`spec.volumes[0].projected.sources[0]: volume "p" projects`: func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "p", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{}}}}}}
 		},
 	} {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -205,7 +206,7 @@ func (w *worker) prepare(ctx context.Context) {
 		}
 		if err != nil {
 			w.delayed(w.order(), "ContainerCreating", err)
-			w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", err)
+			w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", w.again(string(doPrepare), err))
 			return
 		}
 		w.prepared, w.tokensDue, w.address = true, due, state.Address
@@ -218,6 +219,10 @@ func (w *worker) prepare(ctx context.Context) {
 // delayed shows why containers do not start.
 func (w *worker) delayed(names []string, reason string, err error) {
 	w.refused(err)
+	var known *sandbox.DelayedError
+	if errors.As(err, &known) {
+		reason = known.Reason
+	}
 	for _, name := range names {
 		if t := w.containers[name]; t.observed.stage == unstarted {
 			t.observed.waiting = waiting{reason: reason, message: err.Error()}
@@ -249,7 +254,7 @@ func (w *worker) start(ctx context.Context, name string) {
 		}
 		if err != nil {
 			w.delayed([]string{name}, sandbox.ReasonConfigError, err)
-			w.event(corev1.EventTypeWarning, "Failed", err)
+			w.event(corev1.EventTypeWarning, "Failed", w.again(startKey(name), err))
 			return
 		}
 		w.record(state)
@@ -269,6 +274,14 @@ func (w *worker) inspect(ctx context.Context, name string, state *sandbox.Contai
 	}
 	*state = found
 	return nil
+}
+
+// again says beside an error when the step is tried again, if it is.
+func (w *worker) again(key string, err error) error {
+	if op := w.ops[key]; w.refusal == nil && op != nil && op.backoff > 0 {
+		return fmt.Errorf("%w; trying again in %s", err, op.backoff)
+	}
+	return err
 }
 
 func (w *worker) event(kind, reason string, err error) {
@@ -359,6 +372,7 @@ func (w *worker) await(ctx context.Context, name string) {
 		}
 		t := w.containers[name]
 		t.observed.stage, t.observed.exit, t.observed.ready = exited, exit, false
+		w.a.metrics.containerEnded(t.observed)
 		w.log.Info("container ended", "container", name, "code", exit.Code, "signal", exit.Signal, "unknown", exit.Unknown)
 	})
 }

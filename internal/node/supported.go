@@ -10,40 +10,46 @@ import (
 
 // supported says what of a pod's specification cannot be done here, as an *sandbox.InvalidError, or nil.
 func supported(pod *corev1.Pod) error {
-	for _, v := range pod.Spec.Volumes {
-		if err := supportedVolume(v); err != nil {
+	for i, v := range pod.Spec.Volumes {
+		if err := supportedVolume(fmt.Sprintf("spec.volumes[%d]", i), v); err != nil {
 			return err
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
+		c, field := &pod.Spec.InitContainers[i], fmt.Sprintf("spec.initContainers[%d]", i)
 		if c.RestartPolicy != nil {
-			return refuse("init container %q has a restartPolicy: sidecars are not supported by the Bullpen node agent", c.Name)
+			return refuse(field+".restartPolicy", "init container %q has a restartPolicy: sidecars are not supported by the Bullpen node agent", c.Name)
 		}
-		if err := supportedContainer(c); err != nil {
+		if err := supportedContainer(field, c); err != nil {
 			return err
 		}
 	}
 	for i := range pod.Spec.Containers {
-		if err := supportedContainer(&pod.Spec.Containers[i]); err != nil {
+		if err := supportedContainer(fmt.Sprintf("spec.containers[%d]", i), &pod.Spec.Containers[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func supportedContainer(c *corev1.Container) error {
-	switch {
-	case !supportedProbe(c.ReadinessProbe), !supportedProbe(c.LivenessProbe), !supportedProbe(c.StartupProbe):
-		return refuse("container %q has a probe that is neither exec nor httpGet (over http, at the pod's own address): the Bullpen node agent supports no other", c.Name)
-	case c.Lifecycle != nil && (c.Lifecycle.PostStart != nil || c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep == nil):
-		return refuse("container %q has a lifecycle hook other than a preStop sleep: the Bullpen node agent does not support it", c.Name)
-	case len(c.VolumeDevices) > 0:
-		return refuse("container %q has volumeDevices: the Bullpen node agent does not support them", c.Name)
+func supportedContainer(field string, c *corev1.Container) error {
+	for _, probe := range []struct {
+		name string
+		is   *corev1.Probe
+	}{{"readinessProbe", c.ReadinessProbe}, {"livenessProbe", c.LivenessProbe}, {"startupProbe", c.StartupProbe}} {
+		if !supportedProbe(probe.is) {
+			return refuse(field+"."+probe.name, "container %q has a probe that is neither exec nor httpGet (over http, at the pod's own address): the Bullpen node agent supports no other", c.Name)
+		}
 	}
-	for _, m := range c.VolumeMounts {
+	switch {
+	case c.Lifecycle != nil && (c.Lifecycle.PostStart != nil || c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep == nil):
+		return refuse(field+".lifecycle", "container %q has a lifecycle hook other than a preStop sleep: the Bullpen node agent does not support it", c.Name)
+	case len(c.VolumeDevices) > 0:
+		return refuse(field+".volumeDevices", "container %q has volumeDevices: the Bullpen node agent does not support them", c.Name)
+	}
+	for i, m := range c.VolumeMounts {
 		if m.SubPathExpr != "" {
-			return refuse("container %q uses subPathExpr: the Bullpen node agent supports subPath only", c.Name)
+			return refuse(fmt.Sprintf("%s.volumeMounts[%d].subPathExpr", field, i), "container %q uses subPathExpr: the Bullpen node agent supports subPath only", c.Name)
 		}
 	}
 	return nil
@@ -56,21 +62,22 @@ func supportedProbe(p *corev1.Probe) bool {
 	return p.HTTPGet != nil && p.HTTPGet.Scheme != corev1.URISchemeHTTPS && p.HTTPGet.Host == ""
 }
 
-func supportedVolume(v corev1.Volume) error {
+func supportedVolume(field string, v corev1.Volume) error {
 	switch {
 	case v.EmptyDir != nil, v.Secret != nil, v.ConfigMap != nil, v.DownwardAPI != nil:
 		return nil
 	case v.Projected != nil:
-		for _, s := range v.Projected.Sources {
+		for i, s := range v.Projected.Sources {
 			if s.Secret == nil && s.ConfigMap == nil && s.DownwardAPI == nil && s.ServiceAccountToken == nil {
-				return refuse("volume %q projects something other than a token, Secret, ConfigMap or downward API: not supported by the Bullpen node agent", v.Name)
+				return refuse(fmt.Sprintf("%s.projected.sources[%d]", field, i), "volume %q projects something other than a token, Secret, ConfigMap or downward API: not supported by the Bullpen node agent", v.Name)
 			}
 		}
 		return nil
 	}
-	return refuse("volume %q is of a kind that the Bullpen node agent does not support: use emptyDir, configMap, secret, downwardAPI or projected", v.Name)
+	return refuse(field, "volume %q is of a kind that the Bullpen node agent does not support: use emptyDir, configMap, secret, downwardAPI or projected", v.Name)
 }
 
-func refuse(format string, args ...any) error {
-	return &sandbox.InvalidError{Reason: sandbox.ReasonConfigError, Message: fmt.Sprintf(format, args...)}
+// refuse names the field that cannot be had, and says why.
+func refuse(field, format string, args ...any) error {
+	return &sandbox.InvalidError{Reason: sandbox.ReasonConfigError, Message: field + ": " + fmt.Sprintf(format, args...)}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +53,8 @@ type worker struct {
 	killAt     time.Time // zero until the pod is to be stopped
 	tokensDue  time.Time // zero when there are none
 	want       *corev1.Pod
+
+	shown atomic.Pointer[ReportPod] // for Report
 }
 
 // mailbox holds the latest news of a pod; older news are of no interest.
@@ -60,6 +63,7 @@ type mailbox struct {
 	full bool
 	pod  *corev1.Pod
 	gone bool
+	news []sandbox.News // of the back end
 }
 
 func (m *mailbox) put(pod *corev1.Pod, gone bool) {
@@ -96,6 +100,7 @@ func (w *worker) run(ctx context.Context) {
 	defer cancel()
 	for {
 		w.readMail()
+		w.readNews()
 		v := w.view()
 		for _, step := range decide(v) {
 			if step.Verb == doFinish {
@@ -107,6 +112,7 @@ func (w *worker) run(ctx context.Context) {
 			w.do(ctx, step)
 		}
 		w.attend(ctx, v)
+		w.show()
 		select {
 		case <-ctx.Done():
 			return
@@ -159,6 +165,9 @@ func (w *worker) introduce() {
 		err = w.a.opts.Sandbox.Admit(w.pod)
 	}
 	w.refused(err)
+	if w.refusal != nil && w.pod.DeletionTimestamp == nil && !terminal(w.pod.Status.Phase) {
+		w.event(corev1.EventTypeWarning, w.refusal.Reason, w.refusal)
+	}
 }
 
 // refused notes that the pod cannot be run, if that is what the error says.

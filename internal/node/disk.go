@@ -1,0 +1,129 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+)
+
+// Shares of a file system that is free. Images are removed before the node says that it is short, and until there is some room to spare.
+const (
+	minDiskFree   = 0.10 // less is DiskPressure
+	clearDiskFree = 0.12 // which ends here, so that it does not come and go
+	collectBelow  = 0.15 // less, and unused images go
+	collectUntil  = 0.25
+)
+
+// How long a removal of images may take, and how long the next one waits when the last had nothing to give.
+const (
+	collectTimeout = 10 * time.Minute
+	collectPause   = 5 * time.Minute
+)
+
+// DiskSpace is what is free for ordinary users, and the size of, the file system that holds a folder, in bytes.
+type DiskSpace func(dir string) (free, total uint64, err error)
+
+// disks are the folders whose file systems the node needs: its own and, where that is another one, the images'.
+func (a *Agent) disks() []string {
+	dirs := []string{a.opts.StateDir}
+	if located, ok := a.opts.Sandbox.(sandbox.ImageLocator); ok && !sameDisk(located.ImagesDir(), a.opts.StateDir) {
+		dirs = append(dirs, located.ImagesDir())
+	}
+	return dirs
+}
+
+func sameDisk(a, b string) bool {
+	one, err := os.Stat(a)
+	other, err2 := os.Stat(b)
+	if errors.Join(err, err2) != nil {
+		return a == b
+	}
+	x, ok := one.Sys().(*syscall.Stat_t)
+	y, ok2 := other.Sys().(*syscall.Stat_t)
+	return ok && ok2 && x.Dev == y.Dev
+}
+
+// diskShort says in a sentence which of the node's disks is nearly full; empty when none is. Short says whether one was when last asked.
+func (a *Agent) diskShort(short bool) string {
+	least := minDiskFree
+	if short {
+		least = clearDiskFree
+	}
+	for _, dir := range a.disks() {
+		free, total, err := a.opts.DiskSpace(dir)
+		if err == nil && total > 0 && float64(free) < least*float64(total) {
+			return fmt.Sprintf("%d MiB of %d MiB are free where %s is", free>>20, total>>20, dir)
+		}
+	}
+	return ""
+}
+
+// imagesDir is where images are; that of the state folder where the back end does not say.
+func (a *Agent) imagesDir() string {
+	if located, ok := a.opts.Sandbox.(sandbox.ImageLocator); ok {
+		return located.ImagesDir()
+	}
+	return a.opts.StateDir
+}
+
+// toCollect is how many bytes of images should go; 0 when there is room.
+func (a *Agent) toCollect() int64 {
+	free, total, err := a.opts.DiskSpace(a.imagesDir())
+	if err != nil || float64(free) >= collectBelow*float64(total) {
+		return 0
+	}
+	return int64(collectUntil*float64(total)) - int64(free) //nolint:gosec // no disk has 8 EiB
+}
+
+// collectImages has the back end remove unused images whenever the disk fills up. It does nothing else: no pod is ever ended for room.
+func (a *Agent) collectImages(ctx context.Context, images sandbox.ImageCollector) {
+	tick := a.opts.Clock.NewTicker(a.opts.StatusInterval)
+	defer tick.Stop()
+	var notBefore time.Time
+	for {
+		if want := a.toCollect(); want > 0 && !a.opts.Clock.Now().Before(notBefore) {
+			if !a.collectOnce(ctx, images, want) {
+				notBefore = a.opts.Clock.Now().Add(collectPause)
+			}
+			a.kickNode() // it may be short no more
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C():
+		}
+	}
+}
+
+// collectOnce says whether trying again soon makes sense.
+func (a *Agent) collectOnce(ctx context.Context, images sandbox.ImageCollector, want int64) bool {
+	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
+	defer cancel()
+	began := a.opts.Clock.Now()
+	freed, err := images.CollectImages(ctx, want)
+	a.metrics.operation("collect-images", err, a.opts.Clock.Since(began))
+	a.metrics.freed.Add(float64(max(freed, 0)))
+	where := a.imagesDir()
+	if freed > 0 {
+		a.nodeEvent(corev1.EventTypeNormal, "ImagesRemoved", fmt.Sprintf("removed images that nothing used: %d MiB are free again of %d MiB that were wanted where %s is", freed>>20, want>>20, where))
+	}
+	switch {
+	case err != nil:
+		a.opts.Log.Warn("removing unused images failed and will be tried again", "in", collectPause, "freed", freed, "error", err)
+		a.nodeEvent(corev1.EventTypeWarning, "ImageGCFailed", "removing images that nothing uses: "+err.Error())
+		return false
+	case a.toCollect() > 0:
+		a.nodeEvent(corev1.EventTypeWarning, "FreeDiskSpaceFailed", fmt.Sprintf(
+			"%d MiB more should be free where %s is, and no image is left that nothing uses; runners go on, and when less than %.0f %% is free no new ones are placed here: remove what else fills the disk",
+			a.toCollect()>>20, where, 100*minDiskFree))
+		return freed > 0
+	}
+	return true
+}

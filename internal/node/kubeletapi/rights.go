@@ -1,0 +1,45 @@
+package kubeletapi
+
+import (
+	"net/http"
+	"strings"
+)
+
+// The subresources of a node that requests are about. A right to "proxy" is one to everything.
+const (
+	rightProxy   = "proxy"
+	rightMetrics = "metrics"
+	rightPods    = "pods"
+	rightHealthz = "healthz"
+)
+
+// wanted are the subresources of which one must be allowed, the narrower first, as a kubelet has it
+// (https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/). Logs of containers, and commands in them, are
+// under proxy alone: nodes/log is about files of the machine, which are not served here.
+func wanted(path string) []string {
+	switch {
+	case within(path, "/metrics"):
+		return []string{rightMetrics}
+	case within(path, "/pods"):
+		return []string{rightPods, rightProxy}
+	case within(path, "/healthz"):
+		return []string{rightHealthz, rightProxy}
+	}
+	return []string{rightProxy}
+}
+
+func within(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, folder+"/")
+}
+
+// verbOf is what a request does; empty for methods that nothing here has. Running a command is "create" by either method. At a kubelet
+// it is "get" by a WebSocket, which begins as a GET, so that whoever may look at a node may run commands there; here they may not.
+func verbOf(method, path string) string {
+	switch {
+	case method != http.MethodGet && method != http.MethodPost:
+		return ""
+	case method == http.MethodPost, within(path, "/exec"), within(path, "/attach"), within(path, "/portForward"), within(path, "/run"):
+		return "create"
+	}
+	return "get"
+}

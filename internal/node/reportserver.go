@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Files of the state folder, for people on the host.
+const (
+	fileSocket = "agent.sock"  // asked while the agent runs
+	fileReport = "report.json" // what it said last
+)
+
+// noteProblem keeps why the node could not be reported, and writes down what is known.
+func (a *Agent) noteProblem(err error) {
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	a.nodeProblem.Store(&problem)
+	if err := saveReport(filepath.Join(a.opts.StateDir, fileReport), a.Report()); err != nil {
+		a.opts.Log.Debug("writing down what the agent knows", "error", err)
+	}
+}
+
+func saveReport(path string, report Report) error {
+	data, err := json.Marshal(report)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// serveReport answers `bullpen node status`. The socket is this user's alone, like the state folder. A host where it cannot be made (a path
+// longer than some 100 characters) goes without: the file has the same, a little older.
+func (a *Agent) serveReport(ctx context.Context) {
+	path := filepath.Join(a.opts.StateDir, fileSocket)
+	_ = os.Remove(path) // of an agent before this one: the state folder is locked
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		a.opts.Log.Warn("bullpen node status will only know what the agent writes down now and then", "error", err)
+		return
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(a.Report()) // who asked has gone
+	})}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		a.opts.Log.Warn("answering bullpen node status", "error", err)
+	}
+}
+
+// ErrNoAgent says that no node agent has ever worked with a state folder.
+var ErrNoAgent = errors.New("no node agent has worked with this state folder")
+
+// ReadReport asks the node agent that works with a state folder; running is false when none does, and the report is the last that
+// one wrote down. ErrNoAgent when there is none.
+func ReadReport(ctx context.Context, stateDir string) (report Report, running bool, err error) {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(stateDir, fileSocket))
+	}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/", nil)
+	if err != nil {
+		return report, false, err
+	}
+	if response, err := client.Do(request); err == nil {
+		defer func() { _ = response.Body.Close() }()
+		if err := json.NewDecoder(response.Body).Decode(&report); err != nil {
+			return report, true, fmt.Errorf("reading the node agent's answer: %w", err)
+		}
+		return report, true, nil
+	}
+	data, err := os.ReadFile(filepath.Join(stateDir, fileReport))
+	if errors.Is(err, fs.ErrNotExist) {
+		return report, false, fmt.Errorf("%s: %w", stateDir, ErrNoAgent)
+	}
+	if err != nil {
+		return report, false, fmt.Errorf("reading what the node agent said last: %w", err)
+	}
+	if err := json.Unmarshal(data, &report); err != nil {
+		return report, false, fmt.Errorf("reading what the node agent said last: %w", err)
+	}
+	return report, false, nil
+}
