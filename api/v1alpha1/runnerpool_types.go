@@ -82,6 +82,9 @@ type RunnerPool struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.maxRunnerAge) || duration(self.maxRunnerAge) == duration('0s') || !has(self.provisioning) || !has(self.provisioning.startTimeout) || duration(self.maxRunnerAge) > duration(self.provisioning.startTimeout)",message="maxRunnerAge is not longer than provisioning.startTimeout, and a runner could be too old before it has started: raise maxRunnerAge, or lower startTimeout"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.nodeSelector) || !('kubernetes.io/os' in self.template.nodeSelector) || self.template.nodeSelector['kubernetes.io/os'] == (self.platform == 'macos' ? 'darwin' : 'linux')",message="template.nodeSelector asks for another operating system than platform: remove kubernetes.io/os from it, or write linux for platform linux and darwin for platform macos"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.dind) || self.platform == 'linux'",message="template.dind is a Docker daemon for runners of platform linux: remove dind, or put it into a RunnerPool for linux"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.runtimeClassName) || self.platform == 'linux'",message="template.runtimeClassName is for platform linux, a macOS runner is a virtual machine already: remove it"
+// +kubebuilder:validation:XValidation:rule="self.platform == 'linux' || (!has(self.template.volumes) || self.template.volumes.size() == 0) && (!has(self.template.volumeMounts) || self.template.volumeMounts.size() == 0)",message="template.volumes is for platform linux, a macOS virtual machine shares no folders of its host with jobs: remove volumes and volumeMounts, and put what jobs need into the image"
+// +kubebuilder:validation:XValidation:rule="self.platform == 'linux' || quantity(string(self.resources.cpu)).isInteger()",message="resources.cpu must be a whole number for platform macos, because a virtual machine has whole CPUs: write it without a unit, such as 4"
 // +kubebuilder:validation:XValidation:rule="!has(self.runnerGroup) || self.runnerGroup == 1 || self.scope == 'Organization'",message="runnerGroup has a meaning only with scope Organization: remove runnerGroup, or set scope to Organization"
 type RunnerPoolSpec struct {
 	// Platform is the operating system of the runners; accounts have a budget for each. It cannot be changed.
@@ -170,7 +173,7 @@ type RunnerPoolSpec struct {
 // RunnerResources is the shape of one runner: requests and limits alike, so that a runner's speed does not depend on
 // its neighbours and a microVM has the size that was asked for.
 type RunnerResources struct {
-	// CPU in cores, such as "4" or "500m".
+	// CPU in cores, such as "4" or "500m". A macOS virtual machine has whole ones.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="cpu must be more than 0, such as 4 or 500m"
 	CPU resource.Quantity `json:"cpu"`
@@ -191,21 +194,22 @@ type RunnerResources struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.runtimeClassName) && self.runtimeClassName.size() > 0",message="dind runs a privileged container, which is kept off the node by a microVM alone (NET-7): set runtimeClassName to a class of microVMs, such as kata, or remove dind"
 type RunnerTemplate struct {
 	// Image of the container that runs jobs: GitHub's own runner image or one derived from it. On macOS the image of
-	// the virtual machine.
+	// the virtual machine, as Tart pulls it, such as ghcr.io/cirruslabs/macos-sequoia-base:latest.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image"`
 
 	// Command starts the runner, given its configuration in the environment. The default is GitHub's runner where its
-	// own image has it: /home/runner/bin/Runner.Listener run.
+	// own image has it: /home/runner/bin/Runner.Listener run. On macOS it is a path in the virtual machine, and the default
+	// that of Tart's public images: /Users/admin/actions-runner/bin/Runner.Listener run.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=4096
 	// +listType=atomic
 	Command []string `json:"command,omitempty"`
 
-	// RuntimeClassName chooses the container runtime, such as one that puts each pod into a microVM.
+	// RuntimeClassName chooses the container runtime, such as one that puts each pod into a microVM. For platform linux.
 	// +optional
 	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
 
@@ -214,7 +218,7 @@ type RunnerTemplate struct {
 	// +optional
 	Dind *Dind `json:"dind,omitempty"`
 
-	// NodeSelector names the nodes that runners may use.
+	// NodeSelector names the nodes that runners may use. Pods of platform macos have kubernetes.io/os=darwin beside it.
 	// +optional
 	// +mapType=atomic
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
@@ -244,7 +248,7 @@ type RunnerTemplate struct {
 	// +listMapKey=name
 	Env []corev1.EnvVar `json:"env,omitempty"`
 
-	// Volumes of the pod.
+	// Volumes of the pod. For platform linux.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map

@@ -1,6 +1,8 @@
 package controller_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -64,6 +67,16 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		"dind on a Mac": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Platform, p.Spec.Template.Dind, p.Spec.Template.RuntimeClassName = v1alpha1.PlatformMacOS, &v1alpha1.Dind{}, ptr.To("kata")
 		}, "for runners of platform linux"},
+		"a runtime class on a Mac": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Platform, p.Spec.Template.RuntimeClassName = v1alpha1.PlatformMacOS, ptr.To("kata")
+		}, "runtimeClassName is for platform linux"},
+		"volumes on a Mac": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Platform = v1alpha1.PlatformMacOS
+			p.Spec.Template.Volumes = []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		}, "put what jobs need into the image"},
+		"half a CPU on a Mac": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Platform, p.Spec.Resources.CPU = v1alpha1.PlatformMacOS, resource.MustParse("3500m")
+		}, "whole number for platform macos"},
 		"dind without room": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Template.RuntimeClassName = ptr.To("kata")
 			p.Spec.Template.Dind = &v1alpha1.Dind{Storage: ptr.To(resource.MustParse("20"))}
@@ -89,6 +102,22 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 			require.True(t, apierrors.IsInvalid(err), "%v", err)
 			require.ErrorContains(t, err, c.want)
 		})
+	}
+}
+
+// The pools that people start from are what the API server takes, and what pods are made from.
+func TestRunnerPool_TheExamplesAreGood(t *testing.T) {
+	env := testkit.Cluster(t)
+	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
+	for _, name := range []string{"pool.yaml", "macos-pool.yaml"} {
+		data, err := os.ReadFile(filepath.Join("../../examples", name))
+		require.NoError(t, err)
+		pool := &v1alpha1.RunnerPool{}
+		require.NoError(t, yaml.UnmarshalStrict(data, pool), name)
+		pool.Namespace, pool.Finalizers = namespace, nil
+		require.NoError(t, admin.Create(t.Context(), pool), name)
+		_, _, err = runnerpod.Build(pool, runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"}, "aaaaaaaa")
+		require.NoError(t, err, name)
 	}
 }
 

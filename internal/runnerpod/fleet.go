@@ -3,6 +3,7 @@ package runnerpod
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -17,12 +18,17 @@ func Fleet(pool *v1alpha1.RunnerPool) (string, error) {
 	if affinity := pool.Spec.Template.Affinity; affinity != nil && affinity.NodeAffinity != nil {
 		required = affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
+	selector := pool.Spec.Template.NodeSelector
+	if pool.Spec.Platform == v1alpha1.PlatformMacOS { // the controller puts this one in, whether the template has it or not
+		selector = maps.Clone(selector)
+		delete(selector, corev1.LabelOSStable)
+	}
 	key, err := json.Marshal(struct {
 		Namespace string
 		Platform  v1alpha1.Platform
 		Selector  map[string]string    `json:",omitempty"`
 		Required  *corev1.NodeSelector `json:",omitempty"`
-	}{pool.Namespace, pool.Spec.Platform, pool.Spec.Template.NodeSelector, required})
+	}{pool.Namespace, pool.Spec.Platform, selector, required})
 	if err != nil {
 		return "", fmt.Errorf("naming the fleet of pool %s: %w", pool.Name, err)
 	}

@@ -22,11 +22,15 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 	options.AgentCommand = options.agentCommand()
 	template := pool.Spec.Template.DeepCopy()
 	if len(template.Command) == 0 {
-		template.Command = DefaultRunnerCommand
+		template.Command = defaultCommand(pool.Spec.Platform)
 	}
 	if template.Dind != nil {
 		*template.Dind = dindDefaults(template.Dind)
 		template.Dind.Storage = resource.NewQuantity(template.Dind.Storage.Value(), resource.BinarySI)
+	}
+	var platform v1alpha1.Platform // empty for linux, whose pods were made before it was part of the hash
+	if pool.Spec.Platform == v1alpha1.PlatformMacOS {
+		platform = pool.Spec.Platform
 	}
 	// The grace period does not shape what a runner is; a warm pod with the older one is as good.
 	template.TerminationGracePeriodSeconds = nil
@@ -37,8 +41,9 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 		Memory    int64
 		Template  *v1alpha1.RunnerTemplate
 		TokenLife int
+		Platform  v1alpha1.Platform `json:",omitempty"`
 	}{
-		hashVersion, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds,
+		hashVersion, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds, platform,
 	})
 	if err != nil {
 		return "", fmt.Errorf("hashing the template of %s: %w", pool.Name, err)

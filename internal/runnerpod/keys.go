@@ -21,6 +21,16 @@ const (
 	FinalizerSandbox = "bullpen.dev/vm-cleanup"
 )
 
+// What tells Macs from other nodes.
+const (
+	// ResourceMacOSVM is the extended resource of nodes that run macOS virtual machines: what is allocatable of it is the number of
+	// slots that can be used now, of the two that Apple's licence grants one Mac (NODE-5).
+	ResourceMacOSVM = "bullpen.dev/macos-vm"
+	// TaintMacOS keeps pods that did not ask for a Mac off it. The node agent registers Macs with it (NoSchedule), pods of pools of
+	// platform macos tolerate it.
+	TaintMacOS = "bullpen.dev/macos"
+)
+
 // Annotations.
 const (
 	// AnnotationAllowDeletion is the break-glass of the admission policies that keep busy runners from being deleted
@@ -57,6 +67,7 @@ const (
 	EnvDispatchURL = "BULLPEN_DISPATCH_URL" // base URL of the server
 	EnvTokenFile   = "BULLPEN_TOKEN_FILE"   // projected token, re-read at every request
 	EnvSharedDir   = "BULLPEN_SHARED_DIR"   // the volume both containers mount
+	EnvStatusDir   = "BULLPEN_STATUS_DIR"   // the supervisor's signs, where it cannot write into the shared folder (macOS)
 	EnvPodName     = "BULLPEN_POD_NAME"
 	EnvPodUID      = "BULLPEN_POD_UID"
 	EnvWorkDir     = "BULLPEN_WORK_DIR"

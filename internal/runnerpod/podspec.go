@@ -16,6 +16,15 @@ const (
 )
 
 func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.PodSpec {
+	spec := commonSpec(pool, options, name)
+	if pool.Spec.Platform == v1alpha1.PlatformMacOS {
+		toMac(&spec)
+	}
+	return spec
+}
+
+// commonSpec is the pod of every platform, but for what only Macs need or have not.
+func commonSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.PodSpec {
 	template := pool.Spec.Template.DeepCopy() // no pointer into the pool leaves this package
 	spec := corev1.PodSpec{
 		ServiceAccountName:            name,
@@ -110,7 +119,7 @@ func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplat
 	agent := MountShared + "/" + FileAgent
 	command := template.Command
 	if len(command) == 0 {
-		command = DefaultRunnerCommand
+		command = defaultCommand(pool.Spec.Platform)
 	}
 	env := []corev1.EnvVar{
 		{Name: EnvSharedDir, Value: MountShared},

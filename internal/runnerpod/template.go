@@ -42,6 +42,17 @@ const AnnotationDefaultContainer = "kubectl.kubernetes.io/default-container"
 // and not through the image's run.sh, so that signals and exit codes are the listener's own.
 var DefaultRunnerCommand = []string{"/home/runner/bin/Runner.Listener", "run"}
 
+// DefaultMacRunnerCommand starts GitHub's own runner where the public macOS images for Tart have it: the folder actions-runner in
+// the home of their user, admin (scripts/install-actions-runner.sh of cirruslabs/macos-image-templates). It is a path in the guest.
+var DefaultMacRunnerCommand = []string{"/Users/admin/actions-runner/bin/Runner.Listener", "run"}
+
+func defaultCommand(platform v1alpha1.Platform) []string {
+	if platform == v1alpha1.PlatformMacOS {
+		return DefaultMacRunnerCommand
+	}
+	return DefaultRunnerCommand
+}
+
 // DefaultAgentCommand is where Bullpen's image has its binary. It must not be /bullpen: the pod's volumes are mounted in a
 // folder of that name, which no runtime can make where a file is.
 const DefaultAgentCommand = "/usr/local/bin/bullpen"
@@ -115,6 +126,9 @@ func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.P
 		return nil, nil, err
 	}
 	if err := checkPrivileges(pool, options); err != nil {
+		return nil, nil, err
+	}
+	if err := checkMac(pool); err != nil {
 		return nil, nil, err
 	}
 	hash, err := TemplateHash(pool, options)

@@ -45,6 +45,7 @@ type Room struct {
 	MilliCPU int64
 	Memory   int64 // bytes
 	Pods     int64
+	VMs      int64 // slots for macOS virtual machines
 }
 
 // Pool is one pool as its spec has it, and what is remembered of it.

@@ -63,7 +63,7 @@ func drawPool(t *rapid.T, name string, nodes []string, sizes []Room) Pool {
 	return p
 }
 
-var someSizes = []Room{one, {MilliCPU: 2000, Memory: 2 << 30, Pods: 1}, {MilliCPU: 1000, Memory: 4 << 30, Pods: 1}, {MilliCPU: 4000, Memory: 1 << 30, Pods: 1}}
+var someSizes = []Room{one, {MilliCPU: 2000, Memory: 2 << 30, Pods: 1}, {MilliCPU: 1000, Memory: 4 << 30, Pods: 1}, {MilliCPU: 4000, Memory: 1 << 30, Pods: 1}, {MilliCPU: 1000, Memory: 1 << 30, Pods: 1, VMs: 1}}
 
 func drawInput(t *rapid.T, sizes ...Room) Input {
 	in := Input{Now: t0, Nodes: map[string]Room{}, Signals: Signals{At: t0.Add(-time.Second), Pools: map[string]Signal{}}}
@@ -71,7 +71,7 @@ func drawInput(t *rapid.T, sizes ...Room) Input {
 	for i := range rapid.IntRange(0, 4).Draw(t, "nodes") {
 		names = append(names, fmt.Sprintf("n%d", i))
 		in.Nodes[names[i]] = Room{
-			MilliCPU: rapid.Int64Range(0, 12).Draw(t, "cpu") * 1000, Memory: rapid.Int64Range(0, 12).Draw(t, "memory") << 30, Pods: rapid.Int64Range(0, 12).Draw(t, "pods"),
+			MilliCPU: rapid.Int64Range(0, 12).Draw(t, "cpu") * 1000, Memory: rapid.Int64Range(0, 12).Draw(t, "memory") << 30, Pods: rapid.Int64Range(0, 12).Draw(t, "pods"), VMs: rapid.Int64Range(0, 3).Draw(t, "slots"),
 		}
 	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "pools") {
@@ -204,6 +204,7 @@ func TestPlan_SCALE1_WarmRunnersFitIntoWhatJobsLeave(t *testing.T) {
 				r.MilliCPU += size.MilliCPU * int64(n)
 				r.Memory += size.Memory * int64(n)
 				r.Pods += size.Pods * int64(n)
+				r.VMs += size.VMs * int64(n)
 			}
 			for _, node := range of.Nodes {
 				plus(&room, in.Nodes[node], 1)
@@ -231,6 +232,7 @@ func TestPlan_SCALE1_WarmRunnersFitIntoWhatJobsLeave(t *testing.T) {
 			require.LessOrEqual(t, warm.MilliCPU, max(0, room.MilliCPU-taken.MilliCPU))
 			require.LessOrEqual(t, warm.Memory, max(0, room.Memory-taken.Memory))
 			require.LessOrEqual(t, warm.Pods, max(0, room.Pods-taken.Pods))
+			require.LessOrEqual(t, warm.VMs, max(0, room.VMs-taken.VMs))
 		}
 	})
 }
@@ -416,7 +418,7 @@ func TestPlan_SCALE3_NoStepIsDueForEver(t *testing.T) {
 				}
 			}
 			again := false
-			for i, r := range Plan(Input{Now: now, Pools: pools, Nodes: map[string]Room{"n": {8000, 1 << 40, 10}}, Signals: Signals{At: now, Pools: signals}}) {
+			for i, r := range Plan(Input{Now: now, Pools: pools, Nodes: map[string]Room{"n": {8000, 1 << 40, 10, 0}}, Signals: Signals{At: now, Pools: signals}}) {
 				pools[i].State = r.State
 				overdue := !r.Next.IsZero() && !r.Next.After(now)
 				again = again || overdue

@@ -353,6 +353,24 @@ func TestPass_SCALE1_RoomIsWhatNodesAndShapesSay(t *testing.T) {
 	require.Equal(t, 12, b.decision("a").Desired, "ten here, and the two that work elsewhere")
 }
 
+// A Mac runs two virtual machines, whatever CPU and memory it has, and fewer when it says so.
+func TestPass_NODE5_AMacHasRoomForItsSlots(t *testing.T) {
+	onMacs := func(p *v1alpha1.RunnerPool) { p.Spec.Platform = v1alpha1.PlatformMacOS }
+	mac := func(name string, slots int64) *corev1.Node {
+		n := node(name, 100)
+		n.Labels[corev1.LabelOSStable] = "darwin"
+		n.Spec.Taints = []corev1.Taint{{Key: runnerpod.TaintMacOS, Effect: corev1.TaintEffectNoSchedule}}
+		n.Status.Allocatable[runnerpod.ResourceMacOSVM] = *resource.NewQuantity(slots, resource.DecimalSI)
+		return n
+	}
+	b := newBench(t, node("linux", 100), mac("m1", 2), mac("m2", 2), mac("m3", 0), pool("a", 20, 50, onMacs), pool("b", 20, 50))
+	b.ask(dispatchapi.PoolSignals{Name: "a"}, dispatchapi.PoolSignals{Name: "b"})
+	b.look(0)
+	require.Equal(t, 4, b.decision("a").Desired)
+	require.Contains(t, b.decision("a").Short, "4 of the 20")
+	require.Equal(t, 20, b.decision("b").Desired, "Linux has nothing to do with it")
+}
+
 func TestPass_POOL3_ATerminatingPoolIsLeftAloneAndItsRemovalsPassOn(t *testing.T) {
 	b := newBench(t, node("n", 10), pool("t", 3, 50, had(5, time.Time{}), func(p *v1alpha1.RunnerPool) {
 		p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: t0}, []string{"x"}

@@ -181,16 +181,43 @@ func TestSeats_AreTheLeastOfWhatShapeAndOverheadAllow(t *testing.T) {
 func TestSeats_AlwaysFitAndNoMoreWould(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(what string, least, most int64) int64 { return rapid.Int64Range(least, most).Draw(t, what) }
-		room := Room{draw("cpu", -5, 100), draw("memory", -5, 1000), draw("pods", -1, 20)}
-		one := Room{draw("one's cpu", 0, 10), draw("one's memory", 0, 100), 1}
+		room := Room{draw("cpu", -5, 100), draw("memory", -5, 1000), draw("pods", -1, 20), draw("slots", -1, 3)}
+		one := Room{draw("one's cpu", 0, 10), draw("one's memory", 0, 100), 1, draw("one's slots", 0, 1)}
 		n := int64(Seats(room, one))
 		fits := func(n int64) bool {
-			return n*one.MilliCPU <= max(room.MilliCPU, 0) && n*one.Memory <= max(room.Memory, 0) && n <= max(room.Pods, 0)
+			return n*one.MilliCPU <= max(room.MilliCPU, 0) && n*one.Memory <= max(room.Memory, 0) && n <= max(room.Pods, 0) && n*one.VMs <= max(room.VMs, 0)
 		}
 		require.True(t, fits(n), "%d", n)
 		require.False(t, fits(n+1), "%d", n)
 	})
-	require.Zero(t, Seats(Room{1, 1, 1}, Room{}))
+	require.Zero(t, Seats(Room{1, 1, 1, 1}, Room{}))
+}
+
+// Two macOS virtual machines is what the licence grants a Mac, and what of it can be used now is what the Mac offers.
+func TestProblem_NODE9_AMacWithoutASlotThatCanBeUsedStartsNothing(t *testing.T) {
+	pool := testPool(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Platform, p.Spec.Template.NodeSelector = v1alpha1.PlatformMacOS, nil
+	})
+	mac := func(slots int64) *corev1.Node {
+		return testNode(func(n *corev1.Node) {
+			n.Labels[corev1.LabelOSStable] = "darwin"
+			n.Spec.Taints = []corev1.Taint{{Key: runnerpod.TaintMacOS, Effect: corev1.TaintEffectNoSchedule}}
+			n.Status.Allocatable[runnerpod.ResourceMacOSVM] = *resource.NewQuantity(slots, resource.DecimalSI)
+		})
+	}
+	p := placement(t, pool, nil)
+	for slots, want := range map[int64]string{
+		0: "node n1 has 0 slots for macOS virtual machines that can be used; its conditions say why", 1: "", 2: "",
+	} {
+		trimmed, err := TrimNode(mac(slots))
+		require.NoError(t, err)
+		require.Equal(t, want, p.Problem(trimmed.(*corev1.Node)))
+		require.EqualValues(t, slots, p.Seats(trimmed.(*corev1.Node)))
+	}
+	require.False(t, p.Belongs(testNode()), "Linux nodes are not of the fleet")
+	linux := placement(t, testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Template.NodeSelector = nil }), nil)
+	require.Contains(t, linux.Problem(mac(2)), runnerpod.TaintMacOS, "nor do Linux runners start on Macs")
+	require.False(t, Same(mac(0), mac(1)), "a slot that can be used again is news")
 }
 
 func TestTrimNode_KeepsALivingNodeTheSame(t *testing.T) {

@@ -22,6 +22,7 @@ type Room struct {
 	MilliCPU int64
 	Memory   int64 // bytes
 	Pods     int64
+	VMs      int64 // slots for macOS virtual machines (runnerpod.ResourceMacOSVM)
 }
 
 // Placement says on which nodes a pool's pods may run, and how much of one each of them takes. It is read from the pod
@@ -43,10 +44,12 @@ func PlacementOf(pool *v1alpha1.RunnerPool, options runnerpod.Options, class *no
 	}
 	addClass(&pod.Spec, class)
 	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	one := roomOf(requests)
+	one.Pods = 1
 	return Placement{
 		required:    nodeaffinity.GetRequiredNodeAffinity(pod),
 		tolerations: pod.Spec.Tolerations,
-		pod:         Room{MilliCPU: requests.Cpu().MilliValue(), Memory: requests.Memory().Value(), Pods: 1},
+		pod:         one,
 	}, nil
 }
 
@@ -99,6 +102,9 @@ func (p Placement) Problem(node *corev1.Node) string {
 	if untolerated {
 		return fmt.Sprintf("node %s has the taint %s, which the pool does not tolerate", node.Name, taint.ToString())
 	}
+	if slots := Allocatable(node).VMs; slots < p.pod.VMs { // NODE-9: it has taken itself out of scheduling, or is no Mac of ours
+		return fmt.Sprintf("node %s has %d slots for macOS virtual machines that can be used; its conditions say why", node.Name, slots)
+	}
 	return ""
 }
 
@@ -111,14 +117,15 @@ func (p Placement) Usable(node *corev1.Node) bool { return p.Belongs(node) && p.
 // Seats is how many of the pool's runners an otherwise empty node has room for, whatever state it is in.
 func (p Placement) Seats(node *corev1.Node) int { return Seats(Allocatable(node), p.pod) }
 
-// Seats is how many of one a room holds: the least of what CPU, memory and the number of pods allow. Nothing is held by
+// Seats is how many of one a room holds: the least of what CPU, memory, the number of pods and slots for virtual machines
+// allow. Nothing is held by
 // none: a part that a pod does not take limits nothing, a pod that takes nothing at all is no pod.
 func Seats(room, one Room) int {
 	if one == (Room{}) {
 		return 0
 	}
 	fit := int64(math.MaxInt32)
-	for _, part := range [][2]int64{{room.MilliCPU, one.MilliCPU}, {room.Memory, one.Memory}, {room.Pods, one.Pods}} {
+	for _, part := range [][2]int64{{room.MilliCPU, one.MilliCPU}, {room.Memory, one.Memory}, {room.Pods, one.Pods}, {room.VMs, one.VMs}} {
 		if part[1] > 0 {
 			fit = min(fit, max(part[0], 0)/part[1])
 		}
@@ -127,9 +134,11 @@ func Seats(room, one Room) int {
 }
 
 // Allocatable is what a node offers to pods.
-func Allocatable(node *corev1.Node) Room {
-	offered := node.Status.Allocatable
-	return Room{MilliCPU: offered.Cpu().MilliValue(), Memory: offered.Memory().Value(), Pods: offered.Pods().Value()}
+func Allocatable(node *corev1.Node) Room { return roomOf(node.Status.Allocatable) }
+
+func roomOf(list corev1.ResourceList) Room {
+	slots := list[runnerpod.ResourceMacOSVM]
+	return Room{MilliCPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: list.Pods().Value(), VMs: slots.Value()}
 }
 
 // unschedulable is the taint that cordoning puts on a node.

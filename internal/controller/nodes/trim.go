@@ -4,6 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // TrimNode takes out of a node what this package does not read, before it enters a cache (P8): images, addresses,
@@ -15,7 +17,7 @@ func TrimNode(object any) (any, error) {
 		return object, nil
 	}
 	offered := corev1.ResourceList{}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, runnerpod.ResourceMacOSVM} {
 		if quantity, known := node.Status.Allocatable[name]; known {
 			offered[name] = quantity
 		}

@@ -1,0 +1,57 @@
+package runnerpod
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+)
+
+// darwin is what the label kubernetes.io/os says of a Mac.
+const darwin = "darwin"
+
+// checkMac refuses what a pool of platform macos cannot have. Its runners are virtual machines on Macs: there is no container
+// runtime, and a virtual machine shares with its host nothing but what the agent needs.
+func checkMac(pool *v1alpha1.RunnerPool) error {
+	if pool.Spec.Platform != v1alpha1.PlatformMacOS {
+		return nil
+	}
+	template := &pool.Spec.Template
+	switch {
+	case template.RuntimeClassName != nil:
+		return refuse("spec.template.runtimeClassName is for platform linux, a macOS runner is a virtual machine already: remove it")
+	case len(template.Volumes) > 0 || len(template.VolumeMounts) > 0:
+		return refuse("spec.template.volumes is for platform linux, a macOS virtual machine shares no folders of its host with jobs: remove volumes and volumeMounts, and put what jobs need into the image")
+	case template.NodeSelector[corev1.LabelOSStable] != "" && template.NodeSelector[corev1.LabelOSStable] != darwin:
+		return refuse("spec.template.nodeSelector asks for %s=%s, and a pool of platform macos needs Macs: remove it", corev1.LabelOSStable, template.NodeSelector[corev1.LabelOSStable])
+	case pool.Spec.Resources.CPU.MilliValue()%1000 != 0:
+		return refuse("spec.resources.cpu is %s, and a macOS virtual machine has whole CPUs: write a whole number, such as 4", pool.Spec.Resources.CPU.String())
+	}
+	return nil
+}
+
+// toMac makes the pod one for Macs. The containers agent and poller are processes of the Mac, of the node agent's user; the
+// container runner is the virtual machine, and takes one of the slots that Apple's licence grants (NODE-5).
+//
+// What means nothing there is left out, so that nobody relies on it: users, seccomp, capabilities and read-only file systems. The helpers
+// take no CPU and no memory of the node's: half of a Mac is what a runner is usually given, and two must fit.
+func toMac(spec *corev1.PodSpec) {
+	if spec.NodeSelector == nil {
+		spec.NodeSelector = map[string]string{}
+	}
+	spec.NodeSelector[corev1.LabelOSStable] = darwin
+	spec.Tolerations = append(spec.Tolerations, corev1.Toleration{Key: TaintMacOS, Operator: corev1.TolerationOpExists})
+	spec.SecurityContext = nil
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			c.SecurityContext = nil
+			if c.Name != ContainerRunner {
+				c.Resources = corev1.ResourceRequirements{}
+				continue
+			}
+			one := *resource.NewQuantity(1, resource.DecimalSI)
+			c.Resources.Requests[ResourceMacOSVM], c.Resources.Limits[ResourceMacOSVM] = one, one
+		}
+	}
+}
