@@ -1,4 +1,4 @@
 // Package examples carries the files of this folder, which are meant to be read and copied, for the commands that use
-// them: the pool of `bullpen up` and the workflow of `bullpen demo`. It imports the standard library only. Begin with
+// them: the pools of `bullpen up` and the workflows of `bullpen demo`. It imports the standard library only. Begin with
 // demo.yaml.
 package examples

@@ -8,6 +8,12 @@ import (
 //go:embed pool.yaml
 var pool []byte
 
+//go:embed standin-macos-pool.yaml
+var macPool []byte
+
+//go:embed macos.yaml
+var macos []byte
+
 //go:embed demo.yaml
 var demo []byte
 
@@ -19,6 +25,12 @@ func NodeBootstrap() []byte { return slices.Clone(nodeBootstrap) }
 
 // Pool is the RunnerPool that `bullpen up` makes when it is given none.
 func Pool() []byte { return slices.Clone(pool) }
+
+// MacPool is the RunnerPool that `bullpen up --macos` makes beside it.
+func MacPool() []byte { return slices.Clone(macPool) }
+
+// MacWorkflow is a workflow file for runners of the macOS pool.
+func MacWorkflow() []byte { return slices.Clone(macos) }
 
 // Demo is the workflow file of `bullpen demo`.
 func Demo() []byte { return slices.Clone(demo) }

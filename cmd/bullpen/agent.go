@@ -16,18 +16,25 @@ import (
 func newAgentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "What runs inside a runner pod: poller, supervisor, readiness probe, installer",
+		Short: "What runs inside a runner pod: poller, supervisor, readiness probe, installer, the guest's part of a virtual machine",
 		Example: `  bullpen agent install --to /bullpen/shared/bullpen
   bullpen agent poll
   bullpen agent run -- /home/runner/bin/Runner.Listener run`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(newAgentPollCommand(), newAgentRunCommand(), newAgentReadyCommand(), newAgentInstallCommand())
+	cmd.AddCommand(newAgentPollCommand(), newAgentRunCommand(), newAgentReadyCommand(), newAgentInstallCommand(),
+		newAgentGuestCommand())
 	return cmd
 }
 
 // agentLog writes to stderr, where a container's log is read. It never sees a token or a configuration.
 func agentLog() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
+
+// statusFlag adds --status-dir.
+func statusFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("status-dir", os.Getenv(runnerpod.EnvStatusDir),
+		"folder of the supervisor's signs, where it may not write into the shared one ($"+runnerpod.EnvStatusDir+")")
+}
 
 // sharedFlag adds --shared-dir and returns how to name the file of the configuration in it.
 func sharedFlag(cmd *cobra.Command) func() (string, error) {
@@ -54,7 +61,7 @@ gives the file to the shared folder's owner or to --runner-uid.`,
     BULLPEN_SHARED_DIR=/bullpen/shared bullpen agent poll`,
 		Args: cobra.NoArgs,
 	}
-	shared := sharedFlag(cmd)
+	shared, status := sharedFlag(cmd), statusFlag(cmd)
 	flags := cmd.Flags()
 	url := flags.String("dispatch-url", os.Getenv(runnerpod.EnvDispatchURL), "the server ($"+runnerpod.EnvDispatchURL+")")
 	token := flags.String("token-file", os.Getenv(runnerpod.EnvTokenFile),
@@ -67,7 +74,7 @@ gives the file to the shared folder's owner or to --runner-uid.`,
 			return err
 		}
 		return agent.Poll(cmd.Context(), agent.PollOptions{
-			URL: *url, TokenFile: *token, JITFile: file, RunnerUID: *uid, RunnerGID: *gid, Log: agentLog(),
+			URL: *url, TokenFile: *token, JITFile: file, StatusDir: *status, RunnerUID: *uid, RunnerGID: *gid, Log: agentLog(),
 		})
 	}
 	return cmd
@@ -85,7 +92,7 @@ TERM or INT: exits 0 at once while it waits; stops a runner that has no job; let
   bullpen agent run --shared-dir /tmp/pod -- bullpen dev runner`,
 		Args: cobra.ArbitraryArgs,
 	}
-	shared := sharedFlag(cmd)
+	shared, status := sharedFlag(cmd), statusFlag(cmd)
 	idleStop := cmd.Flags().Duration("idle-stop", 0, "how long a runner without a job may take to stop (default 15s)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file, err := shared()
@@ -93,7 +100,7 @@ TERM or INT: exits 0 at once while it waits; stops a runner that has no job; let
 			return err
 		}
 		return agent.Supervise(cmd.Context(), agent.SuperviseOptions{
-			JITFile: file, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
+			JITFile: file, StatusDir: *status, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
 			Hidden: []string{runnerpod.EnvTokenFile, runnerpod.EnvDispatchURL},
 			Reap:   os.Getpid() == 1,
 			Stdout: os.Stdout, Stderr: os.Stderr, Log: agentLog(),
@@ -109,13 +116,13 @@ func newAgentReadyCommand() *cobra.Command {
 		Example: "  bullpen agent ready",
 		Args:    cobra.NoArgs,
 	}
-	shared := sharedFlag(cmd)
+	shared, status := sharedFlag(cmd), statusFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		file, err := shared()
 		if err != nil {
 			return err
 		}
-		return agent.Ready(file)
+		return agent.Ready(file, *status)
 	}
 	return cmd
 }

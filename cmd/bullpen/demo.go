@@ -23,11 +23,12 @@ func newDemoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Show it: run a workflow while everything is restarted and changed",
 		Long: `Start all of Bullpen on this machine with a pool of warm runners, run a workflow of many jobs, and, while the jobs run,
-restart the server, the controller and the node agent, change the pool's template, scale it to zero and back, cordon the
+restart the server, the controller and the node agents, change the pool's template, scale it to zero and back, cordon the
 node, and rename the pool. It ends with a summary, and succeeds only if each job ran exactly once with the conclusion that
 was expected, no busy pod was deleted, each change took effect, and no process is left.
 
-The workflow is examples/demo.yaml. Its jobs run as processes of this machine, without isolation.`,
+The workflow is that of examples/demo.yaml, with the jobs of examples/macos.yaml. They run as processes of this machine, without isolation. The latter want macOS: they run on
+a node that stands in for a Mac, whose virtual machines are processes too, made by a fake of Tart ("bullpen dev tart").`,
 		Example: `  bullpen demo
 
   # A longer one

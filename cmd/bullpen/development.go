@@ -14,9 +14,9 @@ func developmentCommands() []*cobra.Command {
 func newDevCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Stand-ins for GitHub and its runner, for development and tests",
+		Short: "Stand-ins for GitHub, its runner and Tart, for development and tests",
 	}
-	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand())
+	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand(), newDevTartCommand())
 	return cmd
 }
 

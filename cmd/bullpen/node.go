@@ -18,12 +18,14 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox/tart"
 )
 
 // Names of sandboxes, as given by --sandbox and shown in the node's label.
 const (
 	sandboxProcess   = "process"
 	sandboxSynthetic = "synthetic"
+	sandboxTart      = "tart"
 )
 
 // nodeFlags are what `bullpen node` is told.
@@ -33,6 +35,9 @@ type nodeFlags struct {
 	cpu, memory, ip         string
 	pods                    int64
 	labels, taints          []string
+	tart                    tartFlags
+	kubelet                 kubeletFlags
+	metrics                 string
 }
 
 func newNodeCommand() *cobra.Command {
@@ -47,6 +52,10 @@ With --bootstrap-kubeconfig, whose token may do nothing but ask, the node reques
 before it expires. The token is needed once. With --kubeconfig somebody else cares for the identity: it must be system:node:NAME in the
 group system:nodes. docs/guides/credentials.md has both, and what to do where a provider signs no such certificates.
 
+kubectl logs and kubectl exec work through the API server, which asks the node at --kubelet-port. It is let in by a client certificate
+that an authority of --client-ca-file has signed, or by a token, and by its rights to nodes/proxy. The node proves itself with a
+certificate that it requests (kubernetes.io/kubelet-serving; somebody has to approve that: kubectl get csr), or with --tls-cert-file.
+
 Ending this process, however it ends, ends no pod:
 the next one with the same --state-dir finds them again. "bullpen node cleanup" ends them. (Under systemd say KillMode=process,
 or systemd ends them all the same. A launchd job needs AbandonProcessGroup.)
@@ -55,29 +64,41 @@ Sandboxes:
   process    Containers are processes of this machine, of the user who runs this command. ISOLATION: NONE. Images are
              ignored, each container needs a command; a volume's mountPath is replaced by the real folder wherever it occurs in
              command, args, env and workingDir. For one-machine mode and tests; never for code of strangers.
-  synthetic  No processes at all: containers exist in memory, until this process ends. For load tests.`,
+  synthetic  No processes at all: containers exist in memory, until this process ends. For load tests.
+  tart       On a Mac: the runner of each pod is a macOS virtual machine, made and run by Tart (https://tart.run), which you install; two at a
+             time, as Apple's licence allows. Its other containers are processes of this machine. docs/guides/macos.md tells how.`,
 		Example: `  bullpen node --sandbox process --name mac-1 --bootstrap-kubeconfig bootstrap.kubeconfig --state-dir /var/lib/bullpen-node
   bullpen node --sandbox process --name ci-1 --kubeconfig node.kubeconfig --state-dir /srv/bullpen \
-    --cpu 16 --memory 32Gi --pods 50 --label pool=ci --taint dedicated=ci:NoSchedule`,
+    --cpu 16 --memory 32Gi --pods 50 --label pool=ci --taint dedicated=ci:NoSchedule
+  bullpen node --sandbox tart --name mac-1 --kubeconfig node.kubeconfig --state-dir /Users/ci/bullpen --tart /opt/homebrew/bin/tart`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runNode(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.sandbox == sandboxTart && !cmd.Flags().Changed("pods") {
+				f.pods = int64(f.tart.slots)
+			}
+			return runNode(cmd.Context(), f)
+		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.sandbox, "sandbox", sandboxProcess, "what runs the pods: process or synthetic")
+	flags.StringVar(&f.sandbox, "sandbox", sandboxProcess, "what runs the pods: process, synthetic or tart")
 	flags.StringVar(&f.name, "name", "", "name of the node (default: this machine's host name)")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "how to reach the API server, as system:node:NAME")
 	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "how to reach the API server with a bootstrap token, to get a certificate for --name")
 	flags.StringVar(&f.stateDir, "state-dir", "", "where pods, volumes and logs are kept (required)")
 	flags.StringVar(&f.cpu, "cpu", "", "CPUs to offer, such as 8 or 7500m (default: what the machine has)")
 	flags.StringVar(&f.memory, "memory", "", "memory to offer, such as 16Gi (default: what the machine has)")
-	flags.Int64Var(&f.pods, "pods", 110, "how many pods to offer room for")
+	flags.Int64Var(&f.pods, "pods", 110, "how many pods to offer room for (with --sandbox tart: the default is --vm-slots)")
+	f.tart.add(flags)
 	flags.StringVar(&f.ip, "node-ip", "", "address of the node and its pods (default 127.0.0.1)")
+	flags.StringVar(&f.metrics, "metrics-listen", "", "address for the metrics of --kubelet-port over plain HTTP, such as 127.0.0.1:9091; empty serves none")
 	flags.StringArrayVar(&f.labels, "label", nil, "label of the node, KEY=VALUE (repeatable)")
 	flags.StringArrayVar(&f.taints, "taint", nil, "taint of the node when it is registered, KEY[=VALUE]:EFFECT (repeatable)")
+	f.kubelet.add(flags)
+	cmd.MarkFlagsRequiredTogether("tls-cert-file", "tls-private-key-file")
 	cobra.CheckErr(cmd.MarkFlagRequired("state-dir"))
 	cmd.MarkFlagsOneRequired("kubeconfig", "bootstrap-kubeconfig")
 	cmd.MarkFlagsMutuallyExclusive("kubeconfig", "bootstrap-kubeconfig")
-	cmd.AddCommand(newNodeCleanupCommand(), newNodeShimCommand(), newNodeEnterCommand())
+	cmd.AddCommand(newNodeStatusCommand(), newNodeCleanupCommand(), newNodeShimCommand(), newNodeEnterCommand())
 	return cmd
 }
 
@@ -103,11 +124,20 @@ func runNode(ctx context.Context, f nodeFlags) error {
 	if opts.Sandbox, err = f.openSandbox(opts.StateDir, opts.Log); err != nil {
 		return err
 	}
+	if closer, ok := opts.Sandbox.(interface{ Close() }); ok {
+		defer closer.Close()
+	}
+	opts.KubeletPort = f.kubelet.port
 	agent, err := node.New(opts)
 	if err != nil {
 		return err
 	}
-	return agent.Run(ctx)
+	stopMetrics, err := serveNodeMetrics(ctx, f.metrics, agent)
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
+	return f.kubelet.run(ctx, opts, agent)
 }
 
 // options reads the flags; the sandbox is still to be opened.
@@ -160,8 +190,10 @@ func (f nodeFlags) openSandbox(stateDir string, log *slog.Logger) (sandbox.Sandb
 		return process.New(process.Options{StateDir: stateDir, Log: log})
 	case sandboxSynthetic:
 		return synthetic.New(synthetic.NewMachine(nil)), nil
+	case sandboxTart:
+		return f.tart.open(stateDir, log)
 	}
-	return nil, fmt.Errorf("there is no sandbox %q: use --sandbox process or synthetic", f.sandbox)
+	return nil, fmt.Errorf("there is no sandbox %q: use --sandbox process, synthetic or tart", f.sandbox)
 }
 
 func (f nodeFlags) capacity(stateDir string) (corev1.ResourceList, error) {
@@ -218,19 +250,21 @@ func parseTaints(items []string) ([]corev1.Taint, error) {
 
 func newNodeCleanupCommand() *cobra.Command {
 	var stateDir string
+	var machines tartFlags
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "End every process that the process sandbox started in a state folder",
-		Long: `Ends every process that the process sandbox started in a state folder, and nothing else. Logs stay. It refuses to work while a
-node agent uses the folder.`,
-		Example: "  bullpen node cleanup --state-dir /var/lib/bullpen-node",
-		Args:    cobra.NoArgs,
+		Short: "End every process and virtual machine that a node agent started in a state folder",
+		Long: `Ends every process that the process sandbox started in a state folder, and ends and deletes every virtual machine of the Tart sandbox, and
+nothing else. Logs stay, and so do the golden bases of images. It refuses to work while a node agent uses the folder.`,
+		Example: `  bullpen node cleanup --state-dir /var/lib/bullpen-node
+  bullpen node cleanup --state-dir /Users/ci/bullpen --tart /opt/homebrew/bin/tart`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := filepath.Abs(stateDir)
 			if err != nil {
 				return fmt.Errorf("state folder: %w", err)
 			}
-			pods, err := process.Cleanup(cmd.Context(), dir)
+			pods, err := cleanUp(cmd.Context(), dir, machines)
 			if err != nil {
 				return err
 			}
@@ -239,8 +273,21 @@ node agent uses the folder.`,
 		},
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", "", "the node agent's state folder (required)")
+	machines.addProgram(cmd.Flags())
 	cobra.CheckErr(cmd.MarkFlagRequired("state-dir"))
 	return cmd
+}
+
+// cleanUp ends what the state folder owns, whichever sandbox that was.
+func cleanUp(ctx context.Context, stateDir string, machines tartFlags) (int, error) {
+	if !tart.Used(stateDir) {
+		return process.Cleanup(ctx, stateDir)
+	}
+	opts, err := machines.options(stateDir, nil)
+	if err != nil {
+		return 0, err
+	}
+	return tart.Cleanup(ctx, opts)
 }
 
 // newNodeShimCommand is not for people: the process sandbox starts it, one for each container.

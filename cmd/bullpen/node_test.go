@@ -37,5 +37,13 @@ func TestNodeFlags_BadOnesSayWhatToWrite(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = nodeFlags{sandbox: "vm"}.openSandbox(t.TempDir(), nil)
-	require.ErrorContains(t, err, "use --sandbox process or synthetic")
+	require.ErrorContains(t, err, "use --sandbox process, synthetic or tart")
+	for want, f := range map[string]tartFlags{
+		"--tart":      {program: " ", launchctl: "true", slots: 1},
+		"--launchctl": {program: "true", launchctl: " ", slots: 1},
+		"--vm-slots":  {program: "true", launchctl: "true", slots: 3},
+	} {
+		_, err := f.open(t.TempDir(), nil)
+		require.ErrorContains(t, err, want)
+	}
 }

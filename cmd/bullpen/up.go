@@ -23,6 +23,7 @@ type oneboxFlags struct {
 type upFlags struct {
 	oneboxFlags
 	poolFile             string
+	macos                bool
 	workflows            []string
 	listen, githubListen string
 	app                  onebox.App
@@ -51,6 +52,9 @@ leads around a transaction-pooling proxy).`,
   # A pool of your own
   bullpen up --pool-file examples/pool.yaml
 
+  # With a stand-in for a Mac beside this machine's own node, for jobs that run on bullpen-macos
+  bullpen up --macos --workflow examples/macos.yaml
+
   # A real GitHub App instead of the stand-in; its webhooks must reach the address of --listen
   bullpen up --listen 127.0.0.1:8080 --github-app 12345 \
     --github-private-key-file app.pem --webhook-secret-file secret
@@ -73,6 +77,7 @@ leads around a transaction-pooling proxy).`,
 	f.register(cmd, 0)
 	flags := cmd.Flags()
 	flags.StringVar(&f.poolFile, "pool-file", "", "YAML file of RunnerPools to make (default: one pool with the label bullpen)")
+	flags.BoolVar(&f.macos, "macos", false, "add a node that stands in for a Mac, and a pool with the label bullpen-macos: its virtual machines are processes, made by a fake of Tart")
 	flags.StringArrayVar(&f.workflows, "workflow", nil, "workflow file to run at the stand-in (may be repeated)")
 	flags.StringVar(&f.listen, "listen", "", "address for webhooks (default: a free port on 127.0.0.1)")
 	flags.StringVar(&f.githubListen, "github-listen", "", "address of the stand-in (default: a free port on 127.0.0.1)")
@@ -112,6 +117,16 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 	}
 	if opts.Pools, err = onebox.LoadPools(f.poolFile, f.runners); err != nil {
 		return opts, err
+	}
+	if f.macos {
+		opts.Macs = true
+		if f.poolFile == "" { // whoever brings pools brings those of platform macos, too
+			macs, err := onebox.MacPool()
+			if err != nil {
+				return opts, err
+			}
+			opts.Pools = append(opts.Pools, macs...)
+		}
 	}
 	if opts.Workflows, err = onebox.LoadWorkflows(f.workflows); err != nil {
 		return opts, err

@@ -99,6 +99,10 @@ func (c *ControlPlane) planAPIServer(p ports) (componentPlan, error) {
 			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 			"--proxy-client-cert-file="+c.pki.path("front-proxy-client.crt"),
 			"--proxy-client-key-file="+c.pki.path("front-proxy-client.key"),
+			"--kubelet-client-certificate="+c.pki.path(KubeletClient+".crt"),
+			"--kubelet-client-key="+c.pki.path(KubeletClient+".key"),
+			"--kubelet-certificate-authority="+c.pki.path("ca.crt"), // nodes are verified before logs and commands go over the wire
+			"--kubelet-preferred-address-types=InternalIP,Hostname",
 			"--anonymous-auth=false",
 			"--enable-bootstrap-token-auth", // how a node agent asks for its certificate
 			"--authorization-mode=Node,RBAC",

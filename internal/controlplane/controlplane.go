@@ -159,6 +159,9 @@ func (c *ControlPlane) bringUp(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.letAskNodes(ctx); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.settled = true
@@ -334,6 +337,9 @@ func (c *ControlPlane) Pids() map[Component]int {
 func (c *ControlPlane) LogPath(component Component) string {
 	return filepath.Join(c.opts.StateDir, "log", string(component)+".log")
 }
+
+// ClientAuthority is the file (PEM) of the authority that signs the clients' certificates: what a node verifies the API server's with.
+func (c *ControlPlane) ClientAuthority() string { return c.pki.path("ca.crt") }
 
 // Kubectl is the path of the kubectl that belongs to this control plane.
 func (c *ControlPlane) Kubectl() string { return filepath.Join(c.opts.AssetsDir, "kubectl") }

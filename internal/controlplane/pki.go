@@ -79,6 +79,7 @@ func (p *pki) issueServing(now time.Time) error {
 		{"scheduler", p.cluster, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}},
 		{"etcd", p.etcd, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, // it also calls its own peer port
 		{"apiserver-etcd-client", p.etcd, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+		{KubeletClient, p.cluster, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
 		{"front-proxy-client", p.proxy, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
 	} {
 		issued, err := leaf.by.issue(&x509.Certificate{

@@ -329,6 +329,7 @@ func TestSteps_RemovedWhileBusyFinishesTheJob(t *testing.T) {
 	x.service.queue(`  a: {runs-on: x, steps: [{name: busy, run: 'cat "$GATE"'}]}`)
 	x.start()
 	x.service.awaitStep("busy", "in_progress")
+	x.service.await("the poll that is held", func() bool { return len(x.service.queries) == 2 })
 	x.service.fail("/broker/message", fault{404, "actions-broker-listener", "RunnerNotFound"})
 	x.service.messages <- message{Type: "RunnerRefresh"} // ends the poll that is held, so that there is another
 	x.service.await("the refused poll", func() bool { return len(x.service.queries) == 3 })

@@ -27,6 +27,8 @@ type Options struct {
 	Binary string
 	// Assets is the folder of control plane executables. Default: found, see package assets.
 	Assets string
+	// Macs starts a second node agent, whose runners are macOS virtual machines, or what a fake of Tart makes of them.
+	Macs bool
 	// Pools are applied once everything is up; LoadPools reads them.
 	Pools []*unstructured.Unstructured
 	// App is a real GitHub App; nil starts the stand-in.
@@ -179,7 +181,7 @@ func (b *Box) prepare(ctx context.Context) error {
 	if err := b.layout.prepare(os.Geteuid() == 0); err != nil {
 		return err
 	}
-	ended, err := clearLeftovers(ctx, b.layout)
+	ended, err := clearLeftovers(ctx, b.layout, b.opts.Binary)
 	if err != nil {
 		return err
 	}
@@ -268,6 +270,8 @@ func (b *Box) startIdentities(ctx context.Context) error {
 		return err
 	}
 	b.watchers.Go(func() { ids.keep(b.ctx, end) })
+	approver := newApprover(b.kube, b.log)
+	b.watchers.Go(func() { approver.run(b.ctx) })
 	return nil
 }
 
@@ -275,6 +279,7 @@ func (b *Box) setting() setting {
 	s := setting{
 		layout: b.layout, binary: b.opts.Binary, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
 		capacity: capacity{CPU: 64, Memory: "256Gi", Pods: 250}, env: baseEnvironment(os.Environ()),
+		clientAuthority: b.plane.ClientAuthority(),
 	}
 	if b.opts.App != nil {
 		s.appID = b.opts.App.ID
@@ -291,9 +296,16 @@ func (b *Box) startParts(ctx context.Context) error {
 		server.Env = append(server.Env, "BULLPEN_LISTEN_DATABASE_URL="+b.opts.ListenDatabaseURL)
 	}
 	commands := []Command{server, s.controllerCommand(), s.nodeCommand()}
+	if b.opts.Macs {
+		if err := prepareMac(b.layout); err != nil {
+			return err
+		}
+		commands = append(commands, s.macCommand())
+		b.ready[partMac] = all(nodeReady(b.kube, MacNodeName), servingReady(b.addresses.MacKubelet, b.plane.AdminConfig().CAData))
+	}
 	b.ready[partServer] = httpReady(b.addresses.url(b.addresses.Webhooks) + "/readyz")
 	b.ready[partController] = httpReady(b.addresses.url(b.addresses.ControllerHealth) + "/readyz")
-	b.ready[partNode] = nodeReady(b.kube)
+	b.ready[partNode] = all(nodeReady(b.kube, NodeName), servingReady(b.addresses.Kubelet, b.plane.AdminConfig().CAData))
 	if b.opts.App == nil {
 		commands = append([]Command{s.standInCommand()}, commands...)
 		admin, err := b.adminClient()
@@ -386,7 +398,7 @@ type Replacement struct {
 	Took   time.Duration `json:"took"`
 }
 
-// Replace ends one of our own processes ("server", "controller", "node", "github") with SIGTERM or, hard, with SIGKILL,
+// Replace ends one of our own processes ("server", "controller", "node", "node-mac", "github") with SIGTERM or, hard, with SIGKILL,
 // and returns when its successor is ready.
 func (b *Box) Replace(ctx context.Context, name string, hard bool) (Replacement, error) {
 	part := b.parts[name]
@@ -434,10 +446,10 @@ func (b *Box) stop(ctx context.Context) error {
 		b.report(Event{Kind: EventStopping, Message: "Stopping everything."})
 	}
 	var errs []error
-	for _, name := range []string{partController, partNode} {
+	for _, name := range []string{partController, partNode, partMac} {
 		b.stopPart(name)
 	}
-	if _, err := endPods(context.WithoutCancel(ctx), b.layout); err != nil {
+	if _, err := endPods(context.WithoutCancel(ctx), b.layout, b.opts.Binary); err != nil {
 		errs = append(errs, err)
 	}
 	for _, name := range []string{partServer, partGitHub} {

@@ -31,10 +31,12 @@ type DemoOptions struct {
 	Verdict func(Verdict)
 }
 
-// Limits of a demonstration's pool. An account of the stand-in may run 40 jobs at a time.
+// Limits of a demonstration's pools. An account of the stand-in may run 40 jobs at a time.
 const (
 	DemoDefaultRunners = 8
-	DemoMaxRunners     = 40
+	DemoMaxRunners     = 38
+	// demoMacs is how many macOS runners there are beside them.
+	demoMacs = 2
 )
 
 // ErrDemoFailed says that the demonstration ran and its verdict was not good; the summary says why.
@@ -63,13 +65,18 @@ func Demo(ctx context.Context, opts DemoOptions) error {
 	if err != nil {
 		return err
 	}
-	content, err := DemoWorkflow(examples.Demo(), opts.Jobs)
+	content, err := mixedWorkflow(examples.Demo(), examples.MacWorkflow(), opts.Jobs)
 	if err != nil {
 		return err
 	}
 	if opts.Pools, err = LoadPools("", opts.Runners); err != nil {
 		return err
 	}
+	macs, err := MacPool()
+	if err != nil {
+		return err
+	}
+	opts.Macs, opts.Pools = true, append(opts.Pools, macs...)
 	temporary := opts.StateDir == ""
 	if temporary {
 		if opts.StateDir, err = temporaryStateDir(); err != nil {
@@ -169,7 +176,8 @@ func runDemo(ctx context.Context, opts DemoOptions, file WorkflowFile) (evidence
 	}
 	return Evidence{
 		Jobs: d.jobs, WantJobs: opts.Jobs, Expected: demoExpected, Removals: d.pods.seenRemovals(), Restarts: d.restarts,
-		WantRestarts: d.plan.parts(), Changes: d.changes, WantChanges: d.change.kinds(), Runners: opts.Runners, Left: left,
+		WantRestarts: d.plan.parts(), Changes: d.changes, WantChanges: d.change.kinds(),
+		Runners: map[string]int{labelOf(opts.Pools[0]): opts.Runners, labelOf(opts.Pools[1]): demoMacs}, Left: left,
 	}, nil
 }
 
@@ -187,11 +195,12 @@ func (d *demo) run(ctx context.Context, file WorkflowFile) error {
 	warming, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	began := d.opts.Now()
-	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("waiting for %d warm runners", d.opts.Runners)})
-	if err := d.pods.awaitWarm(warming, d.opts.Runners); err != nil {
+	runners := d.opts.Runners + demoMacs
+	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("waiting for %d warm runners, %d of them on the stand-in for a Mac", runners, demoMacs)})
+	if err := d.pods.awaitWarm(warming, runners); err != nil {
 		return err
 	}
-	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("%d runners were warm after %s", d.opts.Runners, short(d.opts.Now().Sub(began)))})
+	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("%d runners were warm after %s", runners, short(d.opts.Now().Sub(began)))})
 	running, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
 	d.began = d.opts.Now()
@@ -252,7 +261,9 @@ func (d *demo) watch(ctx context.Context, run int64) error {
 
 // begin begins what is due: a restart and a change may be under way at the same time.
 func (d *demo) begin(ctx context.Context, done, busy int) {
-	if step, due := d.plan.due(len(d.restarts), done, busy); due && d.replacing == nil {
+	onMac := d.runningOn(labelOf(d.opts.Pools[1]))
+	if step, due := d.plan.due(len(d.restarts), done, busy, onMac); due && d.replacing == nil {
+		busy := step.running(busy, onMac)
 		_, word := termination(step.hard)
 		d.restarting = fmt.Sprintf("restarting the %s (%s) …", partName(step.part), word)
 		d.replacing = beside(ctx, func(ctx context.Context) (Restart, error) {
@@ -268,6 +279,17 @@ func (d *demo) begin(ctx context.Context, done, busy int) {
 			return Change{Kind: kind, Running: busy, Took: d.opts.Now().Sub(began)}, err
 		})
 	}
+}
+
+// runningOn counts the jobs that run by that label.
+func (d *demo) runningOn(label string) int {
+	count := 0
+	for _, job := range d.jobs {
+		if job.Status == "in_progress" && runsOn(job) == label {
+			count++
+		}
+	}
+	return count
 }
 
 // beside does something within two minutes, beside the watching.

@@ -14,6 +14,8 @@ import (
 type DownOptions struct {
 	// StateDir is the state folder. Required.
 	StateDir string
+	// Binary is the executable that holds every part. Default: this one.
+	Binary string
 	// Delete removes the folder when nothing runs in it any more.
 	Delete bool
 	// Patience bounds the wait for a running `bullpen up` to stop. Default: two minutes.
@@ -30,6 +32,13 @@ func Down(ctx context.Context, opts DownOptions) error {
 	}
 	if opts.Patience == 0 {
 		opts.Patience = 2 * time.Minute
+	}
+	if opts.Binary == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("finding this executable: %w", err)
+		}
+		opts.Binary = self
 	}
 	report := func(kind EventKind, format string, args ...any) {
 		opts.Report(Event{Time: time.Now(), Kind: kind, Message: fmt.Sprintf(format, args...)})
@@ -54,7 +63,7 @@ func Down(ctx context.Context, opts DownOptions) error {
 		return err
 	}
 	defer lock.Close()
-	ended, err := clearLeftovers(ctx, layout)
+	ended, err := clearLeftovers(ctx, layout, opts.Binary)
 	if err != nil {
 		return err
 	}

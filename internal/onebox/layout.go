@@ -60,6 +60,12 @@ func (l Layout) postgres() string     { return l.path("postgres") }
 // Node is the process sandbox's folder: its pods, their files and their logs.
 func (l Layout) Node() string { return l.path("node") }
 
+// MacNode is the macOS node agent's folder.
+func (l Layout) MacNode() string { return l.path("node-mac") }
+
+// TartHome is where the fake of Tart has its virtual machines.
+func (l Layout) TartHome() string { return l.path("tart") }
+
 func (l Layout) githubState() string { return l.path("github", "state.json") }
 
 // Log is where a process writes its log.
@@ -124,7 +130,7 @@ func (l Layout) prepare(root bool) error {
 	if root {
 		mode = 0o711
 	}
-	for _, dir := range []string{l.Dir, l.path("logs"), l.path("secrets"), l.path("identities"), l.path("github"), l.Node()} {
+	for _, dir := range []string{l.Dir, l.path("logs"), l.path("secrets"), l.path("identities"), l.path("github"), l.Node(), l.MacNode(), l.TartHome()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("making the state folder: %w", err)
 		}

@@ -11,7 +11,7 @@ import (
 
 // clearLeftovers ends what a killed owner of the folder left running, runner pods included, and says how much it was.
 // The caller holds the folder's lock.
-func clearLeftovers(ctx context.Context, l Layout) (int, error) {
+func clearLeftovers(ctx context.Context, l Layout, binary string) (int, error) {
 	recorded, err := readRecord(l.recordFile())
 	if err != nil {
 		return 0, err
@@ -21,7 +21,7 @@ func clearLeftovers(ctx context.Context, l Layout) (int, error) {
 		return 0, err
 	}
 	// Only now: nobody is left who would start more of them.
-	pods, err := endPods(ctx, l)
+	pods, err := endPods(ctx, l, binary)
 	if err != nil {
 		return 0, err
 	}
@@ -31,24 +31,25 @@ func clearLeftovers(ctx context.Context, l Layout) (int, error) {
 	return len(ended) + pods, nil
 }
 
-// endPods ends the processes of all runner pods, and says how many pods had any.
-func endPods(ctx context.Context, l Layout) (int, error) {
-	running, err := runningPods(ctx, l)
+// endPods ends the processes and virtual machines of all runner pods, and says how many pods had any.
+func endPods(ctx context.Context, l Layout, binary string) (int, error) {
+	running, err := runningPods(ctx, l.Node())
 	if err != nil {
 		return 0, err
 	}
 	if _, err := process.Cleanup(ctx, l.Node()); err != nil {
 		return 0, fmt.Errorf("ending the runner pods' processes: %w", err)
 	}
-	return running, nil
+	machines, err := endMachines(ctx, l, binary)
+	return running + machines, err
 }
 
 // runningPods counts the pods of which something runs.
-func runningPods(ctx context.Context, l Layout) (int, error) {
-	if _, err := os.Stat(l.Node()); errors.Is(err, os.ErrNotExist) {
+func runningPods(ctx context.Context, dir string) (int, error) {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
-	sandbox, err := process.New(process.Options{StateDir: l.Node()})
+	sandbox, err := process.New(process.Options{StateDir: dir})
 	if err != nil {
 		return 0, err
 	}

@@ -67,6 +67,11 @@ func LoadPools(path string, runners int) ([]*unstructured.Unstructured, error) {
 	return decodePools("--pool-file "+path, content)
 }
 
+// MacPool is the pool for the macOS stand-in.
+func MacPool() ([]*unstructured.Unstructured, error) {
+	return decodePools("the default macOS pool", examples.MacPool())
+}
+
 func decodePools(source string, content []byte) ([]*unstructured.Unstructured, error) {
 	pools, err := decodeAll(content)
 	if err != nil {
@@ -95,6 +100,15 @@ func decodePools(source string, content []byte) ([]*unstructured.Unstructured, e
 		pool.SetLabels(labels)
 	}
 	return pools, nil
+}
+
+// labelOf is the label that brings jobs to a pool.
+func labelOf(pool *unstructured.Unstructured) string {
+	labels, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "labels")
+	if len(labels) == 0 {
+		return ""
+	}
+	return labels[0]
 }
 
 // applier applies objects as an administrator.

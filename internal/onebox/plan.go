@@ -25,20 +25,28 @@ const (
 	partServer     = "server"
 	partController = "controller"
 	partNode       = "node"
+	partMac        = "node-mac"
 	partGitHub     = "github"
 	partPostgres   = "postgres"
 )
 
 // partName is a part's name in a sentence.
 func partName(part string) string {
-	if part == partNode {
+	switch part {
+	case partNode:
 		return "node agent"
+	case partMac:
+		return "macOS agent"
+	default:
+		return part
 	}
-	return part
 }
 
 // NodeName is the name under which this machine appears in the cluster.
 const NodeName = "this-machine"
+
+// MacNodeName is the name of the node that is a Mac, or would be one.
+const MacNodeName = "local-mac"
 
 // App is a real GitHub App to use instead of the stand-in.
 type App struct {
@@ -63,13 +71,18 @@ const standInRepository = "acme/app"
 
 // addresses are where our own processes listen, each as host:port.
 type addresses struct {
-	Webhooks, Internal, Operators, ServerMetrics, ControllerHealth, ControllerMetrics, GitHub string
+	Webhooks, Internal, Operators, ServerMetrics, ControllerHealth, ControllerMetrics, Kubelet, MacKubelet, GitHub string
 	// Gate leads to Internal through the network policies; empty: there is none, and runners go straight there.
 	Gate string
 }
 
 // dispatch is where runners ask for work.
 func (a addresses) dispatch() string { return cmp.Or(a.Gate, a.Internal) }
+
+func (a addresses) port(address string) string {
+	_, port, _ := net.SplitHostPort(address) // we made it
+	return port
+}
 
 func (a addresses) url(address string) string { return "http://" + address }
 
@@ -83,6 +96,8 @@ type setting struct {
 	appID     int64
 	capacity  capacity
 	env       []string
+	// clientAuthority is the file of the authority by which the node agent knows the API server.
+	clientAuthority string
 }
 
 // capacity is what this machine claims to have for runners. Jobs of a demonstration mostly wait, so it may be more than
@@ -177,6 +192,8 @@ func (s setting) nodeCommand() Command {
 		"--cpu="+strconv.Itoa(s.capacity.CPU),
 		"--memory="+s.capacity.Memory,
 		"--pods="+strconv.Itoa(s.capacity.Pods),
+		"--kubelet-port="+s.addresses.port(s.addresses.Kubelet),
+		"--client-ca-file="+s.clientAuthority,
 	)
 }
 

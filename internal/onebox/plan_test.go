@@ -16,8 +16,10 @@ func testSetting() setting {
 		addresses: addresses{
 			Webhooks: "127.0.0.1:1", Internal: "127.0.0.1:2", ServerMetrics: "127.0.0.1:3",
 			ControllerHealth: "127.0.0.1:4", ControllerMetrics: "127.0.0.1:5", GitHub: "127.0.0.1:6",
+			Kubelet: "127.0.0.1:7", MacKubelet: "127.0.0.1:8",
 		},
-		env: []string{"PATH=/bin"},
+		clientAuthority: "/state/control-plane/pki/ca.crt",
+		env:             []string{"PATH=/bin"},
 	}
 }
 
@@ -26,6 +28,7 @@ func TestPlan_NET8_EachPartHasItsOwnIdentity(t *testing.T) {
 	s := testSetting()
 	for part, command := range map[string]Command{
 		partServer: s.serverCommand(), partController: s.controllerCommand(), partNode: s.nodeCommand(),
+		partMac: s.macCommand(),
 	} {
 		var kubeconfigs []string
 		for _, arg := range command.Args {
@@ -34,9 +37,11 @@ func TestPlan_NET8_EachPartHasItsOwnIdentity(t *testing.T) {
 			}
 			require.NotContains(t, arg, "admin", part)
 		}
-		if part == partNode { // it gets a certificate of its own, by a token that is good for asking alone
+		if part == partNode || part == partMac { // it gets a certificate of its own, by a token that is good for asking alone
 			require.Empty(t, kubeconfigs)
 			require.Contains(t, command.Args, "--bootstrap-kubeconfig=/state/identities/node-bootstrap.kubeconfig")
+			require.Contains(t, command.Args, map[string]string{partNode: "--kubelet-port=7", partMac: "--kubelet-port=8"}[part])
+			require.Contains(t, command.Args, "--client-ca-file=/state/control-plane/pki/ca.crt")
 			continue
 		}
 		require.Equal(t, []string{"/state/identities/" + part + ".kubeconfig"}, kubeconfigs)

@@ -81,6 +81,8 @@ type podRow struct {
 	UID   string
 	Stage stage
 	Since time.Time
+	// Mac says that it is a macOS runner.
+	Mac bool
 	// Pool and Hash are the pool and the template that it was made from; Placed says that it has a node.
 	Pool, Hash string
 	Placed     bool
@@ -153,7 +155,7 @@ func (w *podWatch) see(object any, gone bool) {
 	} else {
 		row := podRow{
 			Name: pod.Name, UID: uid, Stage: stageOf(pod), Since: w.now(), Placed: pod.Spec.NodeName != "",
-			Pool: pod.Labels[runnerpod.LabelPool], Hash: pod.Labels[runnerpod.LabelTemplateHash],
+			Mac: pod.Spec.NodeSelector[corev1.LabelOSStable] == "darwin", Pool: pod.Labels[runnerpod.LabelPool], Hash: pod.Labels[runnerpod.LabelTemplateHash],
 		}
 		if before, known := w.pods[uid]; known && before.Stage == row.Stage {
 			row.Since = before.Since

@@ -90,6 +90,8 @@ func chooseAddresses(l Layout, opts Options) (addresses, error) {
 		{"serverMetrics", "", "", &a.ServerMetrics},
 		{"controllerHealth", "", "", &a.ControllerHealth},
 		{"controllerMetrics", "", "", &a.ControllerMetrics},
+		{"kubelet", "", "", &a.Kubelet},
+		{"mac-kubelet", "", "", &a.MacKubelet},
 		{"github", opts.GitHubListen, "--github-listen", &a.GitHub},
 	}
 	if !opts.Ungated {

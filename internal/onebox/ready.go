@@ -2,7 +2,10 @@ package onebox
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
 	"syscall"
 	"time"
@@ -37,11 +40,11 @@ func httpReady(url string) readiness {
 	}
 }
 
-// nodeReady looks at what the node agent shows: the node is ready, and its lease was renewed by the process that was
+// nodeReady looks at what a node agent shows: its node is ready, and its lease was renewed by the process that was
 // started then, not by the one before.
-func nodeReady(kube kubernetes.Interface) readiness {
+func nodeReady(kube kubernetes.Interface, name string) readiness {
 	return func(ctx context.Context, since time.Time) error {
-		node, err := kube.CoreV1().Nodes().Get(ctx, NodeName, metav1.GetOptions{})
+		node, err := kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("looking for the node: %w", err)
 		}
@@ -50,14 +53,40 @@ func nodeReady(kube kubernetes.Interface) readiness {
 			ready = ready || condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
 		}
 		if !ready {
-			return fmt.Errorf("the node %s is not ready", NodeName)
+			return fmt.Errorf("the node %s is not ready", name)
 		}
-		lease, err := kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, NodeName, metav1.GetOptions{})
+		lease, err := kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("looking for the node's lease: %w", err)
 		}
 		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(since) {
 			return fmt.Errorf("the node's lease has not been renewed since %s", since.Format(time.TimeOnly))
+		}
+		return nil
+	}
+}
+
+// servingReady looks whether the node agent serves logs with a certificate that the API server takes.
+func servingReady(address string, authority []byte) readiness {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: 5 * time.Second}, Config: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	return func(ctx context.Context, _ time.Time) error {
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return fmt.Errorf("looking whether the node agent serves logs: %w", err)
+		}
+		return conn.Close()
+	}
+}
+
+// all is the first reason of several.
+func all(parts ...readiness) readiness {
+	return func(ctx context.Context, since time.Time) error {
+		for _, ready := range parts {
+			if err := ready(ctx, since); err != nil {
+				return err
+			}
 		}
 		return nil
 	}

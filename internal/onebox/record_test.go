@@ -86,7 +86,7 @@ func TestBelongs(t *testing.T) {
 		"a kernel thread, without arguments": {seenProcess{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, test.want, belongs(test.process, dir, mark, ours))
+			require.Equal(t, test.want, belongs(test.process, dir, []string{mark}, ours))
 		})
 	}
 }

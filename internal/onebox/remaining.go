@@ -8,6 +8,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/childproc"
 	"github.com/bullpen-ci/bullpen/internal/controlplane/assets"
+	"github.com/bullpen-ci/bullpen/internal/devtart"
 )
 
 // seenProcess is a process of the machine as far as it can be seen.
@@ -27,11 +28,13 @@ func remaining(l Layout, binary string) ([]childproc.Process, error) {
 		}
 		binary = self
 	}
+	marks := []string{devtart.SharesVariable + "=" + l.TartHome()} // what runs in a guest
 	ours := append(assets.Names(), filepath.Base(binary), "postgres")
-	owner, _ := os.ReadFile(filepath.Join(l.Node(), "owner")) // there is none before the first pod
-	mark := ""
-	if text := strings.TrimSpace(string(owner)); text != "" {
-		mark = "BULLPEN_SANDBOX=" + text
+	for _, dir := range []string{l.Node(), l.MacNode()} {
+		owner, _ := os.ReadFile(filepath.Join(dir, "owner")) // there is none before the first pod
+		if text := strings.TrimSpace(string(owner)); text != "" {
+			marks = append(marks, "BULLPEN_SANDBOX="+text)
+		}
 	}
 	all, err := seeProcesses()
 	if err != nil {
@@ -39,19 +42,21 @@ func remaining(l Layout, binary string) ([]childproc.Process, error) {
 	}
 	var left []childproc.Process
 	for _, p := range all {
-		if p.pid != os.Getpid() && belongs(p, l.Dir, mark, ours) && !isAncestor(p.pid) {
+		if p.pid != os.Getpid() && belongs(p, l.Dir, marks, ours) && !isAncestor(p.pid) {
 			left = append(left, childproc.Process{Name: cut(strings.Join(p.args, " "), 80), PID: p.pid})
 		}
 	}
 	return left, nil
 }
 
-func belongs(p seenProcess, dir, mark string, ours []string) bool {
+func belongs(p seenProcess, dir string, marks, ours []string) bool {
 	if len(p.args) == 0 {
 		return false
 	}
-	if mark != "" && slices.ContainsFunc(p.env, func(entry string) bool { return entry == mark || strings.HasPrefix(entry, mark+"/") }) {
-		return true
+	for _, mark := range marks {
+		if slices.ContainsFunc(p.env, func(entry string) bool { return entry == mark || strings.HasPrefix(entry, mark+"/") }) {
+			return true
+		}
 	}
 	return slices.Contains(ours, filepath.Base(p.args[0])) &&
 		slices.ContainsFunc(p.args[1:], func(arg string) bool { return strings.Contains(arg, dir) })

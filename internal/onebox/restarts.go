@@ -15,12 +15,13 @@ type restartStep struct {
 // jobsPerRound is how many jobs it takes for another round of restarts.
 const jobsPerRound = 200
 
-// planRestarts spreads the restarts over the middle of the run: each part once in a round, kill -9 and SIGTERM in turn.
-// As there are three parts, the next round has the signals the other way round.
+// planRestarts restarts the macOS agent as soon as a macOS job runs, and spreads the other restarts over the middle of the run:
+// each part once in a round, kill -9 and SIGTERM in turn. As those are three parts, the next round has the signals the other way
+// round.
 func planRestarts(jobs int) restartPlan {
 	rounds := max(1, jobs/jobsPerRound)
 	parts := []string{partServer, partController, partNode}
-	var plan restartPlan
+	plan := restartPlan{steps: []restartStep{{part: partMac, hard: true}}}
 	total := rounds * len(parts)
 	for i := range total {
 		plan.steps = append(plan.steps, restartStep{
@@ -40,10 +41,18 @@ func (p restartPlan) parts() []string {
 	return names
 }
 
-// due is the next step, given how many were taken, and how many jobs are done and running.
-func (p restartPlan) due(taken, done, running int) (restartStep, bool) {
-	if taken >= len(p.steps) || running == 0 || done < p.steps[taken].done {
+// due is the next step, given how many were taken, and how many jobs are done, running, and running on macOS.
+func (p restartPlan) due(taken, done, running, onMac int) (restartStep, bool) {
+	if taken >= len(p.steps) || p.steps[taken].running(running, onMac) == 0 || done < p.steps[taken].done {
 		return restartStep{}, false
 	}
 	return p.steps[taken], true
+}
+
+// running is how many jobs the restart could do harm to.
+func (s restartStep) running(all, onMac int) int {
+	if s.part == partMac {
+		return onMac
+	}
+	return all
 }

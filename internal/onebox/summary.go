@@ -36,8 +36,8 @@ type Evidence struct {
 	// Changes that were made to the fleet, and those that should have been, in order.
 	Changes     []Change
 	WantChanges []string
-	// Runners is the size of the pool.
-	Runners int
+	// Runners are the sizes of the pools, by label.
+	Runners map[string]int
 	// Left are processes that remain.
 	Left []childproc.Process
 }
@@ -194,8 +194,8 @@ func ranAt(job standin.JobView, at time.Time) bool {
 }
 
 // queueToStart measures by GitHub's own clock. A job counts as warm when fewer jobs than runners were ahead of it and
-// unfinished at the moment it was queued.
-func queueToStart(jobs []standin.JobView, runners int) (all, warm Percentiles) {
+// unfinished at the moment it was queued, of those with its label.
+func queueToStart(jobs []standin.JobView, runners map[string]int) (all, warm Percentiles) {
 	var every, served []time.Duration
 	for i, job := range jobs {
 		if job.QueuedAt == nil || job.StartedAt == nil {
@@ -205,18 +205,26 @@ func queueToStart(jobs []standin.JobView, runners int) (all, warm Percentiles) {
 		every = append(every, wait)
 		ahead := 0
 		for j, other := range jobs {
-			if i == j || other.QueuedAt == nil || other.StartedAt == nil || other.QueuedAt.After(*job.QueuedAt) || (other.QueuedAt.Equal(*job.QueuedAt) && j > i) {
+			if i == j || runsOn(other) != runsOn(job) || other.QueuedAt == nil || other.StartedAt == nil || other.QueuedAt.After(*job.QueuedAt) || (other.QueuedAt.Equal(*job.QueuedAt) && j > i) {
 				continue
 			}
 			if other.CompletedAt == nil || other.CompletedAt.After(*job.QueuedAt) {
 				ahead++
 			}
 		}
-		if ahead < runners {
+		if ahead < runners[runsOn(job)] {
 			served = append(served, wait)
 		}
 	}
 	return percentiles(every), percentiles(served)
+}
+
+// runsOn is the label that brings the job to its pool.
+func runsOn(job standin.JobView) string {
+	if len(job.Labels) == 0 {
+		return ""
+	}
+	return job.Labels[0]
 }
 
 // Print writes the verdict for people.

@@ -40,7 +40,7 @@ func goodEvidence(t testing.TB) Evidence {
 			ranJob(t, 1, "prepare", 0, 1, 2), ranJob(t, 2, "build/1", 2, 3, 9), ranJob(t, 3, "expected-failure", 2, 3, 5), skipped,
 			ranJob(t, 4, "summary", 9, 10, 11),
 		},
-		WantJobs: 5, Expected: demoExpected, Runners: 2,
+		WantJobs: 5, Expected: demoExpected, Runners: map[string]int{"": 2},
 		Removals:     []Removal{{Pod: "p-1", UID: podUID(1), Seen: *at(3), Finished: true}, {Pod: "p-9", UID: podUID(9), Seen: *at(4)}},
 		WantRestarts: []string{partServer, partController},
 		Restarts: []Restart{
@@ -111,9 +111,21 @@ func TestQueueToStartTellsWarmFromWaiting(t *testing.T) {
 		ranJob(t, 3, "build/3", 0, 12, 15), // has to wait for one of them
 		ranJob(t, 4, "build/4", 20, 23, 25),
 	}
-	all, warm := queueToStart(jobs, 2)
+	runners := map[string]int{"": 2, "bullpen-macos": 1}
+	all, warm := queueToStart(jobs, runners)
 	require.Equal(t, Percentiles{Count: 4, P50: 2 * time.Second, P99: 12 * time.Second, Max: 12 * time.Second}, all)
 	require.Equal(t, Percentiles{Count: 3, P50: 2 * time.Second, P99: 3 * time.Second, Max: 3 * time.Second}, warm)
+
+	// Runners of another platform are none for a job.
+	for n := range 2 {
+		mac := ranJob(t, 5+n, "build-macos", 0, 1+20*n, 11+20*n)
+		mac.Labels = []string{"bullpen-macos"}
+		jobs = append(jobs, mac)
+	}
+	all, warm = queueToStart(jobs, runners)
+	require.Equal(t, 6, all.Count)
+	require.Equal(t, 4, warm.Count)
+	require.Equal(t, 3*time.Second, warm.Max)
 }
 
 func TestPrintedVerdict(t *testing.T) {

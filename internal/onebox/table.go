@@ -169,10 +169,20 @@ func runnerLines(b board, room int, color bool) []string {
 		if job, is := running[row.UID]; is && job.StartedAt != nil {
 			what = fmt.Sprintf("%-22s %s", job.Name, short(max(b.Now.Sub(*job.StartedAt), 0)))
 		}
-		lines = append(lines, fmt.Sprintf("  %-*s %s %s", nameWidth, row.Name, word, what))
+		lines = append(lines, fmt.Sprintf("  %-*s %-*s %s %s", nameWidth, row.Name, platformWidth, row.platform(), word, what))
 	}
 	return lines
 }
+
+// platform is the word for where a runner runs.
+func (r podRow) platform() string {
+	if r.Mac {
+		return "macOS"
+	}
+	return "Linux"
+}
+
+const platformWidth = 5
 
 func restartLines(b board) []string {
 	var lines []string

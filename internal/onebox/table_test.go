@@ -24,7 +24,7 @@ func testBoard(t testing.TB) board {
 			ranJob(t, 1, "prepare", 0, 1, 2), running, {ID: 3, Key: "build/2", Name: "build (2)", Status: "queued"},
 			ranJob(t, 4, "expected-failure", 0, 1, 2), {ID: 5, Key: "after-failure", Status: "completed", Conclusion: "skipped"},
 		},
-		Pods:     []podRow{{Name: "p-1", UID: podUID(1), Stage: stageWarm}, {Name: "p-2", UID: podUID(2), Stage: stageBusy}, {Name: "p-3", UID: podUID(3), Stage: stageBooting}},
+		Pods:     []podRow{{Name: "p-1", UID: podUID(1), Stage: stageWarm}, {Name: "p-2", UID: podUID(2), Stage: stageBusy}, {Name: "p-3", UID: podUID(3), Stage: stageBooting, Mac: true}},
 		Restarts: []Restart{{Replacement: Replacement{Part: partServer, Signal: "kill -9", OldPID: 1, NewPID: 2}, Running: 3}},
 		Notes:    []string{"", "restarting the controller (SIGTERM) …"},
 	}
@@ -39,9 +39,9 @@ expected-failure   ✗
 after-failure      –
 
 runners: 1 warm, 1 busy, 1 starting
-  p-2                busy      build/1                2s
-  p-1                warm      
-  p-3                booting   
+  p-2                Linux busy      build/1                2s
+  p-1                Linux warm      
+  p-3                macOS booting   
 
 restarted server: kill -9, process 1 → 2, while 3 jobs ran
 restarting the controller (SIGTERM) …`, strings.Join(render(testBoard(t), 100, 40, false), "\n"))

@@ -16,11 +16,13 @@ const (
 	maxMatrix = 256
 	// demoFixed are the jobs of examples/demo.yaml beside the matrix: prepare, expected-failure, after-failure, summary.
 	demoFixed = 4
-	// DemoMinJobs and DemoMaxJobs bound `bullpen demo --jobs`.
+	// demoMacJobs are those of examples/macos.yaml.
+	demoMacJobs = 4
+	// DemoMinJobs and DemoMaxJobs bound the jobs of DemoWorkflow.
 	DemoMinJobs = demoFixed + 1
 	DemoMaxJobs = demoFixed + 20*maxMatrix
-	// DemoDefaultJobs is the number in the file as it is.
-	DemoDefaultJobs = demoFixed + 20
+	// DemoDefaultJobs is the number in both files as they are.
+	DemoDefaultJobs = demoFixed + 20 + demoMacJobs
 )
 
 // demoExpected is the conclusion that a job of the demonstration must have, by its key ("build/3").
@@ -69,13 +71,46 @@ func DemoWorkflow(file []byte, jobs int) ([]byte, error) {
 		run := valueOf(checks.Content[0], "run")
 		run.Value += fmt.Sprintf("test \"${{ needs.%s.result }}\" = success\n", name)
 	}
+	return encodeWorkflow(&document)
+}
+
+func encodeWorkflow(document *yaml.Node) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(&document); err != nil {
+	if err := encoder.Encode(document); err != nil {
 		return nil, fmt.Errorf("writing the demonstration's workflow: %w", err)
 	}
 	return out.Bytes(), nil
+}
+
+// mixedWorkflow is DemoWorkflow of so many jobs, of which some are those of examples/macos.yaml: the summary waits for all.
+func mixedWorkflow(linux, macos []byte, jobs int) ([]byte, error) {
+	if jobs < DemoMinJobs+demoMacJobs || jobs > DemoMaxJobs {
+		return nil, fmt.Errorf("--jobs %d is not possible: give a number from %d to %d", jobs, DemoMinJobs+demoMacJobs, DemoMaxJobs)
+	}
+	content, err := DemoWorkflow(linux, jobs-demoMacJobs)
+	if err != nil {
+		return nil, err
+	}
+	var document, more yaml.Node
+	if err := errors.Join(yaml.Unmarshal(content, &document), yaml.Unmarshal(macos, &more)); err != nil {
+		return nil, fmt.Errorf("reading the demonstration's workflows: %w", err)
+	}
+	all, added := rootValue(document.Content, "jobs"), rootValue(more.Content, "jobs")
+	summary := valueOf(all, "summary")
+	needs, steps := valueOf(summary, "needs"), valueOf(summary, "steps")
+	if added == nil || needs == nil || steps == nil {
+		return nil, errors.New("the demonstration's workflows have no summary, or no jobs for macOS")
+	}
+	for i := 0; i+1 < len(added.Content); i += 2 {
+		name := added.Content[i]
+		all.Content = append(all.Content, name, added.Content[i+1])
+		needs.Content = append(needs.Content, scalar(name.Value))
+		run := valueOf(steps.Content[0], "run")
+		run.Value += fmt.Sprintf("test \"${{ needs.%s.result }}\" = success\n", name.Value)
+	}
+	return encodeWorkflow(&document)
 }
 
 func setShards(build *yaml.Node, count int) {

@@ -50,7 +50,11 @@ func TestDemoWorkflowHasAsManyJobsAsAskedFor(t *testing.T) {
 }
 
 func TestDemoWorkflowOfTheDefaultSizeIsTheExampleItself(t *testing.T) {
-	require.Len(t, runThrough(t, examples.Demo()), DemoDefaultJobs)
+	require.Len(t, runThrough(t, examples.Demo()), DemoDefaultJobs-demoMacJobs)
+	content, err := mixedWorkflow(examples.Demo(), examples.MacWorkflow(), DemoDefaultJobs)
+	require.NoError(t, err)
+	require.Len(t, runThrough(t, content), DemoDefaultJobs)
+	require.Contains(t, string(content), `test "${{ needs.build-macos.result }}" = success`)
 }
 
 func TestDemoWorkflowSummaryLooksAtEveryMatrix(t *testing.T) {
@@ -67,6 +71,10 @@ func TestDemoWorkflowRefusesImpossibleNumbers(t *testing.T) {
 		_, err := DemoWorkflow(examples.Demo(), jobs)
 		require.ErrorContains(t, err, "give a number from")
 	}
+	for _, jobs := range []int{DemoMinJobs + demoMacJobs - 1, DemoMaxJobs + 1} {
+		_, err := mixedWorkflow(examples.Demo(), examples.MacWorkflow(), jobs)
+		require.ErrorContains(t, err, "give a number from 9 to")
+	}
 	_, err := DemoWorkflow([]byte(strings.ReplaceAll(string(examples.Demo()), "shard:", "part:")), 24)
 	require.ErrorContains(t, err, "has no job build with a matrix of shards")
 }
@@ -78,7 +86,7 @@ func TestRestartPlan(t *testing.T) {
 		hard := map[string]map[bool]bool{}
 		for i, step := range plan.steps {
 			require.Less(t, step.done, jobs, "jobs must still run")
-			if i > 0 {
+			if i > 1 {
 				require.GreaterOrEqual(t, step.done, plan.steps[i-1].done)
 				require.NotEqual(t, plan.steps[i-1].hard, step.hard, "kill -9 and SIGTERM take turns")
 			}
@@ -87,13 +95,15 @@ func TestRestartPlan(t *testing.T) {
 			}
 			hard[step.part][step.hard] = true
 		}
-		require.Len(t, hard, 3, "server, controller and node agent")
-		if len(plan.steps) > 3 {
+		require.Len(t, hard, 4, "server, controller and both node agents")
+		if len(plan.steps) > 4 {
 			for part, both := range hard {
-				require.Len(t, both, 2, "%s is ended both ways", part)
+				require.True(t, len(both) == 2 || part == partMac, "%s is ended both ways", part)
 			}
 		}
-		_, due := plan.due(0, jobs, 0)
+		_, due := plan.due(0, jobs, 1, 0)
+		require.False(t, due, "never while no macOS job runs")
+		_, due = plan.due(1, jobs, 0, 0)
 		require.False(t, due, "never while no job runs")
 		changes := planChanges(jobs)
 		require.ElementsMatch(t, []string{changeRoll, changeScale, changeCordon, changeRename}, changes.kinds())
@@ -110,9 +120,12 @@ func TestRestartPlan(t *testing.T) {
 			require.Equal(t, step.kind, kind)
 		}
 		require.Equal(t, changeRename, changes.kinds()[3], "the pool of the old name is gone then")
-		_, due = plan.due(len(plan.steps), jobs, 5)
+		_, due = plan.due(len(plan.steps), jobs, 5, 5)
 		require.False(t, due, "all are done")
-		step, due := plan.due(0, jobs, 1)
+		step, due := plan.due(0, 1, 1, 1)
+		require.True(t, due)
+		require.Equal(t, restartStep{part: partMac, hard: true}, step)
+		step, due = plan.due(1, jobs, 1, 0)
 		require.True(t, due)
 		require.Equal(t, partServer, step.part)
 	})
