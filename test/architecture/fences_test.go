@@ -32,6 +32,10 @@ var closures = []struct {
 		reason: "what policies mean is a function of the objects"},
 	{pkg: "internal/policygate", deny: []string{"sigs.k8s.io/controller-runtime", module + "/api", module + "/internal/dispatch", module + "/internal/runnerpod"},
 		reason: "a network plug-in knows policies and pods, and nothing of what they are for"},
+	{pkg: "internal/tartcli", strict: true, allow: []string{"golang.org/x/sys", module + "/internal/tartcli"},
+		reason: "a client of a program knows neither pods nor nodes"},
+	{pkg: "internal/devtart", strict: true, allow: []string{"golang.org/x/sys", "golang.org/x/term", "github.com/spf13/pflag", module + "/internal/devtart", module + "/internal/pty"},
+		reason: "a stand-in that shares code with what is tested on it shares its mistakes"},
 	{pkg: "internal/agent", deny: []string{"k8s.io", "sigs.k8s.io", "github.com/jackc", module + "/internal/postgres", module + "/api"},
 		reason: "the agent runs beside customer code: small, and knowing no cluster and no database"},
 	{pkg: "api/v1alpha1", deny: []string{"sigs.k8s.io/controller-runtime", module + "/internal"},
@@ -64,7 +68,7 @@ func TestClosures(t *testing.T) {
 
 // notInImages are the parts that the tag "production", with which images are built, must leave out.
 var notInImages = []string{
-	module + "/internal/onebox", module + "/internal/controlplane", module + "/internal/devrunner",
+	module + "/internal/onebox", module + "/internal/controlplane", module + "/internal/devrunner", module + "/internal/devtart",
 	module + "/internal/github/standin", module + "/internal/policygate", module + "/internal/postgres/pgserver", "github.com/rhysd/actionlint",
 }
 

@@ -56,6 +56,7 @@ func TestUp(t *testing.T) {
 		refused(t, "(process "+strconv.Itoa(w.PID)+")", "up", "--state-dir", dir)
 	})
 	t.Run("NET8_each part may do what its role says and no more", func(t *testing.T) { checkIdentities(t, dir, w) })
+	t.Run("kubectl logs and exec work as of any node", func(t *testing.T) { logsAndCommands(t, dir, w) })
 	t.Run("the folder is private", func(t *testing.T) { checkPrivate(t, dir) })
 	t.Run("CLAIM5_a suspended account's jobs wait, and go on at once", func(t *testing.T) { suspendAndResume(t, dir, w, first) })
 	t.Run("CLAIM6_NET2_the owner label cuts a runner off, and costs no job", func(t *testing.T) { theLabelCutsTheRunnerOff(t, dir, w, first) })

@@ -1,30 +1,33 @@
 package incidents
 
-const noMacHosts = `Bringing up Mac hosts, and virtual machines on them, is not part of Bullpen yet: the node agent's back ends are processes and synthetic
-	pods.`
+const noMacHosts = `Bringing up Mac hosts is not part of Bullpen yet: docs/guides/macos.md says how it is done by hand.`
 
 var aboutMacHosts = []Incident{
 	{
 		ID: "duplicated-firewall-block", Title: "The firewall's configuration held one block twice and no longer loaded", Source: SeedSystem,
 		Elsewhere: `An anchor was appended when a search did not find it, and then it was there twice: the same tables were defined twice, the load failed, and
 			an old rule set stayed in force. A later version removed the marked blocks and kept the older unmarked one.`,
-		Here:    `The rule is written down: exactly one canonical block, whatever the file held before.`,
+		Here:    `Exactly one canonical block, whatever the file held before: marked, unmarked, or both.`,
 		Rules:   []string{"HOST-2"},
+		Shown:   in("internal/machost/pfconf", "TestAttach_HOST2_MendsTheFileThatPfRefused", "TestAttach_HOST2_UnmarkedLinesDoNotSurviveBesideABlock"),
 		Missing: noMacHosts,
 	},
 	{
 		ID: "sealed-auto-login", Title: "A wrong password silently disabled auto-login", Source: SeedSystem,
 		Elsewhere: `The system replaced the file of the encoded password by a word that means "sealed". No desktop session came up, and every machine on
 			four hosts failed to start; the manual preparation did not look either.`,
-		Here:    `The rule is written down: the file is decoded again afterwards, and a sealed one fails the bootstrap.`,
+		Here: `A sealed file is told from a password. A host without a session says so in a condition, offers no slot for another machine, and fails no
+			pod.`,
 		Rules:   []string{"HOST-3", "NODE-9"},
+		Shown:   join(in("internal/machost/autologin", "TestDecode_HOST3_SealedIsNoPassword"), in("internal/node/sandbox/tart", "TestSession_NODE9_IsEnsuredBeforeEachStart")),
 		Missing: noMacHosts,
 	},
 	{
 		ID: "login-window-is-gone", Title: "Restarting the login window failed when it was not running", Source: SeedSystem,
 		Elsewhere: `A signal needs a process. One that had ended at an earlier signal was not started again by the system, and there was nothing to signal.`,
-		Here:      `The rule is written down: the service manager is asked, which starts it whether or not it runs.`,
+		Here:      `The service manager is asked, which starts it whether or not it runs; and never while a machine runs in the session.`,
 		Rules:     []string{"HOST-4", "NODE-9"},
+		Shown:     in("internal/node/sandbox/tart", "TestSession_NODE9_ComesBackWithoutAPod", "TestSession_NODE9_IsEnsuredBeforeEachStart"),
 		Missing:   noMacHosts,
 	},
 	{
@@ -37,8 +40,8 @@ var aboutMacHosts = []Incident{
 	{
 		ID: "image-size-read-twice", Title: "A size that two subcommands write differently had images pulled again each time", Source: SeedSystem,
 		Elsewhere: `One command prints a number and the other a text. The base image never looked complete.`,
-		Here:      `There is no pulling of machine images.`,
-		Missing:   noMacHosts,
+		Here:      `A base is known by its image's digest and by a record of its own that it was made to the end; no size decides anything.`,
+		Shown:     in("internal/node/sandbox/tart", "TestGolden_IsMadeOncePerDigest"),
 	},
 	{
 		ID: "recovery-spends-its-time-on-stopped-machines", Title: "Recovery used up its time on stopped machines, and start-up looped", Source: SeedSystem,
@@ -46,9 +49,9 @@ var aboutMacHosts = []Incident{
 			refused.`,
 		Here: `Adoption asks the records of what was started and looks at nothing else; a look that fails is repeated and starts
 			nothing.`,
-		Rules:   []string{"NODE-3", "NODE-6"},
-		Shown:   in("internal/node", "TestRestart_NODE3_ANewAgentAdoptsWhatRuns", "TestOrphan_IsEndedAlthoughTheFirstLookFails"),
-		Missing: `The part with virtual machines.`,
+		Rules: []string{"NODE-3", "NODE-6"},
+		Shown: join(in("internal/node", "TestRestart_NODE3_ANewAgentAdoptsWhatRuns", "TestOrphan_IsEndedAlthoughTheFirstLookFails"),
+			in("internal/node/sandbox/tart", "TestKilledAgent_NODE3_ConvergesFromEveryStep", "TestClose_NODE3_StopsNoMachine")),
 	},
 	{
 		ID: "management-path-closed", Title: "A flood of connections closed every way to manage a host", Source: SeedSystem,
@@ -73,8 +76,9 @@ var aboutMacHosts = []Incident{
 	{
 		ID: "more-machines-than-licensed", Title: "Three machines were advertised where two are allowed", Source: SeedSystem, Flaw: true,
 		Elsewhere: `The limit was left to the virtual machine's own refusal, while the node offered one place more.`,
-		Here:      `The rule is written down: the agent itself counts.`,
+		Here:      `The agent itself counts, others' machines included, and offers what it can start.`,
 		Rules:     []string{"NODE-5"},
-		Missing:   noMacHosts,
+		Shown: join(in("internal/node/sandbox/tart", "TestSlots_NODE5_AreCountedByTheAgent", "TestSlots_NODE5_OthersMachinesCount"),
+			in("internal/runnerpod", "TestBuild_NODE5_AMacRunnerTakesOneSlotOfAMac")),
 	},
 }

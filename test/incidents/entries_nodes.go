@@ -47,14 +47,14 @@ var aboutNodes = []Incident{
 			heartbeat.`,
 		Here:  `Each pod has its own worker, and the lease has one more.`,
 		Rules: []string{"NODE-6"},
-		Shown: in("internal/node", "TestPods_NODE6_AHangDelaysNeitherOtherPodsNorTheLease"),
+		Shown: join(in("internal/node", "TestPods_NODE6_AHangDelaysNeitherOtherPodsNorTheLease"), in("internal/node/sandbox/tart", "TestPods_NODE6_DoNotWaitForEachOther")),
 	},
 	{
 		ID: "unknown-exit-is-success", Title: "An end that nobody saw was written down as success", Source: SeedSystem, Flaw: true,
 		Elsewhere: `A machine that was gone without a word looked like one that had finished: exit code 0.`,
 		Here:      `What nobody saw end has failed, and says so.`,
 		Rules:     []string{"NODE-4"},
-		Shown:     in("internal/node", "TestRestart_NODE4_WhatNobodySawEndHasFailed"),
+		Shown:     join(in("internal/node", "TestRestart_NODE4_WhatNobodySawEndHasFailed"), in("internal/node/sandbox/tart", "TestExit_NODE4_UnknownIsNoSuccess")),
 	},
 	{
 		ID: "running-with-a-dead-poller", Title: "A guest was Running and its poller was dead", Source: SeedSystem,
@@ -66,6 +66,7 @@ var aboutNodes = []Incident{
 		Shown: join(
 			in("internal/agent", "TestPoll_AsksOnlyWhileTheRunnersContainerWaits", "TestPoll_StagingThatFailsEndsThePod"),
 			in("internal/clusterview", "TestToPod_CLAIM6_OnlyAPollerThatExited0HasAcknowledged"),
+			in("internal/node/sandbox/tart", "TestGuest_NODE3_SilenceAloneEndsNoMachine"),
 		),
 	},
 	{
@@ -83,6 +84,7 @@ var aboutNodes = []Incident{
 		Elsewhere: `Whatever it did not recognise was deleted; on a host that builds images it took machines in the middle of an upload.`,
 		Here:      `Only what carries the agent's own mark is ever removed.`,
 		Rules:     []string{"NODE-7"},
-		Shown:     in("internal/node/sandbox/process", "TestConformance", "TestCleanupEndsEverythingAndNothingElse"),
+		Shown: join(in("internal/node/sandbox/process", "TestConformance", "TestCleanupEndsEverythingAndNothingElse"),
+			in("internal/node/sandbox/tart", "TestOwnership_NODE7_NeedsMarkAndRecord", "TestImages_NODE7_OnlyWhatWasFetchedIsRemoved")),
 	},
 }

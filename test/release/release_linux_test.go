@@ -133,7 +133,7 @@ func (w *world) duringJobs(what string, do func()) {
 func (w *world) judge() {
 	ledger, err := w.github.Admin.Ledger(w.Context())
 	require.NoError(w, err)
-	evidence := onebox.Evidence{WantJobs: 12 + 8 + 8 + 3*held, Removals: w.witness.seen(), Runners: 6, Expected: func(key string) string {
+	evidence := onebox.Evidence{WantJobs: 12 + 8 + 8 + 3*held, Removals: w.witness.seen(), Runners: map[string]int{"bullpen": 6}, Expected: func(key string) string {
 		switch id, _, _ := strings.Cut(key, "/"); id {
 		case "expected-failure":
 			return "failure"

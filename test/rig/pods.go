@@ -54,7 +54,7 @@ func (p *pods) programs() map[string]synthetic.Program {
 		}},
 		runnerpod.ContainerPoller: {Run: p.poll},
 		runnerpod.ContainerRunner: {Run: p.run, Exec: func(_ context.Context, c sandbox.Container, _ []string) (int, error) {
-			return int(exitCode(agent.Ready(jitFile(c)))), nil
+			return int(exitCode(agent.Ready(jitFile(c), ""))), nil
 		}},
 	}
 }

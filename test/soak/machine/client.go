@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -100,10 +101,18 @@ func (s *Sandbox) Signal(ctx context.Context, podUID, container string, signal s
 	return err
 }
 
-// Exec implements sandbox.Sandbox.
-func (s *Sandbox) Exec(ctx context.Context, podUID, container string, command []string) (int, error) {
+// Exec implements sandbox.Sandbox, for probes: streams do not go over the wire.
+func (s *Sandbox) Exec(ctx context.Context, podUID, container string, command []string, streams sandbox.Streams) (int, error) {
+	if streams.In != nil || streams.Out != nil || streams.Err != nil || streams.TTY {
+		return 0, fmt.Errorf("running a command with streams on a machine in another process: %w", errors.ErrUnsupported)
+	}
 	a, err := s.call(ctx, "exec", call{UID: podUID, Container: container, Command: command})
 	return a.Code, err
+}
+
+// OpenLog implements sandbox.Sandbox: what a synthetic container writes stays in its machine.
+func (s *Sandbox) OpenLog(string, string) (sandbox.Log, error) {
+	return nil, fmt.Errorf("reading a log on a machine in another process: %w", errors.ErrUnsupported)
 }
 
 // Remove implements sandbox.Sandbox.

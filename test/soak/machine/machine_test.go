@@ -57,7 +57,7 @@ func TestMachine_NODE3_NODE4_RemembersWhatWasOnIt(t *testing.T) {
 	}
 	starting.Wait()
 	require.NoError(t, first.Start(t.Context(), pod, sandbox.Container{Name: "c"}), "it is started once")
-	code, err := Dial(filepath.Join(dir, "s")).Exec(t.Context(), "u", "c", nil)
+	code, err := Dial(filepath.Join(dir, "s")).Exec(t.Context(), "u", "c", nil, sandbox.Streams{})
 	require.NoError(t, err, "another agent finds it")
 	require.Zero(t, code)
 	_, err = first.Wait(t.Context(), "u", "other")

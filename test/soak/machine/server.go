@@ -127,7 +127,7 @@ func handler(box sandbox.Sandbox) http.Handler {
 		return box.Signal(ctx, q.UID, q.Container, q.Signal)
 	})
 	method("exec", func(ctx context.Context, q call, a *answer) (err error) {
-		a.Code, err = box.Exec(ctx, q.UID, q.Container, q.Command)
+		a.Code, err = box.Exec(ctx, q.UID, q.Container, q.Command, sandbox.Streams{})
 		return err
 	})
 	method("remove", func(ctx context.Context, q call, _ *answer) error { return box.Remove(ctx, q.UID) })
