@@ -90,6 +90,10 @@ scale: ## Take a pool of 2,000 synthetic pods through its life while jobs run (S
 	@scripts/prerequisites.sh postgres
 	@$(FIND_ASSETS) && $(GO) test -run '^TestScale' -count 1 -timeout 60m -v ./test/scale -args $(SCALE_FLAGS)
 
+.PHONY: scale-macos
+scale-macos: ## Take 2,000 pods through one node agent with the fake of Tart, and look for what leaks (PODS=500)
+	$(GO) test -run TestManyPods -count 1 -timeout 60m -v ./internal/node/sandbox/tart -args -many-pods=$(or $(PODS),2000)
+
 .PHONY: soak
 soak: faults ## Run the whole system under random faults, and check what came of it (SOAK_FLAGS="-jobs 10000 -faults 500"; SCENARIO=replicas)
 	@scripts/prerequisites.sh postgres
@@ -117,6 +121,14 @@ lint: bin/golangci-lint ## Check the linter's configuration, then the code
 	bin/golangci-lint run --build-tags production ./cmd/bullpen/...
 	cd devcluster && ../bin/golangci-lint run --config ../.golangci.yaml ./multicall/...
 	cd images && ../bin/golangci-lint run --config ../.golangci.yaml ./...
+
+.PHONY: darwin
+darwin: export GOOS = darwin
+darwin: export GOARCH = arm64
+darwin: export CGO_ENABLED = 0
+darwin: ## Vet and build for Macs what runs on them: the node agent, the agent, and the command with all its parts
+	$(GO) vet ./cmd/bullpen/... ./internal/node/... ./internal/agent/...
+	$(GO) build -tags production -o /dev/null ./cmd/bullpen
 
 .PHONY: verify
 verify: generate ## Regenerate everything; fail when the result differs from what is committed
