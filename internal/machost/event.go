@@ -11,7 +11,8 @@ type Event struct {
 	Message string    `json:"message,omitempty"`
 	File    string    `json:"file,omitempty"`
 	Remedy  string    `json:"remedy,omitempty"`
-	Hash    string    `json:"hash,omitempty"` // with PhaseDone: the drift hash that is now applied
+	Hash    string    `json:"hash,omitempty"`  // with PhaseDone: the drift hash that is now applied
+	Token   string    `json:"token,omitempty"` // with PhaseConfirm: what the answer on standard input repeats, "confirm TOKEN"
 }
 
 // Phase is what an event tells of a step.

@@ -1,0 +1,13 @@
+// Package remote makes a Mac a host of the fleet from afar, over SSH: it waits until the host answers, checks its key, uploads this
+// program, obtains sudo, runs `bullpen host apply` there with configuration and secrets on standard input, and proves by a new
+// connection that the host can still be reached whenever a step asks for it (HOST-7). A dropped connection is no failure: it connects
+// again and applies again, which converges.
+//
+// What may not happen: a secret in an argument, an event or an error (HOST-6); anything at all sent to a host whose key is another than the one
+// that was pinned or first seen; a second attempt with one password, by which accounts are locked; a wait without an end.
+//
+// Everything that comes from the host is outside data: lines and their number are bounded, texts are made printable, and secrets that a
+// program there might repeat are taken out.
+//
+// It imports no Kubernetes, and of the module only package machost. Begin with Options.
+package remote
