@@ -11,8 +11,10 @@ type Event struct {
 	Message string    `json:"message,omitempty"`
 	File    string    `json:"file,omitempty"`
 	Remedy  string    `json:"remedy,omitempty"`
-	Hash    string    `json:"hash,omitempty"`  // with PhaseDone: the drift hash that is now applied
-	Token   string    `json:"token,omitempty"` // with PhaseConfirm: what the answer on standard input repeats, "confirm TOKEN"
+	// WrongPassword says with PhaseFailed that the reason is ErrWrongPassword: another attempt with the same one could lock the account.
+	WrongPassword bool   `json:"wrongPassword,omitempty"`
+	Hash          string `json:"hash,omitempty"`  // with PhaseDone: the drift hash that is now applied
+	Token         string `json:"token,omitempty"` // with PhaseConfirm: what the answer on standard input repeats, "confirm TOKEN"
 }
 
 // Phase is what an event tells of a step.

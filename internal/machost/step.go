@@ -58,3 +58,6 @@ func (e *StepError) Unwrap() error { return e.Err }
 
 // ErrBusy says that a disruptive change waits for virtual machines to end. Steps that do not need it were applied.
 var ErrBusy = errors.New("virtual machines are running")
+
+// ErrWrongPassword says that macOS has refused the password. Nobody tries the same one again by himself: accounts get locked.
+var ErrWrongPassword = errors.New("macOS refuses the password")
