@@ -49,6 +49,19 @@ const (
 	Adopting Point = "adopting"
 )
 
+// Points of `bullpen host apply`, which passes them at every change of a host.
+const (
+	// HostBeforeChange: a change of the host is about to be made.
+	HostBeforeChange Point = "host-before-change"
+	// HostFileWritten: a file's new content is on the disk, beside the one that it is about to replace.
+	HostFileWritten Point = "host-file-written"
+	// HostAfterChange: a change of the host is made; nothing else is.
+	HostAfterChange Point = "host-after-change"
+)
+
+// HostPoints lists the points of a Mac's preparation.
+func HostPoints() []Point { return []Point{HostBeforeChange, HostFileWritten, HostAfterChange} }
+
 // Component is the subcommand of the process that passes the point.
 func (p Point) Component() string {
 	switch p {
@@ -56,12 +69,14 @@ func (p Point) Component() string {
 		return "controller"
 	case ContainerStarted, Adopting:
 		return "node"
+	case HostBeforeChange, HostFileWritten, HostAfterChange:
+		return "host"
 	default:
 		return "server"
 	}
 }
 
-// Points lists every point, in the order of a job's life.
+// Points lists every point that a job passes, in the order of its life.
 func Points() []Point {
 	return []Point{
 		WebhookCommitted, ClaimInserted, MintIntended, MintAnswered, MintRecorded, AnswerWritten, AckReceived, AckRecorded,

@@ -102,9 +102,9 @@ func TestReached_IsNothingWithoutTheTag(t *testing.T) {
 
 func TestPoints_EachOnce(t *testing.T) {
 	seen := map[faultpoint.Point]bool{}
-	for _, p := range faultpoint.Points() {
+	for _, p := range append(faultpoint.Points(), faultpoint.HostPoints()...) {
 		require.False(t, seen[p], "%s", p)
 		seen[p] = true
-		require.Contains(t, []string{"server", "controller", "node"}, p.Component())
+		require.Contains(t, []string{"server", "controller", "node", "host"}, p.Component())
 	}
 }

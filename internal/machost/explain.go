@@ -1,0 +1,89 @@
+package machost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+)
+
+// ProgramError says that a program could not be started.
+type ProgramError struct {
+	Path string
+	Err  error
+}
+
+// Error names the program.
+func (e *ProgramError) Error() string { return fmt.Sprintf("starting %s: %v", e.Path, e.Err) }
+
+// Unwrap returns the reason.
+func (e *ProgramError) Unwrap() error { return e.Err }
+
+// LinkError says that a path leads through a symbolic link that another user than root could have planted.
+type LinkError struct{ Path, Link string }
+
+// Error names the link.
+func (e *LinkError) Error() string {
+	return fmt.Sprintf("%s is a symbolic link that does not belong to root, and is not followed", e.Link)
+}
+
+// explain makes a *StepError of whatever a step has returned.
+func explain(step string, err error) *StepError {
+	failure := &StepError{Step: step, Err: err}
+	var told *StepError
+	if errors.As(err, &told) {
+		failure.File, failure.Remedy, failure.Err = told.File, told.Remedy, told.Err
+		if err != error(told) { //nolint:errorlint // whether something was wrapped around it, whose words count
+			failure.Err = err
+		}
+	}
+	if failure.File == "" {
+		failure.File = fileOf(err)
+	}
+	if failure.Remedy == "" {
+		failure.Remedy = remedyOf(err)
+	}
+	return failure
+}
+
+func fileOf(err error) string {
+	var (
+		path    *fs.PathError
+		program *ProgramError
+		link    *LinkError
+	)
+	switch {
+	case errors.As(err, &program):
+		return program.Path
+	case errors.As(err, &link):
+		return link.Path
+	case errors.As(err, &path):
+		return path.Path
+	}
+	return ""
+}
+
+func remedyOf(err error) string {
+	var (
+		program *ProgramError
+		link    *LinkError
+	)
+	switch {
+	case errors.As(err, &program) && errors.Is(err, fs.ErrNotExist):
+		return "It is part of macOS 14 and later: look whether this Mac is one, and apply again."
+	case errors.As(err, &link):
+		return "Look who has made the link, remove it, and apply again."
+	case errors.Is(err, syscall.EROFS):
+		return "The file system is read-only: look with `diskutil info` and `log show` at why, repair it or restart the Mac, and apply again."
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "The disk is full: make room (`df -h`, `tart list`), and apply again."
+	case errors.Is(err, fs.ErrPermission):
+		return "Apply as root (sudo), and look whether the file is locked (`ls -lO`) or the folder protected by macOS."
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
+		return "Something of another kind stands there: move it away, and apply again."
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "It was stopped between two changes: apply again, and it goes on."
+	}
+	return "Apply again; if it comes again, the message above is the program's own."
+}

@@ -1,0 +1,142 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/machost"
+)
+
+// account is a user of the host.
+type account struct {
+	Name     string
+	UID, GID int
+	Home     string
+}
+
+// findAccount asks directory services. The error is a *machost.StepError when there is no such user.
+func findAccount(ctx context.Context, h machost.Host, name string) (account, error) {
+	said, err := h.Run(ctx, machost.Command{Path: "/usr/bin/dscl", Args: []string{".", "-read", "/Users/" + name, "UniqueID", "PrimaryGroupID", "NFSHomeDirectory"}})
+	if err != nil {
+		return account{}, err
+	}
+	if said.ExitCode != 0 {
+		return account{}, &machost.StepError{
+			Remedy: "Make the account (System Settings, Users & Groups), log in once at the console, and apply again.",
+			Err:    fmt.Errorf("there is no user %s on this Mac: dscl: %s", name, firstLine(said)),
+		}
+	}
+	values := map[string]string{}
+	for _, line := range strings.Split(string(said.Stdout), "\n") {
+		if key, value, ok := strings.Cut(line, ":"); ok {
+			values[key] = strings.TrimSpace(value)
+		}
+	}
+	uid, err1 := strconv.Atoi(values["UniqueID"])
+	gid, err2 := strconv.Atoi(values["PrimaryGroupID"])
+	if err1 != nil || err2 != nil || !strings.HasPrefix(values["NFSHomeDirectory"], "/") {
+		return account{}, fmt.Errorf("reading user %s: dscl says %q", name, said.Stdout)
+	}
+	return account{Name: name, UID: uid, GID: gid, Home: values["NFSHomeDirectory"]}, nil
+}
+
+// run runs a program that is to succeed.
+func run(ctx context.Context, h machost.Host, program string, args ...string) (string, error) {
+	return runWith(ctx, h, machost.Command{Path: program, Args: args})
+}
+
+func runWith(ctx context.Context, h machost.Host, command machost.Command) (string, error) {
+	said, err := h.Run(ctx, command)
+	if err != nil {
+		return "", err
+	}
+	if said.ExitCode != 0 {
+		return "", &commandError{command.Path, command.Args, said}
+	}
+	return string(said.Stdout), nil
+}
+
+// commandError says that a program has failed, and what it said.
+type commandError struct {
+	program string
+	args    []string
+	said    machost.Result
+}
+
+// Error names the program, its arguments, which hold no secret, and the first line that it said.
+func (e *commandError) Error() string {
+	return fmt.Sprintf("%s ended with code %d: %s", strings.Join(append([]string{e.program}, e.args...), " "), e.said.ExitCode, firstLine(e.said))
+}
+
+func firstLine(said machost.Result) string {
+	text := strings.TrimSpace(string(said.Stderr))
+	if text == "" {
+		text = strings.TrimSpace(string(said.Stdout))
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	if line == "" {
+		return "it said nothing"
+	}
+	return line
+}
+
+// tartRun is how a machine that runs looks among processes; the frameworks' own process runs for each, too.
+var (
+	tartRun        = regexp.MustCompile(`(^|/)tart run( |$)`)
+	virtualMachine = regexp.MustCompile(`/com\.apple\.Virtualization\.VirtualMachine( |$)`)
+)
+
+// Machines counts the virtual machines that run on a host, whoever started them: it is for machost.Options.Busy. It goes by processes,
+// because Tart may call a machine stopped that runs.
+func Machines(ctx context.Context, h machost.Host) (int, error) {
+	said, err := run(ctx, h, "/bin/ps", "-axww", "-o", "command=")
+	if err != nil {
+		return 0, fmt.Errorf("looking for virtual machines: %w", err)
+	}
+	byTart, byFramework := 0, 0
+	for _, line := range strings.Split(said, "\n") {
+		if tartRun.MatchString(line) {
+			byTart++
+		}
+		if virtualMachine.MatchString(line) {
+			byFramework++
+		}
+	}
+	return max(byTart, byFramework), nil
+}
+
+// rootFile is a file that everybody may read and root alone change.
+var rootFile = machost.Attributes{Mode: 0o644}
+
+// fileDiff says how a file differs from what it is to be; empty if it does not. It never shows content.
+func fileDiff(h machost.Host, path string, want []byte, attributes machost.Attributes) (string, error) {
+	info, err := h.Stat(path)
+	if isMissing(err) {
+		return "write " + path + ": there is none", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if info.IsDir || info.Target != "" {
+		return "write " + path + ": something else than a file stands there", nil
+	}
+	if info.Attributes != attributes {
+		return fmt.Sprintf("write %s: mode %04o of %d:%d, want %04o of %d:%d", path,
+			info.Mode, info.UID, info.GID, attributes.Mode, attributes.UID, attributes.GID), nil
+	}
+	content, err := h.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if string(content) != string(want) {
+		return "write " + path + ": its content differs", nil
+	}
+	return "", nil
+}
+
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

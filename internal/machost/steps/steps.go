@@ -1,0 +1,99 @@
+package steps
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/machost"
+)
+
+// Facts are what steps have to know of the apply that they are part of. Binary is required.
+type Facts struct {
+	// Binary is the path of the running executable, as the machine that it runs on has it: it becomes BinaryPath of the host.
+	Binary string
+	// Session is where the SSH session comes from that the apply runs in. Invalid: at the console.
+	Session netip.Addr
+	// Confirm asks the other end to prove that the host can still be reached, and waits for the answer. Nil: at the console.
+	Confirm func(ctx context.Context, token string) error
+	// Progress is told how far something slow has come. Nil: nobody is.
+	Progress func(message string)
+	// HTTP fetches the archive of Tart. Default: a client without a time-out of its own.
+	HTTP *http.Client
+	// Wait waits that long, or until ctx ends, and returns ctx's error then. Default: a timer.
+	Wait func(ctx context.Context, d time.Duration) error
+	// Now is the time. Default time.Now.
+	Now func() time.Time
+}
+
+func (f Facts) withDefaults() Facts {
+	if f.Progress == nil {
+		f.Progress = func(string) {}
+	}
+	if f.HTTP == nil {
+		f.HTTP = &http.Client{}
+	}
+	if f.Now == nil {
+		f.Now = time.Now
+	}
+	if f.Wait == nil {
+		f.Wait = func(ctx context.Context, d time.Duration) error {
+			timer := time.NewTimer(d)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return f
+}
+
+// Where things lie on a host.
+const (
+	// BinaryPath is this program.
+	BinaryPath = "/usr/local/bin/bullpen"
+	// TartPath leads to Tart's program.
+	TartPath = "/usr/local/bin/tart"
+	// NodePlist is the launchd job of the node agent, NodeLabel its name.
+	NodePlist = "/Library/LaunchDaemons/" + NodeLabel + ".plist"
+	NodeLabel = "dev.bullpen.node"
+	// NodeLog is what the node agent says.
+	NodeLog = logDir + "/node.log"
+
+	stateDir = machost.StateDir
+	logDir   = stateDir + "/log"
+)
+
+// For lists the steps that make a host what the payload says, in the order in which they are applied: what others need comes first, and
+// what could close the way by which the host is managed last. The configuration is validated: of a bad one nothing is rendered.
+func For(payload machost.Payload, facts Facts) ([]machost.Step, error) {
+	payload.Config = payload.Config.Default()
+	if err := payload.Config.Validate(); err != nil {
+		return nil, err
+	}
+	facts = facts.withDefaults()
+	var list []machost.Step
+	for _, make := range order {
+		step, err := make(payload, facts)
+		if err != nil {
+			return nil, err
+		}
+		if step != nil {
+			list = append(list, step)
+		}
+	}
+	return list, nil
+}
+
+// constructor makes a step, or nil where the configuration asks for none. The payload is valid, and has its defaults.
+type constructor func(machost.Payload, Facts) (machost.Step, error)
+
+var order = []constructor{
+	newPreflight,
+	// Then, in this order: sudo, binary, hostname, no-sleep, no-lock, dhcp-lease, tart, auto-login, egress, nat, log-rotation,
+	// node-agent, and ssh-guard last of all.
+}
