@@ -21,10 +21,35 @@ type Facts struct {
 	Progress func(message string)
 	// HTTP fetches the archive of Tart. Default: a client without a time-out of its own.
 	HTTP *http.Client
-	// Wait waits that long, or until ctx ends, and returns ctx's error then. Default: a timer.
-	Wait func(ctx context.Context, d time.Duration) error
-	// Now is the time. Default time.Now.
-	Now func() time.Time
+	// Clock is the time by which steps wait. Default: the machine's.
+	Clock Clock
+	// Watchdog starts a process of its own that takes back what was done to the way in, unless the apply confirms the token in time.
+	// Required where there is a guard of SSH.
+	Watchdog func(ctx context.Context, token string) error
+}
+
+// Clock is what steps wait by.
+type Clock interface {
+	Now() time.Time
+	After(d time.Duration) <-chan time.Time
+}
+
+type wallClock struct{}
+
+// Now is time.Now.
+func (wallClock) Now() time.Time { return time.Now() }
+
+// After is time.After.
+func (wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// wait waits that long, or until ctx ends, whose error it returns then.
+func wait(ctx context.Context, clock Clock, d time.Duration) error {
+	select {
+	case <-clock.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (f Facts) withDefaults() Facts {
@@ -34,20 +59,8 @@ func (f Facts) withDefaults() Facts {
 	if f.HTTP == nil {
 		f.HTTP = &http.Client{}
 	}
-	if f.Now == nil {
-		f.Now = time.Now
-	}
-	if f.Wait == nil {
-		f.Wait = func(ctx context.Context, d time.Duration) error {
-			timer := time.NewTimer(d)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
+	if f.Clock == nil {
+		f.Clock = wallClock{}
 	}
 	return f
 }
