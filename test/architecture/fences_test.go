@@ -32,6 +32,7 @@ var closures = []struct {
 		reason: "what policies mean is a function of the objects"},
 	{pkg: "internal/policygate", deny: []string{"sigs.k8s.io/controller-runtime", module + "/api", module + "/internal/dispatch", module + "/internal/runnerpod"},
 		reason: "a network plug-in knows policies and pods, and nothing of what they are for"},
+	{pkg: "internal/machost/pfrules", strict: true, reason: "what rules say is a function of networks, to be tested over all of them with no host"},
 	{pkg: "internal/tartcli", strict: true, allow: []string{"golang.org/x/sys", module + "/internal/tartcli"},
 		reason: "a client of a program knows neither pods nor nodes"},
 	{pkg: "internal/devtart", strict: true, allow: []string{"golang.org/x/sys", "golang.org/x/term", "github.com/spf13/pflag", module + "/internal/devtart", module + "/internal/pty"},
