@@ -107,6 +107,9 @@ type constructor func(machost.Payload, Facts) (machost.Step, error)
 
 var order = []constructor{
 	newPreflight,
+	newSudo,
+	newEgress,
+	newNAT,
 	// Then, in this order: sudo, binary, hostname, no-sleep, no-lock, dhcp-lease, tart, auto-login, egress, nat, log-rotation,
 	// node-agent, and ssh-guard last of all.
 }

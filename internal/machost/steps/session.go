@@ -1,0 +1,65 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/machost"
+)
+
+// Of loginwindow and its sessions. It is a service of launchd's, which starts it whether or not it runs (HOST-4): a signal needs a process, and
+// launchd starts none anew that has ended at one. An Aqua session of a user is what `launchctl print gui/UID` knows of, and who has the
+// console is the owner of /dev/console.
+const (
+	launchctl   = "/bin/launchctl"
+	loginwindow = "system/com.apple.loginwindow"
+)
+
+// session is a user's GUI session. Its id differs from one login to the next.
+type session struct {
+	there bool
+	id    string
+}
+
+var auditSession = regexp.MustCompile(`\basid = (\d+)`)
+
+// findSession looks for the user's GUI session.
+func findSession(ctx context.Context, h machost.Host, uid int) (session, error) {
+	said, err := run(ctx, h, launchctl, "print", "gui/"+strconv.Itoa(uid))
+	var failed *commandError
+	if errors.As(err, &failed) {
+		return session{}, nil // "Could not find domain"
+	}
+	if err != nil {
+		return session{}, err
+	}
+	for line := range strings.Lines(said) {
+		name, kind, _ := strings.Cut(line, "=")
+		switch strings.TrimSpace(name) {
+		case "session", "session type":
+			if strings.TrimSpace(kind) != "Aqua" {
+				return session{}, nil
+			}
+		}
+	}
+	found := session{there: true}
+	if id := auditSession.FindStringSubmatch(said); id != nil {
+		found.id = id[1]
+	}
+	return found, nil
+}
+
+// consoleUser is who has the console; root, while nobody is logged in.
+func consoleUser(ctx context.Context, h machost.Host) (string, error) {
+	said, err := run(ctx, h, "/usr/bin/stat", "-f", "%Su", "/dev/console")
+	return strings.TrimSpace(said), err
+}
+
+// restartLoginWindow logs out whoever is logged in, and the user in who logs in by himself.
+func restartLoginWindow(ctx context.Context, h machost.Host) error {
+	_, err := run(ctx, h, launchctl, "kickstart", "-k", loginwindow)
+	return err
+}

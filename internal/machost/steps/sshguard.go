@@ -1,0 +1,287 @@
+package steps
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/internal/machost/pfrules"
+)
+
+// sshGuard lets only some networks open connections to SSH. It is the one step that could close the way by which the host is managed (HOST-7),
+// and so it does nothing for good before that was used again: the rules are loaded, the other end opens a new connection and says so, and only then
+// are they written where the next start of the Mac reads them. A process of its own takes them back when nobody says so, whatever
+// becomes of the apply; and so does a restart.
+type sshGuard struct {
+	from  []netip.Prefix
+	rules string // empty: there is to be no guard
+	facts Facts
+}
+
+func newSSHGuard(p machost.Payload, f Facts) (machost.Step, error) {
+	s := sshGuard{from: p.Config.SSH.AllowFrom, facts: f}
+	if len(s.from) == 0 {
+		return s, nil
+	}
+	var err error
+	if s.rules, err = pfrules.Guard(s.from); err != nil {
+		return nil, fmt.Errorf("rendering who may open SSH connections: %w", err)
+	}
+	return s, nil
+}
+
+const (
+	// guardArmed holds the token of the change that nobody has confirmed yet.
+	guardArmed = stateDir + "/ssh-guard.armed"
+	// guardPatience is how long the watchdog waits before it takes a change back; confirmPatience, how long the apply does.
+	guardPatience   = 60 * time.Second
+	confirmPatience = 50 * time.Second
+	guardLook       = time.Second
+)
+
+// Name is "ssh-guard".
+func (sshGuard) Name() string { return "ssh-guard" }
+
+// Check compares the files and what is in force, and refuses what would shut out whoever asks for it.
+func (s sshGuard) Check(ctx context.Context, h machost.Host) (machost.Diff, error) {
+	if err := s.letsInWhoAsks(); err != nil {
+		return machost.Diff{}, err
+	}
+	var diff machost.Diff
+	text, _, err := readPFFile(h)
+	if err != nil {
+		return diff, err
+	}
+	want, err := s.attachment(text)
+	if err != nil {
+		return diff, err
+	}
+	wanted, err := arrange(text, want)
+	if err != nil {
+		return diff, err
+	}
+	if wanted != text {
+		diff.Changes = append(diff.Changes, "edit "+pfFile+": attach each anchor of bullpen that is wanted once, at its end")
+	}
+	change, err := fileChange(h, sshAnchor.File, s.rules)
+	if err != nil {
+		return diff, err
+	}
+	if change != "" {
+		diff.Changes = append(diff.Changes, change)
+	}
+	if s.rules == "" {
+		return diff, leftOver(ctx, h, sshAnchor, &diff)
+	}
+	return diff, s.checkLive(ctx, h, &diff, change != "")
+}
+
+func (s sshGuard) attachment(text string) (attachment, error) {
+	want, err := attached(text)
+	want.ssh = s.rules != ""
+	return want, err
+}
+
+func (s sshGuard) checkLive(ctx context.Context, h machost.Host, diff *machost.Diff, otherFile bool) error {
+	rules, err := mainRules(ctx, h)
+	if err != nil {
+		return err
+	}
+	if !refersTo(rules, "anchor", sshAnchor.Name) {
+		diff.Changes = append(diff.Changes, "load "+pfFile+": the rules in force do not refer to anchor "+sshAnchor.Name)
+		diff.Disruptive = true
+		return nil
+	}
+	if otherFile {
+		return nil // it is among the changes
+	}
+	change, err := differs(ctx, h, sshAnchor, sshAnchor.File, s.rules)
+	if change != "" {
+		diff.Changes = append(diff.Changes, "load "+sshAnchor.File+": "+change)
+	}
+	return err
+}
+
+// letsInWhoAsks says whether this apply's own session could be opened again.
+func (s sshGuard) letsInWhoAsks() error {
+	session := s.facts.Session.Unmap().WithZone("")
+	if s.rules == "" || !session.IsValid() || session.IsLoopback() {
+		return nil
+	}
+	if slices.ContainsFunc(s.from, func(network netip.Prefix) bool { return network.Contains(session) }) {
+		return nil
+	}
+	return &machost.StepError{Step: s.Name(), Err: fmt.Errorf("this session comes from %s, which is in none of the networks of ssh.allowFrom: it would be the last", session),
+		Remedy: fmt.Sprintf("Nothing was changed. Add a network that holds %s to ssh.allowFrom, or apply from an address that is in one, or at the console.", session)}
+}
+
+// Apply tries the rules before it keeps them.
+func (s sshGuard) Apply(ctx context.Context, h machost.Host) error {
+	if s.rules == "" {
+		return s.takeOut(ctx, h)
+	}
+	if s.facts.Confirm == nil && s.facts.Session.IsValid() {
+		return &machost.StepError{Step: s.Name(), Err: errors.New("this is an SSH session, and nobody is there who could prove from outside that the host can still be reached"),
+			Remedy: "Nothing was changed. Use `bullpen host bootstrap` from the other end, or apply at the console."}
+	}
+	if err := checkRules(ctx, h, sshAnchor, s.rules); err != nil {
+		return err
+	}
+	if err := s.attach(ctx, h); err != nil {
+		return err
+	}
+	return s.try(ctx, h)
+}
+
+// attach has the main rule set refer to the anchor, with what was in it: nothing, if it is new.
+func (s sshGuard) attach(ctx context.Context, h machost.Host) error {
+	there, err := exists(h, sshAnchor.File)
+	if err != nil {
+		return err
+	}
+	if !there {
+		if err := writeText(h, sshAnchor.File, pfrules.NoGuard(), rootFile); err != nil {
+			return err
+		}
+	}
+	text, _, err := readPFFile(h)
+	if err != nil {
+		return err
+	}
+	want, err := s.attachment(text)
+	if err != nil {
+		return err
+	}
+	if err := editPFFile(ctx, h, want); err != nil {
+		return err
+	}
+	rules, err := mainRules(ctx, h)
+	if err != nil || refersTo(rules, "anchor", sshAnchor.Name) {
+		return err
+	}
+	return loadMain(ctx, h)
+}
+
+// try loads the rules, and keeps them once they are confirmed. At no instant does a crash, of this process or of the Mac, leave more than a
+// guard that the watchdog takes away.
+func (s sshGuard) try(ctx context.Context, h machost.Host) error {
+	token := rand.Text()
+	if err := writeText(h, guardArmed, token+"\n", rootFile); err != nil {
+		return err
+	}
+	if s.facts.Watchdog == nil {
+		return errors.New("there is nobody to take the guard back, should it shut everybody out")
+	}
+	if err := s.facts.Watchdog(ctx, token); err != nil {
+		return fmt.Errorf("starting who would take the guard back: %w", err)
+	}
+	candidate := stateDir + "/ssh-guard.candidate"
+	err := writeText(h, candidate, s.rules, rootFile)
+	if err == nil {
+		err = loadAnchor(ctx, h, sshAnchor, candidate)
+	}
+	if err == nil {
+		err = s.confirmed(ctx, token)
+	}
+	if err == nil {
+		err = writeText(h, sshAnchor.File, s.rules, rootFile)
+	}
+	if err != nil {
+		// Also when ctx has ended: that is how a lost connection shows.
+		return errors.Join(err, revert(context.WithoutCancel(ctx), h), h.Remove(guardArmed), h.Remove(candidate))
+	}
+	return errors.Join(h.Remove(guardArmed), h.Remove(candidate))
+}
+
+func (s sshGuard) confirmed(ctx context.Context, token string) error {
+	if s.facts.Confirm == nil {
+		return nil // at the console, which no rule closes
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
+	defer cancel()
+	if err := s.facts.Confirm(ctx, token); err != nil {
+		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("nobody has confirmed that the host can still be reached with these rules: %w", err),
+			Remedy: "They were taken back. Look whether ssh.allowFrom holds the addresses by which connections arrive at the host: behind a NAT or a VPN they are others than one's own."}
+	}
+	return nil
+}
+
+// revert loads what the next start of the Mac would: what was confirmed last. Should pf refuse even that, nobody is shut out.
+func revert(ctx context.Context, h machost.Host) error {
+	err := loadAnchor(ctx, h, sshAnchor, sshAnchor.File)
+	if err != nil {
+		err = errors.Join(err, flush(ctx, h, sshAnchor))
+	}
+	return err
+}
+
+// RevertGuard is the watchdog: it takes the guard back unless what has the token is confirmed in time, or taken back by the apply itself.
+func RevertGuard(ctx context.Context, h machost.Host, token string, clock Clock) error {
+	if clock == nil {
+		clock = wallClock{}
+	}
+	deadline := clock.Now().Add(guardPatience)
+	for {
+		armed, err := h.ReadFile(guardArmed)
+		if isMissing(err) || err == nil && strings.TrimSpace(string(armed)) != token {
+			return nil
+		}
+		if !clock.Now().Before(deadline) {
+			break
+		}
+		if err := wait(ctx, clock, guardLook); err != nil {
+			return err
+		}
+	}
+	if err := revert(ctx, h); err != nil {
+		return err
+	}
+	return h.Remove(guardArmed)
+}
+
+func (s sshGuard) takeOut(ctx context.Context, h machost.Host) error {
+	if err := flush(ctx, h, sshAnchor); err != nil {
+		return err
+	}
+	text, _, err := readPFFile(h)
+	if err != nil {
+		return err
+	}
+	want, err := s.attachment(text)
+	if err != nil {
+		return err
+	}
+	if err := editPFFile(ctx, h, want); err != nil {
+		return err
+	}
+	return h.Remove(sshAnchor.File)
+}
+
+// Verify looks again at what is in force.
+func (s sshGuard) Verify(ctx context.Context, h machost.Host) error {
+	if s.rules == "" {
+		return nil
+	}
+	var left machost.Diff
+	if err := s.checkLive(ctx, h, &left, false); err != nil {
+		return err
+	}
+	enabled, err := pfEnabled(ctx, h)
+	if err != nil {
+		return err
+	}
+	if !enabled {
+		left.Changes = append(left.Changes, "pf is disabled")
+	}
+	if !left.Empty() {
+		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("the guard of SSH is not in force: %s", strings.Join(left.Changes, "; ")),
+			Remedy: "Something else on this Mac changes pf: look at `sudo pfctl -s info` and `sudo pfctl -s rules`, and apply again."}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/machost"
+)
+
+// sudo lets the user become root without a password, by which everything else is applied and a lost session comes back. The file is
+// checked by visudo before it is put where sudo reads it: one bad file there, and nobody may do anything. Another file's mode or
+// content is no reason to believe this one right: each is compared.
+type sudo struct{ user string }
+
+func newSudo(p machost.Payload, _ Facts) (machost.Step, error) { return sudo{p.Config.User}, nil }
+
+// sudoersMode is what sudo insists on.
+var sudoersMode = machost.Attributes{Mode: 0o440}
+
+// Name is "sudo".
+func (sudo) Name() string { return "sudo" }
+
+func (s sudo) file() string { return "/etc/sudoers.d/bullpen-" + s.user }
+
+// content needs no escaping: a validated name holds nothing that means anything to sudo. One that sudo would read as an alias, of
+// capitals alone, is written so that it is not.
+func (s sudo) content() []byte {
+	name := s.user
+	if name == strings.ToUpper(name) {
+		name = `"` + name + `"`
+	}
+	return []byte("# Written by `bullpen host apply`.\n" + name + " ALL=(ALL) NOPASSWD: ALL\n")
+}
+
+// Check compares the file.
+func (s sudo) Check(_ context.Context, h machost.Host) (machost.Diff, error) {
+	change, err := fileDiff(h, s.file(), s.content(), sudoersMode)
+	if err != nil || change == "" {
+		return machost.Diff{}, err
+	}
+	return machost.Diff{Changes: []string{change}}, nil
+}
+
+// Apply checks a candidate, outside of the folder that sudo reads, and then writes the file.
+func (s sudo) Apply(ctx context.Context, h machost.Host) error {
+	candidate := stateDir + "/sudoers.candidate"
+	if err := writeText(h, candidate, string(s.content()), sudoersMode); err != nil {
+		return err
+	}
+	defer h.Remove(candidate) //nolint:errcheck // the next apply takes it over
+	if _, err := run(ctx, h, "/usr/sbin/visudo", "-cf", candidate); err != nil {
+		return &machost.StepError{Step: s.Name(), File: s.file(), Err: fmt.Errorf("checking what would be written there: %w", err),
+			Remedy: "Nothing was changed. Look at what visudo says of this user's name."}
+	}
+	return writeText(h, s.file(), string(s.content()), sudoersMode)
+}
+
+// Verify becomes the user, and from there root, without a password.
+func (s sudo) Verify(ctx context.Context, h machost.Host) error {
+	if _, err := run(ctx, h, "/usr/bin/sudo", "-n", "-u", s.user, "/usr/bin/sudo", "-n", "/usr/bin/true"); err != nil {
+		return &machost.StepError{Step: s.Name(), File: s.file(), Err: fmt.Errorf("%s still cannot become root without a password: %w", s.user, err),
+			Remedy: "Check with `sudo visudo -c` that every file is right, that /etc/sudoers includes /etc/sudoers.d, and that no later file there says otherwise."}
+	}
+	return nil
+}
+
+func writeText(h machost.Host, path, text string, attributes machost.Attributes) error {
+	return h.WriteFile(path, strings.NewReader(text), attributes)
+}
