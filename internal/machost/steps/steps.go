@@ -108,8 +108,10 @@ type constructor func(machost.Payload, Facts) (machost.Step, error)
 var order = []constructor{
 	newPreflight,
 	newSudo,
+	// Here: binary, hostname, no-sleep, no-lock, dhcp-lease, tart.
+	newAutoLogin,
 	newEgress,
 	newNAT,
-	// Then, in this order: sudo, binary, hostname, no-sleep, no-lock, dhcp-lease, tart, auto-login, egress, nat, log-rotation,
-	// node-agent, and ssh-guard last of all.
+	// Here: log-rotation, node-agent.
+	newSSHGuard, // last of all
 }
