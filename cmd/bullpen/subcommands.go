@@ -11,6 +11,7 @@ func subcommands() []*cobra.Command {
 		newAccountsCommand(),
 		newAuditCommand(),
 		newNodeCommand(),
+		newHostCommand(),
 		newChartCommand(),
 	)
 }

@@ -195,7 +195,8 @@ func (r *run) change(ctx context.Context, step Step) error {
 // failed tells of a failure, once, with no secret in it.
 func (r *run) failed(step string, err error) error {
 	failure := r.redactor.Failure(explain(step, err))
-	r.tell(Event{Step: step, Phase: PhaseFailed, Message: failure.Err.Error(), File: failure.File, Remedy: failure.Remedy})
+	r.tell(Event{Step: step, Phase: PhaseFailed, Message: failure.Err.Error(), File: failure.File, Remedy: failure.Remedy,
+		WrongPassword: errors.Is(err, ErrWrongPassword)})
 	return failure
 }
 

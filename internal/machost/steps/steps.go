@@ -108,10 +108,16 @@ type constructor func(machost.Payload, Facts) (machost.Step, error)
 var order = []constructor{
 	newPreflight,
 	newSudo,
-	// Here: binary, hostname, no-sleep, no-lock, dhcp-lease, tart.
+	newBinary,
+	newHostname,
+	newNoSleep,
+	newNoLock,
+	newDHCPLease,
+	newTart,
 	newAutoLogin,
 	newEgress,
 	newNAT,
-	// Here: log-rotation, node-agent.
+	newLogRotation,
+	newNodeAgent,
 	newSSHGuard, // last of all
 }

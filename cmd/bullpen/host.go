@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bullpen-ci/bullpen/internal/machost"
+)
+
+func newHostCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "host",
+		Short: "Make a Mac a host of the fleet, and look at what it is",
+	}
+	cmd.AddCommand(newHostApplyCommand(), newHostStatusCommand())
+	return cmd
+}
+
+// hostRoot is where the host lies: this machine, or a model of a Mac below a folder.
+type hostRoot struct{ dir string }
+
+func (r *hostRoot) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&r.dir, "root", "", "work on the model of a Mac below this folder")
+	cobra.CheckErr(cmd.Flags().MarkHidden("root"))
+}
+
+// open refuses early what would fail in the middle.
+func (r *hostRoot) open(changes bool) (machost.Local, error) {
+	switch {
+	case r.dir != "":
+	case runtime.GOOS != "darwin":
+		return machost.Local{}, fmt.Errorf("this is no Mac but %s: run it on the Mac, or prepare that from here with \"bullpen host bootstrap ADDRESS\"", runtime.GOOS)
+	case changes && os.Geteuid() != 0:
+		return machost.Local{}, errors.New("preparing a Mac takes root: run it with sudo")
+	}
+	return machost.Local{Root: r.dir}, nil
+}
+
+// ownDigest is the SHA-256 of the running program, and its path.
+func ownDigest() (path, digest string, err error) {
+	if path, err = os.Executable(); err != nil {
+		return "", "", fmt.Errorf("finding the running program: %w", err)
+	}
+	digest, err = fileSHA256(path)
+	return path, digest, err
+}
+
+func readHostConfig(path string) (machost.Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return machost.Config{}, fmt.Errorf("reading the configuration: %w", err)
+	}
+	config, err := machost.ParseConfig(text)
+	if err != nil {
+		return config, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := config.Validate(); err != nil {
+		return config, fmt.Errorf("%s: %w", path, err)
+	}
+	return config, nil
+}

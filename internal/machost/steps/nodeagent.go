@@ -1,0 +1,358 @@
+package steps
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/machost"
+)
+
+// nodeAgent runs `bullpen node` as a launchd job of the console's user. Its restart ends no virtual machine (NODE-3), so nothing here is
+// disruptive.
+//
+// What launchd has loaded, and what the process that runs was started from, is not to be had from launchd: a record says so. It is
+// voided before the first change and written after the new process has stayed (HOST-5): an apply that was killed, or
+// failed, is seen by the next.
+type nodeAgent struct {
+	config    machost.Config
+	bootstrap machost.Secret
+	job       job
+}
+
+func newNodeAgent(p machost.Payload, f Facts) (machost.Step, error) {
+	return nodeAgent{config: p.Config, bootstrap: p.Secrets.BootstrapKubeconfig, job: job{NodeLabel, NodePlist, f.Clock}}, nil
+}
+
+const (
+	bootstrapFile = stateDir + "/bootstrap.kubeconfig"
+	clientCAFile  = stateDir + "/client-ca.crt"
+	agentRecord   = stateDir + "/node-agent.json"
+)
+
+// agentState is the record. Digests, hexadecimal.
+type agentState struct {
+	// Loaded is the job's file as launchd has read it. Empty: nobody knows.
+	Loaded string `json:"loaded"`
+	// Running is all that the process was started from. Empty: it has not been seen to stay.
+	Running string `json:"running"`
+}
+
+// files are what the job is made of.
+type files struct {
+	plist     []byte
+	user      account
+	running   string
+	bootstrap bool // the kubeconfig has to be written
+	changes   []string
+}
+
+// Name is "node-agent".
+func (nodeAgent) Name() string { return "node-agent" }
+
+// Check compares the files, and asks whether the process that they ask for runs.
+func (s nodeAgent) Check(ctx context.Context, h machost.Host) (machost.Diff, error) {
+	loaded, pid, err := s.job.state(ctx, h)
+	if err != nil {
+		return machost.Diff{}, err
+	}
+	if !s.config.WantsNode() {
+		return s.checkAbsent(h, loaded)
+	}
+	want, err := s.files(ctx, h)
+	if err != nil {
+		return machost.Diff{}, err
+	}
+	state, err := readAgentState(h)
+	if err != nil {
+		return machost.Diff{}, err
+	}
+	changes := want.changes
+	switch {
+	case !loaded:
+		changes = append(changes, "load "+NodeLabel)
+	case state.Loaded != digest(want.plist):
+		changes = append(changes, "load "+NodeLabel+" anew")
+	case pid == 0:
+		changes = append(changes, "start "+NodeLabel+": it does not run")
+	case state.Running != want.running:
+		changes = append(changes, "restart "+NodeLabel+": it was started from something else")
+	}
+	return machost.Diff{Changes: changes}, nil
+}
+
+func (s nodeAgent) checkAbsent(h machost.Host, loaded bool) (machost.Diff, error) {
+	var diff machost.Diff
+	if loaded {
+		diff.Changes = append(diff.Changes, "unload "+NodeLabel)
+	}
+	for _, file := range []string{NodePlist, bootstrapFile, clientCAFile, agentRecord} {
+		if _, err := h.Stat(file); err == nil {
+			diff.Changes = append(diff.Changes, "remove "+file)
+		} else if !isMissing(err) {
+			return diff, err
+		}
+	}
+	return diff, nil
+}
+
+func digest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// files says what is wanted, and what of it differs.
+func (s nodeAgent) files(ctx context.Context, h machost.Host) (files, error) {
+	user, err := findAccount(ctx, h, s.config.User)
+	if err != nil {
+		return files{}, err
+	}
+	tart, err := findTart(h, s.config.Tart)
+	if err != nil {
+		return files{}, err
+	}
+	program, err := fileDigest(h, BinaryPath)
+	if isMissing(err) { // in a plan for a host that has nothing yet
+		program, err = "", nil
+	}
+	if err != nil {
+		return files{}, err
+	}
+	want := files{user: user, plist: nodePlist(s.config, user, tart)}
+	want.running = digest([]byte(digest(want.plist) + program + s.config.Node.ClientCA))
+	note := func(change string, err error) error {
+		if change != "" {
+			want.changes = append(want.changes, change)
+		}
+		return err
+	}
+	if s.config.Node.ClientCA != "" {
+		if err := note(fileDiff(h, clientCAFile, []byte(s.config.Node.ClientCA), rootFile)); err != nil {
+			return want, err
+		}
+	}
+	change, err := s.bootstrapDiff(h, user)
+	want.bootstrap = change != ""
+	if err := note(change, err); err != nil {
+		return want, err
+	}
+	return want, note(fileDiff(h, NodePlist, want.plist, rootFile))
+}
+
+// bootstrapDiff says whether the bootstrap kubeconfig has to be written. A node that has a certificate of its own keeps the file that it
+// has: the token in it may have ended long ago, and nobody asks for it.
+func (s nodeAgent) bootstrapDiff(h machost.Host, user account) (string, error) {
+	_, err := h.Stat(bootstrapFile)
+	if err != nil && !isMissing(err) {
+		return "", err
+	}
+	missing, identity := isMissing(err), s.hasIdentity(h)
+	if s.bootstrap.Empty() {
+		if missing {
+			return "", &machost.StepError{File: bootstrapFile, Err: errors.New("the node agent has no certificate yet, and was given nothing to ask for one with"),
+				Remedy: "Give a bootstrap kubeconfig (--bootstrap-kubeconfig; docs/guides/credentials.md)."}
+		}
+		return "", nil
+	}
+	if identity && !missing {
+		return "", nil
+	}
+	return fileDiff(h, bootstrapFile, []byte(s.bootstrap.Reveal()), secretFile(user))
+}
+
+func secretFile(user account) machost.Attributes {
+	return machost.Attributes{Mode: 0o600, UID: user.UID, GID: user.GID}
+}
+
+// hasIdentity says whether the node has a certificate that holds. The folder is the user's: whatever is odd about it counts as none, and
+// the kubeconfig is written, which does no harm.
+func (s nodeAgent) hasIdentity(h machost.Host) bool {
+	// client-go keeps dated files, and a link to the one in use, which Local would not follow: the link is the user's.
+	current := path.Join(s.config.Node.StateDir, "identity", "bullpen-node-current.pem")
+	info, err := h.Stat(current)
+	if err != nil {
+		return false
+	}
+	if info.Target != "" {
+		current = path.Join(path.Dir(current), path.Base(info.Target))
+	}
+	file, err := h.Open(current)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, 1<<20))
+	if err != nil {
+		return false
+	}
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return false
+		}
+		if block.Type == "CERTIFICATE" {
+			certificate, err := x509.ParseCertificate(block.Bytes)
+			return err == nil && s.job.clock.Now().Before(certificate.NotAfter)
+		}
+	}
+}
+
+// Apply writes what differs, and reloads the job in the least way that does.
+func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
+	if !s.config.WantsNode() {
+		return s.remove(ctx, h)
+	}
+	want, err := s.files(ctx, h)
+	if err != nil {
+		return err
+	}
+	state, err := readAgentState(h)
+	if err != nil {
+		return err
+	}
+	state.Running = ""
+	if state.Loaded != digest(want.plist) {
+		state.Loaded = ""
+	}
+	if err := writeAgentState(h, state); err != nil {
+		return err
+	}
+	if err := s.write(h, want); err != nil {
+		return err
+	}
+	loaded, before, err := s.job.state(ctx, h)
+	if err != nil {
+		return err
+	}
+	if loaded && state.Loaded != "" {
+		// HOST-5, and seed 003: launchd disables a job that is registered again and again without need.
+		err = s.job.restart(ctx, h)
+	} else {
+		err = s.job.load(ctx, h)
+	}
+	if err != nil {
+		return &machost.StepError{File: NodePlist, Err: err, Remedy: "Look at `launchctl print " + s.job.target() + "` and at the system's log."}
+	}
+	state.Loaded = digest(want.plist)
+	if err := s.settle(ctx, h, before); err != nil {
+		return err
+	}
+	state.Running = want.running
+	return writeAgentState(h, state)
+}
+
+func (s nodeAgent) write(h machost.Host, want files) error {
+	if s.config.Node.ClientCA != "" {
+		if err := writeBytes(h, clientCAFile, []byte(s.config.Node.ClientCA), rootFile); err != nil {
+			return err
+		}
+	}
+	if want.bootstrap {
+		if err := writeBytes(h, bootstrapFile, []byte(s.bootstrap.Reveal()), secretFile(want.user)); err != nil {
+			return err
+		}
+	}
+	change, err := fileDiff(h, NodePlist, want.plist, rootFile)
+	if err != nil || change == "" {
+		return err
+	}
+	return writeBytes(h, NodePlist, want.plist, rootFile)
+}
+
+// settle wants a new process that stays; the first may have died of what was being replaced, so there is a second try.
+func (s nodeAgent) settle(ctx context.Context, h machost.Host, before int) error {
+	for try := 1; ; try++ {
+		stays, err := s.job.settle(ctx, h, before)
+		if err != nil || stays {
+			return err
+		}
+		if try == 2 {
+			return &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent does not stay up for %s after its reload%s", settleFor, lastWords(h)),
+				Remedy: "Read its log, mend what it says, and apply again: what was applied is not recorded, so the next apply reloads it."}
+		}
+		_, before, err = s.job.state(ctx, h)
+		if err != nil {
+			return err
+		}
+		if err := s.job.restart(ctx, h); err != nil {
+			return err
+		}
+	}
+}
+
+// lastWords is the last line of the agent's log.
+func lastWords(h machost.Host) string {
+	info, err := h.Stat(NodeLog)
+	if err != nil {
+		return ""
+	}
+	log, err := h.Open(NodeLog)
+	if err != nil {
+		return ""
+	}
+	defer log.Close()
+	tail := make([]byte, 2048)
+	n, _ := log.ReadAt(tail, max(0, info.Size-int64(len(tail)))) // io.EOF, and what there is
+	text := strings.TrimSpace(string(bytes.ToValidUTF8(tail[:n], []byte("?"))))
+	if text == "" {
+		return ""
+	}
+	return "; it said last: " + text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// remove takes the agent out. What runs in virtual machines goes on: `bullpen node cleanup` ends it.
+func (s nodeAgent) remove(ctx context.Context, h machost.Host) error {
+	if err := s.job.unload(ctx, h); err != nil {
+		return err
+	}
+	for _, file := range []string{NodePlist, bootstrapFile, clientCAFile, agentRecord} {
+		if err := h.Remove(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Verify wants a process, now.
+func (s nodeAgent) Verify(ctx context.Context, h machost.Host) error {
+	if !s.config.WantsNode() {
+		return nil
+	}
+	_, pid, err := s.job.state(ctx, h)
+	if err == nil && pid == 0 {
+		err = &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent does not run%s", lastWords(h)), Remedy: "Read its log, mend what it says, and apply again."}
+	}
+	return err
+}
+
+func readAgentState(h machost.Host) (agentState, error) {
+	var state agentState
+	text, err := h.ReadFile(agentRecord)
+	if isMissing(err) {
+		return state, nil
+	}
+	if err != nil {
+		return state, err
+	}
+	if json.Unmarshal(text, &state) != nil {
+		return agentState{}, nil // damaged: as if nothing were known
+	}
+	return state, nil
+}
+
+func writeAgentState(h machost.Host, state agentState) error {
+	text, err := json.Marshal(state)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", agentRecord, err)
+	}
+	return writeBytes(h, agentRecord, append(text, '\n'), rootFile)
+}
