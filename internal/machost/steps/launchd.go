@@ -10,8 +10,6 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-const launchctl = "/bin/launchctl"
-
 // job is a launchd job of the system's domain.
 type job struct {
 	label, plist string
