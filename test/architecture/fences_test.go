@@ -35,6 +35,8 @@ var closures = []struct {
 	{pkg: "internal/machost/pfrules", strict: true, reason: "what rules say is a function of networks, to be tested over all of them with no host"},
 	{pkg: "internal/tartcli", strict: true, allow: []string{"golang.org/x/sys", module + "/internal/tartcli"},
 		reason: "a client of a program knows neither pods nor nodes"},
+	{pkg: "internal/machost/remote", deny: []string{"k8s.io", "sigs.k8s.io/controller-runtime", module + "/api", module + "/internal/controller", module + "/internal/machost/steps"},
+		reason: "a bootstrap over SSH is the same for a person and for a controller, and what it applies is the host's business"},
 	{pkg: "internal/devtart", strict: true, allow: []string{"golang.org/x/sys", "golang.org/x/term", "github.com/spf13/pflag", module + "/internal/devtart", module + "/internal/pty"},
 		reason: "a stand-in that shares code with what is tested on it shares its mistakes"},
 	{pkg: "internal/machost", deny: []string{"k8s.io", "golang.org/x/crypto/ssh", module + "/api", module + "/internal/node", module + "/internal/controller"},

@@ -13,10 +13,12 @@ type HostKeyError struct {
 	Got     []string // what it has; none: no key of a type that was wanted
 	// Changed says that Want is the key that this very bootstrap began with.
 	Changed bool
+	// Revoked says that the known hosts name it as one that nobody may use any more.
+	Revoked bool
 }
 
 // Unknown says whether nobody has said which key is right.
-func (e *HostKeyError) Unknown() bool { return len(e.Want) == 0 }
+func (e *HostKeyError) Unknown() bool { return len(e.Want) == 0 && !e.Revoked }
 
 // Error says both keys, and what to do.
 func (e *HostKeyError) Error() string {
@@ -26,6 +28,8 @@ func (e *HostKeyError) Error() string {
 	}
 	want := strings.Join(e.Want, " or ")
 	switch {
+	case e.Revoked:
+		return fmt.Sprintf("the host key of %s is %s, which is marked as revoked. Nothing was sent", e.Address, got)
 	case e.Unknown():
 		return fmt.Sprintf("the host key of %s is not known: it is %s. Compare it on the host (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub) and give it as the one to trust", e.Address, got)
 	case e.Changed:
@@ -82,16 +86,26 @@ type SudoError struct {
 	User string
 	// Missing says that there was no password to try.
 	Missing bool
+	// Unknown says that the connection was lost during the attempt, and nothing shows that it succeeded.
+	Unknown bool
 	// Detail is what the host said.
 	Detail string
 }
 
 // Error says what to do.
 func (e *SudoError) Error() string {
-	if e.Missing {
-		return fmt.Sprintf("%s cannot use sudo without a password, and no password was given. Give the password once, or run `sudo bullpen host grant-sudo --user %s` on the host", e.User, e.User)
+	byHand := fmt.Sprintf("run `sudo bullpen host grant-sudo --user %s` on the host", e.User)
+	var text string
+	switch {
+	case e.Missing && e.Detail != "":
+		return fmt.Sprintf("%s cannot use sudo without a password, and none was tried: %s. Otherwise %s", e.User, e.Detail, byHand)
+	case e.Missing:
+		return fmt.Sprintf("%s cannot use sudo without a password, and no password was given. Give it once, or %s", e.User, byHand)
+	case e.Unknown:
+		text = fmt.Sprintf("obtaining sudo for %s: the connection was lost during the only attempt. It is not repeated by itself, because accounts get locked: look at the host, and run it again, or %s", e.User, byHand)
+	default:
+		text = fmt.Sprintf("obtaining sudo for %s: the host refused the password, in the only attempt. Is it right, and is %s an administrator?", e.User, e.User)
 	}
-	text := fmt.Sprintf("obtaining sudo for %s: the host refused the only attempt. Is the password right, and is %s an administrator?", e.User, e.User)
 	if e.Detail != "" {
 		text += " The host said: " + e.Detail
 	}
