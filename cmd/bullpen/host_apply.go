@@ -123,9 +123,10 @@ func (f hostApplyFlags) options(cmd *cobra.Command, host machost.Local, payload 
 		return machost.Options{}, err
 	}
 	facts := steps.Facts{
-		Binary: binary, Session: session,
+		Binary: binary, Session: session, Watchdog: startWatchdog(f.root.dir),
 		Progress: func(message string) { tell(machost.Event{Time: time.Now().UTC(), Phase: machost.PhaseApplying, Message: message}) },
 	}
+	facts.Confirm = confirmOnTerminal(cmd.InOrStdin(), cmd.ErrOrStderr())
 	if f.stdin {
 		facts.Confirm = confirmations(input, tell)
 	}

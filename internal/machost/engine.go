@@ -29,7 +29,7 @@ type Options struct {
 	Lock func(ctx context.Context, waiting func(message string)) (unlock func(), err error)
 	// Secrets never get into an Event or an error, whatever a step does (HOST-6).
 	Secrets Secrets
-	// Hash and Version are recorded once everything is applied, see Applied.
+	// Hash and Version are recorded once everything is applied, see Applied. Without a Hash nothing is: these are not all the steps.
 	Hash, Version string
 	Now           func() time.Time // default time.Now
 }
@@ -229,6 +229,9 @@ func ReadApplied(h Host) (Applied, error) {
 
 // record writes what is applied, last of all, unless it is written already (HOST-1).
 func (r *run) record() error {
+	if r.Hash == "" {
+		return nil
+	}
 	now := Applied{Hash: r.Hash, Version: r.Version, Time: r.Now().UTC()}
 	for _, step := range r.Steps {
 		now.Steps = append(now.Steps, step.Name())

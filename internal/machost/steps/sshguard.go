@@ -235,11 +235,11 @@ func RevertGuard(ctx context.Context, h machost.Host, token string, clock Clock)
 		if !clock.Now().Before(deadline) {
 			break
 		}
-		if err := wait(ctx, clock, guardLook); err != nil {
-			return err
+		if wait(ctx, clock, guardLook) != nil {
+			break // told to stop: at once, then, rather than not at all
 		}
 	}
-	if err := revert(ctx, h); err != nil {
+	if err := revert(context.WithoutCancel(ctx), h); err != nil {
 		return err
 	}
 	return h.Remove(guardArmed)

@@ -84,13 +84,28 @@ const (
 // For lists the steps that make a host what the payload says, in the order in which they are applied: what others need comes first, and
 // what could close the way by which the host is managed last. The configuration is validated: of a bad one nothing is rendered.
 func For(payload machost.Payload, facts Facts) ([]machost.Step, error) {
+	return made(order, payload, facts)
+}
+
+// Prepare lists the steps that need a person with the user's password, at the Mac or over plain SSH. They are those of For, and prove
+// the same (HOST-3).
+func Prepare(payload machost.Payload, facts Facts) ([]machost.Step, error) {
+	return made([]constructor{newSudo, newAutoLogin}, payload, facts)
+}
+
+// GrantSudo lists the one step by which all others can be applied without a password.
+func GrantSudo(user string) ([]machost.Step, error) {
+	return made([]constructor{newSudo}, machost.Payload{Config: machost.Config{User: user}}, Facts{})
+}
+
+func made(constructors []constructor, payload machost.Payload, facts Facts) ([]machost.Step, error) {
 	payload.Config = payload.Config.Default()
 	if err := payload.Config.Validate(); err != nil {
 		return nil, err
 	}
 	facts = facts.withDefaults()
 	var list []machost.Step
-	for _, make := range order {
+	for _, make := range constructors {
 		step, err := make(payload, facts)
 		if err != nil {
 			return nil, err

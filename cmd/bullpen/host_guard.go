@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bullpen-ci/bullpen/internal/machost/steps"
+)
+
+// startWatchdog starts `bullpen host revert-guard` as a session of its own: it outlives the apply, its sudo and the SSH connection that they
+// came by (HOST-7).
+func startWatchdog(root string) func(context.Context, string) error {
+	return func(_ context.Context, token string) error {
+		binary, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("finding the running program: %w", err)
+		}
+		cmd := exec.Command(binary, "host", "revert-guard", "--token", token, "--root", root) //nolint:gosec,noctx // this program, and not for as long as this process
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		go cmd.Wait() //nolint:errcheck // so that it is no zombie while this process lives
+		return nil
+	}
+}
+
+func newHostRevertGuardCommand() *cobra.Command {
+	var root hostRoot
+	var token string
+	cmd := &cobra.Command{
+		Use:    "revert-guard",
+		Short:  "Take back who may open SSH connections, unless it is confirmed within a minute",
+		Hidden: true, // `bullpen host apply` starts it
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(syscall.SIGHUP)
+			host, err := root.open(true)
+			if err != nil {
+				return err
+			}
+			return steps.RevertGuard(cmd.Context(), host, token, nil)
+		},
+	}
+	cmd.Flags().StringVar(&token, "token", "", "what the change is called (required)")
+	root.add(cmd)
+	cobra.CheckErr(cmd.MarkFlagRequired("token"))
+	return cmd
+}
+
+// errNotReached is an answer other than yes.
+var errNotReached = errors.New("nobody at the terminal has said that a new SSH connection could be opened")
+
+// confirmOnTerminal has a person prove that the host can still be reached. An apply by hand is asked, too: sudo drops what would tell an
+// SSH session from the console.
+func confirmOnTerminal(in io.Reader, out io.Writer) func(context.Context, string) error {
+	return func(ctx context.Context, _ string) error {
+		_, _ = fmt.Fprint(out, "Only the networks of ssh.allowFrom may open SSH connections now. Open a NEW one to this Mac, and answer \"yes\" here if that works;\n"+
+			"without it, this is taken back within a minute. Does it work? ")
+		answers := make(chan string, 1)
+		go func() {
+			line, _ := bufio.NewReader(in).ReadString('\n')
+			answers <- strings.TrimSpace(line)
+		}()
+		select {
+		case answer := <-answers:
+			if strings.EqualFold(answer, "yes") {
+				return nil
+			}
+			return errNotReached
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", errNotReached, ctx.Err())
+		}
+	}
+}
