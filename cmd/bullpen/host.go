@@ -16,7 +16,7 @@ func newHostCommand() *cobra.Command {
 		Use:   "host",
 		Short: "Make a Mac a host of the fleet, and look at what it is",
 	}
-	cmd.AddCommand(newHostApplyCommand(), newHostStatusCommand(), newHostPrepareCommand(), newHostGrantSudoCommand(), newHostRevertGuardCommand())
+	cmd.AddCommand(newHostApplyCommand(), newHostBootstrapCommand(), newHostStatusCommand(), newHostPrepareCommand(), newHostGrantSudoCommand(), newHostRevertGuardCommand())
 	return cmd
 }
 

@@ -81,7 +81,7 @@ func (a *applying) event(e machost.Event) {
 		a.ended = a.ended || e.Step == ""
 	case machost.PhaseFailed:
 		if e.Step != "" {
-			a.failed = failure(e)
+			a.ended, a.failed = true, failure(e)
 		} else {
 			a.ended, a.message = true, e.Message
 		}

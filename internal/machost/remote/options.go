@@ -56,6 +56,9 @@ const (
 	StageApply   Stage = "ssh-apply"   // `bullpen host apply`, whose own steps follow
 )
 
+// Stages returns them in their order.
+func Stages() []Stage { return []Stage{StageConnect, StageProbe, StageUpload, StageSudo, StageApply} }
+
 // Timing says how long everything may take. The zero value is for a host across the internet.
 type Timing struct {
 	// Wait is for how long a host that does not answer is tried: it may be starting. Default 5 min.
