@@ -124,7 +124,9 @@ func (f hostApplyFlags) options(cmd *cobra.Command, host machost.Local, payload 
 	}
 	facts := steps.Facts{
 		Binary: binary, Session: session, Watchdog: startWatchdog(f.root.dir),
-		Progress: func(message string) { tell(machost.Event{Time: time.Now().UTC(), Phase: machost.PhaseApplying, Message: message}) },
+		Progress: func(message string) {
+			tell(machost.Event{Time: time.Now().UTC(), Phase: machost.PhaseApplying, Message: message})
+		},
 	}
 	facts.Confirm = confirmOnTerminal(cmd.InOrStdin(), cmd.ErrOrStderr())
 	if f.stdin {

@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/bullpen-ci/bullpen/internal/logfile"
 	"github.com/bullpen-ci/bullpen/internal/node"
 	"github.com/bullpen-ci/bullpen/internal/node/identity"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
@@ -28,6 +30,9 @@ const (
 	sandboxTart      = "tart"
 )
 
+// logLook is how often the log's file is looked at.
+const logLook = 10 * time.Second
+
 // nodeFlags are what `bullpen node` is told.
 type nodeFlags struct {
 	sandbox, name, stateDir string
@@ -38,6 +43,7 @@ type nodeFlags struct {
 	tart                    tartFlags
 	kubelet                 kubeletFlags
 	metrics                 string
+	logFile                 string
 }
 
 func newNodeCommand() *cobra.Command {
@@ -91,6 +97,7 @@ Sandboxes:
 	f.tart.add(flags)
 	flags.StringVar(&f.ip, "node-ip", "", "address of the node and its pods (default 127.0.0.1)")
 	flags.StringVar(&f.metrics, "metrics-listen", "", "address for the metrics of --kubelet-port over plain HTTP, such as 127.0.0.1:9091; empty serves none")
+	flags.StringVar(&f.logFile, "log-file", "", "write the log to the end of this file instead of standard error, and go on in a new one when it has been renamed")
 	flags.StringArrayVar(&f.labels, "label", nil, "label of the node, KEY=VALUE (repeatable)")
 	flags.StringArrayVar(&f.taints, "taint", nil, "taint of the node when it is registered, KEY[=VALUE]:EFFECT (repeatable)")
 	f.kubelet.add(flags)
@@ -104,6 +111,13 @@ Sandboxes:
 
 // runNode wires and runs the agent.
 func runNode(ctx context.Context, f nodeFlags) error {
+	if f.logFile != "" {
+		stop, err := logfile.Follow(os.Stderr, f.logFile, logLook)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	opts, err := f.options()
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func (l Local) Open(file string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer at.Close()
+	defer at.close()
 	f, err := at.dir.OpenFile(at.name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a planted pipe must not hold it up
 	if err != nil {
 		return nil, pathError("reading", file, err)
@@ -69,7 +69,7 @@ func (l Local) ReadDir(file string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer at.Close()
+	defer at.close()
 	f, err := at.dir.Open(at.name)
 	if err != nil {
 		return nil, pathError("listing", file, err)
@@ -89,7 +89,7 @@ func (l Local) Stat(file string) (FileInfo, error) {
 	if err != nil {
 		return FileInfo{}, err
 	}
-	defer at.Close()
+	defer at.close()
 	info, err := at.dir.Lstat(at.name)
 	if err != nil {
 		return FileInfo{}, pathError("looking at", file, err)
@@ -118,7 +118,7 @@ func (l Local) WriteFile(file string, content io.Reader, attributes Attributes) 
 	if err != nil {
 		return err
 	}
-	defer at.Close()
+	defer at.close()
 	temporary := besideOf(at.name)
 	if err := at.dir.RemoveAll(temporary); err != nil {
 		return pathError("writing", file, err)
@@ -168,7 +168,7 @@ func (l Local) MakeDir(file string, attributes Attributes) error {
 	if err != nil {
 		return err
 	}
-	defer at.Close()
+	defer at.close()
 	if err := at.dir.Mkdir(at.name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return pathError("making", file, err)
 	}
@@ -189,7 +189,7 @@ func (l Local) Symlink(target, file string) error {
 	if err != nil {
 		return err
 	}
-	defer at.Close()
+	defer at.close()
 	temporary := besideOf(at.name)
 	err = at.dir.RemoveAll(temporary)
 	if err == nil {
@@ -218,7 +218,7 @@ func (l Local) Rename(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer at.Close()
+	defer at.close()
 	if err := at.dir.Rename(at.name, path.Base(to)); err != nil {
 		var link *os.LinkError
 		if errors.As(err, &link) {
@@ -238,7 +238,7 @@ func (l Local) Remove(file string) error {
 	if err != nil {
 		return err
 	}
-	defer at.Close()
+	defer at.close()
 	if err := at.dir.RemoveAll(at.name); err != nil {
 		return pathError("removing", file, err)
 	}

@@ -16,8 +16,7 @@ type place struct {
 	name string
 }
 
-// Close closes the folder.
-func (p place) Close() error { return p.dir.Close() }
+func (p place) close() { _ = p.dir.Close() }
 
 // sync makes the folder's entries last.
 func (p place) sync() error {

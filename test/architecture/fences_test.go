@@ -23,6 +23,7 @@ var closures = []struct {
 }{
 	{pkg: "internal/fleet", strict: true, reason: "the vocabulary: every arrow points here, so none may leave"},
 	{pkg: "internal/faultpoint", strict: true, reason: "it is in every part, and must bring nothing along"},
+	{pkg: "internal/logfile", strict: true, allow: []string{"golang.org/x/sys", module + "/internal/logfile"}, reason: "it knows nothing of who logs"},
 	{pkg: "internal/childproc", strict: true, reason: "it knows nothing of what it runs"},
 	{pkg: "internal/lifecycle", strict: true, allow: []string{module + "/internal/fleet", module + "/internal/lifecycle"},
 		reason: "plans are pure functions, to be tested over every state with no cluster"},

@@ -71,7 +71,7 @@ func (s tartStep) open(ctx context.Context, h machost.Host) (io.ReadCloser, erro
 		}
 		return nil
 	}
-	response, err := client.Do(request) //nolint:bodyclose // the caller closes it
+	response, err := client.Do(request)
 	if err != nil {
 		return nil, withoutQuery(err)
 	}

@@ -34,7 +34,7 @@ func (j job) state(ctx context.Context, h machost.Host) (loaded bool, pid int, e
 
 // Times of a reload.
 const (
-	settleFor  = 5 * time.Second  // a process that stays that long has started
+	settleFor  = 5 * time.Second // a process that stays that long has started
 	settleLook = 250 * time.Millisecond
 	startWait  = 20 * time.Second // launchd waits 10 s before it starts a job again
 	goneWait   = 30 * time.Second // bootout answers before the process has ended

@@ -343,8 +343,8 @@ func readAgentState(h machost.Host) (agentState, error) {
 	if err != nil {
 		return state, err
 	}
-	if json.Unmarshal(text, &state) != nil {
-		return agentState{}, nil // damaged: as if nothing were known
+	if err := json.Unmarshal(text, &state); err != nil {
+		return agentState{}, nil //nolint:nilerr // damaged: as if nothing were known
 	}
 	return state, nil
 }
