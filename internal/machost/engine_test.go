@@ -1,0 +1,291 @@
+package machost_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/machost"
+)
+
+// fakeStep is a step over a map of what the host is.
+type fakeStep struct {
+	name       string
+	log        *[]string
+	differs    bool
+	disruptive bool
+	stubborn   bool // applying does not help
+	failCheck  error
+	failApply  error
+	failVerify error
+}
+
+func (s *fakeStep) Name() string { return s.name }
+
+func (s *fakeStep) Check(context.Context, machost.Host) (machost.Diff, error) {
+	*s.log = append(*s.log, s.name+".check")
+	if s.differs {
+		return machost.Diff{Changes: []string{"set " + s.name}, Disruptive: s.disruptive}, s.failCheck
+	}
+	return machost.Diff{}, s.failCheck
+}
+
+func (s *fakeStep) Apply(context.Context, machost.Host) error {
+	*s.log = append(*s.log, s.name+".apply")
+	if s.failApply == nil && !s.stubborn {
+		s.differs = false
+	}
+	return s.failApply
+}
+
+func (s *fakeStep) Verify(context.Context, machost.Host) error {
+	*s.log = append(*s.log, s.name+".verify")
+	return s.failVerify
+}
+
+type bench struct {
+	log    []string
+	events []machost.Event
+	host   machost.Local
+}
+
+func newBench(t *testing.T) *bench {
+	return &bench{host: machost.Local{Root: t.TempDir()}}
+}
+
+func (b *bench) step(name string) *fakeStep { return &fakeStep{name: name, log: &b.log} }
+
+func (b *bench) options(steps ...machost.Step) machost.Options {
+	return machost.Options{
+		Host: b.host, Steps: steps, Events: func(e machost.Event) { b.events = append(b.events, e) },
+		Hash: "h1", Version: "v1", Now: func() time.Time { return time.Unix(1e9, 0) },
+	}
+}
+
+// told is what happened, without times.
+func (b *bench) told() string {
+	var lines []string
+	for _, e := range b.events {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Step, e.Phase, strings.Join(e.Changes, ","))))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestApply_HOST1_ChecksAppliesChecksAgainAndVerifies(t *testing.T) {
+	b := newBench(t)
+	one, two := b.step("one"), b.step("two")
+	two.differs = true
+	report, err := machost.Apply(t.Context(), b.options(one, two))
+	require.NoError(t, err)
+	require.Equal(t, []string{"two"}, report.Changed)
+	require.Equal(t, "one.check one.verify two.check two.apply two.check two.verify", strings.Join(b.log, " "))
+	require.Equal(t, "one Unchanged\ntwo Applying set two\ntwo Applied\nDone", b.told())
+	require.Equal(t, "h1", b.events[len(b.events)-1].Hash)
+
+	b.log, b.events = nil, nil
+	before, err := b.host.ReadFile(machost.AppliedFile)
+	require.NoError(t, err)
+	options := b.options(one, two)
+	options.Now = time.Now
+	report, err = machost.Apply(t.Context(), options)
+	require.NoError(t, err)
+	require.Empty(t, report.Changed)
+	require.Equal(t, "one.check one.verify two.check two.verify", strings.Join(b.log, " "), "HOST-3: verified although nothing differed")
+	after, err := b.host.ReadFile(machost.AppliedFile)
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after), "applying twice changes nothing, not even a time")
+}
+
+func TestApply_HOST1_AStepThatDoesNotConvergeFails(t *testing.T) {
+	b := newBench(t)
+	one := b.step("one")
+	one.differs, one.stubborn = true, true
+	_, err := machost.Apply(t.Context(), b.options(one, b.step("two")))
+	var failed *machost.StepError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, "one", failed.Step)
+	require.ErrorContains(t, err, "still differs: set one")
+	require.NotContains(t, strings.Join(b.log, " "), "two", "later steps may build on it")
+	require.NotContains(t, strings.Join(b.log, " "), "verify")
+	_, err = machost.ReadApplied(b.host)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestApply_HOST3_WhatIsNotInForceFailsAlsoWhereNothingDiffers(t *testing.T) {
+	b := newBench(t)
+	one := b.step("one")
+	_, err := machost.Apply(t.Context(), b.options(one))
+	require.NoError(t, err)
+	one.failVerify = errors.New("sealed")
+	_, err = machost.Apply(t.Context(), b.options(one))
+	require.ErrorIs(t, err, one.failVerify)
+	require.ErrorContains(t, err, "step one")
+	require.Equal(t, machost.PhaseFailed, b.events[len(b.events)-1].Phase)
+}
+
+func TestPlan_ChangesNothingAndSaysSoWhenThereIsNothingToDo(t *testing.T) {
+	b := newBench(t)
+	one, two := b.step("one"), b.step("two")
+	one.differs, one.disruptive = true, true
+	options := b.options(one, two)
+	options.Busy = func(context.Context) (int, error) { return 2, nil }
+	options.Lock = func(context.Context, func(string)) (func(), error) { return nil, errors.New("a plan needs no lock") }
+	report, err := machost.Plan(t.Context(), options)
+	require.NoError(t, err)
+	require.Equal(t, []string{"one"}, report.Changed)
+	require.Equal(t, "one.check two.check", strings.Join(b.log, " "))
+	require.Equal(t, "only while no virtual machine runs", b.events[0].Message)
+	names, err := b.host.ReadDir("/")
+	require.NoError(t, err)
+	require.Empty(t, names)
+
+	one.differs, b.events = false, nil
+	_, err = machost.Plan(t.Context(), options)
+	require.NoError(t, err)
+	require.Equal(t, "nothing to do", b.events[len(b.events)-1].Message)
+}
+
+// What ends virtual machines waits for them; the rest goes on, and nothing is recorded as applied.
+func TestApply_DisruptiveChangesWaitForVirtualMachines(t *testing.T) {
+	for name, busy := range map[string]func(context.Context) (int, error){
+		"one runs":     func(context.Context) (int, error) { return 1, nil },
+		"nobody knows": func(context.Context) (int, error) { return 0, errors.New("ps is gone") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			one, two := b.step("one"), b.step("two")
+			one.differs, one.disruptive, two.differs = true, true, true
+			options := b.options(one, two)
+			options.Busy = busy
+			report, err := machost.Apply(t.Context(), options)
+			require.ErrorIs(t, err, machost.ErrBusy)
+			require.Equal(t, machost.Report{Changed: []string{"two"}, Deferred: []string{"one"}}, report)
+			require.NotContains(t, b.log, "one.apply")
+			require.Equal(t, "one Deferred set one\ntwo Applying set two\ntwo Applied\nDeferred", b.told())
+			_, err = machost.ReadApplied(b.host)
+			require.ErrorIs(t, err, fs.ErrNotExist)
+
+			options.Busy = func(context.Context) (int, error) { return 0, nil }
+			report, err = machost.Apply(t.Context(), options)
+			require.NoError(t, err)
+			require.Equal(t, []string{"one"}, report.Changed)
+		})
+	}
+}
+
+// A host that was A, failed to become B, and is told to be A again must not be taken for A.
+func TestApply_TheRecordIsVoidFromTheFirstChangeOn(t *testing.T) {
+	b := newBench(t)
+	one, two := b.step("one"), b.step("two")
+	_, err := machost.Apply(t.Context(), b.options(one, two))
+	require.NoError(t, err)
+	one.differs, two.differs, two.failApply = true, true, errors.New("no")
+	_, err = machost.Apply(t.Context(), b.options(one, two))
+	require.ErrorIs(t, err, two.failApply)
+	_, err = machost.ReadApplied(b.host)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	two.failApply = nil
+	_, err = machost.Apply(t.Context(), b.options(one, two))
+	require.NoError(t, err)
+	applied, err := machost.ReadApplied(b.host)
+	require.NoError(t, err)
+	require.Equal(t, machost.Applied{Hash: "h1", Version: "v1", Time: time.Unix(1e9, 0).UTC(), Steps: []string{"one", "two"}}, applied)
+}
+
+func TestApply_AHalfWrittenRecordIsWrittenAnew(t *testing.T) {
+	b := newBench(t)
+	require.NoError(t, b.host.WriteFile(machost.AppliedFile, strings.NewReader(`{"hash":"h1`), machost.Attributes{Mode: 0o644}))
+	_, err := machost.Apply(t.Context(), b.options(b.step("one")))
+	require.NoError(t, err)
+	applied, err := machost.ReadApplied(b.host)
+	require.NoError(t, err)
+	require.Equal(t, "h1", applied.Hash)
+}
+
+func TestApply_EndsBetweenTwoSteps(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	one := b.step("one")
+	one.differs = true
+	options := b.options(one, b.step("two"))
+	options.Events = func(e machost.Event) {
+		b.events = append(b.events, e)
+		if e.Phase == machost.PhaseApplied {
+			cancel()
+		}
+	}
+	_, err := machost.Apply(ctx, options)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "apply again, and it goes on")
+	require.NotContains(t, b.log, "two.check")
+}
+
+// Every failure names the step, the file and what to do.
+func TestApply_FailuresNameStepFileAndRemedy(t *testing.T) {
+	for want, failure := range map[string]error{
+		"read-only":                 &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.EROFS},
+		"The disk is full":          fmt.Errorf("fetching: %w", &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.ENOSPC}),
+		"Apply as root":             &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.EPERM},
+		"part of macOS 14":          &machost.ProgramError{Path: "/etc/pf.conf", Err: fs.ErrNotExist},
+		"who has made the link":     &machost.LinkError{Path: "/etc/pf.conf", Link: "/etc"},
+		"something of another kind": &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.ENOTDIR},
+		"do this":                   fmt.Errorf("more: %w", &machost.StepError{File: "/etc/pf.conf", Remedy: "do this", Err: errors.New("why")}),
+	} {
+		b := newBench(t)
+		one := b.step("one")
+		one.differs, one.failApply = true, failure
+		_, err := machost.Apply(t.Context(), b.options(one))
+		var failed *machost.StepError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, "one", failed.Step)
+		require.Equal(t, "/etc/pf.conf", failed.File)
+		require.Contains(t, strings.ToLower(failed.Remedy), strings.ToLower(want))
+		last := b.events[len(b.events)-1]
+		require.Equal(t, failed.Remedy, last.Remedy)
+		require.Equal(t, "/etc/pf.conf", last.File)
+	}
+}
+
+// leak is a step that does what no step may.
+func leak(b *bench, secret string) *fakeStep {
+	s := b.step("leaky")
+	s.failApply = &machost.StepError{File: "/x/" + secret, Remedy: "type " + secret, Err: fmt.Errorf("ran sudo -S with %s: %w", secret, syscall.EROFS)}
+	return s
+}
+
+type leakyDiff struct {
+	*fakeStep
+	secret string
+}
+
+func (s leakyDiff) Check(context.Context, machost.Host) (machost.Diff, error) {
+	return machost.Diff{Changes: []string{"write " + s.secret}}, nil
+}
+
+func TestApply_HOST6_NoSecretLeavesWhateverAStepSays(t *testing.T) {
+	secrets := machost.Secrets{Password: machost.NewSecret(`pa"ss'w<ö>rd 9`), BootstrapKubeconfig: machost.NewSecret(kubeconfig)}
+	for name, form := range formsOf(secrets) {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			options := b.options(leakyDiff{leak(b, form), form})
+			options.Secrets = secrets
+			_, err := machost.Apply(t.Context(), options)
+			require.ErrorIs(t, err, syscall.EROFS, "what it is can still be asked")
+			var failed *machost.StepError
+			require.ErrorAs(t, err, &failed)
+			events, jsonErr := json.Marshal(b.events)
+			require.NoError(t, jsonErr)
+			everything := fmt.Sprintf("%s\n%+v\n%#v\n%s\n%v\n%s", err, failed, failed, failed.Remedy, errors.Unwrap(failed), events)
+			require.NotContains(t, everything, form)
+			require.Contains(t, everything, "[redacted]")
+		})
+	}
+}
