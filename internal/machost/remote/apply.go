@@ -12,6 +12,9 @@ import (
 // errWithoutEnd is an apply that was killed: it has not said how it ended. It is as if the connection had been lost.
 var errWithoutEnd = errors.New("the apply was killed on the host")
 
+// errShutOut is an apply that cuts itself off: trying on would do so again and again, each time until the host takes it back.
+var errShutOut = errors.New("twice it was lost when the host asked whether it can still be reached: its guard of SSH shuts out the address that we come from. The host has taken that back; look at ssh.allowFrom")
+
 // exitDeferred is what `bullpen host apply` ends with when steps wait for virtual machines.
 const exitDeferred = 75
 
@@ -32,6 +35,12 @@ func (b *bootstrap) apply(ctx context.Context, c *conn) error {
 			return run.answer(ctx, w)
 		},
 	})
+	var lost *lostError
+	if errors.As(err, &lost) && run.unanswered {
+		if b.shutOut++; b.shutOut == 2 {
+			err = &LostError{Stage: StageApply, Attempts: b.resumes + 1, Err: errShutOut}
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -66,6 +75,8 @@ type applying struct {
 	message string // of a failure that is of no step
 	done    bool
 	ended   bool // it has said how it ended
+	// unanswered says that the host has asked whether it can be reached, and was not answered yet.
+	unanswered bool
 }
 
 // event is called for each event of the host, in their order, by one goroutine.
@@ -100,6 +111,7 @@ func (a *applying) prove(e machost.Event) {
 	if e.Token == "" {
 		return
 	}
+	a.unanswered = true
 	if err := a.b.confirm(a.ctx); err != nil {
 		a.b.tell(e.Step, machost.PhaseConfirm, "the host cannot be reached by a new connection, so it is to take the change back: "+a.b.show.text(err.Error()))
 		return
@@ -107,6 +119,7 @@ func (a *applying) prove(e machost.Event) {
 	a.b.tell(e.Step, machost.PhaseConfirm, "reached by a new connection")
 	select {
 	case a.answers <- e.Token:
+		a.unanswered = false
 	default: // nobody reads standard input any more
 	}
 }

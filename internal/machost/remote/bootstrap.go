@@ -50,6 +50,7 @@ type bootstrap struct {
 	sudo      bool
 	attempted bool // the only attempt with the password was made, or may have been
 	resumes   int
+	shutOut   int // how often the connection was lost while the host asked whether it can be reached
 	result    Result
 }
 

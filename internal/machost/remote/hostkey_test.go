@@ -287,3 +287,21 @@ func TestConfirm_HOST7_NoNewConnectionNoConfirmation(t *testing.T) {
 		})
 	}
 }
+
+// HOST-7: a guard that shuts us out cuts the connection that asked for it, too. The host takes it back; we do not try for ever.
+func TestConfirm_HOST7_AGuardThatCutsTheConnectionIsNotTriedForEver(t *testing.T) {
+	h := newHost(t)
+	h.apply(`say '{"phase":"Confirm","token":"t-1"}'; cat > /dev/null`)
+	o := h.options(&events{})
+	o.Timing.Resumes = 5
+	o.Events = func(e machost.Event) {
+		if e.Token != "" {
+			h.cut()
+		}
+	}
+	_, err := Bootstrap(t.Context(), o)
+	var lost *LostError
+	require.ErrorAs(t, err, &lost)
+	require.ErrorIs(t, err, errShutOut)
+	require.Equal(t, 2, h.ran("host apply"))
+}
