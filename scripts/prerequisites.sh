@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Installs what a make target needs from the operating system, when it is missing, and says so.
 #
-#   scripts/prerequisites.sh postgres cc
+#   scripts/prerequisites.sh postgres sshd cc
 #
 # postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start by themselves
 #           (not needed when BULLPEN_DATABASE_URL names a database).
+# sshd:     OpenSSH's server, and a library by which it knows the users of a model Mac: what tests of a Mac's bootstrap log in to. No server of
+#           the system is started.
 # cc:       a C compiler and its headers, which Go's race detector and sqlc's parser need.
 set -euo pipefail
 
@@ -73,9 +75,39 @@ need_cc() {
 	fi
 }
 
+have_nss_wrapper() {
+	compgen -G '/usr/lib*/libnss_wrapper.so' >/dev/null || compgen -G '/usr/lib/*/libnss_wrapper.so' >/dev/null
+}
+
+need_sshd() {
+	if [ -x /usr/sbin/sshd ] && command -v ssh-keygen >/dev/null && have_nss_wrapper; then return; fi
+	if [ "$(uname -s)" != Linux ]; then
+		say "the model of a Mac, which some tests log in to, runs on Linux only: those tests are left out"
+		return
+	fi
+	if ! command -v apt-get >/dev/null; then
+		say "OpenSSH's server (/usr/sbin/sshd) or libnss_wrapper is missing, and there is no apt-get: install both"
+		exit 1
+	fi
+	say "OpenSSH's server is missing: installing Debian's packages 'openssh-server' and 'libnss-wrapper' (no server of the system is started)"
+	# Debian's package starts a server, now and at every boot, unless told not to; only the program is wanted here.
+	local policy=/usr/sbin/policy-rc.d had=yes
+	if [ ! -x /usr/sbin/sshd ] && [ ! -e "$policy" ]; then
+		had=no
+		as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
+	fi
+	local failed=no
+	apt_install openssh-server openssh-client libnss-wrapper || failed=yes
+	if [ "$had" = no ]; then
+		as_root rm -f "$policy"
+		if command -v systemctl >/dev/null; then as_root systemctl disable -q ssh.service ssh.socket 2>/dev/null || true; fi
+	fi
+	if [ "$failed" = yes ]; then exit 1; fi
+}
+
 for need in "$@"; do
 	case $need in
-	postgres | cc) "need_$need" ;;
+	postgres | cc | sshd) "need_$need" ;;
 	*)
 		say "unknown prerequisite '$need'"
 		exit 2

@@ -2,7 +2,13 @@
 
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bullpen-ci/bullpen/internal/devmac"
+)
 
 // developmentCommands are what a cluster has no use for: the one-machine mode and the stand-ins. The tag "production",
 // with which images are built, leaves them out, and all that only they need.
@@ -14,11 +20,20 @@ func developmentCommands() []*cobra.Command {
 func newDevCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Stand-ins for GitHub, its runner and Tart, for development and tests",
+		Short: "Stand-ins for GitHub, its runner, Tart and a Mac, for development and tests",
 	}
-	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand(), newDevTartCommand())
+	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand(), newDevTartCommand(), newDevMacCommand())
 	return cmd
 }
 
 // defaultStateDir is where operators' commands look for a `bullpen up` of this machine.
 var defaultStateDir = func() (string, error) { return stateDir("") }
+
+// actAnotherPart is this program under the name of one of a model Mac's commands, in that Mac's folder.
+func actAnotherPart() (code int, answered bool) {
+	self, err := os.Executable()
+	if err != nil || !devmac.IsCommand(self) {
+		return 0, false
+	}
+	return devmac.Main(devmac.Program{Executable: self, Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}), true
+}

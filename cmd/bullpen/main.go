@@ -19,6 +19,9 @@ import (
 var version = "dev"
 
 func main() {
+	if code, answered := actAnotherPart(); answered {
+		os.Exit(code)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:])
 	stop()

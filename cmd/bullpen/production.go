@@ -8,3 +8,6 @@ func developmentCommands() []*cobra.Command { return nil }
 
 // defaultStateDir is nil, which looks nowhere: this binary has no one-machine mode.
 var defaultStateDir func() (string, error)
+
+// actAnotherPart: this binary has one part.
+func actAnotherPart() (code int, answered bool) { return 0, false }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -236,38 +235,4 @@ func (c *call) rotate(line string, dry bool) error {
 		return err
 	}
 	return os.WriteFile(file, nil, fs.FileMode(mode))
-}
-
-// runDitto copies, and unpacks zip archives with -x -k.
-func runDitto(ctx context.Context, c *call) error {
-	var flags, words []string
-	for _, a := range c.Args {
-		if strings.HasPrefix(a, "-") {
-			flags = append(flags, strings.TrimLeft(a, "-"))
-		} else {
-			words = append(words, a)
-		}
-	}
-	if len(words) != 2 {
-		return failed(1, "Usage: ditto [ <options> ] src [ ... src ] dst")
-	}
-	from, to := c.root.Path(words[0]), c.root.Path(words[1])
-	all := strings.Join(flags, "")
-	tool := exec.CommandContext(ctx, "/bin/cp", "-a", from+"/.", to)
-	if strings.Contains(all, "x") && strings.Contains(all, "k") {
-		return failed(1, "ditto: the model cannot unpack zip archives")
-	}
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return failed(1, "ditto: %s: %s", words[1], reason(err))
-	}
-	if output, err := tool.CombinedOutput(); err != nil {
-		return failed(1, "ditto: %s", output)
-	}
-	return nil
-}
-
-// runLog shows nothing: the model has no unified log.
-func runLog(_ context.Context, c *call) error {
-	fmt.Fprintln(c.Stdout, "Timestamp                       Thread     Type        Activity             PID    TTL")
-	return nil
 }

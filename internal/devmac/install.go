@@ -25,6 +25,8 @@ type Options struct {
 	Machine Machine
 	// Hostname at the start. Default "Mac-mini".
 	Hostname string
+	// Dir is where the devmactest package makes it. Install has an argument of its own.
+	Dir string
 	// Files are written over those that macOS ships, by path on the Mac.
 	Files map[string]File
 }
@@ -82,6 +84,9 @@ func (o *Options) fill() {
 	m := &o.Machine
 	if m.Version == "" {
 		m.Version, m.Build = "15.6", "24G84"
+	}
+	if m.MaxBadPasswords == 0 {
+		m.MaxBadPasswords = 5
 	}
 	m.Users = append([]User{NewUser(o.User, 501, true, o.Password)}, m.Users...)
 	if m.Interfaces == nil {
@@ -203,7 +208,25 @@ func installCommands(root Root, o Options) error {
 			return err
 		}
 	}
+	// What every system has, and takes no path of the Mac's from anybody, is this machine's.
+	for _, path := range []string{
+		"/bin/sh", "/bin/cat", "/bin/chmod", "/bin/cp", "/bin/date", "/bin/echo", "/bin/ls", "/bin/mkdir", "/bin/mv", "/bin/rm", "/bin/sleep", "/bin/test",
+		"/usr/bin/env", "/usr/bin/false", "/usr/bin/grep", "/usr/bin/shasum", "/usr/bin/true",
+	} {
+		if err := os.Symlink(path, root.Path(path)); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// InstallTart puts the fake of Tart where an operator would have, or in a folder to make an archive of.
+func (r Root) InstallTart(path string) error {
+	to := r.Path(path)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.Link(r.Path("/usr/libexec/"+internalName), to)
 }
 
 func copyFile(from, to string) error {

@@ -23,7 +23,7 @@ type Machine struct {
 	FileVault bool `json:"fileVault,omitempty"`
 	// Users have accounts. The first is the one that tests log in as.
 	Users []User `json:"users"`
-	// MaxBadPasswords is how many wrong passwords lock an account (likely; macOS leaves it to a policy). 0: none.
+	// MaxBadPasswords is how many wrong passwords lock an account (likely; macOS leaves it to a policy). Default 5, -1: none.
 	MaxBadPasswords int `json:"maxBadPasswords,omitempty"`
 	// Interfaces of the network, with their addresses.
 	Interfaces []Interface `json:"interfaces"`

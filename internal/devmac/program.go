@@ -76,6 +76,8 @@ func Main(p Program) int {
 	}
 	if c.name == internalName && len(p.Args) > 0 {
 		c.name, c.Args = p.Args[0], p.Args[1:]
+	} else if _, inner := internals()[c.name]; inner && c.name != "tart" {
+		c.name = "" // only by the model's own name
 	}
 	err = c.run(context.Background())
 	var f *failure

@@ -56,7 +56,11 @@ func (r Root) StartSSHD(ctx context.Context, dir string, port int, user string, 
 	return s, nil
 }
 
+// makeKey makes a key, unless there is one from before.
 func makeKey(ctx context.Context, file string) error {
+	if _, err := os.Stat(file); err == nil {
+		return nil
+	}
 	output, err := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "model-mac", "-f", file).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("making an SSH key (is openssh-client installed?): %w\n%s", err, output)

@@ -14,9 +14,6 @@ import (
 	"strings"
 )
 
-// runNothing is a command that only has to be there.
-func runNothing(context.Context, *call) error { return nil }
-
 func runSwVers(_ context.Context, c *call) error {
 	values := []struct{ flag, label, value string }{
 		{"-productName", "ProductName", "macOS"}, {"-productVersion", "ProductVersion", c.config.Version}, {"-buildVersion", "BuildVersion", c.config.Build},
@@ -182,6 +179,14 @@ func runFdesetup(_ context.Context, c *call) error {
 }
 
 func runIfconfig(_ context.Context, c *call) error {
+	if slices.Contains(c.Args, "-l") {
+		var all []string
+		for _, i := range c.config.Interfaces {
+			all = append(all, i.Name)
+		}
+		fmt.Fprintln(c.Stdout, strings.Join(all, " "))
+		return nil
+	}
 	found := false
 	for _, i := range c.config.Interfaces {
 		if len(c.Args) > 0 && c.Args[0] != "-a" && c.Args[0] != i.Name {

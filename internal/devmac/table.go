@@ -17,6 +17,7 @@ func table() map[string]command {
 		"/bin/launchctl":            runLaunchctl,
 		"/bin/ps":                   runPs,
 		"/bin/hostname":             runHostname,
+		"/bin/df":                   runDf,
 		"/usr/bin/defaults":         runDefaults,
 		"/usr/bin/pmset":            runPmset,
 		"/usr/sbin/scutil":          runScutil,
@@ -38,12 +39,6 @@ func table() map[string]command {
 		"/usr/bin/pgrep":            runPgrep,
 		"/usr/bin/uname":            runUname,
 		"/usr/sbin/newsyslog":       runNewsyslog,
-		"/usr/bin/ditto":            runDitto,
-		"/usr/bin/log":              runLog,
-		"/usr/bin/dscacheutil":      runNothing,
-		"/usr/bin/mdutil":           runNothing,
-		"/usr/sbin/softwareupdate":  runNothing,
-		"/usr/bin/tccutil":          runNothing,
 		"/usr/sbin/ioreg":           runIoreg,
 		"/usr/sbin/system_profiler": runSystemProfiler,
 	}
@@ -72,4 +67,15 @@ var commandPaths iter.Seq[string] = func(yield func(string) bool) {
 			return
 		}
 	}
+}
+
+// IsCommand says whether an executable that lies there is one of a model Mac's commands, so that a program of several uses knows to call Main.
+func IsCommand(executable string) bool {
+	name := path.Base(executable)
+	_, known := commands()[name]
+	if !known && name != internalName && name != "tart" {
+		return false
+	}
+	_, err := FindRoot(executable)
+	return err == nil
 }

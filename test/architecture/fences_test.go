@@ -44,6 +44,10 @@ var closures = []struct {
 		reason: "what prepares a Mac runs before there is a cluster, and under whatever reaches it"},
 	{pkg: "internal/machost/steps", deny: []string{"k8s.io", "golang.org/x/crypto/ssh", module + "/api", module + "/internal/node", module + "/internal/controller"},
 		reason: "what prepares a Mac runs before there is a cluster, and under whatever reaches it"},
+	{pkg: "internal/devmac", strict: true, allow: []string{"golang.org/x/sys", "golang.org/x/term", "github.com/spf13/pflag", "howett.net/plist", module + "/internal/devmac", module + "/internal/devtart", module + "/internal/pty"},
+		reason: "a stand-in that shares code with what is tested on it shares its mistakes"},
+	{pkg: "internal/devmac/pf", strict: true, allow: []string{module + "/internal/devmac/pf"},
+		reason: "what rules mean is a function of the rules"},
 	{pkg: "internal/agent", deny: []string{"k8s.io", "sigs.k8s.io", "github.com/jackc", module + "/internal/postgres", module + "/api"},
 		reason: "the agent runs beside customer code: small, and knowing no cluster and no database"},
 	{pkg: "api/v1alpha1", deny: []string{"sigs.k8s.io/controller-runtime", module + "/internal"},
@@ -76,7 +80,7 @@ func TestClosures(t *testing.T) {
 
 // notInImages are the parts that the tag "production", with which images are built, must leave out.
 var notInImages = []string{
-	module + "/internal/onebox", module + "/internal/controlplane", module + "/internal/devrunner", module + "/internal/devtart",
+	module + "/internal/onebox", module + "/internal/controlplane", module + "/internal/devrunner", module + "/internal/devtart", module + "/internal/devmac",
 	module + "/internal/github/standin", module + "/internal/policygate", module + "/internal/postgres/pgserver", "github.com/rhysd/actionlint",
 }
 

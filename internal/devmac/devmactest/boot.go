@@ -83,7 +83,10 @@ func Install(t *testing.T, options ...Option) *Mac {
 	for _, change := range options {
 		change(&o)
 	}
-	root, err := devmac.Install(filepath.Join(t.TempDir(), "mac"), o)
+	if o.Dir == "" {
+		o.Dir = filepath.Join(t.TempDir(), "mac")
+	}
+	root, err := devmac.Install(o.Dir, o)
 	require.NoError(t, err)
 	return &Mac{t: t, Root: root, User: o.User, Password: o.Password}
 }

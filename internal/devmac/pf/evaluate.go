@@ -166,41 +166,44 @@ func (t Table) has(a netip.Addr) bool {
 	return found
 }
 
-// Translate is the source address that a packet on its way out gets by NAT: the first rule that fits decides. False if none does.
+// Translate is the source address that a packet on its way out gets by NAT: the first rule that fits decides. False if none does, or one says
+// that there is to be none.
 func (f *Filter) Translate(p Packet, interfaces Interfaces) (netip.Addr, bool) {
 	if !f.Enabled {
 		return p.Src, false
 	}
 	w := walk{filter: f, packet: p, interfaces: interfaces}
-	return w.translate("")
+	rule := w.translation("")
+	if rule == nil || rule.Kind == KindNoNAT {
+		return p.Src, false
+	}
+	return w.target(*rule)
 }
 
-func (w *walk) translate(at string) (netip.Addr, bool) {
+// translation finds the first rule that fits.
+func (w *walk) translation(at string) *Rule {
 	set := w.filter.Rulesets[at]
 	if set == nil {
-		return w.packet.Src, false
+		return nil
 	}
 	for _, r := range set.Rules {
 		switch r.Kind {
+		case KindNAT, KindNoNAT:
+			if w.fits(at, r) {
+				return &r
+			}
 		case KindNATAnchor:
-			if w.fits(at, r) {
-				for _, anchor := range w.filter.callees(at, r.Anchor) {
-					if to, ok := w.translate(anchor); ok {
-						return to, true
-					}
+			if !w.fits(at, r) {
+				continue
+			}
+			for _, anchor := range w.filter.callees(at, r.Anchor) {
+				if found := w.translation(anchor); found != nil {
+					return found
 				}
-			}
-		case KindNAT:
-			if w.fits(at, r) {
-				return w.target(r)
-			}
-		case KindNoNAT:
-			if w.fits(at, r) {
-				return w.packet.Src, false
 			}
 		}
 	}
-	return w.packet.Src, false
+	return nil
 }
 
 func (w *walk) target(r Rule) (netip.Addr, bool) {

@@ -1,0 +1,131 @@
+//go:build !production
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bullpen-ci/bullpen/internal/devmac"
+)
+
+// devMacFlags are the flags of `bullpen dev mac`, as given.
+type devMacFlags struct {
+	root, user string
+	passwords  string
+	port       int
+	source     string
+}
+
+func newDevMacCommand() *cobra.Command {
+	var f devMacFlags
+	cmd := &cobra.Command{
+		Use:   "mac --root DIR",
+		Short: "Boot a model of a Mac, to try `bullpen host bootstrap` on (development only)",
+		Long: `Boot a model of a Mac in a folder, and let people log in to it by SSH, until it is interrupted.
+
+It is NOT a Mac and NOT isolated from this machine: its commands (pfctl, launchctl, defaults, sudo, …) are this program
+under their names, its files lie below the folder, and what its launchd starts runs with your rights. The packet filter's
+rules are kept and judged, and let SSH connections in or not; no packet of this machine is filtered. What it models, and from
+which fact, is in docs/reference/model-mac.md. Its password is for this model alone.
+
+A folder that holds a model already is booted as it was left. It needs OpenSSH's server and libnss_wrapper
+(scripts/prerequisites.sh sshd), and Linux.`,
+		Example: `  bullpen dev mac --root /tmp/mac --ssh-port 2222
+
+  # In another terminal
+  /tmp/mac/sbin/pfctl -sr
+  ssh -i /tmp/mac/.devmac/ssh/id_ed25519 -p 2222 ci@127.0.0.1 sw_vers`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDevMac(cmd.Context(), f, cmd.OutOrStdout()) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.root, "root", "", "folder to make the Mac in, or that holds one (required)")
+	flags.IntVar(&f.port, "ssh-port", 0, "port of loopback to log in at (0: any)")
+	flags.StringVar(&f.user, "user", "ci", "the account of a Mac that is made")
+	flags.StringVar(&f.passwords, "password-file", "", "file with that account's password (default: a well-known one)")
+	flags.StringVar(&f.source, "source", "10.0.0.9", "where SSH connections seem to come from, which the packet filter judges them by")
+	return cmd
+}
+
+func runDevMac(ctx context.Context, f devMacFlags, out io.Writer) error {
+	if f.root == "" {
+		return errors.New("--root is missing: name a folder for the Mac, such as /tmp/mac")
+	}
+	source, err := netip.ParseAddr(f.source)
+	if err != nil {
+		return fmt.Errorf("--source: %w", err)
+	}
+	root, password, err := f.install()
+	if err != nil {
+		return err
+	}
+	mac, err := devmac.Boot(root)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = mac.Shutdown() }()
+	dir := root.Path("/.devmac/ssh")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	server, err := root.StartSSHD(ctx, dir, f.port, f.user, source)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	fingerprint, err := server.Fingerprint(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, `The model Mac is up. It is no Mac, and nothing on it is isolated from this machine.
+
+  folder    %s
+  log in    ssh -i %s -p %s %s@127.0.0.1
+  password  %s
+  host key  %s
+  pf        %s -sr
+
+Interrupt this to shut it down; the folder stays.
+`, root, server.KeyFile, portOf(server.Address()), f.user, password, fingerprint, root.Path("/sbin/pfctl"))
+	<-ctx.Done()
+	return mac.Shutdown()
+}
+
+func portOf(address string) string { return address[len("127.0.0.1:"):] }
+
+// install makes the Mac, unless the folder holds one.
+func (f devMacFlags) install() (devmac.Root, string, error) {
+	dir, err := filepath.Abs(f.root)
+	if err != nil {
+		return "", "", err
+	}
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	if found, err := devmac.FindRoot(filepath.Join(dir, "etc")); err == nil && string(found) == dir {
+		return found, "as it was given when the Mac was made", nil
+	}
+	password, err := readSecret("--password-file", f.passwords)
+	if err != nil {
+		return "", "", err
+	}
+	shown := "that of --password-file"
+	if password == "" {
+		password = devmac.DefaultPassword
+		shown = password
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", "", err
+	}
+	root, err := devmac.Install(dir, devmac.Options{Executable: self, User: f.user, Password: password, Machine: devmac.Machine{LoginMillis: 500}})
+	return root, shown, err
+}
