@@ -23,7 +23,7 @@ func Resource(resource string) schema.GroupResource {
 }
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &RunnerPool{}, &RunnerPoolList{})
+	scheme.AddKnownTypes(GroupVersion, &RunnerPool{}, &RunnerPoolList{}, &MacHost{}, &MacHostList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }
