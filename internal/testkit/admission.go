@@ -26,7 +26,7 @@ const labelNamespace = "testkit.bullpen.dev/runners"
 // installAdmission creates the product's admission policies, and returns when the API server goes by them. They hold in
 // every test, so that nothing is tested that an installation would refuse (EXCL-7).
 func installAdmission(ctx context.Context, config *rest.Config, kube kubernetes.Interface) error {
-	objects, err := shipped(nil, "templates/admission/")
+	objects, err := shipped(nil, macHosts("none"), "templates/admission/")
 	if err != nil {
 		return err
 	}

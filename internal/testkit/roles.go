@@ -18,7 +18,27 @@ const SystemNamespace = "bullpen-system"
 // test runs under exactly what an installation grants (NET-8).
 func (e *Env) ShippedRoles(t testing.TB, namespace string) {
 	t.Helper()
-	objects, err := shipped(map[string]any{"namespace": namespace, "createNamespace": false}, "templates/rbac/", "templates/admission/")
+	e.shippedRoles(t, namespace, nil)
+}
+
+// ShippedMacRoles is ShippedRoles with what preparing Macs takes: the controller may get these Secrets of SystemNamespace. The first call of
+// a test process decides which.
+func (e *Env) ShippedMacRoles(t testing.TB, namespace string, secrets ...string) {
+	t.Helper()
+	e.shippedRoles(t, namespace, macHosts(secrets...))
+}
+
+func macHosts(secrets ...string) map[string]any {
+	names := make([]any, len(secrets))
+	for i, name := range secrets {
+		names[i] = name
+	}
+	return map[string]any{"enabled": true, "secrets": names}
+}
+
+func (e *Env) shippedRoles(t testing.TB, namespace string, macs map[string]any) {
+	t.Helper()
+	objects, err := shipped(map[string]any{"namespace": namespace, "createNamespace": false}, macs, "templates/rbac/", "templates/admission/")
 	require.NoError(t, err)
 	system := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": SystemNamespace},
@@ -34,11 +54,13 @@ func (e *Env) ShippedRoles(t testing.TB, namespace string) {
 	}
 }
 
-// shipped renders part of the chart, for some values of the runners.
-func shipped(runners map[string]any, templates ...string) ([]*unstructured.Unstructured, error) {
-	manifests, err := helmchart.Render(helmchart.Release{Namespace: SystemNamespace, Values: map[string]any{
-		"runners": runners, "github": map[string]any{"appID": 1.0},
-	}})
+// shipped renders part of the chart, for some values of the runners, and of Macs if there are any.
+func shipped(runners, macs map[string]any, templates ...string) ([]*unstructured.Unstructured, error) {
+	values := map[string]any{"runners": runners, "github": map[string]any{"appID": 1.0}}
+	if macs != nil {
+		values["macHosts"] = macs
+	}
+	manifests, err := helmchart.Render(helmchart.Release{Namespace: SystemNamespace, Values: values})
 	if err != nil {
 		return nil, err
 	}

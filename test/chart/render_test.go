@@ -40,6 +40,7 @@ server:
   tolerations: [{key: system, operator: Exists}]
   affinity: {nodeAffinity: {}}
   priorityClassName: system-cluster-critical
+macHosts: {enabled: true, secrets: [mac-ssh, mac-password], attempts: 8}
 controller: {workers: 4, verbose: true, env: [{name: A, value: b}], podLabels: {team: ci}, tolerations: [{operator: Exists}]}
 runners: {namespaceLabels: {pod-security.kubernetes.io/audit: baseline}}
 pools:
@@ -249,9 +250,9 @@ func TestPools_POOL2_DrainFromTheFirstMoment(t *testing.T) {
 	}
 }
 
-// What only the controller may do, only its role allows (EXCL-2); nobody reads Secrets, and nobody has a wildcard.
+// What only the controller may do, only its role allows (EXCL-2); Secrets are read by their names alone, and nobody has a wildcard.
 func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
-	deletes := map[string][]string{}
+	deletes, secrets := map[string][]string{}, 0
 	for _, object := range render(t, helmchart.Release{Upgrade: true}, everything) {
 		if !strings.HasSuffix(object.GetKind(), "Role") {
 			continue
@@ -261,7 +262,12 @@ func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
 		for i := range rules {
 			verbs, resources := texts(at(t, rules, i, "verbs")), texts(at(t, rules, i, "resources"))
 			require.NotContains(t, slices.Concat(verbs, resources, texts(at(t, rules, i, "apiGroups"))), "*", id(object))
-			require.NotContains(t, resources, "secrets", id(object))
+			if slices.Contains(resources, "secrets") { // those that it was told of, one by one
+				require.Equal(t, "Role bullpen-system/bullpen-machosts", id(object))
+				require.Equal(t, []string{"get"}, verbs)
+				require.Equal(t, []string{"mac-ssh", "mac-password"}, texts(at(t, rules, i, "resourceNames")))
+				secrets++
+			}
 			if slices.Contains(verbs, "delete") || slices.Contains(verbs, "deletecollection") {
 				deletes[id(object)] = append(deletes[id(object)], resources...)
 			}
@@ -272,6 +278,25 @@ func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
 		"Role bullpen-runners/bullpen-drain":      {"runnerpools"},
 		"ClusterRole /bullpen-operator":           {"accounts"}, // which exist in roles only
 	}, deletes)
+	require.Equal(t, 1, secrets)
+}
+
+// What preparing Macs takes is granted to those alone who want it.
+func TestMacHosts_NET8_AreOffUnlessTurnedOn(t *testing.T) {
+	objects := render(t, helmchart.Release{}, least)
+	for _, object := range objects {
+		require.NotContains(t, object.GetName(), "machosts")
+		require.NotContains(t, object.GetName(), "mac-cordons")
+	}
+	require.NotContains(t, texts(container(t, objects, "controller")["args"]), "--mac-hosts")
+
+	objects = render(t, helmchart.Release{}, everything)
+	args := texts(container(t, objects, "controller")["args"])
+	require.Subset(t, args, []string{"--mac-hosts", "--mac-secrets-namespace=bullpen-system", "--mac-attempts=8"})
+	find(t, objects, "ValidatingAdmissionPolicyBinding /bullpen-mac-cordons")
+
+	_, err := helmchart.Render(helmchart.Release{Values: values(t, least+"macHosts: {enabled: true}\n")})
+	require.ErrorContains(t, err, "macHosts.secrets is empty")
 }
 
 var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
