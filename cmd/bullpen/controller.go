@@ -21,6 +21,7 @@ type controllerFlags struct {
 	serverTokenFile string
 	verbose         bool
 	options         controller.Options
+	macs            macFlags
 }
 
 func newControllerCommand() *cobra.Command {
@@ -76,6 +77,7 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "of several controllers, let one work at a time")
 	set.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "bullpen-system", "namespace of the Lease")
 	set.IntVar(&o.Workers, "workers", 0, "requests of one kind under way at once (default 16)")
+	f.macs.register(set)
 	set.BoolVar(&f.verbose, "verbose", false, "log more")
 	for _, name := range []string{"server-url", "server-token-file", "agent-image"} {
 		_ = command.MarkFlagRequired(name) // fails only for a flag that does not exist
@@ -99,6 +101,9 @@ func (f *controllerFlags) prepare() (controller.Options, error) {
 	}
 	o.Server = server
 	if o.Config, err = restConfig(f.kubeconfig); err != nil {
+		return o, err
+	}
+	if o.Macs, err = f.macs.prepare(o.LeaseNamespace); err != nil {
 		return o, err
 	}
 	level := slog.LevelInfo

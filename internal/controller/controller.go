@@ -31,6 +31,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/autoscaler"
+	"github.com/bullpen-ci/bullpen/internal/controller/machost"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
@@ -68,12 +69,26 @@ type Options struct {
 	OrphanGrace time.Duration
 	// ScaleEvery is the time between two passes of the autoscaler while there is something to scale; 0 for the default.
 	ScaleEvery time.Duration
+	// Macs has MacHosts reconciled; nil: nobody looks at them.
+	Macs *MacOptions
 	// Registry takes the metrics; the default is the one that MetricsAddress serves.
 	Registry prometheus.Registerer
 	// Now is the clock; the default is time.Now.
 	Now func() time.Time
 	// Log is required.
 	Log *slog.Logger
+}
+
+// MacOptions configure what prepares Macs.
+type MacOptions struct {
+	// Bootstrapper makes the attempts. Required.
+	Bootstrapper machost.Bootstrapper
+	// BinarySHA256 is of the bullpen binary that they bring along. Required.
+	BinarySHA256 string
+	// SecretsNamespace is where the Secrets are that MacHosts name. Required.
+	SecretsNamespace string
+	// Attempts is how many are under way at once; 0 for the default.
+	Attempts int
 }
 
 func (o Options) validate() error {
@@ -143,7 +158,13 @@ func newManager(options Options) (manager.Manager, error) {
 		Workers: options.Workers, OrphanGrace: options.OrphanGrace, Registry: options.Registry, Log: options.Log,
 		Now: options.Now,
 	})
-	return mgr, err
+	if err != nil || options.Macs == nil {
+		return mgr, err
+	}
+	return mgr, machost.Setup(mgr, machost.Options{
+		Bootstrapper: options.Macs.Bootstrapper, BinarySHA256: options.Macs.BinarySHA256, SecretsNamespace: options.Macs.SecretsNamespace,
+		Attempts: options.Macs.Attempts, Registry: options.Registry, Log: options.Log, Now: options.Now,
+	})
 }
 
 // unlimited takes off the client's own rate limit: the bounded number of workers is the limit, and the API server has

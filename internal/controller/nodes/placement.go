@@ -188,6 +188,12 @@ func Unwell(node *corev1.Node) string {
 	return ""
 }
 
+// Ready says whether the node is ready by its own word, whatever it is short of.
+func Ready(node *corev1.Node) bool {
+	ready := condition(node, corev1.NodeReady)
+	return ready != nil && ready.Status == corev1.ConditionTrue
+}
+
 // UnreadySince is since when the node has not been ready, by its own word or because nothing is heard of it; zero for one
 // that is ready, or has never said.
 func UnreadySince(node *corev1.Node) time.Time {

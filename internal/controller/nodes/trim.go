@@ -8,7 +8,23 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// TrimNode takes out of a node what this package does not read, before it enters a cache (P8): images, addresses,
+// Annotations of a Node that the controller has cordoned: for which MacHost (namespace/name), and when (RFC 3339). Who finds the first may uncordon
+// the Node; nobody uncordons one that somebody else has cordoned.
+const (
+	AnnotationCordonedBy = "bullpen.dev/cordoned-by"
+	AnnotationCordonedAt = "bullpen.dev/cordoned-at"
+)
+
+// marks are those of the two that the node has.
+func marks(node *corev1.Node) map[string]string {
+	by, marked := node.Annotations[AnnotationCordonedBy]
+	if !marked {
+		return nil
+	}
+	return map[string]string{AnnotationCordonedBy: by, AnnotationCordonedAt: node.Annotations[AnnotationCordonedAt]}
+}
+
+// TrimNode takes out of a node what nobody here reads, before it enters a cache (P8): images, addresses,
 // managed fields, and the time of each heartbeat, so that one node that lives looks the same all the time. What is no
 // Node is passed on.
 func TrimNode(object any) (any, error) {
@@ -31,7 +47,7 @@ func TrimNode(object any) (any, error) {
 	return &corev1.Node{
 		TypeMeta: node.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
-			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels,
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels, Annotations: marks(node),
 			CreationTimestamp: node.CreationTimestamp, DeletionTimestamp: node.DeletionTimestamp,
 		},
 		Spec:   corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/bullpen-ci/bullpen/internal/controller"
+	"github.com/bullpen-ci/bullpen/internal/controller/machost"
+)
+
+// macBinary is where the image has bullpen for Macs.
+const macBinary = "/bullpen-darwin-arm64"
+
+// macFlags are the part of the controller's command line that is about MacHosts.
+type macFlags struct {
+	enabled          bool
+	binary           string
+	secretsNamespace string
+	attempts         int
+	remoteRoot       string
+}
+
+func (f *macFlags) register(set *pflag.FlagSet) {
+	set.BoolVar(&f.enabled, "mac-hosts", false, "prepare the Macs that MacHosts name, over SSH, and keep them as they are to be")
+	set.StringVar(&f.binary, "mac-binary", macBinary, "file of this program for darwin/arm64, which is brought to Macs")
+	set.StringVar(&f.secretsNamespace, "mac-secrets-namespace", "", "namespace of the Secrets that MacHosts name (default: --leader-elect-namespace)")
+	set.IntVar(&f.attempts, "mac-attempts", 0, "Macs that are worked on at once (default 4)")
+	set.StringVar(&f.remoteRoot, "mac-remote-root", "", "folder under which Macs that are models have their files")
+	_ = set.MarkHidden("mac-remote-root") // fails only for a flag that does not exist
+}
+
+// prepare reads the binary once: its digest is part of what is wanted of every Mac. Without --mac-hosts it is nil.
+func (f *macFlags) prepare(leaseNamespace string) (*controller.MacOptions, error) {
+	if !f.enabled {
+		return nil, nil
+	}
+	digest, err := digestOf(f.binary)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("--mac-hosts needs bullpen for Macs, and there is no %s: use the image that `make images` builds, or name the file with --mac-binary (GOOS=darwin GOARCH=arm64 go build)", f.binary)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading --mac-binary %s: %w", f.binary, err)
+	}
+	namespace := f.secretsNamespace
+	if namespace == "" {
+		namespace = leaseNamespace
+	}
+	return &controller.MacOptions{
+		Bootstrapper: machost.SSH{Binary: f.binary, RemoteRoot: f.remoteRoot}, BinarySHA256: digest, SecretsNamespace: namespace, Attempts: f.attempts,
+	}, nil
+}
+
+func digestOf(path string) (string, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}

@@ -1,0 +1,147 @@
+package machost
+
+import (
+	"math"
+	"time"
+)
+
+// Outcome of an attempt.
+type Outcome string
+
+// Outcomes. They are kept in status.outcome, and label a metric.
+const (
+	OutcomeNone           Outcome = ""
+	OutcomeRunning        Outcome = "Running"   // has begun; or its controller died, and nobody knows
+	OutcomeSucceeded      Outcome = "Succeeded" // every step is as it should be
+	OutcomeDeferred       Outcome = "Deferred"  // what could be done beside machines that run is done
+	OutcomeUnreachable    Outcome = "Unreachable"
+	OutcomeHostKeyChanged Outcome = "HostKeyChanged"
+	OutcomeWrongPassword  Outcome = "WrongPassword"
+	OutcomeLoginRefused   Outcome = "LoginRefused" // of the SSH key
+	OutcomeFailed         Outcome = "Failed"
+)
+
+// What decide goes by.
+const (
+	// maxAttempts is how often an attempt may fail, for one and the same that is wanted, before the Mac is left alone for restAfterFailure.
+	maxAttempts      = 5
+	restAfterFailure = time.Hour
+	// Attempts that failed are followed by others after 30 s, 1 min, 2 min and so on, of which each is longer or shorter by
+	// up to a fifth: Macs that failed together do not come again together.
+	firstBackOff = 30 * time.Second
+	maxBackOff   = 15 * time.Minute
+	jitter       = 0.2
+	// nodeGrace is how long a Node may be missing. A node agent that runs registers it again within ten seconds (NODE-8).
+	nodeGrace = 3 * time.Minute
+	// silentGrace is how long a Node may be not ready before the Mac is looked at: longer than a restart of macOS takes.
+	silentGrace = 10 * time.Minute
+	// busyRetry is how long to wait when machines run although the Node is cordoned and empty: they are somebody else's.
+	busyRetry = time.Minute
+	// settle is how long a Node is left cordoned before its emptiness is believed: pods may have been on their way.
+	settle = 10 * time.Second
+	// drainLook is how often a Node that is to become empty is looked at, lookAgain a host of which nothing is expected:
+	// Secrets are not watched.
+	drainLook = 5 * time.Second
+	lookAgain = time.Minute
+	// drainPatience is how long a drain may take before people are told. It never ends a machine.
+	drainPatience = 6 * time.Hour
+	// unreachableHold is after how many attempts in a row that did not come as far as the Mac a Node is uncordoned again, and the
+	// next Mac of the pool has its turn.
+	unreachableHold = 5
+)
+
+// memory is what is remembered of a host from one look to the next. It lives in the MacHost's status.
+type memory struct {
+	Applied     string    // hash of what was wanted when every step was right
+	AppliedTime time.Time // when that was
+	// The rest is about what Wanted is the hash of; about anything else it says nothing.
+	Wanted      string
+	Attempts    int // that have begun and not ended well
+	Unreachable int // in a row
+	Next        time.Time
+	Outcome     Outcome
+	// Held is the hash of what must change before another attempt, whatever else does.
+	Held string
+	// Missing is since when the Node has not been there, or has been silent; zero while it is well, or none is wanted.
+	Missing time.Time
+}
+
+// begin is the memory of an attempt that is about to begin. It is written down before it does, so that one which takes its
+// controller along is counted, too.
+func (m memory) begin(wanted string, now time.Time, random float64) memory {
+	if m.Wanted != wanted || m.expired(now) {
+		m.Attempts, m.Unreachable = 0, 0
+	}
+	m.Wanted, m.Outcome, m.Held = wanted, OutcomeRunning, ""
+	m.Attempts++
+	m.Next = now.Add(backOff(m.Attempts, random))
+	return m.rested(now)
+}
+
+// end is the memory after the attempt that begin began for m.Wanted.
+func (m memory) end(outcome Outcome, held string, now time.Time, random float64) memory {
+	m.Outcome = outcome
+	if outcome != OutcomeUnreachable {
+		m.Unreachable = 0
+	}
+	switch outcome {
+	case OutcomeSucceeded:
+		m.Applied, m.AppliedTime = m.Wanted, now
+		if !m.Missing.IsZero() {
+			m.Missing = now // the Node has its grace again
+		}
+		// The attempt counts until the Node is there: one that never comes must not be the reason for attempts without end.
+		m.Next = now.Add(max(nodeGrace, backOff(m.Attempts, random)))
+	case OutcomeDeferred:
+		m.Attempts--
+		m.Next = now.Add(busyRetry)
+	case OutcomeUnreachable:
+		m.Attempts--
+		m.Unreachable++
+		m.Next = now.Add(backOff(m.Unreachable, random))
+	case OutcomeWrongPassword, OutcomeHostKeyChanged:
+		m.Held, m.Next = held, time.Time{} // once it may be tried again, nothing else is waited for
+		m.Attempts--
+	default:
+		m.Next = now.Add(backOff(m.Attempts, random))
+	}
+	return m.rested(now)
+}
+
+// rested has the last attempt that there may be followed by the rest, also when nobody will see its end.
+func (m memory) rested(now time.Time) memory {
+	if m.exhausted() {
+		m.Next = now.Add(restAfterFailure)
+	}
+	return m
+}
+
+// notice takes in how the Node is. It is called at every look, and before decide.
+func (m memory) notice(well bool, now time.Time) memory {
+	switch {
+	case well:
+		m.Missing = time.Time{}
+	case m.Missing.IsZero():
+		m.Missing = now
+	}
+	return m
+}
+
+// settled is the memory of a host that is what is wanted, with a Node that is ready.
+func (m memory) settled() memory {
+	m.Attempts, m.Unreachable, m.Next = 0, 0, time.Time{}
+	return m
+}
+
+// exhausted says whether there were as many attempts as there may be.
+func (m memory) exhausted() bool { return m.Attempts >= maxAttempts }
+
+// expired says whether the rest after them is over.
+func (m memory) expired(now time.Time) bool { return m.exhausted() && !now.Before(m.Next) }
+
+// backOff is how long to wait after so many attempts; random is from [0, 1).
+func backOff(attempts int, random float64) time.Duration {
+	wait := float64(firstBackOff) * math.Pow(2, float64(max(attempts, 1)-1))
+	wait = min(wait, float64(maxBackOff))
+	return time.Duration(wait * (1 - jitter + 2*jitter*random))
+}
