@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -221,7 +222,26 @@ func (c *call) loadPf(f *pf.Filter, o pfctlOptions) error {
 		}
 		return err
 	}
+	if o.verbose {
+		return c.printParsed(o, name, string(text), options)
+	}
 	return nil
+}
+
+// printParsed is what -v adds to a load, and to one that is only parsed: the tables and rules of the file, in pfctl's own form, as far as they
+// are the rule set's that is loaded. A table is printed as `table <x> const { … }`.
+func (c *call) printParsed(o pfctlOptions, name, text string, options pf.LoadOptions) error {
+	options.NoAction, options.Keep = false, nil
+	var parsed pf.Filter
+	if err := parsed.Load(o.anchor, name, text, options); err != nil {
+		return nil //nolint:nilerr // a table that is defined twice: only a load complains
+	}
+	if set := parsed.Rulesets[o.anchor]; set != nil {
+		for _, table := range slices.Sorted(maps.Keys(set.Tables)) {
+			fmt.Fprintf(c.Stdout, "table <%s> const { %s }\n", table, strings.Join(set.Tables[table].Addresses, " "))
+		}
+	}
+	return errors.Join(c.showRules(&parsed, o.anchor, true), c.showRules(&parsed, o.anchor, false))
 }
 
 func (c *call) showPf(f *pf.Filter, o pfctlOptions) error {
@@ -304,7 +324,11 @@ func (c *call) pfTable(f *pf.Filter, o pfctlOptions) error {
 	switch o.tableVerb {
 	case "show":
 		for _, a := range t.Addresses {
-			fmt.Fprintln(c.Stdout, "   "+strings.TrimSuffix(strings.TrimSuffix(a, "/32"), "/128"))
+			whole := "/32"
+			if strings.Contains(a, ":") {
+				whole = "/128"
+			}
+			fmt.Fprintln(c.Stdout, "   "+strings.TrimSuffix(a, whole))
 		}
 		return nil
 	case "add":

@@ -148,7 +148,7 @@ func (s egress) checkLive(ctx context.Context, h machost.Host, diff *machost.Dif
 
 // leftOver looks for rules of an anchor that is to have none.
 func leftOver(ctx context.Context, h machost.Host, anchor pfconf.Anchor, diff *machost.Diff) error {
-	said, err := run(ctx, h, pfctl, "-a", anchor.Name, "-s", "rules")
+	said, err := runPF(ctx, h, "-a", anchor.Name, "-s", "rules")
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (s egress) enable(ctx context.Context, h machost.Host) error {
 	if err != nil || enabled {
 		return err
 	}
-	if _, err := run(ctx, h, pfctl, "-E"); err != nil {
+	if _, err := runPF(ctx, h, "-E"); err != nil {
 		return &machost.StepError{Err: fmt.Errorf("enabling pf: %w", err), Remedy: "Look with `sudo pfctl -s info` at why, and apply again."}
 	}
 	return nil

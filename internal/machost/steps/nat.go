@@ -97,7 +97,7 @@ func vmnetRuns(ctx context.Context, h machost.Host) ([]string, error) {
 
 // appleTranslates looks for a nat rule in any anchor of Apple's: their names below com.apple differ between versions of macOS.
 func appleTranslates(ctx context.Context, h machost.Host) (bool, error) {
-	said, err := run(ctx, h, pfctl, "-v", "-s", "Anchors")
+	said, err := runPF(ctx, h, "-v", "-s", "Anchors")
 	if err != nil {
 		return false, err
 	}
@@ -105,8 +105,8 @@ func appleTranslates(ctx context.Context, h machost.Host) (bool, error) {
 		if !strings.HasPrefix(anchor, "com.apple") {
 			continue
 		}
-		said, err := run(ctx, h, pfctl, "-a", anchor, "-s", "nat")
-		var failed *commandError
+		said, err := runPF(ctx, h, "-a", anchor, "-s", "nat")
+		var failed *pfError
 		if errors.As(err, &failed) {
 			continue // it went meanwhile
 		}

@@ -92,7 +92,7 @@ func editPFFile(ctx context.Context, h machost.Host, want attachment) error {
 		return err
 	}
 	defer h.Remove(pfCandidate) //nolint:errcheck // the next apply takes it over
-	if _, err := run(ctx, h, pfctl, "-nf", pfCandidate); err != nil {
+	if _, err := runPF(ctx, h, "-nf", pfCandidate); err != nil {
 		return &machost.StepError{File: pfFile, Err: fmt.Errorf("checking what would be written there: %w", err),
 			Remedy: "The file was left as it is. The line is one that somebody else has put there, or was there before: mend it (`sudo pfctl -nf /etc/pf.conf`), and apply again."}
 	}
@@ -102,11 +102,11 @@ func editPFFile(ctx context.Context, h machost.Host, want attachment) error {
 // loadMain loads the whole of pf.conf, after a check. Disruptive. Should pf refuse because an anchor of ours is loaded already, that one is
 // emptied first, and loaded again if the load fails all the same: nothing is left worse than before.
 func loadMain(ctx context.Context, h machost.Host) error {
-	if _, err := run(ctx, h, pfctl, "-nf", pfFile); err != nil {
+	if _, err := runPF(ctx, h, "-nf", pfFile); err != nil {
 		return notLoaded(err)
 	}
-	_, err := run(ctx, h, pfctl, "-f", pfFile)
-	var failed *commandError
+	_, err := runPF(ctx, h, "-f", pfFile)
+	var failed *pfError
 	if !errors.As(err, &failed) {
 		return err
 	}
@@ -121,7 +121,7 @@ func loadMain(ctx context.Context, h machost.Host) error {
 	for _, anchor := range ours {
 		_ = flush(ctx, h, anchor)
 	}
-	if _, err = run(ctx, h, pfctl, "-f", pfFile); err == nil {
+	if _, err = runPF(ctx, h, "-f", pfFile); err == nil {
 		return nil
 	}
 	for _, anchor := range ours {
@@ -137,7 +137,7 @@ func notLoaded(err error) error {
 
 // loadAnchor loads a file into an anchor, alone.
 func loadAnchor(ctx context.Context, h machost.Host, anchor pfconf.Anchor, file string) error {
-	if _, err := run(ctx, h, pfctl, "-a", anchor.Name, "-f", file); err != nil {
+	if _, err := runPF(ctx, h, "-a", anchor.Name, "-f", file); err != nil {
 		return &machost.StepError{File: file, Err: fmt.Errorf("loading it into anchor %s: %w", anchor.Name, err),
 			Remedy: "The rules from before are in force. Look at the line that pfctl names."}
 	}
@@ -145,9 +145,9 @@ func loadAnchor(ctx context.Context, h machost.Host, anchor pfconf.Anchor, file 
 }
 
 func flush(ctx context.Context, h machost.Host, anchor pfconf.Anchor) error {
-	_, err := run(ctx, h, pfctl, "-a", anchor.Name, "-F", "rules")
+	_, err := runPF(ctx, h, "-a", anchor.Name, "-F", "rules")
 	if err == nil {
-		_, err = run(ctx, h, pfctl, "-a", anchor.Name, "-F", "Tables")
+		_, err = runPF(ctx, h, "-a", anchor.Name, "-F", "Tables")
 	}
 	return err
 }
@@ -159,26 +159,69 @@ func checkRules(ctx context.Context, h machost.Host, anchor pfconf.Anchor, rules
 		return err
 	}
 	defer h.Remove(candidate) //nolint:errcheck // the next apply takes it over
-	if _, err := run(ctx, h, pfctl, "-a", anchor.Name, "-nf", candidate); err != nil {
+	if _, err := runPF(ctx, h, "-a", anchor.Name, "-nf", candidate); err != nil {
 		return &machost.StepError{File: anchor.File, Err: fmt.Errorf("checking what would be written there: %w", err),
 			Remedy: "Nothing was changed. This pf reads rules otherwise than the ones that bullpen knows: please report what pfctl says."}
 	}
 	return nil
 }
 
+// runPF runs pfctl, which is to succeed.
+func runPF(ctx context.Context, h machost.Host, args ...string) (string, error) {
+	said, err := h.Run(ctx, machost.Command{Path: pfctl, Args: args})
+	if err != nil {
+		return "", err
+	}
+	if said.ExitCode != 0 {
+		return "", &pfError{args, meant(string(said.Stderr))}
+	}
+	return string(said.Stdout), nil
+}
+
+// pfError says why pfctl has failed.
+type pfError struct {
+	args []string
+	said string
+}
+
+// Error names the call, and all that pfctl said of it.
+func (e *pfError) Error() string { return fmt.Sprintf("pfctl %s: %s", strings.Join(e.args, " "), e.said) }
+
+// pfNoise is what pfctl says of every call, before what matters.
+var pfNoise = []string{"No ALTQ support", "ALTQ related", "pfctl: Use of -f option", "present in the main ruleset", "See /etc/pf.conf for"}
+
+// meant is what is left of it, on one line.
+func meant(said string) string {
+	var left []string
+	for line := range strings.Lines(said) {
+		line = strings.TrimSpace(line)
+		if line != "" && !slices.ContainsFunc(pfNoise, func(noise string) bool { return strings.HasPrefix(line, noise) }) {
+			left = append(left, line)
+		}
+	}
+	const most = 5 // a file in a wrong language has as many mistakes as lines
+	if len(left) > most {
+		left = append(left[:most], "…")
+	}
+	if len(left) == 0 {
+		return "it failed, and said nothing"
+	}
+	return strings.Join(left, "; ")
+}
+
 // pfEnabled says whether pf filters at all.
 func pfEnabled(ctx context.Context, h machost.Host) (bool, error) {
-	said, err := run(ctx, h, pfctl, "-s", "info")
+	said, err := runPF(ctx, h, "-s", "info")
 	return strings.Contains(said, "Status: Enabled"), err
 }
 
 // mainRules are the statements of the main rule set that is in force, of filter and translation.
 func mainRules(ctx context.Context, h machost.Host) ([]string, error) {
-	filter, err := run(ctx, h, pfctl, "-s", "rules")
+	filter, err := runPF(ctx, h, "-s", "rules")
 	if err != nil {
 		return nil, err
 	}
-	translation, err := run(ctx, h, pfctl, "-s", "nat")
+	translation, err := runPF(ctx, h, "-s", "nat")
 	if err != nil {
 		return nil, err
 	}
@@ -211,11 +254,11 @@ func statements(said string) []string {
 // own, so that it is asked to print those of the file, too, without loading them. Their order is not compared: pf's optimizer may change it
 // where that means the same.
 func differs(ctx context.Context, h machost.Host, anchor pfconf.Anchor, file, rules string) (string, error) {
-	want, err := run(ctx, h, pfctl, "-a", anchor.Name, "-nvf", file)
+	want, err := runPF(ctx, h, "-a", anchor.Name, "-nvf", file)
 	if err != nil {
 		return "", err
 	}
-	have, err := run(ctx, h, pfctl, "-a", anchor.Name, "-s", "rules")
+	have, err := runPF(ctx, h, "-a", anchor.Name, "-s", "rules")
 	if err != nil {
 		return "", err
 	}

@@ -24,7 +24,8 @@ type session struct {
 	id    string
 }
 
-var auditSession = regexp.MustCompile(`\basid = (\d+)`)
+// sessionID finds what differs between two sessions of a user: the audit session's number, and the process that opened it.
+var sessionID = regexp.MustCompile(`\basid = \d+|\bcreator = \S+`)
 
 // findSession looks for the user's GUI session.
 func findSession(ctx context.Context, h machost.Host, uid int) (session, error) {
@@ -45,11 +46,7 @@ func findSession(ctx context.Context, h machost.Host, uid int) (session, error) 
 			}
 		}
 	}
-	found := session{there: true}
-	if id := auditSession.FindStringSubmatch(said); id != nil {
-		found.id = id[1]
-	}
-	return found, nil
+	return session{there: true, id: strings.Join(sessionID.FindAllString(said, -1), ", ")}, nil
 }
 
 // consoleUser is who has the console; root, while nobody is logged in.

@@ -13,7 +13,13 @@ import (
 // content is no reason to believe this one right: each is compared.
 type sudo struct{ user string }
 
-func newSudo(p machost.Payload, _ Facts) (machost.Step, error) { return sudo{p.Config.User}, nil }
+// newSudo refuses a name that sudo reads as everybody (ALL) or as an alias. All else that a validated name may hold means nothing to it.
+func newSudo(p machost.Payload, _ Facts) (machost.Step, error) {
+	if p.Config.User == strings.ToUpper(p.Config.User) {
+		return nil, fmt.Errorf("user %s: sudo reads a name of capitals alone as an alias: take another account", p.Config.User)
+	}
+	return sudo{p.Config.User}, nil
+}
 
 // sudoersMode is what sudo insists on.
 var sudoersMode = machost.Attributes{Mode: 0o440}
@@ -23,14 +29,8 @@ func (sudo) Name() string { return "sudo" }
 
 func (s sudo) file() string { return "/etc/sudoers.d/bullpen-" + s.user }
 
-// content needs no escaping: a validated name holds nothing that means anything to sudo. One that sudo would read as an alias, of
-// capitals alone, is written so that it is not.
 func (s sudo) content() []byte {
-	name := s.user
-	if name == strings.ToUpper(name) {
-		name = `"` + name + `"`
-	}
-	return []byte("# Written by `bullpen host apply`.\n" + name + " ALL=(ALL) NOPASSWD: ALL\n")
+	return []byte("# Written by `bullpen host apply`.\n" + s.user + " ALL=(ALL) NOPASSWD: ALL\n")
 }
 
 // Check compares the file.
