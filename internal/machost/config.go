@@ -33,7 +33,7 @@ type Tart struct {
 // Egress says what machines may reach. The internet always; nothing private, on this host or beside it, but what is in Allow.
 type Egress struct {
 	// Off leaves out every rule, and takes out those that are there.
-	Off bool `json:"off,omitempty" scope:"fleet"`
+	Off bool `json:"disabled,omitempty" scope:"fleet"`
 	// Machines are the networks that vmnet gives to machines. Default 192.168.64.0/18, see package steps.
 	Machines []netip.Prefix `json:"machines,omitempty" scope:"fleet"`
 	// Allow are networks, IPv4 or IPv6, that machines may reach although they are private.
@@ -56,7 +56,7 @@ type Node struct {
 	Memory   string            `json:"memory,omitempty" scope:"fleet"`
 	ClientCA string            `json:"clientCA,omitempty" scope:"fleet"` // PEM: who may ask for logs and exec
 	// Off leaves the node agent out: the host is prepared, and joins no cluster.
-	Off bool `json:"off,omitempty" scope:"fleet"`
+	Off bool `json:"disabled,omitempty" scope:"fleet"`
 }
 
 // Logs says when the node agent's log is rotated (newsyslog).
