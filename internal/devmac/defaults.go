@@ -347,10 +347,12 @@ func (c *call) extract(rest []string) error {
 	}
 	var value any = values
 	for _, key := range strings.Split(rest[0], ".") {
-		dict, ok := value.(map[string]any)
-		if value, ok = dict[key]; !ok {
+		dict, _ := value.(map[string]any)
+		next, has := dict[key]
+		if !has {
 			return failed(1, "%s: Could not extract value, error: No value at that key path or invalid key path: %s", rest[len(rest)-1], rest[0])
 		}
+		value = next
 	}
 	if rest[1] == "raw" {
 		if b, ok := value.(bool); ok {

@@ -40,7 +40,7 @@ func (c *call) showDisk(path string) error {
 	if err := unix.Statfs(c.root.Path(path), &disk); err != nil {
 		return err
 	}
-	block := uint64(disk.Bsize) //nolint:unconvert // another type on other systems
+	block := uint64(disk.Bsize)
 	total, free := disk.Blocks*block>>10, disk.Bavail*block>>10
 	fmt.Fprintf(c.Stdout, "/dev/disk3s1s1 %d %d %d %d%% /\n", total, total-free, free, (total-free)*100/max(total, 1))
 	return nil

@@ -89,7 +89,7 @@ func (c *call) formatStat(format, name string, info fs.FileInfo) (string, error)
 		"%Su", owner, "%Sg", groupName(int(raw.Gid)), "%u", strconv.Itoa(u.UID), "%g", strconv.Itoa(int(raw.Gid)),
 		"%Lp", strconv.FormatUint(uint64(mode.Perm()), 8), "%OLp", strconv.FormatUint(uint64(mode.Perm()), 8), "%Mp", strconv.Itoa(special), "%A", strconv.FormatUint(uint64(mode.Perm()), 8),
 		"%Sp", mode.String(), "%z", strconv.FormatInt(info.Size(), 10), "%N", name, "%HT", kind, "%m", strconv.FormatInt(info.ModTime().Unix(), 10),
-		"%l", strconv.FormatUint(uint64(raw.Nlink), 10), "%i", strconv.FormatUint(raw.Ino, 10), "%n", "\n", "%%", "%",
+		"%l", fmt.Sprint(raw.Nlink), "%i", fmt.Sprint(raw.Ino), "%n", "\n", "%%", "%",
 	).Replace(format), nil
 }
 
@@ -225,7 +225,13 @@ func (c *call) rotate(line string, dry bool) error {
 	}
 	file := c.root.Path(fields[0])
 	info, err := os.Stat(file)
-	if err != nil || limit < 0 || info.Size() < limit || dry {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return failed(1, "newsyslog: %s: %s", fields[0], reason(err))
+	}
+	if limit < 0 || info.Size() < limit || dry {
 		return nil
 	}
 	for n := keep - 1; n > 0; n-- {

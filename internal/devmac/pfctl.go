@@ -126,9 +126,7 @@ func runPfctl(_ context.Context, c *call) error {
 			return err
 		}
 	}
-	if strings.HasPrefix(o.anchor, "/") {
-		o.anchor = strings.TrimPrefix(o.anchor, "/")
-	}
+	o.anchor = strings.TrimPrefix(o.anchor, "/")
 	return update(c.root, filterFile, func(f *pf.Filter) error {
 		if o.hasFile && o.anchor == "" && !o.noAction && !o.quiet {
 			fmt.Fprint(c.Stderr, "pfctl: Use of -f option, could result in flushing of rules\npresent in the main ruleset added by the system at startup.\nSee /etc/pf.conf for further details.\n\n")

@@ -138,8 +138,11 @@ func (c *call) perform(ctx context.Context, do command) error {
 		// SIGKILL: nothing of the command happens, and its caller sees a signal.
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case EffectHang:
-		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
-		select {} //nolint:gosimple // for ever
+		heard := make(chan os.Signal, 1)
+		signal.Notify(heard, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+		for range heard { // and nothing comes of it
+			continue
+		}
 	}
 	err = do(ctx, c)
 	switch rule.Effect {

@@ -115,11 +115,8 @@ type guarded struct {
 	front    *Front
 	source   netip.Addr
 	mu       sync.Mutex
-	changes  int // of the filter, when it was last asked
 	flushes  int // of the filter's states, when this one's was made
 	stateful bool
-	open     bool
-	known    bool
 }
 
 func (f *Front) handle(ctx context.Context, conn net.Conn) {

@@ -183,15 +183,17 @@ func (s *SSHD) await(ctx context.Context, failed <-chan error) error {
 			return conn.Close()
 		}
 		select {
-		case <-failed:
+		case ended := <-failed:
 			said, _ := os.ReadFile(filepath.Join(s.dir, "sshd.log"))
-			return fmt.Errorf("sshd has ended:\n%s", said)
+			return fmt.Errorf("sshd has ended: %w\n%s", errors.Join(ended, errSSHDEnded), said)
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for sshd: %w", ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
+
+var errSSHDEnded = errors.New("before it listened")
 
 // stop ends sshd with its sessions.
 func (s *SSHD) stop() error {

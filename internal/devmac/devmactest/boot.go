@@ -55,7 +55,6 @@ var Executable = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "fakemac")
-	//nolint:noctx // a package's tests have no context, and the go command bounds them
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/bullpen-ci/bullpen/test/fakemac")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {

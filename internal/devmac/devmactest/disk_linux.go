@@ -33,7 +33,7 @@ func (m *Mac) Fill() (empty func()) {
 	m.t.Helper()
 	var disk unix.Statfs_t
 	require.NoError(m.t, unix.Statfs(string(m.Root), &disk))
-	require.Less(m.t, disk.Blocks*uint64(disk.Bsize), uint64(1<<30), "the Mac lies on a disk of SmallDisk, and not on that of this machine") //nolint:unconvert // another type on other systems
+	require.Less(m.t, disk.Blocks*uint64(disk.Bsize), uint64(1<<30), "the Mac lies on a disk of SmallDisk, and not on that of this machine")
 	path := filepath.Join(filepath.Dir(string(m.Root)), "filler")
 	filler, err := os.Create(path)
 	require.NoError(m.t, err)

@@ -90,10 +90,9 @@ func resolve(interfaces Interfaces, word string) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for _, n := range names {
 		for _, a := range interfaces[n] {
-			switch {
-			case modifiers == "network":
+			if modifiers == "network" {
 				prefixes = append(prefixes, a.Masked())
-			default:
+			} else {
 				prefixes = append(prefixes, netip.PrefixFrom(a.Addr(), a.Addr().BitLen()))
 			}
 		}

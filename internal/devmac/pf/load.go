@@ -198,22 +198,22 @@ func (f *Filter) Flush(anchor, what string) bool {
 	drop := func(doomed func(Kind) bool) {
 		set.Rules = slices.DeleteFunc(set.Rules, func(r Rule) bool { return doomed(r.Kind) })
 	}
-	switch {
-	case what == "nat":
+	switch what {
+	case "nat":
 		drop(Kind.Translates)
-	case what == "rules":
+	case "rules":
 		drop(func(k Kind) bool { return !k.Translates() })
-	case what == "states":
+	case "states":
 		f.Flushes++
-	case what == "Tables":
+	case "Tables":
 		set.Tables = map[string]Table{}
-	case what == "all":
+	case "all":
 		drop(func(Kind) bool { return true })
 		set.Tables = map[string]Table{}
 		if anchor == "" {
 			f.Flushes++
 		}
-	case what == "info", what == "Sources", what == "osfp", what == "queue", what == "dummynet":
+	case "info", "Sources", "osfp", "queue", "dummynet":
 	default:
 		return false
 	}
