@@ -114,21 +114,31 @@ func (a *applying) prove(e machost.Event) {
 	a.unanswered = true
 	if err := a.b.confirm(a.ctx); err != nil {
 		a.b.tell(e.Step, machost.PhaseConfirm, "the host cannot be reached by a new connection, so it is to take the change back: "+a.b.show.text(err.Error()))
+		a.refuse() // at once, not after a minute
 		return
 	}
 	a.b.tell(e.Step, machost.PhaseConfirm, "reached by a new connection")
+	a.unanswered = false
+	a.say(e.Token)
+}
+
+func (a *applying) refuse() { a.say("") }
+
+func (a *applying) say(token string) {
 	select {
-	case a.answers <- e.Token:
-		a.unanswered = false
+	case a.answers <- token:
 	default: // nobody reads standard input any more
 	}
 }
 
-// answer writes confirmations until the apply has ended.
+// answer writes confirmations until the apply has ended, or something was not confirmed: standard input ends then.
 func (a *applying) answer(ctx context.Context, w io.Writer) error {
 	for {
 		select {
 		case token := <-a.answers:
+			if token == "" {
+				return nil
+			}
 			if _, err := io.WriteString(w, "confirm "+token+"\n"); err != nil {
 				return err
 			}

@@ -226,9 +226,12 @@ func (b *bootstrap) connect(ctx context.Context) (*conn, error) {
 // confirm proves that the host can be reached: by a connection of its own, to the same key, with a login and a command (HOST-7). It is
 // tried until the time in which the apply takes back what it has done.
 func (b *bootstrap) confirm(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
+	ctx, cancel := context.WithTimeout(ctx, b.timing.Confirm)
 	defer cancel()
-	c, err := b.dialer.wait(ctx, confirmPatience, func(string) {})
+	c, err := b.dialer.wait(ctx, b.timing.Confirm, func(string) {})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no new connection could be opened within %s", b.timing.Confirm)
+	}
 	if err != nil {
 		return err
 	}
@@ -239,9 +242,6 @@ func (b *bootstrap) confirm(ctx context.Context) error {
 	}
 	return err
 }
-
-// confirmPatience is less than the minute after which the host takes back what was not confirmed.
-const confirmPatience = 45 * time.Second
 
 func (b *bootstrap) tell(step string, phase machost.Phase, message string) {
 	b.emit(machost.Event{Time: b.timing.Now(), Step: step, Phase: phase, Message: message})

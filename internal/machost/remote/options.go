@@ -75,6 +75,8 @@ type Timing struct {
 	Apply time.Duration
 	// Silence is for how long the apply may say nothing, though its host is alive. Default 20 min.
 	Silence time.Duration
+	// Confirm is for the proof that the host can still be reached (HOST-7). Default 40 s: the host takes back after 50 what was not confirmed.
+	Confirm time.Duration
 	// Resumes is how often a dropped connection is taken up again, in the whole bootstrap. Default 8.
 	Resumes int
 	// Backoff is waited before the first of them, and doubled up to a minute. Default 1 s.
@@ -91,7 +93,7 @@ func (t Timing) withDefaults() Timing {
 		is    time.Duration
 	}{
 		{&t.Wait, 5 * time.Minute}, {&t.Dial, 20 * time.Second}, {&t.KeepAlive, 10 * time.Second}, {&t.Command, time.Minute},
-		{&t.Upload, 15 * time.Minute}, {&t.Apply, 45 * time.Minute}, {&t.Silence, 20 * time.Minute}, {&t.Backoff, time.Second},
+		{&t.Upload, 15 * time.Minute}, {&t.Apply, 45 * time.Minute}, {&t.Silence, 20 * time.Minute}, {&t.Confirm, 40 * time.Second}, {&t.Backoff, time.Second},
 	} {
 		if *d.value <= 0 {
 			*d.value = d.is
