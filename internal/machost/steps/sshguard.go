@@ -192,11 +192,18 @@ func (s sshGuard) try(ctx context.Context, h machost.Host) error {
 	if err == nil {
 		err = writeText(h, sshAnchor.File, s.rules, rootFile)
 	}
+	var undone error
 	if err != nil {
-		// Also when ctx has ended: that is how a lost connection shows.
-		return errors.Join(err, revert(context.WithoutCancel(ctx), h), h.Remove(guardArmed), h.Remove(candidate))
+		undone = revert(context.WithoutCancel(ctx), h) // also when ctx has ended: that is how a lost connection shows
 	}
-	return errors.Join(h.Remove(guardArmed), h.Remove(candidate))
+	// A guard that could not be taken back is left to the watchdog.
+	if undone == nil {
+		undone = h.Remove(guardArmed)
+	}
+	if undone = errors.Join(undone, h.Remove(candidate)); undone == nil {
+		return err
+	}
+	return errors.Join(err, undone)
 }
 
 func (s sshGuard) confirmed(ctx context.Context, token string) error {
