@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
 	"github.com/bullpen-ci/bullpen/internal/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/helmchart"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
@@ -20,7 +21,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
 )
 
-func TestMain(m *testing.M) { postgrestest.Main(m) }
+func TestMain(m *testing.M) {
+	os.Exit(postgrestest.Run(func() int { return devmactest.Main(m.Run) }))
+}
 
 // Every command line of the chart is one that the program understands, and every kind of recovery that can be switched off
 // in it exists.

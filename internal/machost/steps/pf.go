@@ -185,7 +185,9 @@ type pfError struct {
 }
 
 // Error names the call, and all that pfctl said of it.
-func (e *pfError) Error() string { return fmt.Sprintf("pfctl %s: %s", strings.Join(e.args, " "), e.said) }
+func (e *pfError) Error() string {
+	return fmt.Sprintf("pfctl %s: %s", strings.Join(e.args, " "), e.said)
+}
 
 // pfNoise is what pfctl says of every call, before what matters.
 var pfNoise = []string{"No ALTQ support", "ALTQ related", "pfctl: Use of -f option", "present in the main ruleset", "See /etc/pf.conf for"}
