@@ -27,6 +27,8 @@ type Options struct {
 	Hostname string
 	// Dir is where the devmactest package makes it. Install has an argument of its own.
 	Dir string
+	// StateDir is where the model keeps what no Mac has. Default: in the root, where a full disk would hinder it, too.
+	StateDir string
 	// Files are written over those that macOS ships, by path on the Mac.
 	Files map[string]File
 }
@@ -125,6 +127,11 @@ func Install(dir string, o Options) (Root, error) {
 
 func makeFolders(root Root, o Options) error {
 	home := "/Users/" + o.User
+	if o.StateDir != "" {
+		if err := os.Symlink(o.StateDir, root.Path("/"+stateFolder)); err != nil {
+			return err
+		}
+	}
 	for _, dir := range []string{
 		"/" + stateFolder, "/Applications", "/Library/LaunchDaemons", "/Library/LaunchAgents", "/Library/Logs", "/Library/Preferences/SystemConfiguration",
 		"/System/Library/LaunchDaemons", "/System/Library/CoreServices", "/Users/Shared", home + "/Library/Preferences/ByHost", home + "/Library/LaunchAgents",

@@ -412,13 +412,13 @@ func (r Root) Evaluate(flow Flow) (Answer, error) {
 	if err := errors.Join(r.read(filterFile, &f), r.read(machineFile, &m)); err != nil {
 		return Answer{}, err
 	}
-	if flow.Proto == "" {
-		flow.Proto = "tcp"
-	}
 	return evaluate(&f, m, flow), nil
 }
 
 func evaluate(f *pf.Filter, m Machine, flow Flow) Answer {
+	if flow.Proto == "" {
+		flow.Proto = "tcp"
+	}
 	answer := Answer{Reached: true, Stateful: true, Source: flow.From}
 	judge := func(direction, on string) {
 		if !answer.Reached {

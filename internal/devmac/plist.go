@@ -137,11 +137,7 @@ func (r Root) mapWord(word string) string {
 
 // environment is what launchd gives a job of that user.
 func (r Root) environment(user string, own map[string]string) []string {
-	home := r.Path("/Users/" + user)
-	if user == "root" {
-		home = r.Path("/var/root")
-	}
-	env := []string{"PATH=" + r.searchPath(false), "HOME=" + home, "USER=" + user, "LOGNAME=" + user, "SHELL=/bin/sh", "TMPDIR=" + r.Path("/private/tmp") + "/", "DEVMAC_USER=" + user}
+	env := []string{"PATH=" + r.searchPath(false), "HOME=" + r.home(user), "USER=" + user, "LOGNAME=" + user, "SHELL=/bin/sh", "TMPDIR=" + r.Path("/private/tmp") + "/", "DEVMAC_USER=" + user}
 	for name, value := range own {
 		words := strings.Split(value, ":")
 		for i, w := range words {
@@ -154,6 +150,14 @@ func (r Root) environment(user string, own map[string]string) []string {
 		env = append(env, name+"="+value)
 	}
 	return env
+}
+
+// home is where a user's home folder lies.
+func (r Root) home(user string) string {
+	if user == "root" {
+		return r.Path("/var/root")
+	}
+	return r.Path("/Users/" + user)
 }
 
 // searchPath finds the Mac's commands first, then this machine's.

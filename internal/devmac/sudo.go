@@ -18,11 +18,11 @@ import (
 
 // sudoOptions are what the model knows of sudo's.
 type sudoOptions struct {
-	noninteractive, stdin, forget, validate, list bool
-	prompt                                        string
-	user                                          string
-	env                                           []string
-	command                                       []string
+	noninteractive, stdin, forget, validate, list, home bool
+	prompt                                              string
+	user                                                string
+	env                                                 []string
+	command                                             []string
 }
 
 func parseSudo(args []string) (sudoOptions, error) {
@@ -57,7 +57,9 @@ func parseSudo(args []string) (sudoOptions, error) {
 				o.validate = true
 			case 'l':
 				o.list = true
-			case 'H', 'E', 'b':
+			case 'H':
+				o.home = true
+			case 'E', 'b':
 			case 'p':
 				o.prompt, err = value()
 			case 'u':
@@ -198,13 +200,16 @@ func (c *call) become(ctx context.Context, o sudoOptions, program string) error 
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
 	for _, pair := range os.Environ() {
 		name, _, _ := strings.Cut(pair, "=")
-		if slices.Contains([]string{"PATH", "TERM", "HOME", "LANG", "LC_ALL", "TZ", "SHELL", "MAIL", "SSH_AUTH_SOCK", "DISPLAY", "EDITOR", "VISUAL"}, name) ||
+		if name == "HOME" && !o.home || slices.Contains([]string{"PATH", "TERM", "LANG", "LC_ALL", "TZ", "SHELL", "MAIL", "SSH_AUTH_SOCK", "DISPLAY", "EDITOR", "VISUAL"}, name) ||
 			strings.HasPrefix(name, "DEVMAC_") && name != "DEVMAC_USER" {
 			cmd.Env = append(cmd.Env, pair)
 		}
 	}
 	cmd.Env = append(cmd.Env, "DEVMAC_USER="+target.Name, "USER="+target.Name, "LOGNAME="+target.Name, "USERNAME="+target.Name, "SUDO_USER="+c.user,
 		"SUDO_COMMAND="+strings.Join(o.command, " "))
+	if o.home {
+		cmd.Env = append(cmd.Env, "HOME="+c.root.home(target.Name))
+	}
 	if u, ok := c.config.user(c.user); ok {
 		cmd.Env = append(cmd.Env, "SUDO_UID="+strconv.Itoa(u.UID), "SUDO_GID=20")
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/devmac"
 )
 
-// SmallDisk is a folder on a file system of so many bytes, for the option On. The test is skipped where mounting is not permitted, which it is
+// SmallDisk is a folder on a file system of so many bytes, for the option OnDisk. The test is skipped where mounting is not permitted, which it is
 // to root on the machines of continuous integration.
 func SmallDisk(t *testing.T, bytes string) string {
 	t.Helper()
@@ -23,9 +23,11 @@ func SmallDisk(t *testing.T, bytes string) string {
 	return dir
 }
 
-// On makes the Mac in a folder below that one, as of SmallDisk.
-func On(dir string) Option {
-	return func(o *devmac.Options) { o.Dir = filepath.Join(dir, "mac") }
+// OnDisk makes the Mac in a folder below that one, as of SmallDisk. What the model keeps for itself lies elsewhere.
+func OnDisk(t *testing.T, dir string) Option {
+	t.Helper()
+	state := t.TempDir()
+	return func(o *devmac.Options) { o.Dir, o.StateDir = filepath.Join(dir, "mac"), state }
 }
 
 // Fill leaves nothing free on the disk that the Mac is on, which must be one of SmallDisk's, until the function that it returns is called.
