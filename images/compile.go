@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"debug/buildinfo"
 	"debug/elf"
+	"debug/macho"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -28,26 +29,39 @@ type program struct {
 	Info     *debug.BuildInfo
 }
 
-// buildAll compiles the product for each platform. The binaries are held in memory; their files are gone.
-func buildAll(ctx context.Context, source string, r release) ([]program, error) {
+// mac is the platform of the binary that the controller brings to Macs. Every image has it, beside its own.
+var mac = v1.Platform{OS: "darwin", Architecture: "arm64"}
+
+// programs are what is put into images: one of these and the one for Macs into each.
+type programs struct {
+	Own []program // in the order of the release's platforms
+	Mac program
+}
+
+// buildAll compiles the product for each platform, and for Macs. The binaries are held in memory; their files are gone.
+func buildAll(ctx context.Context, source string, r release) (programs, error) {
 	work, err := os.MkdirTemp("", "bullpen-images-")
 	if err != nil {
-		return nil, err
+		return programs{}, err
 	}
 	defer os.RemoveAll(work)
-	var programs []program
-	for _, platform := range r.Platforms {
-		file := filepath.Join(work, platform.Architecture)
+	var all programs
+	for _, platform := range append(slices.Clone(r.Platforms), mac) {
+		file := filepath.Join(work, platform.OS+"-"+platform.Architecture)
 		if err := compile(ctx, source, "./cmd/bullpen", r.Version, platform, file); err != nil {
-			return nil, err
+			return programs{}, err
 		}
 		built, err := inspect(file, platform)
 		if err != nil {
-			return nil, err
+			return programs{}, err
 		}
-		programs = append(programs, built)
+		if platform.OS == mac.OS {
+			all.Mac = built
+			continue
+		}
+		all.Own = append(all.Own, built)
 	}
-	return programs, nil
+	return all, nil
 }
 
 // compile builds one command. Nothing of the folder, the machine or the person's own settings is in the result: paths are
@@ -113,7 +127,11 @@ func inspect(file string, platform v1.Platform) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	if err := checkStatic(file, platform); err != nil {
+	check := checkStatic
+	if platform.OS == mac.OS {
+		check = checkMac
+	}
+	if err := check(file, platform); err != nil {
 		return program{}, fmt.Errorf("the binary for %s: %w", platform.String(), err)
 	}
 	info, err := buildinfo.ReadFile(file)
@@ -141,4 +159,33 @@ func checkStatic(file string, platform v1.Platform) error {
 		}
 	}
 	return nil
+}
+
+// checkMac refuses what would need more of a Mac than it has. Go's linker signs what it makes for Macs with Apple silicon, which they
+// ask of every program; the signature is of no person (ad hoc).
+func checkMac(file string, _ v1.Platform) error {
+	binary, err := macho.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = binary.Close() }()
+	if binary.Cpu != macho.CpuArm64 {
+		return fmt.Errorf("it is for %s", binary.Cpu)
+	}
+	libraries, err := binary.ImportedLibraries()
+	if err != nil {
+		return fmt.Errorf("reading what it is linked with: %w", err)
+	}
+	for _, library := range libraries {
+		if !strings.HasPrefix(library, "/usr/lib/") && !strings.HasPrefix(library, "/System/Library/") {
+			return fmt.Errorf("it is linked with %s, which is no part of macOS", library)
+		}
+	}
+	const codeSignature = 0x1d // LC_CODE_SIGNATURE
+	for _, load := range binary.Loads {
+		if raw := load.Raw(); len(raw) >= 4 && binary.ByteOrder.Uint32(raw) == codeSignature {
+			return nil
+		}
+	}
+	return errors.New("it is not signed, and macOS would end it")
 }

@@ -22,6 +22,9 @@ const (
 	// binaryPath is what runnerpod.DefaultAgentCommand says too: the pods of runners start it from there.
 	binaryPath = "usr/local/bin/bullpen"
 
+	// macPath is the default of the controller's flag --mac-binary, too.
+	macPath = "bullpen-darwin-arm64"
+
 	// user and group have no name elsewhere. They are numbers, so that runAsNonRoot can be checked by a kubelet.
 	user = "65532"
 
@@ -33,7 +36,7 @@ const (
 	description = "Warm, single-shot CI runners that are never killed mid-job"
 )
 
-// file is an entry of the image's one layer. All belong to root and are writable by root alone.
+// file is an entry of one of the image's layers. All belong to root and are writable by root alone.
 type file struct {
 	Name    string
 	Mode    int64
@@ -51,6 +54,12 @@ func tree(binary []byte) []file {
 		{Name: "usr/local/bin/", Mode: 0o755},
 		{Name: binaryPath, Mode: 0o755, Content: binary},
 	}
+}
+
+// macTree is the layer with what is brought to Macs: the same for every platform, so that a registry keeps it once. It is no program of
+// the image's own, and so not executable.
+func macTree(binary []byte) []file {
+	return []file{{Name: macPath, Mode: 0o644, Content: binary}}
 }
 
 // pack writes a layer. Only what is named here is in a header: no time but the build's, no names of users.
@@ -92,19 +101,23 @@ func (r release) labels() map[string]string {
 	return labels
 }
 
-// newImage makes the image of one platform.
-func newImage(r release, p program) (v1.Image, error) {
-	layer, err := pack(tree(p.Content), r.Created)
+func newLayer(files []file, created time.Time) (v1.Layer, error) {
+	content, err := pack(files, created)
 	if err != nil {
 		return nil, err
 	}
-	packed, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil },
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithCompressedCaching)
 	if err != nil {
-		return nil, fmt.Errorf("packing the layer: %w", err)
+		return nil, fmt.Errorf("packing a layer: %w", err)
 	}
+	return layer, nil
+}
+
+// newImage makes the image of one platform.
+func newImage(r release, p, forMacs program) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err = mutate.ConfigFile(image, &v1.ConfigFile{
+	image, err := mutate.ConfigFile(image, &v1.ConfigFile{
 		Created: v1.Time{Time: r.Created}, OS: p.Platform.OS, Architecture: p.Platform.Architecture, RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{
 			User:       user + ":" + user,
@@ -117,12 +130,18 @@ func newImage(r release, p program) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	image, err = mutate.Append(image, mutate.Addendum{
-		Layer:   packed,
-		History: v1.History{Created: v1.Time{Time: r.Created}, CreatedBy: "make images"},
-	})
-	if err != nil {
-		return nil, err
+	for _, files := range [][]file{macTree(forMacs.Content), tree(p.Content)} {
+		packed, err := newLayer(files, r.Created)
+		if err != nil {
+			return nil, err
+		}
+		image, err = mutate.Append(image, mutate.Addendum{
+			Layer:   packed,
+			History: v1.History{Created: v1.Time{Time: r.Created}, CreatedBy: "make images"},
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	return mutate.Annotations(image, r.labels()).(v1.Image), nil
 }
@@ -142,15 +161,15 @@ type set struct {
 }
 
 // assemble makes images, SBOMs and the index out of programs. It is pure.
-func assemble(r release, programs []program) (set, error) {
+func assemble(r release, all programs) (set, error) {
 	s := set{Index: mutate.IndexMediaType(empty.Index, types.OCIImageIndex)}
-	for _, p := range programs {
+	for _, p := range all.Own {
 		m := member{Platform: p.Platform}
 		var err error
-		if m.Image, err = newImage(r, p); err != nil {
+		if m.Image, err = newImage(r, p, all.Mac); err != nil {
 			return s, fmt.Errorf("making the image for %s: %w", p.Platform.String(), err)
 		}
-		if m.SBOM, err = newSBOM(r, p); err != nil {
+		if m.SBOM, err = newSBOM(r, p, all.Mac); err != nil {
 			return s, fmt.Errorf("listing what is in the image for %s: %w", p.Platform.String(), err)
 		}
 		if m.Referrer, err = attach(m.Image, m.SBOM, r.Created); err != nil {

@@ -22,10 +22,10 @@ func testRelease() release {
 	}
 }
 
-func testPrograms() []program {
-	var programs []program
-	for _, platform := range testRelease().Platforms {
-		programs = append(programs, program{
+func testPrograms() programs {
+	var all programs
+	for _, platform := range append(testRelease().Platforms, mac) {
+		p := program{
 			Platform: platform, Content: []byte("the binary for " + platform.String()), SHA256: string(bytes.Repeat([]byte("a"), 64)),
 			Info: &debug.BuildInfo{
 				GoVersion: "go1.26.8", Main: debug.Module{Path: "github.com/bullpen-ci/bullpen", Version: "(devel)"},
@@ -34,9 +34,15 @@ func testPrograms() []program {
 					{Path: "example.com/old", Version: "v3.0.0+incompatible"},
 				},
 			},
-		})
+		}
+		if platform.OS == mac.OS {
+			p.Info.Deps = append(p.Info.Deps, &debug.Module{Path: "example.com/of-macs", Version: "v1.0.0"})
+			all.Mac = p
+			continue
+		}
+		all.Own = append(all.Own, p)
 	}
-	return programs
+	return all
 }
 
 func testSet(t *testing.T) set {
@@ -59,9 +65,13 @@ func TestAssemble_IsAFunctionOfSourcesAlone(t *testing.T) {
 	// The layer as it was when this test was written: whoever changes what is in the image changes this.
 	layers, err := first.Members[0].Image.Layers()
 	require.NoError(t, err)
-	id, err := layers[0].DiffID()
+	id, err := layers[1].DiffID()
 	require.NoError(t, err)
 	require.Equal(t, "sha256:643de61f93c31f5144ac07ebcc1739d4e61be89da60d897f8991c21cfcbe4ed3", id.String())
+
+	others, err := first.Members[1].Image.Layers()
+	require.NoError(t, err)
+	require.Equal(t, digest(t, layers[0]), digest(t, others[0]), "a registry keeps what is for Macs once")
 
 	later := testRelease()
 	later.Created = later.Created.Add(time.Second)
@@ -138,12 +148,12 @@ func entries(t *testing.T, image v1.Image) (headers []*tar.Header, contents [][]
 
 func TestImage_HoldsTheBinaryAndNoShell(t *testing.T) {
 	for i, m := range testSet(t).Members {
-		checkTree(t, m.Image, testPrograms()[i].Content, testRelease().Created)
+		checkTree(t, m.Image, testPrograms().Own[i].Content, testPrograms().Mac.Content, testRelease().Created)
 	}
 }
 
 // checkTree compares an image with what may be in one.
-func checkTree(t *testing.T, image v1.Image, binary []byte, created time.Time) {
+func checkTree(t *testing.T, image v1.Image, binary, forMacs []byte, created time.Time) {
 	t.Helper()
 	headers, contents := entries(t, image)
 	var names []string
@@ -157,9 +167,12 @@ func checkTree(t *testing.T, image v1.Image, binary []byte, created time.Time) {
 		if header.Typeflag == tar.TypeReg {
 			require.Equal(t, header.Name == binaryPath, header.Mode&0o111 != 0, "%s: one program", header.Name)
 		}
-		if header.Name == binaryPath {
+		switch header.Name {
+		case binaryPath:
 			require.True(t, bytes.Equal(binary, contents[i]))
+		case macPath:
+			require.True(t, bytes.Equal(forMacs, contents[i]))
 		}
 	}
-	require.Equal(t, []string{"etc/", "etc/group", "etc/passwd", "usr/", "usr/local/", "usr/local/bin/", binaryPath}, names)
+	require.Equal(t, []string{macPath, "etc/", "etc/group", "etc/passwd", "usr/", "usr/local/", "usr/local/bin/", binaryPath}, names)
 }

@@ -24,7 +24,9 @@ func TestProduct_RunsFromAReadOnlyRootAsNobody(t *testing.T) {
 		t.Skip("only root may mount, and change the root of a process")
 	}
 	built, image := productImage(t)
-	checkTree(t, image.Image, built.Content, testRelease().Created)
+	all, err := product()
+	require.NoError(t, err)
+	checkTree(t, image.Image, built.Content, all.Mac.Content, testRelease().Created)
 	root := container(t, image)
 
 	started := func(user uint32, command ...string) (string, error) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -12,15 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// product is Bullpen itself, for this machine's architecture, compiled once for all tests.
-var product = sync.OnceValues(func() (program, error) {
+// product is Bullpen itself, for this machine's architecture and for Macs, compiled once for all tests.
+var product = sync.OnceValues(func() (programs, error) {
 	r := testRelease()
 	r.Platforms = []v1.Platform{hostPlatform()}
-	programs, err := buildAll(context.Background(), "..", r)
-	if err != nil {
-		return program{}, err
-	}
-	return programs[0], nil
+	return buildAll(context.Background(), "..", r)
 })
 
 func hostPlatform() v1.Platform {
@@ -34,9 +31,9 @@ func productImage(t *testing.T) (program, member) {
 	t.Helper()
 	built, err := product()
 	require.NoError(t, err)
-	s, err := assemble(testRelease(), []program{built})
+	s, err := assemble(testRelease(), built)
 	require.NoError(t, err)
-	return built, s.Members[0]
+	return built.Own[0], s.Members[0]
 }
 
 // What was compiled before is taken from Go's cache, which knows no folders with -trimpath; that compiling from nothing
@@ -56,7 +53,7 @@ func TestProduct_IsTheSameInEveryFolder(t *testing.T) {
 	r.Platforms = []v1.Platform{hostPlatform()}
 	again, err := buildAll(t.Context(), elsewhere, r)
 	require.NoError(t, err)
-	require.Equal(t, built.SHA256, again[0].SHA256)
+	require.Equal(t, built.SHA256, again.Own[0].SHA256)
 	s, err := assemble(testRelease(), again)
 	require.NoError(t, err)
 	require.Equal(t, digest(t, image.Image), digest(t, s.Members[0].Image))
@@ -67,11 +64,34 @@ func TestProduct_ItsSBOMNamesEveryModule(t *testing.T) {
 	built, image := productImage(t)
 	checkSchema(t, image.SBOM)
 	bom := decode(t, image.SBOM)
-	require.Len(t, *bom.Components, len(built.Info.Deps)+1, "the modules, and Go's own library")
+	all, err := product()
+	require.NoError(t, err)
+	modules := map[string]bool{}
+	for _, module := range append(slices.Clone(built.Info.Deps), all.Mac.Info.Deps...) {
+		modules[module.Path] = true
+	}
+	require.Len(t, *bom.Components, len(modules)+2, "the modules, Go's own library, and the binary for Macs")
 	found := packages(bom)
 	for _, module := range built.Info.Deps {
 		require.Contains(t, found, purl(module.Path, module.Version))
 		require.NotContains(t, module.Path, "actionlint", "development parts do not ship")
 	}
 	require.Greater(t, len(found), 30)
+}
+
+// Macs with Apple silicon start nothing that is not signed, and the image has nobody who could sign.
+func TestProduct_HasABinaryForMacs(t *testing.T) {
+	all, err := product()
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "mac")
+	require.NoError(t, os.WriteFile(file, all.Mac.Content, 0o600))
+	require.NoError(t, checkMac(file, mac))
+	require.Error(t, checkStatic(file, hostPlatform()))
+	own := filepath.Join(t.TempDir(), "own")
+	require.NoError(t, os.WriteFile(own, all.Own[0].Content, 0o600))
+	require.Error(t, checkMac(own, mac), "a program for another system is refused")
+	headers, contents := entries(t, func() v1.Image { _, m := productImage(t); return m.Image }())
+	require.Equal(t, macPath, headers[0].Name)
+	require.Equal(t, all.Mac.Content, contents[0])
+	t.Logf("for Macs: %d bytes; of the image's own platform: %d", len(all.Mac.Content), len(all.Own[0].Content))
 }

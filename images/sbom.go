@@ -13,9 +13,9 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// newSBOM lists, in CycloneDX's JSON, what the linker says that it has put into the binary: every module with its version,
-// and Go's own library. Nothing else is in the image. It carries no serial number, which would have to be random.
-func newSBOM(r release, p program) ([]byte, error) {
+// newSBOM lists, in CycloneDX's JSON, what the linker says that it has put into the image's binary and the one for Macs: every module
+// with its version, and Go's own library. Nothing else is in the image. It carries no serial number, which would have to be random.
+func newSBOM(r release, p, forMacs program) ([]byte, error) {
 	root := cdx.Component{
 		BOMRef: "pkg:golang/" + p.Info.Main.Path + "@" + r.Version, Type: cdx.ComponentTypeApplication,
 		Name: "bullpen", Version: r.Version,
@@ -25,12 +25,20 @@ func newSBOM(r release, p program) ([]byte, error) {
 		Properties: &[]cdx.Property{{Name: "bullpen:platform", Value: p.Platform.String()}},
 	}
 	goVersion := strings.TrimPrefix(p.Info.GoVersion, "go")
-	components := []cdx.Component{library("stdlib", goVersion, "pkg:golang/stdlib@"+goVersion)}
-	for _, module := range p.Info.Deps {
+	components := []cdx.Component{library("stdlib", goVersion, "pkg:golang/stdlib@"+goVersion), {
+		BOMRef: "/" + macPath, Type: cdx.ComponentTypeFile, Name: "/" + macPath, Version: r.Version,
+		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: forMacs.SHA256}},
+		Properties: &[]cdx.Property{{Name: "bullpen:platform", Value: forMacs.Platform.String()}},
+	}}
+	listed := map[string]bool{} // both are built from one go.mod: most modules are in both
+	for _, module := range slices.Concat(p.Info.Deps, forMacs.Info.Deps) {
 		if module.Replace != nil {
 			return nil, fmt.Errorf("module %s is replaced by %s: a release is built from published modules", module.Path, module.Replace.Path)
 		}
-		components = append(components, moduleComponent(module))
+		if !listed[module.Path] {
+			listed[module.Path] = true
+			components = append(components, moduleComponent(module))
+		}
 	}
 	slices.SortFunc(components, func(a, b cdx.Component) int { return cmp.Compare(a.BOMRef, b.BOMRef) })
 	bom := cdx.NewBOM()
