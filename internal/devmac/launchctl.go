@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -20,13 +21,32 @@ func runLaunchctl(ctx context.Context, c *call) error {
 	if len(c.Args) > 2 && c.Args[0] == "asuser" {
 		return c.asUser(ctx)
 	}
-	p, err := c.root.ask(ctx, request{Args: c.Args, User: c.user})
+	args, err := c.withOwnUID()
+	if err != nil {
+		return err
+	}
+	p, err := c.root.ask(ctx, request{Args: args, User: c.user})
 	if err != nil {
 		return err
 	}
 	fmt.Fprint(c.Stdout, p.Stdout)
 	fmt.Fprint(c.Stderr, p.Stderr)
 	return exitCode(p.Exit)
+}
+
+// withOwnUID has a program that asks for its own session, by the user id that this machine's kernel gives it, ask for that of the user who it is on
+// the Mac: all processes of the model are of one user of this machine.
+func (c *call) withOwnUID() ([]string, error) {
+	own := "gui/" + strconv.Itoa(os.Getuid())
+	if len(c.Args) != 2 || c.Args[0] != "print" || c.Args[1] != own || c.user == "root" {
+		return c.Args, nil
+	}
+	var m Machine
+	if err := c.root.read(machineFile, &m); err != nil {
+		return nil, err
+	}
+	user, _ := m.user(c.user)
+	return []string{"print", "gui/" + strconv.Itoa(user.UID)}, nil
 }
 
 // asUser runs a command in a user's session, which leaves the user as it is: sudo -u is for that.

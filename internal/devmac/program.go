@@ -70,10 +70,7 @@ func Main(p Program) int {
 		fmt.Fprintln(p.Stderr, err)
 		return 70
 	}
-	c := &call{Program: p, root: root, name: filepath.Base(p.Executable), user: os.Getenv("DEVMAC_USER")}
-	if c.user == "" {
-		c.user = "root" // a test that calls a command itself, as launchd would
-	}
+	c := &call{Program: p, root: root, name: filepath.Base(p.Executable), user: callingUser(root)}
 	if c.name == internalName && len(p.Args) > 0 {
 		c.name, c.Args = p.Args[0], p.Args[1:]
 	} else if _, inner := internals()[c.name]; inner && c.name != "tart" {
@@ -93,6 +90,17 @@ func Main(p Program) int {
 		fmt.Fprintf(p.Stderr, "%s: %v\n", c.name, err)
 		return 1
 	}
+}
+
+// callingUser is who calls. A program that gives its children an environment of its own, as the node agent does for tart, keeps HOME in it.
+func callingUser(root Root) string {
+	if user := os.Getenv("DEVMAC_USER"); user != "" {
+		return user
+	}
+	if home := os.Getenv("HOME"); filepath.Dir(home) == root.Path("/Users") {
+		return filepath.Base(home)
+	}
+	return "root" // a test that calls a command itself, as launchd would
 }
 
 func (c *call) run(ctx context.Context) error {

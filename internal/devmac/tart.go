@@ -47,6 +47,15 @@ func (r Root) StartSharing() error {
 	if err := r.read(machineFile, &m); err != nil {
 		return err
 	}
+	if err := update(r, hostFile, func(h *host) error { // NAT forwards
+		if h.Sysctl == nil {
+			h.Sysctl = map[string]string{}
+		}
+		h.Sysctl["net.inet.ip.forwarding"] = "1"
+		return nil
+	}); err != nil {
+		return err
+	}
 	return update(r, filterFile, func(f *pf.Filter) error {
 		main := f.Rulesets[""]
 		if main == nil {
