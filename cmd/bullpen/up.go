@@ -24,6 +24,7 @@ type upFlags struct {
 	oneboxFlags
 	poolFile             string
 	macos                bool
+	macHosts             string
 	workflows            []string
 	listen, githubListen string
 	app                  onebox.App
@@ -78,6 +79,8 @@ leads around a transaction-pooling proxy).`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.poolFile, "pool-file", "", "YAML file of RunnerPools to make (default: one pool with the label bullpen)")
 	flags.BoolVar(&f.macos, "macos", false, "add a node that stands in for a Mac, and a pool with the label bullpen-macos: its virtual machines are processes, made by a fake of Tart")
+	flags.StringVar(&f.macHosts, "mac-hosts", "", "prepare the Macs that MacHosts name; they are models, whose files lie in this folder (bullpen dev mac)")
+	_ = flags.MarkHidden("mac-hosts") // fails only for a flag that does not exist
 	flags.StringArrayVar(&f.workflows, "workflow", nil, "workflow file to run at the stand-in (may be repeated)")
 	flags.StringVar(&f.listen, "listen", "", "address for webhooks (default: a free port on 127.0.0.1)")
 	flags.StringVar(&f.githubListen, "github-listen", "", "address of the stand-in (default: a free port on 127.0.0.1)")
@@ -128,6 +131,7 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 			opts.Pools = append(opts.Pools, macs...)
 		}
 	}
+	opts.MacHosts = f.macHosts
 	if opts.Workflows, err = onebox.LoadWorkflows(f.workflows); err != nil {
 		return opts, err
 	}

@@ -29,6 +29,8 @@ type Options struct {
 	Assets string
 	// Macs starts a second node agent, whose runners are macOS virtual machines, or what a fake of Tart makes of them.
 	Macs bool
+	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: their files lie below this folder. Empty: nobody does.
+	MacHosts string
 	// Pools are applied once everything is up; LoadPools reads them.
 	Pools []*unstructured.Unstructured
 	// App is a real GitHub App; nil starts the stand-in.
@@ -279,7 +281,7 @@ func (b *Box) setting() setting {
 	s := setting{
 		layout: b.layout, binary: b.opts.Binary, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
 		capacity: capacity{CPU: 64, Memory: "256Gi", Pods: 250}, env: baseEnvironment(os.Environ()),
-		clientAuthority: b.plane.ClientAuthority(),
+		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts,
 	}
 	if b.opts.App != nil {
 		s.appID = b.opts.App.ID

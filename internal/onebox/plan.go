@@ -96,6 +96,7 @@ type setting struct {
 	appID     int64
 	capacity  capacity
 	env       []string
+	macHosts  string // see Options
 	// clientAuthority is the file of the authority by which the node agent knows the API server.
 	clientAuthority string
 }
@@ -168,7 +169,7 @@ func (s setting) serverCommand() Command {
 
 func (s setting) controllerCommand() Command {
 	l := s.layout
-	return s.command(partController, 15*time.Second, "controller",
+	c := s.command(partController, 15*time.Second, "controller",
 		"--kubeconfig="+l.identity("controller.kubeconfig"),
 		"--server-url="+s.addresses.url(s.addresses.Internal),
 		"--server-token-file="+l.identity("controller-server.token"),
@@ -180,6 +181,10 @@ func (s setting) controllerCommand() Command {
 		// There is one, whose successor is started when it has been waited for: no lease to run out after a kill.
 		"--leader-elect=false",
 	)
+	if s.macHosts != "" {
+		c.Args = append(c.Args, "--mac-hosts", "--mac-binary="+s.binary, "--mac-remote-root="+s.macHosts)
+	}
+	return c
 }
 
 func (s setting) nodeCommand() Command {
