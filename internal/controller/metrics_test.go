@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/controller"
+	"github.com/bullpen-ci/bullpen/internal/controller/machost"
 	"github.com/bullpen-ci/bullpen/internal/helmchart"
 )
 
@@ -18,6 +19,7 @@ func TestMetrics_ThatTheChartNamesExist(t *testing.T) {
 	options := b.options()
 	registry := prometheus.NewRegistry()
 	options.Registry = registry
+	options.Macs = &controller.MacOptions{Bootstrapper: machost.SSH{}, BinarySHA256: "none", SecretsNamespace: "none"}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // they are registered before anything runs
 	require.NoError(t, controller.Run(ctx, options))
@@ -32,7 +34,7 @@ func TestMetrics_ThatTheChartNamesExist(t *testing.T) {
 	require.NoError(t, err)
 	looked := 0
 	for _, name := range names {
-		if strings.HasPrefix(name, "bullpen_runnerpool_") || strings.HasPrefix(name, "bullpen_autoscaler_") {
+		if strings.HasPrefix(name, "bullpen_runnerpool_") || strings.HasPrefix(name, "bullpen_autoscaler_") || strings.HasPrefix(name, "bullpen_machost_") {
 			looked++
 			require.True(t, helmchart.Exports(exported, name), "the chart names %s, and the controller does not export it", name)
 		}

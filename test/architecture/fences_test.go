@@ -56,6 +56,8 @@ var closures = []struct {
 		reason: "the control plane knows Kubernetes, not Bullpen"},
 	{pkg: "internal/controlplane/assets", strict: true, allow: []string{module + "/internal/controlplane/assets"},
 		reason: "building the devcluster must not wait for client-go to compile"},
+	{pkg: "internal/controller/machost", deny: []string{module + "/internal/lifecycle", module + "/internal/controller/runnerpool", module + "/internal/scaling"},
+		reason: "who prepares Macs ends no runner"},
 	{pkg: "cmd/bullpen", deny: []string{"testing", "github.com/stretchr/testify", "pgregory.net/rapid", module + "/internal/testkit", module + "/test"},
 		reason: "what is for tests does not ship"},
 	{pkg: "cmd/bullpen", deny: []string{"helm.sh/helm", module + "/internal/helmchart"},
