@@ -30,6 +30,11 @@ func Lock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	return LockFile(file, path)
+}
+
+// LockFile is Lock of a file that is open for reading and writing, whose path is for the error alone. It is closed unless it is returned.
+func LockFile(file *os.File, path string) (*os.File, error) {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := io.ReadAll(io.LimitReader(file, 32)) // only for the message
 		file.Close()
@@ -39,7 +44,7 @@ func Lock(path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
-	err = file.Truncate(0)
+	err := file.Truncate(0)
 	if err == nil {
 		_, err = fmt.Fprintln(file, os.Getpid())
 	}

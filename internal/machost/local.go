@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 )
@@ -19,6 +20,8 @@ import (
 type Local struct {
 	// Root is the folder in which the host's files and programs lie; empty is the machine itself.
 	Root string
+	// Patience is how long a program may take. Default 5 minutes.
+	Patience time.Duration
 }
 
 // beside ends the names of files that are not finished. Each path has one such name, so that a crash leaves no more than that, and the

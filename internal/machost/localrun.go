@@ -1,6 +1,7 @@
 package machost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,8 +47,26 @@ func (l Local) environment() []string {
 	return env
 }
 
-// Run is Host's. When ctx ends, the program and all that it has started in its process group are killed.
+// programPatience is how long a program may take: all that steps run end within seconds, and one that hangs would hold the lock of the host
+// against every later apply.
+const programPatience = 5 * time.Minute
+
+// HungError says that a program did not end. It was killed.
+type HungError struct {
+	Path  string
+	After time.Duration
+}
+
+// Error names the program.
+func (e *HungError) Error() string {
+	return fmt.Sprintf("running %s: it did not end within %s, and was killed", e.Path, e.After)
+}
+
+// Run is Host's. When ctx ends, or the program takes too long, the program and all that it has started in its process group are killed.
 func (l Local) Run(ctx context.Context, command Command) (Result, error) {
+	patience := cmp.Or(l.Patience, programPatience)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, &HungError{command.Path, patience})
+	defer cancel()
 	var stdout, stderr bounded
 	cmd := exec.CommandContext(ctx, l.real(command.Path), command.Args...) //nolint:gosec // running programs is what it is for
 	cmd.Env = append(l.environment(), command.Env...)
@@ -65,7 +84,10 @@ func (l Local) Run(ctx context.Context, command Command) (Result, error) {
 		result.ExitCode = cmd.ProcessState.ExitCode()
 	}
 	var exit *exec.ExitError
+	var hung *HungError
 	switch {
+	case errors.As(context.Cause(ctx), &hung):
+		return result, hung
 	case ctx.Err() != nil:
 		return result, fmt.Errorf("running %s: %w", command.Path, ctx.Err())
 	case errors.As(err, &exit):
@@ -111,13 +133,13 @@ func (l Local) Locker(patience time.Duration) func(context.Context, func(string)
 		again := time.NewTicker(lockEvery) // waiting in flock itself could not be ended
 		defer again.Stop()
 		for told := false; ; told = true {
-			held, err := childproc.Lock(l.real(lockFile))
+			held, err := l.lock()
 			if err == nil {
 				return func() { _ = held.Close() }, nil
 			}
 			var other *childproc.HeldError
 			if !errors.As(err, &other) {
-				return nil, pathError("locking", lockFile, err)
+				return nil, err
 			}
 			if !told {
 				waiting(fmt.Sprintf("waiting for %v", &LockedError{other.PID}))
@@ -133,6 +155,27 @@ func (l Local) Locker(patience time.Duration) func(context.Context, func(string)
 			}
 		}
 	}
+}
+
+// lock opens the file as all others are opened: in the folder itself, and through no link that another user has put there before.
+func (l Local) lock() (*os.File, error) {
+	at, err := l.find(lockFile, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer at.close()
+	if info, err := at.dir.Lstat(at.name); err == nil && !info.Mode().IsRegular() {
+		return nil, &LinkError{Path: lockFile, Link: lockFile}
+	}
+	file, err := at.dir.OpenFile(at.name, os.O_CREATE|os.O_RDWR|syscall.O_NONBLOCK, 0o600)
+	if err == nil {
+		file, err = childproc.LockFile(file, lockFile)
+	}
+	var other *childproc.HeldError
+	if err != nil && !errors.As(err, &other) {
+		return nil, pathError("locking", lockFile, err)
+	}
+	return file, err
 }
 
 const lockEvery = 100 * time.Millisecond

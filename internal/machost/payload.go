@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 )
 
 // Payload is what `bullpen host apply --stdin` is given: what the host is to be, and the secrets that takes. Printing it shows no secret.
@@ -31,7 +32,14 @@ type wireSecrets struct {
 
 // EncodePayload makes the line, with its end, that ReadPayload reads. It holds the secrets in the clear: write it to the other
 // end's standard input, and nowhere else (HOST-6).
+//
+// What is not UTF-8 is refused: JSON would put another letter in its place, and the password would be a wrong one.
 func EncodePayload(p Payload) ([]byte, error) {
+	for name, secret := range map[string]Secret{"password": p.Secrets.Password, "bootstrap kubeconfig": p.Secrets.BootstrapKubeconfig} {
+		if !utf8.ValidString(secret.Reveal()) {
+			return nil, fmt.Errorf("encoding the payload: the %s is not valid UTF-8", name)
+		}
+	}
 	config, err := json.Marshal(p.Config)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the configuration: %w", err)
