@@ -49,6 +49,7 @@ type bootstrap struct {
 	uploaded  bool
 	sudo      bool
 	attempted bool // the only attempt with the password was made, or may have been
+	unheard   bool // and what came of it is not known
 	resumes   int
 	shutOut   int // how often the connection was lost while the host asked whether it can be reached
 	result    Result
@@ -152,6 +153,7 @@ func (b *bootstrap) untilDone(ctx context.Context) error {
 	pause := b.timing.Backoff
 	for {
 		stage, err := b.once(ctx)
+		err = b.withDoubt(ctx, err)
 		var lost *lostError
 		switch {
 		case err == nil:
@@ -162,7 +164,7 @@ func (b *bootstrap) untilDone(ctx context.Context) error {
 			b.tellFailure(stage, err)
 			return err
 		case b.resumes >= b.timing.Resumes:
-			err = &LostError{Stage: stage, Attempts: b.resumes + 1, Err: lost.err}
+			err = b.withDoubt(ctx, &LostError{Stage: stage, Attempts: b.resumes + 1, Err: lost.err})
 			b.tellFailure(stage, err)
 			return err
 		}
@@ -176,6 +178,18 @@ func (b *bootstrap) untilDone(ctx context.Context) error {
 		}
 		pause = min(2*pause, time.Minute)
 	}
+}
+
+// withDoubt makes a *SudoError of an end that leaves open whether the host has refused the password: it must not pass for a host that was only
+// out of reach, which is tried again.
+func (b *bootstrap) withDoubt(ctx context.Context, err error) error {
+	var lost *lostError
+	var sudo *SudoError
+	var wrong *HostKeyError
+	if err == nil || !b.unheard || ctx.Err() != nil || errors.As(err, &lost) || errors.As(err, &sudo) || errors.As(err, &wrong) {
+		return err
+	}
+	return &SudoError{User: b.opt.Target.User, Unknown: true, Detail: b.show.text(err.Error())}
 }
 
 // once goes as far as one connection goes, and says which stage ended it.

@@ -133,6 +133,44 @@ func TestBootstrap_NeverRepeatsThePasswordAfterADrop(t *testing.T) {
 	require.Equal(t, 1, h.ran(" -S "), "the password was sent again")
 }
 
+// Whoever is told "unreachable" tries again, and a host that drops every attempt would have its account locked.
+func TestBootstrap_APasswordWithoutAnAnswerIsNoUnreachableHost(t *testing.T) {
+	for name, end := range map[string]func(*host){
+		"never back": func(h *host) { h.listener.Close(); h.cut() },
+		"lost again and again": func(h *host) {
+			h.mu.Lock()
+			h.onExec = func(string, net.Conn) bool { h.cut(); return true }
+			h.mu.Unlock()
+			h.cut()
+		},
+		"hung": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			over := make(chan struct{})
+			t.Cleanup(func() { close(over) })
+			h.onExec = func(command string, _ net.Conn) bool {
+				if !strings.Contains(command, " -S ") {
+					return false
+				}
+				if end == nil {
+					<-over
+					return true
+				}
+				end(h)
+				return true
+			}
+			o := h.options(&events{})
+			o.Timing.Wait, o.Timing.Command = 300*time.Millisecond, 3*time.Second
+			_, err := Bootstrap(t.Context(), o)
+			var sudo *SudoError
+			require.ErrorAs(t, err, &sudo)
+			require.True(t, sudo.Unknown)
+			require.Equal(t, 1, h.ran(" -S "))
+		})
+	}
+}
+
 func TestBootstrap_SendsThePasswordOfAnotherUserToNobody(t *testing.T) {
 	h := newHost(t)
 	o := h.options(&events{})

@@ -177,7 +177,7 @@ func (b *bootstrap) obtainSudo(ctx context.Context, c *conn) error {
 		return err
 	}
 	if granted {
-		b.sudo = true
+		b.sudo, b.unheard = true, false
 		b.tell(StageSudo, machost.PhaseUnchanged, "")
 		return nil
 	}
@@ -216,7 +216,7 @@ func (b *bootstrap) trySudo(ctx context.Context, c *conn) (granted bool, detail 
 
 // grant is the only place from which a password is sent: on standard input, once.
 func (b *bootstrap) grant(ctx context.Context, c *conn) error {
-	b.attempted = true
+	b.attempted, b.unheard = true, true
 	const accepted = "sudo"
 	// The inner shell says that sudo has taken the password, whatever becomes of the program.
 	script := `exec ` + b.sudoProgram() + ` -S -p '' /bin/sh -c 'echo ` + marker + accepted + `; exec "$@"' sh ` +
@@ -225,8 +225,12 @@ func (b *bootstrap) grant(ctx context.Context, c *conn) error {
 		_, err := io.WriteString(w, b.opt.Payload.Secrets.Password.Reveal()+"\n")
 		return err
 	}})
-	if err != nil || out.code == 0 {
+	if err != nil {
 		return err
+	}
+	b.unheard = false
+	if out.code == 0 {
+		return nil
 	}
 	detail := b.show.text(out.stderr)
 	if found := answers(out.stdout); len(found) > 0 && found[0] == accepted {
