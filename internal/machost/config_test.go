@@ -17,6 +17,7 @@ import (
 func TestDriftHash_EveryFieldIsDeclaredAndCountsAsDeclared(t *testing.T) {
 	base := machost.Config{User: "ci", Hostname: "mac-1"}.Default()
 	seen := 0
+	var ofHosts []string
 	var walk func(of reflect.Type, index []int, name string)
 	walk = func(of reflect.Type, index []int, name string) {
 		for i := range of.NumField() {
@@ -37,6 +38,7 @@ func TestDriftHash_EveryFieldIsDeclaredAndCountsAsDeclared(t *testing.T) {
 			case "fleet":
 				require.NotEqual(t, base.DriftHash("binary"), hash, "%s is of the fleet: a change of it is drift", path)
 			case "host":
+				ofHosts = append(ofHosts, path)
 				require.Equal(t, base.DriftHash("binary"), hash, "%s is of one host: a change of it is no drift of the fleet", path)
 			default:
 				require.Fail(t, "undeclared", `%s: say scope:"fleet" or scope:"host"`, path)
@@ -45,6 +47,7 @@ func TestDriftHash_EveryFieldIsDeclaredAndCountsAsDeclared(t *testing.T) {
 	}
 	walk(reflect.TypeFor[machost.Config](), nil, "")
 	require.GreaterOrEqual(t, seen, 19)
+	require.Equal(t, []string{"Hostname", "Node.Name", "Node.IP"}, ofHosts, "no two hosts have the same; all else is the fleet's")
 }
 
 // mutate gives a field another value than it has.

@@ -26,7 +26,6 @@ func mount(t *testing.T, h machost.Local, path, options string) {
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
 }
 
-
 func TestApply_AFullDiskLeavesTheFileAndSaysSo(t *testing.T) {
 	b := newBench(t)
 	mount(t, b.host, "/etc", "size=64k")

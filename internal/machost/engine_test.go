@@ -254,6 +254,42 @@ func TestApply_FailuresNameStepFileAndRemedy(t *testing.T) {
 	}
 }
 
+func TestApply_AFailureSaysStepFileAndRemedyOnce(t *testing.T) {
+	b := newBench(t)
+	one := b.step("one")
+	inner := &machost.StepError{Step: "one", File: "/etc/x", Remedy: "Do this.", Err: syscall.EROFS}
+	for want, failure := range map[string]error{
+		"step one: /etc/x: read-only file system. Do this.":                 inner,
+		"step one: /etc/x: taking back: read-only file system. Do this.":    fmt.Errorf("taking back: %w", inner),
+		"step one: /etc/x: read-only file system\nand not undone. Do this.": errors.Join(inner, errors.New("and not undone")),
+	} {
+		one.failCheck = failure
+		_, err := machost.Apply(t.Context(), b.options(one))
+		require.EqualError(t, err, want)
+		require.ErrorIs(t, err, syscall.EROFS)
+	}
+}
+
+// An error whose own words hold no secret, around one whose words do.
+type outer struct{ error }
+
+func (outer) Error() string   { return "it failed" }
+func (e outer) Unwrap() error { return e.error }
+
+func TestApply_HOST6_NoSecretCanBeUnwrapped(t *testing.T) {
+	b := newBench(t)
+	one := b.step("one")
+	one.failCheck = outer{errors.Join(errors.New("harmless"), fmt.Errorf("with hunter2: %w", syscall.EROFS))}
+	options := b.options(one)
+	options.Secrets.Password = machost.NewSecret("hunter2")
+	_, err := machost.Apply(t.Context(), options)
+	require.ErrorIs(t, err, syscall.EROFS)
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		require.NotContains(t, fmt.Sprintf("%v %+v %#v", e, e, e), "hunter2")
+	}
+	require.NotErrorAs(t, err, new(outer))
+}
+
 // leak is a step that does what no step may.
 func leak(b *bench, secret string) *fakeStep {
 	s := b.step("leaky")

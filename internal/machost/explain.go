@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 )
 
@@ -34,8 +35,9 @@ func explain(step string, err error) *StepError {
 	var told *StepError
 	if errors.As(err, &told) {
 		failure.File, failure.Remedy, failure.Err = told.File, told.Remedy, told.Err
-		if err != error(told) { //nolint:errorlint // whether something was wrapped around it, whose words count
-			failure.Err = err
+		// What was wrapped around it counts; step, file and remedy are said once.
+		if text := strings.Replace(err.Error(), told.Error(), told.Err.Error(), 1); text != told.Err.Error() {
+			failure.Err = &reworded{text, err}
 		}
 	}
 	if failure.File == "" {
@@ -46,6 +48,18 @@ func explain(step string, err error) *StepError {
 	}
 	return failure
 }
+
+// reworded is an error with other words.
+type reworded struct {
+	text   string
+	reason error
+}
+
+// Error is the other words.
+func (e *reworded) Error() string { return e.text }
+
+// Unwrap returns the error.
+func (e *reworded) Unwrap() error { return e.reason }
 
 func fileOf(err error) string {
 	var (

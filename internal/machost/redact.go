@@ -142,10 +142,27 @@ func (r *Redactor) Event(e Event) Event {
 // Failure returns the failure without secrets. An error whose words hold one can still be asked what it is, and not be unwrapped.
 func (r *Redactor) Failure(e *StepError) *StepError {
 	safe := &StepError{Step: e.Step, File: r.Text(e.File), Remedy: r.Text(e.Remedy), Err: e.Err}
-	if text := r.Text(e.Err.Error()); text != e.Err.Error() {
-		safe.Err = &hidingError{text, e.Err}
+	if r.saysOne(e.Err) {
+		safe.Err = &hidingError{r.Text(e.Err.Error()), e.Err}
 	}
 	return safe
+}
+
+// saysOne says whether an error, or what it wraps, holds a secret.
+func (r *Redactor) saysOne(err error) bool {
+	if err == nil {
+		return false
+	}
+	if text := err.Error(); r.Text(text) != text {
+		return true
+	}
+	switch wrapping := err.(type) { //nolint:errorlint // it goes through the chain itself
+	case interface{ Unwrap() error }:
+		return r.saysOne(wrapping.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(wrapping.Unwrap(), r.saysOne)
+	}
+	return false
 }
 
 type hidingError struct {

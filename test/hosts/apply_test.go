@@ -18,7 +18,7 @@ func volatile(path string) bool {
 // converged applies until there is nothing left to do, and says what the Mac is then.
 func (h *host) converged() map[string]string {
 	h.t.Helper()
-	done := h.apply()
+	done := h.apply("-o", "json")
 	require.Zero(h.t, done.state.ExitCode(), "%s\n%s", done.stdout, done.stderr)
 	plan := h.apply("--plan")
 	require.Zero(h.t, plan.state.ExitCode(), plan.stderr)

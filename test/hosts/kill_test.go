@@ -61,7 +61,7 @@ func TestApply_HOST1_KilledAtEveryStepItConverges(t *testing.T) {
 			kills := 0
 			for nth := 1; ; nth++ {
 				h.arm(point, nth)
-				done := h.apply()
+				done := h.apply("-o", "json")
 				h.requireNotWorse()
 				if h.disarm(point) {
 					require.Zero(t, done.state.ExitCode(), "%s\n%s", done.stdout, done.stderr)
@@ -87,7 +87,7 @@ func TestApply_HOST1_KilledAnywhereInTheFirstApplyItConverges(t *testing.T) {
 			t.Run(string(point)+"/"+strconv.Itoa(nth), func(t *testing.T) {
 				h := newHost(t)
 				h.arm(point, nth)
-				done := h.apply()
+				done := h.apply("-o", "json")
 				h.requireNotWorse()
 				if through = h.disarm(point); !through {
 					require.True(t, done.killed(), "%s\n%s", done.stdout, done.stderr)
