@@ -244,9 +244,35 @@ func (r *run) record() error {
 	if errors.As(err, &kind) && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if err := r.tidy(); err != nil {
+		return err
+	}
 	content, err := json.MarshalIndent(now, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", AppliedFile, err)
 	}
 	return changing{r.Host}.WriteFile(AppliedFile, strings.NewReader(string(content)+"\n"), Attributes{Mode: 0o644})
+}
+
+// candidateSuffix ends the names, in StateDir, of what a step has checked before it put it in force. They are the step's own while
+// it applies.
+const candidateSuffix = ".candidate"
+
+// tidy removes the candidates of an apply that was killed. Such a one has left no record, so whoever writes the next one comes by here.
+func (r *run) tidy() error {
+	names, err := r.Host.ReadDir(StateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, candidateSuffix) {
+			if err := (changing{r.Host}).Remove(StateDir + "/" + name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

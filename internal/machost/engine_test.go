@@ -210,6 +210,17 @@ func TestApply_AHalfWrittenRecordIsWrittenAnew(t *testing.T) {
 	require.Equal(t, "h1", applied.Hash)
 }
 
+// Killed between putting a file in force and removing its candidate, there is nothing left that a step would look at.
+func TestApply_HOST1_CandidatesOfAKilledApplyAreRemoved(t *testing.T) {
+	b := newBench(t)
+	for _, name := range []string{"sudoers.candidate", "node-agent.json"} {
+		require.NoError(t, b.host.WriteFile(machost.StateDir+"/"+name, strings.NewReader("x"), own(0o600)))
+	}
+	_, err := machost.Apply(t.Context(), b.options(b.step("one")))
+	require.NoError(t, err)
+	require.Equal(t, []string{"applied.json", "node-agent.json"}, names(t, b.host, machost.StateDir))
+}
+
 func TestApply_EndsBetweenTwoSteps(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -106,6 +106,7 @@ func requireSame(t *testing.T, want, have map[string]string) {
 		require.Equal(t, content, have[path], path)
 	}
 	for path := range have {
-		require.Contains(t, want, path)
+		_, is := want[path]
+		require.True(t, is, "%s is left", path)
 	}
 }
