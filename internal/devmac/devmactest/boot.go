@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,12 +49,16 @@ func File(path, content string, mode os.FileMode) Option {
 	}
 }
 
+// built is the folder of the executable, if any test needed it.
+var built atomic.Pointer[string]
+
 // Executable of the model, built once for a test binary.
 var Executable = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "fakemac")
 	if err != nil {
 		return "", err
 	}
+	built.Store(&dir)
 	path := filepath.Join(dir, "fakemac")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/bullpen-ci/bullpen/test/fakemac")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -67,8 +72,8 @@ var Executable = sync.OnceValues(func() (string, error) {
 // temporary folder.
 func Main(run func() int) int {
 	code := run()
-	if path, err := Executable(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
+	if dir := built.Load(); dir != nil {
+		os.RemoveAll(*dir)
 	}
 	return code
 }

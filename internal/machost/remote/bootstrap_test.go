@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -118,14 +119,14 @@ func TestBootstrap_SendsNoPasswordThatWouldBeTwo(t *testing.T) {
 
 func TestBootstrap_NeverRepeatsThePasswordAfterADrop(t *testing.T) {
 	h := newHost(t)
-	h.onExec = func(command string, conn net.Conn) bool {
+	h.handle(func(command string, conn net.Conn) bool {
 		if !strings.Contains(command, " -S ") {
 			return false
 		}
 		_ = conn.(*net.TCPConn).SetLinger(0)
 		conn.Close()
 		return true
-	}
+	})
 	_, err := Bootstrap(t.Context(), h.options(&events{}))
 	var sudo *SudoError
 	require.ErrorAs(t, err, &sudo)
@@ -230,20 +231,20 @@ func TestBootstrap_GoesOnWhereADroppedConnectionWas(t *testing.T) {
 	for _, part := range []string{"uname", "test -x", "cat > ", " -n /usr/bin/true", "host apply"} {
 		t.Run(part, func(t *testing.T) {
 			h := newHost(t)
-			dropped := 0
-			h.onExec = func(command string, conn net.Conn) bool {
-				if dropped == 2 || !strings.Contains(command, part) {
+			var dropped atomic.Int64
+			h.handle(func(command string, conn net.Conn) bool {
+				if dropped.Load() == 2 || !strings.Contains(command, part) {
 					return false
 				}
-				dropped++
+				dropped.Add(1)
 				_ = conn.(*net.TCPConn).SetLinger(0)
 				conn.Close()
 				return true
-			}
+			})
 			var told events
 			_, err := Bootstrap(t.Context(), h.options(&told))
 			require.NoError(t, err)
-			require.Equal(t, 2, dropped)
+			require.EqualValues(t, 2, dropped.Load())
 			require.Equal(t, 1, h.attempts())
 			var again int
 			for _, e := range told.of(StageConnect, machost.PhaseApplying) {
@@ -258,13 +259,13 @@ func TestBootstrap_GoesOnWhereADroppedConnectionWas(t *testing.T) {
 
 func TestBootstrap_EndsAfterABoundedNumberOfDrops(t *testing.T) {
 	h := newHost(t)
-	h.onExec = func(command string, conn net.Conn) bool {
+	h.handle(func(command string, conn net.Conn) bool {
 		if !strings.Contains(command, "host apply") {
 			return false
 		}
 		conn.Close()
 		return true
-	}
+	})
 	_, err := Bootstrap(t.Context(), h.options(&events{}))
 	var lost *LostError
 	require.ErrorAs(t, err, &lost)
@@ -286,13 +287,13 @@ func TestBootstrap_EndsAHungCommand(t *testing.T) {
 	h := newHost(t)
 	hung := make(chan struct{})
 	t.Cleanup(func() { close(hung) })
-	h.onExec = func(command string, _ net.Conn) bool {
+	h.handle(func(command string, _ net.Conn) bool {
 		if !strings.Contains(command, " -n /usr/bin/true") {
 			return false
 		}
 		<-hung
 		return true
-	}
+	})
 	o := h.options(&events{})
 	o.Timing.Command = 200 * time.Millisecond
 	_, err := Bootstrap(t.Context(), o)
@@ -348,9 +349,9 @@ func TestBootstrap_WaitsForSSHButNotForEver(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { _, err := Bootstrap(t.Context(), o); ended <- err }()
 	<-waiting
-	h.listener, err = net.Listen("tcp", address)
+	listener, err := net.Listen("tcp", address)
 	require.NoError(t, err)
-	h.tasks.Go(h.serve)
+	h.listen(listener)
 	require.NoError(t, <-ended)
 }
 
@@ -367,17 +368,17 @@ func TestBootstrap_SaysThatTheKeyIsRefused(t *testing.T) {
 
 func TestBootstrap_GivesNoPasswordToAServer(t *testing.T) {
 	h := newHost(t)
-	asked := 0
-	h.methods = func(c *ssh.ServerConfig) {
+	var asked atomic.Int64
+	h.authenticate(func(c *ssh.ServerConfig) {
 		c.PublicKeyCallback = nil
-		c.PasswordCallback = func(ssh.ConnMetadata, []byte) (*ssh.Permissions, error) { asked++; return nil, errors.New("no") }
+		c.PasswordCallback = func(ssh.ConnMetadata, []byte) (*ssh.Permissions, error) { asked.Add(1); return nil, errors.New("no") }
 		c.KeyboardInteractiveCallback = func(ssh.ConnMetadata, ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
-			asked++
+			asked.Add(1)
 			return nil, errors.New("no")
 		}
-	}
+	})
 	_, err := Bootstrap(t.Context(), h.options(&events{}))
 	var auth *AuthError
 	require.ErrorAs(t, err, &auth)
-	require.Zero(t, asked)
+	require.Zero(t, asked.Load())
 }

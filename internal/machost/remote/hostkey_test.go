@@ -72,16 +72,17 @@ func TestHostKey_HOST6_AChangeMidBootstrapGetsNothing(t *testing.T) {
 			t.Run(part+" "+kind, func(t *testing.T) {
 				h := newHost(t)
 				first := h.keys[0]
-				var before int
-				h.onExec = func(command string, conn net.Conn) bool {
+				var before atomic.Int64
+				h.handle(func(command string, conn net.Conn) bool {
 					if !strings.Contains(command, part) {
 						return false
 					}
 					h.setKeys(newKey(t, kind))
-					_, before = h.counts()
+					_, offered := h.counts()
+					before.Store(int64(offered))
 					conn.Close()
 					return true
-				}
+				})
 				var told events
 				o := h.options(&told)
 				if !pinned {
@@ -95,7 +96,7 @@ func TestHostKey_HOST6_AChangeMidBootstrapGetsNothing(t *testing.T) {
 				require.Equal(t, print(first), result.HostKey, "it is reported with a failure, too")
 				require.Equal(t, 1, h.ran(part), "a command was sent to another host")
 				_, after := h.counts()
-				require.Equal(t, before, after, "a key of the user's was offered to somebody else")
+				require.EqualValues(t, before.Load(), after, "a key of the user's was offered to somebody else")
 			})
 		}
 	}
@@ -258,16 +259,8 @@ say '{"phase":"Done","hash":"abc"}'`)
 func TestConfirm_HOST7_NoNewConnectionNoConfirmation(t *testing.T) {
 	for name, lock := range map[string]func(h *host){
 		"another key": func(h *host) { h.setKeys(newKey(t, "ed25519")) },
-		"no login": func(h *host) {
-			h.mu.Lock()
-			h.client = newKey(t, "ed25519")
-			h.mu.Unlock()
-		},
-		"no command": func(h *host) {
-			h.mu.Lock()
-			h.onExec = func(string, net.Conn) bool { return true }
-			h.mu.Unlock()
-		},
+		"no login":    func(h *host) { h.set(func() { h.client = newKey(t, "ed25519") }) },
+		"no command":  func(h *host) { h.handle(func(string, net.Conn) bool { return true }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)

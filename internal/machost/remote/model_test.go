@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,13 +26,17 @@ import (
 
 func TestMain(m *testing.M) {
 	os.Exit(devmactest.Main(func() int {
-		code := m.Run()
-		if path, err := bullpen(); err == nil {
-			os.RemoveAll(filepath.Dir(path))
-		}
-		return code
+		defer func() {
+			if dir := built.Load(); dir != nil {
+				os.RemoveAll(*dir)
+			}
+		}()
+		return m.Run()
 	}))
 }
+
+// built is the folder of bullpen, if any test needed it.
+var built atomic.Pointer[string]
 
 // bullpen is the program itself, which a model Mac takes in the place of one for Macs.
 var bullpen = sync.OnceValues(func() (string, error) {
@@ -39,6 +44,7 @@ var bullpen = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	built.Store(&dir)
 	path := filepath.Join(dir, "bullpen")
 	build := exec.Command("go", "build", "-tags", "production", "-ldflags", "-s -w", "-o", path, "github.com/bullpen-ci/bullpen/cmd/bullpen")
 	if output, err := build.CombinedOutput(); err != nil {

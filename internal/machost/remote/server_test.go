@@ -62,12 +62,13 @@ case "$1" in
 esac; exit 2`)
 	h.write("state/password", password)
 	h.apply(`say '{"phase":"Done","hash":"abc"}'`)
-	var err error
-	h.listener, err = net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	h.tasks.Go(h.serve)
+	h.listen(listener)
 	t.Cleanup(func() {
+		h.mu.Lock()
 		h.listener.Close()
+		h.mu.Unlock()
 		h.cut()
 		h.tasks.Wait()
 	})
@@ -114,11 +115,20 @@ func (h *host) attempts() int { return strings.Count(h.read("state/attempts"), "
 // applies is how often an apply was begun.
 func (h *host) applies() int { return strings.Count(h.read("state/applies"), "\n") }
 
-func (h *host) setKeys(keys ...ssh.Signer) {
+func (h *host) setKeys(keys ...ssh.Signer) { h.set(func() { h.keys = keys }) }
+
+// set changes what the server goes by, while it runs.
+func (h *host) set(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.keys = keys
+	change()
 }
+
+// handle is asked about each command first; true says that it has dealt with it.
+func (h *host) handle(on func(command string, conn net.Conn) bool) { h.set(func() { h.onExec = on }) }
+
+// authenticate changes how clients log in.
+func (h *host) authenticate(change func(*ssh.ServerConfig)) { h.set(func() { h.methods = change }) }
 
 func (h *host) counts() (accepted, offered int) {
 	h.mu.Lock()
@@ -148,9 +158,14 @@ func (h *host) cut() {
 	}
 }
 
-func (h *host) serve() {
+func (h *host) listen(listener net.Listener) {
+	h.set(func() { h.listener = listener })
+	h.tasks.Go(func() { h.serve(listener) })
+}
+
+func (h *host) serve(listener net.Listener) {
 	for {
-		conn, err := h.listener.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			return
 		}
@@ -170,11 +185,12 @@ func (h *host) serve() {
 }
 
 func (h *host) config() *ssh.ServerConfig {
+	client := h.client
 	config := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 		h.mu.Lock()
 		h.offered++
 		h.mu.Unlock()
-		if string(key.Marshal()) != string(h.client.PublicKey().Marshal()) {
+		if string(key.Marshal()) != string(client.PublicKey().Marshal()) {
 			return nil, errors.New("unknown key")
 		}
 		return nil, nil
