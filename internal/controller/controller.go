@@ -162,7 +162,7 @@ func newManager(options Options) (manager.Manager, error) {
 		return mgr, err
 	}
 	return mgr, machost.Setup(mgr, machost.Options{
-		Bootstrapper: options.Macs.Bootstrapper, BinarySHA256: options.Macs.BinarySHA256, SecretsNamespace: options.Macs.SecretsNamespace,
+		Bootstrapper: options.Macs.Bootstrapper, BinarySHA256: options.Macs.BinarySHA256, Namespace: options.Namespace, SecretsNamespace: options.Macs.SecretsNamespace,
 		Attempts: options.Macs.Attempts, Registry: options.Registry, Log: options.Log, Now: options.Now,
 	})
 }

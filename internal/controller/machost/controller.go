@@ -35,6 +35,8 @@ type Options struct {
 	Bootstrapper Bootstrapper
 	// BinarySHA256 is of the bullpen binary that attempts bring along: another release is a reason to apply. Required.
 	BinarySHA256 string
+	// Namespace of the MacHosts. Required.
+	Namespace string
 	// SecretsNamespace is where the Secrets are that MacHosts name. Required.
 	SecretsNamespace string
 	// Attempts is how many are under way at once; the default is 4.
@@ -50,8 +52,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Bootstrapper == nil || o.BinarySHA256 == "" || o.SecretsNamespace == "" || o.Registry == nil || o.Log == nil {
-		return o, errors.New("machost: Bootstrapper, BinarySHA256, SecretsNamespace, Registry and Log are required")
+	if o.Bootstrapper == nil || o.BinarySHA256 == "" || o.Namespace == "" || o.SecretsNamespace == "" || o.Registry == nil || o.Log == nil {
+		return o, errors.New("machost: Bootstrapper, BinarySHA256, Namespace, SecretsNamespace, Registry and Log are required")
 	}
 	if o.Attempts <= 0 {
 		o.Attempts = 4
@@ -309,8 +311,11 @@ func (r *Reconciler) leave(ctx context.Context, key types.NamespacedName, all ma
 			continue
 		}
 		var host v1alpha1.MacHost
-		if err := r.reader.Get(ctx, key, &host); !apierrors.IsNotFound(err) { // only what is gone for certain
-			return errors.Join(err, errLookAgain)
+		switch err := r.reader.Get(ctx, key, &host); {
+		case err == nil:
+			return errLookAgain // the cache lags
+		case !apierrors.IsNotFound(err): // only what is gone for certain
+			return fmt.Errorf("reading MacHost %s: %w", key.Name, err)
 		}
 		if err := r.setCordon(ctx, key, node, false); err != nil {
 			return err

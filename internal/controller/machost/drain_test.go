@@ -174,6 +174,17 @@ func TestRestart_ACordonIsTakenBackByItsMark(t *testing.T) {
 	b.eventually("uncordoned", func() bool { return !b.nodeOf("one").Spec.Unschedulable })
 }
 
+// Two releases in one cluster: whose MacHosts this controller does not see are not gone.
+func TestRestart_AnotherReleasesCordonIsLeftAlone(t *testing.T) {
+	b := newBench(t)
+	b.register("theirs")
+	mark := `{"metadata":{"annotations":{"bullpen.dev/cordoned-by":"another-namespace/theirs"}},"spec":{"unschedulable":true}}`
+	require.NoError(t, b.admin.Patch(t.Context(), b.nodeOf("theirs"), client.RawPatch(types.MergePatchType, []byte(mark))))
+	b.ready("one")
+	b.stays("one", time.Minute, func() { require.True(t, b.nodeOf("theirs").Spec.Unschedulable) })
+	require.NotContains(t, b.log.String(), "Reconciler error")
+}
+
 func TestDeletion_LeavesTheMacAndItsNode(t *testing.T) {
 	b := newBench(t)
 	b.ready("one", "two")

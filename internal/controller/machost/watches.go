@@ -68,7 +68,7 @@ func (r *Reconciler) configEvents() handler.TypedEventHandler[*corev1.ConfigMap,
 func (r *Reconciler) nodeEvents() handler.TypedEventHandler[*corev1.Node, reconcile.Request] {
 	seen := func(ctx context.Context, node *corev1.Node, q queue) {
 		if by, marked := node.Annotations[nodes.AnnotationCordonedBy]; marked {
-			if namespace, name, whole := strings.Cut(by, "/"); whole {
+			if namespace, name, _ := strings.Cut(by, "/"); namespace == r.options.Namespace { // another namespace's are another release's
 				q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 			}
 		}
