@@ -167,6 +167,37 @@ func TestDecide_ANodeThatNeverComesIsNoReasonToApplyForEver(t *testing.T) {
 	require.Equal(t, StateFailed, last.State)
 }
 
+// A Mac that is off, and one whose machines take their time, are no failures.
+func TestDecide_WhatIsNoFailureDoesNotCount(t *testing.T) {
+	for _, outcome := range []Outcome{OutcomeUnreachable, OutcomeDeferred} {
+		o, now := observed{WantedNow: "a", Room: true, Node: nodeView{Wanted: true}}, noon
+		for attempts := 0; attempts < 4*maxAttempts; now = now.Add(time.Second) {
+			a := decide(o, now)
+			require.NotEqual(t, StateFailed, a.State)
+			if a.Do == attempt {
+				attempts++
+				o.memory = o.begin(o.WantedNow, now, middle).end(outcome, "", now, middle)
+			}
+		}
+		require.Zero(t, o.Attempts)
+	}
+}
+
+// A drained Mac that does not answer any more holds neither its own place nor the turn of the others for ever.
+func TestDecide_AnUnreachableMacIsUncordonedInTheEnd(t *testing.T) {
+	o := applied()
+	o.WantedNow = "b"
+	o.Node.Mine, o.Node.Unschedulable, o.Node.CordonedAt = true, true, noon
+	for n := 1; n <= unreachableHold; n++ {
+		require.Equal(t, attempt, decide(o, noon).Do)
+		o.memory = o.begin("b", noon, middle).end(OutcomeUnreachable, "", noon, middle)
+		a := decide(o, noon)
+		require.Equal(t, StateUnreachable, a.State)
+		require.Equal(t, n >= unreachableHold, a.Do == uncordon, "after %d attempts", n)
+		o.Next = noon
+	}
+}
+
 func TestBackOff_HasJitterAndAnEnd(t *testing.T) {
 	require.Equal(t, 24*time.Second, backOff(1, 0))
 	require.InDelta(t, float64(36*time.Second), float64(backOff(1, 0.999999)), float64(time.Millisecond))
