@@ -7,10 +7,12 @@ import (
 	"strings"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/internal/machost/autologin"
 )
 
 // noLock turns off what would lock the console session or end it: the screen lock, the screen saver and the log-out after idleness. The first
-// two are the user's own settings.
+// two are the user's own settings. The screen lock takes the password, and a wrong one counts towards locking the account: the step comes after
+// auto-login, which finds out whether it is right, and waits with it.
 type noLock struct {
 	user     string
 	password machost.Secret
@@ -40,6 +42,9 @@ func (s noLock) Check(ctx context.Context, h machost.Host) (machost.Diff, error)
 	}
 	if !strings.Contains(lock, "screenLock is off") {
 		diff.Changes = append(diff.Changes, "turn the screen lock of "+s.user+" off")
+		if diff.Disruptive, err = s.untried(h); err != nil {
+			return diff, err
+		}
 	}
 	idle, err := s.read(ctx, h, s.asUser(defaults, "-currentHost", "read", "com.apple.screensaver", "idleTime"))
 	if err != nil {
@@ -56,6 +61,25 @@ func (s noLock) Check(ctx context.Context, h machost.Host) (machost.Diff, error)
 		diff.Changes = append(diff.Changes, "turn the log-out after idleness off")
 	}
 	return diff, nil
+}
+
+// untried says whether auto-login has yet to find out about the password that was given. It waits until no machine runs.
+func (s noLock) untried(h machost.Host) (bool, error) {
+	if s.password.Empty() {
+		return false, nil
+	}
+	content, err := h.ReadFile(kcpassword)
+	if isMissing(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	stored, err := autologin.Decode(content)
+	if err != nil || stored != s.password.Reveal() {
+		return true, nil //nolint:nilerr // whatever is in the file, it is not this password
+	}
+	return exists(h, untriedFile)
 }
 
 // asUser is a command that the user runs: in the home folder, without a password, without a terminal.
@@ -117,7 +141,8 @@ func (s noLock) unlock(ctx context.Context, h machost.Host) error {
 	if err != nil || strings.Contains(lock, "screenLock is off") {
 		return err
 	}
-	return &machost.StepError{Err: fmt.Errorf("the screen lock is still on: sysadminctl: %s", firstLine(said)),
+	// Which of the two it is, nobody says. As a wrong password it is not tried again and again.
+	return &machost.StepError{Err: fmt.Errorf("the screen lock is still on: %w, or a profile demands the lock: sysadminctl: %s", machost.ErrWrongPassword, firstLine(said)),
 		Remedy: fmt.Sprintf("Look whether the password is that of %s, and whether a configuration profile demands the lock, and apply again.", s.user)}
 }
 

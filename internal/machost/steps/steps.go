@@ -126,10 +126,10 @@ var order = []constructor{
 	newBinary,
 	newHostname,
 	newNoSleep,
-	newNoLock,
 	newDHCPLease,
 	newTart,
 	newAutoLogin,
+	newNoLock, // the password is known to be right
 	newEgress,
 	newNAT,
 	newLogRotation,

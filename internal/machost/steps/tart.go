@@ -93,8 +93,8 @@ func (s tartStep) Check(ctx context.Context, h machost.Host) (machost.Diff, erro
 
 // archiveName is an archive's name without what an address may hold beside it.
 func archiveName(archive string) string {
-	name, _, _ := strings.Cut(path.Base(archive), "?")
-	return name
+	address, _, _ := strings.Cut(archive, "?")
+	return path.Base(address)
 }
 
 // leftovers are what no machine can be running from, and no apply is at work on: all but the version itself, once no machine runs.
