@@ -83,6 +83,17 @@ func TestEgress_WhatMachinesMayReach(t *testing.T) {
 	}
 }
 
+// A network that is allowed may hold the machines' own, and the host's.
+func TestEgress_WhatIsAllowedOpensNoMachineAndNoHost(t *testing.T) {
+	text, err := pfrules.Egress(pfrules.EgressNetworks{Machines: networks("192.168.64.0/18"), Allow: networks("192.168.0.0/16", "10.0.0.0/8")})
+	require.NoError(t, err)
+	r := read(t, text, host)
+	for target, want := range map[string]bool{"192.168.1.5": true, "10.9.9.9": true, "192.168.64.8": false, "192.168.70.8": false, "192.168.64.1": false, "10.0.0.21": false} {
+		p := packet{on: "bridge100", proto: "tcp", from: netip.MustParseAddr("192.168.64.7"), to: netip.MustParseAddr(target), toPort: 443}
+		require.Equal(t, want, r.passes(p), target)
+	}
+}
+
 func TestEgress_WhatMachinesNeedOfTheHost(t *testing.T) {
 	text, err := pfrules.Egress(pfrules.EgressNetworks{Machines: networks("192.168.64.0/18")})
 	require.NoError(t, err)
