@@ -21,7 +21,11 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
 )
 
+// TestMain lets the test binary also be the commands of a model Mac, as the real one is.
 func TestMain(m *testing.M) {
+	if code, answered := actAnotherPart(); answered {
+		os.Exit(code)
+	}
 	os.Exit(postgrestest.Run(func() int { return devmactest.Main(m.Run) }))
 }
 

@@ -59,12 +59,15 @@ func combine(data []byte) []byte {
 	return out
 }
 
-// SealedPassword is the content of /etc/kcpassword once the login window has found the password wrong.
-func SealedPassword() []byte {
-	padded := make([]byte, len(kcKey))
-	copy(padded, sealedMark)
+// EncodePassword is the content of /etc/kcpassword for a password: at least one NUL fills it to a multiple of the key's length.
+func EncodePassword(password string) []byte {
+	padded := make([]byte, (len(password)/len(kcKey)+1)*len(kcKey))
+	copy(padded, password)
 	return combine(padded)
 }
+
+// SealedPassword is the content of /etc/kcpassword once the login window has found the password wrong.
+func SealedPassword() []byte { return EncodePassword(sealedMark) }
 
 // startLoginwindow starts it, and with it a session if somebody is to be logged in without being asked. At boot nobody is, on a Mac without a
 // display that the machine's description says so of.

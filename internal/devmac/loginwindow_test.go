@@ -141,3 +141,32 @@ func TestTart_NeedsTheSession(t *testing.T) {
 		require.Fail(t, "the machine outlives its session")
 	}
 }
+
+func TestBrokenStates_AreBroken(t *testing.T) {
+	// Auto-login was given up.
+	mac := devmactest.Boot(t, devmactest.Sealed())
+	mac.Run("root", "/bin/launchctl", "kickstart", "-k", "system/com.apple.loginwindow")
+	require.Never(t, func() bool { s, err := mac.Session(); return err != nil || s != "" }, 200*time.Millisecond, 20*time.Millisecond)
+
+	// Nobody restarts a login window that hung up.
+	mac = devmactest.Boot(t, devmactest.AutoLogin(devmac.DefaultPassword))
+	mac.AwaitSession("ci")
+	mac.HangUpLoginwindow()
+	require.Never(t, func() bool { s, err := mac.Session(); return err != nil || s != "" }, 200*time.Millisecond, 20*time.Millisecond)
+
+	// An anchor that is attached twice, with or without marks: at boot no rule is in force, Apple's hooks neither.
+	const file = "/etc/pf.anchors/old.runners"
+	for _, behind := range []string{
+		devmactest.Block("old.runners", file) + devmactest.Block("old.runners", file),
+		devmactest.Stanza("old.runners", file) + devmactest.Block("old.runners", file),
+	} {
+		mac = devmactest.Boot(t, devmactest.PFConf(behind, file, "table <vm_sources> { 192.168.64.0/22 }\nblock in from <vm_sources> to 10/8\n"))
+		require.Empty(t, mac.Run("root", "/sbin/pfctl", "-sn"))
+		_, stderr, exit := mac.Try("root", "", "/sbin/pfctl", "-f", "/etc/pf.conf")
+		require.Equal(t, 1, exit)
+		require.Contains(t, stderr, "cannot define table vm_sources: Resource busy")
+		mac.Run("root", "/sbin/pfctl", "-nf", "/etc/pf.conf")
+	}
+	mac = devmactest.Boot(t, devmactest.NoPassword())
+	mac.Run("ci", "/usr/bin/sudo", "-n", "/usr/bin/true")
+}
