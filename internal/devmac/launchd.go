@@ -131,6 +131,9 @@ func (d *launchd) boot() error {
 	if err := d.bootFilter(); err != nil {
 		return err
 	}
+	if err := update(d.root, hostFile, func(h *host) error { h.Sysctl = nil; return nil }); err != nil { // the kernel's variables are not kept
+		return err
+	}
 	if err := d.root.write(sessionFile, sessionState{}); err != nil {
 		return err
 	}
