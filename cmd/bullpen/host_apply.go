@@ -35,6 +35,7 @@ type hostApplyFlags struct {
 	bootstrap      string
 	session        string
 	stdin, plan    bool
+	hold           bool
 	askPassword    bool
 	passwordFD     int
 }
@@ -65,6 +66,7 @@ The password is needed where automatic login is to be set up. It is asked for on
 	flags.IntVar(&f.passwordFD, "password-fd", -1, "read the user's password from this file descriptor")
 	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "file by which the node agent asks for its first certificate")
 	flags.StringVar(&f.session, "session", "", "address that the SSH session of this apply comes from (default: from SSH_CONNECTION, which sudo drops)")
+	flags.BoolVar(&f.hold, "hold-disruptive", false, "leave what would end virtual machines for another apply, also while none runs")
 	f.root.add(cmd)
 	cmd.MarkFlagsOneRequired("config", "stdin")
 	cmd.MarkFlagsMutuallyExclusive("config", "stdin")
@@ -140,6 +142,7 @@ func (f hostApplyFlags) options(cmd *cobra.Command, host machost.Local, payload 
 		Host: host, Steps: list, Events: tell, Secrets: payload.Secrets, Version: version,
 		Hash: payload.Config.DriftHash(digest),
 		Busy: func(ctx context.Context) (int, error) { return steps.Machines(ctx, host) },
+		Hold: f.hold,
 		Lock: host.Locker(lockPatience),
 	}, nil
 }

@@ -25,6 +25,8 @@ type Options struct {
 	Events func(Event)
 	// Busy says how many virtual machines run on the host. Its error counts as busy. Nil: none ever does.
 	Busy func(context.Context) (int, error)
+	// Hold defers disruptive changes also while no virtual machine runs, for one may be about to start.
+	Hold bool
 	// Lock keeps other applies away until unlock; it calls waiting if it has to wait. Nil: there are no others.
 	Lock func(ctx context.Context, waiting func(message string)) (unlock func(), err error)
 	// Secrets never get into an Event or an error, whatever a step does (HOST-6).
@@ -153,6 +155,10 @@ func (r *run) planMessage(diff Diff) string {
 
 // idle says whether no virtual machine runs; that nobody knows is no reason to end one.
 func (r *run) idle(ctx context.Context, name string, diff Diff) bool {
+	if r.Hold {
+		r.tell(Event{Step: name, Phase: PhaseDeferred, Changes: diff.Changes, Message: "it is held back until the Mac is out of service: a virtual machine may start at any time"})
+		return false
+	}
 	if r.Busy == nil {
 		return true
 	}

@@ -154,6 +154,19 @@ func TestPlan_ChangesNothingAndSaysSoWhenThereIsNothingToDo(t *testing.T) {
 }
 
 // What ends virtual machines waits for them; the rest goes on, and nothing is recorded as applied.
+// NODE-3: between two jobs no machine runs for a moment, and the next one is about to.
+func TestApply_NODE3_DisruptiveChangesAreHeldBackWhileAMachineMayStart(t *testing.T) {
+	b := newBench(t)
+	first, second := b.step("first"), b.step("second")
+	first.differs, first.disruptive, second.differs = true, true, true
+	o := b.options(first, second)
+	o.Hold, o.Busy = true, func(context.Context) (int, error) { return 0, nil }
+	report, err := machost.Apply(t.Context(), o)
+	require.ErrorIs(t, err, machost.ErrBusy)
+	require.Equal(t, machost.Report{Changed: []string{"second"}, Deferred: []string{"first"}}, report)
+	require.NotContains(t, b.log, "first.apply")
+}
+
 func TestApply_DisruptiveChangesWaitForVirtualMachines(t *testing.T) {
 	for name, busy := range map[string]func(context.Context) (int, error){
 		"one runs":     func(context.Context) (int, error) { return 1, nil },

@@ -63,6 +63,9 @@ func (b *bootstrap) applyScript() string {
 	if b.opt.Plan {
 		script += " --plan"
 	}
+	if b.opt.Hold {
+		script += " --hold-disruptive"
+	}
 	return script + b.rootFlag()
 }
 

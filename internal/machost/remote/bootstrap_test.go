@@ -69,6 +69,18 @@ func TestBootstrap_ReportsWhatWaitsForMachines(t *testing.T) {
 	require.Equal(t, machost.Report{Changed: []string{"hostname"}, Deferred: []string{"egress"}}, result.Report)
 }
 
+func TestBootstrap_NODE3_HoldsDisruptiveChangesBackWhenTold(t *testing.T) {
+	h := newHost(t)
+	o := h.options(&events{})
+	_, err := Bootstrap(t.Context(), o)
+	require.NoError(t, err)
+	require.NotContains(t, h.read("state/applies"), "--hold-disruptive")
+	o.Hold = true
+	_, err = Bootstrap(t.Context(), o)
+	require.NoError(t, err)
+	require.Contains(t, h.read("state/applies"), "--hold-disruptive")
+}
+
 func TestBootstrap_DoesNotTakeSilenceForSuccess(t *testing.T) {
 	for name, script := range map[string]string{"nothing": "", "no end": `say '{"phase":"Applied","step":"hostname"}'`, "noise": "echo hello"} {
 		t.Run(name, func(t *testing.T) {

@@ -36,6 +36,8 @@ type Options struct {
 	Binary string
 	// Plan only says what an apply would change.
 	Plan bool
+	// Hold leaves disruptive changes for another apply, also while no virtual machine runs: see machost.Options.
+	Hold bool
 	// RemoteRoot is put before every path on the host, for a host that is a model. Empty on a Mac.
 	RemoteRoot string
 	// Events is told what happens, in order, by one goroutine at a time: the stages of the bootstrap itself (see Stage), and what the apply
