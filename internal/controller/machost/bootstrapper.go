@@ -24,7 +24,9 @@ type Request struct {
 	HostKey string
 	Config  machost.Config
 	Secrets machost.Secrets
-	Events  func(machost.Event)
+	// Hold leaves disruptive changes undone: runners may start on the Mac at any time.
+	Hold   bool
+	Events func(machost.Event)
 }
 
 // Result is what came of an attempt.

@@ -160,6 +160,9 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName) (time.D
 	if host == nil {
 		return 0, r.leave(ctx, key, all)
 	}
+	if err := r.release(ctx, key, nodeNameOf(host), all); err != nil {
+		return 0, err
+	}
 	before := host.Status.DeepCopy()
 	now := r.options.Now()
 	job := r.crew.of(key)
@@ -179,7 +182,8 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName) (time.D
 		o.memory = o.settled()
 	}
 	if a.Do == attempt {
-		o.memory = o.begin(o.WantedNow, now, r.options.Random())
+		o.memory = o.begin(o.WantedNow, now, r.options.Random()).risking(o.memory, o.riskedAccount(w))
+		w.Request.Hold = o.Node.inService()
 	}
 	return a.Again, r.act(ctx, host, before, job, ended, o, w, a, now)
 }
@@ -321,6 +325,19 @@ func (r *Reconciler) leave(ctx context.Context, key types.NamespacedName, all ma
 			return err
 		}
 		r.options.Log.Info("uncordoned the node of a MacHost that is gone", "machost", key, "node", node.Name)
+	}
+	return nil
+}
+
+// release uncordons what was cordoned for a former host of this name, whose Node was another.
+func (r *Reconciler) release(ctx context.Context, key types.NamespacedName, own string, all map[string]*corev1.Node) error {
+	for _, node := range all {
+		if node.Name != own && markedBy(node, key) {
+			if err := r.setCordon(ctx, key, node, false); err != nil {
+				return err
+			}
+			r.options.Log.Info("uncordoned the node of a former MacHost of this name", "machost", key, "node", node.Name)
+		}
 	}
 	return nil
 }

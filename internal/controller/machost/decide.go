@@ -56,6 +56,9 @@ type nodeView struct {
 	Runners       int       // bound to it and not ended
 }
 
+// inService says whether a runner may start on the Mac at any time: then not even a Mac on which none runs may be disrupted.
+func (n nodeView) inService() bool { return n.Exists && n.Ready && (!n.Unschedulable || n.Runners > 0) }
+
 func (n nodeView) well() bool { return !n.Wanted || n.Exists && n.Ready }
 
 // observed is all that decide goes by, beside the time.
@@ -77,6 +80,14 @@ type observed struct {
 	Turn string
 	// LastError is why the last attempt failed.
 	LastError string
+}
+
+// riskedAccount is whose password an attempt may have refused; empty when there is none, or when the Mac has once taken it.
+func (o observed) riskedAccount(w wanted) string {
+	if o.Applied != "" || w.Request.Secrets.Password.Empty() {
+		return ""
+	}
+	return o.Account
 }
 
 // deed is what is done about a host.
@@ -128,6 +139,9 @@ func next(o observed, now time.Time) action {
 	case o.Outcome == OutcomeWrongPassword && o.Held == o.Account:
 		return action{State: StateWrongPassword, Again: lookAgain, Due: due,
 			Why: "no attempt is made before the Secret of the password, the address or the user changes, for macOS may lock the account (any change of the Secret counts, an annotation's too): " + o.LastError}
+	case o.Outcome == OutcomeRunning && o.Account != "" && o.Held == twice(o.Account):
+		return action{State: StateWrongPassword, Again: lookAgain, Due: due,
+			Why: "two attempts were cut off with the controllers that made them, and each may have had its password refused: no other is made before the Secret of the password, the address or the user changes, for macOS may lock the account (any change of the Secret counts, an annotation's too)"}
 	case o.Outcome == OutcomeHostKeyChanged && o.Held == o.Identity:
 		return action{State: StateHostKeyChanged, Again: lookAgain, Due: due,
 			Why: "no attempt is made before spec.hostKey or the address changes; if the Mac was reinstalled, write its new fingerprint there: " + o.LastError}
@@ -242,7 +256,8 @@ func (o observed) draining(now time.Time, left time.Duration, due string) (actio
 	case n.Mine && now.Sub(n.CordonedAt) < settle:
 		return action{State: StateDraining, Why: "the Node is cordoned and empty; whether it stays so is seen in a moment", Again: settle, Due: due, keep: true}, true
 	case left > 0 && !(n.Mine && o.Next.Sub(n.CordonedAt) < busyRetry+settle): // the last attempt was before the Node was cordoned
-		return action{State: StateDraining, Why: "the Node is cordoned and has no runners, and still machines run on the Mac: end those that somebody else has started", Again: min(max(left, time.Second), drainLook), Due: due, keep: true}, true
+		return action{State: StateDraining, Why: "the Node is cordoned and has no runners, and still machines run on the Mac: end those that somebody else has started", Again: min(max(left, time.Second), drainLook), Due: due, keep: true,
+			Overdue: n.Mine && !n.CordonedAt.IsZero() && now.Sub(n.CordonedAt) >= drainPatience}, true
 	}
 	return action{}, false
 }

@@ -152,6 +152,31 @@ func TestDecide_AttemptsThatKillTheirControllerAreCounted(t *testing.T) {
 	require.Equal(t, maxAttempts, attempts)
 }
 
+// A controller that dies in each attempt has not heard whether the password was refused.
+func TestDecide_APasswordWithoutAnAnswerIsNotTriedOnAndOn(t *testing.T) {
+	o, now, attempts := observed{WantedNow: "a", Account: "p", Room: true}, noon, 0
+	die := func(lasts time.Duration) {
+		for end := now.Add(lasts); now.Before(end); now = now.Add(time.Second) {
+			if decide(o, now).Do == attempt {
+				o.memory = o.begin(o.WantedNow, now, middle).risking(o.memory, o.Account)
+				attempts++
+			}
+		}
+	}
+	die(3 * restAfterFailure)
+	require.Equal(t, 2, attempts)
+	require.Equal(t, StateWrongPassword, decide(o, now).State)
+	o.WantedNow = "b"
+	die(restAfterFailure)
+	require.Equal(t, 2, attempts, "another configuration is no other password")
+	o.Account = "p+"
+	die(restAfterFailure)
+	require.Equal(t, 4, attempts)
+	o.Account = "p++"
+	o.memory = o.begin(o.WantedNow, now, middle).risking(o.memory, o.Account).end(OutcomeFailed, "", now, middle)
+	require.Empty(t, o.Held, "its end was seen")
+}
+
 func TestDecide_ANodeThatNeverComesIsNoReasonToApplyForEver(t *testing.T) {
 	o, now, attempts := observed{WantedNow: "a", Room: true, Node: nodeView{Wanted: true}}, noon, 0
 	var last action

@@ -48,6 +48,7 @@ func TestDrain_ADisruptiveChangeWaitsForTheBusyMachine(t *testing.T) {
 	end := b.runner("one")
 	b.drift()
 	b.eventually("cordoned", func() bool { return b.cordonedByUs("one") })
+	require.True(t, b.macs.requests()[0].Hold, "a machine may start at any time")
 	b.eventually("it says for what it waits", func() bool { _, why := b.state("one"); return strings.Contains(why, "the end of 1 runners") })
 	require.Equal(t, metav1.ConditionFalse, b.condition("one", v1alpha1.ConditionDrained).Status)
 	b.stays("one", 10*time.Minute, func() {
@@ -68,6 +69,7 @@ func TestDrain_ADisruptiveChangeWaitsForTheBusyMachine(t *testing.T) {
 	require.Empty(t, b.nodeOf("one").Annotations["bullpen.dev/cordoned-at"])
 	require.Equal(t, "stays", b.nodeOf("one").Annotations["somebody/elses"])
 	require.Equal(t, 1, b.macs.count())
+	require.False(t, b.macs.requests()[0].Hold, "none can start any more")
 	b.eventually("no drain any more", func() bool { return b.condition("one", v1alpha1.ConditionDrained).Type == "" })
 	require.Len(t, b.events("DrainOverdue"), 1)
 }
@@ -209,6 +211,18 @@ func TestDeletion_LeavesTheMacAndItsNode(t *testing.T) {
 	b.eventually("uncordoned by another controller", func() bool { return !b.nodeOf("two").Spec.Unschedulable })
 }
 
+// Another MacHost of the same name took its place before the controller came to look.
+func TestRestart_ACordonOfAFormerHostOfTheNameIsTakenBack(t *testing.T) {
+	b := newBench(t)
+	b.ready("one")
+	b.stop()
+	former := b.register("former")
+	mark := `{"metadata":{"annotations":{"bullpen.dev/cordoned-by":"` + b.namespace + `/one"}},"spec":{"unschedulable":true}}`
+	require.NoError(t, b.admin.Patch(t.Context(), former, client.RawPatch(types.MergePatchType, []byte(mark))))
+	b.start()
+	b.eventually("uncordoned", func() bool { return !b.nodeOf("former").Spec.Unschedulable })
+}
+
 func TestDeletion_EndsTheAttempt(t *testing.T) {
 	b := newBench(t)
 	ended := make(chan struct{})
@@ -256,6 +270,7 @@ func TestCordon_NET8_TheControllerMayCordonMacsAndNothingElse(t *testing.T) {
 	require.NoError(t, patch(mac, uncordon))
 	b.personCordons("mac", true)
 	refused(patch(mac, uncordon))
+	refused(patch(mac, `{"metadata":{"annotations":{"bullpen.dev/cordoned-by":"a/b"}}}`)) // a mark afterwards would make another's cordon its own
 	refused(asController.List(t.Context(), &corev1.SecretList{}, client.InNamespace("bullpen-system")))
 	refused(asController.Get(t.Context(), types.NamespacedName{Namespace: "bullpen-system", Name: "bullpen-github"}, &corev1.Secret{}))
 	refused(asController.Get(t.Context(), types.NamespacedName{Namespace: b.namespace, Name: keySecret}, &corev1.Secret{}))

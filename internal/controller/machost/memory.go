@@ -78,9 +78,25 @@ func (m memory) begin(wanted string, now time.Time, random float64) memory {
 	return m.rested(now)
 }
 
+// risking is the memory of an attempt that may have a password refused, of which nobody hears if its controller dies. One such attempt is
+// followed by another; after two in a row, each with its controller, only another password is tried.
+func (m memory) risking(before memory, account string) memory {
+	if account == "" {
+		return m
+	}
+	m.Held = account
+	if before.Outcome == OutcomeRunning && (before.Held == account || before.Held == twice(account)) {
+		m.Held = twice(account)
+	}
+	return m
+}
+
+// twice marks an account as one of two attempts whose ends nobody has seen.
+func twice(account string) string { return "twice/" + account }
+
 // end is the memory after the attempt that begin began for m.Wanted.
 func (m memory) end(outcome Outcome, held string, now time.Time, random float64) memory {
-	m.Outcome = outcome
+	m.Outcome, m.Held = outcome, ""
 	if outcome != OutcomeUnreachable {
 		m.Unreachable = 0
 	}

@@ -40,7 +40,7 @@ func (s SSH) Bootstrap(ctx context.Context, r Request) Result {
 	result, err := remote.Bootstrap(ctx, remote.Options{
 		Target:  remote.Target{Address: r.Address, User: r.User, Key: signer, HostKey: r.HostKey},
 		Payload: machost.Payload{Config: r.Config, Secrets: r.Secrets},
-		Binary:  s.Binary, RemoteRoot: s.RemoteRoot, Events: r.Events, Timing: s.Timing,
+		Binary:  s.Binary, RemoteRoot: s.RemoteRoot, Events: r.Events, Hold: r.Hold, Timing: s.Timing,
 	})
 	return Result{Outcome: outcomeOf(err), HostKey: result.HostKey, Deferred: result.Report.Deferred, Err: err}
 }
@@ -65,6 +65,8 @@ func outcomeOf(err error) Outcome {
 		return OutcomeHostKeyChanged
 	case errors.As(err, &refused):
 		return OutcomeLoginRefused
+	case errors.As(err, &lost) && lost.Stage == remote.StageApply:
+		return OutcomeFailed // what the apply does to the Mac may be the reason, so there is a cap
 	case errors.As(err, &unreachable), errors.As(err, &lost):
 		return OutcomeUnreachable
 	default:

@@ -22,9 +22,10 @@ func TestOutcome_OfEachFailure(t *testing.T) {
 		},
 		OutcomeHostKeyChanged: {&remote.HostKeyError{Want: []string{"a"}, Got: []string{"b"}}},
 		OutcomeLoginRefused:   {&remote.AuthError{User: "ci", Err: errors.New("no")}},
-		OutcomeUnreachable:    {&remote.UnreachableError{Err: errors.New("no")}, &remote.LostError{Stage: remote.StageApply, Err: errors.New("gone")}},
+		OutcomeUnreachable:    {&remote.UnreachableError{Err: errors.New("no")}, &remote.LostError{Stage: remote.StageUpload, Err: errors.New("gone")}},
 		OutcomeFailed: {
 			&remote.SudoError{User: "ci", Missing: true}, &machost.StepError{Step: "tart", Err: errors.New("no")}, &remote.UnsupportedError{}, errors.New("else"),
+			&remote.LostError{Stage: remote.StageApply, Err: errors.New("it has cut itself off")},
 		},
 	} {
 		for _, err := range errs {

@@ -110,8 +110,14 @@ func showSteps(s *v1alpha1.MacHostStatus, steps []stepView, all bool, generation
 		}
 		set(kind, phase.status, string(step.Phase), message)
 	}
-	if !all {
-		return
+	kept := 0
+	for _, c := range s.Conditions {
+		if strings.HasPrefix(c.Type, v1alpha1.ConditionStepPrefix) {
+			kept++
+		}
+	}
+	if !all && kept <= mostSteps {
+		return // a Mac that names others in each attempt must not fill the status
 	}
 	for _, c := range append([]metav1.Condition(nil), s.Conditions...) {
 		if strings.HasPrefix(c.Type, v1alpha1.ConditionStepPrefix) && !named[c.Type] {
