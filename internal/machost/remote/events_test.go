@@ -41,7 +41,8 @@ func TestParser_TakesLinesInAnyPieces(t *testing.T) {
 
 func TestParser_SkipsWhatIsNoEvent(t *testing.T) {
 	for _, line := range []string{`{}`, `{"phase":""}`, `{"phase":5}`, `{"phase":"Done"} x`, `["Done"]`, `{"phase":"Do\u001bne"}`, `{"phase":"Done","step":"a b"}`,
-		`{"phase":"Done","step":"` + strings.Repeat("x", 200) + `"}`, strings.Repeat("x", maxLine), `{"phase":"Done","message":"` + strings.Repeat("x", maxLine) + `"}`} {
+		`{"phase":"Done","step":"` + strings.Repeat("x", 200) + `"}`, strings.Repeat("x", 8*maxLine),
+		`{"phase":"Done"}` + strings.Repeat(" ", maxLine) + "x", `{"phase":"Done","message":"` + strings.Repeat("x", maxLine) + `"}`} {
 		found, p := parse(line+"\n", `{"phase":"Applied"}`+"\n")
 		require.Equal(t, []machost.Event{{Phase: "Applied"}}, found, "%.50s", line)
 		require.LessOrEqual(t, len(p.noise), maxNoise)
