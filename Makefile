@@ -127,7 +127,7 @@ darwin: export GOOS = darwin
 darwin: export GOARCH = arm64
 darwin: export CGO_ENABLED = 0
 darwin: ## Vet and build for Macs what runs on them: the node agent, the agent, and the command with all its parts
-	$(GO) vet ./cmd/bullpen/... ./internal/node/... ./internal/agent/...
+	$(GO) vet ./cmd/bullpen/... ./internal/node/... ./internal/agent/... ./internal/machost/... ./internal/logfile/...
 	$(GO) build -tags production -o /dev/null ./cmd/bullpen
 
 .PHONY: verify

@@ -228,11 +228,7 @@ func confirmations(input *bufio.Reader, tell func(machost.Event)) func(context.C
 					if err != nil {
 						return
 					}
-					select {
-					case lines <- strings.TrimSpace(line):
-					case <-ctx.Done():
-						return
-					}
+					lines <- strings.TrimSpace(line) // until the program ends: a later question may be answered by it
 				}
 			}()
 		}
