@@ -159,11 +159,12 @@ func (d *launchd) shutdown() {
 		gone = append(gone, d.stop(j, syscall.SIGTERM))
 	}
 	d.mu.Unlock()
-	limit := time.After(2 * time.Second)
+	patience, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
 	for _, ended := range gone {
 		select {
 		case <-ended:
-		case <-limit:
+		case <-patience.Done():
 		}
 	}
 	killChildren()

@@ -66,7 +66,6 @@ func TestLoginwindow_NobodyIsLoggedIn(t *testing.T) {
 	for name, option := range map[string]devmactest.Option{
 		"FileVault is on":   devmactest.With(func(o *devmac.Options) { o.Machine.FileVault = true }),
 		"without a display": devmactest.With(func(o *devmac.Options) { o.Machine.NoSession = true }),
-		"no LoginDelay":     devmactest.With(func(o *devmac.Options) { o.Machine.NoSession, o.Machine.LoginMillis = true, 0 }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			mac := devmactest.Boot(t, option)

@@ -313,11 +313,3 @@ func runAttached(cmd *exec.Cmd, started, ended chan<- error) {
 		ended <- cmd.Wait()
 	}
 }
-
-// killOne ends a process that runAttached runs, but not what it has started, and waits until it has gone.
-func killOne(cmd *exec.Cmd) {
-	_ = cmd.Process.Kill() // it may have ended
-	for syscall.Kill(cmd.Process.Pid, 0) == nil {
-		runtime.Gosched()
-	}
-}

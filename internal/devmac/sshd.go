@@ -26,6 +26,7 @@ type SSHD struct {
 	dir     string
 	port    int
 	command *exec.Cmd
+	ended   chan error // of the command
 }
 
 // nssWrappers are where Debian has the library by which sshd knows a user whom this machine does not.
@@ -51,7 +52,8 @@ func (r Root) StartSSHD(ctx context.Context, dir string, port int, user string, 
 		return nil, err
 	}
 	if s.Front, err = r.ListenSSH(ctx, port, net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)), source); err != nil {
-		return nil, errors.Join(err, s.stop())
+		s.stop()
+		return nil, err
 	}
 	return s, nil
 }
@@ -164,17 +166,22 @@ ForceCommand %s ssh-session %s
 	//nolint:noctx // Close ends it with its sessions, and so does the end of this process
 	s.command = exec.Command(sshd, "-D", "-e", "-f", file)
 	s.command.Env, s.command.Stderr = environment, log
-	started, failed := make(chan error, 1), make(chan error, 1)
-	command := s.command
-	go runAttached(command, started, failed)
+	started := make(chan error, 1)
+	s.ended = make(chan error, 1)
+	go runAttached(s.command, started, s.ended)
 	if err := <-started; err != nil {
+		s.command = nil
 		return err
 	}
-	return s.await(ctx, failed)
+	if err := s.await(ctx); err != nil {
+		s.stop()
+		return err
+	}
+	return nil
 }
 
 // await returns when sshd listens, or has ended.
-func (s *SSHD) await(ctx context.Context, failed <-chan error) error {
+func (s *SSHD) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	for {
@@ -183,7 +190,8 @@ func (s *SSHD) await(ctx context.Context, failed <-chan error) error {
 			return conn.Close()
 		}
 		select {
-		case ended := <-failed:
+		case ended := <-s.ended:
+			s.command = nil
 			said, _ := os.ReadFile(filepath.Join(s.dir, "sshd.log"))
 			return fmt.Errorf("sshd has ended: %w\n%s", errors.Join(ended, errSSHDEnded), said)
 		case <-ctx.Done():
@@ -196,18 +204,18 @@ func (s *SSHD) await(ctx context.Context, failed <-chan error) error {
 var errSSHDEnded = errors.New("before it listened")
 
 // stop ends sshd with its sessions.
-func (s *SSHD) stop() error {
-	if s.command == nil || s.command.Process == nil {
-		return nil
+func (s *SSHD) stop() {
+	if s.command != nil {
+		killTree(s.command.Process.Pid)
+		<-s.ended
+		s.command = nil
 	}
-	killTree(s.command.Process.Pid)
-	return nil
 }
 
 // Close ends the server and all sessions.
 func (s *SSHD) Close() {
 	s.Front.Close()
-	_ = s.stop()
+	s.stop()
 }
 
 // RotateHostKey gives the server another host key, as a Mac that was installed anew has. Connections that are open stay so.
@@ -215,7 +223,11 @@ func (s *SSHD) RotateHostKey(ctx context.Context) error {
 	if err := errors.Join(os.Remove(s.HostKeyFile), os.Remove(s.HostKeyFile+".pub"), makeKey(ctx, s.HostKeyFile)); err != nil {
 		return err
 	}
-	killOne(s.command)
+	if s.command != nil {
+		_ = s.command.Process.Kill() // it alone: sessions are processes of their own
+		<-s.ended
+		s.command = nil
+	}
 	return s.start(ctx) // at the same port, that the front knows
 }
 
