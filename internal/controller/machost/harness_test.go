@@ -42,7 +42,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 const (
-	patience = 20 * time.Second // what a controller does by itself takes milliseconds, but the machine may be busy
+	patience = 90 * time.Second // what a controller does by itself takes milliseconds, but the machine may be busy
 	interval = 20 * time.Millisecond
 
 	controllerUser = "system:serviceaccount:bullpen-system:bullpen-controller"
