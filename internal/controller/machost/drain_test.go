@@ -156,7 +156,7 @@ func TestRestart_AnotherControllerGoesOn(t *testing.T) {
 	b.stays("one", time.Minute, func() { require.True(t, b.cordonedByUs("one")) })
 	b.macs.do(until(forever, succeeded))
 	end()
-	b.eventually("an attempt on the drained Mac", func() bool { b.pass("one", 15*time.Second); return b.macs.count() == 1 })
+	b.eventually("an attempt on the drained Mac", func() bool { b.pace("one", 15*time.Second); return b.macs.count() == 1 })
 	b.stop()
 	require.True(t, b.cordonedByUs("one"), "nobody knows what it has left")
 	b.macs.returns(succeeded)

@@ -198,7 +198,7 @@ func TestMacHost_AMacThatDoesNotAnswerIsTriedForEver(t *testing.T) {
 	b.macs.returns(failed(machost.OutcomeUnreachable, "nobody answers"))
 	b.mac("one")
 	b.eventually("more often than a failed one", func() bool {
-		b.pass("one", 15*time.Minute)
+		b.pace("one", 15*time.Minute)
 		return b.macs.count() > 8
 	})
 	require.Contains(t, b.is("one", machost.StateUnreachable), "nobody answers")
