@@ -225,6 +225,9 @@ func (s egress) enable(ctx context.Context, h machost.Host) error {
 	if err != nil || enabled {
 		return err
 	}
+	if err := emptyIdleGuard(ctx, h); err != nil {
+		return err
+	}
 	if _, err := runPF(ctx, h, "-E"); err != nil {
 		return &machost.StepError{Err: fmt.Errorf("enabling pf: %w", err), Remedy: "Look with `sudo pfctl -s info` at why, and apply again."}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
 	"github.com/bullpen-ci/bullpen/internal/machost/pfconf"
+	"github.com/bullpen-ci/bullpen/internal/machost/pfrules"
 )
 
 // What egress, nat and ssh-guard share of macOS's packet filter. Rules are loaded into one anchor at a time, which is safe on a live host.
@@ -88,6 +89,9 @@ func editPFFile(ctx context.Context, h machost.Host, want attachment) error {
 	if err != nil || wanted == text {
 		return err
 	}
+	if err := guardFileExists(h, wanted); err != nil {
+		return err
+	}
 	if err := writeText(h, pfCandidate, wanted, rootFile); err != nil {
 		return err
 	}
@@ -96,23 +100,80 @@ func editPFFile(ctx context.Context, h machost.Host, want attachment) error {
 		return &machost.StepError{File: pfFile, Err: fmt.Errorf("checking what would be written there: %w", err),
 			Remedy: "The file was left as it is. The line is one that somebody else has put there, or was there before: mend it (`sudo pfctl -nf /etc/pf.conf`), and apply again."}
 	}
+	if info.Target != "" { // its mode is that of the link: everybody's
+		info.Attributes = rootFile
+	}
 	return writeText(h, pfFile, wanted, info.Attributes)
 }
 
-// loadMain loads the whole of pf.conf, after a check. Disruptive. Should pf refuse because an anchor of ours is loaded already, that one is
-// emptied first, and loaded again if the load fails all the same: nothing is left worse than before.
+// guardFileExists makes the file of the guard where pf.conf loads it and somebody has removed it: pf would load nothing at all. The guard's own step,
+// which is the last, writes what is wanted.
+func guardFileExists(h machost.Host, text string) error {
+	now, err := attached(text)
+	if err != nil || !now.ssh {
+		return err
+	}
+	there, err := exists(h, sshAnchor.File)
+	if err != nil || there {
+		return err
+	}
+	return writeText(h, sshAnchor.File, pfrules.NoGuard(), rootFile)
+}
+
+// emptyIdleGuard empties the guard where it is loaded and not in force: nobody was asked whether the host can still be reached when it is (HOST-7).
+// The guard's own step asks, and loads it again.
+func emptyIdleGuard(ctx context.Context, h machost.Host) error {
+	rules, err := mainRules(ctx, h)
+	if err != nil || !refersTo(rules, "anchor", sshAnchor.Name) {
+		return err
+	}
+	return flush(ctx, h, sshAnchor)
+}
+
+// guardInForce says whether pf goes by the guard now.
+func guardInForce(ctx context.Context, h machost.Host) (bool, error) {
+	enabled, err := pfEnabled(ctx, h)
+	if err != nil || !enabled {
+		return false, err
+	}
+	rules, err := mainRules(ctx, h)
+	return refersTo(rules, "anchor", sshAnchor.Name), err
+}
+
+// loadMain loads the whole of pf.conf, after a check. Disruptive. A guard that was not in force before is not afterwards.
 func loadMain(ctx context.Context, h machost.Host) error {
+	text, _, err := readPFFile(h)
+	if err != nil {
+		return err
+	}
+	if err := guardFileExists(h, text); err != nil {
+		return err
+	}
 	if _, err := runPF(ctx, h, "-nf", pfFile); err != nil {
 		return notLoaded(err)
 	}
+	guarded, err := guardInForce(ctx, h)
+	if err != nil {
+		return err
+	}
+	// What has begun is ended, also when ctx has: in between, anchors are empty.
+	ctx = context.WithoutCancel(ctx)
+	if err := loadWhole(ctx, h, text); err != nil || guarded {
+		return err
+	}
+	return emptyIdleGuard(ctx, h)
+}
+
+// loadWhole loads it. Should pf refuse because an anchor of ours is loaded already, that one is emptied first, and loaded again if the load
+// fails all the same: nothing is left worse than before.
+func loadWhole(ctx context.Context, h machost.Host, text string) error {
 	_, err := runPF(ctx, h, "-f", pfFile)
 	var failed *pfError
 	if !errors.As(err, &failed) {
 		return err
 	}
-	text, _, readErr := readPFFile(h)
 	now, attachedErr := attached(text)
-	if readErr != nil || attachedErr != nil {
+	if attachedErr != nil {
 		return notLoaded(err)
 	}
 	ours := slices.DeleteFunc([]pfconf.Anchor{runnersAnchor, sshAnchor}, func(a pfconf.Anchor) bool {

@@ -179,7 +179,8 @@ func (s sshGuard) try(ctx context.Context, h machost.Host) error {
 		return errors.New("there is nobody to take the guard back, should it shut everybody out")
 	}
 	if err := s.facts.Watchdog(ctx, token); err != nil {
-		return fmt.Errorf("starting who would take the guard back: %w", err)
+		// The one of an earlier apply has seen another token, and left its guard to this one.
+		return errors.Join(fmt.Errorf("starting who would take the guard back: %w", err), revert(context.WithoutCancel(ctx), h))
 	}
 	candidate := stateDir + "/ssh-guard.candidate"
 	err := writeText(h, candidate, s.rules, rootFile)
