@@ -196,6 +196,24 @@ func TestNodeAgent_HOST5_GoingBackAfterAFailureReloads(t *testing.T) {
 	require.NotContains(t, l.h.content(NodePlist), "<string>1</string>")
 }
 
+// The same of a program: the one of before is back, and what runs, or does not, was started from the other.
+func TestNodeAgent_HOST5_GoingBackToAnEarlierProgramRestarts(t *testing.T) {
+	l := newAgentHost(t)
+	_, err := l.h.converge(l.step(agentConfig(), "token"))
+	require.NoError(t, err)
+	l.h.put(BinaryPath, "version 2", 0o755)
+	l.lives = []time.Duration{4 * time.Second, 4 * time.Second, 1e4 * time.Hour}
+	_, err = l.h.converge(l.step(agentConfig(), ""))
+	require.Error(t, err)
+	l.start() // launchd's own next try, with version 2
+	l.calls()
+	l.h.put(BinaryPath, "version 1", 0o755)
+	changed, err := l.h.converge(l.step(agentConfig(), ""))
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, "kickstart", l.calls())
+}
+
 func TestNodeAgent_ADeadOneIsADifference(t *testing.T) {
 	l := newAgentHost(t)
 	_, err := l.h.converge(l.step(agentConfig(), "token"))

@@ -235,6 +235,11 @@ func TestTart_IsFetchedByHTTPSAlone(t *testing.T) {
 		}
 		require.Empty(t, names)
 	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	_, err := h.converge(tartOf(t, strings.Replace(gone.URL, "http:", "https:", 1)+"/tart.tar.gz?token=s3cr3t", sha(archive), nil))
+	require.ErrorContains(t, err, "/tart.tar.gz")
+	require.NotContains(t, err.Error(), "s3cr3t")
 	changed, err := h.converge(tartOf(t, secure.URL+"/moved/tart.tar.gz", sha(archive), secure.Client()))
 	require.NoError(t, err)
 	require.True(t, changed)
