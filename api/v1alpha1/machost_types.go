@@ -43,7 +43,7 @@ type MacHost struct {
 // MacHostSpec is which Mac it is, how to get there, and what it is to be.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.config) != has(self.configRef)",message="what the Mac is to be is said in one place: give either configRef, the name of a ConfigMap that many Macs share, or config"
-// +kubebuilder:validation:XValidation:rule="(has(self.nodeName) ? self.nodeName : ”) == (has(oldSelf.nodeName) ? oldSelf.nodeName : ”)",message="nodeName cannot be changed, because the Mac would become another node and leave the old one behind: delete this MacHost and the old Node, and create another MacHost"
+// +kubebuilder:validation:XValidation:rule="has(self.nodeName) == has(oldSelf.nodeName) && (!has(self.nodeName) || self.nodeName == oldSelf.nodeName)",message="nodeName cannot be changed, because the Mac would become another node and leave the old one behind: delete this MacHost and the old Node, and create another MacHost"
 type MacHostSpec struct {
 	// Address is the Mac's name or IP address, as the controller reaches it by SSH.
 	// +required
