@@ -108,7 +108,7 @@ func (f hostBootstrapFlags) run(cmd *cobra.Command, address string) error {
 	case errors.As(err, &sudo) && sudo.Missing && !f.plan:
 		return fmt.Errorf("%w: the flag is --ask-password or --password-stdin", err)
 	case cmd.Context().Err() != nil:
-		return errors.New("interrupted: the Mac finishes the change in hand and begins no other; run it again, and it goes on")
+		return errors.New("interrupted: an apply that was begun goes on on the Mac; run it again, and it waits for that one and goes on")
 	}
 	return err
 }
