@@ -147,6 +147,10 @@ func TestBrokenStates_AreBroken(t *testing.T) {
 	mac.Run("root", "/bin/launchctl", "kickstart", "-k", "system/com.apple.loginwindow")
 	require.Never(t, func() bool { s, err := mac.Session(); return err != nil || s != "" }, 200*time.Millisecond, 20*time.Millisecond)
 
+	bad, err := mac.Root.BadPasswords("ci")
+	require.NoError(t, err)
+	require.Zero(t, bad, "the mark is no password to try")
+
 	// Nobody restarts a login window that hung up.
 	mac = devmactest.Boot(t, devmactest.AutoLogin(devmac.DefaultPassword))
 	mac.AwaitSession("ci")

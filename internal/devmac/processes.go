@@ -304,12 +304,13 @@ func killTree(pid int) {
 }
 
 // runAttached runs a program that ends with this process: the thread that starts it must live as long.
-func runAttached(cmd *exec.Cmd, started, ended chan<- error) {
+func runAttached(cmd *exec.Cmd, started chan<- error, ended chan<- struct{}) {
 	runtime.LockOSThread()
 	cmd.SysProcAttr = childAttributes()
 	err := cmd.Start()
 	started <- err
 	if err == nil {
-		ended <- cmd.Wait()
+		_ = cmd.Wait() // how it ended is in its state
+		close(ended)
 	}
 }

@@ -26,7 +26,7 @@ type SSHD struct {
 	dir     string
 	port    int
 	command *exec.Cmd
-	ended   chan error // of the command
+	ended   chan struct{} // closed when the command has
 }
 
 // nssWrappers are where Debian has the library by which sshd knows a user whom this machine does not.
@@ -167,7 +167,7 @@ ForceCommand %s ssh-session %s
 	s.command = exec.Command(sshd, "-D", "-e", "-f", file)
 	s.command.Env, s.command.Stderr = environment, log
 	started := make(chan error, 1)
-	s.ended = make(chan error, 1)
+	s.ended = make(chan struct{})
 	go runAttached(s.command, started, s.ended)
 	if err := <-started; err != nil {
 		s.command = nil
@@ -190,18 +190,17 @@ func (s *SSHD) await(ctx context.Context) error {
 			return conn.Close()
 		}
 		select {
-		case ended := <-s.ended:
+		case <-s.ended:
+			state := s.command.ProcessState
 			s.command = nil
 			said, _ := os.ReadFile(filepath.Join(s.dir, "sshd.log"))
-			return fmt.Errorf("sshd has ended: %w\n%s", errors.Join(ended, errSSHDEnded), said)
+			return fmt.Errorf("sshd has ended before it listened: %s\n%s", state, said)
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for sshd: %w", ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
-
-var errSSHDEnded = errors.New("before it listened")
 
 // stop ends sshd with its sessions.
 func (s *SSHD) stop() {
