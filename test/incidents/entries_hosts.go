@@ -89,6 +89,7 @@ var aboutMacHosts = []Incident{
 		Here: `What was applied is recorded only when every step has proven itself, and the node agent's only once a new process has stayed up. The record says
 			which configuration it was, and the controller compares.`,
 		Rules:      []string{"HOST-5"},
+		Shown:      in("internal/machost/steps", "TestNodeAgent_HOST5_CountsOnlyOnceANewProcessHasStayed"),
 		Impossible: onAModel,
 	},
 	{
