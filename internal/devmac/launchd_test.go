@@ -126,7 +126,8 @@ func TestLaunchd_EndsTheProcessGroupUnlessItIsAbandoned(t *testing.T) {
 			}, 10*time.Second, 5*time.Millisecond)
 			mac.Run("root", "/bin/launchctl", "bootout", "system/test.job")
 			if abandoned {
-				require.NoError(t, syscall.Kill(child, 0))
+				// One that was killed is there until its new parent has looked.
+				require.Never(t, func() bool { return syscall.Kill(child, 0) != nil }, 300*time.Millisecond, 20*time.Millisecond)
 				return
 			}
 			require.Eventually(t, func() bool { return syscall.Kill(child, 0) != nil }, 10*time.Second, 5*time.Millisecond)
