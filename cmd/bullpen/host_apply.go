@@ -59,7 +59,7 @@ The password is needed where automatic login is to be set up. It is asked for on
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "file that says what the Mac is to be (YAML)")
-	flags.BoolVar(&f.stdin, "stdin", false, "read configuration and secrets from standard input, as `bullpen host bootstrap` sends them")
+	flags.BoolVar(&f.stdin, "stdin", false, "read configuration and secrets from standard input, as bullpen host bootstrap sends them")
 	flags.BoolVar(&f.plan, "plan", false, "print what differs, and change nothing")
 	flags.StringVarP(&f.output, "output", "o", "text", "text, or json: an event a line")
 	flags.BoolVar(&f.askPassword, "ask-password", false, "ask for the user's password on the terminal")
