@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,22 +19,53 @@ import (
 )
 
 // startWatchdog starts `bullpen host revert-guard` as a session of its own: it outlives the apply, its sudo and the SSH connection that they
-// came by (HOST-7).
+// came by (HOST-7). It returns once the watchdog says that it is at work: a program that macOS ends as soon as it starts would have
+// started, too.
 func startWatchdog(root string) func(context.Context, string) error {
-	return func(_ context.Context, token string) error {
+	return func(ctx context.Context, token string) error {
 		binary, err := os.Executable()
 		if err != nil {
 			return fmt.Errorf("finding the running program: %w", err)
 		}
-		cmd := exec.Command(binary, "host", "revert-guard", "--token", token, "--root", root) //nolint:gosec,noctx // this program, and not for as long as this process
-		cmd.Dir = "/"
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if err := cmd.Start(); err != nil {
-			return err
-		}
-		go cmd.Wait() //nolint:errcheck // so that it is no zombie while this process lives
-		return nil
+		return startProgram(ctx, exec.Command(binary, "host", "revert-guard", "--token", token, "--root", root)) //nolint:gosec,noctx // this program, and not for as long as this process
 	}
+}
+
+// watchdogPatience is how long a watchdog may take to say that it is at work.
+const watchdogPatience = 20 * time.Second
+
+func startProgram(ctx context.Context, cmd *exec.Cmd) error {
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("making a pipe to the watchdog: %w", err)
+	}
+	defer theirs.Close()
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.ExtraFiles = []*os.File{ours}
+	err = cmd.Start()
+	_ = ours.Close()
+	if err != nil {
+		return err
+	}
+	go cmd.Wait() //nolint:errcheck // so that it is no zombie while this process lives
+	deadline, cancel := context.WithTimeout(ctx, watchdogPatience)
+	defer cancel()
+	defer context.AfterFunc(deadline, func() { _ = theirs.SetReadDeadline(time.Unix(1, 0)) })()
+	if _, err := io.ReadFull(theirs, make([]byte, len(watchdogReady))); err != nil {
+		return fmt.Errorf("the watchdog has started and does not say that it is at work: %w", err)
+	}
+	return nil
+}
+
+// watchdogReady is what the watchdog writes to its first file beside the standard ones.
+const watchdogReady = "ready\n"
+
+func sayReady() error {
+	pipe := os.NewFile(3, "pipe to the apply")
+	defer pipe.Close()
+	_, err := io.WriteString(pipe, watchdogReady)
+	return err
 }
 
 func newHostRevertGuardCommand() *cobra.Command {
@@ -49,6 +81,9 @@ func newHostRevertGuardCommand() *cobra.Command {
 			host, err := root.open(true)
 			if err != nil {
 				return err
+			}
+			if err := sayReady(); err != nil {
+				return fmt.Errorf("answering the apply that has started this: %w; it is started by bullpen host apply alone", err)
 			}
 			return steps.RevertGuard(cmd.Context(), host, token, nil)
 		},

@@ -151,6 +151,15 @@ func TestWatchdog_HOST7_OutlivesTheApply(t *testing.T) {
 	require.Eventually(t, func() bool { return !watching() }, 30*time.Second, 20*time.Millisecond, "what is confirmed needs no watchdog")
 }
 
+// A program that starts and is ended at once, as macOS does with one whose signature it refuses, has started without an error.
+func TestWatchdog_HOST7_IsNotThereBeforeItSaysSo(t *testing.T) {
+	require.ErrorContains(t, startProgram(t.Context(), exec.Command("/bin/sh", "-c", "kill -9 $$")), "does not say that it is at work")
+	waiting, stop := context.WithCancel(t.Context())
+	stop()
+	require.ErrorContains(t, startProgram(waiting, exec.Command("/bin/sh", "-c", "exec sleep 5")), "does not say that it is at work")
+	require.NoError(t, startProgram(t.Context(), exec.Command("/bin/sh", "-c", "echo ready >&3")))
+}
+
 // watchdogOf finds the process by its arguments; 0 is none.
 func watchdogOf(t *testing.T, mac *devmactest.Mac) int {
 	t.Helper()
