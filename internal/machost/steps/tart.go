@@ -16,13 +16,14 @@ import (
 // from; old ones go when no machine runs.
 type tartStep struct {
 	archive machost.Tart
+	user    string
 	wanted  bool // by a node agent
 	facts   Facts
 }
 
 func newTart(p machost.Payload, f Facts) (machost.Step, error) {
 	p.Config.Tart.SHA256 = strings.ToLower(p.Config.Tart.SHA256)
-	return tartStep{p.Config.Tart, p.Config.WantsNode(), f}, nil
+	return tartStep{p.Config.Tart, p.Config.User, p.Config.WantsNode(), f}, nil
 }
 
 const (
@@ -167,7 +168,7 @@ func (s tartStep) install(ctx context.Context, h machost.Host) error {
 	return h.Remove(s.fetched())
 }
 
-// Verify starts the program.
+// Verify starts the program as the user that is to run it, never as root: one that Homebrew has installed belongs to whoever may replace it.
 func (s tartStep) Verify(ctx context.Context, h machost.Host) error {
 	program, err := findTart(h, s.archive)
 	if err != nil && !s.wanted {
@@ -176,7 +177,7 @@ func (s tartStep) Verify(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		return err
 	}
-	if _, err := run(ctx, h, program, "--version"); err != nil {
+	if _, err := run(ctx, h, sudoProgram, "-n", "-H", "-u", s.user, program, "--version"); err != nil {
 		return &machost.StepError{File: program, Err: fmt.Errorf("starting Tart: %w", err), Remedy: "Look whether the archive is that of a release of Tart for Apple silicon."}
 	}
 	return nil

@@ -84,7 +84,13 @@ func newTartHost(t *testing.T) *scripted {
 	requireRoot(t)
 	h := newScripted(t)
 	h.fails(xattr, 1, "No such xattr: com.apple.quarantine")
-	h.says(TartPath, "2.30.0\n")
+	h.fails(TartPath, 1, "root has started what is somebody else's")
+	h.programs[sudoProgram] = func(args, _ string) machost.Result {
+		if args != "-n -H -u ci "+TartPath+" --version" && args != "-n -H -u ci "+brewTart+" --version" {
+			return machost.Result{ExitCode: 1, Stderr: []byte(args)}
+		}
+		return machost.Result{Stdout: []byte("2.30.0\n")}
+	}
 	return h
 }
 
@@ -250,11 +256,10 @@ func TestTart_WithoutAnArchiveItIsLookedFor(t *testing.T) {
 	_, err := h.converge(tartOf(t, "", "", nil))
 	require.ErrorContains(t, err, "brew install cirruslabs/cli/tart")
 	h.put(brewTart, "program", 0o755)
-	h.says(brewTart, "2.30.0\n")
 	changed, err := h.converge(tartOf(t, "", "", nil))
 	require.NoError(t, err)
 	require.False(t, changed)
-	h.fails(brewTart, 9, "killed")
+	h.fails(sudoProgram, 9, "killed")
 	_, err = h.converge(tartOf(t, "", "", nil))
 	require.ErrorContains(t, err, "starting Tart", "HOST-3: it is proven that it starts")
 }
