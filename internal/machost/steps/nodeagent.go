@@ -161,12 +161,21 @@ func (s nodeAgent) bootstrapDiff(h machost.Host, user account) (string, error) {
 			return "", &machost.StepError{File: bootstrapFile, Err: errors.New("the node agent has no certificate yet, and was given nothing to ask for one with"),
 				Remedy: "Give a bootstrap kubeconfig (--bootstrap-kubeconfig; docs/guides/credentials.md)."}
 		}
-		return "", nil
+		return guardedDiff(h, user)
 	}
 	if identity && !missing {
-		return "", nil
+		return guardedDiff(h, user)
 	}
 	return fileDiff(h, bootstrapFile, []byte(s.bootstrap.Reveal()), secretFile(user))
+}
+
+// guardedDiff says whether a bootstrap kubeconfig that stays could be read by others (HOST-6).
+func guardedDiff(h machost.Host, user account) (string, error) {
+	kept, err := h.ReadFile(bootstrapFile)
+	if err != nil {
+		return "", err
+	}
+	return fileDiff(h, bootstrapFile, kept, secretFile(user))
 }
 
 func secretFile(user account) machost.Attributes {
@@ -257,7 +266,15 @@ func (s nodeAgent) write(h machost.Host, want files) error {
 		}
 	}
 	if want.bootstrap {
-		if err := writeBytes(h, bootstrapFile, []byte(s.bootstrap.Reveal()), secretFile(want.user)); err != nil {
+		text := []byte(s.bootstrap.Reveal())
+		if s.bootstrap.Empty() { // only its mode or owner is wrong
+			kept, err := h.ReadFile(bootstrapFile)
+			if err != nil {
+				return err
+			}
+			text = kept
+		}
+		if err := writeBytes(h, bootstrapFile, text, secretFile(want.user)); err != nil {
 			return err
 		}
 	}

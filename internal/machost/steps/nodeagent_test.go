@@ -312,3 +312,18 @@ func TestNodePlist_IsCanonicalAndKeepsMachinesAlive(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+func TestNodeAgent_HOST6_TakesAKubeconfigThatStaysFromTheSightOfOthers(t *testing.T) {
+	l := newAgentHost(t)
+	_, err := l.h.converge(l.step(agentConfig(), "token-1"))
+	require.NoError(t, err)
+	before, err := l.h.Stat(bootstrapFile)
+	require.NoError(t, err)
+	l.h.put(bootstrapFile, "token-1", 0o644)
+	_, err = l.h.converge(l.step(agentConfig(), ""))
+	require.NoError(t, err)
+	after, err := l.h.Stat(bootstrapFile)
+	require.NoError(t, err)
+	require.Equal(t, before.Attributes, after.Attributes)
+	require.Equal(t, "token-1", l.h.content(bootstrapFile))
+}
