@@ -70,6 +70,11 @@ type bench struct {
 	stop      func()
 }
 
+func kubeconfigWith(token string) string {
+	return "clusters: [{name: a, cluster: {server: 'https://10.0.0.1'}}]\nusers: [{name: a, user: {token: " + token + "}}]\n" +
+		"contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n"
+}
+
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, env: testkit.Cluster(t), macs: &fakeMacs{}, binary: "1111", stop: func() {}}
@@ -80,7 +85,7 @@ func newBench(t *testing.T) *bench {
 	b.keyLine = strings.Split(key, "\n")[2]
 	b.secret(keySecret, "id", key)
 	b.secret(passwordSecret, "password", password)
-	b.secret(kubeconfigSecret, "kubeconfig", "users:\n- name: a\n  user: {token: "+token+"}\n")
+	b.secret(kubeconfigSecret, "kubeconfig", kubeconfigWith(token))
 	b.config("fleet", "user: ci\n")
 	b.start()
 	t.Cleanup(func() {

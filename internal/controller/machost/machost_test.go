@@ -256,6 +256,9 @@ func TestMacHost_SaysWhatIsMissing(t *testing.T) {
 		"no-ssh-key": {func(m *v1alpha1.MacHost) {
 			m.Spec.SSHKeySecretRef = v1alpha1.SecretKey{Name: passwordSecret, Key: "password"}
 		}, machost.StateInvalid, "ssh-keygen"},
+		"another-key": {func(m *v1alpha1.MacHost) {
+			m.Spec.BootstrapKubeconfigSecretRef = &v1alpha1.SecretKey{Name: keySecret, Key: "id"}
+		}, machost.StateInvalid, "holds no kubeconfig"},
 		"other-user": {func(m *v1alpha1.MacHost) { m.Spec.User = "admin" }, machost.StateInvalid, "leave out spec.user"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/machost"
@@ -91,10 +92,20 @@ func (r *Reconciler) readSecrets(ctx context.Context, host *v1alpha1.MacHost, re
 		case wrong != nil && host.Status.AppliedHash == "":
 			return nil, wrong, nil
 		case wrong == nil:
+			if !isKubeconfig(kubeconfig.Secret) {
+				return nil, &problem{StateInvalid, fmt.Sprintf("the key %s of the Secret %s holds no kubeconfig, and nothing else is sent to a Mac in place of one", ref.Key, ref.Name)}, nil
+			}
 			request.Secrets.BootstrapKubeconfig, versions["kubeconfig"] = kubeconfig.Secret, kubeconfig.Version
 		}
 	}
 	return versions, nil, nil
+}
+
+// isKubeconfig says whether a text is one that a node agent could use. Whoever may write MacHosts names both the Secret and the address that it
+// is sent to: a private key must not get there under another name. Why it is none is not told, as the reason may quote the text (HOST-6).
+func isKubeconfig(text machost.Secret) bool {
+	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(text.Reveal()))
+	return err == nil && config.Host != ""
 }
 
 // config is the configuration with what is this host's own.
