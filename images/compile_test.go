@@ -126,3 +126,11 @@ func TestToolchain_IsTheProducts(t *testing.T) {
 		require.Equal(t, version(t), v, other)
 	}
 }
+
+// What Go's linker makes for Macs is signed and needs macOS alone; a program for another system is refused.
+func TestInspect_AcceptsWhatRunsOnMacs(t *testing.T) {
+	built := build(t, filepath.Join("testdata", "fixture"), mac, nil)
+	require.NotEmpty(t, built.Content)
+	require.Equal(t, "darwin", setting(built, "GOOS"))
+	require.Equal(t, "arm64", setting(built, "GOARCH"))
+}
