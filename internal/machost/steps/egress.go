@@ -127,21 +127,31 @@ func (s egress) attachment(text string) (attachment, error) {
 // checkLive looks at what pf goes by. A main rule set that does not refer to the anchor is the state in which the incident's hosts were
 // found: files all right, and nothing of them in force.
 func (s egress) checkLive(ctx context.Context, h machost.Host, diff *machost.Diff) error {
-	rules, err := mainRules(ctx, h)
-	if err != nil {
+	if referred, err := checkReferred(ctx, h, runnersAnchor, diff); err != nil || !referred {
 		return err
-	}
-	if !refersTo(rules, "anchor", runnersAnchor.Name) {
-		diff.Changes = append(diff.Changes, "load "+pfFile+": the rules in force do not refer to anchor "+runnersAnchor.Name)
-		diff.Disruptive = true
-		return nil
 	}
 	if change, err := fileDiff(h, runnersAnchor.File, []byte(s.rules), rootFile); err != nil || change != "" {
 		return err // the file comes first, and it is among the changes
 	}
-	change, err := differs(ctx, h, runnersAnchor, runnersAnchor.File, s.rules)
+	return checkLoaded(ctx, h, runnersAnchor, s.rules, diff)
+}
+
+// checkReferred says whether the main rule set refers to the anchor, and if not that it has to be loaded.
+func checkReferred(ctx context.Context, h machost.Host, anchor pfconf.Anchor, diff *machost.Diff) (bool, error) {
+	rules, err := mainRules(ctx, h)
+	if err != nil || refersTo(rules, "anchor", anchor.Name) {
+		return err == nil, err
+	}
+	diff.Changes = append(diff.Changes, "load "+pfFile+": the rules in force do not refer to anchor "+anchor.Name)
+	diff.Disruptive = true
+	return false, nil
+}
+
+// checkLoaded says what of the anchor's file is not in force.
+func checkLoaded(ctx context.Context, h machost.Host, anchor pfconf.Anchor, rules string, diff *machost.Diff) error {
+	change, err := differs(ctx, h, anchor, anchor.File, rules)
 	if change != "" {
-		diff.Changes = append(diff.Changes, "load "+runnersAnchor.File+": "+change)
+		diff.Changes = append(diff.Changes, "load "+anchor.File+": "+change)
 	}
 	return err
 }

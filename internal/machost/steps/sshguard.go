@@ -89,23 +89,11 @@ func (s sshGuard) attachment(text string) (attachment, error) {
 }
 
 func (s sshGuard) checkLive(ctx context.Context, h machost.Host, diff *machost.Diff, otherFile bool) error {
-	rules, err := mainRules(ctx, h)
-	if err != nil {
+	referred, err := checkReferred(ctx, h, sshAnchor, diff)
+	if err != nil || !referred || otherFile { // another file is among the changes
 		return err
 	}
-	if !refersTo(rules, "anchor", sshAnchor.Name) {
-		diff.Changes = append(diff.Changes, "load "+pfFile+": the rules in force do not refer to anchor "+sshAnchor.Name)
-		diff.Disruptive = true
-		return nil
-	}
-	if otherFile {
-		return nil // it is among the changes
-	}
-	change, err := differs(ctx, h, sshAnchor, sshAnchor.File, s.rules)
-	if change != "" {
-		diff.Changes = append(diff.Changes, "load "+sshAnchor.File+": "+change)
-	}
-	return err
+	return checkLoaded(ctx, h, sshAnchor, s.rules, diff)
 }
 
 // letsInWhoAsks says whether this apply's own session could be opened again.
@@ -150,6 +138,17 @@ func (s sshGuard) attach(ctx context.Context, h machost.Host) error {
 			return err
 		}
 	}
+	if err := s.editMain(ctx, h); err != nil {
+		return err
+	}
+	rules, err := mainRules(ctx, h)
+	if err != nil || refersTo(rules, "anchor", sshAnchor.Name) {
+		return err
+	}
+	return loadMain(ctx, h)
+}
+
+func (s sshGuard) editMain(ctx context.Context, h machost.Host) error {
 	text, _, err := readPFFile(h)
 	if err != nil {
 		return err
@@ -158,14 +157,7 @@ func (s sshGuard) attach(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		return err
 	}
-	if err := editPFFile(ctx, h, want); err != nil {
-		return err
-	}
-	rules, err := mainRules(ctx, h)
-	if err != nil || refersTo(rules, "anchor", sshAnchor.Name) {
-		return err
-	}
-	return loadMain(ctx, h)
+	return editPFFile(ctx, h, want)
 }
 
 // try loads the rules, and keeps them once they are confirmed. At no instant does a crash, of this process or of the Mac, leave more than a
@@ -257,15 +249,7 @@ func (s sshGuard) takeOut(ctx context.Context, h machost.Host) error {
 	if err := flush(ctx, h, sshAnchor); err != nil {
 		return err
 	}
-	text, _, err := readPFFile(h)
-	if err != nil {
-		return err
-	}
-	want, err := s.attachment(text)
-	if err != nil {
-		return err
-	}
-	if err := editPFFile(ctx, h, want); err != nil {
+	if err := s.editMain(ctx, h); err != nil {
 		return err
 	}
 	return h.Remove(sshAnchor.File)
