@@ -252,6 +252,18 @@ func TestApply_EndsBetweenTwoSteps(t *testing.T) {
 	require.NotContains(t, b.log, "two.check")
 }
 
+// What a step advises is about a program that failed.
+func TestApply_AnInterruptedProgramIsNoFailedOne(t *testing.T) {
+	b := newBench(t)
+	one := b.step("one")
+	one.differs = true
+	one.failApply = &machost.StepError{File: "/etc/one", Err: fmt.Errorf("running it: %w", context.Canceled), Remedy: "Look at what it says."}
+	_, err := machost.Apply(t.Context(), b.options(one))
+	require.ErrorContains(t, err, "step one: /etc/one: ")
+	require.ErrorContains(t, err, "apply again, and it goes on")
+	require.NotContains(t, err.Error(), "Look at what it says")
+}
+
 // Every failure names the step, the file and what to do.
 func TestApply_FailuresNameStepFileAndRemedy(t *testing.T) {
 	for want, failure := range map[string]error{

@@ -43,7 +43,8 @@ func explain(step string, err error) *StepError {
 	if failure.File == "" {
 		failure.File = fileOf(err)
 	}
-	if failure.Remedy == "" {
+	// What a step advises is about a program that failed, not about one that was interrupted.
+	if failure.Remedy == "" || errors.Is(err, context.Canceled) {
 		failure.Remedy = remedyOf(err)
 	}
 	return failure

@@ -206,8 +206,8 @@ func (s sshGuard) confirmed(ctx context.Context, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
 	if err := s.facts.Confirm(ctx, token); err != nil {
-		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("nobody has confirmed that the host can still be reached with these rules: %w", err),
-			Remedy: "They were taken back. Look whether ssh.allowFrom holds the addresses by which connections arrive at the host: behind a NAT or a VPN they are others than one's own."}
+		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("nobody has confirmed that the host can still be reached with these rules, and they were taken back: %w", err),
+			Remedy: "Look whether ssh.allowFrom holds the addresses by which connections arrive at the host: behind a NAT or a VPN they are others than one's own."}
 	}
 	return nil
 }
