@@ -23,7 +23,9 @@ func Resource(resource string) schema.GroupResource {
 }
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &RunnerPool{}, &RunnerPoolList{}, &MacHost{}, &MacHostList{})
+	scheme.AddKnownTypes(GroupVersion, &RunnerPool{}, &RunnerPoolList{}, &MacHost{}, &MacHostList{},
+		&Runner{}, &RunnerList{}, &RunnerReplicaSet{}, &RunnerReplicaSetList{},
+		&RunnerDeployment{}, &RunnerDeploymentList{}, &RunnerSet{}, &RunnerSetList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

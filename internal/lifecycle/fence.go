@@ -1,6 +1,9 @@
 package lifecycle
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Fence decides whether a runner may be removed. There is one per way a runner is backed: the server's retire for
 // the pods of a RunnerPool, GitHub's own "remove this runner" for runners that register themselves.
@@ -38,4 +41,7 @@ type Answer struct {
 	// Proof comes with Granted, and says in a sentence how it is known that the runner's work is over. It lifts the
 	// veto of the pod's own signs of work (EXCL-4); empty lifts none.
 	Proof string
+	// NotBefore comes with Unknown, and with Busy where the runner may be free again by then: before that moment asking again
+	// is of no use, such as while a rate limit lasts. Zero: the asker's own pace.
+	NotBefore time.Time
 }

@@ -13,10 +13,43 @@ const (
 	LabelTemplateHash = "bullpen.dev/template-hash"
 )
 
+// Labels of self-registering runners, on their pods and on what stands behind them. They carry LabelRunner too, and never
+// LabelPool: the server knows nothing of them.
+const (
+	// LabelSelfRegistering is "true" on their pods and Secrets.
+	LabelSelfRegistering = "bullpen.dev/self-registering"
+	// LabelDeployment, LabelReplicaSet and LabelRunnerSet name the owner of that kind.
+	LabelDeployment = "bullpen.dev/runner-deployment"
+	LabelReplicaSet = "bullpen.dev/runner-replica-set"
+	LabelRunnerSet  = "bullpen.dev/runner-set"
+	// LabelEphemeral is "true" or "false".
+	LabelEphemeral = "bullpen.dev/ephemeral"
+)
+
+// Annotations of the pods of self-registering runners: what GitHub knows of them, for whoever looks after a restart.
+const (
+	// AnnotationRunnerID is GitHub's id of the registration, AnnotationRunnerName its name.
+	AnnotationRunnerID   = "bullpen.dev/runner-id"
+	AnnotationRunnerName = "bullpen.dev/runner-name"
+	// AnnotationUnregistered is when GitHub's removal was granted (RFC 3339). It is written once, and no job starts on the
+	// runner after that.
+	AnnotationUnregistered = "bullpen.dev/unregistered-at"
+)
+
+// Variables of a self-registering runner's container. Each occurs exactly once, however often a pod is made from a template
+// that has them (RUN-5); the values of the secret ones come from the runner's Secret.
+const (
+	EnvRunnerName  = "RUNNER_NAME"
+	EnvRunnerToken = "RUNNER_TOKEN"
+)
+
 // Finalizers.
 const (
 	// FinalizerPoolDrain holds a deleted RunnerPool until its last busy pod has ended (POOL-2).
 	FinalizerPoolDrain = "bullpen.dev/runner-pool-drain"
+	// FinalizerRegistration holds a self-registering runner (its pod, its Runner, its RunnerSet) until GitHub has removed it
+	// (RUN-2).
+	FinalizerRegistration = "bullpen.dev/runner-registration"
 	// FinalizerSandbox is the node agent's: the VM or the processes are gone before the pod is (NODE-2).
 	FinalizerSandbox = "bullpen.dev/vm-cleanup"
 )

@@ -1,0 +1,106 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// KindRunnerReplicaSet is the kind's name.
+const KindRunnerReplicaSet = "RunnerReplicaSet"
+
+// RunnerReplicaSet keeps a number of Runners of one template. RunnerDeployments make them; few people do.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=runnerreplicasets,scope=Namespaced,shortName=rrs,categories=bullpen
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`
+// +kubebuilder:printcolumn:name="Current",type=integer,JSONPath=`.status.replicas`
+// +kubebuilder:printcolumn:name="Idle",type=integer,JSONPath=`.status.idle`
+// +kubebuilder:printcolumn:name="Busy",type=integer,JSONPath=`.status.busy`
+// +kubebuilder:printcolumn:name="Booting",type=integer,JSONPath=`.status.booting`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Leaving",type=integer,JSONPath=`.status.leaving`,priority=1
+// +kubebuilder:printcolumn:name="Doing",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`,priority=1
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 50",message="a RunnerReplicaSet's name has at most 50 characters, because Runners are named after it: choose a shorter name"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a RunnerReplicaSet's name holds lower-case letters, digits and dashes only, because Runners are named after it: remove the dots"
+type RunnerReplicaSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec RunnerReplicaSetSpec `json:"spec"`
+	// +optional
+	Status RunnerReplicaSetStatus `json:"status,omitempty"`
+}
+
+// RunnerTemplateSpec is what the Runners of an owner are made from.
+type RunnerTemplateSpec struct {
+	// Metadata is given to each Runner.
+	// +optional
+	Metadata TemplateMetadata `json:"metadata,omitempty,omitzero"`
+	// +required
+	Spec RunnerSpec `json:"spec"`
+}
+
+// TemplateMetadata is given to what is made from a template.
+type TemplateMetadata struct {
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// RunnerReplicaSetSpec is what a RunnerReplicaSet should be.
+type RunnerReplicaSetSpec struct {
+	// Replicas is the number of runners to keep, busy ones included.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// ScaledAt is when the number was last found to be needed, where an autoscaler chooses it: see AutoscalingStatus.
+	// +optional
+	ScaledAt *metav1.Time `json:"scaledAt,omitempty"`
+
+	// RecreationHold is how long ephemeral runners that have ended are not made again after a need was met, where an
+	// autoscaler chooses the number: the message that would lower it may be under way (RUN-4). It ends earlier when there is a
+	// newer need. Static runners know no hold.
+	// +optional
+	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="recreationHold is a duration that is not negative, such as 10m"
+	RecreationHold *metav1.Duration `json:"recreationHold,omitempty"`
+
+	// Template of the Runners.
+	// +required
+	Template RunnerTemplateSpec `json:"template"`
+}
+
+// RunnerReplicaSetStatus is what a RunnerReplicaSet is.
+type RunnerReplicaSetStatus struct {
+	RunnerCounts `json:",inline"`
+	// ObservedGeneration is the generation of the spec that this status was computed from.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Selector selects the set's pods, for the scale subresource.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+	// TemplateHash is the hash of the template that new runners are made from.
+	// +optional
+	TemplateHash string `json:"templateHash,omitempty"`
+	// CompleteAt is when all wanted runners were last there, or had been asked for: the hold counts from it.
+	// +optional
+	CompleteAt *metav1.Time `json:"completeAt,omitempty"`
+	// Conditions: Valid, Available, Progressing, Held, Draining, RemovalBlocked, StuckTerminating, Outdated.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RunnerReplicaSetList is a list of RunnerReplicaSets.
+//
+// +kubebuilder:object:root=true
+type RunnerReplicaSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []RunnerReplicaSet `json:"items"`
+}
