@@ -91,7 +91,7 @@ type GitHubCredentials struct {
 type KubernetesMode struct {
 	// WorkVolumeClaim is the volume that the runner and the pods of its jobs share. It is made for each runner, and goes with it.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="has(self.accessModes) && self.accessModes.exists(m, m == 'ReadWriteOnce' || m == 'ReadWriteMany')",message="the runner and its jobs' pods both write there: accessModes must hold ReadWriteOnce or ReadWriteMany"
+	// +kubebuilder:validation:XValidation:rule="has(self.accessModes) && size(self.accessModes) > 0 && self.accessModes[0] in ['ReadWriteOnce', 'ReadWriteMany']",message="the runner and its jobs' pods both write there: the first of accessModes must be ReadWriteOnce or ReadWriteMany"
 	WorkVolumeClaim corev1.PersistentVolumeClaimSpec `json:"workVolumeClaim"`
 
 	// ServiceAccountName of the runner, which must be allowed to make the pods, Jobs and Secrets of GitHub's container hooks.
@@ -105,6 +105,7 @@ type KubernetesMode struct {
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.containerMode) && self.containerMode == 'Kubernetes') == has(self.kubernetes)",message="kubernetes and containerMode Kubernetes belong together: set both or neither"
 // +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.containerMode) && self.containerMode == 'Dind'",message="dind is for containerMode Dind: set it, or remove dind"
+// +kubebuilder:validation:XValidation:rule="self.template.spec.containers.exists(c, c.name == 'runner')",message="template holds no container named runner, in which jobs run: add it, or give one of the others that name"
 type RunnerSpec struct {
 	Registration `json:",inline"`
 
