@@ -180,7 +180,7 @@ func (s egress) Apply(ctx context.Context, h machost.Host) error {
 	if err := writeText(h, runnersAnchor.File, s.rules, rootFile); err != nil {
 		return err
 	}
-	if err := s.editMain(ctx, h); err != nil {
+	if err := editPFFile(ctx, h, s.attachment); err != nil {
 		return err
 	}
 	rules, err := mainRules(ctx, h)
@@ -198,21 +198,9 @@ func (s egress) Apply(ctx context.Context, h machost.Host) error {
 	return s.enable(ctx, h)
 }
 
-func (s egress) editMain(ctx context.Context, h machost.Host) error {
-	text, _, err := readPFFile(h)
-	if err != nil {
-		return err
-	}
-	want, err := s.attachment(text)
-	if err != nil {
-		return err
-	}
-	return editPFFile(ctx, h, want)
-}
-
 // takeOut leaves the reference in force, to an anchor that is empty: only a load of the whole file could remove it.
 func (s egress) takeOut(ctx context.Context, h machost.Host) error {
-	if err := s.editMain(ctx, h); err != nil {
+	if err := editPFFile(ctx, h, s.attachment); err != nil {
 		return err
 	}
 	if err := flush(ctx, h, runnersAnchor); err != nil {

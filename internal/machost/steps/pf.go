@@ -80,8 +80,12 @@ func readPFFile(h machost.Host) (string, machost.FileInfo, error) {
 
 // editPFFile makes pf.conf attach what is wanted. The candidate is checked as a whole before it takes the file's place: a file that
 // pf does not load leaves old rules in force, and nothing at the next start.
-func editPFFile(ctx context.Context, h machost.Host, want attachment) error {
+func editPFFile(ctx context.Context, h machost.Host, attach func(text string) (attachment, error)) error {
 	text, info, err := readPFFile(h)
+	if err != nil {
+		return err
+	}
+	want, err := attach(text)
 	if err != nil {
 		return err
 	}

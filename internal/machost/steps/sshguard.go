@@ -138,7 +138,7 @@ func (s sshGuard) attach(ctx context.Context, h machost.Host) error {
 			return err
 		}
 	}
-	if err := s.editMain(ctx, h); err != nil {
+	if err := editPFFile(ctx, h, s.attachment); err != nil {
 		return err
 	}
 	rules, err := mainRules(ctx, h)
@@ -146,18 +146,6 @@ func (s sshGuard) attach(ctx context.Context, h machost.Host) error {
 		return err
 	}
 	return loadMain(ctx, h)
-}
-
-func (s sshGuard) editMain(ctx context.Context, h machost.Host) error {
-	text, _, err := readPFFile(h)
-	if err != nil {
-		return err
-	}
-	want, err := s.attachment(text)
-	if err != nil {
-		return err
-	}
-	return editPFFile(ctx, h, want)
 }
 
 // try loads the rules, and keeps them once they are confirmed. At no instant does a crash, of this process or of the Mac, leave more than a
@@ -249,7 +237,7 @@ func (s sshGuard) takeOut(ctx context.Context, h machost.Host) error {
 	if err := flush(ctx, h, sshAnchor); err != nil {
 		return err
 	}
-	if err := s.editMain(ctx, h); err != nil {
+	if err := editPFFile(ctx, h, s.attachment); err != nil {
 		return err
 	}
 	return h.Remove(sshAnchor.File)
