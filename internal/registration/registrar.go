@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
 
@@ -25,9 +26,17 @@ var (
 // Credentials names a Secret. With no name it is the installation's own GitHub App.
 type Credentials struct{ Namespace, Secret string }
 
-// Target is where a runner is registered: exactly one of the first three is set. Group is the name of a runner group; empty
-// for the default one.
-type Target struct{ Enterprise, Organization, Repository, Group string }
+// Target is where a runner is registered: exactly one of the first three is set.
+type Target struct {
+	Enterprise   string `json:"enterprise,omitempty"`
+	Organization string `json:"organization,omitempty"`
+	Repository   string `json:"repository,omitempty"` // owner/name
+	// RepositoryID is GitHub's id of the repository; 0: not known. It survives a rename, after which the name may be another
+	// repository's: who keeps a Target to remove a runner later keeps the one that Registrar.Target gives.
+	RepositoryID int64 `json:"repositoryID,omitempty"`
+	// Group is the name of a runner group; empty for the default one.
+	Group string `json:"group,omitempty"`
+}
 
 // JITRequest is what a just-in-time configuration is asked for with.
 type JITRequest struct {
@@ -40,6 +49,8 @@ type JITRequest struct {
 type Token struct {
 	Value     fleet.Secret
 	ExpiresAt time.Time
+	// URL is the place to register with it, as the runner wants it: https://github.com/acme/app.
+	URL string
 }
 
 // Subject is a runner that is to be removed.
@@ -52,14 +63,13 @@ type Subject struct {
 	Ended bool
 	// NeverStarted: the runner's container was never started, so that a registration by token cannot exist yet.
 	NeverStarted bool
+	// Lost: the runner's node is authoritatively gone, so that its own signs prove nothing. What GitHub has removed, or does not
+	// have, is then the proof that its work is over (POOL-7).
+	Lost bool
 }
 
-// Registration is one runner as GitHub lists it.
-type Registration struct {
-	ID           int64
-	Name         string
-	Online, Busy bool
-}
+// Registration is one runner as GitHub lists it. Busy lags.
+type Registration = fleet.Registration
 
 // Registrar registers and removes the runners of one target with one set of credentials. It is safe for concurrent use; every
 // call has a deadline of its own, and none sleeps or repeats itself.
@@ -77,6 +87,11 @@ type Registrar interface {
 	Find(ctx context.Context, name string) (Registration, error)
 	// List yields every registration of the target until yield returns false. Absence from it proves nothing.
 	List(ctx context.Context, yield func(Registration) bool) error
+	// Queue yields the jobs that wait or run in the target's repository, until yield returns false. Jobs that come and go
+	// meanwhile may be missed. ErrTarget where the target is no repository.
+	Queue(ctx context.Context, yield func(github.WorkflowJob) bool) error
+	// Target is the one that the Registrar was asked for, with its RepositoryID.
+	Target() Target
 }
 
 // Registrars gives out a Registrar.
