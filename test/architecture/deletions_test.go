@@ -14,7 +14,7 @@ import (
 
 // deletions are the functions that delete something in Kubernetes, and what: EXCL-2 needs each of them to be known.
 var deletions = map[string]string{
-	"internal/controller/runnerpool/remover.remove":        "runner pods: the one remover, behind the fence",
+	"internal/controller/podremoval/Remover.Remove":        "runner pods: the one remover, behind the fence",
 	"internal/controller/runnerpool/remover.removeAccount": "the ServiceAccount of a runner whose pod is gone or going",
 	"internal/node/cluster.deletePod":                      "a pod whose deletion was accepted and whose containers have ended, as a kubelet does",
 	"internal/chartjobs/drainOnce":                         "pools of a release that is uninstalled; the controller drains them",

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/podremoval"
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -163,7 +164,7 @@ func (s *poolState) createsDone(err error, now time.Time) {
 	s.hold(now.Add(backoff(s.createFails)))
 }
 
-// remover deletes runner pods. Nothing else in the system does (EXCL-2).
+// remover removes runners of pools: their pods through the one remover of the system (EXCL-2), their ServiceAccounts itself.
 type remover struct {
 	client client.Client
 	fence  lifecycle.Fence
@@ -176,37 +177,20 @@ type grant struct {
 	nodeGone   bool // and nobody is left who would confirm that it has stopped
 }
 
-// remove deletes the pod as it was observed: the one function in the whole system that deletes a runner pod (EXCL-2). A
-// pod that has not ended needs a grant for its UID, shows no sign of work in the observation (EXCL-4), and is asked about
-// once more right before. The preconditions make the API server refuse if the pod has changed in any way since it was
-// observed, so that no sign of work can have appeared unseen. That the pod is gone already is success.
-//
-// The pod keeps its own grace period: an idle runner stops at once, and if all of the above were wrong a job would still
-// be let finish. Only where the node is gone there is nothing to wait for, and our finalizer goes with it. The answer is the fence's, when it was asked.
+func (d *remover) pods() *podremoval.Remover {
+	return &podremoval.Remover{Client: d.client, Fence: d.fence}
+}
+
+// remove has the pod deleted as it was observed; see podremoval.
 func (d *remover) remove(ctx context.Context, v podView, everReady bool, g grant) (lifecycle.Answer, error) {
-	ref := refOf(v)
-	ref.Lost = g.lost || g.proof != ""
-	granted := lifecycle.Grant{UID: g.uid, Proof: g.proof}
-	return lifecycle.Remove(ctx, d.fence, ref, v.observed(everReady), granted, func(ctx context.Context) error {
-		faultpoint.Reached(faultpoint.RemovalGranted)
-		uid, version := types.UID(v.uid), v.resourceVersion
-		options := []client.DeleteOption{client.Preconditions{UID: &uid, ResourceVersion: &version}} // EXCL-2
-		if works := v.observed(everReady).Signs.Work() != "" && !v.terminal; works || g.nodeGone {
-			var err error
-			if version, err = d.letGo(ctx, v, works, g); err != nil {
-				return client.IgnoreNotFound(err)
-			}
-		}
-		if g.nodeGone {
-			options = append(options, client.GracePeriodSeconds(0)) // no kubelet will ever say that it has stopped
-		}
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v.namespace, Name: v.name}}
-		err := d.client.Delete(ctx, pod, options...)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting pod %s: %w", v.name, err)
-		}
-		return nil
-	})
+	o := v.observed(everReady)
+	pod := podremoval.Pod{Ref: refOf(v), ResourceVersion: v.resourceVersion, Ended: o.Ended, Signs: o.Signs}
+	return d.pods().Remove(ctx, pod, podremoval.Grant{UID: g.uid, Proof: g.proof, Lost: g.lost, NodeGone: g.nodeGone})
+}
+
+// protect takes back what the removal of a pod wrote that is busy after all.
+func (d *remover) protect(ctx context.Context, v podView) error {
+	return d.pods().Protect(ctx, refOf(v))
 }
 
 // removeAccount deletes the ServiceAccount of a runner whose pod is gone or going (POOL-1). That it is gone already is

@@ -2,21 +2,15 @@ package runnerpool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
-	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // How long a node must have been absent. A node agent whose Node somebody deleted registers it again within ten seconds,
@@ -166,27 +160,6 @@ func (q *removals) stillGone(ctx context.Context, state *poolState, asks []lifec
 	return answers
 }
 
-// provenBegin begins what the controller writes into AnnotationAllowDeletion, and nobody else writes.
-const provenBegin = "proven to the controller: "
-
-// protect takes back what letGo wrote on a pod that is busy after all, and was not deleted then: with the annotation on it,
-// anybody might delete it (EXCL-7). What a person has written stays.
-func (d *remover) protect(ctx context.Context, v podView) error {
-	var pod corev1.Pod
-	if err := d.client.Get(ctx, types.NamespacedName{Namespace: v.namespace, Name: v.name}, &pod); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("reading pod %s: %w", v.name, err))
-	}
-	if string(pod.UID) != v.uid || !strings.HasPrefix(pod.Annotations[runnerpod.AnnotationAllowDeletion], provenBegin) {
-		return nil
-	}
-	base := pod.DeepCopy()
-	delete(pod.Annotations, runnerpod.AnnotationAllowDeletion)
-	if err := d.client.Patch(ctx, &pod, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("protecting pod %s again: %w", v.name, err))
-	}
-	return nil
-}
-
 // protectBusy is protect for each lost runner that the fence has called busy. Where that fails nothing is known, so that it
 // is asked again.
 func (q *removals) protectBusy(ctx context.Context, state *poolState, asks []lifecycle.Action, answers []lifecycle.Answer) {
@@ -200,32 +173,4 @@ func (q *removals) protectBusy(ctx context.Context, state *poolState, asks []lif
 			}
 		}
 	}
-}
-
-// letGo makes a pod deletable that was granted with more than an ordinary grant. Where its node is gone, the sandbox's
-// finalizer, and no other, is taken off: whoever set it cleans up no more (POOL-7). Where it shows work, the proof that its
-// work is over is written down on it: without that nobody may delete it, not even the controller (EXCL-7). It returns the
-// version that the pod then has. A pod that is not as it was observed is a conflict.
-func (d *remover) letGo(ctx context.Context, v podView, works bool, g grant) (version string, err error) {
-	var pod corev1.Pod
-	key := types.NamespacedName{Namespace: v.namespace, Name: v.name}
-	if err := d.client.Get(ctx, key, &pod); err != nil { // the cache holds neither annotations nor most finalizers
-		return "", fmt.Errorf("reading pod %s: %w", v.name, err)
-	}
-	if string(pod.UID) != v.uid || pod.ResourceVersion != v.resourceVersion {
-		return "", apierrors.NewConflict(corev1.Resource("pods"), v.name, errors.New("it has changed since it was observed"))
-	}
-	base := pod.DeepCopy()
-	changed := g.nodeGone && controllerutil.RemoveFinalizer(&pod, runnerpod.FinalizerSandbox)
-	if works && g.proof != "" && pod.Annotations[runnerpod.AnnotationAllowDeletion] == "" {
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, runnerpod.AnnotationAllowDeletion, provenBegin+g.proof)
-		changed = true
-	}
-	if !changed {
-		return pod.ResourceVersion, nil
-	}
-	if err := d.client.Patch(ctx, &pod, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		return "", fmt.Errorf("letting pod %s go: %w", v.name, err)
-	}
-	return pod.ResourceVersion, nil
 }
