@@ -34,6 +34,10 @@ const (
 	// AnnotationUnregistered is when GitHub's removal was granted (RFC 3339). It is written once, and no job starts on the
 	// runner after that.
 	AnnotationUnregistered = "bullpen.dev/unregistered-at"
+	// AnnotationRegistered is when GitHub was first seen to know the runner and to hear from it (RFC 3339).
+	AnnotationRegistered = "bullpen.dev/registered-at"
+	// AnnotationRegistration holds RegistrationFacts as JSON.
+	AnnotationRegistration = "bullpen.dev/registration"
 )
 
 // Variables of a self-registering runner's container. Each occurs exactly once, however often a pod is made from a template

@@ -1,0 +1,291 @@
+package registered
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/bullpen-ci/bullpen/internal/controller/podremoval"
+	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/registration"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// View is what one pod of a self-registering runner shows: a value without pointers into the cache.
+type View struct {
+	Namespace, Name, UID, ResourceVersion string
+	// Owner is the controller owner, a Runner or a StatefulSet; the zero value for an orphan.
+	Owner Owner
+	// TemplateHash tells which template it was made from.
+	TemplateHash string
+	Ephemeral    bool
+	// RunnerName is what GitHub knows it by, and RunnerID the registration's id; 0 while that is not known.
+	RunnerName string
+	RunnerID   int64
+	// Target and Credentials say where it is registered and with what. They were written when the pod was made, so that a
+	// pod whose owner is gone can still be unregistered.
+	Target      registration.Target
+	Credentials registration.Credentials
+	// KubernetesMode: its jobs may have made pods and Secrets.
+	KubernetesMode bool
+
+	Created time.Time
+	// Placed is when it was bound to Node; zero while it waits for one.
+	Placed time.Time
+	Node   string
+	// Deleting is when its deletion began, and Deadline when its grace period ends; zero when it is not being deleted.
+	Deleting, Deadline time.Time
+	// Finalizers hold it; Held says that ours is among them.
+	Finalizers string
+	Held       bool
+
+	// Started: its runner's container has been started at some time, as far as the kubelet has told.
+	Started bool
+	// Running: its runner's container runs; Ready: and says that no job has reached it.
+	Running, Ready bool
+	ReadySince     time.Time
+	// Waiting is what it waits for before it can take work, in the words of the scheduler or the kubelet.
+	Waiting string
+	// Signs of work, that this observation alone shows (EXCL-4).
+	Signs lifecycle.Signs
+	// Registered is when GitHub was first seen to know the runner; zero while that is not known. Unregistered is when GitHub
+	// has granted its removal; no job starts on it after that.
+	Registered, Unregistered time.Time
+
+	// Ended: its runner has ended, whatever other containers do, and nothing starts it again (RUN-7).
+	Ended bool
+	End   Ending
+}
+
+// Owner is what stands behind a pod.
+type Owner struct{ Kind, Name, UID string }
+
+// Ending is how a runner has ended.
+type Ending struct {
+	At time.Time
+	// ExitCode of the runner, where Exited says that it is known.
+	ExitCode int32
+	Exited   bool
+	Reason   string
+}
+
+// Exit codes of GitHub's runner.
+const (
+	// exitOutdated: GitHub does not talk to a runner of this version any more.
+	exitOutdated = 7
+)
+
+// Outdated says whether GitHub has refused the runner because its version is too old: its image must be renewed.
+func (e Ending) Outdated() bool { return e.Exited && e.ExitCode == exitOutdated }
+
+// Succeeded says whether the runner has done its work and ended by itself, whatever other containers of the pod say.
+func (e Ending) Succeeded() bool { return e.Exited && e.ExitCode == 0 }
+
+// Observe reads a pod. It keeps no pointer into it.
+func Observe(pod *corev1.Pod) View {
+	v := View{
+		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), ResourceVersion: pod.ResourceVersion,
+		TemplateHash: pod.Labels[runnerpod.LabelTemplateHash],
+		Ephemeral:    pod.Labels[runnerpod.LabelEphemeral] == "true",
+		Created:      pod.CreationTimestamp.Time,
+		Finalizers:   strings.Join(pod.Finalizers, ", "),
+		Registered:   timeIn(pod, runnerpod.AnnotationRegistered),
+		Unregistered: timeIn(pod, runnerpod.AnnotationUnregistered),
+	}
+	for _, f := range pod.Finalizers {
+		v.Held = v.Held || f == runnerpod.FinalizerRegistration
+	}
+	if o := metav1.GetControllerOfNoCopy(pod); o != nil {
+		v.Owner = Owner{o.Kind, o.Name, string(o.UID)}
+	}
+	if facts, err := runnerpod.RegistrationOf(pod); err == nil {
+		v.RunnerName, v.RunnerID, v.KubernetesMode = facts.Name, facts.ID, facts.Kubernetes
+		v.Target = registration.Target{
+			Enterprise: facts.Enterprise, Organization: facts.Organization, Repository: facts.Repository, RepositoryID: facts.RepositoryID, Group: facts.Group,
+		}
+		v.Credentials = registration.Credentials{Namespace: pod.Namespace, Secret: facts.Credentials}
+	}
+	if pod.DeletionTimestamp != nil {
+		// The timestamp is when the grace period ends, not when the deletion began.
+		v.Deadline = pod.DeletionTimestamp.Time
+		v.Deleting = v.Deadline.Add(-time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second)
+	}
+	if v.Node = pod.Spec.NodeName; v.Node != "" {
+		v.Placed = v.Created
+		if c := condition(pod, corev1.PodScheduled); c != nil && !c.LastTransitionTime.IsZero() {
+			v.Placed = c.LastTransitionTime.Time
+		}
+	}
+	v.observeRunner(pod)
+	return v
+}
+
+// observeRunner reads what the runner's own container shows.
+func (v *View) observeRunner(pod *corev1.Pod) {
+	terminal := (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) && !collected(pod)
+	runner := container(pod, runnerpod.ContainerRunner)
+	stopped := stoppedState(runner)
+	v.Started = terminal || runner != nil && (runner.State.Running != nil || stopped != nil)
+	v.Ended = terminal || stopped != nil // RUN-7: a StatefulSet starts the container again, the runner is over all the same
+	v.Running = runner != nil && runner.State.Running != nil && !v.Ended
+	v.Ready = v.Running && runner.Ready
+	if c := condition(pod, corev1.ContainersReady); v.Ready && c != nil && c.Status == corev1.ConditionTrue {
+		v.ReadySince = c.LastTransitionTime.Time
+	}
+	if v.Ended {
+		v.End = endOf(pod, stopped)
+		return
+	}
+	v.Signs = lifecycle.Signs{NotReady: wasReady(pod, runner)}
+	if !v.Ready {
+		v.Waiting = waitingFor(pod)
+	}
+}
+
+// stoppedState is how the runner's container has ended, this time or an earlier one; nil while it has not.
+func stoppedState(runner *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	switch {
+	case runner == nil:
+		return nil
+	case runner.LastTerminationState.Terminated != nil: // the first end is the runner's, what came after did nothing
+		return runner.LastTerminationState.Terminated
+	default:
+		return runner.State.Terminated
+	}
+}
+
+// reasonPodGC is the reason of the condition DisruptionTarget by which Kubernetes' garbage collector of pods says that it
+// has taken a pod for over because its node is gone.
+const reasonPodGC = "DeletionByPodGC"
+
+// collected says whether the pod is called failed only because its node is gone. Nobody has seen it end, and its runner
+// may work as long as GitHub thinks so: it is lost, not finished (POOL-7).
+func collected(pod *corev1.Pod) bool {
+	c := condition(pod, corev1.DisruptionTarget)
+	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == reasonPodGC
+}
+
+// wasReady says whether a running runner that is not ready has been so before. The condition begins as false when the
+// pod is placed; that it has changed since the runner was started means that it was true.
+func wasReady(pod *corev1.Pod, runner *corev1.ContainerStatus) bool {
+	if runner == nil || runner.State.Running == nil || runner.Ready {
+		return false
+	}
+	c := condition(pod, corev1.ContainersReady)
+	return c != nil && c.Status == corev1.ConditionFalse &&
+		c.LastTransitionTime.After(runner.State.Running.StartedAt.Time)
+}
+
+func endOf(pod *corev1.Pod, stopped *corev1.ContainerStateTerminated) Ending {
+	end := Ending{Reason: pod.Status.Reason}
+	if stopped != nil {
+		end.At, end.ExitCode, end.Exited = stopped.FinishedAt.Time, stopped.ExitCode, true
+		if end.Reason == "" {
+			end.Reason = stopped.Reason
+		}
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if t := pod.Status.ContainerStatuses[i].State.Terminated; stopped == nil && t != nil && t.FinishedAt.After(end.At) {
+			end.At = t.FinishedAt.Time
+		}
+	}
+	if end.Reason == "" {
+		end.Reason = string(pod.Status.Phase)
+	}
+	return end
+}
+
+// longestWaiting bounds what is kept of a message, for each pod that waits.
+const longestWaiting = 300
+
+// waitingFor says what a pod is waiting for, in a line: what the scheduler has said while there is no node; afterwards
+// the first container that the kubelet cannot start, init containers first, because the others only wait for them.
+func waitingFor(pod *corev1.Pod) string {
+	if pod.Spec.NodeName == "" {
+		if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+			return reasonAndMessage(c.Reason, c.Message)
+		}
+		return ""
+	}
+	ordinary := ""
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			w := statuses[i].State.Waiting
+			if w == nil {
+				continue
+			}
+			if w.Message != "" || w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+				return statuses[i].Name + ": " + reasonAndMessage(w.Reason, w.Message)
+			}
+			if ordinary == "" {
+				ordinary = statuses[i].Name + ": " + w.Reason
+			}
+		}
+	}
+	return ordinary
+}
+
+func reasonAndMessage(reason, message string) string {
+	if message == "" {
+		return reason
+	}
+	if reason != "" {
+		message = reason + ": " + message
+	}
+	return oneLine(message, longestWaiting)
+}
+
+// oneLine is the text's first line, or as much of it as fits.
+func oneLine(text string, longest int) string {
+	line, _, _ := strings.Cut(text, "\n")
+	if len(line) > longest {
+		return strings.ToValidUTF8(line[:longest], "") + "…"
+	}
+	return strings.Clone(line)
+}
+
+func container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == name {
+			return &pod.Status.ContainerStatuses[i]
+		}
+	}
+	return nil
+}
+
+func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == kind {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// timeIn reads a time from an annotation; zero for none.
+func timeIn(pod *corev1.Pod, annotation string) time.Time {
+	t, err := time.Parse(time.RFC3339, pod.Annotations[annotation])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// Key names the pod.
+func (v *View) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: v.Namespace, Name: v.Name}
+}
+
+// Ref names the pod for the fence.
+func (v *View) Ref() lifecycle.RunnerRef {
+	return lifecycle.RunnerRef{Namespace: v.Namespace, Name: v.Name, UID: v.UID, Owner: v.Owner.Name}
+}
+
+// Removal is the pod for podremoval.
+func (v *View) Removal() podremoval.Pod {
+	return podremoval.Pod{Ref: v.Ref(), ResourceVersion: v.ResourceVersion, Ended: v.Ended, Signs: v.Signs}
+}
