@@ -11,6 +11,7 @@
 //   - booting: counts. It is asked for when it is unfit or past a time-out, when it is of an older template or too old
 //     (at once: it does not serve yet), and when there are too many. One that was created and not yet observed counts and
 //     is left alone.
+//     Where runners register themselves (Wish.KeepBooting, KeepPending), one that a node has taken is left alone until its time is over.
 //   - idle: counts, and serves. It is asked for at once when it is unfit; within the limits of a roll when it is of an
 //     older template, too old, or idle for too long; and when there are too many.
 //   - busy: counts, serves, and is in no plan (EXCL-4).

@@ -212,6 +212,13 @@ func (w *world) checkPlan(plan Plan, set *Set) {
 			w.violate("EXCL-2", "%s is %s, was not granted, and is to be deleted", a.Runner.Name, a.Runner.Stage)
 		}
 	}
+	for _, a := range plan.Ask {
+		stage, since := a.Runner.shows()
+		late := w.wish.StartTimeout > 0 && w.now.Sub(since) >= w.wish.StartTimeout
+		if w.wish.KeepBooting && stage == StageBooting && !since.IsZero() && !late {
+			w.violate("RUN-2", "%s is registering itself, and asked for", a.Runner.Name)
+		}
+	}
 	w.checkCreations(plan)
 	w.checkRoll(plan, set)
 }

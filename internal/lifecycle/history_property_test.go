@@ -49,6 +49,9 @@ func TestHistory_EXCL5_OwnedPodsStayOwned(t *testing.T) { check(t, "EXCL-5") }
 // No claim ends while a registration minted for it may be alive.
 func TestHistory_EXCL6_NoClaimEndsBeforeItsRegistration(t *testing.T) { check(t, "EXCL-6") }
 
+// Where runners register themselves, one that is on its way to do so is nobody's victim.
+func TestHistory_RUN2_WhatRegistersItselfIsNotAskedFor(t *testing.T) { check(t, "RUN-2") }
+
 // A roll keeps to its limits at every step, and never takes what cannot be replaced.
 func TestHistory_POOL5_RollsKeepToTheirLimits(t *testing.T) { check(t, "POOL-5") }
 
@@ -63,6 +66,9 @@ func TestHistory_POOL5_SCALE3_ConvergesWhenFaultsStop(t *testing.T) {
 		walk(t, w, 150, controllerSteps, runnerSteps, jobSteps, faultSteps, wishSteps)
 		w.now, w.wish.Paused, w.wish.Starts = w.latest, false, max(w.wish.Starts, 1)
 		w.nodes[0].cordoned = false // one of them has room
+		if w.wish.KeepBooting {
+			w.wish.StartTimeout = time.Minute // what is protected goes after it
+		}
 		for range 100 {
 			if settle(w, 1); w.asWished() {
 				return

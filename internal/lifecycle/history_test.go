@@ -174,6 +174,9 @@ var wishSteps = []step{
 	{"hold", 1, func(w *world, t *rapid.T) {
 		w.wish.HoldUntil = w.now.Add(time.Duration(rapid.IntRange(0, 60).Draw(t, "seconds")) * time.Second)
 	}},
+	{"keep", 1, func(w *world, t *rapid.T) {
+		w.wish.KeepBooting, w.wish.KeepPending = sometimes(t, 2), sometimes(t, 2)
+	}},
 	{"pause", 1, func(w *world, t *rapid.T) { w.wish.Paused = sometimes(t, 3) }},
 	{"delete the pool", 1, func(w *world, t *rapid.T) { w.wish.Terminating = sometimes(t, 3) }},
 }

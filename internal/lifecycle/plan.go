@@ -184,9 +184,15 @@ func (p *planner) held() bool {
 
 // choose wants the runner gone, and says whether that is new.
 func (p *planner) choose(r Runner, why Unfit) bool {
-	shown, _ := r.shows()
-	// EXCL-4: what shows work, and what was never observed, is nobody's victim.
-	if p.chosen[r.Name] || r.Expected || shown == StageBusy || shown == StageBooting && p.wish.KeepBooting {
+	shown, since := r.shows()
+	// EXCL-4: what shows work, what was never observed, and what may be given a job before anybody can see it, is nobody's victim.
+	if p.chosen[r.Name] || r.Expected || shown == StageBusy {
+		return false
+	}
+	if p.registers(r) {
+		if p.wish.StartTimeout > 0 {
+			p.plan.lookAt(since.Add(p.wish.StartTimeout))
+		}
 		return false
 	}
 	p.chosen[r.Name] = true
@@ -199,6 +205,14 @@ func (p *planner) choose(r Runner, why Unfit) bool {
 	}
 	p.ask(r, why)
 	return true
+}
+
+// registers says whether the runner is on its way to register itself: a node has taken it, and its time is not over. Until then
+// the fence may know nothing of it, although a job is about to reach it. One that no node has taken has started nothing.
+func (p *planner) registers(r Runner) bool {
+	shown, since := r.shows()
+	return p.wish.KeepBooting && shown == StageBooting && !since.IsZero() &&
+		!p.past(since, p.wish.StartTimeout) && r.Unfit.Reason != ReasonRegistrationTimeout
 }
 
 // ask asks the fence now, or waits until it may be asked again.
@@ -222,9 +236,6 @@ func (p *planner) removeUnfit() {
 	}
 	p.runners.each(asked, byAge, visit)
 	p.runners.each(unfit, byAge, visit)
-	if p.wish.KeepBooting {
-		return
-	}
 	for _, clock := range []struct {
 		those   filter
 		order   order

@@ -62,8 +62,8 @@ func TestMakePlan_Unfit(t *testing.T) {
 			runners: set(askedFor(ReasonStartTimeout, shown(StageIdle, t0))), withdraw: []string{"leaving-b-0 WantedAgain"}},
 		{name: "the time-out was raised", wish: Wish{Desired: 1, TemplateHash: "b", StartTimeout: time.Hour},
 			runners: set(askedFor(ReasonStartTimeout, shown(StageBooting, t0.Add(-time.Minute)))), withdraw: []string{"leaving-b-0 WantedAgain"}},
-		{name: "one that registers itself is not timed out", wish: Wish{Desired: 1, TemplateHash: "b", StartTimeout: time.Minute, KeepBooting: true},
-			runners: set(at(StageBooting, "b", 1))},
+		{name: "one that registers itself is timed out like any other", wish: Wish{Desired: 1, TemplateHash: "b", StartTimeout: time.Minute, KeepBooting: true},
+			runners: set(at(StageBooting, "b", 1)), ask: []string{"booting-b-0 StartTimeout"}},
 		{name: "terminating: cordoned ones too", wish: Wish{TemplateHash: "b", Terminating: true},
 			runners: set(at(StageIdle, "b", 1, unfitFor(ReasonNodeCordoned))), ask: []string{"idle-b-0 OwnerDeleted"}},
 	}.check(t)

@@ -39,7 +39,7 @@ func drawRunner(t *rapid.T, i int) Runner {
 		r.Doubt = Unfit{ReasonNodeNotReady, "because"}
 	}
 	if !r.Expected && rapid.IntRange(0, 9).Draw(t, "unfit") == 0 {
-		r.Unfit = Unfit{rapid.SampledFrom([]Reason{ReasonDefective, ReasonNodeCordoned}).Draw(t, "reason"), "because"}
+		r.Unfit = Unfit{rapid.SampledFrom([]Reason{ReasonDefective, ReasonNodeCordoned, ReasonRegistrationTimeout}).Draw(t, "reason"), "because"}
 	}
 	return r
 }
@@ -55,7 +55,7 @@ func drawWish(t *rapid.T) Wish {
 		LimitStarts:          rapid.Bool().Draw(t, "limitStarts"), Starts: rapid.IntRange(0, 3).Draw(t, "starts"),
 		LeaveTimeout: time.Duration(rapid.IntRange(0, 2).Draw(t, "leaveTimeout")) * 45 * time.Second,
 		HoldUntil:    t0.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "hold")) * time.Second),
-		KeepBooting:  rapid.Bool().Draw(t, "keepBooting"), Paused: rapid.IntRange(0, 9).Draw(t, "paused") == 0,
+		KeepBooting:  rapid.Bool().Draw(t, "keepBooting"), KeepPending: rapid.Bool().Draw(t, "keepPending"), Paused: rapid.IntRange(0, 9).Draw(t, "paused") == 0,
 		Terminating: rapid.IntRange(0, 4).Draw(t, "terminating") == 0,
 	}
 }
@@ -87,12 +87,44 @@ func TestMakePlan_EXCL2_EXCL4_OnlyEndedOrGrantedAreDeletedAndBusyIsNeverAVictim(
 				"%s is %s and would be deleted", a.Runner.Name, a.Runner.Stage)
 		}
 		for _, a := range plan.Ask {
-			require.False(t, wish.KeepBooting && a.Runner.Stage == StageBooting, "a runner that registers itself was asked for")
+			require.False(t, wish.KeepBooting && registers(a.Runner, wish), "RUN-2: a runner that registers itself was asked for")
 			require.False(t, t0.Before(a.Runner.AskAt), "asked again too soon")
 		}
 		if wish.Terminating || wish.Paused {
 			require.Zero(t, plan.Create)
 		}
+	})
+}
+
+// registers says whether a runner is on its way to register itself at t0, in words of its own.
+func registers(r Runner, wish Wish) bool {
+	stage, since := r.Stage, r.Since
+	if stage == StageLeaving {
+		stage, since = r.Shown, r.ShownSince
+	}
+	late := wish.StartTimeout > 0 && t0.Sub(since) >= wish.StartTimeout
+	return stage == StageBooting && !since.IsZero() && !late && r.Unfit.Reason != ReasonRegistrationTimeout
+}
+
+// Where pending runners are kept, a smaller number takes none of them, and leaves as many that serve as it wishes for (RUN-1).
+func TestMakePlan_RUN1_PendingRunnersAreNoVictimsOfANumber(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		wish, runners := drawWish(t), drawRunners(t)
+		wish.KeepPending, wish.Terminating, wish.Paused = true, false, false
+		set := NewSet(runners...)
+		left := set.Count(StageIdle) + set.Count(StageBusy)
+		taken := 0
+		for _, a := range MakePlan(wish, set, t0).Ask {
+			if a.Reason != ReasonScaleDown {
+				continue
+			}
+			pending := a.Runner.Stage == StageBooting && a.Runner.TemplateHash == wish.TemplateHash && !a.Runner.Since.IsZero()
+			require.False(t, pending && a.Runner.Doubt == (Unfit{}) && wish.MaxAge == 0, "%s is pending, and asked for", a.Runner.Name)
+			if a.Runner.Stage == StageIdle {
+				taken++
+			}
+		}
+		require.True(t, taken == 0 || left-taken >= wish.Desired, "%d of %d that serve were taken, and %d are wished for", taken, left, wish.Desired)
 	})
 }
 
@@ -191,7 +223,10 @@ func (w *perfect) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 func TestMakePlan_POOL2_POOL5_Converges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wish, w := drawWish(t), &perfect{set: NewSet(drawRunners(t)...), now: t0}
-		wish.Paused, wish.KeepBooting, wish.IdleTimeout, wish.MaxAge = false, false, 0, 0
+		wish.Paused, wish.IdleTimeout, wish.MaxAge = false, 0, 0
+		if wish.KeepBooting {
+			wish.StartTimeout = max(wish.StartTimeout, 45*time.Second) // what is protected has a time-out
+		}
 		wish.Starts = max(wish.Starts, 1)
 		var busyNames []string
 		for _, name := range w.set.Names() {

@@ -97,7 +97,7 @@ func TestMakePlan(t *testing.T) {
 			runners: set(at(StageBooting, "b", 2), at(StageIdle, "b", 2), at(StageBusy, "b", 1)),
 			ask:     []string{"booting-b-0 ScaleDown", "booting-b-1 ScaleDown", "idle-b-0 ScaleDown", "idle-b-1 ScaleDown"}},
 		{name: "booting is kept where it registers itself", wish: Wish{Desired: 1, TemplateHash: "b", KeepBooting: true},
-			runners: set(at(StageBooting, "b", 2), at(StageIdle, "b", 2)), ask: []string{"idle-b-0 ScaleDown", "idle-b-1 ScaleDown"}},
+			runners: set(at(StageBooting, "b", 2), at(StageIdle, "b", 2)), ask: []string{"idle-b-0 ScaleDown"}},
 		{name: "the old template goes first", wish: Wish{Desired: 1, TemplateHash: "b"},
 			runners: set(at(StageBooting, "b", 1), at(StageIdle, "a", 1)),
 			ask:     []string{"idle-a-0 ScaleDown"}},

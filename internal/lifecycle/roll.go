@@ -68,7 +68,8 @@ func (p *planner) eachStale(those filter, visit func(Runner) bool) bool {
 }
 
 // candidates calls visit for those that may go, in order of preference: who was asked for stays the victim (RUN-6), then
-// what a roll would replace, then booting, then idle, the oldest first.
+// what a roll would replace, then booting, then idle, the oldest first. Where pending runners are kept, idle ones go only as far
+// as enough of them are left without those.
 func (p *planner) candidates(visit func(Runner) bool) {
 	more := true
 	step := func(r Runner) bool {
@@ -79,14 +80,26 @@ func (p *planner) candidates(visit func(Runner) bool) {
 		p.runners.each(those, byAge, step)
 		return more
 	}
-	none := func(group) bool { return false }
-	free := booting
-	if p.wish.KeepBooting {
-		free = none
+	spare, serving := p.free(), step
+	if p.wish.KeepBooting || p.wish.KeepPending {
+		spare = unplaced
+		serving = func(r Runner) bool { return p.serving > p.wish.Desired && step(r) }
 	}
 	_ = all(of(asked, p.outdated)) && all(asked) &&
-		p.eachStale(free, step) && p.eachStale(idle, step) &&
-		all(free) && all(idle)
+		p.eachStale(p.free(), step) && p.eachStale(idle, serving) &&
+		all(spare)
+	if more {
+		p.runners.each(idle, byAge, serving)
+	}
+}
+
+// free are the booting runners that may go for the sake of a number or of a template. Those that are past a time-out are
+// among them by then: they are unfit.
+func (p *planner) free() filter {
+	if p.wish.KeepBooting {
+		return unplaced
+	}
+	return booting
 }
 
 // scaleDown asks for what is above the desired number. What the fence has granted already is on its way.
@@ -125,12 +138,10 @@ func (p *planner) roll() {
 		why, _ := p.stale(r)
 		return p.choose(r, why)
 	}
-	if !p.wish.KeepBooting {
-		p.eachStale(booting, func(r Runner) bool {
-			replace(r)
-			return true
-		})
-	}
+	p.eachStale(p.free(), func(r Runner) bool {
+		replace(r)
+		return true
+	})
 	room := p.room(moving)
 	if room <= 0 {
 		return

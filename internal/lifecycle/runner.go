@@ -149,9 +149,13 @@ type Wish struct {
 	LeaveTimeout time.Duration
 	// HoldUntil puts creations off, after creations or starts that failed.
 	HoldUntil time.Time
-	// KeepBooting protects runners that are StageBooting. It is for runners that register themselves: one that is just
-	// registering may be given a job at any moment, and its fence cannot say so yet.
+	// KeepBooting protects runners that are StageBooting and have been placed, until the StartTimeout is over or they are
+	// unfit for ReasonRegistrationTimeout. It is for runners that register themselves under an identity that nobody knows
+	// before: one that is just registering may be given a job at any moment, and its fence cannot say so yet.
 	KeepBooting bool
+	// KeepPending has a smaller number wait for runners of the present template that are StageBooting and have been placed: they
+	// are not taken for it, and what serves is taken only as far as enough is left without them. KeepBooting implies it.
+	KeepPending bool
 	// Paused stops everything but the removal of what has ended or is lost.
 	Paused bool
 	// Terminating: the owner is being deleted. Nothing is created, what shows no work goes, busy ones are waited
@@ -170,7 +174,9 @@ const (
 	ReasonScaleDown    Reason = "ScaleDown"
 	ReasonTemplate     Reason = "TemplateChanged"
 	ReasonStartTimeout Reason = "StartTimeout"
-	ReasonDefective    Reason = "Defective"
+	// ReasonRegistrationTimeout: its pod has been ready for long, and GitHub does not know it.
+	ReasonRegistrationTimeout Reason = "RegistrationTimeout"
+	ReasonDefective           Reason = "Defective"
 	// ReasonUnschedulable: no node took it in time.
 	ReasonUnschedulable Reason = "Unschedulable"
 	// ReasonNodeCordoned: its node is cordoned or being deleted.
