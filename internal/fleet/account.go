@@ -57,21 +57,31 @@ func DefaultLimits(p Platform) Limits {
 	return Limits{MilliCPU: 32_000, MemoryMB: 64 * 1024, Jobs: 40}
 }
 
-// Scope says where a runner is registered: an organization (Repo empty) or one repository.
+// Scope says where a runner is registered: an organization (Repo empty), one repository, or an enterprise (Owner and Repo
+// empty).
 type Scope struct {
 	Owner string
 	Repo  string
 	// RepositoryID is GitHub's id of the repository, which survives a rename; zero where it is not known. Where it is, what
 	// the name does not show is looked for under the name that the repository has now.
 	RepositoryID int64
+	// Enterprise is the slug of an enterprise. Runners of a RunnerPool are never registered there.
+	Enterprise string
 }
 
-// String is "owner" or "owner/repo".
+// enterprises stands before the slug of an enterprise, as in its address. GitHub gives nobody that name.
+const enterprises = "enterprises"
+
+// String is "owner", "owner/repo" or "enterprises/slug".
 func (s Scope) String() string {
-	if s.Repo == "" {
+	switch {
+	case s.Enterprise != "":
+		return enterprises + "/" + s.Enterprise
+	case s.Repo == "":
 		return s.Owner
+	default:
+		return s.Owner + "/" + s.Repo
 	}
-	return s.Owner + "/" + s.Repo
 }
 
 // Of is the scope with the repository's id, if it is a repository's.
@@ -93,6 +103,9 @@ func ParseScope(text string) (Scope, error) {
 	owner, repo, found := strings.Cut(text, "/")
 	if owner == "" || found && (repo == "" || strings.Contains(repo, "/")) {
 		return Scope{}, fmt.Errorf("scope %q is neither an owner nor owner/repository", text)
+	}
+	if found && owner == enterprises {
+		return Scope{Enterprise: repo}, nil
 	}
 	return Scope{Owner: owner, Repo: repo}, nil
 }

@@ -134,12 +134,16 @@ func TestSecret_NET3_NeverShowsItself(t *testing.T) {
 }
 
 func TestParseScope(t *testing.T) {
-	for _, text := range []string{"acme", "acme/app"} {
+	for text, want := range map[string]Scope{
+		"acme": {Owner: "acme"}, "acme/app": {Owner: "acme", Repo: "app"}, "enterprises/big": {Enterprise: "big"},
+		"enterprises": {Owner: "enterprises"},
+	} {
 		scope, err := ParseScope(text)
 		require.NoError(t, err)
+		require.Equal(t, want, scope)
 		require.Equal(t, text, scope.String())
 	}
-	for _, text := range []string{"", "/app", "acme/", "a/b/c"} {
+	for _, text := range []string{"", "/app", "acme/", "a/b/c", "enterprises/", "enterprises/a/b"} {
 		_, err := ParseScope(text)
 		require.Error(t, err, text)
 	}

@@ -103,7 +103,7 @@ func (c *Client) Payload(ctx context.Context, deliveryID int64) (Payload, error)
 }
 
 // AppRate is what GitHub last said of the limit for calls of the App itself; false when it has not yet.
-func (c *Client) AppRate() (fleet.RateState, bool) { return c.app.rates.of(classRead) }
+func (c *Client) AppRate() (fleet.RateState, bool) { return c.own.rates.of(classRead) }
 
 func delivery(from *gh.HookDelivery) Delivery {
 	return Delivery{

@@ -14,6 +14,8 @@ import (
 	"github.com/bradleyfalzon/ghinstallation/v2"
 	gh "github.com/google/go-github/v88/github"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // DefaultBaseURL is GitHub's own API.
@@ -27,6 +29,8 @@ type Options struct {
 	AppID int64
 	// PrivateKey of the App, PEM. UseKey replaces it.
 	PrivateKey []byte
+	// Token is a personal access token, instead of an App. Every method that takes an installation then takes OwnToken.
+	Token fleet.Secret
 	// Transport for all requests; a tuned copy of net/http's default when nil.
 	Transport http.RoundTripper
 	// Timeout of one request; 10 seconds when zero. A shorter deadline of the caller wins.
@@ -46,7 +50,12 @@ type Options struct {
 	Log *slog.Logger
 	// Registerer takes the metrics; none are exported when nil.
 	Registerer prometheus.Registerer
+	// Metrics that several clients share; the client has its own when nil.
+	Metrics *Metrics
 }
+
+// OwnToken stands in the place of an installation's id where the client has a token of its own.
+const OwnToken int64 = 0
 
 func (o Options) withDefaults() (Options, error) {
 	if o.BaseURL == "" {
@@ -58,8 +67,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("the GitHub API address must look like https://api.github.com or https://HOST/api/v3")
 	}
 	o.BaseURL = strings.TrimRight(o.BaseURL, "/")
-	if o.AppID <= 0 {
-		return o, errors.New("the GitHub App's id is missing: it is on the App's settings page")
+	if err := o.checkCredentials(); err != nil {
+		return o, err
 	}
 	if o.Transport == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -91,7 +100,20 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Client calls GitHub as an App and as its installations. It is safe for concurrent use.
+func (o Options) checkCredentials() error {
+	token := o.Token.Reveal()
+	switch {
+	case token == "" && o.AppID <= 0:
+		return errors.New("the GitHub App's id is missing: it is on the App's settings page")
+	case token != "" && (o.AppID != 0 || len(o.PrivateKey) != 0):
+		return errors.New("there are a token and a GitHub App: a client uses one of them")
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return errors.New("the token is not one that GitHub gives: it holds spaces, line breaks or other characters")
+	}
+	return nil
+}
+
+// Client calls GitHub as an App and as its installations, or with a token of its own. It is safe for concurrent use.
 //
 // Every method bounds each of its requests by Options.Timeout and fails with an error of fleet: ErrNotFound,
 // ErrForbidden, ErrRejected, ErrNameTaken, ErrRunnerBusy, ErrUncertain or *RateLimitedError. None sleeps or repeats a
@@ -99,10 +121,14 @@ func (o Options) withDefaults() (Options, error) {
 // fresh one.
 type Client struct {
 	options Options
-	signer  *signer
-	app     *installation
+	signer  *signer       // nil with a token
+	own     *installation // the App itself, or the token
 	cache   *cache
-	metrics *metrics
+	metrics *Metrics
+
+	installations *lookups[string, int64]
+	repositories  *lookups[repositoryKey, fleet.Repository]
+	groups        *lookups[groupKey, int64]
 }
 
 // New checks the options and returns a client. It does not speak to GitHub yet.
@@ -111,26 +137,31 @@ func New(options Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
 	}
-	key, err := parseKey(options.PrivateKey)
-	if err != nil {
+	c := &Client{
+		options: options, metrics: options.Metrics, installations: newLookups[string, int64](options.Now),
+		repositories: newLookups[repositoryKey, fleet.Repository](options.Now), groups: newLookups[groupKey, int64](options.Now),
+	}
+	if !c.hasToken() {
+		key, err := parseKey(options.PrivateKey)
+		if err != nil {
+			return nil, fmt.Errorf("configuring the GitHub client: %w", err)
+		}
+		c.signer = newSigner(key)
+	}
+	if c.own, err = c.newInstallation(0); err != nil {
 		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
 	}
-	c := &Client{options: options, signer: newSigner(key)}
-	app, err := c.newInstallation(0)
-	if err != nil {
-		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
-	}
-	c.app = app
 	c.cache = newCache(options.MaxInstallations, c.newInstallation)
-	c.metrics, err = newMetrics(options.Registerer, c.cache)
-	if err != nil {
+	if err = c.measure(); err != nil {
 		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
 	}
 	return c, nil
 }
 
-// installation is the connection for one installation (0: the App itself): its token, its limits. What one does, or
-// suffers, is no other's business.
+func (c *Client) hasToken() bool { return c.options.Token.Reveal() != "" }
+
+// installation is the connection for one installation (0: the App itself, or a token's owner): its token, its limits. What
+// one does, or suffers, is no other's business.
 type installation struct {
 	id  int64
 	api *gh.Client
@@ -138,20 +169,27 @@ type installation struct {
 }
 
 func (c *Client) newInstallation(id int64) (*installation, error) {
-	// A transport of the App for each: ghinstallation writes into it when it renews a token.
-	app, err := c.appTransport(c.signer)
+	transport, err := c.transportOf(id)
 	if err != nil {
 		return nil, err
-	}
-	var transport http.RoundTripper = app
-	if id != 0 {
-		transport = newETags(ghinstallation.NewFromAppsTransport(app, id))
 	}
 	api, err := c.apiOver(transport)
 	if err != nil {
 		return nil, err
 	}
 	return &installation{id: id, api: api, discipline: newDiscipline(c.options)}, nil
+}
+
+func (c *Client) transportOf(id int64) (http.RoundTripper, error) {
+	if c.hasToken() {
+		return newETags(&bearer{token: c.options.Token, next: c.options.Transport}), nil
+	}
+	// A transport of the App for each: ghinstallation writes into it when it renews a token.
+	app, err := c.appTransport(c.signer)
+	if err != nil || id == 0 {
+		return app, err
+	}
+	return newETags(ghinstallation.NewFromAppsTransport(app, id)), nil
 }
 
 // appTransport speaks as the App, with a key of its own or the one in use.
@@ -186,17 +224,34 @@ func sameHostOnly(req *http.Request, via []*http.Request) error {
 // request is one call of go-github. It returns only after it stored what it read.
 type request func(ctx context.Context, api *gh.Client) (*gh.Response, error)
 
-// asInstallation sends a request with the installation's token.
-func (c *Client) asInstallation(ctx context.Context, id int64, name string, of class, m meanings, do request) error {
-	if id <= 0 {
-		return fmt.Errorf("%s: %d is not the id of an installation", name, id)
+// connection is the installation's, or the token's own.
+func (c *Client) connection(id int64) (*installation, error) {
+	switch {
+	case c.hasToken() && id == OwnToken:
+		return c.own, nil
+	case c.hasToken() || id <= 0:
+		return nil, fmt.Errorf("%d is not the id of an installation", id)
+	default:
+		return c.cache.get(id)
 	}
-	in, err := c.cache.get(id)
+}
+
+// peek is the connection if there is one already.
+func (c *Client) peek(id int64) (*installation, bool) {
+	if c.hasToken() {
+		return c.own, id == OwnToken
+	}
+	return c.cache.peek(id)
+}
+
+// asInstallation sends a request with the installation's token, or the client's own.
+func (c *Client) asInstallation(ctx context.Context, id int64, name string, of class, m meanings, do request) error {
+	in, err := c.connection(id)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	resp, err := c.once(ctx, in, of, do)
-	if err != nil && resp != nil && resp.Response != nil && resp.StatusCode == http.StatusUnauthorized {
+	if err != nil && resp != nil && resp.Response != nil && resp.StatusCode == http.StatusUnauthorized && in != c.own {
 		c.options.Log.Info("GitHub refuses a token before its time, renewing it", "installation", id)
 		if in, err = c.cache.renew(in); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -208,8 +263,11 @@ func (c *Client) asInstallation(ctx context.Context, id int64, name string, of c
 
 // asApp sends a request as the App itself.
 func (c *Client) asApp(ctx context.Context, name string, do request) error {
-	resp, err := c.once(ctx, c.app, classRead, do)
-	return c.finish(c.app, name, classRead, nil, resp, err)
+	if c.hasToken() {
+		return fmt.Errorf("%s: %w: it takes a GitHub App, and there is a token only", name, fleet.ErrRejected)
+	}
+	resp, err := c.once(ctx, c.own, classRead, do)
+	return c.finish(c.own, name, classRead, nil, resp, err)
 }
 
 // once sends a request unless it is known that it would be refused, or should not be sent, and remembers what came back.

@@ -34,7 +34,7 @@ func FuzzDeliveries(f *testing.F) {
 		if status < 200 || status > 599 {
 			status = 200
 		}
-		client.app.rates = newRates() // a limit would hold
+		client.own.rates = newRates() // a limit would hold
 		now = func() *http.Response {
 			return &http.Response{
 				StatusCode: status, Body: io.NopCloser(bytes.NewReader(body)),

@@ -22,12 +22,14 @@ type discipline struct {
 	pace    *pace
 	all     chan struct{} // a slot for each request under way
 	sweeps  chan struct{} // of which so many may be sweeps
+	fixed   bool          // its token cannot be renewed
 }
 
 func newDiscipline(o Options) *discipline {
 	return &discipline{
 		rates: newRates(), circuit: &circuit{}, pace: newPace(o.Points),
 		all: make(chan struct{}, o.MaxConcurrent), sweeps: make(chan struct{}, max(1, o.MaxConcurrent/5)),
+		fixed: o.Token.Reveal() != "",
 	}
 }
 
@@ -57,7 +59,7 @@ func (d *discipline) enter(ctx context.Context, of class, now func() time.Time) 
 	d.pace.spend(of, at)
 	return func(caller context.Context, resp *gh.Response, err error, now time.Time, jitter float64) {
 		release()
-		d.circuit.leave(probe, judge(caller, resp, err), now, jitter)
+		d.circuit.leave(probe, d.judge(caller, resp, err), now, jitter)
 		if resp != nil && resp.Response != nil && limited(resp.StatusCode, resp.Header, err) && resp.Header.Get("X-RateLimit-Remaining") != "0" {
 			d.pace.refused(now)
 		}
@@ -88,7 +90,7 @@ func (d *discipline) slot(ctx context.Context, of class, now func() time.Time) (
 }
 
 // judge says what a request tells of the installation's health.
-func judge(caller context.Context, resp *gh.Response, err error) result {
+func (d *discipline) judge(caller context.Context, resp *gh.Response, err error) result {
 	var token *ghinstallation.HTTPError
 	switch {
 	case err == nil:
@@ -101,6 +103,9 @@ func judge(caller context.Context, resp *gh.Response, err error) result {
 	case resp != nil && resp.Response != nil:
 		if resp.StatusCode >= 500 || resp.StatusCode == http.StatusRequestTimeout {
 			return resultFailed
+		}
+		if resp.StatusCode == http.StatusUnauthorized && d.fixed {
+			return resultFailed // as when an installation is given no token: GitHub bars who goes on trying
 		}
 		return resultWorked // it answers
 	case caller.Err() != nil:

@@ -14,6 +14,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
+// ErrUnauthorized: GitHub does not accept the credentials, or gives no token for them. It is a fleet.ErrForbidden too, and says
+// nothing at all about what was asked for.
+var ErrUnauthorized = fmt.Errorf("GitHub does not accept the credentials: %w", fleet.ErrForbidden)
+
 // answer is a refusal of GitHub with the meaning it was given.
 type answer struct {
 	status  int
@@ -46,7 +50,9 @@ func (m meanings) meaning(status int) error {
 		return special
 	}
 	switch {
-	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+	case status == http.StatusUnauthorized:
+		return ErrUnauthorized
+	case status == http.StatusForbidden:
 		return fleet.ErrForbidden
 	case status == http.StatusNotFound:
 		return fleet.ErrNotFound
@@ -100,7 +106,7 @@ func translateTokenRefusal(resp *http.Response, of class, limits *rates, now tim
 	if limited(resp.StatusCode, resp.Header, nil) {
 		return limits.refuse(of, resp.Header, now)
 	}
-	meaning := fleet.ErrForbidden
+	meaning := ErrUnauthorized
 	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusRequestTimeout {
 		meaning = fleet.ErrUncertain
 	}

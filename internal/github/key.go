@@ -44,6 +44,9 @@ func (s *signer) Sign(claims jwt.Claims) (string, error) {
 // Calls under way are not disturbed, and neither are tokens, which outlive the key that asked for them. A key that is in use
 // already is not asked about.
 func (c *Client) UseKey(ctx context.Context, text []byte) error {
+	if c.signer == nil {
+		return errors.New("a client with a token of its own has no private key")
+	}
 	key, err := parseKey(text)
 	if err != nil {
 		return err
@@ -76,7 +79,7 @@ func (c *Client) proveKey(ctx context.Context, key *rsa.PrivateKey) error {
 	if err != nil && resp != nil && resp.Response != nil && resp.StatusCode == http.StatusUnauthorized {
 		return fmt.Errorf("%w (%w)", ErrKeyRefused, fleet.ErrForbidden)
 	}
-	if err := (meanings)(nil).translate(resp, err, classRead, c.app.rates, c.options.Now()); err != nil {
+	if err := (meanings)(nil).translate(resp, err, classRead, c.own.rates, c.options.Now()); err != nil {
 		return err
 	}
 	if app.GetID() != c.options.AppID {

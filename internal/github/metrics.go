@@ -10,28 +10,42 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// metrics of the calls out. Labels are few by construction: operations are constants of this package, outcomes those
+// Metrics of the calls out. Labels are few by construction: operations are constants of this package, outcomes those
 // of outcome, installations as many as the cache holds.
-type metrics struct {
+type Metrics struct {
 	requests *prometheus.CounterVec
 }
 
-func newMetrics(registerer prometheus.Registerer, installations *cache) (*metrics, error) {
-	m := &metrics{requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+// NewMetrics makes and registers metrics for several clients to share; nil: they are not exported.
+func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_github_requests_total",
 		Help: "Calls to GitHub by operation and outcome.",
 	}, []string{"operation", "outcome"})}
 	if registerer == nil {
 		return m, nil
 	}
-	return m, errors.Join(registerer.Register(m.requests), registerer.Register(&rateCollector{
-		installations: installations,
-		remaining: prometheus.NewDesc("bullpen_github_rate_remaining",
-			"Requests that GitHub last said are left in a bucket.", []string{"installation", "resource"}, nil),
-	}))
+	return m, registerer.Register(m.requests)
 }
 
-func (m *metrics) count(operation string, err error) {
+// measure gives the client its metrics.
+func (c *Client) measure() (err error) {
+	if c.metrics == nil {
+		if c.metrics, err = NewMetrics(c.options.Registerer); err != nil {
+			return err
+		}
+	}
+	if c.options.Registerer == nil {
+		return nil
+	}
+	return c.options.Registerer.Register(&rateCollector{
+		client: c,
+		remaining: prometheus.NewDesc("bullpen_github_rate_remaining",
+			"Requests that GitHub last said are left in a bucket.", []string{"installation", "resource"}, nil),
+	})
+}
+
+func (m *Metrics) count(operation string, err error) {
 	m.requests.WithLabelValues(operation, outcome(err)).Inc()
 }
 
@@ -61,8 +75,8 @@ func outcome(err error) string {
 
 // rateCollector reads the limits when it is scraped, so that a forgotten installation leaves no series behind.
 type rateCollector struct {
-	installations *cache
-	remaining     *prometheus.Desc
+	client    *Client
+	remaining *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
@@ -70,7 +84,11 @@ func (r *rateCollector) Describe(out chan<- *prometheus.Desc) { out <- r.remaini
 
 // Collect implements prometheus.Collector.
 func (r *rateCollector) Collect(out chan<- prometheus.Metric) {
-	for _, in := range r.installations.all() {
+	connections := r.client.cache.all()
+	if r.client.hasToken() {
+		connections = []*installation{r.client.own}
+	}
+	for _, in := range connections {
 		for _, state := range in.rates.all() {
 			metric, err := prometheus.NewConstMetric(r.remaining, prometheus.GaugeValue, float64(state.Remaining),
 				strconv.FormatInt(in.id, 10), state.Resource)

@@ -21,15 +21,17 @@ const (
 )
 
 func (c class) points() int {
-	if c == classMint || c == classRemove {
+	switch c {
+	case classMint, classRemove, classToken:
 		return writePoints
+	default:
+		return readPoints
 	}
-	return readPoints
 }
 
 func (c class) share() float64 {
 	switch c {
-	case classMint:
+	case classMint, classToken:
 		return 0.9
 	case classSweep:
 		return 0.5

@@ -34,12 +34,13 @@ const (
 	classMint                // of a registration
 	classRemove              // of a registration
 	classSweep               // of a list, in search of what was missed
+	classToken               // to register with
 )
 
 // bucket is the class that counts in the same of GitHub's buckets.
 func (c class) bucket() class {
-	if c == classMint {
-		return classMint
+	if c == classMint || c == classToken {
+		return c
 	}
 	return classRead
 }
@@ -55,7 +56,7 @@ type rates struct {
 
 func newRates() *rates {
 	return &rates{
-		resource: map[class]string{classRead: ResourceCore, classMint: ResourceRegistration},
+		resource: map[class]string{classRead: ResourceCore, classMint: ResourceRegistration, classToken: ResourceRegistration},
 		state:    map[string]fleet.RateState{},
 	}
 }

@@ -221,7 +221,7 @@ func (p *RepositoryPage) read(list *gh.ListRepositories, resp *gh.Response) {
 
 // ReadRate is the last known state of the bucket that reads are counted in.
 func (c *Client) ReadRate(installationID int64) (fleet.RateState, bool) {
-	in, ok := c.cache.peek(installationID)
+	in, ok := c.peek(installationID)
 	if !ok {
 		return fleet.RateState{}, false
 	}

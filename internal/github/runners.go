@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"regexp"
+	"strconv"
 
 	gh "github.com/google/go-github/v88/github"
 
@@ -31,15 +34,49 @@ var ErrAbsent = fmt.Errorf("no runner has that name: %w", fleet.ErrNotFound)
 var validName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 func checkScope(name string, scope fleet.Scope) error {
-	for i, part := range []string{scope.Owner, scope.Repo} {
-		if i == 1 && part == "" {
-			continue // an organization
+	parts := []string{scope.Owner, scope.Repo}
+	switch {
+	case scope.Enterprise != "":
+		parts = []string{scope.Enterprise}
+		if scope.Owner != "" || scope.Repo != "" {
+			parts = []string{""} // two places at once
 		}
+	case scope.Repo == "":
+		parts = parts[:1] // an organization
+	}
+	for _, part := range parts {
 		if !validName.MatchString(part) || part == "." || part == ".." {
-			return fmt.Errorf("%s: %w: %q is not an owner or owner/repository", name, fleet.ErrRejected, scope.String())
+			return fmt.Errorf("%s: %w: %q is not an owner, owner/repository or enterprises/slug", name, fleet.ErrRejected, scope.String())
 		}
 	}
 	return nil
+}
+
+// actionsPath is where GitHub keeps what belongs to a scope's runners. The scope's names were checked.
+func actionsPath(scope fleet.Scope) string {
+	switch {
+	case scope.Enterprise != "":
+		return "enterprises/" + scope.Enterprise + "/actions/"
+	case scope.Repo == "":
+		return "orgs/" + scope.Owner + "/actions/"
+	default:
+		return "repos/" + scope.Owner + "/" + scope.Repo + "/actions/"
+	}
+}
+
+func runnerPath(scope fleet.Scope, id int64) string {
+	return actionsPath(scope) + "runners/" + strconv.FormatInt(id, 10)
+}
+
+// call is a request for an address, with a body and a place for what comes back, or without.
+func call(method, path string, body, into any) request {
+	return func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
+		req, err := api.NewRequest(ctx, method, path, body)
+		if err != nil {
+			return nil, err
+		}
+		return api.Do(req, into)
+	}
 }
 
 // Mint registers a just-in-time runner. ErrNameTaken: a runner of that name exists, perhaps by an earlier mint whose
@@ -56,14 +93,7 @@ func (c *Client) Mint(ctx context.Context, installationID int64, ask fleet.MintR
 		body.WorkFolder = &ask.WorkFolder
 	}
 	var minted *gh.JITRunnerConfig
-	do := func(ctx context.Context, api *gh.Client) (resp *gh.Response, err error) {
-		if ask.Scope.Repo == "" {
-			minted, resp, err = api.Actions.GenerateOrgJITConfig(ctx, ask.Scope.Owner, body)
-		} else {
-			minted, resp, err = api.Actions.GenerateRepoJITConfig(ctx, ask.Scope.Owner, ask.Scope.Repo, body)
-		}
-		return resp, err
-	}
+	do := call(http.MethodPost, actionsPath(ask.Scope)+"runners/generate-jitconfig", body, &minted)
 	if err := c.asInstallation(ctx, installationID, opMint, classMint, mintMeanings, do); err != nil {
 		return fleet.JIT{}, err
 	}
@@ -88,12 +118,7 @@ func (c *Client) removeIn(ctx context.Context, installationID int64, scope fleet
 	if err := checkScope(opRemove, scope); err != nil {
 		return err
 	}
-	do := func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
-		if scope.Repo == "" {
-			return api.Actions.RemoveOrganizationRunner(ctx, scope.Owner, runnerID)
-		}
-		return api.Actions.RemoveRunner(ctx, scope.Owner, scope.Repo, runnerID)
-	}
+	do := call(http.MethodDelete, runnerPath(scope, runnerID), nil, nil)
 	return c.asInstallation(ctx, installationID, opRemove, classRemove, removeMeanings, do)
 }
 
@@ -105,14 +130,7 @@ func (c *Client) Runner(
 		return fleet.Registration{}, err
 	}
 	var found *gh.Runner
-	do := func(ctx context.Context, api *gh.Client) (resp *gh.Response, err error) {
-		if scope.Repo == "" {
-			found, resp, err = api.Actions.GetOrganizationRunner(ctx, scope.Owner, runnerID)
-		} else {
-			found, resp, err = api.Actions.GetRunner(ctx, scope.Owner, scope.Repo, runnerID)
-		}
-		return resp, err
-	}
+	do := call(http.MethodGet, runnerPath(scope, runnerID), nil, &found)
 	if err := c.asInstallation(ctx, installationID, opRunner, classRead, nil, do); err != nil {
 		return fleet.Registration{}, err
 	}
@@ -196,12 +214,9 @@ func (c *Client) runnerPage(
 		return nil, position{}, err
 	}
 	var runners *gh.Runners
-	do := func(ctx context.Context, api *gh.Client) (resp *gh.Response, err error) {
-		if scope.Repo == "" {
-			runners, resp, err = api.Actions.ListOrganizationRunners(ctx, scope.Owner, options)
-		} else {
-			runners, resp, err = api.Actions.ListRunners(ctx, scope.Owner, scope.Repo, options)
-		}
+	list := call(http.MethodGet, actionsPath(scope)+"runners?"+runnersQuery(options), nil, &runners)
+	do := func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
+		resp, err := list(ctx, api)
 		if resp != nil {
 			at.next, at.last = resp.NextPage, resp.LastPage
 		}
@@ -221,6 +236,22 @@ func (c *Client) runnerPage(
 	return runners.Runners, at, nil
 }
 
+func runnersQuery(options *gh.ListRunnersOptions) string {
+	query := pageQuery(options.ListOptions)
+	if options.Name != nil {
+		query.Set("name", *options.Name)
+	}
+	return query.Encode()
+}
+
+func pageQuery(options gh.ListOptions) url.Values {
+	query := url.Values{"per_page": {strconv.Itoa(options.PerPage)}}
+	if options.Page != 0 {
+		query.Set("page", strconv.Itoa(options.Page))
+	}
+	return query
+}
+
 // position is where a page stands in its list: the numbers of the next page and of the last one, 0 where there is none,
 // and how many entries the list has.
 type position struct{ next, last, total int }
@@ -233,7 +264,7 @@ func registration(from *gh.Runner) fleet.Registration {
 
 // RateState is what GitHub last said of one bucket of an installation; false when it has not yet.
 func (c *Client) RateState(installationID int64, resource string) (fleet.RateState, bool) {
-	in, ok := c.cache.peek(installationID)
+	in, ok := c.peek(installationID)
 	if !ok {
 		return fleet.RateState{}, false
 	}
@@ -242,7 +273,7 @@ func (c *Client) RateState(installationID int64, resource string) (fleet.RateSta
 
 // MintRate is the state of whichever bucket the installation's mints count against.
 func (c *Client) MintRate(installationID int64) (fleet.RateState, bool) {
-	in, ok := c.cache.peek(installationID)
+	in, ok := c.peek(installationID)
 	if !ok {
 		return fleet.RateState{}, false
 	}

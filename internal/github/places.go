@@ -1,0 +1,205 @@
+package github
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	gh "github.com/google/go-github/v88/github"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// What runners that register themselves need to know of the place where they do it.
+
+const (
+	opToken        = "asking for a registration token"
+	opGroup        = "looking up a runner group"
+	opInstalled    = "looking up the App's installation"
+	opRepositoryID = "looking up a repository"
+	// defaultGroup is the id of the group that runners join when none is named.
+	defaultGroup = 1
+	// maxGroupPages bounds one reading: 1,000 groups, which is what GitHub allows an enterprise.
+	maxGroupPages = 100
+)
+
+// ErrNoGroup: the scope's list was read just now, or a minute ago, and holds no runner group of that name.
+var ErrNoGroup = fmt.Errorf("no runner group has that name: %w", fleet.ErrNotFound)
+
+// RegistrationToken registers any number of runners in one scope until it expires.
+type RegistrationToken struct {
+	Value     fleet.Secret
+	ExpiresAt time.Time
+}
+
+// RegistrationToken asks for a token with which runners register themselves.
+func (c *Client) RegistrationToken(ctx context.Context, installationID int64, scope fleet.Scope) (RegistrationToken, error) {
+	if err := checkScope(opToken, scope); err != nil {
+		return RegistrationToken{}, err
+	}
+	var given *gh.RegistrationToken
+	do := call(http.MethodPost, actionsPath(scope)+"runners/registration-token", nil, &given)
+	if err := c.asInstallation(ctx, installationID, opToken, classToken, nil, do); err != nil {
+		return RegistrationToken{}, err
+	}
+	token := RegistrationToken{Value: fleet.NewSecret(given.GetToken()), ExpiresAt: given.GetExpiresAt().Time}
+	if given.GetToken() == "" || !token.ExpiresAt.After(c.options.Now()) {
+		return RegistrationToken{}, fmt.Errorf("%s: %w: the answer holds no token that is valid", opToken, fleet.ErrUncertain)
+	}
+	return token, nil
+}
+
+type groupKey struct {
+	installationID int64
+	scope, name    string // in lower case
+}
+
+func groupOf(installationID int64, scope fleet.Scope, name string) groupKey {
+	return groupKey{installationID, strings.ToLower(scope.String()), strings.ToLower(name)}
+}
+
+// RunnerGroup looks up the id of a runner group of an organization or enterprise, whatever the case its name is written in;
+// ErrNoGroup where there is none. What was found is taken for true for 10 minutes, what was not for one.
+func (c *Client) RunnerGroup(ctx context.Context, installationID int64, scope fleet.Scope, name string) (int64, error) {
+	if name == "" {
+		return defaultGroup, nil
+	}
+	if err := checkScope(opGroup, scope); err != nil {
+		return 0, err
+	}
+	if scope.Repo != "" {
+		return 0, fmt.Errorf("%s: %w: repositories have no runner groups", opGroup, fleet.ErrRejected)
+	}
+	missing := func(err error) bool { return errors.Is(err, ErrNoGroup) }
+	return c.groups.get(ctx, groupOf(installationID, scope, name), missing, func() (int64, error) {
+		return c.findGroup(ctx, installationID, scope, name)
+	})
+}
+
+// ForgetRunnerGroup has a group looked up again, when GitHub does not know the id that it had.
+func (c *Client) ForgetRunnerGroup(installationID int64, scope fleet.Scope, name string) {
+	c.groups.forget(groupOf(installationID, scope, name))
+}
+
+func (c *Client) findGroup(ctx context.Context, installationID int64, scope fleet.Scope, name string) (int64, error) {
+	options := gh.ListOptions{PerPage: pageSize}
+	for range maxGroupPages {
+		var page *gh.RunnerGroups
+		next := 0
+		list := call(http.MethodGet, actionsPath(scope)+"runner-groups?"+pageQuery(options).Encode(), nil, &page)
+		do := func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
+			resp, err := list(ctx, api)
+			if resp != nil {
+				next = resp.NextPage
+			}
+			return resp, err
+		}
+		if err := c.asInstallation(ctx, installationID, opGroup, classRead, nil, do); err != nil {
+			return 0, err
+		}
+		if page == nil || page.RunnerGroups == nil { // an empty body must not read as "no groups"
+			return 0, fmt.Errorf("%s: %w: the answer holds no list", opGroup, fleet.ErrUncertain)
+		}
+		for _, one := range page.RunnerGroups {
+			if strings.EqualFold(one.GetName(), name) && one.GetID() > 0 {
+				return one.GetID(), nil
+			}
+		}
+		if next <= options.Page {
+			return 0, fmt.Errorf("%s: %w", opGroup, ErrNoGroup)
+		}
+		options.Page = next
+	}
+	return 0, fmt.Errorf("%s: %w: there are too many groups", opGroup, fleet.ErrRejected)
+}
+
+func isNotFound(err error) bool { return errors.Is(err, fleet.ErrNotFound) }
+
+// InstallationFor looks up the App's installation that serves an organization or a repository; fleet.ErrNotFound where there is
+// none. What was found is taken for true for 10 minutes, what was not for one. Enterprises have none: fleet.ErrRejected.
+func (c *Client) InstallationFor(ctx context.Context, scope fleet.Scope) (int64, error) {
+	if err := checkScope(opInstalled, scope); err != nil {
+		return 0, err
+	}
+	path := "orgs/" + scope.Owner + "/installation"
+	switch {
+	case scope.Enterprise != "":
+		return 0, fmt.Errorf("%s: %w: GitHub Apps register no runners of enterprises", opInstalled, fleet.ErrRejected)
+	case scope.Repo != "":
+		path = "repos/" + scope.String() + "/installation"
+	}
+	return c.installations.get(ctx, strings.ToLower(scope.String()), isNotFound, func() (int64, error) {
+		var found *gh.Installation
+		if err := c.asApp(ctx, opInstalled, call(http.MethodGet, path, nil, &found)); err != nil {
+			return 0, err
+		}
+		if found.GetID() <= 0 {
+			return 0, fmt.Errorf("%s: %w: the answer holds no installation", opInstalled, fleet.ErrUncertain)
+		}
+		return found.GetID(), nil
+	})
+}
+
+// ForgetInstallation has a scope's installation looked up again, when GitHub gives no token for the one that it had.
+func (c *Client) ForgetInstallation(scope fleet.Scope) {
+	c.installations.forget(strings.ToLower(scope.String()))
+}
+
+type repositoryKey struct {
+	installationID int64
+	name           string // in lower case
+}
+
+// Repository looks a repository up by its name, or by one that it had before: its id, and what it is called now. What was found
+// is taken for true for 10 minutes; fleet.ErrNotFound for one.
+func (c *Client) Repository(ctx context.Context, installationID int64, name string) (fleet.Repository, error) {
+	scope, err := repositoryScope(opRepositoryID, name)
+	if err != nil {
+		return fleet.Repository{}, err
+	}
+	key := repositoryKey{installationID, strings.ToLower(scope.String())}
+	return c.repositories.get(ctx, key, isNotFound, func() (fleet.Repository, error) {
+		var found *gh.Repository
+		do := call(http.MethodGet, "repos/"+scope.String(), nil, &found)
+		if err := c.asInstallation(ctx, installationID, opRepositoryID, classRead, nil, do); err != nil {
+			return fleet.Repository{}, err
+		}
+		out := fleet.Repository{Name: clean(found.GetFullName()), ID: found.GetID()}
+		if _, err := repositoryScope(opRepositoryID, out.Name); err != nil || out.ID <= 0 {
+			return fleet.Repository{}, fmt.Errorf("%s: %w: the answer holds no repository", opRepositoryID, fleet.ErrUncertain)
+		}
+		return out, nil
+	})
+}
+
+// WebURL is where a scope is seen in a browser, and what a runner is configured with: https://github.com/acme/app.
+func (c *Client) WebURL(scope fleet.Scope) string {
+	return webRoot(c.options.BaseURL) + "/" + scope.String()
+}
+
+// webRoot is the site that an API belongs to: https://github.com for https://api.github.com, https://acme.ghe.com for
+// https://api.acme.ghe.com, and https://HOST for https://HOST/api/v3.
+func webRoot(api string) string {
+	at, err := url.Parse(api)
+	if err != nil {
+		return api // New has parsed it before
+	}
+	if at.Path == "" && (at.Host == "api.github.com" || strings.HasSuffix(at.Host, ".ghe.com")) {
+		at.Host = strings.TrimPrefix(at.Host, "api.")
+	}
+	at.Path = strings.TrimSuffix(at.Path, "/api/v3")
+	return at.String()
+}
+
+// Rates is what GitHub last said of each limit of an installation's, or of the client's own token.
+func (c *Client) Rates(installationID int64) []fleet.RateState {
+	in, ok := c.peek(installationID)
+	if !ok {
+		return nil
+	}
+	return in.rates.all()
+}
