@@ -1,0 +1,37 @@
+package selfregistering
+
+import "fmt"
+
+// Percentage scales by the share of busy runners. All numbers are percentages.
+type Percentage struct {
+	UpAbove, DownBelow   int
+	UpFactor, DownFactor int
+}
+
+// wants is the number that the share of busy runners speaks for, and why. The share is that of the number in force, and not
+// of the runners that exist: those that were just asked for, and boot, are counted as what they are for, so that one wave of
+// work raises the number once and not at every look.
+func (p Percentage) wants(number int, runners Runners, jobs bool) (int, string) {
+	if number == 0 {
+		if jobs { // they raise it from nothing
+			return 0, ""
+		}
+		return 1, "none there is could work" // of none nobody can ever work: it would stay so for good
+	}
+	share := 100 * runners.Busy / number
+	because := fmt.Sprintf("%d of %d work", runners.Busy, number)
+	switch {
+	case 100*runners.Busy > p.UpAbove*number:
+		return ceil(number*p.UpFactor, 100), fmt.Sprintf("%s, more than %d%%", because, p.UpAbove)
+	case 100*runners.Busy < p.DownBelow*number:
+		least := 0
+		if !jobs {
+			least = 1
+		}
+		return max(least, runners.Busy, number*p.DownFactor/100), fmt.Sprintf("%s, less than %d%%", because, p.DownBelow)
+	default:
+		return number, fmt.Sprintf("%s (%d%%)", because, share)
+	}
+}
+
+func ceil(n, by int) int { return (n + by - 1) / by }
