@@ -133,20 +133,13 @@ func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplat
 		corev1.ResourceMemory: pool.Spec.Resources.Memory.DeepCopy(),
 	}
 	return corev1.Container{
-		Name:         ContainerRunner,
-		Image:        template.Image,
-		Command:      append([]string{agent, "agent", "run", "--"}, command...),
-		Env:          append(env, template.Env...),
-		Resources:    corev1.ResourceRequirements{Requests: shape, Limits: shape.DeepCopy()},
-		VolumeMounts: append(mounts, template.VolumeMounts...),
-		ReadinessProbe: &corev1.Probe{
-			ProbeHandler:        corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{agent, "agent", "ready"}}},
-			InitialDelaySeconds: 1, // the supervisor has begun to wait by then, or the next probe is a period away
-			PeriodSeconds:       5, // each probe starts a process; what it tells is a veto, and no hurry
-			TimeoutSeconds:      5,
-			SuccessThreshold:    1,
-			FailureThreshold:    1, // one answer of "a job may have started" is enough
-		},
+		Name:           ContainerRunner,
+		Image:          template.Image,
+		Command:        append([]string{agent, "agent", "run", "--"}, command...),
+		Env:            append(env, template.Env...),
+		Resources:      corev1.ResourceRequirements{Requests: shape, Limits: shape.DeepCopy()},
+		VolumeMounts:   append(mounts, template.VolumeMounts...),
+		ReadinessProbe: readinessProbe(),
 	}
 }
 

@@ -1,13 +1,42 @@
 package runnerpod
 
 import (
-	"errors"
+	"maps"
+	"path"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
+
+// Where a self-registering runner finds what it registers with: the files of its own Secret.
+const (
+	VolumeRegistration = "bullpen-registration"
+	MountRegistration  = "/bullpen/registration"
+)
+
+// Keys of a self-registering runner's Secret, which are files in MountRegistration. An ephemeral one has KeyJIT, a static one
+// the rest.
+const (
+	KeyJIT        = "jitconfig"
+	KeyToken      = "token" // blank once GitHub knows the runner
+	KeyURL        = "url"
+	KeyName       = "name"
+	KeyLabels     = "labels" // separated by commas
+	KeyGroup      = "group"
+	KeyWorkFolder = "work-folder"
+)
+
+// DefaultWorkFolder is that of v1alpha1.Registration.
+const DefaultWorkFolder = "_work"
+
+// ourDomain begins the labels and annotations that nobody but the product gives a pod (NET-4).
+const ourDomain = "bullpen.dev/"
 
 // Registered is one self-registering runner whose pod is to be built.
 type Registered struct {
@@ -31,17 +60,141 @@ type Registered struct {
 	Claims      []string
 }
 
+func (r *Registered) ephemeral() bool { return ptr.Deref(r.Spec.Ephemeral, true) }
+
+// workPath is where jobs work, in the container of the runner.
+func (r *Registered) workPath() string {
+	folder := r.Spec.WorkFolder
+	if folder == "" {
+		folder = DefaultWorkFolder
+	}
+	return path.Join(runnerHome, folder)
+}
+
 // BuildRegistered makes the pod of one self-registering runner. It is pure, keeps no pointer into what it is given, and is
 // idempotent: from a template that is such a pod already it makes the same pod (RUN-5). What must never happen whoever wrote
 // the template is an *InvalidTemplateError.
 func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
-	_ = options
-	return nil, errors.New("not built yet")
+	if err := r.checkPlaces(); err != nil {
+		return nil, err
+	}
+	template := r.Spec.Template.DeepCopy()
+	spec := &template.Spec
+	runner := named(spec.Containers, ContainerRunner)
+	if runner == nil {
+		return nil, refuse("template.spec.containers has none named %s, in which jobs run: add it, or give one of the others that name", ContainerRunner)
+	}
+	unwrap(runner)
+	if len(runner.Command) == 0 && len(runner.Args) > 0 {
+		return nil, refuse("container %s has args and no command, and what its image starts is not known here: name the command as well", ContainerRunner)
+	}
+	if len(runner.Command) == 0 {
+		runner.Command = slices.Clone(DefaultRunnerCommand)
+	}
+	if runner.Image == "" {
+		return nil, refuse("container %s has no image: name the runner's image", ContainerRunner)
+	}
+	added := r.additions(runner, options)
+	added.strip(spec, runner)
+	if err := r.check(spec, options); err != nil {
+		return nil, err
+	}
+	r.wrap(runner)
+	added.add(spec, runner)
+	r.settle(spec)
+	meta, err := r.objectMeta(&template.ObjectMeta)
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.Pod{ObjectMeta: meta, Spec: *spec}, nil
 }
 
-// RegisteredHash tells runners of different templates apart. It covers the spec that shapes a runner, whatever else of its
-// owner shapes it (such as volume claims), and the installation's options. Equal specs hash equally however their quantities
-// are written, and so do defaults. It is a label's value of 32 characters.
-func RegisteredHash(spec *v1alpha1.RunnerSpec, options Options, more ...any) (string, error) {
-	return "", errors.New("not hashed yet")
+// objectMeta is the template's, with what the product goes by. What a template has of that is nothing to the product.
+func (r *Registered) objectMeta(template *metav1.ObjectMeta) (metav1.ObjectMeta, error) {
+	theirs := func(key, _ string) bool { return strings.HasPrefix(key, ourDomain) }
+	meta := metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: template.Labels, Annotations: template.Annotations}
+	if r.StatefulSet {
+		meta.Name = ""
+	} else {
+		for i := range r.Owners {
+			meta.OwnerReferences = append(meta.OwnerReferences, *r.Owners[i].DeepCopy())
+		}
+	}
+	if meta.Labels == nil {
+		meta.Labels = map[string]string{}
+	}
+	if meta.Annotations == nil {
+		meta.Annotations = map[string]string{}
+	}
+	maps.DeleteFunc(meta.Labels, theirs) // NET-4
+	maps.DeleteFunc(meta.Annotations, theirs)
+	if meta.Annotations[AnnotationDefaultContainer] == "" {
+		meta.Annotations[AnnotationDefaultContainer] = ContainerRunner
+	}
+	maps.Copy(meta.Labels, r.Labels)
+	maps.Copy(meta.Annotations, r.Annotations)
+	meta.Labels[LabelRunner], meta.Labels[LabelSelfRegistering] = "true", "true"
+	meta.Labels[LabelTemplateHash] = r.TemplateHash
+	meta.Labels[LabelEphemeral] = "false"
+	if r.ephemeral() {
+		meta.Labels[LabelEphemeral] = "true"
+	}
+	meta.Finalizers = template.Finalizers
+	if !slices.Contains(meta.Finalizers, FinalizerRegistration) {
+		meta.Finalizers = append(meta.Finalizers, FinalizerRegistration) // RUN-2
+	}
+	return meta, r.Facts.annotate(&meta)
+}
+
+// settle sets what a template does not choose, whatever it says.
+func (r *Registered) settle(spec *corev1.PodSpec) {
+	spec.RestartPolicy = corev1.RestartPolicyNever // RUN-7
+	if r.StatefulSet {
+		spec.RestartPolicy = corev1.RestartPolicyAlways // the API server takes no other; see the supervisor
+	}
+	spec.AutomountServiceAccountToken = ptr.To(false) // NET-3: the one token there may be is in the runner, see kubeAccess
+	spec.TerminationGracePeriodSeconds = ptr.To(ptr.Deref(spec.TerminationGracePeriodSeconds, DefaultGraceSeconds))
+	spec.EnableServiceLinks = ptr.To(ptr.Deref(spec.EnableServiceLinks, false))
+	for _, stay := range stayTolerations() { // POOL-9
+		if !slices.ContainsFunc(spec.Tolerations, func(t corev1.Toleration) bool { return equality.Semantic.DeepEqual(t, stay) }) {
+			spec.Tolerations = append(spec.Tolerations, stay)
+		}
+	}
+	if mode := r.Spec.Kubernetes; mode != nil {
+		spec.ServiceAccountName = mode.ServiceAccountName
+	}
+}
+
+const agentBinary = MountShared + "/" + FileAgent
+
+// wrap has the supervisor start the runner. What it starts it with is in files, and never in arguments.
+func (r *Registered) wrap(runner *corev1.Container) {
+	command := []string{agentBinary, "agent", "run"}
+	if r.ephemeral() {
+		command = append(command, "--jit-file", MountRegistration+"/"+KeyJIT)
+	} else {
+		command = append(command, "--static", "--registration-dir", MountRegistration)
+	}
+	command = append(command, "--status-dir", MountShared, "--")
+	runner.Command = append(command, runner.Command...)
+	runner.ReadinessProbe = readinessProbe("--status-dir", MountShared)
+}
+
+// unwrap undoes wrap.
+func unwrap(runner *corev1.Container) {
+	if end := slices.Index(runner.Command, "--"); end > 2 && slices.Equal(runner.Command[:3], []string{agentBinary, "agent", "run"}) {
+		runner.Command = slices.Clone(runner.Command[end+1:])
+	}
+	if p := runner.ReadinessProbe; p != nil && equality.Semantic.DeepEqual(p, readinessProbe("--status-dir", MountShared)) {
+		runner.ReadinessProbe = nil
+	}
+}
+
+func named(containers []corev1.Container, name string) *corev1.Container {
+	for i := range containers {
+		if containers[i].Name == name {
+			return &containers[i]
+		}
+	}
+	return nil
 }

@@ -84,4 +84,3 @@ func (s *Service) Place(node string) Place { return Place{} }
 // OnChange has notify called with each pod of which something has changed that its own events do not tell: its node has
 // gone or come back, what GitHub says of it. It is for before the manager starts; notify must not wait.
 func (s *Service) OnChange(notify func(pod types.NamespacedName)) {}
-

@@ -1,0 +1,203 @@
+package runnerpod
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+)
+
+// check refuses what a self-registering runner's template must not have, once what was added by an earlier building is out
+// of it.
+func (r *Registered) check(spec *corev1.PodSpec, options Options) error {
+	if err := r.checkContainers(spec); err != nil {
+		return err
+	}
+	if err := r.checkVolumes(spec); err != nil {
+		return err
+	}
+	if err := r.checkMode(spec); err != nil {
+		return err
+	}
+	switch {
+	case len(spec.EphemeralContainers) > 0:
+		return refuse("template.spec.ephemeralContainers is for pods that run: remove it")
+	case spec.ActiveDeadlineSeconds != nil: // EXCL-7
+		return refuse("template.spec.activeDeadlineSeconds would end the runner in the middle of a job: remove it, and limit jobs in their workflow (timeout-minutes)")
+	}
+	for _, t := range spec.Tolerations {
+		if t.TolerationSeconds != nil { // POOL-9
+			return refuse("the toleration of %s has tolerationSeconds, after which Kubernetes would delete the runner (POOL-9); remove them", t.Key)
+		}
+	}
+	return r.checkPrivileges(spec, options)
+}
+
+// checkPlaces repeats what the API server has checked, for specs that came past it.
+func (r *Registered) checkPlaces() error {
+	places := 0
+	for _, place := range []string{r.Spec.Enterprise, r.Spec.Organization, r.Spec.Repository} {
+		if place != "" {
+			places++
+		}
+	}
+	if places != 1 {
+		return refuse("a runner is registered in one place: set exactly one of enterprise, organization and repository")
+	}
+	if (r.Spec.ContainerMode == v1alpha1.ContainerModeKubernetes) != (r.Spec.Kubernetes != nil) {
+		return refuse("kubernetes and containerMode Kubernetes belong together: set both or neither")
+	}
+	return nil
+}
+
+func (r *Registered) checkContainers(spec *corev1.PodSpec) error {
+	reserved := []string{ContainerAgent, ContainerPoller}
+	if r.Spec.ContainerMode == v1alpha1.ContainerModeDind {
+		reserved = append(reserved, ContainerDind, ContainerExternals)
+	}
+	if named(spec.InitContainers, ContainerRunner) != nil {
+		return refuse("an init container is named %s, which is the container in which jobs run: choose another name", ContainerRunner)
+	}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			if slices.Contains(reserved, c.Name) {
+				return refuse("container %q: that name is the controller's; choose another", c.Name)
+			}
+			for _, e := range c.Env {
+				if strings.HasPrefix(e.Name, reservedEnvPrefix) {
+					return refuse("variable %s of container %s: names that begin with %s are the agent's; choose another", e.Name, c.Name, reservedEnvPrefix)
+				}
+			}
+			if err := checkProbes(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkProbes keeps what says whether a job runs readable (EXCL-4, EXCL-7): by the readiness of the runner, and by when all
+// containers were last ready.
+func checkProbes(c *corev1.Container) error {
+	switch {
+	case c.Name == ContainerRunner && c.ReadinessProbe != nil:
+		return refuse("container %s has a readinessProbe, and its readiness says whether a job has reached it: remove the probe", c.Name)
+	case c.Name == ContainerRunner && c.LivenessProbe != nil:
+		return refuse("container %s has a livenessProbe, which could end it in the middle of a job: remove the probe", c.Name)
+	case c.ReadinessProbe != nil:
+		return refuse("container %s has a readinessProbe, and one that is not ready would hide whether the runner works: use a startupProbe", c.Name)
+	case c.Name == ContainerRunner && c.RestartPolicy != nil:
+		return refuse("container %s has a restartPolicy, and a runner is never started twice (RUN-7): remove it", c.Name)
+	}
+	return nil
+}
+
+func (r *Registered) checkVolumes(spec *corev1.PodSpec) error {
+	known := slices.Clone(r.Claims)
+	for _, v := range spec.Volumes {
+		if strings.HasPrefix(v.Name, reservedPrefix) {
+			return refuse("volume %q: names that begin with %s are the controller's; choose another", v.Name, reservedPrefix)
+		}
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
+			return refuse("volume %q holds a ServiceAccount token, which jobs could use (NET-3): remove it", v.Name)
+		}
+		known = append(known, v.Name)
+	}
+	for _, name := range r.Claims {
+		if strings.HasPrefix(name, reservedPrefix) {
+			return refuse("volume %q: names that begin with %s are the controller's; choose another", name, reservedPrefix)
+		}
+	}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			for _, m := range list[i].VolumeMounts {
+				if strings.HasPrefix(m.Name, reservedPrefix) {
+					return refuse("container %s mounts volume %q, which holds the runner's registration or signs (NET-3): mount volumes of the template only", list[i].Name, m.Name)
+				}
+				if !slices.Contains(known, m.Name) {
+					return refuse("container %s mounts volume %q, which is not in template.spec.volumes: add the volume, or remove the mount", list[i].Name, m.Name)
+				}
+				if list[i].Name != ContainerRunner {
+					continue
+				}
+				for _, ours := range []string{MountShared, MountRegistration} {
+					if overlaps(m.MountPath, ours) {
+						return refuse("the mount at %s and the pod's own at %s hide each other; mount it elsewhere", m.MountPath, ours)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// checkMode refuses what contradicts the container mode.
+func (r *Registered) checkMode(spec *corev1.PodSpec) error {
+	runner := named(spec.Containers, ContainerRunner)
+	at := func(m corev1.VolumeMount) string { return path.Clean(m.MountPath) }
+	switch r.Spec.ContainerMode {
+	case v1alpha1.ContainerModeDind:
+		for _, m := range runner.VolumeMounts {
+			if p := at(m); p == mountSocket || p == "/run" || p == "/var" {
+				return refuse("the mount at %s would hide the Docker socket in %s; mount it elsewhere", m.MountPath, mountSocket)
+			}
+		}
+	case v1alpha1.ContainerModeKubernetes:
+		for _, v := range spec.Volumes {
+			if v.Name == volumeHookWork {
+				return refuse("volume %q is the one that kubernetes.workVolumeClaim makes; remove it from the template", v.Name)
+			}
+		}
+		if slices.Contains(r.Claims, volumeHookWork) {
+			return refuse("volume %q is the one that kubernetes.workVolumeClaim makes; give the claim template another name", volumeHookWork)
+		}
+		for _, m := range runner.VolumeMounts {
+			if p := at(m); p == r.workPath() || strings.HasPrefix(p, r.workPath()+"/") || p == mountKubeAccess {
+				return refuse("the mount at %s is in the way of the one that containerMode Kubernetes has there; remove it", m.MountPath)
+			}
+		}
+		modes := r.Spec.Kubernetes.WorkVolumeClaim.AccessModes
+		if !slices.Contains(modes, corev1.ReadWriteOnce) && !slices.Contains(modes, corev1.ReadWriteMany) {
+			return refuse("the runner and its jobs' pods both write to kubernetes.workVolumeClaim: accessModes must hold ReadWriteOnce or ReadWriteMany")
+		}
+	}
+	return nil
+}
+
+// checkPrivileges keeps whatever could leave a container out of pods that share their node's kernel (NET-7).
+func (r *Registered) checkPrivileges(spec *corev1.PodSpec, options Options) error {
+	if options.microVM(spec.RuntimeClassName) { // NET-7
+		return nil
+	}
+	what := ""
+	switch {
+	case r.Spec.ContainerMode == v1alpha1.ContainerModeDind:
+		what = "containerMode Dind runs a privileged container"
+	case spec.HostNetwork || spec.HostPID || spec.HostIPC:
+		what = "template.spec uses a namespace of its host"
+	}
+	for _, v := range spec.Volumes {
+		if v.HostPath != nil {
+			what = fmt.Sprintf("volume %q is a hostPath", v.Name)
+		}
+	}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			s := list[i].SecurityContext
+			if s != nil && (ptr.Deref(s.Privileged, false) || s.WindowsOptions != nil && ptr.Deref(s.WindowsOptions.HostProcess, false)) {
+				what = fmt.Sprintf("container %s is privileged", list[i].Name)
+			}
+		}
+	}
+	if what == "" {
+		return nil
+	}
+	return refuse("%s, and runtime class %q is not known to keep it off the node (NET-7): remove it, or set template.spec.runtimeClassName to a class that puts "+
+		"each pod into a microVM (the controller's --microvm-runtime-classes names them)", what, ptr.Deref(spec.RuntimeClassName, ""))
+}

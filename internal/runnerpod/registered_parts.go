@@ -1,0 +1,198 @@
+package runnerpod
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+)
+
+// Variables by which GitHub's container hooks know in which pod they are, and what jobs may do (containerMode Kubernetes).
+const (
+	envHooks       = "ACTIONS_RUNNER_CONTAINER_HOOKS"
+	envHookPod     = "ACTIONS_RUNNER_POD_NAME"
+	envJobRequired = "ACTIONS_RUNNER_REQUIRE_JOB_CONTAINER"
+
+	defaultHooks = runnerHome + "/k8s/index.js" // in GitHub's image
+
+	// volumeHookWork is a name that the hooks expect: they mount the claim of the pod's name, a dash and this into jobs' pods.
+	volumeHookWork = "work"
+
+	volumeKubeAccess = "bullpen-kube-access"
+	mountKubeAccess  = "/var/run/secrets/kubernetes.io/serviceaccount" // where clients of Kubernetes look
+)
+
+// LabelHookPod is what GitHub's container hooks label the pods and Secrets of jobs with: the name of the runner's pod.
+const LabelHookPod = "runner-pod"
+
+// additions are what a pod has beside its template. The same ones in a template are taken for what they are: it has been
+// built from one before.
+type additions struct {
+	volumes []corev1.Volume
+	first   []corev1.Container // init containers, before those of the template
+	mounts  []corev1.VolumeMount
+	set     []corev1.EnvVar // of the runner, instead of any of that name anywhere in the pod (RUN-5)
+	absent  []corev1.EnvVar // of the runner, where the template has none of that name
+	group   int64           // of every process; 0 for none
+	fsGroup int64           // of volumes, where the template names none; 0 for none
+}
+
+func (r *Registered) additions(runner *corev1.Container, options Options) *additions {
+	a := &additions{
+		volumes: []corev1.Volume{
+			{Name: VolumeShared, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			// Not optional: a runner whose Secret is missing does not start.
+			{Name: VolumeRegistration, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+				SecretName: r.Secret, DefaultMode: ptr.To[int32](0o444), // whoever the image's user is
+			}}},
+		},
+		first: []corev1.Container{agentContainer(options)},
+		mounts: []corev1.VolumeMount{
+			sharedMount(),
+			{Name: VolumeRegistration, MountPath: MountRegistration, ReadOnly: true}, // NET-3: in the runner, and nowhere else
+		},
+		set: []corev1.EnvVar{{Name: EnvRunnerName, Value: r.Facts.Name}},
+	}
+	if !r.ephemeral() {
+		a.set = append(a.set, corev1.EnvVar{Name: EnvRunnerToken, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: r.Secret}, Key: KeyToken,
+		}}})
+	}
+	switch r.Spec.ContainerMode {
+	case v1alpha1.ContainerModeDind:
+		r.addDaemon(a, runner)
+	case v1alpha1.ContainerModeKubernetes:
+		r.addHooks(a)
+	}
+	return a
+}
+
+// addDaemon gives the pod a Docker daemon, as addDind does for pools. Where jobs work is the runner's own folder, or the
+// volume that the template has there, and the daemon has it at the same path.
+func (r *Registered) addDaemon(a *additions, runner *corev1.Container) {
+	given := r.Spec.Dind
+	if given == nil {
+		given = &v1alpha1.Dind{}
+	}
+	dind := dindDefaults(given)
+	socket := corev1.VolumeMount{Name: volumeSocket, MountPath: mountSocket}
+	work := corev1.VolumeMount{Name: VolumeWork, MountPath: r.workPath()}
+	if at := slices.IndexFunc(runner.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.Name != VolumeWork && strings.TrimSuffix(m.MountPath, "/") == work.MountPath
+	}); at >= 0 {
+		work = runner.VolumeMounts[at]
+	} else {
+		a.volumes = append(a.volumes, corev1.Volume{Name: VolumeWork, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		a.mounts = append(a.mounts, work)
+	}
+	a.volumes = append(a.volumes,
+		corev1.Volume{Name: volumeDocker, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(dind.Storage.DeepCopy())}}},
+		corev1.Volume{Name: volumeSocket, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	a.mounts = append(a.mounts, socket)
+	a.absent = append(a.absent, corev1.EnvVar{Name: "DOCKER_HOST", Value: dockerSocket})
+	a.group = dockerGroup
+	sidecar := dindContainer(dind)
+	sidecar.VolumeMounts = []corev1.VolumeMount{{Name: volumeDocker, MountPath: mountDisk}, work, socket}
+	if externals, ok := externalsContainer(&v1alpha1.RunnerTemplate{Image: runner.Image, Command: runner.Command}); ok {
+		a.volumes = append(a.volumes, corev1.Volume{Name: volumeExternals, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		sidecar.VolumeMounts = append(sidecar.VolumeMounts, corev1.VolumeMount{Name: volumeExternals, MountPath: runnerExternals})
+		a.first = append(a.first, externals)
+	}
+	a.first = append(a.first, sidecar)
+}
+
+// addHooks lets the runner make pods for jobs that name containers: with a volume that it shares with them, and with a token
+// of its ServiceAccount, which no other container of the pod has.
+func (r *Registered) addHooks(a *additions) {
+	a.volumes = append(a.volumes,
+		corev1.Volume{Name: volumeHookWork, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: *r.Spec.Kubernetes.WorkVolumeClaim.DeepCopy()},
+		}}},
+		corev1.Volume{Name: volumeKubeAccess, VolumeSource: corev1.VolumeSource{Projected: kubeAccess()}})
+	a.mounts = append(a.mounts,
+		corev1.VolumeMount{Name: volumeHookWork, MountPath: r.workPath()},
+		corev1.VolumeMount{Name: volumeKubeAccess, MountPath: mountKubeAccess, ReadOnly: true})
+	a.set = append(a.set, fieldEnv(envHookPod, "metadata.name"))
+	a.absent = append(a.absent,
+		corev1.EnvVar{Name: envHooks, Value: defaultHooks}, corev1.EnvVar{Name: envJobRequired, Value: "true"})
+	a.fsGroup = DefaultRunAsUser
+}
+
+// kubeAccess is what Kubernetes would mount by itself, into every container, if it were let.
+func kubeAccess() *corev1.ProjectedVolumeSource {
+	return &corev1.ProjectedVolumeSource{
+		DefaultMode: ptr.To[int32](0o644),
+		Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr.To[int64](TokenSeconds + 7)}},
+			{ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+			}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
+				Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
+			}}}},
+		},
+	}
+}
+
+func same[T any](list []T) func(T) bool {
+	return func(one T) bool {
+		return slices.ContainsFunc(list, func(other T) bool { return equality.Semantic.DeepEqual(one, other) })
+	}
+}
+
+// strip takes out of a template what is exactly what add adds, and every variable that the product sets (RUN-5).
+func (a *additions) strip(spec *corev1.PodSpec, runner *corev1.Container) {
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, same(a.volumes))
+	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, same(a.first))
+	runner.VolumeMounts = slices.DeleteFunc(runner.VolumeMounts, same(a.mounts))
+	ours := func(e corev1.EnvVar) bool {
+		return e.Name == EnvRunnerName || e.Name == EnvRunnerToken || // RUN-5: whether or not this runner has a token
+			slices.ContainsFunc(a.set, func(s corev1.EnvVar) bool { return s.Name == e.Name })
+	}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			list[i].Env = slices.DeleteFunc(list[i].Env, ours)
+		}
+	}
+}
+
+func (a *additions) add(spec *corev1.PodSpec, runner *corev1.Container) {
+	spec.Volumes = append(spec.Volumes, a.volumes...)
+	spec.InitContainers = append(slices.Clone(a.first), spec.InitContainers...)
+	runner.VolumeMounts = append(runner.VolumeMounts, a.mounts...)
+	for _, e := range a.absent {
+		if !slices.ContainsFunc(runner.Env, func(has corev1.EnvVar) bool { return has.Name == e.Name }) {
+			runner.Env = append(runner.Env, e)
+		}
+	}
+	runner.Env = append(slices.Clone(a.set), runner.Env...)
+	if a.group == 0 && a.fsGroup == 0 {
+		return
+	}
+	if spec.SecurityContext == nil {
+		spec.SecurityContext = &corev1.PodSecurityContext{}
+	}
+	if a.group != 0 && !slices.Contains(spec.SecurityContext.SupplementalGroups, a.group) {
+		spec.SecurityContext.SupplementalGroups = append(spec.SecurityContext.SupplementalGroups, a.group)
+	}
+	if a.fsGroup != 0 && spec.SecurityContext.FSGroup == nil {
+		spec.SecurityContext.FSGroup = ptr.To(a.fsGroup)
+	}
+}
+
+// readinessProbe is of the runner's container, and means "no job has started in me" (EXCL-4): the one sign of work that
+// needs neither GitHub nor a token.
+func readinessProbe(flags ...string) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:        corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: append([]string{agentBinary, "agent", "ready"}, flags...)}},
+		InitialDelaySeconds: 1, // the supervisor has begun to wait by then, or the next probe is a period away
+		PeriodSeconds:       5, // each probe starts a process; what it tells is a veto, and no hurry
+		TimeoutSeconds:      5,
+		SuccessThreshold:    1,
+		FailureThreshold:    1, // one answer of "a job may have started" is enough
+	}
+}
