@@ -87,21 +87,38 @@ func newAgentRunCommand() *cobra.Command {
 		Long: `Waits in the runner's container for the staged configuration and starts the runner once, with the configuration in
 ACTIONS_RUNNER_INPUT_JITCONFIG. Exits with the runner's own code, 128 + signal when it was killed.
 
-TERM or INT: exits 0 at once while it waits; stops a runner that has no job; lets a job that has started finish.`,
+TERM or INT: exits 0 at once while it waits; stops a runner that has no job; lets a job that has started finish.
+
+Self-registering runners: with --jit-file the configuration is a file of a mounted Secret, which stays. With --static the runner
+registers itself with what --registration-dir holds (files url, name, labels, group, work-folder, and token, which is waited
+for), by "COMMAND configure --unattended" with all of it in ACTIONS_RUNNER_INPUT_ variables, and then takes one job after the
+other; at TERM its job is its last. Both need --status-dir, and start nothing a second time in one pod: they wait for TERM.`,
 		Example: `  bullpen agent run -- /home/runner/bin/Runner.Listener run
-  bullpen agent run --shared-dir /tmp/pod -- bullpen dev runner`,
+  bullpen agent run --shared-dir /tmp/pod -- bullpen dev runner
+  bullpen agent run --static --registration-dir /bullpen/registration --status-dir /bullpen/shared -- /home/runner/bin/Runner.Listener run`,
 		Args: cobra.ArbitraryArgs,
 	}
 	shared, status := sharedFlag(cmd), statusFlag(cmd)
-	idleStop := cmd.Flags().Duration("idle-stop", 0, "how long a runner without a job may take to stop (default 15s)")
+	flags := cmd.Flags()
+	idleStop := flags.Duration("idle-stop", 0, "how long a runner without a job may take to stop (default 15s)")
+	jit := flags.String("jit-file", "", "the configuration, in a Secret that is mounted for this pod alone")
+	static := flags.Bool("static", false, "the runner registers itself, and takes one job after the other")
+	registration := flags.String("registration-dir", "", "what a static runner registers itself with: a mounted Secret")
+	cmd.MarkFlagsMutuallyExclusive("jit-file", "static")
+	cmd.MarkFlagsMutuallyExclusive("jit-file", "shared-dir")
+	cmd.MarkFlagsMutuallyExclusive("static", "shared-dir")
+	cmd.MarkFlagsRequiredTogether("static", "registration-dir")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		file, err := shared()
-		if err != nil {
-			return err
+		file, err := *jit, error(nil)
+		if file == "" && !*static {
+			if file, err = shared(); err != nil {
+				return err
+			}
 		}
 		return agent.Supervise(cmd.Context(), agent.SuperviseOptions{
-			JITFile: file, StatusDir: *status, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
-			Hidden: []string{runnerpod.EnvTokenFile, runnerpod.EnvDispatchURL},
+			JITFile: file, Given: *jit != "", RegistrationDir: *registration,
+			StatusDir: *status, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
+			Hidden: []string{runnerpod.EnvTokenFile, runnerpod.EnvDispatchURL, runnerpod.EnvRunnerToken},
 			Reap:   os.Getpid() == 1,
 			Stdout: os.Stdout, Stderr: os.Stderr, Log: agentLog(),
 		})
@@ -112,14 +129,14 @@ TERM or INT: exits 0 at once while it waits; stops a runner that has no job; let
 func newAgentReadyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ready",
-		Short:   "Readiness probe of the runner's container: exit 0 while no job has started in it",
-		Example: "  bullpen agent ready",
+		Short:   "Readiness probe of the runner's container: exit 0 while no job is known of in it",
+		Example: "  bullpen agent ready\n  bullpen agent ready --status-dir /bullpen/shared",
 		Args:    cobra.NoArgs,
 	}
 	shared, status := sharedFlag(cmd), statusFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		file, err := shared()
-		if err != nil {
+		if err != nil && *status == "" {
 			return err
 		}
 		return agent.Ready(file, *status)

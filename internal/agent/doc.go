@@ -16,6 +16,10 @@
 //	                  nobody could tell of a job
 //	job-started.sh    the hook that the runner calls before a job's first step
 //	job-started       made by that hook
+//	job-completed.sh  the hook that a static runner calls after a job's last step; job-completed is made by it
+//
+// A self-registering runner has no poller: its configuration, or what it registers itself with, is in a Secret that is mounted
+// read-only in its container alone, and the shared folder is the status folder. A second start in its pod starts nothing.
 //
 // # A runner in a virtual machine
 //

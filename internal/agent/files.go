@@ -15,7 +15,8 @@ const maxJIT = 1 << 20
 
 // files are the paths of the JIT file and of the supervisor's signs. The signs are beside it, unless there is a status folder.
 type files struct {
-	jit, taken, idle, jobless, hook, jobStarted string
+	jit, taken, idle, jobless                string
+	hook, hookDone, jobStarted, jobCompleted string
 }
 
 // filesIn names the files of a shared folder; status is empty where it holds the signs, too.
@@ -26,7 +27,8 @@ func filesIn(jit, status string) files {
 	sign := func(name string) string { return filepath.Join(status, name) }
 	return files{
 		jit: jit, taken: sign(filepath.Base(jit) + ".taken"), idle: sign("runner.idle"), jobless: sign("runner.jobless"),
-		hook: sign("job-started.sh"), jobStarted: sign("job-started"),
+		hook: sign("job-started.sh"), hookDone: sign("job-completed.sh"),
+		jobStarted: sign("job-started"), jobCompleted: sign("job-completed"),
 	}
 }
 
@@ -34,8 +36,8 @@ func (f files) dir() string { return filepath.Dir(f.jit) }
 
 func (f files) status() string { return filepath.Dir(f.idle) }
 
-// apart says that the supervisor has a folder of its own: it runs in a virtual machine, which reads the shared folder only, and whose kernel
-// tells nobody outside of what it writes, nor hears of what others do.
+// apart says that the supervisor has a folder of its own, because it only reads the other one: a share of the host of its virtual
+// machine, or a Secret that is mounted.
 func (f files) apart() bool { return f.status() != f.dir() }
 
 // check says in a sentence why the shared folder cannot be used.
@@ -194,7 +196,8 @@ func fill(to *os.File, from string) error {
 
 // Ready is the readiness probe of the runner's container: nil while no job has started in it. It asks for a positive sign,
 // so that a workflow which clears the folder away does not make its runner look as if it had none (EXCL-4, EXCL-6). A
-// configuration alone does not end it: that one has arrived is what the poller's end says. statusDir is as in SuperviseOptions.
+// configuration alone does not end it: that one has arrived is what the poller's end says. statusDir is as in SuperviseOptions; with it,
+// jit is not needed. Of a static runner it is nil again when the job is over.
 func Ready(jit, statusDir string) error {
 	f := filesIn(jit, statusDir)
 	if !exists(f.jobless) || exists(f.jobStarted) {

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	envJIT  = "ACTIONS_RUNNER_INPUT_JITCONFIG"
-	envHook = "ACTIONS_RUNNER_HOOK_JOB_STARTED"
+	envJIT      = "ACTIONS_RUNNER_INPUT_JITCONFIG"
+	envHook     = "ACTIONS_RUNNER_HOOK_JOB_STARTED"
+	envHookDone = "ACTIONS_RUNNER_HOOK_JOB_COMPLETED"
 )
 
 // hookScript is what the runner calls before a job's first step. It is plain shell, because nothing else is sure to be
@@ -19,7 +20,7 @@ func hookScript(f files, own string) string {
 		"#!/bin/sh",
 		"# Tells the Bullpen agent that a job has started: from here on a stop waits for it, and the pod shows it.",
 		": > " + quote(f.jobStarted) + " || :",
-		"rm -f " + quote(f.jobless) + " || :",
+		"rm -f " + quote(f.jobless) + " " + quote(f.jobCompleted) + " || :",
 	}
 	if own != "" {
 		lines = append(lines,
@@ -29,20 +30,43 @@ func hookScript(f files, own string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
+// hookDoneScript is what a static runner calls after a job's last step. A hook of the image's own runs before it, and fails the
+// job as it would without us.
+func hookDoneScript(f files, own string) string {
+	lines := []string{
+		"#!/bin/sh",
+		"# Tells the Bullpen agent that a job's last step is over: the runner may take another one soon.",
+		"code=0",
+	}
+	if own != "" {
+		lines = append(lines, "if command -v bash >/dev/null 2>&1; then bash -e "+quote(own)+" || code=$?; else sh -e "+quote(own)+" || code=$?; fi")
+	}
+	return strings.Join(append(lines, ": > "+quote(f.jobCompleted)+" || :", `exit "$code"`), "\n") + "\n"
+}
+
 // quote makes one shell word.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// writeHook places the script and returns the variable that names it; empty when the image has a hook that is no
-// shell script and so cannot be chained to.
+// writeHook places the script that tells of a job's begin and returns the variable that names it; empty when the image has a
+// hook that is no shell script and so cannot be chained to.
 func writeHook(f files, environ []string) (string, error) {
-	own, _ := lookup(environ, envHook)
+	return placeHook(environ, envHook, f.hook, func(own string) string { return hookScript(f, own) })
+}
+
+// writeHookDone is writeHook for a job's end.
+func writeHookDone(f files, environ []string) (string, error) {
+	return placeHook(environ, envHookDone, f.hookDone, func(own string) string { return hookDoneScript(f, own) })
+}
+
+func placeHook(environ []string, variable, path string, script func(own string) string) (string, error) {
+	own, _ := lookup(environ, variable)
 	if own != "" && filepath.Ext(own) != ".sh" {
 		return "", nil
 	}
-	if err := os.WriteFile(f.hook, []byte(hookScript(f, own)), 0o700); err != nil {
+	if err := os.WriteFile(path, []byte(script(own)), 0o700); err != nil {
 		return "", fmt.Errorf("writing the hook that tells of a job: %w", err)
 	}
-	return envHook + "=" + f.hook, nil
+	return variable + "=" + path, nil
 }
 
 // lookup finds the last value of a variable, which is the one that counts.

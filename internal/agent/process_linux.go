@@ -51,7 +51,25 @@ const seesWorkers = true
 // workerRuns reports whether GitHub's runner has started its worker, which it does for a job only. It comes before
 // the hook, which runs when the job's actions have been fetched, and where the image's own hook could not be chained to.
 func workerRuns(group int) bool {
-	return slices.ContainsFunc(processes(), func(p seen) bool { return p.name == "Runner.Worker" && p.group == group })
+	return slices.ContainsFunc(processes(), isWorker(group))
+}
+
+func isWorker(group int) func(seen) bool {
+	return func(p seen) bool { return p.name == "Runner.Worker" && p.group == group && p.state != "Z" }
+}
+
+// listenerOf is the process that has started the worker, and takes jobs; 0 where there is none that may be stopped.
+func listenerOf(group int) int {
+	all := processes()
+	at := slices.IndexFunc(all, isWorker(group))
+	if at < 0 {
+		return 0
+	}
+	listener := slices.IndexFunc(all, func(p seen) bool { return p.pid == all[at].parent && p.group == group })
+	if listener < 0 {
+		return 0
+	}
+	return all[listener].pid
 }
 
 // reapOrphans takes off the dead children of this process, the runner apart, whose end is waited for elsewhere.

@@ -12,5 +12,8 @@ const seesWorkers = false
 // workerRuns cannot tell here: the hook's marker is the only sign.
 func workerRuns(int) bool { return false }
 
+// listenerOf cannot tell either.
+func listenerOf(int) int { return 0 }
+
 // reapOrphans is for containers, which are Linux's.
 func reapOrphans(int) {}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -18,6 +19,13 @@ import (
 type SuperviseOptions struct {
 	// JITFile is where the poller stages the configuration.
 	JITFile string
+	// Given says that JITFile was put there for this pod alone, in a Secret that is mounted read-only: nobody stages it and nobody
+	// can take it away. A second start in the pod then waits for the end of ctx instead of failing, because a StatefulSet's pods
+	// start again whatever happens (RUN-7). StatusDir must be set.
+	Given bool
+	// RegistrationDir makes the runner a static one, which takes one job after the other: it is the mounted folder of what the
+	// runner registers itself with (the Registration… files). JITFile is then empty, StatusDir must be set, and a second start is as with Given.
+	RegistrationDir string
 	// StatusDir is where the supervisor leaves its signs; the folder of JITFile when empty. If it is another, the supervisor
 	// changes nothing in that folder: whoever prepared it removes the configuration once it was taken.
 	StatusDir string
@@ -33,6 +41,10 @@ type SuperviseOptions struct {
 	LookEvery time.Duration
 	// IdleStop is how long a runner without a job may take to end after TERM before it is killed; 15 s when zero.
 	IdleStop time.Duration
+	// Of static runners: the clock, how long to wait before one that could not register tries it again, and how long after the last
+	// step a job is over whose worker cannot be seen; time.Now, 10 s and 30 s when unset.
+	Now           func() time.Time
+	Retry, Settle time.Duration
 	// Reap says that this process is the first of its container: whatever loses its parent becomes its child, and stays in
 	// the table of processes until it is reaped. A job of many steps would fill that.
 	Reap bool
@@ -44,8 +56,14 @@ type SuperviseOptions struct {
 const lookAnyway = 2 * time.Second
 
 func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
+	if o.RegistrationDir != "" {
+		o.Given, o.JITFile = true, filepath.Join(o.RegistrationDir, "registration") // names the marker of the first start only
+	}
 	if o.JITFile == "" {
 		return o, errors.New("the shared folder is not named")
+	}
+	if o.Given && o.StatusDir == "" {
+		return o, errors.New("the folder of the supervisor's signs is not named: a mounted Secret cannot hold them")
 	}
 	if len(o.Command) == 0 {
 		return o, errors.New("no runner is named: write it behind --, as in `bullpen agent run -- /home/runner/run.sh`")
@@ -55,6 +73,15 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 	}
 	if o.IdleStop == 0 {
 		o.IdleStop = 15 * time.Second
+	}
+	if o.Retry == 0 {
+		o.Retry = 10 * time.Second
+	}
+	if o.Settle == 0 {
+		o.Settle = 30 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -76,6 +103,8 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 // undo it. One window remains: a job that GitHub has assigned to the runner, and whose hook has not run yet, when the
 // stop arrives. The runner then ends the job as cancelled, exactly as when its machine is shut down. That pod was
 // being removed although its claim is live, which the fleet itself never does (EXCL-1).
+//
+// A static runner (RegistrationDir) registers itself first, and is run until it ends; static.go says how it is stopped.
 func Supervise(ctx context.Context, options SuperviseOptions) error {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -86,6 +115,9 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 		return fail("starting the runner's supervisor: %v", err)
 	}
 	if exists(s.files.taken) {
+		if s.Given {
+			return s.again(ctx)
+		}
 		return fail("a configuration was taken here already: a runner is used once, and never started again")
 	}
 	events, stop := s.watch()
@@ -97,6 +129,9 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 	}
 	// Whoever is gone is not idle: the poller must not fetch work for this container any more.
 	defer func() { _ = os.Remove(s.files.idle) }()
+	if s.RegistrationDir != "" {
+		return s.static(ctx, events)
+	}
 	jit, err := s.await(ctx, events)
 	if err != nil || len(jit) == 0 {
 		return err
@@ -109,12 +144,26 @@ type supervisor struct {
 	files files
 }
 
-// watch prefers the kernel's word and falls back to looking: the number of watches per user is limited.
+// again is a second start in one pod. The registration was used, and what it started may have done a job: nothing is started, and
+// nothing says that this container could take one (RUN-7).
+func (s *supervisor) again(ctx context.Context) error {
+	for _, sign := range []string{s.files.jobless, s.files.idle} {
+		if err := os.Remove(sign); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fail("starting the runner's supervisor again: %v", err)
+		}
+	}
+	s.Log.Info("a runner was started in this pod already, and none is started twice: waiting for the pod's end")
+	<-ctx.Done()
+	return nil
+}
+
+// watch prefers the kernel's word and falls back to looking: the number of watches per user is limited. Of what a host writes into
+// a virtual machine's share, and of what the kubelet changes in a Secret, no kernel tells.
 func (s *supervisor) watch() (events <-chan struct{}, stop func()) {
-	if s.files.apart() {
+	if s.files.apart() && !s.Given {
 		return nil, func() {}
 	}
-	told, stopTold, err := watch(s.files.dir())
+	told, stopTold, err := watch(s.files.status())
 	if err == nil {
 		s.LookEvery = max(s.LookEvery, lookAnyway)
 		return told, stopTold
@@ -149,6 +198,9 @@ func (s *supervisor) await(ctx context.Context, events <-chan struct{}) ([]byte,
 func (s *supervisor) take() ([]byte, error) {
 	_ = os.Remove(s.files.idle) // the poller must not fetch work for it any more
 	jit, err := readBounded(s.files.jit)
+	if err != nil && s.Given {
+		return nil, fail("reading the configuration %s: %v; the runner's user must be able to read the Secret (fsGroup)", s.files.jit, withoutPath(err))
+	}
 	if err != nil {
 		return nil, fail("reading the staged configuration: %v; the poller must run as the same user as the runner, "+
 			"or as root with --runner-uid", err)
@@ -192,14 +244,26 @@ func (s *supervisor) run(ctx context.Context, jit string, events <-chan struct{}
 	if err != nil {
 		return fail("starting the runner: %v", err)
 	}
-	// Not killed with ctx: attend decides what a stop means.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.Command[0], s.Command[1:]...)
+	cmd, done, err := s.start(ctx, s.Command, env)
+	if err != nil {
+		return err
+	}
+	s.Log.Info("runner started", "pid", cmd.Process.Pid)
+	s.attend(ctx, cmd.Process.Pid, events, done)
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a job left running in the background
+	return s.ended(cmd.ProcessState)
+}
+
+// start starts a program in a process group of its own. Its end closes done.
+func (s *supervisor) start(ctx context.Context, argv, env []string) (cmd *exec.Cmd, done <-chan struct{}, err error) {
+	// Not killed with ctx: whoever attends it decides what a stop means.
+	cmd = exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, s.Stdout, s.Stderr
 	cmd.WaitDelay = 5 * time.Second // a process left in the background may hold an output that is no file
 	// A group of its own: a signal to ours must reach us alone, who decide whether the runner hears of it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)
-	started, done := make(chan error, 1), make(chan struct{})
+	started, ended := make(chan error, 1), make(chan struct{})
 	go func() {
 		// The kernel ties "dies with its parent" to the thread that starts the child.
 		runtime.LockOSThread()
@@ -208,16 +272,13 @@ func (s *supervisor) run(ctx context.Context, jit string, events <-chan struct{}
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // how it ended is in ProcessState
-			close(done)
+			close(ended)
 		}
 	}()
 	if err := <-started; err != nil {
-		return startFailure(s.Command[0], err)
+		return nil, nil, startFailure(argv[0], err)
 	}
-	s.Log.Info("runner started", "pid", cmd.Process.Pid)
-	s.attend(ctx, cmd.Process.Pid, events, done)
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a job left running in the background
-	return s.ended(cmd.ProcessState)
+	return cmd, ended, nil
 }
 
 // attend returns when the runner has ended, and passes a stop on if no job has reached it.

@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"time"
+)
+
+const (
+	// busyLook is how often a static runner is looked at whose job is about to be over: nobody tells of a process's end.
+	busyLook = 50 * time.Millisecond
+	// frozenAtMost is how long a listener is held: far less than the ten minutes for which GitHub waits for it to renew its job.
+	frozenAtMost = 4 * time.Minute
+)
+
+// static registers a runner and runs it until it ends.
+//
+// Its readiness goes with each job and comes back after it. A job is over when its worker is gone, and where no worker was seen some
+// time after the hook at its end has run. What is not seen to be over is not: a runner that is wrongly held busy is only removed later.
+//
+// The end of ctx:
+//
+//   - No job runs: TERM to the runner's process group, KILL after IdleStop.
+//   - A job runs: it is let finish, and the runner stopped before it takes another. GitHub's listener has no order for that: TERM
+//     and INT both cancel its job (actions/runner issues 2190, 2582, 3308). But its worker finishes and reports a job without it. So
+//     once the job's last step is over, which the hook tells, the listener is held (SIGSTOP), and can ask GitHub for nothing; when
+//     the worker has gone it is sent TERM and then let go on: that order reaches it before an answer of GitHub can. Of a runner that has no hook, or no worker that can be seen, the end of the
+//     job is awaited, and a job that it has taken meanwhile is let finish as well.
+func (s *supervisor) static(ctx context.Context, events <-chan struct{}) error {
+	_ = os.Remove(s.files.idle) // it is for pollers, and there is none
+	registered, err := s.register(ctx)
+	if err != nil || !registered {
+		return err
+	}
+	env, err := s.staticEnvironment()
+	if err != nil {
+		return fail("starting the runner: %v", err)
+	}
+	cmd, done, err := s.start(ctx, s.Command, env)
+	if err != nil {
+		return err
+	}
+	s.Log.Info("runner started", "pid", cmd.Process.Pid)
+	attended := &attendance{supervisor: s, group: cmd.Process.Pid}
+	attended.run(ctx, events, done)
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a job left running in the background
+	return s.ended(cmd.ProcessState)
+}
+
+// staticEnvironment is the runner's: with both hooks, and without anything that it could be registered with again.
+func (s *supervisor) staticEnvironment() ([]string, error) {
+	hookDone, err := writeHookDone(s.files, s.Environ)
+	if err != nil {
+		return nil, err
+	}
+	env, err := s.environment("")
+	if err != nil {
+		return nil, err
+	}
+	env = without(env, envJIT, inputPrefix+"TOKEN")
+	if hookDone != "" {
+		env = append(without(env, envHookDone), hookDone)
+	}
+	return env, nil
+}
+
+// attendance is what is known of a static runner while it runs. One goroutine has it.
+type attendance struct {
+	*supervisor
+	group int
+
+	busy     bool
+	worked   bool      // its present job's worker was seen
+	over     time.Time // when its present job's last step was seen to be over
+	draining bool      // a stop came while it was busy
+	stopped  bool      // TERM was sent
+	frozen   int       // the listener that is held; 0: none
+	since    time.Time
+	thawed   bool // the present job took too long after its last step: its listener is not held again
+}
+
+// look brings what is known up to date. It returns whether a job runs.
+func (a *attendance) look() bool {
+	working := workerRuns(a.group)
+	if !a.busy && (working || exists(a.files.jobStarted)) {
+		a.busy = true
+		a.Log.Info("a job has started")
+	}
+	if !a.busy {
+		return false
+	}
+	_ = os.Remove(a.files.jobless) // EXCL-6: the pod shows it from the next probe on
+	a.worked = a.worked || working
+	if working || !a.worked && !a.settled() {
+		return true
+	}
+	a.busy, a.worked, a.thawed = false, false, false
+	a.Log.Info("the job is over")
+	a.idleAgain()
+	return a.busy
+}
+
+// settled says of a job whose worker cannot be seen that it was reported by now: its last step is over since a while, and no other
+// job has started.
+func (a *attendance) settled() bool {
+	if !exists(a.files.jobCompleted) {
+		a.over = time.Time{}
+		return false
+	}
+	if a.over.IsZero() {
+		a.over = a.Now()
+	}
+	return a.Now().Sub(a.over) >= a.Settle
+}
+
+// idleAgain shows that the runner has no job, unless it is to take no other. It looks once more, because the next one may have
+// begun meanwhile, and its hook have written what is removed here.
+func (a *attendance) idleAgain() {
+	_ = os.Remove(a.files.jobCompleted)
+	_ = os.Remove(a.files.jobStarted)
+	if !a.draining {
+		if err := os.WriteFile(a.files.jobless, nil, 0o600); err != nil {
+			a.Log.Error("the runner is idle and cannot show it", "error", err)
+		}
+	}
+	if workerRuns(a.group) {
+		a.busy, a.worked = true, true
+		_ = os.Remove(a.files.jobless) // EXCL-6
+		a.Log.Info("a job has started")
+	}
+}
+
+// hold holds the listener between a job's last step and the end of its worker, so that it takes no other.
+func (a *attendance) hold() {
+	switch {
+	case a.frozen != 0 && a.Now().Sub(a.since) > frozenAtMost:
+		a.Log.Warn("the job does not end after its last step: letting the runner go on")
+		a.thaw()
+		a.thawed = true
+	case a.frozen == 0 && !a.thawed && exists(a.files.jobCompleted):
+		if listener := listenerOf(a.group); listener != 0 && syscall.Kill(listener, syscall.SIGSTOP) == nil {
+			a.frozen, a.since = listener, a.Now()
+		}
+	}
+}
+
+func (a *attendance) thaw() {
+	if a.frozen != 0 {
+		_ = syscall.Kill(a.frozen, syscall.SIGCONT)
+		a.frozen = 0
+	}
+}
+
+// run returns when the runner has ended.
+func (a *attendance) run(ctx context.Context, events <-chan struct{}, done <-chan struct{}) {
+	timer := time.NewTimer(a.LookEvery)
+	defer timer.Stop()
+	stop := ctx.Done()
+	var stoppedAt time.Time
+	for {
+		select {
+		case <-done:
+			return
+		case <-events:
+		case <-timer.C:
+		case <-stop:
+			stop = nil
+			a.draining = true
+			if a.look() {
+				a.Log.Info("asked to stop: the job is let finish, and is the last")
+			} else {
+				a.Log.Info("asked to stop: no job runs, stopping the runner")
+			}
+		}
+		busy := a.look()
+		switch {
+		case a.draining && busy:
+			a.hold()
+		case a.draining && !a.stopped:
+			a.stopped, stoppedAt = true, a.Now()
+			_ = syscall.Kill(-a.group, syscall.SIGTERM)
+			a.thaw() // the first thing that it sees is the order to stop
+		case a.stopped && !busy && a.Now().Sub(stoppedAt) > a.IdleStop:
+			_ = syscall.Kill(-a.group, syscall.SIGKILL)
+		}
+		if a.Reap {
+			reapOrphans(a.group)
+		}
+		timer.Reset(a.pace())
+	}
+}
+
+// pace is how long to wait before the next look.
+func (a *attendance) pace() time.Duration {
+	if a.draining || a.busy && exists(a.files.jobCompleted) {
+		return min(busyLook, a.LookEvery)
+	}
+	return a.LookEvery
+}
