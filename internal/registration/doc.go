@@ -3,5 +3,6 @@
 // mean for the fence (lifecycle.Fence, RUN-2, EXCL-6).
 //
 // It knows GitHub's client and the engine's words, and no cluster: what it needs of Secrets is a port. Begin with
-// registrar.go; hub.go has one Registrar for each set of credentials, and removal.go the table of answers.
+// registrar.go, which has the port of those who use this package; hub.go has one client for each set of credentials, place.go
+// is a Registrar over it, removal.go has the table of answers, and roster.go lists once for everybody who asks.
 package registration

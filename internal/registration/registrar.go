@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
 
@@ -85,11 +84,9 @@ type Registrar interface {
 	// Find looks a registration up by its whole name. An error that is github.ErrAbsent: there is none, and the list was
 	// readable just now.
 	Find(ctx context.Context, name string) (Registration, error)
-	// List yields every registration of the target until yield returns false. Absence from it proves nothing.
+	// List yields every registration of the target until yield returns false. Absence from it proves nothing. A Roster lists for
+	// many who ask.
 	List(ctx context.Context, yield func(Registration) bool) error
-	// Queue yields the jobs that wait or run in the target's repository, until yield returns false. Jobs that come and go
-	// meanwhile may be missed. ErrTarget where the target is no repository.
-	Queue(ctx context.Context, yield func(github.WorkflowJob) bool) error
 	// Target is the one that the Registrar was asked for, with its RepositoryID.
 	Target() Target
 }
