@@ -53,11 +53,11 @@ func (r removal) ask(s Subject) (lifecycle.Answer, error) {
 	}
 	found, seen := r.find()            // EXCL-6: after the refusal
 	if seen == nil && found.ID != id { // it has registered anew since its id was learnt
-		if err = r.remove(found.ID); err == nil || !errors.Is(err, fleet.ErrNotFound) && !errors.Is(err, fleet.ErrForbidden) {
-			answer, _ = s.answered(err)
+		id = found.ID
+		err = r.remove(id)
+		if answer, control = s.answered(err); !control {
 			return answer, err
 		}
-		id = found.ID
 		found, seen = r.find()
 	}
 	return s.beside(err, id, found, seen), errors.Join(err, seen)
