@@ -79,6 +79,7 @@ type Store interface {
 	ClaimStore
 	AdoptionStore
 	SignalsStore
+	DemandStore
 }
 
 // IntakeStore records what GitHub tells.
@@ -156,6 +157,12 @@ type SignalsStore interface {
 	// ProvenEnds lists pods whose work was known by then, other than from the pod, to be over: the oldest first. Pods that
 	// have gone may be among them until their rows are forgotten.
 	ProvenEnds(ctx context.Context, before time.Time) ([]ProvenEnd, error)
+}
+
+// DemandStore tells which jobs runners that register themselves are for. It does not wait out an outage.
+type DemandStore interface {
+	// TargetJobs reads the jobs of scopes, and what is known of single jobs, as of one moment.
+	TargetJobs(ctx context.Context, scopes []DemandScope, seen []int64) (TargetJobs, error)
 }
 
 // Forge is GitHub. Errors are those of package fleet: ErrRunnerBusy, ErrNotFound, ErrForbidden, ErrRejected,

@@ -9,13 +9,14 @@ const (
 	PathRetire      = "/internal/v1/retire"
 	PathPodsStopped = "/internal/v1/pods/stopped"
 	PathSignals     = "/internal/v1/signals"
+	PathDemand      = "/internal/v1/demand"
 )
 
 // Audiences of the tokens that are accepted there.
 const (
 	// AudienceDispatch is the audience of a pod's own projected token: dispatch and acknowledge only.
 	AudienceDispatch = "bullpen-dispatch"
-	// AudienceServer is the audience of the controller's token: retire, pods/stopped and signals only.
+	// AudienceServer is the audience of the controller's token: retire, pods/stopped, signals and demand only.
 	AudienceServer = "bullpen-server"
 )
 
@@ -162,4 +163,65 @@ const (
 type Removal struct {
 	Pod   PodRef `json:"pod"`
 	Proof string `json:"proof"`
+}
+
+// Bounds of one request to PathDemand, and of its answer.
+const (
+	MostDemandTargets = 1000   // targets
+	MostDemandJobs    = 1000   // jobs of a kind, of one target
+	MostDemandSeen    = 20_000 // DemandTarget.Seen, of all targets
+	MostDemandAnswer  = 10_000 // jobs in an answer; what is beyond is cut from the targets that have most
+)
+
+// DemandRequest is the body of PathDemand (POST, the controller's token): which jobs do runners that register themselves have
+// to be there for?
+type DemandRequest struct {
+	Targets []DemandTarget `json:"targets"`
+}
+
+// DemandTarget is where such runners are registered, and as what: exactly one of Enterprise, Organization and Repository.
+type DemandTarget struct {
+	// Key names the target in the answer; unique in a request.
+	Key          string `json:"key"`
+	Enterprise   string `json:"enterprise,omitempty"`
+	Organization string `json:"organization,omitempty"`
+	Repository   string `json:"repository,omitempty"` // owner/name
+	// Repositories of an enterprise whose jobs are of interest: which accounts belong to one is not known here.
+	Repositories []string `json:"repositories,omitempty"`
+	// Labels of the runners.
+	Labels []string `json:"labels"`
+	// Most is how many jobs of a kind are of interest.
+	Most int `json:"most"`
+	// Seen are jobs that were seen waiting or running at GitHub.
+	Seen []int64 `json:"seen,omitempty"`
+}
+
+// DemandResponse answers for every target of the request, or there is no answer (POOL-8).
+type DemandResponse struct {
+	Targets []TargetDemand `json:"targets"`
+}
+
+// TargetDemand names the jobs of one target that its runners could be given and that no RunnerPool serves, by their ids: so
+// whoever adds up several sources counts each job once.
+type TargetDemand struct {
+	Key string `json:"key"`
+	// Sees: GitHub sends the messages of that target's jobs here. Of an enterprise it never does.
+	Sees    bool        `json:"sees"`
+	Queued  []DemandJob `json:"queued"`
+	Running []DemandJob `json:"running"`
+	// More: there are more jobs than are named.
+	More bool `json:"more,omitempty"`
+	// Settled are those of Seen that need none of these runners: they have ended, or a RunnerPool serves them.
+	Settled []int64 `json:"settled,omitempty"`
+}
+
+// DemandJob is one job.
+type DemandJob struct {
+	ID         int64  `json:"id"`
+	Repository string `json:"repository"` // owner/name
+	// RunnerName has it, of a job that runs.
+	RunnerName string    `json:"runner_name,omitempty"`
+	QueuedAt   time.Time `json:"queued_at"`
+	// Since is when the server learnt that it waits, or runs.
+	Since time.Time `json:"since"`
 }

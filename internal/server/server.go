@@ -37,7 +37,7 @@ type Options struct {
 	WebhookSecrets *github.WebhookSecrets
 	// NoWebhooks: GitHub cannot reach this server, so nobody is to be taken for it. There is no secret then.
 	NoWebhooks bool
-	// ControllerPrincipal is the one user that may retire pods, report their end and read signals (NET-5), as
+	// ControllerPrincipal is the one user that may retire pods, report their end, and read signals and demand (NET-5), as
 	// system:serviceaccount:NAMESPACE:NAME.
 	ControllerPrincipal string
 	// Ready returns why the server cannot serve yet, or nil.
@@ -108,6 +108,7 @@ func (s *Server) Internal() http.Handler {
 	mux.HandleFunc("POST "+dispatchapi.PathRetire, s.retire)
 	mux.HandleFunc("POST "+dispatchapi.PathPodsStopped, s.podsStopped)
 	mux.HandleFunc("GET "+dispatchapi.PathSignals, s.signals)
+	mux.HandleFunc("POST "+dispatchapi.PathDemand, s.demand)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	return mux

@@ -1,0 +1,104 @@
+package server_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+)
+
+func (w *world) demand(bearer string, targets ...dispatchapi.DemandTarget) (int, string) {
+	w.t.Helper()
+	return w.call(w.internal.URL, dispatchapi.PathDemand, bearer, dispatchapi.DemandRequest{Targets: targets})
+}
+
+func acme(key string) dispatchapi.DemandTarget {
+	return dispatchapi.DemandTarget{Key: key, Organization: "acme", Labels: []string{"gpu"}, Most: 10}
+}
+
+// NET-5: which jobs wait is told to exactly the controller's principal.
+func TestDemand_NET5_OnlyTheControllersPrincipal(t *testing.T) {
+	w := newWorld(t)
+	status, _ := w.hook("workflow_job", strings.Replace(queued(1), "linux-4cpu", "gpu", 1))
+	require.Equal(t, http.StatusOK, status)
+	w.pod("linux-a")
+	w.tokens["somebody"] = token{dispatchapi.AudienceServer, clusterview.Identity{Username: principal + "-2"}}
+	for bearer, want := range map[string]int{
+		"": http.StatusUnauthorized, "token-of-linux-a": http.StatusUnauthorized, "somebody": http.StatusForbidden,
+	} {
+		status, text := w.demand(bearer, acme("a"))
+		require.Equal(t, want, status, "as %q", bearer)
+		require.NotContains(t, text, "queued", "as %q", bearer)
+	}
+	status, _ = w.call(w.public.URL, dispatchapi.PathDemand, "controller", dispatchapi.DemandRequest{})
+	require.Equal(t, http.StatusNotFound, status)
+	status, _ = w.get(dispatchapi.PathDemand, "controller")
+	require.Equal(t, http.StatusMethodNotAllowed, status)
+
+	status, text := w.demand("controller", acme("a"))
+	require.Equal(t, http.StatusOK, status, text)
+	var told dispatchapi.DemandResponse
+	require.NoError(t, json.Unmarshal([]byte(text), &told))
+	require.Len(t, told.Targets, 1)
+	require.True(t, told.Targets[0].Sees)
+	require.Equal(t, int64(1), told.Targets[0].Queued[0].ID)
+}
+
+// What makes no sense, or is more than anybody has, is refused with a sentence.
+func TestDemand_BadRequests(t *testing.T) {
+	w := newWorld(t)
+	change := func(f func(*dispatchapi.DemandTarget)) []dispatchapi.DemandTarget {
+		target := acme("a")
+		f(&target)
+		return []dispatchapi.DemandTarget{target}
+	}
+	many := make([]dispatchapi.DemandTarget, dispatchapi.MostDemandTargets+1)
+	for i := range many {
+		many[i] = acme(fmt.Sprint(i))
+	}
+	status, _ := w.demand("controller", many...)
+	require.Equal(t, http.StatusRequestEntityTooLarge, status)
+	for sentence, targets := range map[string][]dispatchapi.DemandTarget{
+		"key of its own":       {acme("a"), acme("a")},
+		"needs a key":          change(func(d *dispatchapi.DemandTarget) { d.Key = "" }),
+		"exactly one":          change(func(d *dispatchapi.DemandTarget) { d.Repository = "acme/app" }),
+		"exactly one of":       change(func(d *dispatchapi.DemandTarget) { d.Organization = "" }),
+		"owner/name":           change(func(d *dispatchapi.DemandTarget) { d.Organization, d.Repository = "", "acme" }),
+		"belong to":            change(func(d *dispatchapi.DemandTarget) { d.Repositories = []string{"acme/app"} }),
+		"100 labels":           change(func(d *dispatchapi.DemandTarget) { d.Labels = make([]string, 101) }),
+		"20000 jobs that were": change(func(d *dispatchapi.DemandTarget) { d.Seen = make([]int64, dispatchapi.MostDemandSeen+1) }),
+	} {
+		status, text := w.demand("controller", targets...)
+		require.Equal(t, http.StatusBadRequest, status, sentence)
+		require.Contains(t, text, sentence)
+	}
+	status, _ = w.call(w.internal.URL, dispatchapi.PathDemand, "controller", "junk")
+	require.Equal(t, http.StatusBadRequest, status)
+}
+
+// POOL-8, CLAIM-17: while the watch, the ledger or its epoch cannot be trusted nothing is said, and not that nothing is wanted.
+func TestDemand_POOL8_NothingIsKnownOrEverything(t *testing.T) {
+	w := newWorld(t)
+	w.unready = errors.New("the watch has not delivered its first list yet")
+	status, text := w.demand("controller", acme("a"))
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, text, "first list")
+	w.unready = nil
+	w.gate.set("a backup was restored")
+	status, text = w.demand("controller", acme("a"))
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, text, "a backup was restored")
+	w.gate.set("")
+	w.store.Close()
+	status, text = w.demand("controller", acme("a"))
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.NotContains(t, text, "closed pool", "the cause is for the log")
+	require.Contains(t, w.log.String(), "closed pool")
+}
