@@ -38,6 +38,8 @@ const (
 	AnnotationRegistered = "bullpen.dev/registered-at"
 	// AnnotationRegistration holds RegistrationFacts as JSON.
 	AnnotationRegistration = "bullpen.dev/registration"
+	// AnnotationTokenExpires is when the token in a static runner's Secret expires (RFC 3339); absent while there is none.
+	AnnotationTokenExpires = "bullpen.dev/token-expires-at"
 )
 
 // Variables of a self-registering runner's container. Each occurs exactly once, however often a pod is made from a template
@@ -46,6 +48,9 @@ const (
 	EnvRunnerName  = "RUNNER_NAME"
 	EnvRunnerToken = "RUNNER_TOKEN"
 )
+
+// SecretTypeRegistration is the type of the Secrets that self-registering runners register with.
+const SecretTypeRegistration = "bullpen.dev/registration"
 
 // Finalizers.
 const (

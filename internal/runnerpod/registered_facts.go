@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -25,16 +24,26 @@ type RegistrationFacts struct {
 	Credentials string `json:"credentials,omitempty"`
 	// Kubernetes: jobs of this runner may make pods and Secrets of their own.
 	Kubernetes bool `json:"kubernetes,omitempty"`
+	// TimeoutSeconds is RunnerSpec's registrationTimeout; 0 for the default.
+	TimeoutSeconds int64 `json:"timeoutSeconds,omitempty"`
 }
 
-// RegistrationOf reads the facts of a pod. It fails where they are missing or broken.
-func RegistrationOf(pod *corev1.Pod) (RegistrationFacts, error) {
+// Annotations are the facts as a pod and a Secret have them.
+func (f RegistrationFacts) Annotations() (map[string]string, error) {
+	var meta metav1.ObjectMeta
+	err := f.annotate(&meta)
+	return meta.Annotations, err
+}
+
+// RegistrationOf reads the facts of a pod or a Secret. It fails where they are missing or broken.
+func RegistrationOf(object metav1.Object) (RegistrationFacts, error) {
 	var facts RegistrationFacts
-	if err := json.Unmarshal([]byte(pod.Annotations[AnnotationRegistration]), &facts); err != nil {
-		return RegistrationFacts{}, fmt.Errorf("reading where the runner of pod %s is registered: %w", pod.Name, err)
+	annotations := object.GetAnnotations()
+	if err := json.Unmarshal([]byte(annotations[AnnotationRegistration]), &facts); err != nil {
+		return RegistrationFacts{}, fmt.Errorf("reading where the runner of %s is registered: %w", object.GetName(), err)
 	}
-	facts.Name = pod.Annotations[AnnotationRunnerName]
-	facts.ID, _ = strconv.ParseInt(pod.Annotations[AnnotationRunnerID], 10, 64)
+	facts.Name = annotations[AnnotationRunnerName]
+	facts.ID, _ = strconv.ParseInt(annotations[AnnotationRunnerID], 10, 64)
 	return facts, nil
 }
 

@@ -86,10 +86,8 @@ func credentials(namespace string, spec *v1alpha1.RunnerSpec) registration.Crede
 // Ephemeral says whether runners of the spec take one job and end.
 func Ephemeral(spec *v1alpha1.RunnerSpec) bool { return spec.Ephemeral == nil || *spec.Ephemeral }
 
-// BuildPod makes the runner's pod, or, for a StatefulSet, what its template is made from: metadata without a name, and a
-// spec that starts containers again. What must never happen whoever wrote the template is a
-// *runnerpod.InvalidTemplateError, with a sentence for a person; it lasts until the spec is changed.
-func BuildPod(i Identity, options runnerpod.Options) (*corev1.Pod, error) {
+// facts of the runner's registration, as its spec and what is known of it say.
+func (i *Identity) facts() runnerpod.RegistrationFacts {
 	at := i.Target
 	if at == (registration.Target{}) {
 		at = target(i.Spec)
@@ -99,6 +97,17 @@ func BuildPod(i Identity, options runnerpod.Options) (*corev1.Pod, error) {
 		RepositoryID: at.RepositoryID, Group: at.Group, Credentials: credentials(i.Namespace, i.Spec).Secret,
 		Kubernetes: i.Spec.ContainerMode == v1alpha1.ContainerModeKubernetes,
 	}
+	if i.Spec.RegistrationTimeout != nil {
+		facts.TimeoutSeconds = int64(i.Spec.RegistrationTimeout.Seconds())
+	}
+	return facts
+}
+
+// BuildPod makes the runner's pod, or, for a StatefulSet, what its template is made from: metadata without a name, and a
+// spec that starts containers again. What must never happen whoever wrote the template is a
+// *runnerpod.InvalidTemplateError, with a sentence for a person; it lasts until the spec is changed.
+func BuildPod(i Identity, options runnerpod.Options) (*corev1.Pod, error) {
+	facts := i.facts()
 	r := runnerpod.Registered{
 		Namespace: i.Namespace, Name: i.Name, Secret: SecretName(i.Name), Spec: i.Spec, TemplateHash: i.TemplateHash,
 		Labels: i.Labels, Annotations: i.Annotations, Facts: facts, StatefulSet: i.StatefulSet, Claims: i.Claims,

@@ -2,27 +2,56 @@ package registered
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/podremoval"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/registration"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
+// Name of the controller of pods, in logs, metrics and Events.
+const Name = "registered"
+
+// Sighting is what GitHub's list says of one runner.
+type Sighting struct {
+	// Known: the runner is in the list, as Registration.
+	Known        bool
+	Registration registration.Registration
+	// Next is when a newer list may be there.
+	Next time.Time
+}
+
+// Roster says what GitHub lists. It never waits, and is safe for concurrent use.
+type Roster interface {
+	Look(credentials registration.Credentials, target registration.Target, name string) Sighting
+}
+
 // Options configures the Service.
 type Options struct {
 	// Registrars reach GitHub. Required.
 	Registrars registration.Registrars
+	// Roster says which runners GitHub knows. Required.
+	Roster Roster
 	// Pod is what every runner pod has in common. Required.
 	Pod runnerpod.Options
 	// Asks is how many questions to GitHub are under way at once with one set of credentials; the default is 8.
 	Asks int
+	// Pods is how many pods are looked after at once; the default is 64: most of them may wait for a GitHub that hangs.
+	Pods int
 	// Registry takes the metrics. Required.
 	Registry prometheus.Registerer
 	// Log takes what no Event or condition says. Required.
@@ -31,56 +60,172 @@ type Options struct {
 	Now func() time.Time
 }
 
+func (o Options) withDefaults() (Options, error) {
+	if o.Registrars == nil || o.Roster == nil || o.Registry == nil || o.Log == nil {
+		return o, errors.New("registered: Registrars, Roster, Registry and Log are required")
+	}
+	if o.Asks <= 0 {
+		o.Asks = 8
+	}
+	if o.Pods <= 0 {
+		o.Pods = 64
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o, nil
+}
+
 // Service registers runners, and unregisters them. It is safe for concurrent use.
 type Service struct {
 	options Options
+	client  client.Client
+	reader  client.Reader // past the cache
+	pods    client.Reader // the cache of pods
+	events  events.EventRecorder
+	metrics *metrics
+	nodes   *nodeBook
+	memory  *memory // of what GitHub has answered
+
+	mu sync.Mutex
+	// bulkheads bound what is under way with each set of credentials, so that a GitHub that hangs delays no other.
+	bulkheads map[registration.Credentials]chan struct{}
+	prepared  map[types.UID]remembered // by what stands behind the runner
+	projected map[string]Prepared      // by pod
+	listeners []func(types.NamespacedName)
 }
 
 var _ lifecycle.Fence = (*Service)(nil)
 
+func newService(c client.Client, reader, pods client.Reader, recorder events.EventRecorder, options Options) (*Service, error) {
+	options, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{
+		options: options, client: c, reader: reader, pods: pods, events: recorder, nodes: newNodeBook(), memory: newMemory(),
+		bulkheads: map[registration.Credentials]chan struct{}{}, prepared: map[types.UID]remembered{}, projected: map[string]Prepared{},
+	}
+	if s.metrics, err = newMetrics(options.Registry); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return s, nil
+}
+
 // Setup adds the Service's own work to the manager: the controller of pods that are being deleted, have ended, or have no
-// owner. The manager's cache must hold the pods of self-registering runners, as TrimPod leaves them, and nodes.
+// owner. The manager's cache must hold the pods of self-registering runners, as TrimPod leaves them, Runners and nodes.
 func Setup(mgr manager.Manager, options Options) (*Service, error) {
-	return nil, errors.New("not set up yet")
+	s, err := newService(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), mgr.GetEventRecorder(Name), options)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.watch(mgr)
 }
 
-// ErrRename: a runner of that name exists at GitHub, or has existed, so that this one needs another: choose it by
-// NewRunnerName, store it, and prepare again. Of a StatefulSet, whose pod has the name already, another must be made; its pod
-// has not started.
-var ErrRename = errors.New("the runner needs another name at GitHub")
-
-// ErrSpent: the runner's pod has existed, and what it was to register with is gone. It is never made again (RUN-7).
-var ErrSpent = errors.New("what the runner registers with was used, and is gone")
-
-// Prepared is a runner that may be started: its Secret exists.
-type Prepared struct {
-	// RunnerID is GitHub's id of an ephemeral runner's registration; 0 for a static one, which registers itself.
-	RunnerID int64
-	// Target is where it is registered, as GitHub knows it.
-	Target registration.Target
-	// TokenExpiresAt is when a static runner's token expires; zero for an ephemeral one, and once the token is blank.
-	TokenExpiresAt time.Time
-	// Next is when Prepare must be called again, to renew the token; zero for never.
-	Next time.Time
-}
-
-// Prepare sees to it that the runner has what it registers with, in its Secret: a just-in-time configuration that is minted
-// once, or a token that is renewed until GitHub knows the runner. It is called again and again, and does nothing where all is
-// well. pod is its pod as it was observed last, nil where there is none; podExisted says that there was one at any time.
-//
-// Errors are ErrRename, ErrSpent, those of package registration, and of the API server.
-func (s *Service) Prepare(ctx context.Context, i Identity, pod *View, podExisted bool) (Prepared, error) {
-	return Prepared{}, errors.New("not prepared yet")
-}
-
-// Ask is GitHub's own word on whether these runners may be removed (RUN-2). What it grants is written on the pods.
-func (s *Service) Ask(ctx context.Context, runners []lifecycle.RunnerRef) []lifecycle.Answer {
-	return make([]lifecycle.Answer, len(runners))
-}
+func (s *Service) now() time.Time { return s.options.Now() }
 
 // Place is what is known of a node now. It never waits.
-func (s *Service) Place(node string) Place { return Place{} }
+func (s *Service) Place(node string) Place { return s.nodes.place(node) }
 
 // OnChange has notify called with each pod of which something has changed that its own events do not tell: its node has
-// gone or come back, what GitHub says of it. It is for before the manager starts; notify must not wait.
-func (s *Service) OnChange(notify func(pod types.NamespacedName)) {}
+// gone or come back. It is for before the manager starts; notify must not wait.
+func (s *Service) OnChange(notify func(pod types.NamespacedName)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = append(s.listeners, notify)
+}
+
+func (s *Service) changed(pod types.NamespacedName) {
+	s.mu.Lock()
+	listeners := s.listeners
+	s.mu.Unlock()
+	for _, notify := range listeners {
+		notify(pod)
+	}
+}
+
+// View reads a pod from the cache; false where there is none.
+func (s *Service) View(ctx context.Context, pod types.NamespacedName) (View, bool, error) {
+	return s.view(ctx, s.pods, pod)
+}
+
+// Fresh is View past the cache: its no is authoritative.
+func (s *Service) Fresh(ctx context.Context, pod types.NamespacedName) (View, bool, error) {
+	return s.view(ctx, s.reader, pod)
+}
+
+func (s *Service) view(ctx context.Context, from client.Reader, key types.NamespacedName) (View, bool, error) {
+	var pod corev1.Pod
+	if err := from.Get(ctx, key, &pod); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return View{}, false, nil
+		}
+		return View{}, false, fmt.Errorf("reading pod %s: %w", key.Name, err)
+	}
+	return Observe(&pod), true, nil
+}
+
+// Remover deletes the pods of self-registering runners, with this Service as its fence (EXCL-2).
+func (s *Service) Remover() *podremoval.Remover {
+	return &podremoval.Remover{Client: s.client, Fence: s}
+}
+
+// RemovePod removes a pod as it was observed, if GitHub lets it go, or if it has ended. Any verdict but Granted means that the
+// pod stays, and says why; Granted, that its deletion was accepted, or that it is gone. Asking GitHub again at once does no
+// harm: what was answered is remembered for as long as it holds.
+func (s *Service) RemovePod(ctx context.Context, v *View) (lifecycle.Answer, error) {
+	place := s.Place(v.Node)
+	grant := podremoval.Grant{NodeGone: place.vanished(s.now())}
+	if grant.NodeGone {
+		gone, err := s.nodes.confirm(ctx, s.reader, v.Node, s.now()) // POOL-7: it may have come back since
+		if err != nil || !gone {
+			return lifecycle.Answer{Detail: "its node " + v.Node + " may be there again"}, err
+		}
+	}
+	if !v.Ended {
+		ref := v.Ref()
+		ref.Lost = place.Lost(s.now())
+		answer := s.Ask(ctx, []lifecycle.RunnerRef{ref})[0]
+		if answer.Verdict != lifecycle.Granted {
+			return answer, nil
+		}
+		grant.UID, grant.Proof, grant.Lost = v.UID, answer.Proof, ref.Lost
+	}
+	pod := v.Removal()
+	if !v.Ended { // the grant has been written on the pod since
+		fresh, exists, err := s.Fresh(ctx, v.Key())
+		if err != nil || !exists || fresh.UID != v.UID {
+			return lifecycle.Answer{Verdict: lifecycle.Granted}, err
+		}
+		pod = fresh.Removal()
+	}
+	answer, err := s.Remover().Remove(ctx, pod, grant)
+	switch {
+	case err == nil:
+		s.metrics.removals.Inc()
+		return lifecycle.Answer{Verdict: lifecycle.Granted}, nil
+	case errors.Is(err, lifecycle.ErrNotNow):
+		if answer.Verdict == lifecycle.Busy && grant.Proof != "" {
+			err = s.Remover().Protect(ctx, v.Ref())
+			return answer, err
+		}
+		return answer, nil
+	case errors.Is(err, lifecycle.ErrVetoed), errors.Is(err, lifecycle.ErrNoGrant):
+		return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: pod.Signs.Work()}, nil
+	default:
+		return lifecycle.Answer{}, fmt.Errorf("removing runner %s: %w", v.Name, err)
+	}
+}
+
+// patchPod merges into exactly that pod. That it is gone is no failure.
+func (s *Service) patchPod(ctx context.Context, v *View, patch map[string]any) error {
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("writing on pod %s: %w", v.Name, err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.Name}}
+	if err := s.client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, text)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing on pod %s: %w", v.Name, err)
+	}
+	return nil
+}

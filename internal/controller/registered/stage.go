@@ -55,7 +55,7 @@ func (p Place) Next(now time.Time) time.Time {
 
 // Runner is the pod as the engine sees it, before anything that its owner knows of a removal under way: the owner adds
 // what it has asked. Name is the pod's; an owner whose members are named otherwise puts in that name. registrationTimeout is
-// that of RunnerSpec; 0 for the default.
+// that of RunnerSpec; 0 for the one that the pod was made with.
 //
 // A grant that is written on the pod holds whatever it shows: RemovalGranted, and once it is being deleted, or busy to its
 // end, RemovalDeleting or StageBusy with the grant.
@@ -77,19 +77,19 @@ func (v *View) Runner(place Place, registrationTimeout time.Duration, now time.T
 		}
 	case !v.Deleting.IsZero():
 		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, v.Deleting
-		r.Shown, r.ShownSince = v.shown(registrationTimeout, now)
+		r.Shown, r.ShownSince = v.shown()
 	case granted:
 		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalGranted, v.Unregistered
-		r.Shown, r.ShownSince = v.shown(registrationTimeout, now)
+		r.Shown, r.ShownSince = v.shown()
 	default:
-		r.Stage, r.Since = v.shown(registrationTimeout, now)
+		r.Stage, r.Since = v.shown()
 	}
 	r.Unfit, r.Waiting = v.unfit(place, registrationTimeout, now), v.Waiting
 	return r
 }
 
 // shown is the stage of a pod that has not ended, shows no work, and of which nobody wants anything.
-func (v *View) shown(time.Duration, time.Time) (lifecycle.Stage, time.Time) {
+func (v *View) shown() (lifecycle.Stage, time.Time) {
 	if v.Ready && v.known() {
 		return lifecycle.StageIdle, v.ReadySince
 	}
@@ -102,6 +102,9 @@ func (v *View) known() bool { return v.Ephemeral || !v.Registered.IsZero() }
 
 // Overdue is when GitHub should have known the runner at the latest; zero when it does, or when nobody waits for that.
 func (v *View) Overdue(registrationTimeout time.Duration) time.Time {
+	if registrationTimeout <= 0 {
+		registrationTimeout = v.RegistrationTimeout
+	}
 	if registrationTimeout <= 0 {
 		registrationTimeout = DefaultRegistrationTimeout
 	}

@@ -32,6 +32,8 @@ type View struct {
 	Credentials registration.Credentials
 	// KubernetesMode: its jobs may have made pods and Secrets.
 	KubernetesMode bool
+	// RegistrationTimeout is that of its RunnerSpec; 0 for the default.
+	RegistrationTimeout time.Duration
 
 	Created time.Time
 	// Placed is when it was bound to Node; zero while it waits for one.
@@ -59,6 +61,8 @@ type View struct {
 	// Ended: its runner has ended, whatever other containers do, and nothing starts it again (RUN-7).
 	Ended bool
 	End   Ending
+
+	facts runnerpod.RegistrationFacts
 }
 
 // Owner is what stands behind a pod.
@@ -103,11 +107,13 @@ func Observe(pod *corev1.Pod) View {
 		v.Owner = Owner{o.Kind, o.Name, string(o.UID)}
 	}
 	if facts, err := runnerpod.RegistrationOf(pod); err == nil {
+		v.facts = facts
 		v.RunnerName, v.RunnerID, v.KubernetesMode = facts.Name, facts.ID, facts.Kubernetes
 		v.Target = registration.Target{
 			Enterprise: facts.Enterprise, Organization: facts.Organization, Repository: facts.Repository, RepositoryID: facts.RepositoryID, Group: facts.Group,
 		}
 		v.Credentials = registration.Credentials{Namespace: pod.Namespace, Secret: facts.Credentials}
+		v.RegistrationTimeout = time.Duration(facts.TimeoutSeconds) * time.Second
 	}
 	if pod.DeletionTimestamp != nil {
 		// The timestamp is when the grace period ends, not when the deletion began.
