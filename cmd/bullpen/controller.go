@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -22,6 +23,7 @@ type controllerFlags struct {
 	verbose         bool
 	options         controller.Options
 	macs            macFlags
+	registering     registeringFlags
 }
 
 func newControllerCommand() *cobra.Command {
@@ -48,7 +50,7 @@ bullpen-server, which it reads again before each request.`,
     --agent-image bullpen --agent-command "$(command -v bullpen)" --leader-elect=false`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			options, err := flags.prepare()
+			options, err := flags.prepare(command.Context())
 			if err != nil {
 				return err
 			}
@@ -77,6 +79,7 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "of several controllers, let one work at a time")
 	set.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "bullpen-system", "namespace of the Lease")
 	set.IntVar(&o.Workers, "workers", 0, "requests of one kind under way at once (default 16)")
+	f.registering.register(set)
 	f.macs.register(set)
 	set.BoolVar(&f.verbose, "verbose", false, "log more")
 	for _, name := range []string{"server-url", "server-token-file", "agent-image"} {
@@ -84,7 +87,7 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	}
 }
 
-func (f *controllerFlags) prepare() (controller.Options, error) {
+func (f *controllerFlags) prepare(ctx context.Context) (controller.Options, error) {
 	o := f.options
 	if o.Pod.DispatchURL == "" {
 		o.Pod.DispatchURL = f.serverURL
@@ -112,7 +115,8 @@ func (f *controllerFlags) prepare() (controller.Options, error) {
 	}
 	o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	controller.SetLibraryLog(o.Log)
-	return o, nil
+	o.SelfRegistering, err = f.registering.prepare(ctx, controller.DefaultRegistry(), o.Log)
+	return o, err
 }
 
 // restConfig reads the kubeconfig, or what a pod is given.

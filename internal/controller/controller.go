@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -71,6 +72,8 @@ type Options struct {
 	ScaleEvery time.Duration
 	// Macs has MacHosts reconciled; nil: nobody looks at them.
 	Macs *MacOptions
+	// SelfRegistering has the kinds of self-registering runners reconciled; nil: nobody looks at them.
+	SelfRegistering *SelfRegisteringOptions
 	// Registry takes the metrics; the default is the one that MetricsAddress serves.
 	Registry prometheus.Registerer
 	// Now is the clock; the default is time.Now.
@@ -104,6 +107,9 @@ func (o Options) validate() error {
 	}
 	return o.Pod.Validate()
 }
+
+// DefaultRegistry is what MetricsAddress serves: for metrics of what is made before Run.
+func DefaultRegistry() prometheus.Registerer { return ctrlmetrics.Registry }
 
 // NewScheme knows the kinds that the controller reads and writes.
 func NewScheme() *runtime.Scheme {
@@ -158,8 +164,16 @@ func newManager(options Options) (manager.Manager, error) {
 		Workers: options.Workers, OrphanGrace: options.OrphanGrace, Registry: options.Registry, Log: options.Log,
 		Now: options.Now,
 	})
-	if err != nil || options.Macs == nil {
-		return mgr, err
+	if err != nil {
+		return nil, err
+	}
+	if options.SelfRegistering != nil {
+		if err := setupSelfRegistering(mgr, options); err != nil {
+			return nil, err
+		}
+	}
+	if options.Macs == nil {
+		return mgr, nil
 	}
 	return mgr, machost.Setup(mgr, machost.Options{
 		Bootstrapper: options.Macs.Bootstrapper, BinarySHA256: options.Macs.BinarySHA256, Namespace: options.Namespace, SecretsNamespace: options.Macs.SecretsNamespace,
@@ -180,6 +194,7 @@ func unlimited(c *rest.Config) *rest.Config {
 
 func managerOptions(options Options) manager.Options {
 	ours := labels.SelectorFromSet(labels.Set{runnerpod.LabelRunner: "true"})
+	selfRegistering := labels.SelectorFromSet(labels.Set{runnerpod.LabelSelfRegistering: "true"})
 	return manager.Options{
 		Scheme: NewScheme(),
 		Logger: logr.FromSlogHandler(options.Log.Handler()),
@@ -187,9 +202,10 @@ func managerOptions(options Options) manager.Options {
 			DefaultNamespaces: map[string]cache.Config{options.Namespace: {}},
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Pod{}:            {Label: ours, Transform: runnerpool.TrimPod, UnsafeDisableDeepCopy: ptr.To(true)},
+				&corev1.Pod{}:            {Label: ours, Transform: trimPod, UnsafeDisableDeepCopy: ptr.To(true)},
 				&corev1.ServiceAccount{}: {Label: ours, UnsafeDisableDeepCopy: ptr.To(true)},
 				&corev1.Node{}:           {Transform: nodes.TrimNode, UnsafeDisableDeepCopy: ptr.To(true)},
+				&appsv1.StatefulSet{}:    {Label: selfRegistering},
 			},
 		},
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Pod{}, &corev1.ServiceAccount{}}}},

@@ -1,0 +1,83 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/bullpen-ci/bullpen/internal/controller/registered"
+	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
+	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/registration"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// SelfRegisteringOptions configure what looks after runners that register themselves.
+type SelfRegisteringOptions struct {
+	// App is the installation's own GitHub App, for runners without credentials of their own; nil where there is none.
+	App *github.Client
+	// GitHub is what clients with other credentials have in common: see registration.HubOptions.
+	GitHub github.Options
+	// Keep keeps the App's key as its file is, until ctx ends; nil: nobody does.
+	Keep func(ctx context.Context)
+}
+
+// secrets reads credentials past the cache: the controller watches no Secret's content.
+type secrets struct{ reader client.Reader }
+
+// Secret implements registration.Secrets.
+func (s secrets) Secret(ctx context.Context, namespace, name string) (map[string][]byte, string, error) {
+	var secret corev1.Secret
+	err := s.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &secret)
+	if apierrors.IsNotFound(err) {
+		return nil, "", registration.ErrNoSecret
+	}
+	return secret.Data, string(secret.UID) + "/" + secret.ResourceVersion, err
+}
+
+// keeper runs Keep on every replica: one that becomes the leader must have the key of now.
+type keeper func(ctx context.Context)
+
+// Start implements manager.Runnable.
+func (k keeper) Start(ctx context.Context) error {
+	k(ctx)
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (k keeper) NeedLeaderElection() bool { return false }
+
+// setupSelfRegistering adds the controllers of the four kinds.
+func setupSelfRegistering(mgr manager.Manager, options Options) error {
+	o := options.SelfRegistering
+	hub, err := registration.NewHub(registration.HubOptions{Secrets: secrets{mgr.GetAPIReader()}, App: o.App, GitHub: o.GitHub, Now: options.Now})
+	if err != nil {
+		return err
+	}
+	if o.Keep != nil {
+		if err := mgr.Add(keeper(o.Keep)); err != nil {
+			return fmt.Errorf("adding the keeper of the App's key: %w", err)
+		}
+	}
+	service, err := registered.Setup(mgr, registered.Options{
+		Registrars: hub, Pod: options.Pod, Registry: options.Registry, Log: options.Log, Now: options.Now,
+	})
+	if err != nil {
+		return err
+	}
+	_ = service
+	return nil
+}
+
+// trimPod takes out of a pod what is not read of its kind, before it enters the cache (P8).
+func trimPod(object any) (any, error) {
+	if pod, is := object.(*corev1.Pod); is && pod.Labels[runnerpod.LabelSelfRegistering] == "true" {
+		return registered.TrimPod(object)
+	}
+	return runnerpool.TrimPod(object)
+}
