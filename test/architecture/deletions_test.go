@@ -17,6 +17,7 @@ var deletions = map[string]string{
 	"internal/controller/podremoval/Remover.Remove":        "runner pods: the one remover, behind the fence",
 	"internal/controller/runnerpool/remover.removeAccount": "the ServiceAccount of a runner whose pod is gone or going",
 	"internal/controller/registered/Service.removeHelpers": "pods and Secrets that jobs of a runner that has ended made by GitHub's container hooks",
+	"internal/controller/runner/Reconciler.end":            "a Runner whose one pod has ended or goes; its finalizer waits for GitHub",
 	"internal/node/cluster.deletePod":                      "a pod whose deletion was accepted and whose containers have ended, as a kubelet does",
 	"internal/chartjobs/drainOnce":                         "pools of a release that is uninstalled; the controller drains them",
 	"internal/onebox/applier.applyPools":                   "pools of an earlier run",

@@ -26,18 +26,9 @@ import (
 // Name of the controller of pods, in logs, metrics and Events.
 const Name = "registered"
 
-// Sighting is what GitHub's list says of one runner.
-type Sighting struct {
-	// Known: the runner is in the list, as Registration.
-	Known        bool
-	Registration registration.Registration
-	// Next is when a newer list may be there.
-	Next time.Time
-}
-
-// Roster says what GitHub lists. It never waits, and is safe for concurrent use.
+// Roster says what GitHub lists: registration.Roster. It never waits, and is safe for concurrent use.
 type Roster interface {
-	Look(credentials registration.Credentials, target registration.Target, name string) Sighting
+	Look(credentials registration.Credentials, target registration.Target, name string) registration.Sighting
 }
 
 // Options configures the Service.
