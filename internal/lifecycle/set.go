@@ -255,3 +255,8 @@ func (s *Set) each(keep filter, o order, visit func(Runner) bool) {
 		rest[first] = rest[first][1:]
 	}
 }
+
+// OfTemplate is the number of runners of one template that hold a place: that have not ended, and are not lost.
+func (s *Set) OfTemplate(hash string) int {
+	return s.size(func(g group) bool { return g.hash == hash && g.stage != StageFinished && g.stage != StageLost })
+}

@@ -22,6 +22,9 @@ const (
 	LabelDeployment = "bullpen.dev/runner-deployment"
 	LabelReplicaSet = "bullpen.dev/runner-replica-set"
 	LabelRunnerSet  = "bullpen.dev/runner-set"
+	// LabelStatefulSet tells the one StatefulSet behind a runner of a RunnerSet from former ones of its name: it is what that
+	// selects its pod by.
+	LabelStatefulSet = "bullpen.dev/stateful-set"
 	// LabelEphemeral is "true" or "false".
 	LabelEphemeral = "bullpen.dev/ephemeral"
 )
