@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -22,11 +23,13 @@ func newDevRunnerCommand() *cobra.Command {
 	var verbose bool
 	cmd := &cobra.Command{
 		Use:   "runner",
-		Short: "Take one job with a JIT config and run its steps (development only)",
+		Short: "Take one job with a JIT config, or jobs as a registered runner, and run their steps (development only)",
 		Long: `Take one job with a JIT config and run its steps, as GitHub's own runner would.
 
 For the one-machine mode and for tests. It runs the job's ` + "`run:`" + ` steps with bash or sh and nothing else, and it
 isolates nothing: a step is a process of this user, with this user's files. Production pods run GitHub's own runner.
+
+A runner that was registered by "configure" in the folder --work takes one job after the other, each in a process of its own.
 
 The JIT config comes from --jitconfig-file, from --jitconfig, or from $` + jitVariable + `.
 Other users of the machine can read a command line: prefer the file.
@@ -43,30 +46,83 @@ $ACTIONS_RUNNER_HOOK_JOB_STARTED and $ACTIONS_RUNNER_HOOK_JOB_COMPLETED name scr
   ` + jitVariable + `="$(cat jit)" bullpen dev runner`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			options := devrunner.Options{WorkDir: work, Console: cmd.OutOrStdout(), Log: devRunnerLog(cmd, verbose)}
 			jit, err := readJIT(file, blob)
-			if err != nil {
+			switch {
+			case err == nil:
+				options.JIT = jit
+			case file == "" && blob == "" && configured(work):
+				options.Root, options.Worker = work, []string{"dev", "runner", "worker"}
+			default:
 				return &devrunner.ExitError{Code: devrunner.ExitTerminated, Err: err}
 			}
-			level := slog.LevelWarn
-			if verbose {
-				level = slog.LevelDebug
-			}
-			runner, err := devrunner.New(devrunner.Options{
-				JIT: jit, WorkDir: work, Console: cmd.OutOrStdout(),
-				Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})),
-			})
+			runner, err := devrunner.New(options)
 			if err != nil {
 				return err
 			}
 			return runner.Run(cmd.Context())
 		},
 	}
+	cmd.AddCommand(newDevRunnerConfigureCommand(&work), newDevRunnerWorkerCommand(&verbose))
 	cmd.Flags().StringVar(&file, "jitconfig-file", "", "file that holds the JIT config")
 	cmd.Flags().StringVar(&blob, "jitconfig", "", "the JIT config itself (visible to other users of the machine)")
-	cmd.Flags().StringVar(&work, "work", ".", "folder that the JIT config's work folder is relative to")
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log what the protocol does")
+	cmd.PersistentFlags().StringVar(&work, "work", ".", "the runner's folder, which its work folder is relative to")
+	cmd.PersistentFlags().BoolVarP(&verbose, "verbose", "v", false, "log what the protocol does")
 	cmd.MarkFlagsMutuallyExclusive("jitconfig", "jitconfig-file")
 	return cmd
+}
+
+func devRunnerLog(cmd *cobra.Command, verbose bool) *slog.Logger {
+	level := slog.LevelWarn
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+}
+
+// configured says whether a runner was registered in the folder.
+func configured(root string) bool {
+	_, err := os.Lstat(filepath.Join(root, ".runner"))
+	return err == nil
+}
+
+func newDevRunnerConfigureCommand(work *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "configure --unattended",
+		Short: "Register a runner that takes one job after the other",
+		Long: `Registers a runner with GitHub as GitHub's own does, and writes .runner, .credentials and .credentials_rsaparams into --work.
+
+It asks nothing: what it registers is in $ACTIONS_RUNNER_INPUT_URL, _TOKEN and _NAME, and may be in _LABELS, _RUNNERGROUP, _WORK,
+_REPLACE, _EPHEMERAL and _DISABLEUPDATE.`,
+		Example: `  ACTIONS_RUNNER_INPUT_URL=http://127.0.0.1:8090/acme ACTIONS_RUNNER_INPUT_TOKEN=… ACTIONS_RUNNER_INPUT_NAME=one \
+    bullpen dev runner --work /tmp/one configure --unattended
+  bullpen dev runner --work /tmp/one`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := devrunner.Configure(cmd.Context(), devrunner.ConfigureOptions{Root: *work, Environ: os.Environ()})
+			if err != nil {
+				return &devrunner.ExitError{Code: devrunner.ExitTerminated, Err: err}
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "√ Runner successfully added")
+			return nil
+		},
+	}
+	cmd.Flags().Bool("unattended", false, "as with GitHub's runner; nothing is ever asked for")
+	return cmd
+}
+
+func newDevRunnerWorkerCommand(verbose *bool) *cobra.Command {
+	return &cobra.Command{
+		Use:    "worker",
+		Short:  "Run the job that comes on standard input",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return devrunner.RunWorker(cmd.Context(), cmd.InOrStdin(), devrunner.Options{
+				Console: cmd.OutOrStdout(), Log: devRunnerLog(cmd, *verbose),
+			})
+		},
+	}
 }
 
 // maxJITFile is more than any JIT config has, in bytes.

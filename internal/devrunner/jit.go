@@ -41,6 +41,11 @@ func DecodeJIT(blob string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	return decodeFiles(files)
+}
+
+// decodeFiles reads the files that a registration consists of, by their lower-case names.
+func decodeFiles(files map[string][]byte) (*Config, error) {
 	var settings, credentials, key fields
 	for _, f := range []struct {
 		name string
@@ -61,6 +66,7 @@ func DecodeJIT(blob string) (*Config, error) {
 	if err := c.readCredentials(credentials); err != nil {
 		return nil, err
 	}
+	var err error
 	if c.key, err = rsaKey(key); err != nil {
 		return nil, err
 	}
@@ -106,7 +112,7 @@ func (c *Config) readCredentials(credentials fields) error {
 		return fmt.Errorf("%w: the credentials' scheme is not OAuth", ErrBadJIT)
 	}
 	var data fields
-	if err := json.Unmarshal(credentials["Data"], &data); err != nil {
+	if err := json.Unmarshal(credentials.raw("Data"), &data); err != nil {
 		return fmt.Errorf("%w: the credentials hold no data", ErrBadJIT)
 	}
 	c.clientID, c.authorizationURL = data.text("ClientId"), data.text("AuthorizationUrl")
@@ -125,7 +131,7 @@ func webURL(text string) bool {
 // spelled, or else without regard to case.
 type fields map[string]json.RawMessage
 
-func (f fields) text(name string) string {
+func (f fields) raw(name string) json.RawMessage {
 	raw, ok := f[name]
 	if !ok {
 		for k, v := range f {
@@ -134,6 +140,11 @@ func (f fields) text(name string) string {
 			}
 		}
 	}
+	return raw
+}
+
+func (f fields) text(name string) string {
+	raw := f.raw(name)
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return s

@@ -49,34 +49,60 @@ func (r *Runner) take(ctx context.Context, m *message) (ran bool, err error) {
 			r.opts.Log.Warn("acknowledging the job failed", "error", err)
 		}
 	}
-	msg, err := r.acquire(ctx, ref)
+	raw, err := r.acquire(ctx, ref)
 	if err != nil {
 		return false, err
 	}
-	endpoint, ok := msg.Endpoint(workflow.SystemConnection)
-	if !ok || !webURL(endpoint.URL) {
-		return false, fmt.Errorf("reading job %s: it names no %s", msg.JobID, workflow.SystemConnection)
+	msg, service, err := r.read(raw)
+	if err != nil {
+		return false, err
 	}
-	service := runService{caller{r.opts.HTTP, fixedToken(endpoint.Authorization.Parameters["AccessToken"])}, endpoint.URL}
 	r.say("%s: Running job: %s", r.opts.Now().UTC().Format("2006-01-02 15:04:05Z"), msg.JobDisplayName)
-	outcome := r.runJob(ctx, msg, service)
-	r.say("%s: Job %s completed with result: %s", r.opts.Now().UTC().Format("2006-01-02 15:04:05Z"), msg.JobDisplayName, outcome.Conclusion)
-	// Its end is reported even when we are told to stop: nobody else can.
-	if err := r.complete(context.WithoutCancel(ctx), service, outcome); err != nil {
-		r.opts.Log.Error("the job ended, but the service does not know; it will time the job out", "job", msg.JobID, "error", err)
-	}
+	r.runJob(ctx, msg, service, func(stop *stopper) {
+		if len(r.opts.Worker) > 0 {
+			r.delegate(ctx, raw, msg, service, stop)
+			return
+		}
+		r.finish(ctx, msg, service, stop)
+	})
 	return true, nil
 }
 
+// read makes sense of a job that was acquired.
+func (r *Runner) read(raw []byte) (*workflow.Message, runService, error) {
+	msg, err := workflow.ParseJobMessage(raw)
+	if err != nil {
+		return nil, runService{}, err
+	}
+	endpoint, ok := msg.Endpoint(workflow.SystemConnection)
+	if !ok || !webURL(endpoint.URL) {
+		return nil, runService{}, fmt.Errorf("reading job %s: it names no %s", msg.JobID, workflow.SystemConnection)
+	}
+	return msg, runService{caller{r.opts.HTTP, fixedToken(endpoint.Authorization.Parameters["AccessToken"])}, endpoint.URL}, nil
+}
+
+// finish runs a job's steps and reports its end, also when we are told to stop: nobody else can.
+func (r *Runner) finish(ctx context.Context, msg *workflow.Message, service runService, stop *stopper) {
+	outcome := r.execute(msg, stop)
+	r.say("%s: Job %s completed with result: %s", r.opts.Now().UTC().Format("2006-01-02 15:04:05Z"), msg.JobDisplayName, outcome.Conclusion)
+	r.report(ctx, msg, service, outcome)
+}
+
+func (r *Runner) report(ctx context.Context, msg *workflow.Message, service runService, outcome completion) {
+	if err := r.complete(context.WithoutCancel(ctx), service, outcome); err != nil {
+		r.opts.Log.Error("the job ended, but the service does not know; it will time the job out", "job", msg.JobID, "error", err)
+	}
+}
+
 // acquire fetches the job. A job that went elsewhere is errJobGone; other failures are tried a few times.
-func (r *Runner) acquire(ctx context.Context, ref jobRef) (*workflow.Message, error) {
+func (r *Runner) acquire(ctx context.Context, ref jobRef) ([]byte, error) {
 	in := map[string]string{"jobMessageId": ref.RunnerRequestID, "runnerOS": osName(), "billingOwnerId": ref.BillingOwnerID}
 	service := caller{r.opts.HTTP, r.tokens}
 	for try := 1; ; try++ {
 		var raw json.RawMessage
 		_, err := service.call(ctx, "acquiring a job", http.MethodPost, join(ref.RunServiceURL, "acquirejob"), in, &raw, callTimeout)
 		if err == nil {
-			return workflow.ParseJobMessage(raw)
+			return raw, nil
 		}
 		if errors.Is(err, errJobGone) || fatal(err) || ctx.Err() != nil || try == acquireTries {
 			return nil, err
@@ -184,8 +210,8 @@ func (s *stopper) cancelled() bool {
 // ended says that the cancelled job's time is up.
 func (s *stopper) ended() bool { return s.hard.Err() != nil }
 
-// runJob runs the steps while it renews the job's lock and listens for its cancellation.
-func (r *Runner) runJob(ctx context.Context, msg *workflow.Message, service runService) completion {
+// runJob has the steps run while it renews the job's lock and listens for its cancellation.
+func (r *Runner) runJob(ctx context.Context, msg *workflow.Message, service runService, steps func(*stopper)) {
 	stop := newStopper(r.opts.After)
 	// The companions outlive ctx: a job that is being cancelled still needs its lock.
 	companions, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -193,11 +219,10 @@ func (r *Runner) runJob(ctx context.Context, msg *workflow.Message, service runS
 	wg.Go(func() { r.renew(companions, msg, service, stop, &wg) })
 	wg.Go(func() { r.listenForCancel(companions, msg, stop, &wg) })
 	wg.Go(func() { r.watchShutdown(ctx, companions, msg, stop, &wg) })
-	outcome := r.execute(msg, stop)
+	steps(stop)
 	end()
 	stop.kill()
 	wg.Wait()
-	return outcome
 }
 
 // watchShutdown cancels the job when the runner is told to stop, and when its time is up.

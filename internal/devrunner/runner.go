@@ -17,10 +17,15 @@ import (
 // listenerVersion is the version of GitHub's listener whose behaviour this one follows, and reports.
 const listenerVersion = "2.336.0"
 
-// Options configure a Runner. JIT is required; every other field has a default.
+// Options configure a Runner. JIT or Root is required; every other field has a default.
 type Options struct {
 	// JIT is the encoded JIT config.
 	JIT string
+	// Root is the folder that Configure has written, for a runner without a JIT config.
+	Root string
+	// Worker are the arguments with which this program runs RunWorker. When set, each job runs in a process of its own, named
+	// Runner.Worker as GitHub's, which reports the job's end itself.
+	Worker []string
 	// WorkDir is the folder that the JIT config's WorkFolder is relative to; by default the current one.
 	WorkDir string
 	// Environ is the environment that steps begin with, by default the process's own. The variables that carry
@@ -97,7 +102,7 @@ type Runner struct {
 
 // New reads the JIT config and prepares a runner. The error is an *ExitError.
 func New(opts Options) (*Runner, error) {
-	config, err := DecodeJIT(opts.JIT)
+	config, err := opts.config()
 	if err != nil {
 		return nil, &ExitError{ExitTerminated, err}
 	}
@@ -113,6 +118,13 @@ func New(opts Options) (*Runner, error) {
 		r.work = filepath.Join(opts.WorkDir, r.work)
 	}
 	return r, nil
+}
+
+func (o *Options) config() (*Config, error) {
+	if o.Root != "" {
+		return loadConfig(o.Root)
+	}
+	return DecodeJIT(o.JIT)
 }
 
 const (

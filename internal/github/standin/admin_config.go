@@ -58,7 +58,7 @@ func (s *Server) adminInstallations(w http.ResponseWriter, _ *http.Request) erro
 
 func (a *account) view() Installation {
 	v := Installation{
-		ID: a.installation, Account: a.login, Type: a.kind, Repositories: []string{}, Suspended: !a.suspendedAt.IsZero(),
+		ID: a.installation, Account: a.login, Type: a.kind, Repositories: []string{}, RunnerGroups: slices.Clone(a.groups), Suspended: !a.suspendedAt.IsZero(),
 	}
 	for _, r := range sortedRepos(a) {
 		v.Repositories = append(v.Repositories, r.name)

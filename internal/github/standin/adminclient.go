@@ -226,6 +226,25 @@ func (c *AdminClient) Installations(ctx context.Context) ([]Installation, error)
 	return out.Installations, err
 }
 
+// AddEnterprise adds an enterprise, or accounts and runner groups to one that exists.
+func (c *AdminClient) AddEnterprise(ctx context.Context, enterprise Enterprise) (Enterprise, error) {
+	var out Enterprise
+	err := c.call(ctx, http.MethodPost, "/enterprises", enterprise, &out)
+	return out, err
+}
+
+// AddToken makes a person's token.
+func (c *AdminClient) AddToken(ctx context.Context, token PersonalToken) (PersonalToken, error) {
+	var out PersonalToken
+	err := c.call(ctx, http.MethodPost, "/tokens", token, &out)
+	return out, err
+}
+
+// RevokeToken ends the tokens of that name.
+func (c *AdminClient) RevokeToken(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodDelete, "/tokens/"+url.PathEscape(name), nil, nil)
+}
+
 // RenameRepository gives a repository ("owner/name") another name, without its owner.
 func (c *AdminClient) RenameRepository(ctx context.Context, repository, name string) error {
 	return c.call(ctx, http.MethodPost, "/repositories/"+repository+"/rename", map[string]string{"name": name}, nil)

@@ -24,23 +24,44 @@ type runnerToken struct {
 	expires time.Time
 }
 
-// caller is whoever makes a REST call: the App itself, or one of its installations.
+// caller is whoever makes a REST call: the App itself, one of its installations, a person's token, or a runner that registers
+// itself.
 type caller struct {
-	account *account // nil for the App
+	account      *account           // that it speaks for; nil for the App, and for a person's call that names none
+	person       *personalToken     // whose token it is; nil for the App and its installations
+	registration *registrationToken // of a runner that registers itself
 }
 
 func (c caller) name(appID int64) string {
-	if c.account == nil {
+	switch {
+	case c.registration != nil:
+		return "registration of " + c.registration.scope.path
+	case c.person != nil:
+		return "user " + c.person.Name
+	case c.account == nil:
 		return principalName("app", appID)
 	}
 	return principalName("installation", c.account.installation)
+}
+
+// isApp says whether the App itself calls.
+func (c caller) isApp() bool { return c.account == nil && c.person == nil && c.registration == nil }
+
+// installation is that of the App's installations, else 0.
+func (c caller) installation() int64 {
+	if c.account == nil || c.person != nil || c.registration != nil {
+		return 0
+	}
+	return c.account.installation
 }
 
 type authKind int
 
 const (
 	authApp          authKind = iota // an App JWT
-	authInstallation                 // an installation's token
+	authInstallation                 // an installation's token, or a person's
+	authAnyToken                     // either, or a registration token
+	authRegistration                 // a registration token alone
 )
 
 func suspended() *apiError {
@@ -64,8 +85,11 @@ func bearer(r *http.Request) string {
 }
 
 func (s *Server) authenticate(r *http.Request, kind authKind) (caller, *apiError) {
+	if value := remoteAuth(r); value != "" && (kind == authAnyToken || kind == authRegistration) {
+		return s.registrationCaller(value)
+	}
 	credential := bearer(r)
-	if credential == "" {
+	if credential == "" || kind == authRegistration {
 		return caller{}, badCredentials()
 	}
 	if kind == authApp {
@@ -76,6 +100,9 @@ func (s *Server) authenticate(r *http.Request, kind authKind) (caller, *apiError
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if person := s.people[credential]; person != nil {
+		return s.personLocked(r, person)
+	}
 	token, ok := s.appTokens[credential]
 	if !ok || !s.now().Before(token.expires) {
 		return caller{}, badCredentials()

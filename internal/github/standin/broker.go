@@ -210,7 +210,7 @@ func (s *Server) openSession(w http.ResponseWriter, r *http.Request, token *runn
 	}
 	answer := map[string]any{
 		"ownerName": q.OwnerName, "useFipsEncryption": false,
-		"agent": map[string]any{"id": rn.id, "name": rn.name, "version": "", "osDescription": q.Agent.OSDescription, "ephemeral": true},
+		"agent": map[string]any{"id": rn.id, "name": rn.name, "version": "", "osDescription": q.Agent.OSDescription, "ephemeral": !rn.static},
 		// Messages are not encrypted: the transport is.
 		"encryptionKey": map[string]any{"encrypted": false, "value": nil},
 	}

@@ -34,6 +34,7 @@ const (
 	FaultAssignDifferent FaultKind = "assign-different"
 	FaultBusyHidden      FaultKind = "busy-hidden"
 	FaultRemoveBusy      FaultKind = "remove-busy"
+	FaultRemoveRefused   FaultKind = "remove-refused"
 
 	FaultJobCancel    FaultKind = "job-cancel"
 	FaultQueueTimeout FaultKind = "queue-timeout"
@@ -187,6 +188,10 @@ func runnerFaults() []FaultInfo {
 			"Removing the registration of a busy runner succeeds; its job runs on.",
 			"A removal that races with an assignment: the 422 is not a lock.",
 			"terraform-aws-github-runner issue 5085"),
+		info(FaultRemoveRefused, selectRunner, "",
+			"Removing the registration is refused with 422, as if it ran a job, although it runs none.",
+			"A job that was given to a runner and not yet acquired, or one that GitHub has not seen the end of.",
+			"actions-runner-controller pull 1204: 422 long after a job"),
 	}
 }
 

@@ -291,6 +291,14 @@ var runnerStrikes = map[standin.FaultKind]strikes{
 		require.Equal(t, "api: installation 11", gone.RemovedBy)
 		require.Equal(t, w.job(run, "build").ID, gone.RemovedBusy)
 	}},
+	standin.FaultRemoveRefused: {standin.Fault{Times: 1}, func(t *testing.T, w *world) {
+		r := w.mint("a", "self-hosted", "linux").start(w.clock.Now())
+		answer, err := w.org.Actions.RemoveOrganizationRunner(w.ctx, "acme", r.id)
+		require.Error(t, err)
+		require.Equal(t, http.StatusUnprocessableEntity, answer.StatusCode)
+		_, err = w.org.Actions.RemoveOrganizationRunner(w.ctx, "acme", r.id)
+		require.NoError(t, err)
+	}},
 }
 
 var jobStrikes = map[standin.FaultKind]strikes{

@@ -22,7 +22,10 @@ const (
 )
 
 func removedBy(who caller) string {
-	return fmt.Sprintf("api: installation %d", who.account.installation)
+	if who.person != nil {
+		return "api: user " + who.person.Name
+	}
+	return fmt.Sprintf("api: installation %d", who.installation())
 }
 
 // Given is one time that GitHub gave a job to a runner.

@@ -245,7 +245,12 @@ func (s *Server) finishLocked(j *job, conclusion, reason string, outputs map[str
 	s.jobEventLocked(j, "completed")
 	if rn != nil && rn.job == j {
 		rn.job = nil
-		s.removeRunnerLocked(rn, removedAfterJob) // ephemeral: its one job is over
+		if rn.static {
+			rn.cancelMessage, rn.cancelDelivered = 0, false
+			s.settleRunnerLocked(rn) // it is idle, and gets its next job when it asks for one
+		} else {
+			s.removeRunnerLocked(rn, removedAfterJob) // its one job is over
+		}
 	}
 	s.jobEndedLocked(j, outputs)
 	s.changedLocked()
@@ -296,6 +301,9 @@ func (s *Server) watchCleanupLocked(rn *runner) {
 		since = rn.lastContact
 	}
 	after := s.opts.EphemeralCleanup
+	if rn.static {
+		after = s.opts.StaticCleanup
+	}
 	if rn.cleanupAfter > 0 {
 		after = rn.cleanupAfter
 	}

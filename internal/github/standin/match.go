@@ -128,7 +128,7 @@ func (s *Server) matchJobLocked(j *job) {
 
 func (s *Server) runnerGroupsForLocked(j *job) []*runnerGroup {
 	var groups []*runnerGroup
-	for _, sc := range []*scope{j.run.repo.scope, j.run.repo.owner.scope} {
+	for _, sc := range j.run.repo.scopes() {
 		if sc == nil {
 			continue
 		}
@@ -228,7 +228,7 @@ func (s *Server) matchRunnerLocked(rn *runner) {
 func (s *Server) oldestJobLocked(rn *runner) *job {
 	avoid := rn.intended != nil && s.faults.active(FaultAssignDifferent, jobSubject(rn.intended))
 	var oldest, intended *job
-	for _, group := range rn.scope.owner.jobGroups {
+	for group := range rn.scope.jobs() {
 		if rn.scope.repo != nil && rn.scope.repo != group.repo {
 			continue
 		}
@@ -270,7 +270,7 @@ func (s *Server) intendLocked(rn *runner) {
 // other registration was minted for.
 func (s *Server) mintedForLocked(sc *scope, labels labelSet) *job {
 	var best *job
-	for _, group := range sc.owner.jobGroups {
+	for group := range sc.jobs() {
 		if (sc.repo != nil && sc.repo != group.repo) || !labels.covers(group.labels) {
 			continue
 		}

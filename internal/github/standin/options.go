@@ -24,6 +24,8 @@ type Installation struct {
 	Type string `json:"type"`
 	// Repositories are the account's repositories the App may see, without the owner: "app".
 	Repositories []string `json:"repositories"`
+	// RunnerGroups are the organization's, beside Default. Their ids count from 2.
+	RunnerGroups []string `json:"runner_groups,omitempty"`
 	// Suspended is only read: see Server.Suspend.
 	Suspended bool `json:"suspended,omitempty"`
 }
@@ -48,6 +50,9 @@ type Options struct {
 	AppKey *rsa.PublicKey
 	// Installations exist from the start; their "installation created" webhooks go out when Run begins.
 	Installations []Installation
+	// Enterprises and Tokens exist from the start, too.
+	Enterprises []Enterprise
+	Tokens      []PersonalToken
 	// AdminToken, if set, guards the admin API.
 	AdminToken string
 
@@ -86,6 +91,8 @@ type Options struct {
 	QueueLimit time.Duration
 	// EphemeralCleanup is when an ephemeral runner that is offline, or never came, is removed. Default 24 h.
 	EphemeralCleanup time.Duration
+	// StaticCleanup is the same for those that take job after job. Default 14 days.
+	StaticCleanup time.Duration
 	// CancelGrace is how long a runner may take to end a cancelled job. Default 5 min.
 	CancelGrace time.Duration
 
@@ -142,6 +149,7 @@ func (o *Options) setDefaults() {
 	orDefault(&o.OfflineAfter, time.Minute)
 	orDefault(&o.QueueLimit, 24*time.Hour)
 	orDefault(&o.EphemeralCleanup, 24*time.Hour)
+	orDefault(&o.StaticCleanup, 14*24*time.Hour)
 	orDefault(&o.CancelGrace, 5*time.Minute)
 	orDefault(&o.RunnerKeys, 4)
 	orDefault(&o.LogLimit, 4<<20)

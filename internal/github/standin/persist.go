@@ -36,6 +36,8 @@ type savedState struct {
 	Jobs                        []savedJob
 	AppTokens                   map[string]savedToken
 	RunnerTokens                map[string]savedToken
+	Registrations               map[string]savedRegistration
+	People                      map[string]PersonalToken
 	Calls                       map[string]RouteCalls
 	Deliveries                  []savedDelivery
 	Blobs                       map[string]savedBlob
@@ -49,6 +51,7 @@ type savedAccount struct {
 	Announced        bool
 	Repos            []savedRepo
 	Formerly         map[string]int64
+	Groups, Members  []string
 }
 
 type savedRepo struct {
@@ -71,6 +74,8 @@ type savedRunner struct {
 	OnlineAt                        time.Time
 	Sessions                        int
 	Given, Ran                      []int64
+	Static                          bool
+	System                          []string
 }
 
 type savedRun struct {
@@ -102,6 +107,12 @@ type savedToken struct {
 	Account     string
 	Runner, Job int64
 	Expires     time.Time
+}
+
+type savedRegistration struct {
+	Scope   string
+	Remove  bool
+	Expires time.Time
 }
 
 type savedDelivery struct {
@@ -195,6 +206,7 @@ func (s *Server) snapshot() *savedState {
 		})
 	}
 	s.saveTokensLocked(st)
+	s.saveRegistrationsLocked(st)
 	st.Calls = map[string]RouteCalls{}
 	for route, c := range s.calls {
 		st.Calls[route] = RouteCalls{Calls: c.Calls, ByStatus: maps.Clone(c.ByStatus)}
@@ -232,9 +244,22 @@ func (s *Server) saveTokensLocked(st *savedState) {
 	}
 }
 
+func (s *Server) saveRegistrationsLocked(st *savedState) {
+	st.Registrations, st.People = map[string]savedRegistration{}, map[string]PersonalToken{}
+	for value, token := range s.registrations {
+		st.Registrations[value] = savedRegistration{Scope: token.scope.path, Remove: token.remove, Expires: token.expires}
+	}
+	for value, person := range s.people {
+		st.People[value] = person.PersonalToken
+	}
+}
+
 func saveAccount(a *account) savedAccount {
 	out := savedAccount{ID: a.id, Installation: a.installation, Login: a.login, Kind: a.kind, InstalledAt: a.installedAt, SuspendedAt: a.suspendedAt, Announced: a.announced,
-		Formerly: maps.Clone(a.formerly)}
+		Formerly: maps.Clone(a.formerly), Groups: slices.Clone(a.groups)}
+	for _, member := range a.members {
+		out.Members = append(out.Members, member.login)
+	}
 	for _, r := range sortedRepos(a) {
 		out.Repos = append(out.Repos, savedRepo{ID: r.id, RunSeq: r.runSeq, Name: r.name})
 	}
@@ -247,7 +272,7 @@ func saveRunner(rn *runner) savedRunner {
 		WorkFolder: rn.workFolder, ClientID: rn.clientID, Labels: rn.labels.names, Key: x509.MarshalPKCS1PublicKey(rn.key),
 		CreatedAt: rn.createdAt, LastContact: rn.lastContact, CancelDelivered: rn.cancelDelivered,
 		BusyHiddenUntil: rn.busyHiddenUntil, Removed: rn.removed, Starved: rn.starved, CleanupAfter: rn.cleanupAfter,
-		OnlineAt: rn.onlineAt, Sessions: rn.sessions, Given: slices.Clone(rn.given), Ran: slices.Clone(rn.ran),
+		OnlineAt: rn.onlineAt, Sessions: rn.sessions, Given: slices.Clone(rn.given), Ran: slices.Clone(rn.ran), Static: rn.static, System: rn.system,
 	}
 	if rn.session != nil {
 		out.Session = rn.session.id

@@ -37,6 +37,9 @@ func repoByIDLocked(r *http.Request, who caller) (*repo, error) {
 	if bad != nil {
 		return nil, bad
 	}
+	if who.account == nil {
+		return nil, notFound()
+	}
 	for _, rp := range who.account.repos {
 		if rp.id == id {
 			return rp, nil

@@ -125,21 +125,23 @@ func sameTag(header, tag string) bool {
 func (s *Server) admitCall(h http.Header, r *http.Request, who caller, about subject) *apiError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if who.account != nil {
+	if !who.isApp() {
 		if _, strikes := s.faults.take(FaultTokens, about); strikes {
 			delete(s.appTokens, bearer(r))
+			delete(s.people, bearer(r))
+			delete(s.registrations, remoteAuth(r))
 			return badCredentials()
 		}
-		if !who.account.suspendedAt.IsZero() {
-			return suspended()
-		}
+	}
+	if who.installation() != 0 && !who.account.suspendedAt.IsZero() {
+		return suspended()
 	}
 	return s.meterLocked(h, who.name(s.opts.AppID), r.Method, limited(who, about))
 }
 
 // faultyCall is what a fault answers to a REST call instead of the handler.
 func (s *Server) faultyCall(h http.Header, who caller, about subject) *apiError {
-	if who.account != nil { // permissions are an installation's: the App itself may always ask for a token
+	if !who.isApp() { // permissions are an installation's: the App itself may always ask for a token
 		if _, ok := s.faults.take(FaultForbidden, about); ok {
 			return &apiError{
 				status: http.StatusForbidden, Message: "Resource not accessible by integration", DocumentationURL: docsRoot + "/rest",
@@ -157,7 +159,7 @@ func (s *Server) faultyCall(h http.Header, who caller, about subject) *apiError 
 
 // limited is whose limit a call counts against: the App's when it asks for an installation's token.
 func limited(who caller, about subject) subject {
-	if who.account == nil {
+	if who.isApp() {
 		about.installation = 0
 	}
 	return about
@@ -203,9 +205,9 @@ func (s *Server) restSubject(r *http.Request, who caller, route restRoute) subje
 	id, _ := pathID(r, "id")
 	var found subject
 	switch {
-	case who.account == nil && strings.Contains(route.pattern, "/app/installations/{id}"):
+	case who.isApp() && strings.Contains(route.pattern, "/app/installations/{id}"):
 		found.installation = id
-	case who.account == nil:
+	case who.isApp():
 	case strings.Contains(route.pattern, "/actions/runners/{id}"):
 		if rn := s.runners[id]; rn != nil {
 			found = runnerSubjectLocked(rn)
@@ -223,10 +225,13 @@ func (s *Server) restSubject(r *http.Request, who caller, route restRoute) subje
 		}
 	}
 	about.job, about.run, about.runner, about.installation = found.job, found.run, found.runner, found.installation
-	if who.account != nil {
-		about.installation = who.account.installation
+	if !who.isApp() {
+		about.installation = who.installation()
 	}
 	about.scope = strings.Trim(r.PathValue("login")+"/"+r.PathValue("repo"), "/")
+	if slug := r.PathValue("enterprise"); slug != "" {
+		about.scope = enterpriseLogin(slug)
+	}
 	return about
 }
 

@@ -87,6 +87,9 @@ func (s *Server) installLocked(in Installation) (*account, error) {
 			return nil, failf(http.StatusUnprocessableEntity, "%q is not a repository's name: give it without its owner", name)
 		}
 	}
+	if in.Type == typeUser && len(in.RunnerGroups) > 0 {
+		return nil, failf(http.StatusUnprocessableEntity, "%s is a user: runner groups belong to organizations and enterprises", in.Account)
+	}
 	a := s.accounts[strings.ToLower(in.Account)]
 	if a == nil {
 		a = &account{login: in.Account, kind: in.Type, repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{}}
@@ -109,6 +112,7 @@ func (s *Server) installLocked(in Installation) (*account, error) {
 		}
 		s.accounts[strings.ToLower(in.Account)] = a
 	}
+	a.addGroups(in.RunnerGroups)
 	for _, name := range in.Repositories {
 		if a.repos[strings.ToLower(name)] != nil {
 			continue
@@ -236,6 +240,9 @@ func (s *Server) findInstallation(w http.ResponseWriter, r *http.Request, _ call
 }
 
 func (s *Server) listInstallationRepos(w http.ResponseWriter, r *http.Request, who caller) error {
+	if who.installation() == 0 {
+		return failf(http.StatusForbidden, "You must authenticate with an installation access token in order to list repositories for an installation.")
+	}
 	s.mu.Lock()
 	repos := make([]*repoJSON, 0, len(who.account.repos))
 	for _, rp := range sortedRepos(who.account) {

@@ -2,8 +2,8 @@ package standin
 
 import (
 	"net/http"
+	"slices"
 	"strings"
-	"time"
 )
 
 const (
@@ -31,7 +31,7 @@ type runnerJSON struct {
 
 func (s *Server) runnerJSONLocked(rn *runner) runnerJSON {
 	out := runnerJSON{
-		ID: rn.id, RunnerGroupID: rn.groupID, Name: rn.name, OS: rn.os, Status: "offline", Ephemeral: true,
+		ID: rn.id, RunnerGroupID: rn.groupID, Name: rn.name, OS: rn.os, Status: "offline", Ephemeral: !rn.static,
 		Busy:   rn.job != nil && !s.now().Before(rn.busyHiddenUntil),
 		Labels: make([]labelJSON, 0, len(rn.labels.names)),
 	}
@@ -40,7 +40,7 @@ func (s *Server) runnerJSONLocked(rn *runner) runnerJSON {
 	}
 	for i, name := range rn.labels.names {
 		kind := "custom"
-		if strings.EqualFold(name, "self-hosted") {
+		if strings.EqualFold(name, "self-hosted") || slices.Contains(rn.system, name) {
 			kind = "read-only"
 		}
 		out.Labels = append(out.Labels, labelJSON{ID: int64(i + 1), Name: name, Type: kind})
@@ -49,12 +49,13 @@ func (s *Server) runnerJSONLocked(rn *runner) runnerJSON {
 }
 
 func (s *Server) runnerRoutes(mux *http.ServeMux) {
-	for _, base := range []string{"/orgs/{login}", "/repos/{login}/{repo}", byIDPath} {
+	for _, base := range []string{"/orgs/{login}", "/repos/{login}/{repo}", byIDPath, "/enterprises/{enterprise}"} {
+		s.rest(mux, "GET "+base+"/actions/runner-groups", bucketCore, authAnyToken, s.listRunnerGroups)
 		base += "/actions/runners"
 		s.rest(mux, "POST "+base+"/generate-jitconfig", bucketRegistration, authInstallation, s.generateJIT)
 		s.rest(mux, "POST "+base+"/registration-token", bucketRegistration, authInstallation, s.createRegistrationToken)
-		s.rest(mux, "POST "+base+"/remove-token", bucketRegistration, authInstallation, s.createRegistrationToken)
-		s.rest(mux, "GET "+base, bucketCore, authInstallation, s.listRunners)
+		s.rest(mux, "POST "+base+"/remove-token", bucketRegistration, authInstallation, s.createRemovalToken)
+		s.rest(mux, "GET "+base, bucketCore, authAnyToken, s.listRunners)
 		s.rest(mux, "GET "+base+"/{id}", bucketCore, authInstallation, s.getRunner)
 		s.rest(mux, "GET "+base+"/{id}/labels", bucketCore, authInstallation, s.listRunnerLabels)
 		s.rest(mux, "DELETE "+base+"/{id}", bucketCore, authInstallation, s.deleteRunner)
@@ -63,6 +64,31 @@ func (s *Server) runnerRoutes(mux *http.ServeMux) {
 
 // scopeLocked finds the scope a path names. Of somebody else's scope GitHub says that it does not exist.
 func (s *Server) scopeLocked(r *http.Request, who caller) (*scope, error) {
+	sc, err := s.anyScopeLocked(r, who)
+	switch {
+	case err != nil:
+		return nil, err
+	case who.registration != nil && sc != who.registration.scope:
+		return nil, notFound()
+	case who.person != nil && who.person.Powerless && strings.Contains(r.Pattern, "/actions/runner"):
+		return nil, failf(http.StatusForbidden, "Resource not accessible by personal access token")
+	}
+	return sc, nil
+}
+
+func (s *Server) anyScopeLocked(r *http.Request, who caller) (*scope, error) {
+	if slug := r.PathValue("enterprise"); slug != "" {
+		if who.installation() != 0 {
+			return nil, failf(http.StatusForbidden, "Resource not accessible by integration")
+		}
+		if who.account == nil || !strings.EqualFold(who.account.login, enterpriseLogin(slug)) {
+			return nil, notFound()
+		}
+		return who.account.scope, nil
+	}
+	if who.account == nil {
+		return nil, notFound()
+	}
 	if r.PathValue("repo_id") != "" {
 		rp, err := repoByIDLocked(r, who)
 		if err != nil {
@@ -171,19 +197,6 @@ func (s *Server) generateJIT(w http.ResponseWriter, r *http.Request, who caller)
 	return nil
 }
 
-// createRegistrationToken answers for tokens that configure runners by hand, which the stand-in's runners never do.
-func (s *Server) createRegistrationToken(w http.ResponseWriter, r *http.Request, who caller) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, err := s.scopeLocked(r, who); err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusCreated, map[string]any{
-		"token": s.token("A"), "expires_at": s.now().Add(time.Hour).UTC().Format(time.RFC3339),
-	})
-	return nil
-}
-
 // listRunners lists a scope's runners by id, and takes name for a whole one. GitHub documents neither the order of the list nor
 // whether its filter takes the beginning of a name, so nobody may rely on more than that a whole name finds its runner.
 func (s *Server) listRunners(w http.ResponseWriter, r *http.Request, who caller) error {
@@ -256,14 +269,16 @@ func (s *Server) deleteRunner(w http.ResponseWriter, r *http.Request, who caller
 	if err != nil {
 		return err
 	}
-	if rn.job != nil {
+	_, refused := s.faults.take(FaultRemoveRefused, runnerSubjectLocked(rn))
+	if rn.job != nil && !refused {
 		_, allowed := s.faults.take(FaultRemoveBusy, runnerSubjectLocked(rn))
-		if !allowed {
-			return &apiError{
-				status:           http.StatusUnprocessableEntity,
-				Message:          "Bad request - Runner \"" + rn.name + "\" is still running a job\"",
-				DocumentationURL: docsRoot + "/rest/actions/self-hosted-runners#delete-a-self-hosted-runner-from-an-organization",
-			}
+		refused = !allowed
+	}
+	if refused {
+		return &apiError{
+			status:           http.StatusUnprocessableEntity,
+			Message:          "Bad request - Runner \"" + rn.name + "\" is still running a job\"",
+			DocumentationURL: docsRoot + "/rest/actions/self-hosted-runners#delete-a-self-hosted-runner-from-an-organization",
 		}
 	}
 	s.removeRunnerLocked(rn, removedBy(who))

@@ -69,6 +69,7 @@ func (s *Server) restoreLocked(st *savedState) error {
 		s.restoreJobLocked(saved, r, ready[r], runners)
 	}
 	s.restoreTokensLocked(st, runners)
+	s.restoreRegistrationsLocked(st)
 	s.ids = st.IDs
 	s.jobSeq, s.messageSeq, s.lost, s.requeued, s.minted = st.JobSeq, st.MessageSeq, st.Lost, st.Requeued, st.Minted
 	s.gone = st.Gone
@@ -92,9 +93,9 @@ func (s *Server) restoreLocked(st *savedState) error {
 func (s *Server) restoreAccountLocked(saved savedAccount) {
 	a := &account{
 		id: saved.ID, login: saved.Login, kind: saved.Kind, installation: saved.Installation, installedAt: saved.InstalledAt,
-		suspendedAt: saved.SuspendedAt, announced: saved.Announced, formerly: saved.Formerly, repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{},
+		suspendedAt: saved.SuspendedAt, announced: saved.Announced, formerly: saved.Formerly, groups: saved.Groups, repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{},
 	}
-	if a.kind == typeOrganization {
+	if a.kind != typeUser {
 		a.scope = newScope(a.login, a, nil)
 	}
 	for _, sr := range saved.Repos {
@@ -114,14 +115,9 @@ func (s *Server) restoreRunnerLocked(saved savedRunner) (*runner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the key of runner %q: %w", saved.Name, err)
 	}
-	owner, name, _ := strings.Cut(saved.Scope, "/")
-	a := s.accounts[strings.ToLower(owner)]
-	if a == nil {
+	sc := s.scopeByPathLocked(saved.Scope)
+	if sc == nil {
 		return nil, fmt.Errorf("runner %q belongs to %q, which is missing", saved.Name, saved.Scope)
-	}
-	sc := a.scope
-	if name != "" && a.repos[strings.ToLower(name)] != nil {
-		sc = a.repos[strings.ToLower(name)].scope
 	}
 	return s.insertRestoredLocked(saved, sc, key), nil
 }
@@ -133,6 +129,7 @@ func (s *Server) insertRestoredLocked(saved savedRunner, sc *scope, key *rsa.Pub
 		wake: make(chan struct{}), cancelMessage: saved.CancelMessage, cancelDelivered: saved.CancelDelivered,
 		busyHiddenUntil: saved.BusyHiddenUntil, removed: saved.Removed, starved: saved.Starved, cleanupAfter: saved.CleanupAfter,
 		onlineAt: saved.OnlineAt, sessions: saved.Sessions, given: saved.Given, ran: saved.Ran,
+		static: saved.Static, system: saved.System,
 	}
 	if rn.removed {
 		return rn

@@ -47,6 +47,8 @@ type Server struct {
 	intentions    map[int64]int64 // job → the runner it was probably minted for
 	appTokens     map[string]*installationToken
 	runnerTokens  map[string]*runnerToken
+	people        map[string]*personalToken
+	registrations map[string]*registrationToken
 	windows       map[string]*window
 	calls         map[string]*RouteCalls
 	deadlines     deadlineHeap
@@ -79,6 +81,7 @@ func New(opts Options) (*Server, error) {
 		runners: map[int64]*runner{}, clients: map[string]*runner{},
 		runs: map[int64]*run{}, jobs: map[int64]*job{}, guids: map[string]*job{}, requests: map[string]*job{},
 		intentions: map[int64]int64{}, appTokens: map[string]*installationToken{}, runnerTokens: map[string]*runnerToken{},
+		people: map[string]*personalToken{}, registrations: map[string]*registrationToken{},
 		windows: map[string]*window{}, calls: map[string]*RouteCalls{},
 		changed: make(chan struct{}), earlier: make(chan struct{}, 1), dirty: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
@@ -96,6 +99,16 @@ func New(opts Options) (*Server, error) {
 		}
 		s.mu.Unlock()
 		if err != nil {
+			return nil, err
+		}
+	}
+	for _, enterprise := range opts.Enterprises {
+		if _, err := s.AddEnterprise(enterprise); err != nil {
+			return nil, err
+		}
+	}
+	for _, token := range opts.Tokens {
+		if _, err := s.AddToken(token); err != nil {
 			return nil, err
 		}
 	}
@@ -158,6 +171,7 @@ func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	s.appRoutes(mux)
 	s.runnerRoutes(mux)
+	s.registrationRoutes(mux)
 	s.actionsRoutes(mux)
 	s.repositoryRoutes(mux)
 	s.brokerRoutes(mux)

@@ -28,9 +28,10 @@ const (
 const (
 	typeOrganization = "Organization"
 	typeUser         = "User"
+	typeEnterprise   = "Enterprise"
 )
 
-// account is an organization or a user with the App installed.
+// account is an organization or a user with the App installed, or an enterprise, which never has it.
 type account struct {
 	id           int64
 	login        string
@@ -42,7 +43,10 @@ type account struct {
 	formerly     map[string]int64 // lower-case names that a repository had before, by its id
 	scope        *scope           // organization-level runners; empty for a user
 	jobGroups    map[string]*jobGroup
-	announced    bool // its "installation created" webhook was sent
+	groups       []string   // runner groups beside Default; their ids count from 2
+	enterprise   *account   // that it belongs to
+	members      []*account // of an enterprise
+	announced    bool       // its "installation created" webhook was sent
 }
 
 // installed says whether the account has the App now. One that uninstalled it keeps its runners and jobs: they are its
@@ -62,11 +66,11 @@ type repo struct {
 
 func (r *repo) fullName() string { return r.owner.login + "/" + r.name }
 
-// scope is where runners register: an organization or a repository.
+// scope is where runners register: an organization, a repository or an enterprise.
 type scope struct {
-	path    string // "acme" or "acme/app"
+	path    string // "acme", "acme/app" or "enterprises/acme"
 	owner   *account
-	repo    *repo // nil for an organization
+	repo    *repo // nil for an organization or an enterprise
 	byName  map[string]*runner
 	ordered []*runner               // by ascending id
 	idle    map[string]*runnerGroup // by label set
@@ -95,7 +99,9 @@ type runner struct {
 	name       string
 	scope      *scope
 	labels     labelSet
+	system     []string // those of its labels that GitHub's runner gave itself
 	groupID    int64
+	static     bool // takes job after job, and stays registered
 	os         string
 	workFolder string
 	clientID   string
