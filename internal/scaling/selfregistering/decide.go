@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// mostProblems is how many are named: a person reads them.
+const mostProblems = 3
+
 // Decide says how many runners there are to be. Same input, same output (SCALE-4).
 func Decide(in Input) Result {
 	p := planner{in: in, state: in.State, now: in.Now}
@@ -61,6 +64,9 @@ func (p *planner) look() {
 	}
 	p.evident, p.out.Needed = p.clamp(p.evident), p.clamp(p.out.Needed) // 6.1
 	p.blind = p.blind || len(problems) > 0
+	if more := len(problems) - mostProblems; more > 0 {
+		problems = append(problems[:mostProblems:mostProblems], fmt.Sprintf("and %d more such things", more))
+	}
 	p.out.Problem = strings.Join(problems, "; ")
 }
 
