@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,7 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/bullpen-ci/bullpen/internal/controller/registered"
+	"github.com/bullpen-ci/bullpen/internal/controller/runner"
+	"github.com/bullpen-ci/bullpen/internal/controller/runnerdeployment"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
+	"github.com/bullpen-ci/bullpen/internal/controller/runnerreplicaset"
+	"github.com/bullpen-ci/bullpen/internal/controller/runnerset"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/registration"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -64,14 +69,29 @@ func setupSelfRegistering(mgr manager.Manager, options Options) error {
 			return fmt.Errorf("adding the keeper of the App's key: %w", err)
 		}
 	}
+	roster, err := registration.NewRoster(registration.RosterOptions{Registrars: hub, Now: options.Now})
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(manager.RunnableFunc(roster.Start)); err != nil {
+		return fmt.Errorf("adding the roster of runners: %w", err)
+	}
 	service, err := registered.Setup(mgr, registered.Options{
-		Registrars: hub, Pod: options.Pod, Registry: options.Registry, Log: options.Log, Now: options.Now,
+		Registrars: hub, Roster: roster, Pod: options.Pod, Registry: options.Registry, Log: options.Log, Now: options.Now,
 	})
 	if err != nil {
 		return err
 	}
-	_ = service
-	return nil
+	return errors.Join(
+		runner.Setup(mgr, runner.Options{Service: service, Pod: options.Pod, Log: options.Log, Now: options.Now}),
+		runnerreplicaset.Setup(mgr, runnerreplicaset.Options{
+			Service: service, Pod: options.Pod, Registry: options.Registry, Log: options.Log, Now: options.Now,
+		}),
+		runnerset.Setup(mgr, runnerset.Options{
+			Service: service, Pod: options.Pod, Registry: options.Registry, Log: options.Log, Now: options.Now,
+		}),
+		runnerdeployment.Setup(mgr, runnerdeployment.Options{Pod: options.Pod, Log: options.Log, Now: options.Now}),
+	)
 }
 
 // trimPod takes out of a pod what is not read of its kind, before it enters the cache (P8).
