@@ -114,6 +114,10 @@ func TestRegistrationToken_HasALimitOfItsOwn(t *testing.T) {
 			status(403, `{}`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", clk.at(90), "X-RateLimit-Resource", "tokens")(w, r)
 			return
 		}
+		if r.Method == http.MethodDelete {
+			status(204, ``)(w, r)
+			return
+		}
 		status(201, mintedBody)(w, r)
 	})
 	client := newTestClient(t, f, func(o *Options) { o.Now = clk.read })
@@ -126,6 +130,7 @@ func TestRegistrationToken_HasALimitOfItsOwn(t *testing.T) {
 	require.Equal(t, int64(1), f.calls.Load(), "what is known to be refused is not sent")
 	_, err := client.Mint(t.Context(), 42, fleet.MintRequest{Scope: org, Name: "n"})
 	require.NoError(t, err)
+	require.NoError(t, client.RemoveRunner(t.Context(), 42, org, 5))
 }
 
 func TestRunnerGroup_IsLookedUpOnceWhateverItsCase(t *testing.T) {

@@ -137,8 +137,15 @@ func TestHub_AChangedSecretIsUsedAtOnce(t *testing.T) {
 	require.Same(t, first, w.hub.accounts[Credentials{"ci", "pat"}], "another change keeps what is known of limits")
 	require.Len(t, w.hub.accounts, 1)
 
-	delete(w.shelf.data, "pat")
+	w.shelf.put("pat", "token", "not a token")
 	_, err := w.hub.For(t.Context(), Credentials{"ci", "pat"}, acme)
+	require.ErrorIs(t, err, ErrCredentials)
+	require.Empty(t, w.hub.accounts, "what was replaced is not used any more")
+
+	w.shelf.put("pat", "token", "ghp_new")
+	require.NoError(t, list())
+	delete(w.shelf.data, "pat")
+	_, err = w.hub.For(t.Context(), Credentials{"ci", "pat"}, acme)
 	require.ErrorIs(t, err, ErrCredentials)
 	require.Empty(t, w.hub.accounts)
 }

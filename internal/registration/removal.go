@@ -73,8 +73,7 @@ func (s Subject) answered(err error) (answer lifecycle.Answer, control bool) {
 		return s.granted("GitHub still takes it for busy", false), false
 	case errors.Is(err, fleet.ErrRunnerBusy):
 		return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub says that it runs a job"}, false
-	case limitedUntil(err).IsZero() && !errors.Is(err, github.ErrUnauthorized) &&
-		(errors.Is(err, fleet.ErrNotFound) || errors.Is(err, fleet.ErrForbidden)):
+	case !errors.Is(err, github.ErrUnauthorized) && (errors.Is(err, fleet.ErrNotFound) || errors.Is(err, fleet.ErrForbidden)):
 		return lifecycle.Answer{}, true // EXCL-6
 	default:
 		return unknown("GitHub was asked to remove it", err), false

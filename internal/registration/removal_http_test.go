@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -93,8 +94,13 @@ func TestRemove_EXCL6_ARenamedRepositoryIsFollowedByItsID(t *testing.T) {
 	w := newWorld(t, nil)
 	app := Target{Repository: "acme/app"}
 	w.on("GET /repos/acme/app", status(200, `{"id":77,"full_name":"acme/app"}`))
-	kept := w.registrar(t, "pat", app).Target()
+	at := w.registrar(t, "pat", app)
+	kept := at.Target()
 	require.Equal(t, Target{Repository: "acme/app", RepositoryID: 77}, kept)
+	w.on("GET /repos/acme/app/actions/runners", status(200, noRunners)) // another's by now
+	w.on("GET /repositories/77", status(200, `{"id":77,"full_name":"acme/moved"}`))
+	w.on("DELETE /repos/acme/moved/actions/runners/5", status(422, `{}`))
+	require.Equal(t, lifecycle.Busy, at.Remove(t.Context(), Subject{ID: 5, Name: "r-1"}).Verdict)
 
 	later := newWorld(t, nil) // after a restart, with the target that was kept
 	later.on("GET /repos/acme/app", status(200, `{"id":88,"full_name":"acme/app"}`))
@@ -148,9 +154,18 @@ func TestBulkhead_AHangingGitHubDelaysNobodyElse(t *testing.T) {
 }
 
 func TestBulkhead_EveryCallHasADeadline(t *testing.T) {
-	w := newWorld(t, func(o *HubOptions) { o.CallTimeout = 50 * time.Millisecond })
+	w := newWorld(t, func(o *HubOptions) { o.CallTimeout, o.GitHub.Timeout = 50*time.Millisecond, time.Hour })
 	w.on(remove5, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	got := w.registrar(t, "pat", acme).Remove(t.Context(), Subject{ID: 5, Name: "r-1"})
-	require.Equal(t, lifecycle.Unknown, got.Verdict)
-	require.Contains(t, got.Detail, "deadline exceeded")
+	at := w.registrar(t, "pat", acme)
+	answer := make(chan lifecycle.Answer, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { answer <- at.Remove(ctx, Subject{ID: 5, Name: "r-1"}) }()
+	select {
+	case got := <-answer:
+		require.Equal(t, lifecycle.Unknown, got.Verdict)
+		require.Contains(t, got.Detail, "deadline exceeded")
+	case <-time.After(10 * time.Second):
+		t.Fatal("the call goes on")
+	}
 }
