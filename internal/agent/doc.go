@@ -17,6 +17,7 @@
 //	job-started.sh    the hook that the runner calls before a job's first step
 //	job-started       made by that hook
 //	job-completed.sh  the hook that a static runner calls after a job's last step; job-completed is made by it
+//	runner.last       the static runner was asked to stop: its job is the last. runner.held: its listener is held for that
 //
 // A self-registering runner has no poller: its configuration, or what it registers itself with, is in a Secret that is mounted
 // read-only in its container alone, and the shared folder is the status folder. A second start in its pod starts nothing.

@@ -17,6 +17,7 @@ const maxJIT = 1 << 20
 type files struct {
 	jit, taken, idle, jobless                string
 	hook, hookDone, jobStarted, jobCompleted string
+	last, held                               string
 }
 
 // filesIn names the files of a shared folder; status is empty where it holds the signs, too.
@@ -29,6 +30,7 @@ func filesIn(jit, status string) files {
 		jit: jit, taken: sign(filepath.Base(jit) + ".taken"), idle: sign("runner.idle"), jobless: sign("runner.jobless"),
 		hook: sign("job-started.sh"), hookDone: sign("job-completed.sh"),
 		jobStarted: sign("job-started"), jobCompleted: sign("job-completed"),
+		last: sign("runner.last"), held: sign("runner.held"),
 	}
 }
 

@@ -41,7 +41,12 @@ func hookDoneScript(f files, own string) string {
 	if own != "" {
 		lines = append(lines, "if command -v bash >/dev/null 2>&1; then bash -e "+quote(own)+" || code=$?; else sh -e "+quote(own)+" || code=$?; fi")
 	}
-	return strings.Join(append(lines, ": > "+quote(f.jobCompleted)+" || :", `exit "$code"`), "\n") + "\n"
+	return strings.Join(append(lines,
+		": > "+quote(f.jobCompleted)+" || :",
+		"# Asked to stop: the listener is held before this job ends, so that it takes no other. For some seconds at most.",
+		"n=0",
+		"while [ -e "+quote(f.last)+" ] && [ ! -e "+quote(f.held)+" ] && [ $n -lt 100 ]; do n=$((n+1)); sleep 0.05 || sleep 1 || :; done",
+		`exit "$code"`), "\n") + "\n"
 }
 
 // quote makes one shell word.

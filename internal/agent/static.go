@@ -24,9 +24,10 @@ const (
 //   - No job runs: TERM to the runner's process group, KILL after IdleStop.
 //   - A job runs: it is let finish, and the runner stopped before it takes another. GitHub's listener has no order for that: TERM
 //     and INT both cancel its job (actions/runner issues 2190, 2582, 3308). But its worker finishes and reports a job without it. So
-//     once the job's last step is over, which the hook tells, the listener is held (SIGSTOP), and can ask GitHub for nothing; when
-//     the worker has gone it is sent TERM and then let go on: that order reaches it before an answer of GitHub can. Of a runner that has no hook, or no worker that can be seen, the end of the
-//     job is awaited, and a job that it has taken meanwhile is let finish as well.
+//     once the job's last step is over, which the hook tells, the listener is held (SIGSTOP), and can ask GitHub for nothing. The
+//     hook waits for that, some seconds at most. When the worker has gone, the listener is sent TERM and then let go on: that order
+//     reaches it before an answer of GitHub can. Of a runner that has no hook, or no worker that can be seen, the end of the job is
+//     awaited, and a job that it has taken meanwhile is let finish as well.
 func (s *supervisor) static(ctx context.Context, events <-chan struct{}) error {
 	_ = os.Remove(s.files.idle) // it is for pollers, and there is none
 	registered, err := s.register(ctx)
@@ -141,7 +142,15 @@ func (a *attendance) hold() {
 	case a.frozen == 0 && !a.thawed && exists(a.files.jobCompleted):
 		if listener := listenerOf(a.group); listener != 0 && syscall.Kill(listener, syscall.SIGSTOP) == nil {
 			a.frozen, a.since = listener, a.Now()
+			a.sign(a.files.held) // the hook goes on, and the worker ends
 		}
+	}
+}
+
+// sign leaves a sign for the hook; where it cannot, the hook does not wait, or not for long.
+func (a *attendance) sign(path string) {
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		a.Log.Warn("leaving a sign for the job's hook", "error", err)
 	}
 }
 
@@ -167,6 +176,7 @@ func (a *attendance) run(ctx context.Context, events <-chan struct{}, done <-cha
 		case <-stop:
 			stop = nil
 			a.draining = true
+			a.sign(a.files.last)
 			if a.look() {
 				a.Log.Info("asked to stop: the job is let finish, and is the last")
 			} else {

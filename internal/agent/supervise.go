@@ -42,7 +42,7 @@ type SuperviseOptions struct {
 	// IdleStop is how long a runner without a job may take to end after TERM before it is killed; 15 s when zero.
 	IdleStop time.Duration
 	// Of static runners: the clock, how long to wait before one that could not register tries it again, and how long after the last
-	// step a job is over whose worker cannot be seen; time.Now, 10 s and 30 s when unset.
+	// step a job is over whose worker was not seen; time.Now, 10 s, and 5 s (30 s where no worker can be seen) when unset.
 	Now           func() time.Time
 	Retry, Settle time.Duration
 	// Reap says that this process is the first of its container: whatever loses its parent becomes its child, and stays in
@@ -79,6 +79,9 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 	}
 	if o.Settle == 0 {
 		o.Settle = 30 * time.Second
+		if seesWorkers {
+			o.Settle = 5 * time.Second
+		}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
