@@ -204,7 +204,7 @@ func (p *place) List(ctx context.Context, yield func(Registration) bool) error {
 // Remove implements Registrar.
 func (p *place) Remove(ctx context.Context, subject Subject) (answer lifecycle.Answer) {
 	if last, ok := p.account.refuses(p.installation); ok {
-		return lifecycle.Answer{Detail: sentence("nothing was asked", last.err), NotBefore: last.until}
+		return lifecycle.Answer{Detail: sentence("GitHub was not asked", last.err), NotBefore: last.until}
 	}
 	err := p.raw(ctx, 1, func(ctx context.Context) (err error) {
 		answer, err = removal{
@@ -216,7 +216,7 @@ func (p *place) Remove(ctx context.Context, subject Subject) (answer lifecycle.A
 		return err
 	})
 	if err != nil && answer == (lifecycle.Answer{}) {
-		return unknown("nothing was asked", err)
+		return Unasked(err)
 	}
 	return answer
 }

@@ -130,6 +130,9 @@ func unknown(what string, err error) lifecycle.Answer {
 	return lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: sentence(what, err), NotBefore: limitedUntil(err)}
 }
 
+// Unasked is the answer about a runner for which there is no Registrar.
+func Unasked(err error) lifecycle.Answer { return unknown("GitHub was not asked", err) }
+
 func sentence(what string, err error) string { return fmt.Sprintf("%s: %v", what, err) }
 
 // limitedUntil is when a limit ends; zero where err is none.

@@ -215,3 +215,10 @@ func TestRemove_EXCL6_ARegistrationThatWasRenewedIsFollowed(t *testing.T) {
 		})
 	}
 }
+
+func TestUnasked_WaitsForTheLimitThatKeepsFromAsking(t *testing.T) {
+	got := Unasked(wrapped(answers["429"]))
+	require.Equal(t, lifecycle.Unknown, got.Verdict)
+	require.True(t, got.NotBefore.Equal(limitEnds))
+	require.True(t, Unasked(ErrCredentials).NotBefore.IsZero())
+}
