@@ -60,7 +60,9 @@ func (k keeper) NeedLeaderElection() bool { return false }
 // setupSelfRegistering adds the controllers of the four kinds.
 func setupSelfRegistering(mgr manager.Manager, options Options) error {
 	o := options.SelfRegistering
-	hub, err := registration.NewHub(registration.HubOptions{Secrets: secrets{mgr.GetAPIReader()}, App: o.App, GitHub: o.GitHub, Now: options.Now})
+	hub, err := registration.NewHub(registration.HubOptions{
+		Secrets: secrets{mgr.GetAPIReader()}, App: o.App, GitHub: o.GitHub, Registerer: options.Registry, Now: options.Now,
+	})
 	if err != nil {
 		return err
 	}

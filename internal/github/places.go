@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -195,11 +197,20 @@ func webRoot(api string) string {
 	return at.String()
 }
 
-// Rates is what GitHub last said of each limit of an installation's, or of the client's own token.
-func (c *Client) Rates(installationID int64) []fleet.RateState {
-	in, ok := c.peek(installationID)
-	if !ok {
-		return nil
+// Limits is what GitHub last said of each limit of the client's token or installations; where several have a limit of one name,
+// the one with the least left.
+func (c *Client) Limits() []fleet.RateState {
+	connections := c.cache.all()
+	if c.hasToken() {
+		connections = []*installation{c.own}
 	}
-	return in.rates.all()
+	least := map[string]fleet.RateState{}
+	for _, in := range connections {
+		for _, state := range in.rates.all() {
+			if known, ok := least[state.Resource]; !ok || state.Remaining < known.Remaining {
+				least[state.Resource] = state
+			}
+		}
+	}
+	return slices.Collect(maps.Values(least))
 }

@@ -375,7 +375,7 @@ func TestToken_SpeaksForItselfAlone(t *testing.T) {
 	rate, known := client.ReadRate(OwnToken)
 	require.True(t, known)
 	require.Equal(t, 9, rate.Remaining)
-	require.Len(t, client.Rates(OwnToken), 1)
+	require.Equal(t, 9, client.Limits()[0].Remaining)
 
 	sent := f.calls.Load()
 	require.Error(t, client.ControlRead(t.Context(), 42, org), "it has no installations")
@@ -463,6 +463,20 @@ func TestToken_NET3_IsNeverShown(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), "hunter2")
 	}
+}
+
+func TestLimits_AreTheNearestOfAllInstallations(t *testing.T) {
+	left := map[string]string{"token token-1": "50", "token token-2": "7", "token token-3": "80"}
+	f := newForge(t, func(w http.ResponseWriter, r *http.Request) {
+		status(204, ``, "X-RateLimit-Remaining", left[r.Header.Get("Authorization")], "X-RateLimit-Limit", "100")(w, r)
+	})
+	client := newTestClient(t, f, nil)
+	for id := range int64(3) {
+		require.NoError(t, client.RemoveRunner(t.Context(), id+1, org, 5))
+	}
+	limits := client.Limits()
+	require.Len(t, limits, 1)
+	require.Equal(t, 7, limits[0].Remaining)
 }
 
 func TestMetrics_AreSharedByClients(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/bullpen-ci/bullpen/internal/github"
 )
 
@@ -28,6 +30,8 @@ type HubOptions struct {
 	MaxClients int
 	// Idle is how long a client is kept that nobody uses; an hour when zero.
 	Idle time.Duration
+	// Registerer takes the metrics; none are exported when nil.
+	Registerer prometheus.Registerer
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 }
@@ -88,6 +92,11 @@ func NewHub(options HubOptions) (*Hub, error) {
 	h := &Hub{options: options, accounts: map[Credentials]*account{}}
 	if options.App != nil {
 		h.app = newAccount("the GitHub App of this installation", options.App, identity{}, options)
+	}
+	if options.Registerer != nil {
+		if err := options.Registerer.Register(&limitCollector{h}); err != nil {
+			return nil, fmt.Errorf("configuring registrations: %w", err)
+		}
 	}
 	return h, nil
 }

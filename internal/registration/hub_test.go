@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
@@ -290,6 +291,27 @@ func TestPlace_QueueIsReadWithTheTargetsCredentials(t *testing.T) {
 	require.NotErrorIs(t, err, ErrTarget, "a run may be deleted at any time")
 	_, _, err = w.hub.Runs(t.Context(), who, acme, "acme", github.RunQueued, 1)
 	require.ErrorIs(t, err, ErrTarget)
+}
+
+func TestHub_LimitsAreShownForEachSecretThatIsUsed(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	w := newWorld(t, func(o *HubOptions) { o.Registerer = registry })
+	w.on(listAcme, status(200, noRunners, "X-RateLimit-Remaining", "77", "X-RateLimit-Limit", "100", "X-RateLimit-Resource", "core"))
+	none := func(Registration) bool { return true }
+	require.NoError(t, w.registrar(t, "pat", acme).List(t.Context(), none))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	shown := fmt.Sprint(families)
+	for _, want := range []string{"bullpen_registration_rate_remaining", `value:"pat"`, `value:"core"`, "value:77"} {
+		require.Contains(t, shown, want)
+	}
+	require.NotContains(t, shown, "hunter2")
+	delete(w.shelf.data, "pat")
+	_, err = w.hub.For(t.Context(), Credentials{"ci", "pat"}, acme)
+	require.ErrorIs(t, err, ErrCredentials)
+	families, err = registry.Gather()
+	require.NoError(t, err)
+	require.Empty(t, families)
 }
 
 // FuzzSecret: whatever a Secret holds, it is read or refused with a sentence that shows nothing of it.
