@@ -13,5 +13,6 @@ func subcommands() []*cobra.Command {
 		newNodeCommand(),
 		newHostCommand(),
 		newChartCommand(),
+		newMigrateCommand(),
 	)
 }

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const arcRunner = `apiVersion: actions.summerwind.dev/v1alpha1
+kind: Runner
+metadata: {name: one, namespace: bullpen-runners}
+spec: {repository: acme/shop, dockerEnabled: false, image: "ghcr.io/actions/actions-runner:latest"}
+`
+
+// migrate runs the command and gives what it prints, and its exit code as main would.
+func migrate(t *testing.T, stdin string, args ...string) (out, report string, code int) {
+	t.Helper()
+	root := newRootCommand()
+	var stdout, stderr bytes.Buffer
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&stdout)
+	root.SetErr(&stderr)
+	root.SetArgs(append([]string{"migrate", "arc"}, args...))
+	err := root.ExecuteContext(t.Context())
+	var coded exitCoder
+	switch {
+	case errors.As(err, &coded):
+		code = coded.ExitCode()
+		stderr.WriteString(err.Error())
+	case err != nil:
+		code = 1
+		stderr.WriteString(err.Error())
+	}
+	return stdout.String(), stderr.String(), code
+}
+
+func TestMigrateARC_ExitCodesAreForScripts(t *testing.T) {
+	out, report, code := migrate(t, arcRunner, "-", "--strict")
+	require.Zero(t, code, report)
+	require.Contains(t, out, "kind: Runner\n")
+	require.Contains(t, report, "standard input, document 1, line 1: Runner one in namespace bullpen-runners: converted to Runner one")
+
+	left := strings.Replace(arcRunner, "dockerEnabled", "future: 1, dockerEnabled", 1)
+	out, _, code = migrate(t, left, "-")
+	require.Zero(t, code)
+	require.NotEmpty(t, out)
+	out, report, code = migrate(t, left, "-", "--strict")
+	require.Equal(t, exitLeft, code)
+	require.NotEmpty(t, out, "what was converted is printed whatever is left")
+	require.Contains(t, report, "spec.future")
+
+	_, report, code = migrate(t, strings.Replace(arcRunner, "name: one", "name: o.ne", 1), "-")
+	require.Equal(t, 1, code)
+	require.Contains(t, report, "without dots")
+}
+
+func TestMigrateARC_TheReportIsJSONAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "runners.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(arcRunner, "dockerEnabled", "future: 1, dockerEnabled", 1)), 0o600))
+	_, report, code := migrate(t, "", file, "-o", "json", "--strict")
+	require.Equal(t, exitLeft, code)
+	var read struct {
+		Objects []struct {
+			File     string
+			Findings []struct {
+				Verdict, Path string
+				Line          int
+			}
+		}
+		Summary map[string]int
+	}
+	require.NoError(t, json.Unmarshal([]byte(report), &read), report)
+	require.Equal(t, file, read.Objects[0].File)
+	require.Equal(t, "spec.future", read.Objects[0].Findings[0].Path)
+	require.Equal(t, 4, read.Objects[0].Findings[0].Line)
+	require.Equal(t, 1, read.Summary["dropped"])
+}
+
+func TestMigrateARC_BadArgumentsAreSaid(t *testing.T) {
+	for _, args := range [][]string{{}, {"/nowhere/at/all.yaml"}, {"-", "-o", "xml"}} {
+		out, report, code := migrate(t, arcRunner, args...)
+		require.Equal(t, 1, code, args)
+		require.Empty(t, out)
+		require.NotEmpty(t, report)
+	}
+}

@@ -1,0 +1,175 @@
+package arcmigration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// longestNames are what the kinds' rules say.
+var longestNames = map[string]int{
+	v1alpha1.KindRunner: 58, v1alpha1.KindRunnerReplicaSet: 50, v1alpha1.KindRunnerDeployment: 40, v1alpha1.KindRunnerSet: 40,
+	v1alpha1.KindRunnerPool: 50,
+}
+
+var dashedName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// check looks whether an API server would take what was made: by the schema that the chart installs, and by those of its rules
+// that a converted object could break.
+func (c *conversion) check() {
+	for _, problem := range kindSchemas()[c.kind].problems(c.made, "") {
+		c.find(Failed, nil, "in the "+c.kind+" that it would become, "+problem, "")
+	}
+	c.checkName()
+	spec, _ := c.made["spec"].(fields)
+	if c.kind == v1alpha1.KindRunnerPool {
+		c.checkPool(spec)
+	} else {
+		c.checkRunner(c.registered())
+	}
+	c.checkPod()
+	scaling, _ := spec["autoscaling"].(fields)
+	least, hasLeast := number(scaling["minReplicas"])
+	if most, ok := number(scaling["maxReplicas"]); ok && hasLeast && least > most {
+		c.find(Failed, nil, fmt.Sprintf("minReplicas (%v) is more than maxReplicas (%v)", least, most), "raise maxReplicas, or lower minReplicas")
+	}
+}
+
+func (c *conversion) checkName() {
+	meta, _ := c.made["metadata"].(fields)
+	name, _ := meta["name"].(string)
+	if most := longestNames[c.kind]; len(name) > most {
+		c.find(Failed, c.root.get("metadata", "name"), fmt.Sprintf("a %s's name has at most %d characters, because its runners are named after it, and this one has %d", c.kind, most, len(name)),
+			"choose a shorter name")
+	}
+	if !dashedName.MatchString(name) {
+		c.find(Failed, c.root.get("metadata", "name"), fmt.Sprintf("a %s's name holds lower-case letters, digits and dashes only, because pods are named after it", c.kind),
+			"choose another name, without dots")
+	}
+	if namespace, ok := meta["namespace"].(string); ok && (len(namespace) > 63 || !dashedName.MatchString(namespace)) {
+		c.find(Failed, c.root.get("metadata", "namespace"), "no namespace has such a name", "")
+	}
+	for _, kind := range []string{"labels", "annotations"} {
+		marks, _ := meta[kind].(fields)
+		for _, key := range sorted(marks) {
+			if problem := markProblem(kind, key, marks[key].(string)); problem != "" {
+				c.find(Failed, c.root.get("metadata", kind), fmt.Sprintf("%q %s", key, problem), "")
+			}
+		}
+	}
+}
+
+func (c *conversion) checkRunner(spec fields) {
+	places := 0
+	for _, name := range []string{"enterprise", "organization", "repository"} {
+		if spec[name] != nil {
+			places++
+		}
+	}
+	if places != 1 {
+		c.find(Failed, nil, fmt.Sprintf("a runner is registered in one place, and this one names %d", places), "set exactly one of enterprise, organization and repository")
+	}
+	kubernetes, _ := spec["kubernetes"].(fields)
+	claim, _ := kubernetes["workVolumeClaim"].(fields)
+	modes, _ := claim["accessModes"].([]any)
+	if kubernetes != nil && (len(modes) == 0 || modes[0] != "ReadWriteOnce" && modes[0] != "ReadWriteMany") {
+		c.find(Failed, nil, "the runner and its jobs' pods both write to the work volume", "let the first of accessModes be ReadWriteOnce or ReadWriteMany")
+	}
+}
+
+var reservedLabels = []string{"self-hosted", "linux", "macos", "windows", "x64", "arm64", "arm"}
+
+func (c *conversion) checkPool(spec fields) {
+	template, _ := spec["template"].(fields)
+	labels, _ := spec["labels"].([]any)
+	if first, _ := labels[0].(string); slices.Contains(reservedLabels, strings.ToLower(first)) {
+		c.find(Failed, nil, "the name of the scale set is the label that workflows use in runs-on, and "+first+" cannot belong to one pool alone", "choose another name, such as linux-4cpu")
+	}
+	selector, _ := template["nodeSelector"].(fields)
+	if system := selector["kubernetes.io/os"]; system != nil && system != "linux" {
+		c.find(Failed, nil, fmt.Sprintf("the runners want nodes with %v, and those of the pool are for linux", system), "")
+	}
+	resources, _ := spec["resources"].(fields)
+	if cpu, err := resource.ParseQuantity(fmt.Sprint(resources["cpu"])); err != nil || cpu.Sign() <= 0 {
+		c.find(Failed, nil, "the CPUs of the container runner must be more than 0", "")
+	}
+	if memory, err := resource.ParseQuantity(fmt.Sprint(resources["memory"])); err != nil || memory.Cmp(resource.MustParse("1Mi")) < 0 {
+		c.find(Failed, nil, "the memory of the container runner must be at least 1Mi", "write the unit, such as 16Gi")
+	}
+	for _, rule := range []struct{ list, key, prefix, why string }{
+		{"env", "name", "BULLPEN_", "environment variables that begin with BULLPEN_ belong to the agent in the pod"},
+		{"volumes", "name", "bullpen-", "volumes whose names begin with bullpen- are made by the controller"},
+		{"volumeMounts", "name", "bullpen-", "volumes whose names begin with bullpen- are made by the controller"},
+	} {
+		list, _ := template[rule.list].([]any)
+		for _, entry := range list {
+			entry, _ := entry.(fields)
+			if name, _ := entry[rule.key].(string); strings.HasPrefix(name, rule.prefix) {
+				c.find(Failed, nil, rule.why+": "+name, "choose another name")
+			}
+		}
+	}
+	scaling, _ := spec["autoscaling"].(fields)
+	least, _ := number(scaling["minWarm"])
+	if most, ok := number(scaling["maxReplicas"]); ok && least > most {
+		c.find(Failed, nil, "minRunners is more than maxRunners", "")
+	}
+}
+
+// checkPod makes a pod as the controller would, and repeats what that says. The object is good, and has no runners until
+// somebody has seen to it.
+func (c *conversion) checkPod() {
+	if c.failed() {
+		return
+	}
+	content, err := json.Marshal(c.made)
+	if err == nil {
+		err = c.buildPod(content)
+	}
+	var refused *runnerpod.InvalidTemplateError
+	switch {
+	case errors.As(err, &refused):
+		c.todo(nil, "", "Bullpen's controller would make no pod of it: "+refused.Error(), "")
+	case err != nil:
+		c.find(Failed, nil, "the "+c.kind+" that it would become cannot be read: "+err.Error(), "")
+	}
+}
+
+func (c *conversion) buildPod(content []byte) error {
+	options := runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent"}
+	if c.options.RuntimeClass != "" {
+		options.MicroVMClasses = append(runnerpod.DefaultMicroVMClasses(), c.options.RuntimeClass)
+	}
+	if c.kind == v1alpha1.KindRunnerPool {
+		var pool v1alpha1.RunnerPool
+		if err := json.Unmarshal(content, &pool); err != nil {
+			return err
+		}
+		_, _, err := runnerpod.Build(&pool, options, "00000000")
+		return err
+	}
+	set := v1alpha1.RunnerSet{}
+	var err error
+	if spec := &set.Spec.RunnerSpec; c.kind == v1alpha1.KindRunnerSet {
+		err = json.Unmarshal(content, &set)
+	} else if content, err = json.Marshal(c.registered()); err == nil {
+		err = json.Unmarshal(content, spec)
+	}
+	if err != nil {
+		return err
+	}
+	one := runnerpod.Registered{Name: "runner", Secret: "runner", Spec: &set.Spec.RunnerSpec, StatefulSet: c.kind == v1alpha1.KindRunnerSet}
+	for _, claim := range set.Spec.VolumeClaimTemplates {
+		one.Claims = append(one.Claims, claim.Name)
+	}
+	_, err = runnerpod.BuildRegistered(one, options)
+	return err
+}

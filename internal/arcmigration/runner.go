@@ -1,0 +1,297 @@
+package arcmigration
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+)
+
+const (
+	// runnerImage is GitHub's own, in which Bullpen starts the runner without being told how.
+	runnerImage  = "ghcr.io/actions/actions-runner:latest"
+	runnerFolder = "/home/runner"
+
+	// Of the peer's images, and where its controller has jobs work by default.
+	legacyFolder   = "/runner"
+	legacyWorkPath = "/runner/_work"
+
+	containerRunner = "runner"
+	containerDocker = "docker"
+
+	// placeholderHooks is written where the peer's controller would have made a ServiceAccount by itself.
+	placeholderHooks = "runner-hooks"
+)
+
+// runnerSchema is that of a RunnerSpec, and podSchema that of its pods' spec.
+func runnerSchema() schema { return kindSchemas()[v1alpha1.KindRunner].at("spec") }
+
+func podSchema() schema { return runnerSchema().at("template", "spec") }
+
+func containerSchema() schema { return podSchema().at("containers", "[]") }
+
+// runnerParts are what a RunnerSpec is made from.
+type runnerParts struct {
+	*conversion
+	// config is where the registration and the container mode are written.
+	config *value
+	// spec, pod and runner are the RunnerSpec, its pod's spec and the container that jobs run in. others are the pod's other
+	// containers.
+	spec, pod, runner fields
+	others            []any
+	// docker is the container of the peer's daemon, where it is written down.
+	docker *value
+	// moved says that the image is another, and with it the folder of the runner.
+	moved bool
+}
+
+func (c *conversion) newParts(config *value) *runnerParts {
+	return &runnerParts{conversion: c, config: config, spec: fields{}, pod: fields{}, runner: fields{"name": containerRunner}}
+}
+
+// finished puts the parts together.
+func (p *runnerParts) finished(podMeta fields) fields {
+	p.pod["containers"] = append([]any{p.runner}, p.others...)
+	template := fields{"spec": p.pod}
+	set(template, "metadata", podMeta)
+	p.spec["template"] = template
+	return p.spec
+}
+
+// registration converts where the runner is registered, and as what.
+func (p *runnerParts) registration() {
+	v, s := p.config, runnerSchema()
+	for _, name := range []string{"enterprise", "organization", "repository", "group"} {
+		if field := v.get(name); field != nil && field.scalar == "" {
+			field.use() // actions-runner-controller takes it for unset
+		}
+	}
+	if v.get("repository").peek() != "" {
+		p.drop(v.get("group"), "runner groups belong to organizations and enterprises, and GitHub puts runners of a repository into none", "")
+	}
+	for _, name := range []string{"enterprise", "organization", "repository", "group"} {
+		if field := v.get(name); field != nil && !field.used {
+			set(p.spec, name, p.keep(field, s.at(name)))
+		}
+	}
+	p.keepFields(p.spec, v, s, "ephemeral")
+	p.labels(v.get("labels"))
+	secret := p.text(v.get("githubAPICredentialsFrom", "secretRef", "name"))
+	if secret != "" {
+		p.spec["credentials"] = fields{"secretName": secret}
+	}
+	if p.spec["enterprise"] != nil && secret == "" {
+		p.todo(v.get("enterprise"), "", "GitHub Apps may not register runners with an enterprise, and the controller's own credentials are a GitHub App's",
+			"put a personal access token into a Secret, and name it in credentials.secretName")
+	}
+	p.workFolder(v.get("workDir"))
+}
+
+func (p *runnerParts) labels(v *value) {
+	var kept []any
+	seen := map[string]bool{}
+	for _, label := range p.texts(v) {
+		if lower := strings.ToLower(label); !seen[lower] {
+			seen[lower] = true
+			kept = append(kept, label)
+			continue
+		}
+		p.find(Changed, v, fmt.Sprintf("label %s was there twice; GitHub does not tell upper case from lower case", label), "")
+	}
+	set(p.spec, "labels", kept)
+}
+
+// workFolder converts where jobs work: absolute at the peer's, below the runner's folder at Bullpen.
+func (p *runnerParts) workFolder(v *value) {
+	given := v.peek()
+	if given == "" {
+		p.text(v)
+		return
+	}
+	folder := path.Clean(given)
+	for _, root := range []string{legacyFolder + "/", runnerFolder + "/"} {
+		folder = strings.TrimPrefix(folder, root)
+	}
+	if path.IsAbs(folder) || strings.HasPrefix(folder, "..") {
+		p.drop(v, "jobs work in a folder below the runner's own (workFolder)", "mount the volume that is meant at "+runnerFolder+"/_work")
+		return
+	}
+	p.text(v)
+	if folder != "_work" {
+		p.spec["workFolder"] = folder
+	}
+}
+
+// image gives the runner's container its image: that of the config before that of the container.
+func (p *runnerParts) image(container *value) {
+	v := p.config.get("image")
+	if v.peek() == "" {
+		p.text(v)
+		v = container.get("image")
+	} else {
+		p.drop(container.get("image"), "image of the runner's spec is there too, and actions-runner-controller uses that", "")
+	}
+	image := p.text(v)
+	switch {
+	case image == "":
+		p.moved = true
+		p.find(Changed, p.config, "no image is named; actions-runner-controller has one of its own, and "+runnerImage+" is used instead",
+			"see whether jobs miss a program that the other image has")
+		image = runnerImage
+	case ofThePeer(image):
+		p.moved = true
+		p.todo(v, "", image+" starts the runner by an entrypoint that Bullpen does not use; "+runnerImage+" is used instead",
+			"see whether jobs miss a program that the other image has, and build an image from GitHub's own if so")
+		image = runnerImage
+	case !strings.HasPrefix(image, "ghcr.io/actions/actions-runner:") && !strings.HasPrefix(image, "ghcr.io/actions/actions-runner@"):
+		if p.runner["command"] == nil {
+			p.todo(v, "", "Bullpen starts "+runnerFolder+"/bin/Runner.Listener, as it is in GitHub's own image; nobody has looked whether "+image+" has it",
+				"build the image from ghcr.io/actions/actions-runner, or give the container runner a command that starts the runner")
+		}
+	}
+	p.runner["image"] = image
+}
+
+// ofThePeer knows the images that the peer publishes.
+func ofThePeer(image string) bool {
+	name, _, _ := strings.Cut(image, "@")
+	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
+		name = name[:colon]
+	}
+	parts := strings.Split(name, "/")
+	if len(parts) < 2 {
+		return false
+	}
+	owner, base := parts[len(parts)-2], parts[len(parts)-1]
+	return (owner == "summerwind" || owner == "actions-runner-controller") && strings.HasPrefix(base, "actions-runner")
+}
+
+// entrypointVariables are read by the entrypoint of the peer's images, and by nothing else.
+var entrypointVariables = []string{
+	"DISABLE_RUNNER_UPDATE", "DISABLE_WAIT_FOR_DOCKER", "DOCKERD_IN_RUNNER", "DOCKER_ENABLED", "GITHUB_URL", "LOG_DEBUG_DISABLED",
+	"LOG_ERROR_DISABLED", "LOG_NOTICE_DISABLED", "LOG_SUCCESS_DISABLED", "LOG_WARNING_DISABLED", "RUNNER_ENTERPRISE", "RUNNER_EPHEMERAL",
+	"RUNNER_FEATURE_FLAG_EPHEMERAL", "RUNNER_FEATURE_FLAG_ONCE", "RUNNER_GRACEFUL_STOP_TIMEOUT", "RUNNER_GROUP", "RUNNER_LABELS",
+	"RUNNER_NAME", "RUNNER_ORG", "RUNNER_REPO", "RUNNER_STATUS_UPDATE_HOOK", "RUNNER_TOKEN", "RUNNER_WORKDIR", "STARTUP_DELAY_IN_SECONDS",
+	"WAIT_FOR_DOCKER_SECONDS",
+}
+
+// neverInRunners takes out what would end a runner in the middle of its job, or hide whether it has one.
+func (c *conversion) neverInRunners(pod, containers *value) {
+	for _, toleration := range pod.get("tolerations").elements() {
+		c.drop(toleration.get("tolerationSeconds"), "a runner tolerates a taint or it does not: with tolerationSeconds Kubernetes would delete it in the middle of a job (POOL-9)",
+			"see whether the runner should tolerate the taint at all")
+	}
+	c.drop(pod.get("activeDeadlineSeconds"), "it would end the runner in the middle of a job (EXCL-7)", "limit jobs in their workflow, with timeout-minutes")
+	for _, container := range containers.elements() {
+		c.drop(container.get("readinessProbe"), "readiness says whether the runner has a job", "use a startupProbe where a container must be up first")
+		if container.get("name").peek() == containerRunner {
+			c.drop(container.get("livenessProbe"), "it could end the runner in the middle of a job", "")
+		}
+	}
+}
+
+// env takes out what only the peer's images read.
+func (c *conversion) env(v *value) {
+	for _, variable := range v.elements() {
+		if name := variable.get("name").peek(); slices.Contains(entrypointVariables, name) {
+			c.drop(variable, name+" is for the entrypoint of actions-runner-controller's images, and nothing else reads it", "")
+		}
+	}
+}
+
+// mode converts how jobs use containers.
+func (p *runnerParts) mode(work, serviceAccount *value) {
+	v := p.config
+	given := v.get("containerMode")
+	inside := p.boolean(v.get("dockerdWithinRunnerContainer"), false)
+	enabled := p.boolean(v.get("dockerEnabled"), true)
+	switch mode := p.text(given); {
+	case mode == "kubernetes":
+		p.kubernetesMode(work, serviceAccount)
+		p.unneeded(p.docker, "with containerMode kubernetes there is no Docker daemon")
+		return
+	case mode != "" && mode != "dind":
+		p.find(Dropped, given, mode+" is no container mode that is known", "")
+	}
+	if !inside && !enabled {
+		p.unneeded(p.docker, "dockerEnabled is false")
+		return
+	}
+	p.spec["containerMode"] = string(v1alpha1.ContainerModeDind)
+	if inside {
+		p.find(Changed, v.get("dockerdWithinRunnerContainer"), "the Docker daemon runs beside the runner's container instead of in it, and jobs find it by DOCKER_HOST", "")
+	} else if v.get("dockerEnabled") == nil {
+		p.find(Changed, v, "actions-runner-controller gives each runner a Docker daemon unless dockerEnabled is false, and so does containerMode Dind",
+			"if no job uses Docker, remove containerMode and runtimeClassName")
+	}
+	if image := p.text(p.docker.get("image")); image != "" {
+		p.spec["dind"] = fields{"image": image}
+	}
+	p.docker.get("name").use()
+	p.drop(p.docker, "the Docker daemon's container is Bullpen's own; only its image can be chosen", "give the runner's container what jobs and the daemon need together: in a microVM they share it")
+	p.microVM()
+}
+
+// microVM sees to it that a privileged daemon is kept off its node.
+func (p *runnerParts) microVM() {
+	if class, _ := p.pod["runtimeClassName"].(string); class != "" {
+		return
+	}
+	class := p.options.RuntimeClass
+	if class == "" {
+		class = "kata"
+		p.todo(p.config, "", "the Docker daemon is privileged, and Bullpen starts it in a microVM only; runtimeClassName kata is a guess",
+			"name the cluster's class of microVMs with --runtime-class, or remove containerMode Dind if no job uses Docker")
+	}
+	p.pod["runtimeClassName"] = class
+}
+
+// kubernetesMode converts the mode in which jobs run containers as pods.
+func (p *runnerParts) kubernetesMode(work, serviceAccount *value) {
+	claim, _ := p.keep(work, runnerSchema().at("kubernetes", "workVolumeClaim")).(fields)
+	if claim == nil {
+		p.fail(p.config.get("containerMode"), "containerMode kubernetes needs a volume that the runner and the pods of its jobs share", "give it a workVolumeClaimTemplate")
+		return
+	}
+	account := p.text(serviceAccount)
+	if account == "" {
+		account = placeholderHooks
+		p.todo(p.config, "", "actions-runner-controller makes a ServiceAccount for jobs' pods by itself; Bullpen does not, and "+placeholderHooks+" is a guess",
+			"make a ServiceAccount that may make pods, pods/exec, pods/log, Jobs and Secrets in the runners' namespace, and name it in kubernetes.serviceAccountName")
+	}
+	p.spec["containerMode"] = string(v1alpha1.ContainerModeKubernetes)
+	p.spec["kubernetes"] = fields{"workVolumeClaim": claim, "serviceAccountName": account}
+	delete(p.pod, "serviceAccountName")
+}
+
+// move changes where volumes are mounted, if the runner lies in another folder than in the peer's image.
+func (p *runnerParts) move(mounts []any, v *value) {
+	if !p.moved {
+		return
+	}
+	work := p.config.get("workDir").peek()
+	if !path.IsAbs(work) {
+		work = legacyWorkPath
+	}
+	for _, mount := range mounts {
+		mount, _ := mount.(fields)
+		at, _ := mount["mountPath"].(string)
+		to := at
+		switch clean := path.Clean(at); {
+		case below(clean, path.Clean(work)) && below(work, legacyFolder):
+			to = runnerFolder + strings.TrimPrefix(clean, legacyFolder)
+		case below(clean, path.Clean(work)):
+			to = runnerFolder + "/_work" + strings.TrimPrefix(clean, path.Clean(work))
+		case below(clean, legacyFolder):
+			to = runnerFolder + strings.TrimPrefix(clean, legacyFolder)
+		}
+		if to != at {
+			mount["mountPath"] = to
+			p.find(Changed, v, fmt.Sprintf("what was mounted at %s is mounted at %s, because the runner lies in %s in this image", at, to, runnerFolder), "")
+		}
+	}
+}
+
+func below(at, folder string) bool { return at == folder || strings.HasPrefix(at, folder+"/") }

@@ -1,0 +1,140 @@
+package arcmigration
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+)
+
+type shape int
+
+const (
+	shapeNull shape = iota
+	shapeScalar
+	shapeMapping
+	shapeSequence
+)
+
+// value is a part of a decoded object. It remembers whether it was converted or spoken about, so that what nobody has looked
+// at can be found. All methods may be called on nil, which is a value that is not there.
+type value struct {
+	path  string
+	line  int
+	shape shape
+	// scalar is a string, a bool, an int64 or a float64.
+	scalar any
+	keys   []string
+	fields map[string]*value
+	items  []*value
+
+	used bool // it is in what was made, or has decided about it
+	told bool // a finding speaks of it
+}
+
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+func childPath(path, key string) string {
+	switch {
+	case !plainKey.MatchString(key):
+		return path + "[" + strconv.Quote(key) + "]"
+	case path == "":
+		return key
+	default:
+		return path + "." + key
+	}
+}
+
+func itemPath(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// get goes down by keys; nil if there is nothing, or null.
+func (v *value) get(keys ...string) *value {
+	for _, key := range keys {
+		if v == nil {
+			return nil
+		}
+		v = v.fields[key]
+	}
+	if v == nil || v.shape == shapeNull {
+		return nil
+	}
+	return v
+}
+
+func (v *value) elements() []*value {
+	if v == nil {
+		return nil
+	}
+	return v.items
+}
+
+// peek is the text of a scalar that is one; it uses nothing.
+func (v *value) peek() string {
+	if v == nil {
+		return ""
+	}
+	text, _ := v.scalar.(string)
+	return text
+}
+
+// mark calls f for the value and everything below it.
+func (v *value) mark(f func(*value)) {
+	if v == nil {
+		return
+	}
+	f(v)
+	for _, key := range v.keys {
+		v.fields[key].mark(f)
+	}
+	for _, item := range v.items {
+		item.mark(f)
+	}
+}
+
+func (v *value) use() { v.mark(func(v *value) { v.used = true }) }
+
+func (v *value) tell() { v.mark(func(v *value) { v.told = true }) }
+
+func (v *value) leaf() bool { return len(v.keys) == 0 && len(v.items) == 0 }
+
+// settled says that nothing at or below the value was overlooked. Null is nothing.
+func (v *value) settled() bool {
+	if v.leaf() {
+		return v.used || v.told || v.shape == shapeNull
+	}
+	for _, key := range v.keys {
+		if !v.fields[key].settled() {
+			return false
+		}
+	}
+	for _, item := range v.items {
+		if !item.settled() {
+			return false
+		}
+	}
+	return true
+}
+
+// touched says that something at or below the value was converted or spoken about.
+func (v *value) touched() bool {
+	found := false
+	v.mark(func(v *value) { found = found || v.leaf() && (v.used || v.told) })
+	return found
+}
+
+// leftovers are the values that nobody has looked at, each as high up as nothing below it was.
+func (v *value) leftovers() []*value {
+	switch {
+	case v == nil || v.settled():
+		return nil
+	case !v.touched():
+		return []*value{v}
+	}
+	var found []*value
+	for _, key := range v.keys {
+		found = append(found, v.fields[key].leftovers()...)
+	}
+	for _, item := range v.items {
+		found = append(found, item.leftovers()...)
+	}
+	return found
+}
