@@ -91,12 +91,12 @@ func (s *Scaler) clear(ctx context.Context, owners []owner) {
 	}
 }
 
-// write patches status.autoscaling of exactly that object, and nothing else of it: other parts of the status are others'. One that is
-// gone, or is another of the same name, is let be (A.6: in the peer it stalled everybody).
+// write patches status.autoscaling, and nothing else of the object: other parts of the status are others'. An owner that is gone is
+// let be (A.6: in the peer it stalled everybody).
 func (s *Scaler) write(ctx context.Context, o *owner, status *v1alpha1.AutoscalingStatus) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
-	body, err := patchOf(o.uid, status)
+	body, err := patchOf(status)
 	if err == nil {
 		target := o.object.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one is one
 		err = s.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, body))
@@ -104,7 +104,7 @@ func (s *Scaler) write(ctx context.Context, o *owner, status *v1alpha1.Autoscali
 	switch {
 	case err == nil:
 		s.metrics.writes.WithLabelValues("written").Inc()
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case apierrors.IsNotFound(err):
 		s.metrics.writes.WithLabelValues("gone").Inc()
 	default:
 		s.metrics.writes.WithLabelValues("failed").Inc()
@@ -114,7 +114,7 @@ func (s *Scaler) write(ctx context.Context, o *owner, status *v1alpha1.Autoscali
 }
 
 // patchOf is a merge patch that says every field, so that none of a former one is left.
-func patchOf(uid types.UID, status *v1alpha1.AutoscalingStatus) ([]byte, error) {
+func patchOf(status *v1alpha1.AutoscalingStatus) ([]byte, error) {
 	var autoscaling any
 	if status != nil {
 		orNull := func(text string) any {
@@ -128,9 +128,7 @@ func patchOf(uid types.UID, status *v1alpha1.AutoscalingStatus) ([]byte, error) 
 			"queued": status.Queued, "running": status.Running, "schedule": orNull(status.Schedule), "problem": orNull(status.Problem),
 		}
 	}
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": uid}, "status": map[string]any{"autoscaling": autoscaling},
-	})
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"autoscaling": autoscaling}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding a patch: %w", err)
 	}

@@ -3,7 +3,6 @@ package runnerscaler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -137,7 +136,11 @@ func (r *readings) note(ctx context.Context, p place, l look, err error, every t
 	}
 	now := r.options.Now()
 	if err != nil {
-		known.problem, known.next = sentence(err), now.Add(min(every, retryAfter))
+		if problem := sentence(err); problem != known.problem {
+			r.options.Log.Warn("GitHub's queue of a repository cannot be read", "repository", p.repository, "credentials", p.credentials.Secret, "error", err)
+			known.problem = problem
+		}
+		known.next = now.Add(min(every, retryAfter))
 		var limited *fleet.RateLimitedError
 		if errors.As(err, &limited) && limited.Until.After(known.next) {
 			known.next = limited.Until
@@ -186,7 +189,7 @@ func (r *readings) look(ctx context.Context, p place) (jobs []listed, partial bo
 		for page := 1; page != 0; {
 			var runs []github.Run
 			if runs, page, err = r.options.Queue.Runs(ctx, p.credentials, p.target, p.repository, status, page); err != nil {
-				return nil, false, fmt.Errorf("listing the runs of %s: %w", p.repository, err)
+				return nil, false, err
 			}
 			for _, run := range runs {
 				if seen[run.ID] {
@@ -211,7 +214,7 @@ func (r *readings) run(ctx context.Context, p place, id int64) (jobs []listed, e
 	for page := 1; page != 0; {
 		var of []github.WorkflowJob
 		if of, page, err = r.options.Queue.RunJobs(ctx, p.credentials, p.target, p.repository, id, page); err != nil {
-			return nil, fmt.Errorf("listing the jobs of a run of %s: %w", p.repository, err)
+			return nil, err
 		}
 		for _, job := range of {
 			if job.Status != github.JobQueued && job.Status != github.JobInProgress {
