@@ -19,8 +19,12 @@ import (
 const (
 	mostRuns   = 500
 	mostQueued = 2000
-	// readersEach is how many of an owner's repositories are read at a time.
-	readersEach = 4
+	// readersEach is how many of an owner's repositories are read at a time, readersShared how many with one set of credentials: the
+	// greater part of what may be under way with them is for runners that come and go.
+	readersEach   = 2
+	readersShared = 8
+	// crowdedFor is how long one waits whose credentials have too much under way.
+	crowdedFor = 5 * time.Second
 	// retryAfter is the longest time between two tries to read a queue that cannot be read.
 	retryAfter = time.Minute
 )
@@ -61,11 +65,12 @@ type readings struct {
 
 	mu      sync.Mutex
 	of      map[place]*reading
+	shares  map[registration.Credentials]chan struct{}
 	workers sync.WaitGroup
 }
 
 func newReadings(options Options, m *metrics) *readings {
-	return &readings{options: options, metrics: m, of: map[place]*reading{}}
+	return &readings{options: options, metrics: m, of: map[place]*reading{}, shares: map[registration.Credentials]chan struct{}{}}
 }
 
 func (r *readings) wait() { r.workers.Wait() }
@@ -83,7 +88,7 @@ func placesOf(o *owner) []place {
 func (r *readings) begin(ctx context.Context, now time.Time, owners []owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wanted := map[place]*reading{}
+	wanted, shares := map[place]*reading{}, map[registration.Credentials]chan struct{}{}
 	for i := range owners {
 		o := &owners[i]
 		var due []place
@@ -93,20 +98,24 @@ func (r *readings) begin(ctx context.Context, now time.Time, owners []owner) {
 				known = &reading{}
 			}
 			wanted[p] = known
+			if shares[p.credentials] = r.shares[p.credentials]; shares[p.credentials] == nil {
+				shares[p.credentials] = make(chan struct{}, readersShared)
+				r.shares[p.credentials] = shares[p.credentials]
+			}
 			if !known.busy && !now.Before(known.next) {
 				known.busy = true
 				due = append(due, p)
 			}
 		}
 		if len(due) > 0 {
-			r.read(ctx, due, o.readEvery())
+			r.read(ctx, due, shares[due[0].credentials], o.readEvery())
 		}
 	}
-	r.of = wanted
+	r.of, r.shares = wanted, shares
 }
 
 // read has an owner's queues read.
-func (r *readings) read(ctx context.Context, due []place, every time.Duration) {
+func (r *readings) read(ctx context.Context, due []place, share chan struct{}, every time.Duration) {
 	queue := make(chan place, len(due))
 	for _, p := range due {
 		queue <- p
@@ -115,8 +124,14 @@ func (r *readings) read(ctx context.Context, due []place, every time.Duration) {
 	for range min(len(due), readersEach) {
 		r.workers.Go(func() {
 			for p := range queue {
+				select {
+				case share <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
 				begun := r.options.Now()
 				jobs, partial, err := r.look(ctx, p)
+				<-share
 				r.note(ctx, p, look{begun, jobs, partial}, err, every)
 			}
 		})
@@ -135,7 +150,9 @@ func (r *readings) note(ctx context.Context, p place, l look, err error, every t
 		return
 	}
 	now := r.options.Now()
-	if err != nil {
+	if errors.Is(err, registration.ErrBusy) { // nothing was asked, and nothing is wrong
+		known.next = now.Add(crowdedFor)
+	} else if err != nil {
 		if problem := sentence(err); problem != known.problem {
 			r.options.Log.Warn("GitHub's queue of a repository cannot be read", "repository", p.repository, "credentials", p.credentials.Secret, "error", err)
 			known.problem = problem
