@@ -35,6 +35,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/machost"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
+	"github.com/bullpen-ci/bullpen/internal/controller/runnerscaler"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -47,6 +48,7 @@ type ServerClient interface {
 	lifecycle.Fence
 	runnerpool.Reporter
 	autoscaler.Source
+	runnerscaler.Source
 }
 
 // Options configures the controller process.

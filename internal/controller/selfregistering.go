@@ -16,6 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerdeployment"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerreplicaset"
+	"github.com/bullpen-ci/bullpen/internal/controller/runnerscaler"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerset"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/registration"
@@ -93,6 +94,9 @@ func setupSelfRegistering(mgr manager.Manager, options Options) error {
 			Service: service, Pod: options.Pod, Registry: options.Registry, Log: options.Log, Now: options.Now,
 		}),
 		runnerdeployment.Setup(mgr, runnerdeployment.Options{Pod: options.Pod, Log: options.Log, Now: options.Now}),
+		runnerscaler.Setup(mgr, runnerscaler.Options{
+			Source: options.Server, Queue: hub, Namespace: options.Namespace, Registry: options.Registry, Log: options.Log, Now: options.Now,
+		}),
 	)
 }
 
