@@ -44,11 +44,11 @@ type recollection struct {
 func newMemory() *memory { return &memory{byUID: map[string]*recollection{}} }
 
 // recall is the last answer of a pod that shows the same, while it is of no use to ask again.
-func (m *memory) recall(uid, shown string, now time.Time) (lifecycle.Answer, bool) {
+func (m *memory) recall(uid, shown string, lost bool, now time.Time) (lifecycle.Answer, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	last := m.byUID[uid]
-	if last != nil && !last.granted.IsZero() {
+	if last != nil && !last.granted.IsZero() && !lost {
 		return grantOf(last.granted), true // the cache does not show it yet
 	}
 	if last == nil || last.shown != shown || !now.Before(last.until) {
@@ -65,7 +65,7 @@ func (m *memory) note(v *View, shown string, lost bool, answer lifecycle.Answer,
 	defer m.mu.Unlock()
 	if answer.Verdict == lifecycle.Granted {
 		delete(m.byUID, v.UID)
-		if v.RunnerID != 0 {
+		if v.RunnerID != 0 && (!lost || answer.Proof != "") {
 			m.byUID[v.UID] = &recollection{granted: now}
 		}
 		return answer
@@ -90,6 +90,14 @@ func (m *memory) note(v *View, shown string, lost bool, answer lifecycle.Answer,
 	answer.NotBefore = last.until
 	last.answer, last.shown = answer, shown
 	return answer
+}
+
+// granted says whether GitHub has removed the registration, as far as this process has heard.
+func (m *memory) granted(uid string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := m.byUID[uid]
+	return last != nil && !last.granted.IsZero()
 }
 
 func (m *memory) forget(uid string) {
@@ -136,12 +144,10 @@ func (s *Service) Ask(ctx context.Context, runners []lifecycle.RunnerRef) []life
 	return answers
 }
 
-// grantOf is the answer about a runner whose registration was removed then.
+// grantOf is the answer about a runner whose registration was removed then. It lifts no veto: what proves that its work is
+// over is GitHub's answer to that question.
 func grantOf(at time.Time) lifecycle.Answer {
-	return lifecycle.Answer{
-		Verdict: lifecycle.Granted, Detail: "GitHub has removed its registration",
-		Proof: "GitHub has removed its registration at " + at.UTC().Format(time.RFC3339) + ", which it refuses while a job runs",
-	}
+	return lifecycle.Answer{Verdict: lifecycle.Granted, Detail: "GitHub has removed its registration at " + at.UTC().Format(time.RFC3339)}
 }
 
 // question is one that only GitHub can answer.
@@ -168,7 +174,7 @@ func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *li
 		*answer = lifecycle.Answer{Verdict: lifecycle.Granted, Detail: "its pod does not exist", Proof: "its pod does not exist"}
 	case v.UID != ref.UID:
 		*answer = lifecycle.Answer{Detail: "another pod has its name now"}
-	case !v.Unregistered.IsZero():
+	case !v.Unregistered.IsZero() && !ref.Lost: // of a lost one GitHub is asked for proof (POOL-7)
 		*answer = grantOf(v.Unregistered)
 	case v.Signs.Work() != "" && !ref.Lost: // EXCL-6: the pod's own sign before GitHub's
 		*answer = lifecycle.Answer{Verdict: lifecycle.Busy, Detail: v.Signs.Work()}
@@ -179,7 +185,7 @@ func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *li
 		*answer = lifecycle.Answer{Detail: "it is just registering at GitHub", NotBefore: earliest(v.Overdue(0), now.Add(busyStatic))}
 	default:
 		shown := v.shows(ref.Lost)
-		if last, again := s.memory.recall(v.UID, shown, now); again {
+		if last, again := s.memory.recall(v.UID, shown, ref.Lost, now); again {
 			*answer = last
 			return question{}, false
 		}
@@ -214,10 +220,7 @@ func (s *Service) ask(ctx context.Context, q question) lifecycle.Answer {
 	defer leave()
 	answer := s.remove(ctx, v, q.ref.Lost)
 	if answer.Verdict == lifecycle.Granted {
-		if answer.Proof == "" && q.ref.Lost {
-			answer.Proof = "GitHub has removed its registration, which it refuses while a job runs"
-		}
-		if err := s.recordGrant(ctx, v); err != nil {
+		if err := s.recordGrant(ctx, v, q.ref.Lost && answer.Proof == ""); err != nil {
 			answer = lifecycle.Answer{Detail: err.Error()} // asked again: GitHub then answers that there is none
 		}
 	}
@@ -227,17 +230,17 @@ func (s *Service) ask(ctx context.Context, q question) lifecycle.Answer {
 func (s *Service) remove(ctx context.Context, v *View, lost bool) lifecycle.Answer {
 	registrar, err := s.options.Registrars.For(ctx, v.Credentials, v.Target)
 	if err != nil {
-		return lifecycle.Answer{Detail: err.Error()}
+		return registration.Unasked(err)
 	}
 	return registrar.Remove(ctx, registration.Subject{
 		ID: v.RunnerID, Name: v.RunnerName, Ended: v.Ended, NeverStarted: !v.Started, Lost: lost,
 	})
 }
 
-// recordGrant writes on the pod that GitHub has removed the registration. Of one whose id was never known there was perhaps
-// none to be removed, and there may be one yet.
-func (s *Service) recordGrant(ctx context.Context, v *View) error {
-	if v.RunnerID == 0 {
+// recordGrant writes on the pod, once, that GitHub has removed the registration. It does not where that is not certain: of a
+// runner whose id was never known there was perhaps none to be removed, and there may be one yet.
+func (s *Service) recordGrant(ctx context.Context, v *View, doubtful bool) error {
+	if v.RunnerID == 0 || doubtful || !v.Unregistered.IsZero() || s.memory.granted(v.UID) {
 		return nil
 	}
 	return s.annotate(ctx, v, map[string]string{runnerpod.AnnotationUnregistered: s.now().UTC().Format(time.RFC3339)})

@@ -88,7 +88,9 @@ type Service struct {
 
 var _ lifecycle.Fence = (*Service)(nil)
 
-func newService(c client.Client, reader, pods client.Reader, recorder events.EventRecorder, options Options) (*Service, error) {
+// New returns a Service: reader reads past the cache, and pods is the cache of pods. Whoever has no manager calls Reconcile for
+// each pod that has changed.
+func New(c client.Client, reader, pods client.Reader, recorder events.EventRecorder, options Options) (*Service, error) {
 	options, err := options.withDefaults()
 	if err != nil {
 		return nil, err
@@ -106,7 +108,7 @@ func newService(c client.Client, reader, pods client.Reader, recorder events.Eve
 // Setup adds the Service's own work to the manager: the controller of pods that are being deleted, have ended, or have no
 // owner. The manager's cache must hold the pods of self-registering runners, as TrimPod leaves them, Runners and nodes.
 func Setup(mgr manager.Manager, options Options) (*Service, error) {
-	s, err := newService(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), mgr.GetEventRecorder(Name), options)
+	s, err := New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache(), mgr.GetEventRecorder(Name), options)
 	if err != nil {
 		return nil, err
 	}

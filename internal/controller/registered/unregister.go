@@ -36,7 +36,7 @@ func (s *Service) Unregister(ctx context.Context, i Identity, runnerID int64, po
 		}
 	}
 	shown := "without a pod"
-	if last, again := s.memory.recall(string(i.Owner.UID), shown, s.now()); again {
+	if last, again := s.memory.recall(string(i.Owner.UID), shown, false, s.now()); again {
 		return last
 	}
 	leave, err := s.enter(ctx, with)
@@ -44,9 +44,9 @@ func (s *Service) Unregister(ctx context.Context, i Identity, runnerID int64, po
 		return lifecycle.Answer{Detail: err.Error(), NotBefore: s.now().Add(unknownFirst)}
 	}
 	defer leave()
-	answer := lifecycle.Answer{}
+	var answer lifecycle.Answer
 	if registrar, err := s.options.Registrars.For(ctx, with, at); err != nil {
-		answer.Detail = err.Error()
+		answer = registration.Unasked(err)
 	} else {
 		answer = registrar.Remove(ctx, subject)
 	}

@@ -82,11 +82,10 @@ const indexSecret = "spec.credentials.secretName"
 
 // Setup adds the controller to the manager, whose cache must hold Runners and what registered.Setup says.
 func Setup(mgr manager.Manager, options Options) error {
-	options, err := options.withDefaults()
+	r, err := New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), options)
 	if err != nil {
 		return err
 	}
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), options)
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Runner{}, indexSecret, secretsOf); err != nil {
 		return fmt.Errorf("indexing Runners by Secret: %w", err)
 	}
@@ -109,7 +108,7 @@ func Setup(mgr manager.Manager, options Options) error {
 				q.Add(reconcile.Request{NamespacedName: e.Object})
 			},
 		})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: options.Runners}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Runners}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the controller of Runners: %w", err)
@@ -117,8 +116,13 @@ func Setup(mgr manager.Manager, options Options) error {
 	return nil
 }
 
-func newReconciler(c client.Client, reader client.Reader, recorder events.EventRecorder, options Options) *Reconciler {
-	return &Reconciler{options: options, client: c, reader: reader, service: options.Service, events: recorder, pauses: newPauses()}
+// New returns a Reconciler; reader reads past the cache. Whoever has no manager calls Reconcile.
+func New(c client.Client, reader client.Reader, recorder events.EventRecorder, options Options) (*Reconciler, error) {
+	options, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{options: options, client: c, reader: reader, service: options.Service, events: recorder, pauses: newPauses()}, nil
 }
 
 func secretsOf(object client.Object) []string {
@@ -207,6 +211,8 @@ type pass struct {
 	who    registered.Identity
 	next   time.Time
 	over   bool // nothing is left to be written down
+	// unregistered: GitHub has let its runner go in this pass.
+	unregistered bool
 }
 
 func (p *pass) key() types.NamespacedName { return client.ObjectKeyFromObject(p.runner) }

@@ -123,6 +123,7 @@ func (r *Reconciler) removePod(ctx context.Context, p *pass) error {
 	}
 	if answer.Verdict == lifecycle.Granted {
 		unblocked(p)
+		p.unregistered = p.pod.RunnerID != 0 // or nobody knows: it is looked for by its name once more
 		return nil
 	}
 	blocked(p, answer)
@@ -276,7 +277,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 		}
 		if !exists || there.Owner.UID != string(p.runner.UID) {
 			r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "PodNameTaken", "a pod of this Runner's name is there and is not its own: it waits until that is gone")
-			p.lookAt(r.options.Now().Add(blockedAgain))
+			p.lookAt(r.pauses.begin(p.key(), p.runner.Generation, blockedAgain, blockedAgain, time.Time{}, r.options.Now()))
 			return false, nil
 		}
 		p.pod, p.status.PodUID = &there, there.UID
@@ -306,10 +307,15 @@ func again(answer lifecycle.Answer, now time.Time) time.Time {
 	return now.Add(blockedAgain)
 }
 
-// wasSettled says whether the runner's registration was seen to be gone, or to go with what held its pod.
+// wasSettled says whether the runner's registration was seen to be gone, or its end was, so that what held its pod has seen to
+// that. A pod that has vanished proves neither.
 func wasSettled(s *v1alpha1.RunnerStatus) bool {
 	c := condition(s, v1alpha1.ConditionRegistered)
-	return s.Stage == lifecycle.StageFinished.String() || c != nil && c.Status == metav1.ConditionFalse && c.Reason == reasonUnregistered
+	return c != nil && c.Status == metav1.ConditionFalse && (c.Reason == reasonUnregistered || c.Reason == reasonEnded)
 }
 
-const reasonUnregistered = "Unregistered"
+// Reasons of the condition Registered that say that nothing is registered any more.
+const (
+	reasonUnregistered = "Unregistered"
+	reasonEnded        = "Ended"
+)

@@ -97,9 +97,11 @@ func (r *Reconciler) show(ctx context.Context, p *pass) error {
 func (r *Reconciler) registered(p *pass, now time.Time) {
 	v := p.pod
 	switch {
-	case v == nil || v.Ended:
+	case v == nil:
 		return
-	case !v.Unregistered.IsZero():
+	case v.Ended:
+		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonEnded, "its runner has ended")
+	case !v.Unregistered.IsZero(), p.unregistered:
 		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonUnregistered, "GitHub has removed its registration")
 	case !v.Deleting.IsZero():
 		return
