@@ -60,11 +60,15 @@ type Member struct {
 
 // Removal is one member to remove.
 type Removal struct {
+	// Owner as it was loaded last.
+	Owner  *Owner
 	Member Member
 	// Exists says that the member itself is still there; its pod may outlive it.
 	Exists bool
 	// Pod is its pod as it was observed last; nil for none.
 	Pod *registered.View
+	// Over: it had a pod, which is gone, so that its registration was seen to.
+	Over bool
 	// Granted says that the fence has granted the pod's removal, with Proof, and Lost that it was asked as a lost one.
 	Granted, Lost, NodeGone bool
 	Proof                   string
@@ -123,6 +127,6 @@ type Status struct {
 	Desired      int
 	// Updated is the number of runners of the present template.
 	Updated    int
-	CompleteAt time.Time
+	CompleteAt metav1.Time
 	Conditions []metav1.Condition
 }

@@ -39,8 +39,17 @@ type member struct {
 	tendAt   time.Time
 	tended   string // the versions that it was last looked after at
 	tendFail int
+	tendSays string    // why that failed the last time
 	retryAt  time.Time // when a removal that failed is tried again
 	fails    int
+}
+
+// waitsFor is what keeps it without a pod.
+func (m *member) waitsFor() string {
+	if m.tendSays != "" {
+		return m.tendSays
+	}
+	return m.Waiting
 }
 
 // id is the identity that the fence decides on: the pod's, where there is one.
@@ -66,7 +75,7 @@ func (m *member) runner(place registered.Place, timeout time.Duration, now time.
 	case m.Ended || m.spent:
 		r.Stage = lifecycle.StageFinished
 	default:
-		r.Waiting = m.Waiting
+		r.Waiting = m.waitsFor()
 	}
 	m.overlay(&r, now)
 	return r, true

@@ -343,8 +343,8 @@ func (s *ownerState) note(m *member, r lifecycle.Runner, has bool, place registe
 	if !has || r.Removal != lifecycle.RemovalAsked {
 		delete(s.unsure, m.name)
 	}
-	if has && m.pod == nil && m.Waiting != "" && r.Stage == lifecycle.StageBooting {
-		s.waiting[m.name] = m.Waiting
+	if has && m.pod == nil && m.waitsFor() != "" && r.Stage == lifecycle.StageBooting {
+		s.waiting[m.name] = m.waitsFor()
 	} else {
 		delete(s.waiting, m.name)
 	}

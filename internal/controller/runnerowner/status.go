@@ -90,7 +90,7 @@ func statusOf(o *Owner, f facts, now time.Time) Status {
 			Busy: int32(of[lifecycle.StageBusy] + of[lifecycle.StageLost]), Leaving: int32(of[lifecycle.StageLeaving]), Finished: int32(of[lifecycle.StageFinished]),
 		},
 		Generation: o.Object.GetGeneration(), TemplateHash: f.wish.TemplateHash, Desired: f.wish.Desired, Updated: f.updated,
-		CompleteAt: f.completeAt.Truncate(time.Second), Conditions: conditionsOf(o, f, now),
+		CompleteAt: metav1.NewTime(f.completeAt.Truncate(time.Second)), Conditions: conditionsOf(o, f, now),
 	}
 }
 

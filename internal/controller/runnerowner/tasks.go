@@ -79,7 +79,7 @@ func (r *Reconciler) remove(ctx context.Context, s *ownerState, name string) {
 	if !granted && !over && !m.Ended {
 		return // withdrawn, or working after all: not ours to remove
 	}
-	removal := Removal{Member: m.Member, Exists: m.exists, Pod: m.pod, Granted: granted, Proof: m.proof, Lost: m.lost}
+	removal := Removal{Owner: s.loadedOwner(), Member: m.Member, Exists: m.exists, Pod: m.pod, Over: m.spent, Granted: granted, Proof: m.proof, Lost: m.lost}
 	if m.pod != nil {
 		place := r.options.Service.Place(m.pod.Node)
 		removal.NodeGone = place.Lost(now)
@@ -129,17 +129,22 @@ func (r *Reconciler) tend(ctx context.Context, s *ownerState, name string) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
+	if apierrors.IsConflict(err) { // it has changed since it was read, which is no failure
+		s.change(name, "", now, func(m *member) { m.tendAt = now.Add(conflictRetry) })
+		return
+	}
 	if err != nil {
 		r.metrics.failures.WithLabelValues(r.kind, "tend").Inc()
 		r.events.tendFailed(s, name, err)
+		r.options.Log.Warn("a runner could not be registered and will be tried again", "kind", r.kind, "owner", s.key.Name, "runner", name, "error", err)
 	}
 	s.change(name, m.id(), now, func(m *member) {
 		if m.tended = key; err == nil {
-			m.tendFail, m.tendAt, m.unfit, m.spent = 0, tended.Next, tended.Unfit, m.spent || tended.Ended
+			m.tendFail, m.tendSays, m.tendAt, m.unfit, m.spent = 0, "", tended.Next, tended.Unfit, m.spent || tended.Ended
 			return
 		}
 		m.tendFail++
-		m.tendAt, m.Waiting = later(now.Add(patienceAfter(err, m.tendFail)), notBefore(err)), firstLine(err)
+		m.tendAt, m.tendSays = later(now.Add(patienceAfter(err, m.tendFail)), notBefore(err)), firstLine(err)
 	})
 }
 

@@ -244,7 +244,7 @@ func (b *backing) WriteStatus(ctx context.Context, o *runnerowner.Owner, s runne
 		Selector: runnerpod.LabelReplicaSet + "=" + set.Name, Conditions: s.Conditions,
 	}
 	if !s.CompleteAt.IsZero() {
-		status.CompleteAt = ptr.To(metav1.NewTime(s.CompleteAt))
+		status.CompleteAt = ptr.To(s.CompleteAt)
 	}
 	patch, err := runnerowner.StatusPatch(status)
 	if err != nil {

@@ -31,6 +31,7 @@ import (
 type Service interface {
 	runnerowner.Service
 	Prepare(ctx context.Context, i registered.Identity, pod *registered.View, podExisted bool) (registered.Prepared, error)
+	Unregister(ctx context.Context, i registered.Identity, runnerID int64, podExisted, ended bool) lifecycle.Answer
 }
 
 // MostStatefulSets is how many there may be before none is added (K 4.4).
@@ -194,6 +195,12 @@ func (b *backing) identity(set *v1alpha1.RunnerSet, name, uid, runnerName, insta
 // it cannot be taken with the StatefulSet if it works after all (RUN-2, F 4.5).
 func (b *backing) Remove(ctx context.Context, r runnerowner.Removal) (lifecycle.Answer, error) {
 	if r.Exists && r.Member.Deleting.IsZero() {
+		if r.Pod == nil && r.Owner != nil { // what was registered for a pod that never was is nobody else's to remove
+			i := b.identity(setOf(r.Owner), r.Member.Name, r.Member.UID, r.Member.RunnerName, "")
+			if answer := b.service.Unregister(ctx, i, 0, false, r.Over); answer.Verdict != lifecycle.Granted {
+				return answer, lifecycle.ErrNotNow
+			}
+		}
 		uid, version := types.UID(r.Member.UID), r.Member.ResourceVersion
 		sts := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: r.Member.Namespace, Name: r.Member.Name}}
 		err := b.client.Delete(ctx, sts, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationOrphan))
@@ -273,7 +280,7 @@ func (b *backing) WriteStatus(ctx context.Context, o *runnerowner.Owner, s runne
 		DesiredReplicas: ptr.To(int32(s.Desired)), UpdatedReplicas: int32(s.Updated), Selector: runnerpod.LabelRunnerSet + "=" + set.Name,
 	}
 	if !s.CompleteAt.IsZero() {
-		status.CompleteAt = ptr.To(metav1.NewTime(s.CompleteAt))
+		status.CompleteAt = ptr.To(s.CompleteAt)
 	}
 	patch, err := runnerowner.StatusPatch(status)
 	if err != nil {
