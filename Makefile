@@ -147,6 +147,7 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries, docs/incidents.md and charts/rendered
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:artifacts:config=charts/bullpen/crds
+	$(GO) run ./scripts/crds
 	cd internal/postgres && ../../bin/sqlc generate
 	$(GO) run ./scripts/incidents
 	$(GO) run ./scripts/chart

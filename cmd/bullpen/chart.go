@@ -53,7 +53,8 @@ those that are missing, and never changes one; so the chart runs this before an 
 }
 
 func newChartDrainCommand() *cobra.Command {
-	var kubeconfig, namespace, selector string
+	var kubeconfig string
+	options := chartjobs.DrainOptions{Every: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "drain",
 		Short: "Delete RunnerPools, and wait until their last runner has ended",
@@ -66,12 +67,13 @@ server and the controller, so the chart runs this before it is uninstalled.`,
 			if err != nil {
 				return err
 			}
-			return chartjobs.Drain(cmd.Context(), cluster, namespace, selector, 2*time.Second, cmd.OutOrStdout())
+			return chartjobs.Drain(cmd.Context(), cluster, options, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own ServiceAccount)")
-	cmd.Flags().StringVar(&namespace, "namespace", "bullpen-runners", "namespace of the pools")
-	cmd.Flags().StringVar(&selector, "selector", "", "labels of the pools, such as app.kubernetes.io/instance=bullpen; required")
+	cmd.Flags().BoolVar(&options.SelfRegistering, "self-registering", false, "delete all runners that register themselves, too, and wait for them")
+	cmd.Flags().StringVar(&options.Namespace, "namespace", "bullpen-runners", "namespace of the pools")
+	cmd.Flags().StringVar(&options.Selector, "selector", "", "labels of the pools, such as app.kubernetes.io/instance=bullpen; required")
 	return cmd
 }
 

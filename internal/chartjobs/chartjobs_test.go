@@ -52,7 +52,7 @@ func (o *output) String() string {
 func under(t *testing.T, env *testkit.Env, hook, runners string) dynamic.Interface {
 	t.Helper()
 	manifests, err := helmchart.Render(helmchart.Release{Upgrade: true, Values: map[string]any{
-		"github": map[string]any{"appID": 1.0}, "runners": map[string]any{"namespace": runners},
+		"github": map[string]any{"appID": 1.0}, "runners": map[string]any{"namespace": runners}, "selfRegistering": map[string]any{"enabled": true},
 	}})
 	require.NoError(t, err)
 	objects, err := helmchart.Objects(helmchart.Under(manifests, "templates/hooks/"+hook+".yaml"))
@@ -104,7 +104,7 @@ func TestDrain_POOL2_ReturnsWhenTheLastPoolIsGoneAndTouchesNoOthers(t *testing.T
 	ended := make(chan error, 1)
 	drainer := under(t, env, "drain", namespace)
 	go func() {
-		ended <- Drain(t.Context(), drainer, namespace, "app.kubernetes.io/instance=mine", interval, &out)
+		ended <- Drain(t.Context(), drainer, DrainOptions{Namespace: namespace, Selector: "app.kubernetes.io/instance=mine", Every: interval}, &out)
 	}()
 	release := func(name string) {
 		t.Helper()
@@ -128,11 +128,61 @@ func TestDrain_POOL2_ReturnsWhenTheLastPoolIsGoneAndTouchesNoOthers(t *testing.T
 	require.NoError(t, err)
 }
 
+// registering is an object of a kind of runners that register themselves, behind its finalizer.
+func registering(namespace, kind, name string) *unstructured.Unstructured {
+	runner := map[string]any{
+		"organization": "acme", "ephemeral": true,
+		"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "runner", "image": "none"}}}},
+	}
+	spec := runner
+	if kind == "RunnerDeployment" || kind == "RunnerReplicaSet" {
+		spec = map[string]any{"replicas": int64(0), "template": map[string]any{"spec": runner}}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "bullpen.dev/v1alpha1", "kind": kind,
+		"metadata": map[string]any{"namespace": namespace, "name": name, "finalizers": []any{"bullpen.dev/runner-registration"}},
+		"spec":     spec,
+	}}
+}
+
+// Uninstalling in any order: whatever would keep a finalizer goes while its controller is still there.
+func TestDrain_RUN2_WaitsForRunnersThatRegisterThemselves(t *testing.T) {
+	env := testkit.Cluster(t)
+	namespace := env.Namespace(t)
+	admin, err := dynamic.NewForConfig(env.Config)
+	require.NoError(t, err)
+	names := map[string]string{"runnerdeployments": "RunnerDeployment", "runnersets": "RunnerSet", "runnerreplicasets": "RunnerReplicaSet", "runners": "Runner"}
+	for plural, one := range names {
+		_, err := admin.Resource(kind(plural)).Namespace(namespace).Create(t.Context(), registering(namespace, one, "by-hand"), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	drainer := under(t, env, "drain", namespace)
+	without := DrainOptions{Namespace: namespace, Selector: "app.kubernetes.io/instance=mine", Every: interval}
+	require.NoError(t, Drain(t.Context(), drainer, without, &output{}), "where the kinds are not enabled nobody looks at them")
+	var out output
+	ended := make(chan error, 1)
+	with := without
+	with.SelfRegistering = true
+	go func() { ended <- Drain(t.Context(), drainer, with, &out) }()
+	for plural := range names {
+		objects := admin.Resource(kind(plural)).Namespace(namespace)
+		require.Eventually(t, func() bool {
+			found, err := objects.Get(t.Context(), "by-hand", metav1.GetOptions{})
+			return err == nil && found.GetDeletionTimestamp() != nil
+		}, patience, interval, plural)
+		require.Empty(t, ended)
+		_, err := objects.Patch(t.Context(), "by-hand", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	require.NoError(t, <-ended)
+	require.Contains(t, out.String(), "runnerdeployment by-hand")
+}
+
 func TestDrain_SaysWhatItWaitedForAndNeedsASelector(t *testing.T) {
 	env := testkit.Cluster(t)
 	namespace := env.Namespace(t)
 	drainer := under(t, env, "drain", namespace)
-	require.ErrorContains(t, Drain(t.Context(), drainer, namespace, "", interval, &output{}), "no selector")
+	require.ErrorContains(t, Drain(t.Context(), drainer, DrainOptions{Namespace: namespace, Every: interval}, &output{}), "no selector")
 	admin, err := dynamic.NewForConfig(env.Config)
 	require.NoError(t, err)
 	pools := admin.Resource(runnerPools).Namespace(namespace)
@@ -141,7 +191,9 @@ func TestDrain_SaysWhatItWaitedForAndNeedsASelector(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &output{}
 	ended := make(chan error, 1)
-	go func() { ended <- Drain(ctx, drainer, namespace, "app.kubernetes.io/instance=mine", interval, out) }()
+	go func() {
+		ended <- Drain(ctx, drainer, DrainOptions{Namespace: namespace, Selector: "app.kubernetes.io/instance=mine", Every: interval}, out)
+	}()
 	require.Eventually(t, func() bool { return out.String() != "" }, patience, interval)
 	cancel()
 	require.ErrorContains(t, <-ended, "held (0 busy)")

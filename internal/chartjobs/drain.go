@@ -15,27 +15,44 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-var runnerPools = schema.GroupVersionResource{Group: "bullpen.dev", Version: "v1alpha1", Resource: "runnerpools"}
+func kind(plural string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "bullpen.dev", Version: "v1alpha1", Resource: plural}
+}
+
+var runnerPools = kind("runnerpools")
+
+// selfRegistering are the kinds of runners that register themselves, those first that make the others.
+var selfRegistering = []schema.GroupVersionResource{kind("runnerdeployments"), kind("runnersets"), kind("runnerreplicasets"), kind("runners")}
+
+// DrainOptions say what Drain deletes.
+type DrainOptions struct {
+	Namespace string
+	// Selector finds the release's pools by their labels.
+	Selector string
+	// SelfRegistering has all runners that register themselves go, too, whoever made them: nobody but the release's controller
+	// takes off their finalizers.
+	SelfRegistering bool
+	// Every is how often to look.
+	Every time.Duration
+}
 
 // Drain deletes the pools that a label selector finds in a namespace, and returns when they are gone: the controller lets go
-// of a pool when its last busy runner has ended by itself (POOL-2). It takes as long as that takes, unless ctx ends before.
-// It says on out what it waits for, whenever that changes, and looks again every so often.
-func Drain(ctx context.Context, cluster dynamic.Interface, namespace, selector string, every time.Duration, out io.Writer) error {
-	if selector == "" {
-		return fmt.Errorf("draining the pools of %s: no selector: name the release's labels, or everybody's pools would go", namespace)
+// of a pool when its last busy runner has ended by itself (POOL-2), and of a runner that registers itself when GitHub has (RUN-2).
+// It takes as long as that takes, unless ctx ends before. It says on out what it waits for, whenever that changes.
+func Drain(ctx context.Context, cluster dynamic.Interface, options DrainOptions, out io.Writer) error {
+	if options.Selector == "" {
+		return fmt.Errorf("draining the pools of %s: no selector: name the release's labels, or everybody's pools would go", options.Namespace)
 	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(options.Every)
 	defer tick.Stop()
 	said := ""
 	for {
-		left, err := drainOnce(ctx, cluster, namespace, selector)
+		left, err := drainOnce(ctx, cluster, options)
 		switch {
-		case apierrors.IsNotFound(err): // the kind itself: it was never installed, or somebody has deleted it
-			left = nil
 		case err != nil && ctx.Err() != nil && said != "":
 			return fmt.Errorf("%s: %w", said, ctx.Err())
 		case err != nil:
-			return fmt.Errorf("draining the pools of %s: %w", namespace, err)
+			return fmt.Errorf("draining the pools of %s: %w", options.Namespace, err)
 		}
 		if len(left) == 0 {
 			fmt.Fprintln(out, "no pool is left")
@@ -54,24 +71,46 @@ func Drain(ctx context.Context, cluster dynamic.Interface, namespace, selector s
 }
 
 // drainOnce deletes what is not being deleted, and returns what is left, in words.
-func drainOnce(ctx context.Context, cluster dynamic.Interface, namespace, selector string) ([]string, error) {
-	pools := cluster.Resource(runnerPools).Namespace(namespace)
-	list, err := pools.List(ctx, metav1.ListOptions{LabelSelector: selector})
+func drainOnce(ctx context.Context, cluster dynamic.Interface, options DrainOptions) ([]string, error) {
+	left, err := drainKind(ctx, cluster.Resource(runnerPools).Namespace(options.Namespace), options.Selector, "")
+	if err != nil || !options.SelfRegistering {
+		return left, err
+	}
+	for _, kind := range selfRegistering {
+		more, err := drainKind(ctx, cluster.Resource(kind).Namespace(options.Namespace), "", strings.TrimSuffix(kind.Resource, "s")+" ")
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, more...)
+	}
+	return left, nil
+}
+
+// drainKind is drainOnce for one kind. One that is not served has nothing left: it was never installed, or somebody has deleted it.
+func drainKind(ctx context.Context, objects dynamic.ResourceInterface, selector, prefix string) ([]string, error) {
+	list, err := objects.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	var left []string
 	for i := range list.Items {
-		pool := &list.Items[i]
-		if pool.GetDeletionTimestamp() == nil {
-			uid := pool.GetUID()
-			err := pools.Delete(ctx, pool.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		object := &list.Items[i]
+		if object.GetDeletionTimestamp() == nil {
+			uid := object.GetUID()
+			err := objects.Delete(ctx, object.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // another of that name: next time
 				return nil, err
 			}
 		}
-		busy, _, _ := unstructured.NestedInt64(pool.Object, "status", "busy")
-		left = append(left, fmt.Sprintf("%s (%d busy)", pool.GetName(), busy))
+		busy, counted, _ := unstructured.NestedInt64(object.Object, "status", "busy")
+		text := prefix + object.GetName()
+		if counted || prefix == "" {
+			text += fmt.Sprintf(" (%d busy)", busy)
+		}
+		left = append(left, text)
 	}
 	slices.Sort(left)
 	return left, nil

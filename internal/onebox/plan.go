@@ -141,12 +141,17 @@ func (s setting) standInCommand() Command {
 	)
 }
 
+// github is GitHub's API, and the files with the App's key and the webhooks' secret.
+func (s setting) github() (api, key, secret string) {
+	if s.app != nil {
+		return s.app.api(), s.app.KeyFile, s.app.SecretFile
+	}
+	return s.addresses.url(s.addresses.GitHub), s.layout.secret("app.pem"), s.layout.secret("webhook-secret")
+}
+
 func (s setting) serverCommand() Command {
 	l := s.layout
-	github, key, secret := s.addresses.url(s.addresses.GitHub), l.secret("app.pem"), l.secret("webhook-secret")
-	if s.app != nil {
-		github, key, secret = s.app.api(), s.app.KeyFile, s.app.SecretFile
-	}
+	github, key, secret := s.github()
 	hooks := "--webhook-secret-file=" + secret
 	if s.poll {
 		hooks = "--webhooks=poll"
@@ -169,7 +174,12 @@ func (s setting) serverCommand() Command {
 
 func (s setting) controllerCommand() Command {
 	l := s.layout
+	github, key, _ := s.github()
 	c := s.command(partController, 15*time.Second, "controller",
+		"--self-registering",
+		"--github-url="+github,
+		"--github-app-id="+strconv.FormatInt(s.appID, 10),
+		"--github-private-key-file="+key,
 		"--kubeconfig="+l.identity("controller.kubeconfig"),
 		"--server-url="+s.addresses.url(s.addresses.Internal),
 		"--server-token-file="+l.identity("controller-server.token"),

@@ -56,7 +56,7 @@ func (e *Env) shippedRoles(t testing.TB, namespace string, macs map[string]any) 
 
 // shipped renders part of the chart, for some values of the runners, and of Macs if there are any.
 func shipped(runners, macs map[string]any, templates ...string) ([]*unstructured.Unstructured, error) {
-	values := map[string]any{"runners": runners, "github": map[string]any{"appID": 1.0}}
+	values := map[string]any{"runners": runners, "github": map[string]any{"appID": 1.0}, "selfRegistering": map[string]any{"enabled": true}}
 	if macs != nil {
 		values["macHosts"] = macs
 	}

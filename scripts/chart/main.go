@@ -27,7 +27,9 @@ func main() {
 }
 
 func write() error {
-	manifests, err := helmchart.Render(helmchart.Release{Values: map[string]any{"github": map[string]any{"appID": 1.0}}})
+	manifests, err := helmchart.Render(helmchart.Release{Values: map[string]any{
+		"github": map[string]any{"appID": 1.0}, "selfRegistering": map[string]any{"enabled": true},
+	}})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ var deletions = map[string]string{
 	"internal/controller/registered/Service.removeHelpers":      "pods and Secrets that jobs of a runner that has ended made by GitHub's container hooks",
 	"internal/controller/runner/Reconciler.end":                 "a Runner whose one pod has ended or goes; its finalizer waits for GitHub",
 	"internal/node/cluster.deletePod":                           "a pod whose deletion was accepted and whose containers have ended, as a kubelet does",
-	"internal/chartjobs/drainOnce":                              "pools of a release that is uninstalled; the controller drains them",
+	"internal/chartjobs/drainKind":                              "pools of a release that is uninstalled, and owners of runners that register themselves; the controller drains them",
 	"internal/onebox/applier.applyPools":                        "pools of an earlier run",
 	"internal/onebox/operator.rename":                           "the pool of the former name, in the demonstration",
 	"internal/controller/runnerreplicaset/backing.Remove":       "Runners, which their own controller lets go behind the fence alone",

@@ -126,7 +126,7 @@ func container(t *testing.T, objects []*unstructured.Unstructured, deployment st
 
 // NET-8: what the one-machine mode applies is what the chart renders to.
 func TestRendered_NET8_IsWhatTheChartInstalls(t *testing.T) {
-	manifests, err := helmchart.Render(helmchart.Release{Values: values(t, least)})
+	manifests, err := helmchart.Render(helmchart.Release{Values: values(t, least+"selfRegistering: {enabled: true}\n")})
 	require.NoError(t, err)
 	wanted, err := helmchart.Objects(helmchart.Under(manifests, "templates/namespace.yaml", "templates/rbac/", "templates/admission/", "templates/networkpolicy.yaml"))
 	require.NoError(t, err)
@@ -248,6 +248,39 @@ func TestPools_POOL2_DrainFromTheFirstMoment(t *testing.T) {
 		require.Nil(t, at(t, pool, "metadata", "annotations"), "a kept pool would serve its label for ever (CLAIM-12)")
 		require.EqualValues(t, replicas, at(t, pool, "spec", "replicas"))
 	}
+}
+
+// Whoever has no runners that register themselves gives the controller no Secret, and no way to GitHub.
+func TestSelfRegistering_NET8_RightsOnlyWhereEnabled(t *testing.T) {
+	const role = "Role bullpen-runners/bullpen-self-registering"
+	names := func(objects []*unstructured.Unstructured) (all []string) {
+		for _, object := range objects {
+			all = append(all, id(object))
+		}
+		return all
+	}
+	off := render(t, helmchart.Release{}, least)
+	require.NotContains(t, names(off), role)
+	controller := container(t, off, "controller")
+	require.NotContains(t, strings.Join(texts(controller["args"]), " "), "github")
+	require.Len(t, controller["volumeMounts"], 1)
+	drain := find(t, off, "Role bullpen-runners/bullpen-drain")
+	require.Len(t, at(t, drain, "rules"), 1)
+
+	on := render(t, helmchart.Release{}, least+"selfRegistering: {enabled: true}\n")
+	require.Contains(t, names(on), role)
+	controller = container(t, on, "controller")
+	require.Subset(t, texts(controller["args"]), []string{
+		"--self-registering", "--github-url=https://api.github.com", "--github-app-id=1", "--github-private-key-file=/etc/bullpen/github/private-key.pem",
+	})
+	require.Len(t, controller["volumeMounts"], 2)
+	require.Len(t, at(t, find(t, on, "Role bullpen-runners/bullpen-drain"), "rules"), 2)
+	require.Contains(t, texts(at(t, find(t, on, "Job bullpen-system/bullpen-drain"), "spec", "template", "spec", "containers", 0, "args")), "--self-registering")
+
+	own := container(t, render(t, helmchart.Release{}, least+"selfRegistering: {enabled: true, useApp: false}\n"), "controller")
+	require.Contains(t, texts(own["args"]), "--self-registering")
+	require.NotContains(t, strings.Join(texts(own["args"]), " "), "private-key")
+	require.Len(t, own["volumeMounts"], 1, "each team brings its own credentials: the App's key stays with the server")
 }
 
 // What only the controller may do, only its role allows (EXCL-2); Secrets are read by their names alone, and nobody has a wildcard.

@@ -43,8 +43,9 @@ func evaluate(t *testing.T, values map[string]any, server string) (e *networkpol
 		return corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}}}
 	}
 	e, err := networkpolicy.New(renderPolicies(t, values), []corev1.Pod{
-		pod(runners, "idle", "10.0.0.1", map[string]string{runnerpod.LabelRunner: "true"}),
-		pod(runners, "busy", "10.0.0.2", map[string]string{runnerpod.LabelRunner: "true", runnerpod.LabelOwner: "acme"}),
+		pod(runners, "idle", "10.0.0.1", map[string]string{runnerpod.LabelRunner: "true", runnerpod.LabelPool: "small"}),
+		pod(runners, "busy", "10.0.0.2", map[string]string{runnerpod.LabelRunner: "true", runnerpod.LabelPool: "small", runnerpod.LabelOwner: "acme"}),
+		pod(runners, "registered", "10.0.0.8", map[string]string{runnerpod.LabelRunner: "true", runnerpod.LabelSelfRegistering: "true"}),
 		pod(system, "server", server, deployment(t).Spec.Template.Labels),
 	}, []corev1.Namespace{space(system), space(runners)})
 	require.NoError(t, err)
@@ -70,6 +71,8 @@ func TestValues_TheDispatchPortIsTheServers(t *testing.T) {
 	e, idle, _ := evaluate(t, map[string]any{}, "10.0.1.1")
 	for name, port := range declared {
 		require.Equal(t, name == "dispatch", e.Allows(idle, netip.AddrPortFrom(netip.MustParseAddr("10.0.1.1"), uint16(port)), tcp), name)
+		require.False(t, e.Allows(types.NamespacedName{Namespace: runners, Name: "registered"}, netip.AddrPortFrom(netip.MustParseAddr("10.0.1.1"), uint16(port)), tcp),
+			"runners that register themselves have no business with the server")
 	}
 }
 
