@@ -106,7 +106,7 @@ func (g *generator) config() mapping {
 		spec["repository"] = "acme/" + g.marker()
 	}
 	g.some(spec, map[string]func() any{
-		"labels":                       func() any { return []any{g.marker(), g.marker()} },
+		"labels":                       func() any { return []any{g.marker(), g.marker(), g.marker()} },
 		"group":                        func() any { return g.marker() },
 		"ephemeral":                    func() any { return g.coin("ephemeral") },
 		"image":                        func() any { return g.pick("image", "summerwind/actions-runner:latest", "example.com/"+g.marker()) },

@@ -2,6 +2,8 @@ package controller_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
 )
 
@@ -173,5 +177,27 @@ func TestKinds_NamesThatNothingCanBeNamedAfterAreRefused(t *testing.T) {
 		require.NoError(t, admin.Create(t.Context(), kindsOf(namespace, name(most), selfRegistering())[kind]), kind)
 		require.ErrorContains(t, admin.Create(t.Context(), kindsOf(namespace, name(most+1), selfRegistering())[kind]), "choose a shorter name", kind)
 		require.ErrorContains(t, admin.Create(t.Context(), kindsOf(namespace, "a.b", selfRegistering())[kind]), "remove the dots", kind)
+	}
+}
+
+// The runners that people start from are what the API server takes, and what pods are made from.
+func TestKinds_TheExamplesAreGood(t *testing.T) {
+	env := testkit.Cluster(t)
+	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
+	deployment, set := &v1alpha1.RunnerDeployment{}, &v1alpha1.RunnerSet{}
+	for name, object := range map[string]client.Object{"runner-deployment.yaml": deployment, "runner-set.yaml": set} {
+		data, err := os.ReadFile(filepath.Join("../../examples", name))
+		require.NoError(t, err)
+		require.NoError(t, yaml.UnmarshalStrict(data, object), name)
+		object.SetNamespace(namespace)
+		require.NoError(t, admin.Create(t.Context(), object), name)
+	}
+	for name, runner := range map[string]runnerpod.Registered{
+		"runner-deployment.yaml": {Spec: &deployment.Spec.Template.Spec},
+		"runner-set.yaml":        {Spec: &set.Spec.RunnerSpec, StatefulSet: true, Claims: []string{set.Spec.VolumeClaimTemplates[0].Name}},
+	} {
+		runner.Namespace, runner.Name, runner.Secret = namespace, "runner", "runner"
+		_, err := runnerpod.BuildRegistered(runner, runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"})
+		require.NoError(t, err, name)
 	}
 }
