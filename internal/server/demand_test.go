@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 )
 
@@ -101,4 +104,37 @@ func TestDemand_POOL8_NothingIsKnownOrEverything(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.NotContains(t, text, "closed pool", "the cause is for the log")
 	require.Contains(t, w.log.String(), "closed pool")
+}
+
+// The controller's own client understands what the server says: a job that no pool serves, through its life.
+func TestDemand_66_ToTheControllersClient(t *testing.T) {
+	w := newWorld(t)
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(tokenFile, []byte("controller"), 0o600))
+	client, err := serverclient.New(serverclient.Options{BaseURL: w.internal.URL, TokenFile: tokenFile})
+	require.NoError(t, err)
+	hook := func(action, more string) {
+		t.Helper()
+		body := strings.NewReplacer("linux-4cpu", "gpu", `"action":"queued"`, `"action":"`+action+`"`, `"name":"build"`, `"name":"build"`+more).Replace(queued(7))
+		status, text := w.hook("workflow_job", body)
+		require.Equal(t, http.StatusOK, status, text)
+	}
+	ask := func() dispatchapi.TargetDemand {
+		t.Helper()
+		target, other := acme("a"), acme("b")
+		other.Organization, target.Seen = "elsewhere", []int64{7}
+		answers, err := client.Demand(t.Context(), []dispatchapi.DemandTarget{other, target})
+		require.NoError(t, err)
+		require.Equal(t, dispatchapi.TargetDemand{Key: "b", Queued: []dispatchapi.DemandJob{}, Running: []dispatchapi.DemandJob{}}, answers[0])
+		return answers[1]
+	}
+	hook("queued", "")
+	hook("queued", "") // under another delivery id
+	require.Len(t, ask().Queued, 1)
+	hook("in_progress", `,"runner_name":"ci-1"`)
+	require.Empty(t, ask().Queued)
+	require.Equal(t, "ci-1", ask().Running[0].RunnerName)
+	hook("completed", `,"runner_name":"ci-1","conclusion":"success"`)
+	require.Empty(t, ask().Running)
+	require.Equal(t, []int64{7}, ask().Settled)
 }
