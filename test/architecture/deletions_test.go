@@ -24,6 +24,7 @@ var deletions = map[string]string{
 	"internal/onebox/operator.rename":                           "the pool of the former name, in the demonstration",
 	"internal/controller/runnerreplicaset/backing.Remove":       "Runners, which their own controller lets go behind the fence alone",
 	"internal/controller/runnerset/backing.Remove":              "StatefulSets, without their pods",
+	"internal/controller/runnerset/backing.removeSecret":        "what a runner of a StatefulSet has registered with, when that goes or has gone",
 	"internal/controller/runnerset/backing.removeClaim":         "volume claims of a RunnerSet that is gone and says so",
 	"internal/controller/runnerdeployment/Reconciler.removeSet": "RunnerReplicaSets that were observed without a runner (RUN-3)",
 }

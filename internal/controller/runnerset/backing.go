@@ -201,6 +201,9 @@ func (b *backing) Remove(ctx context.Context, r runnerowner.Removal) (lifecycle.
 				return answer, lifecycle.ErrNotNow
 			}
 		}
+		if err := b.removeSecret(ctx, r.Member.Namespace, r.Member.Name, ""); err != nil {
+			return lifecycle.Answer{}, err
+		}
 		uid, version := types.UID(r.Member.UID), r.Member.ResourceVersion
 		sts := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: r.Member.Namespace, Name: r.Member.Name}}
 		err := b.client.Delete(ctx, sts, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationOrphan))
@@ -216,6 +219,30 @@ func (b *backing) Remove(ctx context.Context, r runnerowner.Removal) (lifecycle.
 		grant.UID = r.Pod.UID
 	}
 	return b.remover.Remove(ctx, r.Pod.Removal(), grant)
+}
+
+// removeSecret deletes the Secret of a StatefulSet of that name, unless it is that of the one with the UID to keep. A StatefulSet
+// that is deleted without its pod leaves its Secret behind as well, and its name is used again.
+func (b *backing) removeSecret(ctx context.Context, namespace, name, keep string) error {
+	var secret corev1.Secret
+	err := b.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: registered.SecretName(name)}, &secret)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the Secret of StatefulSet %s: %w", name, err)
+	}
+	owner := metav1.GetControllerOfNoCopy(&secret)
+	ours := secret.Labels[runnerpod.LabelSelfRegistering] == "true" && (owner == nil || owner.Kind == "StatefulSet")
+	if !ours || keep != "" && owner != nil && string(owner.UID) == keep {
+		return nil
+	}
+	target := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secret.Name}}
+	err = b.client.Delete(ctx, target, client.Preconditions{UID: &secret.UID})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting the Secret of StatefulSet %s: %w", name, err)
+	}
+	return nil
 }
 
 func (b *backing) Hold(ctx context.Context, o *runnerowner.Owner) error {

@@ -106,6 +106,11 @@ func (b *backing) Tend(ctx context.Context, o *runnerowner.Owner, m runnerowner.
 	set, started := setOf(o), ptr.Deref(sts.Spec.Replicas, 1) > 0
 	i := b.identity(set, m.Name, m.UID, sts.Annotations[runnerpod.AnnotationRunnerName], sts.Spec.Selector.MatchLabels[runnerpod.LabelStatefulSet])
 	i.TemplateHash = m.TemplateHash
+	if !started { // a former one of its name may have left its own
+		if err := b.removeSecret(ctx, m.Namespace, m.Name, m.UID); err != nil {
+			return runnerowner.Tended{}, err
+		}
+	}
 	prepared, err := b.service.Prepare(ctx, i, pod, started)
 	switch {
 	case errors.Is(err, registered.ErrSpent):
