@@ -15,6 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/github"
 )
 
 func (w *world) demand(bearer string, targets ...dispatchapi.DemandTarget) (int, string) {
@@ -137,4 +138,39 @@ func TestDemand_66_ToTheControllersClient(t *testing.T) {
 	hook("completed", `,"runner_name":"ci-1","conclusion":"success"`)
 	require.Empty(t, ask().Running)
 	require.Equal(t, []int64{7}, ask().Settled)
+}
+
+// 6.2, 6.3: a skipped job, and the end of one that no runner had and nobody queued, change nothing; nor does what GitHub did not sign,
+// which is refused. A job that nobody is there for is taken with 200.
+func TestDemand_62_63_WhatChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	event := func(action string, id int64, more string) string {
+		return strings.NewReplacer("linux-4cpu", "gpu", `"action":"queued"`, `"action":"`+action+`"`, `"name":"build"`, `"name":"build"`+more).Replace(queued(id))
+	}
+	ids := func() (all []int64) {
+		t.Helper()
+		status, text := w.demand("controller", acme("a"))
+		require.Equal(t, http.StatusOK, status, text)
+		var told dispatchapi.DemandResponse
+		require.NoError(t, json.Unmarshal([]byte(text), &told))
+		require.Empty(t, told.Targets[0].Running)
+		for _, job := range told.Targets[0].Queued {
+			all = append(all, job.ID)
+		}
+		return all
+	}
+	status, _ := w.hook("workflow_job", event("queued", 1, ""))
+	require.Equal(t, http.StatusOK, status, "nobody is there for it yet")
+	require.Equal(t, []int64{1}, ids())
+	for id, more := range map[int64]string{2: `,"conclusion":"skipped"`, 3: `,"conclusion":"success","runner_id":null,"runner_name":null`} {
+		status, _ = w.hook("workflow_job", event("completed", id, more))
+		require.Equal(t, http.StatusOK, status)
+		require.Equal(t, []int64{1}, ids())
+	}
+	status, _ = w.hook("workflow_job", event("queued", 4, ""), func(r *http.Request) { r.Header.Set(github.HeaderSignature, "sha256=00") })
+	require.GreaterOrEqual(t, status, 400, "NET-6")
+	require.Equal(t, []int64{1}, ids())
+	status, _ = w.hook("workflow_job", event("completed", 1, `,"conclusion":"success"`))
+	require.Equal(t, http.StatusOK, status)
+	require.Empty(t, ids(), "6.2: it frees that job")
 }
