@@ -79,6 +79,12 @@ spec: {scaleTargetRef: {name: one}, minReplicas: 1}
 	require.Empty(t, output(t, result))
 	require.Equal(t, arcmigration.NotConverted, result.Objects[1].Outcome)
 
+	// Also where that shows only when all of it is put together.
+	result = convert(strings.Replace(deployment, "dockerEnabled", "labels: [big machine], dockerEnabled", 1)+"---\n"+strings.Replace(autoscaler, "minReplicas", "maxReplicas", 1), arcmigration.Options{})
+	require.Empty(t, output(t, result))
+	require.Equal(t, arcmigration.NotConverted, result.Objects[1].Outcome)
+	require.Nil(t, result.Objects[1].Into)
+
 	// Two of one target are not mixed.
 	both := strings.Replace(autoscaler, "minReplicas", "maxReplicas", 1)
 	result = convert(deployment+"---\n"+both+"---\n"+strings.Replace(both, "{name: one, namespace", "{name: two, namespace", 1), arcmigration.Options{})
@@ -121,4 +127,34 @@ func TestConvert_KnownFieldsHaveReasonsOfTheirOwn(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"spec.template.spec.volumes[1].emptyDir.shareWith", "spec.template.spec.somethingNew"}, without)
+}
+
+// What would end a runner in the middle of a job is dropped, so that the controller makes pods of what is left.
+func TestConvert_NothingThatEndsARunnerIsCarried(t *testing.T) {
+	result := convert(`apiVersion: actions.summerwind.dev/v1alpha1
+kind: RunnerSet
+metadata: {name: one, namespace: bullpen-runners}
+spec:
+  repository: acme/shop
+  dockerEnabled: false
+  template:
+    spec:
+      activeDeadlineSeconds: 60
+      tolerations: [{key: ci, operator: Exists, tolerationSeconds: 60}]
+      containers:
+        - name: runner
+          image: ghcr.io/actions/actions-runner:latest
+          livenessProbe: {exec: {command: [a]}}
+          readinessProbe: {exec: {command: [a]}}
+        - {name: db, image: "example.com/db:1", readinessProbe: {exec: {command: [a]}}, livenessProbe: {exec: {command: [a]}}}
+`, arcmigration.Options{})
+	require.False(t, result.Failed())
+	require.Equal(t, 5, result.Summary[string(arcmigration.Dropped)])
+	require.Zero(t, result.Summary[string(arcmigration.ToDo)], "%v", result.Objects)
+	require.Equal(t, 1, strings.Count(output(t, result), "livenessProbe"), "that of the database is carried")
+
+	// And what the controller would refuse is said.
+	result = convert(strings.Replace(one, "repository", "volumes: [{name: node, hostPath: {path: /}}], repository", 1), arcmigration.Options{Namespace: "ci"})
+	require.Equal(t, 1, result.Summary[string(arcmigration.ToDo)])
+	require.Contains(t, output(t, result), "# To see to: the object: Bullpen's controller would make no pod of it: volume \"node\" is a hostPath")
 }
