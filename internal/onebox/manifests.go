@@ -123,7 +123,7 @@ func newApplier(admin *rest.Config) (*applier, error) {
 }
 
 // Install applies what the chart installs beside the workloads (definitions, roles, admission policies), as an
-// administrator, and waits until RunnerPools are served.
+// administrator, and waits until its kinds are served.
 func Install(ctx context.Context, admin *rest.Config) error {
 	a, err := newApplier(admin)
 	if err != nil {
@@ -141,6 +141,7 @@ func (a *applier) install(ctx context.Context) error {
 	if err := a.apply(ctx, system); err != nil {
 		return err
 	}
+	var kinds []schema.GroupVersionKind
 	for _, load := range []func() ([]charts.File, error){charts.Rendered, charts.CRDs} {
 		files, err := load()
 		if err != nil {
@@ -151,6 +152,7 @@ func (a *applier) install(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("reading the manifest %s: %w", file.Name, err)
 			}
+			kinds = append(kinds, definedKinds(objects)...)
 			for _, object := range objects {
 				if err := a.apply(ctx, object); err != nil {
 					return err
@@ -158,7 +160,7 @@ func (a *applier) install(ctx context.Context) error {
 			}
 		}
 	}
-	return a.awaitKind(ctx)
+	return a.awaitKinds(ctx, kinds)
 }
 
 func (a *applier) apply(ctx context.Context, object *unstructured.Unstructured) error {
@@ -170,24 +172,49 @@ func (a *applier) apply(ctx context.Context, object *unstructured.Unstructured) 
 	return nil
 }
 
-// awaitKind waits until the API server serves RunnerPools.
-func (a *applier) awaitKind(ctx context.Context) error {
+// awaitKinds waits until the API server serves every kind of ours: a controller that starts earlier fails at the first it misses.
+func (a *applier) awaitKinds(ctx context.Context, kinds []schema.GroupVersionKind) error {
+	for _, kind := range kinds {
+		if err := a.awaitKind(ctx, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *applier) awaitKind(ctx context.Context, kind schema.GroupVersionKind) error {
 	tick := time.NewTicker(50 * time.Millisecond) // a definition's establishment is seen by asking for the kind
 	defer tick.Stop()
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	for {
-		err := a.client.List(ctx, poolList(), client.InNamespace(RunnerNamespace), client.Limit(1))
+		err := a.client.List(ctx, list, client.InNamespace(RunnerNamespace), client.Limit(1))
 		if err == nil {
 			return nil
 		}
 		if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("waiting for the RunnerPool kind: %w", err)
+			return fmt.Errorf("waiting for the kind %s: %w", kind.Kind, err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the RunnerPool kind: %w", err)
+			return fmt.Errorf("waiting for the kind %s: %w", kind.Kind, err)
 		case <-tick.C:
 		}
 	}
+}
+
+// definedKinds are those that some definitions define.
+func definedKinds(objects []*unstructured.Unstructured) []schema.GroupVersionKind {
+	var kinds []schema.GroupVersionKind
+	for _, object := range objects {
+		if object.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		group, _, _ := unstructured.NestedString(object.Object, "spec", "group")
+		kind, _, _ := unstructured.NestedString(object.Object, "spec", "names", "kind")
+		kinds = append(kinds, schema.GroupVersionKind{Group: group, Version: v1alpha1.GroupVersion.Version, Kind: kind})
+	}
+	return kinds
 }
 
 func poolList() *unstructured.UnstructuredList {

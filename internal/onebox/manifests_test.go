@@ -8,6 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/charts"
 )
 
 func TestDefaultPool(t *testing.T) {
@@ -62,4 +65,20 @@ func FuzzDecodePools(f *testing.F) {
 			require.NotEmpty(t, pool.GetName())
 		}
 	})
+}
+
+// The controller is started when every kind is served, not the first alone.
+func TestDefinedKinds_AreAllThatTheChartBrings(t *testing.T) {
+	files, err := charts.CRDs()
+	require.NoError(t, err)
+	var kinds []string
+	for _, file := range files {
+		objects, err := decodeAll(file.Content)
+		require.NoError(t, err)
+		for _, kind := range definedKinds(objects) {
+			require.Equal(t, v1alpha1.GroupVersion, kind.GroupVersion())
+			kinds = append(kinds, kind.Kind)
+		}
+	}
+	require.ElementsMatch(t, []string{"MacHost", "RunnerPool", "Runner", "RunnerReplicaSet", "RunnerDeployment", "RunnerSet"}, kinds)
 }
