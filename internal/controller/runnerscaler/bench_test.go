@@ -55,6 +55,7 @@ type bench struct {
 
 	queue  map[string][]github.WorkflowJob // at GitHub, by repository
 	reads  map[string]int
+	as     map[string]place // with which credentials a repository was read last, and for which target
 	onRead func(ctx context.Context, repository string) error
 }
 
@@ -62,7 +63,7 @@ func newBench(t *testing.T) *bench {
 	env := testkit.Cluster(t)
 	b := &bench{
 		T: t, namespace: env.Namespace(t), now: t0, jobs: map[string][]dispatchapi.DemandJob{}, blind: map[string]bool{},
-		queue: map[string][]github.WorkflowJob{}, reads: map[string]int{}, recorder: events.NewFakeRecorder(1000),
+		queue: map[string][]github.WorkflowJob{}, reads: map[string]int{}, as: map[string]place{}, recorder: events.NewFakeRecorder(1000),
 	}
 	b.admin = env.Client(t, v1alpha1.AddToScheme)
 	b.start()
@@ -158,10 +159,11 @@ func (b *bench) Demand(_ context.Context, targets []dispatchapi.DemandTarget) ([
 
 // Runs implements Queue: each job is a run of its own.
 func (b *bench) Runs(
-	ctx context.Context, _ registration.Credentials, _ registration.Target, repository, status string, page int,
+	ctx context.Context, credentials registration.Credentials, target registration.Target, repository, status string, page int,
 ) (runs []github.Run, next int, err error) {
 	b.mu.Lock()
 	jobs, fail := b.queue[repository], b.onRead
+	b.as[repository] = place{credentials: credentials, target: target}
 	if status == github.RunQueued && page == 1 {
 		b.reads[repository]++
 	}

@@ -331,6 +331,9 @@ func TestScaler_ChangedPlacesBeginAnew(t *testing.T) {
 	require.NoError(t, b.admin.Update(t.Context(), d))
 	b.look(3 * time.Second)
 	require.Equal(t, 2, b.reads["acme/app"], "at once, as somebody else")
+	require.Equal(t, place{
+		credentials: registration.Credentials{Namespace: b.namespace, Secret: "mine"}, target: registration.Target{Repository: "acme/app"},
+	}, b.as["acme/app"])
 	require.Len(t, b.scaler.readings.of, 1)
 }
 
