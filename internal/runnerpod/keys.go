@@ -39,6 +39,9 @@ const (
 	AnnotationUnregistered = "bullpen.dev/unregistered-at"
 	// AnnotationRegistered is when GitHub was first seen to know the runner and to hear from it (RFC 3339).
 	AnnotationRegistered = "bullpen.dev/registered-at"
+	// AnnotationUnseen is when GitHub's list, read after the runner should have been in it, did not show the runner as registered
+	// and up (RFC 3339).
+	AnnotationUnseen = "bullpen.dev/unseen-at"
 	// AnnotationRegistration holds RegistrationFacts as JSON.
 	AnnotationRegistration = "bullpen.dev/registration"
 	// AnnotationTokenExpires is when the token in a static runner's Secret expires (RFC 3339); absent while there is none.

@@ -182,7 +182,7 @@ func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *li
 		*answer = lifecycle.Answer{Detail: "its pod does not say where it is registered (annotation " + runnerpod.AnnotationRegistration + ")"}
 	case v.registering(now) && !ref.Lost:
 		// It may be given a job the moment that it is registered, and nobody could say so yet.
-		*answer = lifecycle.Answer{Detail: "it is just registering at GitHub", NotBefore: earliest(v.Overdue(0), now.Add(busyStatic))}
+		*answer = lifecycle.Answer{Detail: "it is just registering at GitHub", NotBefore: v.askable(now)}
 	default:
 		shown := v.shows(ref.Lost)
 		if last, again := s.memory.recall(v.UID, shown, ref.Lost, now); again {
@@ -200,7 +200,16 @@ func (v *View) registering(now time.Time) bool {
 		return false
 	}
 	due := v.Overdue(0)
-	return due.IsZero() || now.Before(due)
+	return due.IsZero() || now.Before(due) || v.Unseen.IsZero()
+}
+
+// askable is when a runner that is registering is looked at again.
+func (v *View) askable(now time.Time) time.Time {
+	next := now.Add(busyStatic)
+	if due := v.Overdue(0); due.After(now) {
+		next = earliest(due, next)
+	}
+	return next
 }
 
 func earliest(a, b time.Time) time.Time {

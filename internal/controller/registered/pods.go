@@ -117,6 +117,10 @@ func (s *Service) sight(ctx context.Context, v *View, _ Place) (time.Time, error
 	seen := s.options.Roster.Look(v.Credentials, v.Target, v.RunnerName)
 	if !seen.Known || v.Ephemeral && !seen.Registration.Online { // an ephemeral one is in the list before it is up
 		now := s.now()
+		// The list counts that was read after the runner should have been in it (POOL-8).
+		if due := v.Overdue(0); v.Unseen.IsZero() && seen.Problem == nil && !due.IsZero() && seen.AsOf.After(due) {
+			return now.Add(lookEvery), s.annotate(ctx, v, map[string]string{runnerpod.AnnotationUnseen: now.UTC().Format(time.RFC3339)})
+		}
 		if seen.Next.Before(now.Add(lookEvery)) {
 			return now.Add(lookEvery), nil
 		}

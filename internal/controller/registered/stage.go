@@ -116,14 +116,15 @@ func (v *View) Overdue(registrationTimeout time.Duration) time.Time {
 
 // unfit says why a runner that shows no work should go at once.
 func (v *View) unfit(place Place, registrationTimeout time.Duration, now time.Time) lifecycle.Unfit {
-	switch due := v.Overdue(registrationTimeout); {
+	due := v.Overdue(registrationTimeout)
+	switch {
 	case v.Ended || v.Signs.Work() != "":
 		return lifecycle.Unfit{}
 	case place.vanished(now):
 		return lifecycle.Unfit{Reason: lifecycle.ReasonLost, Detail: "its node " + v.Node + " does not exist any more"}
 	case place.Leaving != "":
 		return lifecycle.Unfit{Reason: lifecycle.ReasonNodeCordoned, Detail: place.Leaving}
-	case !due.IsZero() && !now.Before(due):
+	case !due.IsZero() && !now.Before(due) && !v.Unseen.IsZero(): // POOL-8: a list that cannot be read proves nothing
 		return lifecycle.Unfit{Reason: ReasonRegistrationTimeout, Detail: fmt.Sprintf(
 			"it has been up since %s, and GitHub does not see it: look at its log, and whether it may reach GitHub", v.ReadySince.UTC().Format(time.RFC3339))}
 	default:

@@ -10,7 +10,7 @@ import (
 // annotations that Observe reads.
 var annotations = []string{
 	runnerpod.AnnotationRegistration, runnerpod.AnnotationRunnerID, runnerpod.AnnotationRunnerName,
-	runnerpod.AnnotationRegistered, runnerpod.AnnotationUnregistered,
+	runnerpod.AnnotationRegistered, runnerpod.AnnotationUnseen, runnerpod.AnnotationUnregistered,
 }
 
 // TrimPod takes out of a self-registering runner's pod what Observe does not read, before it enters the cache (P8).

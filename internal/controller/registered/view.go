@@ -54,9 +54,9 @@ type View struct {
 	Waiting string
 	// Signs of work, that this observation alone shows (EXCL-4).
 	Signs lifecycle.Signs
-	// Registered is when GitHub was first seen to know the runner; zero while that is not known. Unregistered is when GitHub
-	// has granted its removal; no job starts on it after that.
-	Registered, Unregistered time.Time
+	// Registered is when GitHub was first seen to know the runner; zero while that is not known. Unseen is when GitHub's list,
+	// read late enough, did not show it. Unregistered is when GitHub has granted its removal; no job starts on it after that.
+	Registered, Unseen, Unregistered time.Time
 
 	// Ended: its runner has ended, whatever other containers do, and nothing starts it again (RUN-7).
 	Ended bool
@@ -98,6 +98,7 @@ func Observe(pod *corev1.Pod) View {
 		Created:      pod.CreationTimestamp.Time,
 		Finalizers:   strings.Join(pod.Finalizers, ", "),
 		Registered:   timeIn(pod, runnerpod.AnnotationRegistered),
+		Unseen:       timeIn(pod, runnerpod.AnnotationUnseen),
 		Unregistered: timeIn(pod, runnerpod.AnnotationUnregistered),
 	}
 	for _, f := range pod.Finalizers {

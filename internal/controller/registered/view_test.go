@@ -66,6 +66,11 @@ func known(p *corev1.Pod) {
 	p.Annotations[runnerpod.AnnotationRunnerID] = "7"
 }
 
+// unseen is a pod whose runner GitHub's list did not show, which was read late enough.
+func unseen(p *corev1.Pod) {
+	p.Annotations[runnerpod.AnnotationUnseen] = at(320).UTC().Format(time.RFC3339)
+}
+
 func busy(p *corev1.Pod) {
 	p.Status.ContainerStatuses[0].Ready = false
 	p.Status.Conditions[1] = corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, LastTransitionTime: at(60)}
@@ -144,35 +149,37 @@ func TestRunner_RUN7_EXCL4_EveryStateHasAStage(t *testing.T) {
 		now   time.Time
 		want  expected
 	}{
-		"waits for a node":               {pod: pending, want: expected{stage: lifecycle.StageBooting, since: -1, waiting: "Unschedulable: 0/1 nodes are available"}},
-		"waits for its image":            {pod: starting, want: expected{stage: lifecycle.StageBooting, since: 5, waiting: "runner: ErrImagePull: no such image"}},
-		"idle":                           {pod: known, want: expected{stage: lifecycle.StageIdle, since: 20}},
-		"idle, not yet heard of":         {pod: func(*corev1.Pod) {}, want: expected{stage: lifecycle.StageIdle, since: 20}},
-		"ephemeral, never heard of":      {pod: func(*corev1.Pod) {}, now: at(320).Time, want: expected{stage: lifecycle.StageIdle, since: 20, unfit: ReasonRegistrationTimeout}},
-		"static, registering":            {pod: static, want: expected{stage: lifecycle.StageBooting, since: 5}},
-		"static, a second too early":     {pod: static, now: at(319).Time, want: expected{stage: lifecycle.StageBooting, since: 5}},
-		"static, registration timed out": {pod: static, now: at(320).Time, want: expected{stage: lifecycle.StageBooting, since: 5, unfit: ReasonRegistrationTimeout}},
-		"static, idle":                   {pod: all(static, known), now: at(9999).Time, want: expected{stage: lifecycle.StageIdle, since: 20}},
-		"busy":                           {pod: busy, want: expected{stage: lifecycle.StageBusy, since: -1}},
-		"busy and granted":               {pod: all(busy, granted), want: expected{stage: lifecycle.StageBusy, removal: lifecycle.RemovalGranted, since: -1}},
-		"busy and being deleted":         {pod: all(busy, deleting), want: expected{stage: lifecycle.StageBusy, since: -1}},
-		"not ready, and never was":       {pod: all(busy, func(p *corev1.Pod) { p.Status.Conditions[1].LastTransitionTime = at(5) }), want: expected{stage: lifecycle.StageBooting, since: 5}},
-		"idle and granted":               {pod: all(known, granted), want: expected{stage: lifecycle.StageLeaving, removal: lifecycle.RemovalGranted, since: 95, shown: lifecycle.StageIdle}},
-		"idle and being deleted":         {pod: all(known, deleting), want: expected{stage: lifecycle.StageLeaving, removal: lifecycle.RemovalDeleting, since: 100, shown: lifecycle.StageIdle}},
-		"pending and being deleted":      {pod: all(pending, deleting), want: expected{stage: lifecycle.StageLeaving, removal: lifecycle.RemovalDeleting, since: 100, shown: lifecycle.StageBooting, waiting: "Unschedulable: 0/1 nodes are available"}},
-		"succeeded":                      {pod: all(exited(0), phase(corev1.PodSucceeded)), want: expected{stage: lifecycle.StageFinished, since: -1}},
-		"failed":                         {pod: all(exited(1), phase(corev1.PodFailed)), want: expected{stage: lifecycle.StageFinished, since: -1}},
-		"ended beside a sidecar":         {pod: exited(0), want: expected{stage: lifecycle.StageFinished, since: -1}},
-		"started again by Kubernetes":    {pod: startedAgain, want: expected{stage: lifecycle.StageFinished, since: -1}},
-		"ended, and its node is gone":    {pod: exited(0), place: lost, want: expected{stage: lifecycle.StageFinished, since: -1}},
-		"node gone a moment ago":         {pod: known, place: Place{Absent: now.Add(-vanishedAfter + 1)}, want: expected{stage: lifecycle.StageIdle, since: 20}},
-		"node gone":                      {pod: known, place: Place{Absent: now.Add(-vanishedAfter)}, want: expected{stage: lifecycle.StageIdle, since: 20, unfit: lifecycle.ReasonLost}},
-		"busy, node gone a while":        {pod: busy, place: Place{Absent: now.Add(-lostAfter + 1)}, want: expected{stage: lifecycle.StageBusy, since: -1}},
-		"lost":                           {pod: busy, place: lost, want: expected{stage: lifecycle.StageLost, since: -1}},
-		"lost and granted":               {pod: all(busy, granted), place: lost, want: expected{stage: lifecycle.StageLost, removal: lifecycle.RemovalGranted, since: 95}},
-		"called failed by the collector": {pod: all(busy, collectedPod), want: expected{stage: lifecycle.StageBusy, since: -1}},
-		"node cordoned":                  {pod: known, place: Place{Leaving: "its node is cordoned"}, want: expected{stage: lifecycle.StageIdle, since: 20, unfit: lifecycle.ReasonNodeCordoned}},
-		"busy on a cordoned node":        {pod: busy, place: Place{Leaving: "its node is cordoned"}, want: expected{stage: lifecycle.StageBusy, since: -1}},
+		"waits for a node":                           {pod: pending, want: expected{stage: lifecycle.StageBooting, since: -1, waiting: "Unschedulable: 0/1 nodes are available"}},
+		"waits for its image":                        {pod: starting, want: expected{stage: lifecycle.StageBooting, since: 5, waiting: "runner: ErrImagePull: no such image"}},
+		"idle":                                       {pod: known, want: expected{stage: lifecycle.StageIdle, since: 20}},
+		"idle, not yet heard of":                     {pod: func(*corev1.Pod) {}, want: expected{stage: lifecycle.StageIdle, since: 20}},
+		"ephemeral, never heard of":                  {pod: unseen, now: at(320).Time, want: expected{stage: lifecycle.StageIdle, since: 20, unfit: ReasonRegistrationTimeout}},
+		"static, registering":                        {pod: static, want: expected{stage: lifecycle.StageBooting, since: 5}},
+		"static, a second too early":                 {pod: static, now: at(319).Time, want: expected{stage: lifecycle.StageBooting, since: 5}},
+		"static, registration timed out":             {pod: all(static, unseen), now: at(320).Time, want: expected{stage: lifecycle.StageBooting, since: 5, unfit: ReasonRegistrationTimeout}},
+		"static, and no list could be read (POOL-8)": {pod: static, now: at(9999).Time, want: expected{stage: lifecycle.StageBooting, since: 5}},
+		"static, seen after all":                     {pod: all(static, unseen, known), now: at(9999).Time, want: expected{stage: lifecycle.StageIdle, since: 20}},
+		"static, idle":                               {pod: all(static, known), now: at(9999).Time, want: expected{stage: lifecycle.StageIdle, since: 20}},
+		"busy":                                       {pod: busy, want: expected{stage: lifecycle.StageBusy, since: -1}},
+		"busy and granted":                           {pod: all(busy, granted), want: expected{stage: lifecycle.StageBusy, removal: lifecycle.RemovalGranted, since: -1}},
+		"busy and being deleted":                     {pod: all(busy, deleting), want: expected{stage: lifecycle.StageBusy, since: -1}},
+		"not ready, and never was":                   {pod: all(busy, func(p *corev1.Pod) { p.Status.Conditions[1].LastTransitionTime = at(5) }), want: expected{stage: lifecycle.StageBooting, since: 5}},
+		"idle and granted":                           {pod: all(known, granted), want: expected{stage: lifecycle.StageLeaving, removal: lifecycle.RemovalGranted, since: 95, shown: lifecycle.StageIdle}},
+		"idle and being deleted":                     {pod: all(known, deleting), want: expected{stage: lifecycle.StageLeaving, removal: lifecycle.RemovalDeleting, since: 100, shown: lifecycle.StageIdle}},
+		"pending and being deleted":                  {pod: all(pending, deleting), want: expected{stage: lifecycle.StageLeaving, removal: lifecycle.RemovalDeleting, since: 100, shown: lifecycle.StageBooting, waiting: "Unschedulable: 0/1 nodes are available"}},
+		"succeeded":                                  {pod: all(exited(0), phase(corev1.PodSucceeded)), want: expected{stage: lifecycle.StageFinished, since: -1}},
+		"failed":                                     {pod: all(exited(1), phase(corev1.PodFailed)), want: expected{stage: lifecycle.StageFinished, since: -1}},
+		"ended beside a sidecar":                     {pod: exited(0), want: expected{stage: lifecycle.StageFinished, since: -1}},
+		"started again by Kubernetes":                {pod: startedAgain, want: expected{stage: lifecycle.StageFinished, since: -1}},
+		"ended, and its node is gone":                {pod: exited(0), place: lost, want: expected{stage: lifecycle.StageFinished, since: -1}},
+		"node gone a moment ago":                     {pod: known, place: Place{Absent: now.Add(-vanishedAfter + 1)}, want: expected{stage: lifecycle.StageIdle, since: 20}},
+		"node gone":                                  {pod: known, place: Place{Absent: now.Add(-vanishedAfter)}, want: expected{stage: lifecycle.StageIdle, since: 20, unfit: lifecycle.ReasonLost}},
+		"busy, node gone a while":                    {pod: busy, place: Place{Absent: now.Add(-lostAfter + 1)}, want: expected{stage: lifecycle.StageBusy, since: -1}},
+		"lost":                                       {pod: busy, place: lost, want: expected{stage: lifecycle.StageLost, since: -1}},
+		"lost and granted":                           {pod: all(busy, granted), place: lost, want: expected{stage: lifecycle.StageLost, removal: lifecycle.RemovalGranted, since: 95}},
+		"called failed by the collector":             {pod: all(busy, collectedPod), want: expected{stage: lifecycle.StageBusy, since: -1}},
+		"node cordoned":                              {pod: known, place: Place{Leaving: "its node is cordoned"}, want: expected{stage: lifecycle.StageIdle, since: 20, unfit: lifecycle.ReasonNodeCordoned}},
+		"busy on a cordoned node":                    {pod: busy, place: Place{Leaving: "its node is cordoned"}, want: expected{stage: lifecycle.StageBusy, since: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			when := c.now

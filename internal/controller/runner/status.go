@@ -107,14 +107,12 @@ func (r *Reconciler) registered(p *pass, now time.Time) {
 		return
 	case !v.Registered.IsZero():
 		set(p, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "Registered", "GitHub knows it as "+v.RunnerName)
-	case v.Overdue(0).IsZero() || now.Before(v.Overdue(0)):
+	case v.Unseen.IsZero() || v.Overdue(0).IsZero() || now.Before(v.Overdue(0)):
 		if v.Ephemeral {
 			set(p, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "Minted", "GitHub knows it as "+v.RunnerName+", and has not heard from it yet")
-			p.lookAt(v.Overdue(0))
 			return
 		}
 		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Registering", "it has not registered itself yet")
-		p.lookAt(v.Overdue(0))
 	default:
 		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, string(registered.ReasonRegistrationTimeout),
 			"it has been up for long, and GitHub does not see it: look at its log, and whether it may reach GitHub")
