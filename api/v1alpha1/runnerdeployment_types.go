@@ -105,7 +105,8 @@ type RunnerDeploymentStatus struct {
 	// Autoscaling is what the autoscaler has decided.
 	// +optional
 	Autoscaling *AutoscalingStatus `json:"autoscaling,omitempty"`
-	// Conditions: Valid, Available, Progressing, Draining, RemovalBlocked, ScalingActive, Outdated.
+	// Conditions: Valid, Available, Progressing, Draining, RemovalBlocked, Outdated. What keeps the autoscaler from seeing is in
+	// autoscaling.problem.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -127,7 +127,8 @@ type RunnerSetStatus struct {
 	// Autoscaling is what the autoscaler has decided.
 	// +optional
 	Autoscaling *AutoscalingStatus `json:"autoscaling,omitempty"`
-	// Conditions: Valid, Available, Progressing, Held, Draining, RemovalBlocked, StuckTerminating, ScalingActive, Outdated.
+	// Conditions: Valid, Available, Progressing, Held, Draining, RemovalBlocked, StuckTerminating, Outdated. What keeps the
+	// autoscaler from seeing is in autoscaling.problem.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
