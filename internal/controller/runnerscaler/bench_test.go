@@ -114,12 +114,23 @@ func (b *bench) clock() time.Time {
 	return b.now
 }
 
+func (b *bench) elapse(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = b.now.Add(d)
+}
+
+// read is how often a queue has been read.
+func (b *bench) read(repository string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reads[repository]
+}
+
 // look is a pass after so long, with the readings that it begins finished.
 func (b *bench) look(after time.Duration) {
 	b.Helper()
-	b.mu.Lock()
-	b.now = b.now.Add(after)
-	b.mu.Unlock()
+	b.elapse(after)
 	b.scaler.pass(b.ctx)
 	b.scaler.readings.wait()
 }

@@ -275,7 +275,7 @@ func TestScaler_68_ABrokenTargetDelaysNoOther(t *testing.T) {
 		return nil
 	}
 	b.queue["acme/well"] = []github.WorkflowJob{atGitHub(1, github.JobQueued, "well")}
-	pass := func() { b.now = b.now.Add(3 * time.Second); b.scaler.pass(b.ctx) }
+	pass := func() { b.elapse(3 * time.Second); b.scaler.pass(b.ctx) }
 	pass()
 	require.Eventually(t, func() bool {
 		pass()
@@ -306,12 +306,12 @@ func TestScaler_68_ABrokenTargetDelaysNoOther(t *testing.T) {
 	// Nobody waits for an owner that is deleted, and its worker ends by itself; none is asked again before its time.
 	require.NoError(t, b.admin.Delete(t.Context(), owners["hangs"]))
 	require.NoError(t, b.admin.Delete(t.Context(), owners["gone"]))
-	limited := b.reads["acme/limited"]
+	limited := b.read("acme/limited")
 	for range 30 {
 		pass()
 	}
 	require.Len(t, b.scaler.memory, 4)
-	require.Equal(t, limited, b.reads["acme/limited"], "GitHub has said when to come back")
+	require.Equal(t, limited, b.read("acme/limited"), "GitHub has said when to come back")
 	require.Equal(t, 1, b.desired(owners["well"]))
 	b.stop()
 	<-hung
