@@ -67,6 +67,9 @@ func TestPlan_RUN1_AnOwnCreationThatNobodyHasSeenCounts(t *testing.T) {
 	require.Equal(t, 2, s.makePlan(o, -1, t0).create)
 	s.reserve([]string{"x", "y"}, "a", t0)
 	require.Zero(t, s.makePlan(o, -1, t0).create, "their creation is under way")
+	o.Desired = 0
+	require.Empty(t, s.makePlan(o, -1, t0).ask, "and nothing is known of them: they are nobody's victims")
+	o.Desired = 2
 	require.Equal(t, "created", s.createAnswered("x", "uid-x", nil, t0))
 	require.Equal(t, "uncertain", s.createAnswered("y", "", context.DeadlineExceeded, t0))
 	w := s.makePlan(o, -1, t0)
