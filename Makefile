@@ -29,7 +29,7 @@ IMAGES_GO = $(shell awk '$$1 == "go" { print $$2 }' images/go.mod)
 BUILD_RELEASE = if [ "$$(id -u)" = 0 ]; then export CGO_ENABLED=0 && \
 	$(GO) build -tags=production -o /dev/null ./cmd/bullpen && $(GO) build -C tools -o /dev/null helm.sh/helm/v4/cmd/helm; fi
 
-GENERATED := api charts/bullpen/crds charts/rendered docs/incidents.md internal/postgres/sqlcgen
+GENERATED := api charts/bullpen/crds charts/rendered docs/incidents.md docs/reference/runner-kinds.md internal/postgres/sqlcgen
 
 .DEFAULT_GOAL := help
 
@@ -144,12 +144,13 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 ##### Change it
 
 .PHONY: generate
-generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries, docs/incidents.md and charts/rendered
+generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries, docs/incidents.md, docs/reference/runner-kinds.md and charts/rendered
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:artifacts:config=charts/bullpen/crds
 	$(GO) run ./scripts/crds
 	cd internal/postgres && ../../bin/sqlc generate
 	$(GO) run ./scripts/incidents
+	$(GO) run ./scripts/runnerkinds
 	$(GO) run ./scripts/chart
 
 .PHONY: fmt
