@@ -162,6 +162,9 @@ func (noServer) ReportStopped(context.Context, dispatchapi.PodStopped) error { r
 func (noServer) Signals(context.Context) (dispatchapi.Signals, error) {
 	return dispatchapi.Signals{}, nil
 }
+func (noServer) Demand(context.Context, []dispatchapi.DemandTarget) ([]dispatchapi.TargetDemand, error) {
+	return nil, nil
+}
 
 // fakeMacs are Macs on which attempts do what a test says.
 type fakeMacs struct {
