@@ -195,7 +195,7 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 		"the controller patches pods elsewhere":    controller.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}}, label()),
 		"the controller writes a pod's status":     controller.Status().Patch(t.Context(), pod.DeepCopy(), label()),
 		"the controller deletes a pool":            controller.Delete(t.Context(), pool.DeepCopy()),
-		"the controller reads Secrets":             controller.List(t.Context(), &corev1.SecretList{}, client.InNamespace(namespace)),
+		"the controller reads Secrets elsewhere":   controller.List(t.Context(), &corev1.SecretList{}, client.InNamespace("bullpen-system")),
 		"the controller deletes pods elsewhere":    controller.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default")),
 		"the controller deletes pods collectively": controller.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(namespace)),
 	} {

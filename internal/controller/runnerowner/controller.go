@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,12 +78,7 @@ type Reconciler struct {
 	events  *eventWriter
 	metrics *metrics
 	woken   chan event.TypedGenericEvent[types.NamespacedName]
-
-	crews struct {
-		ctx    context.Context
-		cancel context.CancelFunc
-		wait   sync.WaitGroup
-	}
+	shift   *shift
 }
 
 // Setup adds the controller of one kind of owner to the manager, whose cache must hold the owners, their members, and the pods of
@@ -95,11 +89,11 @@ func Setup(mgr manager.Manager, options Options) error {
 		return err
 	}
 	r := &Reconciler{options: options, kind: options.Backing.Kind(), reader: mgr.GetAPIReader(), cache: mgr.GetCache(),
-		events: &eventWriter{mgr.GetEventRecorder(options.Backing.Kind())}, woken: make(chan event.TypedGenericEvent[types.NamespacedName], 1024)}
-	r.crews.ctx, r.crews.cancel = context.WithCancel(context.Background())
+		events: &eventWriter{mgr.GetEventRecorder(options.Backing.Kind())}, woken: make(chan event.TypedGenericEvent[types.NamespacedName], 1024),
+		shift: newShift()}
 	r.tracker = newTracker(options.Service.Place, options.Now, func(s *ownerState) {
-		s.cluster = &crew{width: options.Crew, ctx: r.crews.ctx, wait: &r.crews.wait}
-		s.github = &crew{width: options.Crew, ctx: r.crews.ctx, wait: &r.crews.wait}
+		s.cluster = &crew{width: options.Crew, shift: r.shift}
+		s.github = &crew{width: options.Crew, shift: r.shift}
 	})
 	if r.metrics, err = newMetrics(options.Registry, r.kind, r.tracker); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
@@ -132,8 +126,7 @@ func (r *Reconciler) now() time.Time { return r.options.Now() }
 // Start holds the crews' work until ctx ends, and returns when all of it has.
 func (r *Reconciler) Start(ctx context.Context) error {
 	<-ctx.Done()
-	r.crews.cancel()
-	r.crews.wait.Wait()
+	r.shift.end()
 	return nil
 }
 

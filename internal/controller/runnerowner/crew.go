@@ -5,13 +5,48 @@ import (
 	"sync"
 )
 
+// shift is the time in which crews work. Once it is over nothing is begun any more, however late a pass still gives a task.
+type shift struct {
+	ctx    context.Context // of what is under way; ends with the shift
+	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	over bool
+	wait sync.WaitGroup
+}
+
+func newShift() *shift {
+	s := &shift{}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// begin has somebody work; false when the shift is over.
+func (s *shift) begin(work func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over { // nothing may be added to what end waits for
+		return false
+	}
+	s.wait.Go(work)
+	return true
+}
+
+// end ends the shift, and returns when everybody has stopped. Ending it twice does no harm.
+func (s *shift) end() {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.cancel()
+	s.wait.Wait()
+}
+
 // crew does the work of one owner beside its passes: a few tasks at once, in the order in which they came. Each owner has its own,
 // so that one whose GitHub hangs delays no other. Nothing is queued twice, and nothing is repeated: a pass that still finds a task
 // to be done gives it again.
 type crew struct {
 	width int
-	ctx   context.Context // ends with the manager
-	wait  *sync.WaitGroup
+	shift *shift
 
 	mu    sync.Mutex
 	queue []task
@@ -29,18 +64,20 @@ type task struct {
 func (c *crew) give(t task) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.at[t.key] || c.ctx.Err() != nil {
+	if c.at[t.key] || c.shift.ctx.Err() != nil {
 		return false
+	}
+	if c.busy < c.width {
+		if !c.shift.begin(c.work) { // who begins waits for the lock, and finds the task
+			return false
+		}
+		c.busy++
 	}
 	if c.at == nil {
 		c.at = map[string]bool{}
 	}
 	c.at[t.key] = true
 	c.queue = append(c.queue, t)
-	if c.busy < c.width {
-		c.busy++
-		c.wait.Go(c.work)
-	}
 	return true
 }
 
@@ -50,8 +87,8 @@ func (c *crew) work() {
 		if !more {
 			return
 		}
-		if c.ctx.Err() == nil {
-			t.do(c.ctx)
+		if c.shift.ctx.Err() == nil {
+			t.do(c.shift.ctx)
 		}
 	}
 }

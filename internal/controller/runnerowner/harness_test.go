@@ -109,6 +109,13 @@ func (b *bench) poke() {
 	require.NoError(b.t, b.admin.Patch(b.t.Context(), b.kind.empty(b), client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
+// touch has a pod looked at.
+func (b *bench) touch(pod string) {
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{"poked":"%d"}}}`, time.Now().UnixNano())
+	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: pod}}
+	require.NoError(b.t, b.admin.Patch(b.t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
 func (b *bench) start() {
 	scheme := runtime.NewScheme()
 	require.NoError(b.t, clientgoscheme.AddToScheme(scheme))

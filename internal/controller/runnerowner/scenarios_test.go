@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/registered/registeredtest"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/registration"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // scenarios are what both kinds of owner must do alike (RUN-1, bed92705).
@@ -259,6 +261,13 @@ func registrationTimeout(_ *testing.T, b *bench) {
 	b.up(pod)
 	b.stays("it has time", func() bool { return b.exists(pod) })
 	b.pass(11 * time.Minute)
+	b.touch(pod.Name) // its next look would come in a minute
+	b.eventually("GitHub's list does not show it", func() bool {
+		var seen corev1.Pod
+		err := b.admin.Get(b.t.Context(), client.ObjectKeyFromObject(&pod), &seen)
+		return apierrors.IsNotFound(err) || err == nil && seen.Annotations[runnerpod.AnnotationUnseen] != ""
+	})
+	b.pass(2 * time.Minute) // it may have been asked about before that
 	b.eventually("it is replaced", func() bool { return !b.exists(pod) && len(b.pods()) == 1 })
 }
 

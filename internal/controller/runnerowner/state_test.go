@@ -2,7 +2,10 @@ package runnerowner
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,18 +213,41 @@ func TestPlan_RUN7_NothingIsStartedAgainInPlace(t *testing.T) {
 
 // Each owner has a crew of its own: one that hangs delays no other, and stops with the manager.
 func TestCrew_RUN2_AHangingOneDelaysNoOther(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var wait sync.WaitGroup
-	hanging, other := &crew{width: 1, ctx: ctx, wait: &wait}, &crew{width: 1, ctx: ctx, wait: &wait}
+	s := newShift()
+	hanging, other := &crew{width: 1, shift: s}, &crew{width: 1, shift: s}
 	begun, done := make(chan struct{}), make(chan struct{})
 	require.True(t, hanging.give(task{key: "a", do: func(ctx context.Context) { close(begun); <-ctx.Done() }}))
 	<-begun
 	require.False(t, hanging.give(task{key: "a", do: func(context.Context) {}}), "nothing is queued twice")
 	require.True(t, other.give(task{key: "a", do: func(context.Context) { close(done) }}))
 	<-done
-	cancel()
-	wait.Wait()
+	s.end()
 	require.False(t, other.give(task{key: "b", do: func(context.Context) {}}), "nothing begins any more")
+}
+
+// A pass that is still under way when the manager stops gives its tasks to crews that are about to end: each is done before the end
+// or not begun, and none is left running.
+func TestCrew_WhatIsGivenAtTheEndIsDoneOrNotBegun(t *testing.T) {
+	for range 200 {
+		s := newShift()
+		var running atomic.Int32
+		var passes sync.WaitGroup
+		for pass := range 4 {
+			c := &crew{width: 2, shift: s}
+			passes.Go(func() {
+				for n := range 8 {
+					c.give(task{key: fmt.Sprint(pass, n), do: func(context.Context) {
+						running.Add(1)
+						runtime.Gosched()
+						running.Add(-1)
+					}})
+				}
+			})
+		}
+		s.end()
+		require.Zero(t, running.Load(), "something runs after the end")
+		passes.Wait()
+	}
 }
 
 func TestDesired(t *testing.T) {
