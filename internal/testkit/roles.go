@@ -56,9 +56,11 @@ func (e *Env) shippedRoles(t testing.TB, namespace string, macs map[string]any) 
 
 // shipped renders part of the chart, for some values of the runners, and of Macs if there are any.
 func shipped(runners, macs map[string]any, templates ...string) ([]*unstructured.Unstructured, error) {
-	values := map[string]any{"runners": runners, "github": map[string]any{"appID": 1.0}, "selfRegistering": map[string]any{"enabled": true}}
+	values := map[string]any{"runners": runners, "github": map[string]any{"appID": 1.0}}
 	if macs != nil {
 		values["macHosts"] = macs
+	} else { // what is for Macs alone is tried without the rights on Secrets that these take
+		values["selfRegistering"] = map[string]any{"enabled": true}
 	}
 	manifests, err := helmchart.Render(helmchart.Release{Namespace: SystemNamespace, Values: values})
 	if err != nil {
