@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -129,14 +130,17 @@ func checkIdentities(t *testing.T, dir string, w *where) {
 	for _, test := range []struct {
 		identity, verb, resource string
 		allowed                  string
+		namespace                string // that of the runners where empty
 	}{
-		{"server", "patch", "pods", "yes"}, {"server", "delete", "pods", "no"}, {"server", "create", "pods", "no"},
-		{"controller", "delete", "pods", "yes"}, {"controller", "get", "secrets", "no"}, {"controller", "patch", "pods", "yes"}, {"controller", "update", "pods", "no"},
-		{"node-bootstrap", "list", "pods", "no"}, {"node", "delete", "runnerpools.bullpen.dev", "no"},
+		{"server", "patch", "pods", "yes", ""}, {"server", "delete", "pods", "no", ""}, {"server", "create", "pods", "no", ""}, {"server", "get", "secrets", "no", ""},
+		{"controller", "delete", "pods", "yes", ""}, {"controller", "patch", "pods", "yes", ""}, {"controller", "update", "pods", "no", ""},
+		// What runners register with, and nothing of the installation's own.
+		{"controller", "get", "secrets", "yes", ""}, {"controller", "get", "secrets", "no", "bullpen-system"}, {"controller", "delete", "statefulsets.apps", "no", "bullpen-system"},
+		{"node-bootstrap", "list", "pods", "no", ""}, {"node", "delete", "runnerpools.bullpen.dev", "no", ""},
 	} {
 		output, _ := kubectl(t, w, filepath.Join(dir, "identities", test.identity+".kubeconfig"), // "no" is exit code 1
-			"auth", "can-i", test.verb, test.resource, "-n", "bullpen-runners")
-		require.Equal(t, test.allowed, output, "%s: %s %s", test.identity, test.verb, test.resource)
+			"auth", "can-i", test.verb, test.resource, "-n", cmp.Or(test.namespace, "bullpen-runners"))
+		require.Equal(t, test.allowed, output, "%s: %s %s in %q", test.identity, test.verb, test.resource, test.namespace)
 	}
 	who, err := kubectl(t, w, filepath.Join(dir, "identities", "node.kubeconfig"), "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}")
 	require.NoError(t, err, who)
