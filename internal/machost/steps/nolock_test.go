@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/internal/devmac"
+	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
@@ -31,7 +33,8 @@ func TestNoLock_HOST3_GivesNoPasswordThatWasNotTried(t *testing.T) {
 
 // While machines run, nobody finds out about a new password, and it is not given to anybody either.
 func TestNoLock_HOST3_WaitsWithAPasswordThatMustBeTried(t *testing.T) {
-	m := bootMac(t)
+	// The login at boot comes in its own time, and would seal the wrong password that is stored here.
+	m := bootMac(t, devmactest.With(func(o *devmac.Options) { o.Machine.NoLoginAtBoot = true }))
 	p := payload(withPassword(wrongPassword))
 	diff, err := m.only(p, console(), "no-lock")[0].Check(t.Context(), m.host)
 	require.NoError(t, err)
