@@ -78,8 +78,10 @@ func pretendToListen(dir string) int {
 				return 0
 			}
 		case <-term:
-			touch(filepath.Join(dir, fmt.Sprint("cancelled.", n)))
-			_ = worker.Process.Kill()
+			if !exists(filepath.Join(dir, fmt.Sprint("reported.", n))) { // a worker that has ended is not cancelled, whichever is heard of first
+				touch(filepath.Join(dir, fmt.Sprint("cancelled.", n)))
+				_ = worker.Process.Kill()
+			}
 			return 0
 		}
 	}
@@ -268,79 +270,6 @@ func TestStatic_POOL9_TheJobAtAStopIsTheLast(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(s.dir, "cancelled.1"))
 	require.NoFileExists(t, filepath.Join(s.dir, "took.2"))
 	require.Error(t, Ready("", s.status), "it takes no job any more")
-}
-
-// The worker reports its job while its listener is held, however the stop and the job's end fall together.
-func TestStatic_POOL9_StopAtAJobsEnd(t *testing.T) {
-	if !seesWorkers {
-		t.Skip("processes cannot be seen here")
-	}
-	t.Parallel()
-	s := newStaticContainer(t)
-	s.start()
-	s.await("online")
-	s.touch("assign.%d", 1)
-	s.await("working.1")
-	s.touch("finish.%d", 1)
-	require.Eventually(t, func() bool { return exists(filepath.Join(s.status, "job-completed")) }, 20*time.Second, time.Millisecond)
-	s.touch("assign.%d", 2)
-	s.stop()
-	require.Contains(t, await(t, s.said, "asked to stop"), "is the last")
-	require.Eventually(t, func() bool { return s.listenerState() == "T" }, 20*time.Second, time.Millisecond)
-	s.touch("report.%d", 1)
-	require.Zero(t, s.code())
-	require.FileExists(t, filepath.Join(s.dir, "reported.1"))
-	require.NoFileExists(t, filepath.Join(s.dir, "took.2"))
-}
-
-// A workflow that pretends that its last step is over holds its own listener, and not for ever.
-func TestStatic_POOL9_AHeldListenerIsLetGoInTime(t *testing.T) {
-	if !seesWorkers {
-		t.Skip("processes cannot be seen here")
-	}
-	t.Parallel()
-	s := newStaticContainer(t)
-	late := make(chan struct{})
-	begun := time.Now()
-	s.options.Now = func() time.Time {
-		select {
-		case <-late:
-			return time.Now().Add(frozenAtMost + time.Second)
-		default:
-			return begun
-		}
-	}
-	s.start()
-	s.await("online")
-	s.touch("assign.%d", 1)
-	s.await("working.1")
-	touch(filepath.Join(s.status, "job-completed"))
-	s.stop()
-	require.Eventually(t, func() bool { return s.listenerState() == "T" }, 20*time.Second, time.Millisecond)
-	close(late)
-	await(t, s.said, "letting the runner go on")
-	require.Eventually(t, func() bool { return s.listenerState() != "T" }, 20*time.Second, time.Millisecond)
-	s.touch("finish.%d", 1)
-	s.touch("report.%d", 1)
-	require.Zero(t, s.code())
-	require.FileExists(t, filepath.Join(s.dir, "reported.1"))
-	require.NoFileExists(t, filepath.Join(s.dir, "cancelled.1"))
-}
-
-// listenerState is the state of the process that started this container's worker.
-func (s *staticContainer) listenerState() string {
-	for _, worker := range processes() {
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", worker.pid))
-		if worker.name != "Runner.Worker" || !strings.Contains(string(line), "=static-worker "+s.dir) {
-			continue
-		}
-		for _, p := range processes() {
-			if p.pid == worker.parent {
-				return p.state
-			}
-		}
-	}
-	return ""
 }
 
 func TestStatic_StopWithoutAJobStopsTheRunner(t *testing.T) {
