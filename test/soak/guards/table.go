@@ -75,7 +75,18 @@ func fenceGuards() []Guard {
 `},
 				{
 					File: admission,
-					Old:  "request.userInfo.username == 'system:serviceaccount:kube-system:generic-garbage-collector'", New: "request.userInfo.username == 'nobody'",
+					// The policy on runners, and not the one on the StatefulSets of those that register themselves.
+					Old: `'system:serviceaccount:kube-system:generic-garbage-collector'
+  validations:
+    - expression: oldObject.metadata.?annotations[?'bullpen.dev/allow-deletion'].orValue('') != ''
+      reason: Forbidden
+      messageExpression: >-
+        'runners are removed by the controller, which asks first whether one has just been given a job: ' +`, New: `'nobody'
+  validations:
+    - expression: oldObject.metadata.?annotations[?'bullpen.dev/allow-deletion'].orValue('') != ''
+      reason: Forbidden
+      messageExpression: >-
+        'runners are removed by the controller, which asks first whether one has just been given a job: ' +`,
 				},
 			},
 			Covers:   "the policy alone keeps the garbage collector away",
