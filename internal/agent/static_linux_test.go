@@ -11,6 +11,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// POOL-9: a job that runs when the stop comes is finished and reported, and no other is taken.
+func TestStatic_POOL9_TheJobAtAStopIsTheLast(t *testing.T) {
+	t.Parallel()
+	s := newStaticContainer(t)
+	s.start()
+	s.await("online")
+	s.touch("assign.%d", 1)
+	s.await("working.1")
+	s.stop()
+	require.Contains(t, await(t, s.said, "asked to stop"), "is the last")
+	s.touch("assign.%d", 2) // the next one is there before this one is over
+	s.touch("finish.%d", 1)
+	s.touch("report.%d", 1)
+	require.Zero(t, s.code())
+	require.FileExists(t, filepath.Join(s.dir, "reported.1"))
+	require.NoFileExists(t, filepath.Join(s.dir, "cancelled.1"))
+	require.NoFileExists(t, filepath.Join(s.dir, "took.2"))
+	require.Error(t, Ready("", s.status), "it takes no job any more")
+}
+
 // The worker reports its job while its listener is held, however the stop and the job's end fall together.
 func TestStatic_POOL9_StopAtAJobsEnd(t *testing.T) {
 	t.Parallel()

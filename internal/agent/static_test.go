@@ -249,29 +249,6 @@ func TestStatic_EXCL4_ReadinessGoesWithEachJob(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(s.dir, "cancelled.3"))
 }
 
-// POOL-9: a job that runs when the stop comes is finished and reported, and no other is taken.
-func TestStatic_POOL9_TheJobAtAStopIsTheLast(t *testing.T) {
-	if !seesWorkers {
-		t.Skip("processes cannot be seen here")
-	}
-	t.Parallel()
-	s := newStaticContainer(t)
-	s.start()
-	s.await("online")
-	s.touch("assign.%d", 1)
-	s.await("working.1")
-	s.stop()
-	require.Contains(t, await(t, s.said, "asked to stop"), "is the last")
-	s.touch("assign.%d", 2) // the next one is there before this one is over
-	s.touch("finish.%d", 1)
-	s.touch("report.%d", 1)
-	require.Zero(t, s.code())
-	require.FileExists(t, filepath.Join(s.dir, "reported.1"))
-	require.NoFileExists(t, filepath.Join(s.dir, "cancelled.1"))
-	require.NoFileExists(t, filepath.Join(s.dir, "took.2"))
-	require.Error(t, Ready("", s.status), "it takes no job any more")
-}
-
 func TestStatic_StopWithoutAJobStopsTheRunner(t *testing.T) {
 	t.Parallel()
 	s := newStaticContainer(t)
