@@ -32,8 +32,6 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/machost"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
-	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	host "github.com/bullpen-ci/bullpen/internal/machost"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
@@ -150,20 +148,6 @@ func (b *bench) start() {
 func (b *bench) restart() {
 	b.stop()
 	b.start()
-}
-
-// noServer is asked for nothing: there are no pools.
-type noServer struct{}
-
-func (noServer) Ask(_ context.Context, runners []lifecycle.RunnerRef) []lifecycle.Answer {
-	return make([]lifecycle.Answer, len(runners))
-}
-func (noServer) ReportStopped(context.Context, dispatchapi.PodStopped) error { return nil }
-func (noServer) Signals(context.Context) (dispatchapi.Signals, error) {
-	return dispatchapi.Signals{}, nil
-}
-func (noServer) Demand(context.Context, []dispatchapi.DemandTarget) ([]dispatchapi.TargetDemand, error) {
-	return nil, nil
 }
 
 // fakeMacs are Macs on which attempts do what a test says.
