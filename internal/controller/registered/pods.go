@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -277,7 +278,7 @@ func endedByUs(v *View) bool {
 func (s *Service) abandon(v *View, answer lifecycle.Answer) {
 	s.metrics.abandoned.Inc()
 	s.event(v, corev1.EventTypeWarning, "RegistrationLeft", "Unregister",
-		"The runner has ended, and GitHub could not be asked to remove its registration %s: remove it there if it is still listed. %s", v.RunnerName, oneLine(answer.Detail, 300))
+		"The runner has ended, and GitHub could not be asked to remove its registration %s: remove it there if it is still listed. %s", v.RunnerName, podsigns.OneLine(answer.Detail, 300))
 }
 
 func (s *Service) event(v *View, kind, reason, action, note string, args ...any) {

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -49,17 +50,17 @@ func TrimPod(object any) (any, error) {
 		}
 	}
 	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.ContainersReady} {
-		if c := condition(pod, kind); c != nil {
+		if c := podsigns.Condition(pod, kind); c != nil {
 			trimmed := corev1.PodCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}
 			if kind == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-				trimmed.Reason, trimmed.Message = c.Reason, oneLine(c.Message, longestWaiting)
+				trimmed.Reason, trimmed.Message = c.Reason, podsigns.OneLine(c.Message, podsigns.LongestWaiting)
 			}
 			kept.Status.Conditions = append(kept.Status.Conditions, trimmed)
 		}
 	}
-	if collected(pod) {
+	if podsigns.Collected(pod) {
 		kept.Status.Conditions = append(kept.Status.Conditions,
-			corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reasonPodGC})
+			corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: podsigns.ReasonPodGC})
 	}
 	return kept, nil
 }
@@ -83,5 +84,5 @@ func trimWaiting(w *corev1.ContainerStateWaiting) *corev1.ContainerStateWaiting 
 	if w == nil {
 		return nil
 	}
-	return &corev1.ContainerStateWaiting{Reason: w.Reason, Message: oneLine(w.Message, longestWaiting)}
+	return &corev1.ContainerStateWaiting{Reason: w.Reason, Message: podsigns.OneLine(w.Message, podsigns.LongestWaiting)}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/internal/controller/podremoval"
+	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/registration"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -123,7 +124,7 @@ func Observe(pod *corev1.Pod) View {
 	}
 	if v.Node = pod.Spec.NodeName; v.Node != "" {
 		v.Placed = v.Created
-		if c := condition(pod, corev1.PodScheduled); c != nil && !c.LastTransitionTime.IsZero() {
+		if c := podsigns.Condition(pod, corev1.PodScheduled); c != nil && !c.LastTransitionTime.IsZero() {
 			v.Placed = c.LastTransitionTime.Time
 		}
 	}
@@ -133,23 +134,23 @@ func Observe(pod *corev1.Pod) View {
 
 // observeRunner reads what the runner's own container shows.
 func (v *View) observeRunner(pod *corev1.Pod) {
-	terminal := (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) && !collected(pod)
-	runner := container(pod, runnerpod.ContainerRunner)
+	terminal := (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) && !podsigns.Collected(pod)
+	runner := podsigns.Container(pod, runnerpod.ContainerRunner)
 	stopped := stoppedState(runner)
 	v.Started = terminal || runner != nil && (runner.State.Running != nil || stopped != nil)
 	v.Ended = terminal || stopped != nil // RUN-7: a StatefulSet starts the container again, the runner is over all the same
 	v.Running = runner != nil && runner.State.Running != nil && !v.Ended
 	v.Ready = v.Running && runner.Ready
-	if c := condition(pod, corev1.ContainersReady); v.Ready && c != nil && c.Status == corev1.ConditionTrue {
+	if c := podsigns.Condition(pod, corev1.ContainersReady); v.Ready && c != nil && c.Status == corev1.ConditionTrue {
 		v.ReadySince = c.LastTransitionTime.Time
 	}
 	if v.Ended {
 		v.End = endOf(pod, stopped)
 		return
 	}
-	v.Signs = lifecycle.Signs{NotReady: wasReady(pod, runner)}
+	v.Signs = lifecycle.Signs{NotReady: podsigns.WasReady(pod, runner)}
 	if !v.Ready {
-		v.Waiting = waitingFor(pod)
+		v.Waiting = podsigns.WaitingFor(pod)
 	}
 }
 
@@ -163,28 +164,6 @@ func stoppedState(runner *corev1.ContainerStatus) *corev1.ContainerStateTerminat
 	default:
 		return runner.State.Terminated
 	}
-}
-
-// reasonPodGC is the reason of the condition DisruptionTarget by which Kubernetes' garbage collector of pods says that it
-// has taken a pod for over because its node is gone.
-const reasonPodGC = "DeletionByPodGC"
-
-// collected says whether the pod is called failed only because its node is gone. Nobody has seen it end, and its runner
-// may work as long as GitHub thinks so: it is lost, not finished (POOL-7).
-func collected(pod *corev1.Pod) bool {
-	c := condition(pod, corev1.DisruptionTarget)
-	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == reasonPodGC
-}
-
-// wasReady says whether a running runner that is not ready has been so before. The condition begins as false when the
-// pod is placed; that it has changed since the runner was started means that it was true.
-func wasReady(pod *corev1.Pod, runner *corev1.ContainerStatus) bool {
-	if runner == nil || runner.State.Running == nil || runner.Ready {
-		return false
-	}
-	c := condition(pod, corev1.ContainersReady)
-	return c != nil && c.Status == corev1.ConditionFalse &&
-		c.LastTransitionTime.After(runner.State.Running.StartedAt.Time)
 }
 
 func endOf(pod *corev1.Pod, stopped *corev1.ContainerStateTerminated) Ending {
@@ -204,73 +183,6 @@ func endOf(pod *corev1.Pod, stopped *corev1.ContainerStateTerminated) Ending {
 		end.Reason = string(pod.Status.Phase)
 	}
 	return end
-}
-
-// longestWaiting bounds what is kept of a message, for each pod that waits.
-const longestWaiting = 300
-
-// waitingFor says what a pod is waiting for, in a line: what the scheduler has said while there is no node; afterwards
-// the first container that the kubelet cannot start, init containers first, because the others only wait for them.
-func waitingFor(pod *corev1.Pod) string {
-	if pod.Spec.NodeName == "" {
-		if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-			return reasonAndMessage(c.Reason, c.Message)
-		}
-		return ""
-	}
-	ordinary := ""
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			w := statuses[i].State.Waiting
-			if w == nil {
-				continue
-			}
-			if w.Message != "" || w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
-				return statuses[i].Name + ": " + reasonAndMessage(w.Reason, w.Message)
-			}
-			if ordinary == "" {
-				ordinary = statuses[i].Name + ": " + w.Reason
-			}
-		}
-	}
-	return ordinary
-}
-
-func reasonAndMessage(reason, message string) string {
-	if message == "" {
-		return reason
-	}
-	if reason != "" {
-		message = reason + ": " + message
-	}
-	return oneLine(message, longestWaiting)
-}
-
-// oneLine is the text's first line, or as much of it as fits.
-func oneLine(text string, longest int) string {
-	line, _, _ := strings.Cut(text, "\n")
-	if len(line) > longest {
-		return strings.ToValidUTF8(line[:longest], "") + "…"
-	}
-	return strings.Clone(line)
-}
-
-func container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
-	for i := range pod.Status.ContainerStatuses {
-		if pod.Status.ContainerStatuses[i].Name == name {
-			return &pod.Status.ContainerStatuses[i]
-		}
-	}
-	return nil
-}
-
-func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == kind {
-			return &pod.Status.Conditions[i]
-		}
-	}
-	return nil
 }
 
 // timeIn reads a time from an annotation; zero for none.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
@@ -118,7 +119,7 @@ func granted(p *corev1.Pod) {
 
 func collectedPod(p *corev1.Pod) {
 	p.Status.Phase = corev1.PodFailed
-	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reasonPodGC})
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: podsigns.ReasonPodGC})
 }
 
 func ofStatefulSet(p *corev1.Pod) { p.OwnerReferences[0].Kind = kindStatefulSet }

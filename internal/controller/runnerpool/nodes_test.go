@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
 
@@ -97,7 +98,7 @@ func TestTrimPod_KeepsWhatNodesAreJudgedBy(t *testing.T) {
 func takenByPodGC(p *corev1.Pod) {
 	p.Status.Phase = corev1.PodFailed
 	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reasonPodGC, Message: "node is gone",
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: podsigns.ReasonPodGC, Message: "node is gone",
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
+	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -54,7 +55,7 @@ func observe(pod *corev1.Pod) podView {
 		uid: string(pod.UID), resourceVersion: pod.ResourceVersion,
 		templateHash: pod.Labels[runnerpod.LabelTemplateHash],
 		created:      pod.CreationTimestamp.Time,
-		terminal:     (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) && !collected(pod),
+		terminal:     (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) && !podsigns.Collected(pod),
 
 		ignoresCordon: nodes.ToleratesCordon(pod.Spec.Tolerations),
 	}
@@ -66,18 +67,18 @@ func observe(pod *corev1.Pod) podView {
 	}
 	if v.node = pod.Spec.NodeName; v.node != "" {
 		v.placed = v.created
-		if c := condition(pod, corev1.PodScheduled); c != nil && !c.LastTransitionTime.IsZero() {
+		if c := podsigns.Condition(pod, corev1.PodScheduled); c != nil && !c.LastTransitionTime.IsZero() {
 			v.placed = c.LastTransitionTime.Time
 		}
 	}
-	poller, runner := container(pod, runnerpod.ContainerPoller), container(pod, runnerpod.ContainerRunner)
+	poller, runner := podsigns.Container(pod, runnerpod.ContainerPoller), podsigns.Container(pod, runnerpod.ContainerRunner)
 	v.running = runner != nil && runner.State.Running != nil
 	v.ready = !v.terminal && v.running && runner.Ready && poller != nil && poller.State.Running != nil
-	if c := condition(pod, corev1.ContainersReady); v.ready && c != nil && c.Status == corev1.ConditionTrue {
+	if c := podsigns.Condition(pod, corev1.ContainersReady); v.ready && c != nil && c.Status == corev1.ConditionTrue {
 		v.readySince = c.LastTransitionTime.Time
 	}
 	if !v.ready && !v.terminal {
-		v.waiting = waitingFor(pod)
+		v.waiting = podsigns.WaitingFor(pod)
 	}
 	v.signs = signsOfWork(pod, poller, runner)
 	if v.signs.Work() == "" && !v.terminal && runner != nil && runner.State.Terminated != nil {
@@ -91,75 +92,13 @@ func observe(pod *corev1.Pod) podView {
 	return v
 }
 
-// reasonPodGC is the reason of the condition DisruptionTarget by which Kubernetes' garbage collector of pods says that it
-// has taken a pod for over because its node is gone.
-const reasonPodGC = "DeletionByPodGC"
-
-// collected says whether the pod is called failed only because its node is gone. Nobody has seen it end, and its runner
-// may work as long as GitHub thinks so: it is lost, not finished (POOL-7).
-func collected(pod *corev1.Pod) bool {
-	c := condition(pod, corev1.DisruptionTarget)
-	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == reasonPodGC
-}
-
-// longestWaiting bounds what is kept of a message, for each pod that waits.
-const longestWaiting = 300
-
-// waitingFor says what a pod is waiting for, in a line: what the scheduler has said while there is no node; afterwards
-// the first container that the kubelet cannot start, init containers first, because the others only wait for them.
-func waitingFor(pod *corev1.Pod) string {
-	if pod.Spec.NodeName == "" {
-		if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-			return reasonAndMessage(c.Reason, c.Message)
-		}
-		return ""
-	}
-	ordinary := ""
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			w := statuses[i].State.Waiting
-			if w == nil {
-				continue
-			}
-			if w.Message != "" || w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
-				return statuses[i].Name + ": " + reasonAndMessage(w.Reason, w.Message)
-			}
-			if ordinary == "" {
-				ordinary = statuses[i].Name + ": " + w.Reason
-			}
-		}
-	}
-	return ordinary
-}
-
-func reasonAndMessage(reason, message string) string {
-	if message == "" {
-		return reason
-	}
-	if reason != "" {
-		message = reason + ": " + message
-	}
-	return oneLine(message, longestWaiting)
-}
-
 // signsOfWork reads the signs of work that one observation shows (EXCL-4).
 func signsOfWork(pod *corev1.Pod, poller, runner *corev1.ContainerStatus) lifecycle.Signs {
 	return lifecycle.Signs{
 		Owner:       pod.Labels[runnerpod.LabelOwner],
 		PollerEnded: poller != nil && poller.State.Terminated != nil,
-		NotReady:    wasReady(pod, runner),
+		NotReady:    podsigns.WasReady(pod, runner),
 	}
-}
-
-// wasReady says whether a running runner that is not ready has been so before. The condition begins as false when the
-// pod is placed; that it has changed since the runner was started means that it was true.
-func wasReady(pod *corev1.Pod, runner *corev1.ContainerStatus) bool {
-	if runner == nil || runner.State.Running == nil || runner.Ready {
-		return false
-	}
-	c := condition(pod, corev1.ContainersReady)
-	return c != nil && c.Status == corev1.ConditionFalse &&
-		c.LastTransitionTime.After(runner.State.Running.StartedAt.Time)
 }
 
 func endOf(pod *corev1.Pod, runner *corev1.ContainerStatus) ending {
@@ -179,24 +118,6 @@ func endOf(pod *corev1.Pod, runner *corev1.ContainerStatus) ending {
 		end.reason = string(pod.Status.Phase)
 	}
 	return end
-}
-
-func container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
-	for i := range pod.Status.ContainerStatuses {
-		if pod.Status.ContainerStatuses[i].Name == name {
-			return &pod.Status.ContainerStatuses[i]
-		}
-	}
-	return nil
-}
-
-func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == kind {
-			return &pod.Status.Conditions[i]
-		}
-	}
-	return nil
 }
 
 // TrimPod takes out of a pod what this package does not read, before it enters the cache (P8).
@@ -225,16 +146,16 @@ func TrimPod(object any) (any, error) {
 	}
 	var conditions []corev1.PodCondition
 	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.ContainersReady} {
-		if c := condition(pod, kind); c != nil {
+		if c := podsigns.Condition(pod, kind); c != nil {
 			kept := corev1.PodCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}
 			if kind == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-				kept.Reason, kept.Message = c.Reason, oneLine(c.Message, longestWaiting)
+				kept.Reason, kept.Message = c.Reason, oneLine(c.Message, podsigns.LongestWaiting)
 			}
 			conditions = append(conditions, kept)
 		}
 	}
-	if collected(pod) {
-		conditions = append(conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reasonPodGC})
+	if podsigns.Collected(pod) {
+		conditions = append(conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: podsigns.ReasonPodGC})
 	}
 	var tolerations []corev1.Toleration
 	if nodes.ToleratesCordon(pod.Spec.Tolerations) {
@@ -263,7 +184,7 @@ func trimWaiting(w *corev1.ContainerStateWaiting) *corev1.ContainerStateWaiting 
 	if w == nil {
 		return nil
 	}
-	return &corev1.ContainerStateWaiting{Reason: w.Reason, Message: oneLine(w.Message, longestWaiting)}
+	return &corev1.ContainerStateWaiting{Reason: w.Reason, Message: oneLine(w.Message, podsigns.LongestWaiting)}
 }
 
 // The defaults of the spec's fields, for pools that were made without the API server's defaulting.

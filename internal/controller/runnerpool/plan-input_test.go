@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -195,7 +196,7 @@ func TestObserve_POOL6_SaysWhatABootingRunnerWaitsFor(t *testing.T) {
 			change(pod)
 		}
 		v := observe(pod)
-		require.LessOrEqual(t, len(v.waiting), longestWaiting+20)
+		require.LessOrEqual(t, len(v.waiting), podsigns.LongestWaiting+20)
 		if !strings.HasSuffix(want, "…") {
 			require.Equal(t, want, v.waiting)
 		} else {

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -125,7 +126,7 @@ func (s *shop) runner(change ...func(*corev1.Pod)) podView {
 	var pod *corev1.Pod
 	require.Eventually(s.t, func() bool { // the scheduler has had its say, and leaves the pod alone
 		pod = s.get(name)
-		return condition(pod, corev1.PodScheduled) != nil
+		return podsigns.Condition(pod, corev1.PodScheduled) != nil
 	}, 90*time.Second, 5*time.Millisecond)
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.ContainerStatuses = idlePod().Status.ContainerStatuses

@@ -1,0 +1,98 @@
+package podsigns
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ReasonPodGC is the reason of the condition DisruptionTarget by which Kubernetes' garbage collector of pods says that it
+// has taken a pod for over because its node is gone.
+const ReasonPodGC = "DeletionByPodGC"
+
+// Collected says whether the pod is called failed only because its node is gone. Nobody has seen it end, and its runner
+// may work as long as GitHub thinks so: it is lost, not finished (POOL-7).
+func Collected(pod *corev1.Pod) bool {
+	c := Condition(pod, corev1.DisruptionTarget)
+	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == ReasonPodGC
+}
+
+// WasReady says whether a running runner that is not ready has been so before. The condition begins as false when the
+// pod is placed; that it has changed since the runner was started means that it was true.
+func WasReady(pod *corev1.Pod, runner *corev1.ContainerStatus) bool {
+	if runner == nil || runner.State.Running == nil || runner.Ready {
+		return false
+	}
+	c := Condition(pod, corev1.ContainersReady)
+	return c != nil && c.Status == corev1.ConditionFalse &&
+		c.LastTransitionTime.After(runner.State.Running.StartedAt.Time)
+}
+
+// LongestWaiting bounds what is kept of a message, for each pod that waits.
+const LongestWaiting = 300
+
+// WaitingFor says what a pod is waiting for, in a line: what the scheduler has said while there is no node; afterwards
+// the first container that the kubelet cannot start, init containers first, because the others only wait for them.
+func WaitingFor(pod *corev1.Pod) string {
+	if pod.Spec.NodeName == "" {
+		if c := Condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+			return reasonAndMessage(c.Reason, c.Message)
+		}
+		return ""
+	}
+	ordinary := ""
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			w := statuses[i].State.Waiting
+			if w == nil {
+				continue
+			}
+			if w.Message != "" || w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+				return statuses[i].Name + ": " + reasonAndMessage(w.Reason, w.Message)
+			}
+			if ordinary == "" {
+				ordinary = statuses[i].Name + ": " + w.Reason
+			}
+		}
+	}
+	return ordinary
+}
+
+func reasonAndMessage(reason, message string) string {
+	if message == "" {
+		return reason
+	}
+	if reason != "" {
+		message = reason + ": " + message
+	}
+	return OneLine(message, LongestWaiting)
+}
+
+// OneLine is the text's first line, or as much of it as fits.
+func OneLine(text string, longest int) string {
+	line, _, _ := strings.Cut(text, "\n")
+	if len(line) > longest {
+		return strings.ToValidUTF8(line[:longest], "") + "…"
+	}
+	return strings.Clone(line)
+}
+
+// Container is the status of the container of that name; nil where there is none.
+func Container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == name {
+			return &pod.Status.ContainerStatuses[i]
+		}
+	}
+	return nil
+}
+
+// Condition is the pod's condition of that type; nil where there is none.
+func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == kind {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
