@@ -105,8 +105,10 @@ var rollouts = []Item{
 			in("test/e2e", "TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion"),
 		)},
 	{ID: "3.5", Standard: Matched, Expected: `A changed number, or a newer need at the same number, makes no new set.`,
-		Shown:   in("internal/controller/runnerdeployment", "TestPlanRollout_RUN3"),
-		Missing: `a newer need that reaches a set on a real API server is not played; the plan is.`},
+		Shown: join(
+			in("internal/controller/runnerdeployment", "TestPlanRollout_RUN3"),
+			in("internal/controller/runnerowner", "TestDeployment_RUN4_e2c8163b_af96de61_ANewerNeedAloneReachesTheSetAndMakesNone"),
+		)},
 	{ID: "3.6", Standard: Matched, Expected: `In the end there is one set.`,
 		Shown: join(
 			in("internal/controller/runnerdeployment", "TestPlanRollout_RUN3_EndsWithExactlyOneSet"),
@@ -114,8 +116,10 @@ var rollouts = []Item{
 			in("test/e2e", "TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion"),
 		)},
 	{ID: "3.7", Standard: Better, Expected: `Going back to an earlier template whose set is still there takes that set.`,
-		Shown:   in("internal/controller/runnerdeployment", "TestPlanRollout_RUN3"),
-		Missing: `the plan alone is tested, not a cluster.`},
+		Shown: join(
+			in("internal/controller/runnerdeployment", "TestPlanRollout_RUN3"),
+			in("internal/controller/runnerowner", "TestDeployment_RUN3_AnEarlierTemplateTakesTheSetThatIsStillThere"),
+		)},
 	{ID: "3.8", Standard: Better, Expected: `Surge and unavailability of a roll can be set.`,
 		Shown: in("internal/controller/runnerdeployment", "TestPlanRollout_RUN3_OldOnesGoOnlyWhereOthersServe", "TestPlanRollout_RUN3_EndsWithExactlyOneSet")},
 	{ID: "3.9", Standard: Better, Expected: `Templates are told apart by a hash that two templates do not share by accident, over one way of writing them.`,
@@ -230,8 +234,10 @@ var failures = []Item{
 	{ID: "8.1", Standard: Matched, Expected: `A runner that exits 0 has succeeded, whatever other containers say.`,
 		Shown: in("internal/controller/registered", "TestObserve_ExitCodes")},
 	{ID: "8.2", Standard: Better, Expected: `Exit 7, a version that GitHub no longer takes: a condition and an Event say so, and a new image ends it by itself.`,
-		Shown:   in("internal/controller/registered", "TestObserve_ExitCodes"),
-		Missing: `that a new image ends the condition by itself is not played.`},
+		Shown: join(
+			in("internal/controller/registered", "TestObserve_ExitCodes"),
+			in("internal/controller/runnerowner", "TestDeployment_RUN7_ANewImageEndsOutdatedByItself"),
+		)},
 	{ID: "8.3", Standard: Matched, Expected: `Runners that fail before they have a job are made again less and less often.`,
 		Shown: in("internal/controller/runnerowner", "TestPlan_RUN7_FailedStartsAreReplacedSlowly")},
 	{ID: "8.4", Standard: Better, Expected: `A runner that has failed holds no place.`,

@@ -18,9 +18,9 @@ type member struct {
 	created  time.Time
 	hash     string
 
-	pod       *registered.View // never changes once it is set
-	everReady bool
-	counted   bool // its end was looked at: how it ended is counted once
+	pod     *registered.View // never changes once it is set
+	served  bool             // GitHub has heard from it, or it has shown work
+	counted bool             // its end was looked at: how it ended is counted once
 
 	removal   lifecycle.Removal
 	why       lifecycle.Reason
@@ -143,9 +143,10 @@ func (m *member) alarm(place registered.Place, timeout time.Duration, now time.T
 	return next
 }
 
-// failed says whether the runner has ended before it could ever take a job, or without having done one as it should.
+// failedToStart says whether the runner has ended before it could ever take a job. That it was ready is no proof of the contrary:
+// ready is whatever no job has reached, also a runner that GitHub refuses a moment later (K 8.3).
 func (m *member) failedToStart() bool {
-	return m.pod != nil && m.pod.Ended && !m.everReady && !m.deleted && m.pod.Deleting.IsZero() && !m.pod.End.Succeeded()
+	return m.pod != nil && m.pod.Ended && !m.served && !m.deleted && m.pod.Deleting.IsZero() && !m.pod.End.Succeeded()
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -224,7 +224,14 @@ func (s *ownerState) podSeen(name string, pod *registered.View, now time.Time) b
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.members[name]
-	return m != nil && s.takePod(m, pod, now) && s.settle(m, now)
+	if m == nil {
+		return false
+	}
+	failing, outdated := s.startFails > 0, s.outdated
+	if !s.takePod(m, pod, now) {
+		return false
+	}
+	return s.settle(m, now) || failing != (s.startFails > 0) || outdated != s.outdated
 }
 
 // takePod takes a pod for the member's if it is: by its owner reference, and later by its UID, which an orphan keeps (F 2.8).
@@ -235,11 +242,11 @@ func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) boo
 	}
 	if before := m.id(); before != "" && before != pod.UID { // nothing that was said of what was there before holds for it
 		m.removal, m.why, m.askAt, m.unknowns, m.proof, m.busyAs, m.busyUntil = lifecycle.RemovalNone, "", time.Time{}, 0, "", 0, time.Time{}
-		m.everReady, m.counted = false, false
+		m.served, m.counted = false, false
 	}
 	m.pod = pod
-	if pod.Ready {
-		m.everReady, s.startFails, s.startSays = true, 0, ""
+	if !m.served && (!pod.Registered.IsZero() || pod.Signs.Work() != "") {
+		m.served, s.startFails, s.startSays = true, 0, ""
 		if s.outdated == m.hash {
 			s.outdated = ""
 		}

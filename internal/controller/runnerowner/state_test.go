@@ -183,9 +183,12 @@ func TestPlan_RUN7_FailedStartsAreReplacedSlowly(t *testing.T) {
 		s.memberSeen(Member{Namespace: "ns", Name: name, UID: "uid-" + name, OwnerUID: "owner", TemplateHash: "a", Created: now, Started: true}, nil, now)
 		s.makePlan(o, -1, now)
 		s.completed(o, 1, now)
-		failed := &registered.View{Name: name, UID: "pod-" + name, Owner: registered.Owner{UID: "uid-" + name}, TemplateHash: "a", Ephemeral: true, Started: true, Ended: true,
-			End: registered.Ending{Exited: true, ExitCode: 1, Reason: "Error"}}
-		s.podSeen(name, failed, now)
+		up := registered.View{Name: name, UID: "pod-" + name, Owner: registered.Owner{UID: "uid-" + name}, TemplateHash: "a", Ephemeral: true,
+			Started: true, Running: true, Ready: true, ReadySince: now}
+		s.podSeen(name, &up, now) // no job has reached it, and GitHub has not heard from it
+		failed := up
+		failed.Running, failed.Ready, failed.Ended, failed.End = false, false, true, registered.Ending{Exited: true, ExitCode: 1, Reason: "Error"}
+		s.podSeen(name, &failed, now)
 		now = now.Add(seconds * time.Second)
 		if seconds > 0 {
 			require.Zero(t, s.makePlan(o, -1, now.Add(-time.Second)).create, "after %d failures", i+1)
