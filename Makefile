@@ -6,12 +6,22 @@ GO ?= go
 MODULE  := github.com/bullpen-ci/bullpen
 VERSION ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo dev)
 
-# Test packages at once: each may start a control plane and a database, so more than four only get in each other's way.
-CORES  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-TEST_P ?= $(shell n=$(CORES); if [ $$n -lt 2 ]; then n=2; fi; if [ $$n -gt 4 ]; then n=4; fi; echo $$n)
+# Everything but what the race detector runs is compiled in one way, that of images and of the programs that tests build
+# (internal/testkit/gobuild): what one step compiled, the others take from Go's cache.
+PLAIN = export CGO_ENABLED=0 GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
 
-PACKAGES   ?= ./...
-TEST_FLAGS ?= -timeout 20m
+# Test packages at once. Most of them wait more than they compute, so four keep two cores busy; and each may start a control
+# plane and a database, so more than four only get in each other's way.
+TEST_P ?= 4
+
+# Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.
+SLOW := $(addprefix ./, test/e2e internal/machost/steps internal/controller test/soak test/release internal/machost/remote \
+	internal/dispatch test/hosts internal/controller/runnerowner test/scale test/incidents internal/controller/machost test/restore \
+	internal/controller/runner test/chart test/network internal/catchup)
+
+PACKAGES   ?= $(SLOW) ./...
+# Without vet's part, which would read all that a test depends on again: `make lint` has it.
+TEST_FLAGS ?= -timeout 20m -vet=off
 DEMO_FLAGS ?=
 BENCH      ?= .
 FUZZTIME   ?= 20s
@@ -20,13 +30,13 @@ SOAK_FLAGS ?=
 SCENARIO   ?= faults
 
 # The folder of etcd, kube-apiserver and so on, built when it is missing. Only for use inside a recipe, followed by &&.
-FIND_ASSETS = assets="$$($(GO) run ./scripts/devcluster)" && export BULLPEN_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets"
+FIND_ASSETS = assets="$$($(PLAIN); $(GO) run ./scripts/devcluster)" && export BULLPEN_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets"
 
 # The images are the same bytes wherever they are built, if one toolchain builds and packs them.
 IMAGES_GO = $(shell awk '$$1 == "go" { print $$2 }' images/go.mod)
 
 # What test/release runs as root, compiled where no test's time-out counts.
-BUILD_RELEASE = if [ "$$(id -u)" = 0 ]; then export CGO_ENABLED=0 && \
+BUILD_RELEASE = if [ "$$(id -u)" = 0 ]; then $(PLAIN) && \
 	$(GO) build -tags=production -o /dev/null ./cmd/bullpen && $(GO) build -C tools -o /dev/null helm.sh/helm/v4/cmd/helm; fi
 
 GENERATED := api charts/bullpen/crds charts/rendered docs/incidents.md docs/reference/runner-kinds.md internal/postgres/sqlcgen
@@ -42,14 +52,14 @@ help: ## List the targets
 .PHONY: build
 build: ## Build bin/bullpen
 	@mkdir -p bin
-	key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build \
+	$(PLAIN); key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build \
 		-ldflags "-X main.version=$(VERSION) -X $(MODULE)/internal/controlplane/assets.sourceKey=$$key" \
 		-o bin/bullpen ./cmd/bullpen
 
 .PHONY: faults
 faults: ## Build bin/bullpen-faults, which dies at named instants when told to (go doc ./internal/faultpoint)
 	@mkdir -p bin
-	key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build -tags faultpoints \
+	$(PLAIN); key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build -tags faultpoints \
 		-ldflags "-X main.version=$(VERSION)-faults -X $(MODULE)/internal/controlplane/assets.sourceKey=$$key" \
 		-o bin/bullpen-faults ./cmd/bullpen
 
@@ -64,7 +74,7 @@ demo: build ## Bring everything up on this machine and run a workflow through it
 
 .PHONY: devcluster
 devcluster: ## Build the development control plane once, and print the folder it is in
-	@$(GO) run ./scripts/devcluster
+	@$(PLAIN); $(GO) run ./scripts/devcluster
 
 ##### Check it
 
@@ -73,8 +83,8 @@ test: ## Run all tests; installs PostgreSQL and OpenSSH's server and builds the 
 	@scripts/prerequisites.sh postgres sshd cc
 	@$(if $(filter ./... ./test/... ./test/release,$(PACKAGES)),$(BUILD_RELEASE))
 	@$(FIND_ASSETS) && set -x && $(GO) test -race -p $(TEST_P) $(TEST_FLAGS) $(PACKAGES)
-	cd devcluster && $(GO) test ./multicall/...
-	cd images && $(GO) test -timeout 20m ./...
+	$(PLAIN); cd devcluster && $(GO) test ./multicall/...
+	$(PLAIN); cd images && $(GO) test -timeout 20m ./...
 
 .PHONY: bench
 bench: ## Measure latencies and throughput, and print one table (a part: BENCH=P1)
@@ -116,19 +126,18 @@ fuzz: ## Fuzz every parser of outside data, for FUZZTIME each
 .PHONY: lint
 lint: bin/golangci-lint ## Check the linter's configuration, then the code
 	bin/golangci-lint config verify
-	bin/golangci-lint run ./...
-	bin/golangci-lint run --build-tags faultpoints ./internal/faultpoint/...
-	bin/golangci-lint run --build-tags production ./cmd/bullpen/...
-	cd devcluster && ../bin/golangci-lint run --config ../.golangci.yaml ./multicall/...
-	cd images && ../bin/golangci-lint run --config ../.golangci.yaml ./...
+	$(PLAIN); bin/golangci-lint run ./...
+	$(PLAIN); bin/golangci-lint run --build-tags faultpoints ./internal/faultpoint/...
+	$(PLAIN); bin/golangci-lint run --build-tags production ./cmd/bullpen/...
+	$(PLAIN); cd devcluster && ../bin/golangci-lint run --config ../.golangci.yaml ./multicall/...
+	$(PLAIN); cd images && ../bin/golangci-lint run --config ../.golangci.yaml ./...
 
 .PHONY: darwin
 darwin: export GOOS = darwin
 darwin: export GOARCH = arm64
-darwin: export CGO_ENABLED = 0
 darwin: ## Vet and build for Macs what runs on them: the node agent, the agent, and the command with all its parts
-	$(GO) vet ./cmd/bullpen/... ./internal/node/... ./internal/agent/... ./internal/machost/... ./internal/logfile/...
-	$(GO) build -tags production -o /dev/null ./cmd/bullpen
+	$(PLAIN); $(GO) vet ./cmd/bullpen/... ./internal/node/... ./internal/agent/... ./internal/machost/... ./internal/logfile/...
+	$(PLAIN); $(GO) build -tags production -o /dev/null ./cmd/bullpen
 
 .PHONY: verify
 verify: generate ## Regenerate everything; fail when the result differs from what is committed
@@ -147,11 +156,11 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries, docs/incidents.md, docs/reference/runner-kinds.md and charts/rendered
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:artifacts:config=charts/bullpen/crds
-	$(GO) run ./scripts/crds
+	$(PLAIN); $(GO) run ./scripts/crds
 	cd internal/postgres && ../../bin/sqlc generate
-	$(GO) run ./scripts/incidents
-	$(GO) run ./scripts/runnerkinds
-	$(GO) run ./scripts/chart
+	$(PLAIN); $(GO) run ./scripts/incidents
+	$(PLAIN); $(GO) run ./scripts/runnerkinds
+	$(PLAIN); $(GO) run ./scripts/chart
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 )
 
 // helper is a program that passes a point five times and then prints its clock.
@@ -44,8 +45,7 @@ func build(t *testing.T, flags ...string) string {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(helper), 0o600))
 	binary := filepath.Join(t.TempDir(), "helper")
-	output, err := exec.Command("go", append(append([]string{"build", "-o", binary}, flags...), "./"+dir)...).CombinedOutput()
-	require.NoError(t, err, "%s", output)
+	require.NoError(t, gobuild.Build(binary, "./"+dir, flags...))
 	return binary
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 )
 
 func TestKillAPIServer_ComesBackWithItsData(t *testing.T) {
@@ -125,8 +126,7 @@ func buildVictim(t *testing.T) string {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600))
 	binary := filepath.Join(t.TempDir(), "victim")
-	output, err := exec.Command("go", "build", "-tags", "faultpoints", "-o", binary, "./"+dir).CombinedOutput()
-	require.NoError(t, err, "%s", output)
+	require.NoError(t, gobuild.Build(binary, "./"+dir, "-tags", "faultpoints"))
 	return binary
 }
 

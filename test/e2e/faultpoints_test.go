@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/chaos"
 )
 
@@ -20,8 +20,7 @@ import (
 func buildFaults(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(filepath.Dir(binary), "bullpen-faults")
-	output, err := exec.Command("go", "build", "-tags", "faultpoints", "-o", path, "github.com/bullpen-ci/bullpen/cmd/bullpen").CombinedOutput()
-	require.NoError(t, err, "%s", output)
+	require.NoError(t, gobuild.Build(path, "github.com/bullpen-ci/bullpen/cmd/bullpen", "-tags", "faultpoints"))
 	return path
 }
 

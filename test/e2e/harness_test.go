@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 )
 
 const (
@@ -43,9 +44,8 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "bullpen")
-	build := exec.Command("go", "build", "-o", binary, "github.com/bullpen-ci/bullpen/cmd/bullpen")
-	if output, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building bullpen: %v\n%s", err, output)
+	if err := gobuild.Build(binary, "github.com/bullpen-ci/bullpen/cmd/bullpen"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

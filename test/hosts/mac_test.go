@@ -23,6 +23,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 )
 
 func TestMain(m *testing.M) {
@@ -40,12 +41,7 @@ var bullpen = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "bullpen")
-	build := exec.Command("go", "build", "-tags", "faultpoints,production", "-o", path, "github.com/bullpen-ci/bullpen/cmd/bullpen")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building bullpen: %w\n%s", err, output)
-	}
-	return path, nil
+	return path, gobuild.Build(path, "github.com/bullpen-ci/bullpen/cmd/bullpen", "-tags", "faultpoints,production")
 })
 
 const kubeconfig = `apiVersion: v1

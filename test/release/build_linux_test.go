@@ -61,7 +61,7 @@ func compile(ctx context.Context, target, module string, args ...string) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil { //nolint:gosec // containers are other users
 		return err
 	}
-	command := exec.CommandContext(ctx, "go", append([]string{"build", "-C", filepath.Join(root, module), "-o", target}, args...)...)
+	command := exec.CommandContext(ctx, "go", append([]string{"build", "-C", filepath.Join(root, module), "-trimpath", "-o", target}, args...)...)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s: %w\n%s", filepath.Base(target), err, output)

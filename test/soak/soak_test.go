@@ -26,6 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"
 )
@@ -48,9 +49,8 @@ func buildAndRun(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	binary, self = filepath.Join(dir, "bullpen"), filepath.Join(dir, "soak")
 	for path, pkg := range map[string]string{binary: "cmd/bullpen", self: "test/soak/run"} {
-		build := exec.Command("go", "build", "-tags", "faultpoints", "-o", path, "github.com/bullpen-ci/bullpen/"+pkg)
-		if output, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building %s: %v\n%s", pkg, err, output)
+		if err := gobuild.Build(path, "github.com/bullpen-ci/bullpen/"+pkg, "-tags", "faultpoints"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 	}

@@ -3,10 +3,8 @@
 package devmactest
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -16,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/devmac"
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 )
 
 // Mac is a booted model Mac.
@@ -60,12 +59,7 @@ var Executable = sync.OnceValues(func() (string, error) {
 	}
 	built.Store(&dir)
 	path := filepath.Join(dir, "fakemac")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/bullpen-ci/bullpen/test/fakemac")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the model of a Mac: %w\n%s", err, output)
-	}
-	return path, nil
+	return path, gobuild.Build(path, "github.com/bullpen-ci/bullpen/test/fakemac")
 })
 
 // Main runs the tests of a package and removes the executable after them: to be called by TestMain. Without it, the executable stays in the

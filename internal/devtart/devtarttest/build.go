@@ -5,8 +5,9 @@ package devtarttest
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 )
 
 // Main builds the fake, runs the tests of a package with its path, and returns their exit code: to be called by TestMain. The
@@ -19,9 +20,8 @@ func Main(run func() int, tart *string) int {
 	}
 	defer os.RemoveAll(dir)
 	*tart = filepath.Join(dir, "tart")
-	//nolint:noctx // a package's tests have no context, and the go command bounds them
-	if output, err := exec.Command("go", "build", "-o", *tart, "github.com/bullpen-ci/bullpen/test/faketart").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the fake of Tart: %v\n%s", err, output)
+	if err := gobuild.Build(*tart, "github.com/bullpen-ci/bullpen/test/faketart"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return run()

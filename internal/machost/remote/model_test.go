@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/devmac"
 	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 )
 
 func TestMain(m *testing.M) {
@@ -46,11 +46,7 @@ var bullpen = sync.OnceValues(func() (string, error) {
 	}
 	built.Store(&dir)
 	path := filepath.Join(dir, "bullpen")
-	build := exec.Command("go", "build", "-tags", "production", "-ldflags", "-s -w", "-o", path, "github.com/bullpen-ci/bullpen/cmd/bullpen")
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building bullpen: %w\n%s", err, output)
-	}
-	return path, nil
+	return path, gobuild.Build(path, "github.com/bullpen-ci/bullpen/cmd/bullpen", "-tags", "production")
 })
 
 // model is a bare model Mac behind a real SSH server.

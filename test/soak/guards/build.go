@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 )
 
 // Overlay writes the weakened files into dir, and the file that tells the go command to take them in place of the tree's.
@@ -123,8 +125,7 @@ func (b *Builder) holds(pkg string, g Guard) bool {
 }
 
 func (b *Builder) build(ctx context.Context, path, pkg string, flags ...string) error {
-	build := exec.CommandContext(ctx, "go", append(append([]string{"build", "-tags", "faultpoints", "-ldflags", "-s -w", "-o", path}, flags...), pkg)...)
-	build.Dir = b.Root
+	build := gobuild.Command(ctx, b.Root, path, pkg, append([]string{"-tags", "faultpoints"}, flags...)...)
 	if output, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s: %w\n%s", pkg, err, output)
 	}
@@ -163,7 +164,7 @@ func (g Guard) Compile(ctx context.Context, root, dir string) error {
 	if err != nil {
 		return err
 	}
-	flags := []string{"build", "-tags", "faultpoints", "-overlay", overlay}
+	flags := []string{"build", "-trimpath", "-tags", "faultpoints", "-overlay", overlay}
 	var packages []string
 	for _, e := range g.Edits {
 		if pkg := "./" + filepath.Dir(e.File); filepath.Ext(e.File) == ".go" && !slices.Contains(packages, pkg) {
@@ -174,7 +175,7 @@ func (g Guard) Compile(ctx context.Context, root, dir string) error {
 		return nil // manifests alone
 	}
 	compile := exec.CommandContext(ctx, "go", append(flags, packages...)...)
-	compile.Dir = root
+	compile.Dir, compile.Env = root, append(os.Environ(), "CGO_ENABLED=0") // as gobuild's: what is not changed is there already
 	if output, err := compile.CombinedOutput(); err != nil {
 		return fmt.Errorf("compiling the product without %s: %w\n%s", g.Name, err, output)
 	}

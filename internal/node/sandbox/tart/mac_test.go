@@ -30,6 +30,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/sandboxtest"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/tartcli"
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
 )
 
 const (
@@ -47,10 +48,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "bullpen-mac-")
 	if err == nil {
 		programs = filepath.Join(dir, "mac")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-o", programs, "./testdata/mac").CombinedOutput(); err != nil {
-			err = fmt.Errorf("building the programs of a Mac: %w: %s", err, out)
-		}
+		err = gobuild.Build(programs, "./testdata/mac")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
