@@ -29,6 +29,7 @@ type upFlags struct {
 	listen, githubListen string
 	app                  onebox.App
 	webhooks             string
+	auditLog             string
 }
 
 func newUpCommand() *cobra.Command {
@@ -89,6 +90,7 @@ leads around a transaction-pooling proxy).`,
 	flags.StringVar(&f.app.SecretFile, "webhook-secret-file", "", "file that holds the App's webhook secret")
 	flags.StringVar(&f.app.URL, "github-url", "", "GitHub's API (default: github.com's)")
 	flags.StringVar(&f.webhooks, "webhooks", webhooksPush, "push: GitHub delivers to this machine; poll: its list of deliveries is read")
+	flags.StringVar(&f.auditLog, "audit-log", "", "file to which the API server writes who of Bullpen's parts and nodes asked it for what (it grows without bound)")
 	cmd.MarkFlagsMutuallyExclusive("pool-file", "runners")
 	return cmd
 }
@@ -131,7 +133,7 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 			opts.Pools = append(opts.Pools, macs...)
 		}
 	}
-	opts.MacHosts = f.macHosts
+	opts.MacHosts, opts.AuditLog = f.macHosts, f.auditLog
 	if opts.Workflows, err = onebox.LoadWorkflows(f.workflows); err != nil {
 		return opts, err
 	}

@@ -43,6 +43,9 @@ type Options struct {
 	Listen, GitHubListen string
 	// Ungated lets runners reach the server whatever network policies say.
 	Ungated bool
+	// AuditLog is a file to which the API server writes who asked it for what (audit.k8s.io, one JSON object a line), for requests
+	// of the parts and of nodes. It grows for as long as this runs. Empty: nothing is written.
+	AuditLog string
 	// FastUnsafe gives up durability for speed, for state that is thrown away.
 	FastUnsafe bool
 	// StartTimeout bounds the start. Default: three minutes.

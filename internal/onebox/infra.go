@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -13,6 +15,10 @@ import (
 
 // startInfrastructure starts the database and the control plane side by side, and keeps both running.
 func (b *Box) startInfrastructure(ctx context.Context) error {
+	audit, err := b.auditFlags()
+	if err != nil {
+		return err
+	}
 	var fromPlane error
 	var starting sync.WaitGroup
 	// A database that cannot be started fails at once; whoever waits for it should not have to wait for a control plane.
@@ -21,6 +27,7 @@ func (b *Box) startInfrastructure(ctx context.Context) error {
 	starting.Go(func() {
 		b.plane, fromPlane = controlplane.Start(ctx, controlplane.Options{
 			AssetsDir: b.opts.Assets, StateDir: b.layout.controlPlane(), Log: b.log, FastUnsafe: b.opts.FastUnsafe,
+			ExtraArgs: map[controlplane.Component][]string{controlplane.APIServer: audit},
 		})
 	})
 	fromDatabase := b.startDatabase(ctx)
@@ -44,6 +51,35 @@ func (b *Box) startInfrastructure(ctx context.Context) error {
 	}
 	b.watchers.Go(func() { b.watchPlane(b.ctx) })
 	return nil
+}
+
+// auditPolicy names who asked for what, without what was sent or answered: no Secret's content is in it.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: Metadata
+    userGroups: ['system:serviceaccounts:%s', 'system:nodes']
+  - level: None
+`
+
+// auditFlags are the API server's, if an audit log is wanted.
+func (b *Box) auditFlags() ([]string, error) {
+	if b.opts.AuditLog == "" {
+		return nil, nil
+	}
+	path, err := filepath.Abs(b.opts.AuditLog)
+	if err != nil {
+		return nil, fmt.Errorf("finding the folder of the audit log: %w", err)
+	}
+	policy := b.layout.auditPolicy()
+	if err := os.MkdirAll(filepath.Dir(policy), 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of the audit policy: %w", err)
+	}
+	if err := os.WriteFile(policy, fmt.Appendf(nil, auditPolicy, SystemNamespace), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the audit policy: %w", err)
+	}
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + path}, nil
 }
 
 func shortName(component controlplane.Component) string {

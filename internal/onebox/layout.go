@@ -55,6 +55,7 @@ func (l Layout) statusFile() string   { return l.path("status.json") }
 func (l Layout) recordFile() string   { return l.path("processes.json") }
 func (l Layout) portsFile() string    { return l.path("ports.json") }
 func (l Layout) controlPlane() string { return l.path("control-plane") }
+func (l Layout) auditPolicy() string  { return l.path("control-plane", "audit-policy.yaml") }
 func (l Layout) postgres() string     { return l.path("postgres") }
 
 // Node is the process sandbox's folder: its pods, their files and their logs.

@@ -125,7 +125,8 @@ func (s *storm) deleteOne(random *rand.Rand) {
 // begun once and ended, and in the end there is one set, and nothing of it when it is deleted.
 func TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion(t *testing.T) {
 	dir := stateDir(t)
-	box, w := up(t, dir, "--runners", "1")
+	audit := filepath.Join(t.TempDir(), "audit.log")
+	box, w := up(t, dir, "--runners", "1", "--audit-log", audit)
 	t.Cleanup(func() {
 		if t.Failed() {
 			describeSelfRegistering(t, w, dir)
@@ -165,6 +166,8 @@ func TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion(t *testing.T) {
 			s.goes()
 		})
 	}
+	removeVolumes(t, w)
+	t.Run("NET8_each right is used and each request is allowed", func(t *testing.T) { checkSelfRegisteringRights(t, audit) })
 }
 
 // until storms until done: a roll every ten seconds, a deletion every five.
@@ -236,4 +239,37 @@ func describeSelfRegistering(t *testing.T, w *where, dir string) {
 	}
 	log, _ := os.ReadFile(filepath.Join(dir, "logs", "controller.log"))
 	t.Logf("%s", log[max(0, len(log)-20000):])
+}
+
+const setWithVolumes = `
+apiVersion: bullpen.dev/v1alpha1
+kind: RunnerSet
+metadata: {name: cellar, namespace: bullpen-runners}
+spec:
+  replicas: 1
+  repository: acme/app
+  labels: [cellar]
+  volumeRetention: Delete
+  volumeClaimTemplates:
+    - name: cache
+      spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+  template:
+    spec:
+      containers: [{name: runner, image: bullpen, command: [bullpen, dev, runner, --work, /work]}]
+`
+
+// removeVolumes has a set make a volume's claim, and deletes both. Nothing provides volumes here, so its runner never starts.
+func removeVolumes(t *testing.T, w *where) {
+	t.Helper()
+	s := storm{t: t, w: w, kind: "runnerset", name: "cellar"}
+	claims := func() string {
+		output, err := s.kubectl("get", "persistentvolumeclaims", "-o", "name")
+		require.NoError(t, err, output)
+		return output
+	}
+	output, err := s.kubectl("apply", "-f", writeFile(t, "set.yaml", setWithVolumes))
+	require.NoError(t, err, output)
+	require.Eventually(t, func() bool { return strings.Contains(claims(), "cache-cellar-0-0") }, patience, interval)
+	s.goes()
+	require.Eventually(t, func() bool { return !strings.Contains(claims(), "cellar") }, patience, interval, "the volumes go with the set that says so")
 }

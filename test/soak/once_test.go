@@ -189,7 +189,7 @@ func takeRightAway(ctx context.Context, t *testing.T, s *System) window {
 }
 
 // rendered is what onebox.Install installs: the chart's roles among it, but for the one of runners that register themselves, of which
-// the soak has none. test/e2e and internal/controller/runner run them under that role.
+// the soak has none: test/e2e compares that one.
 func rendered(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	files, err := charts.Rendered()

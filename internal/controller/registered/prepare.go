@@ -255,8 +255,9 @@ func (s *Service) prepareToken(ctx context.Context, i *Identity, secret *corev1.
 	if secret == nil {
 		err = s.client.Create(ctx, made)
 	} else {
-		made.ResourceVersion = secret.ResourceVersion
-		err = s.client.Update(ctx, made)
+		base := secret.DeepCopy()
+		secret.Labels, secret.Annotations, secret.OwnerReferences, secret.Data = made.Labels, made.Annotations, made.OwnerReferences, made.Data
+		err = s.client.Patch(ctx, secret, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	}
 	if err != nil {
 		return Prepared{}, fmt.Errorf("writing the Secret of runner %s: %w", i.Name, err)

@@ -1,0 +1,54 @@
+package controller_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/testkit"
+)
+
+// NET-8: an object that keeps its owner from being deleted is accepted only from somebody who may set the owner's finalizers. Each right to
+// that stands for a kind of owner: without it what the owner makes is refused.
+func TestRoles_NET8_WhatBlocksItsOwnersDeletionNeedsTheOwnersFinalizers(t *testing.T) {
+	env := testkit.Cluster(t)
+	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
+	env.ShippedRoles(t, namespace)
+	controller := env.ClientAs(t, env.As(t, controllerUser, "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)
+	create := func(owner schema.GroupVersionKind) error {
+		return controller.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, GenerateName: "owned-",
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "owner", UID: "a-uid"}, owner)},
+		}}, client.DryRunAll)
+	}
+	kinds := map[string]schema.GroupVersionKind{
+		"runnerdeployments/finalizers": v1alpha1.GroupVersion.WithKind(v1alpha1.KindRunnerDeployment),
+		"runnerreplicasets/finalizers": v1alpha1.GroupVersion.WithKind(v1alpha1.KindRunnerReplicaSet),
+		"runnersets/finalizers":        v1alpha1.GroupVersion.WithKind(v1alpha1.KindRunnerSet),
+		"runners/finalizers":           v1alpha1.GroupVersion.WithKind(v1alpha1.KindRunner),
+		"statefulsets/finalizers":      appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+	}
+	for resource, kind := range kinds {
+		require.Eventually(t, func() bool { return create(kind) == nil }, patience, interval, resource)
+	}
+	var role rbacv1.Role
+	require.NoError(t, admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "bullpen-self-registering"}, &role))
+	for i, rule := range role.Rules {
+		role.Rules[i].Resources = slices.DeleteFunc(rule.Resources, func(resource string) bool { _, known := kinds[resource]; return known })
+	}
+	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Resources) == 0 })
+	require.NoError(t, admin.Update(t.Context(), &role))
+	for resource, kind := range kinds {
+		require.Eventually(t, func() bool { return apierrors.IsForbidden(create(kind)) }, patience, interval, resource)
+	}
+}
