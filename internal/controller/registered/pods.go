@@ -32,6 +32,9 @@ const indexNode = "spec.nodeName"
 // lookEvery is how often GitHub's list is looked at for a runner that should be in it, at most.
 const lookEvery = 5 * time.Second
 
+// conflictRetry is when a pod is looked at again that had changed since it was read.
+const conflictRetry = 200 * time.Millisecond
+
 // watch adds the controller of pods.
 func (s *Service) watch(mgr manager.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, indexNode, func(object client.Object) []string {
@@ -99,6 +102,9 @@ func (s *Service) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	}
 	for _, phase := range []func(context.Context, *View, Place) (time.Time, error){s.sight, s.disown, s.leave} {
 		due, err := phase(ctx, &v, place)
+		if apierrors.IsConflict(err) { // it has changed since it was read, which is no failure
+			return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		}
 		if err != nil {
 			return reconcile.Result{}, err
 		}

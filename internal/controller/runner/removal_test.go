@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -259,6 +260,38 @@ func TestPods_RUN2_EXCL2_AnOrphanIsUnregisteredAndRemoved(t *testing.T) {
 	b.stopped("r")
 	require.Nil(t, b.pod("r"))
 	require.Equal(t, []string{r.Status.RunnerName}, b.github.Removed())
+}
+
+// A pod that changes between the look at it and the write is looked at again, soon, and nobody is told of a failure.
+func TestPods_AChangeInBetweenIsNoFailure(t *testing.T) {
+	b := newBench(t)
+	b.idle("r")
+	b.delete(b.pod("r"))
+	b.finish("r", 0)
+	conflict := apierrors.NewConflict(corev1.Resource("pods"), "r", nil)
+	b.mu.Lock()
+	patches := 0
+	b.refuse = func(write string, _ client.Object) error {
+		if write == "patch Pod" {
+			patches++
+		}
+		if patches == 2 { // the first writes down that GitHub has let it go
+			return conflict
+		}
+		return nil
+	}
+	b.mu.Unlock()
+	request := reconcile.Request{NamespacedName: key(b.namespace, "r")}
+	result, err := b.service.Reconcile(t.Context(), request)
+	require.NoError(t, err)
+	require.Positive(t, result.RequeueAfter)
+	require.Less(t, result.RequeueAfter, time.Second)
+	require.NotNil(t, b.pod("r"))
+	b.mu.Lock()
+	b.refuse = nil
+	b.mu.Unlock()
+	b.settle("r")
+	require.Nil(t, b.pod("r"))
 }
 
 // place binds a pod to a node.
