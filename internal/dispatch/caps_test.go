@@ -105,7 +105,7 @@ func TestCap_CLAIM5_HoldsUnderConcurrencyAndBlocksNobody(t *testing.T) {
 // CLAIM-5, in any order of events: a claim never exceeds its repository's cap, and what is held always comes back.
 func TestCap_CLAIM5_AnyOrderOfEvents(t *testing.T) {
 	h := newHarness(t)
-	rapid.Check(t, func(rt *rapid.T) {
+	checkOnLedger(t, func(rt *rapid.T) {
 		ledgertest.Exec(t, h.url, `DELETE FROM runner_registrations; DELETE FROM runner_claims; DELETE FROM runner_sessions;
 			DELETE FROM job_lanes; DELETE FROM workflow_jobs; DELETE FROM job_tombstones`)
 		limit := rapid.Int64Range(0, 3).Draw(rt, "cap")

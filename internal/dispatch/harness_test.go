@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
@@ -31,6 +33,18 @@ type harness struct {
 	cluster *cluster
 	timers  *timers
 	seq     int64
+}
+
+// checkOnLedger is rapid.Check with a quarter of its usual number of histories, unless the command line names one: each is
+// hundreds of statements, and guards that are taken out are found within the first few.
+func checkOnLedger(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	checks := flag.Lookup("rapid.checks")
+	if checks.Value.String() == checks.DefValue {
+		require.NoError(t, checks.Value.Set("25"))
+		defer func() { _ = checks.Value.Set(checks.DefValue) }()
+	}
+	rapid.Check(t, property)
 }
 
 var acme = dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}

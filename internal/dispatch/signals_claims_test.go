@@ -56,7 +56,7 @@ func TestSignals_SCALE2_IsWhatPollsAreGiven(t *testing.T) {
 func TestSignals_SCALE2_IsWhatClaimingHandsOut(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
-	rapid.Check(t, func(rt *rapid.T) {
+	checkOnLedger(t, func(rt *rapid.T) {
 		drawn := draw(rt)
 		h.cluster.replacePools(drawn.pools)
 		jobs := h.fill(drawn)
