@@ -179,6 +179,12 @@ func TestBusyRunner_EXCL7_TheSchedulerDoesNotPreemptIt(t *testing.T) {
 	busy := y.runner("busy", working, on(node.Name), needs("2"))
 	urgent := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent-" + y.namespace}, Value: 1000}
 	require.NoError(t, y.admin.Create(t.Context(), urgent))
+	y.eventually("admission knows the class, which it learns by a watch", func() bool {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: "first"}, Spec: corev1.PodSpec{
+			PriorityClassName: urgent.Name, Containers: []corev1.Container{{Name: "any", Image: "none"}}, AutomountServiceAccountToken: ptr.To(false),
+		}}
+		return y.admin.Create(t.Context(), pod, client.DryRunAll) == nil
+	})
 	rival := y.runner("rival", func(*corev1.Pod) {}, needs("1"), func(pod *corev1.Pod) {
 		pod.Labels = nil
 		pod.Spec.PriorityClassName, pod.Spec.SchedulerName = urgent.Name, corev1.DefaultSchedulerName

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
 
 	"github.com/bullpen-ci/bullpen/internal/postgres/pgserver"
 )
@@ -128,8 +129,7 @@ func (h *host) start(ctx context.Context) (string, error) {
 
 func (h *host) startPrivate(ctx context.Context) (string, error) {
 	sweep()
-	// Under /tmp itself: the server may run as another user, to whom the test's own folders are closed.
-	dir, err := os.MkdirTemp("/tmp", "bullpen-pgtest-")
+	dir, err := os.MkdirTemp(parent(), "bullpen-pgtest-")
 	if err != nil {
 		return "", fmt.Errorf("making a folder for the tests' PostgreSQL: %w", err)
 	}
@@ -141,11 +141,27 @@ func (h *host) startPrivate(ctx context.Context) (string, error) {
 	return h.server.URL(), nil
 }
 
+// memory is a file system in memory, as Linux has one. Each test's database is hundreds of files that are made and removed
+// again, which is most of what a short test costs where they go to a disk.
+const memory = "/dev/shm"
+
+// parent is the folder of the server's folder. It is not the test's own: the server may run as another user, to whom that one is
+// closed.
+func parent() string {
+	const enough = 4 << 30 // for many packages at once; a container's usual 64 MiB are not
+	var s unix.Statfs_t
+	if err := unix.Statfs(memory, &s); err == nil && int64(s.Bavail)*int64(s.Bsize) >= enough && unix.Access(memory, unix.W_OK) == nil { //nolint:gosec,unconvert // types differ by system
+		return memory
+	}
+	return "/tmp"
+}
+
 // sweep removes folders of test processes that were killed before they could. Their servers died with them.
 func sweep() {
 	const settled = time.Minute // a process that starts right now has made its folder, and takes it in a moment
 	folders, _ := filepath.Glob("/tmp/bullpen-pgtest-*")
-	for _, folder := range folders {
+	inMemory, _ := filepath.Glob(memory + "/bullpen-pgtest-*")
+	for _, folder := range append(folders, inMemory...) {
 		info, err := os.Stat(folder)
 		if err == nil && time.Since(info.ModTime()) > settled && pgserver.Abandoned(folder) {
 			_ = os.RemoveAll(folder) // another user's stays; it does no harm
