@@ -139,7 +139,7 @@ func (a targetAsk) answer(targets []dispatchapi.DemandTarget, known TargetJobs, 
 		}
 		most := min(max(target.Most, 1), dispatchapi.MostDemandJobs)
 		out[i].More = cut(&out[i].Queued, most) || out[i].More
-		out[i].More = cut(&out[i].Running, most) || out[i].More
+		cut(&out[i].Running, most)
 	}
 	share(out)
 	return out
@@ -185,6 +185,6 @@ func share(out []dispatchapi.TargetDemand) {
 	}
 	for i := range out {
 		out[i].More = cut(&out[i].Queued, most) || out[i].More
-		out[i].More = cut(&out[i].Running, most) || out[i].More
+		cut(&out[i].Running, most)
 	}
 }

@@ -185,6 +185,14 @@ func TestTargetDemand_IsBounded(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 3}, ids(got.Queued))
 	require.Equal(t, []int64{11, 12, 13}, ids(got.Running))
 
+	// Jobs of other runners with the same labels may run without end: they make nobody blind.
+	for id := int64(1); id <= 5; id++ {
+		h.record(job(fleet.JobEventCompleted, id, gpu))
+	}
+	got = h.wants(d, dispatchapi.DemandTarget{Organization: "acme", Most: 3})
+	require.Len(t, got.Running, 3)
+	require.False(t, got.More, "POOL-8 is about those that wait")
+
 	big := &manyJobs{Store: h.store}
 	d = h.replica(func(o *dispatch.Options) { o.Store = big })
 	targets := make([]dispatchapi.DemandTarget, 20)

@@ -209,7 +209,8 @@ type TargetDemand struct {
 	Sees    bool        `json:"sees"`
 	Queued  []DemandJob `json:"queued"`
 	Running []DemandJob `json:"running"`
-	// More: there are more jobs than are named.
+	// More: more jobs wait than are named. Of those that run fewer may be named than there are, without a word: most are other
+	// runners' with the same labels, and who has one of its own running sees that on the runner.
 	More bool `json:"more,omitempty"`
 	// Settled are those of Seen that need none of these runners: they have ended, or a RunnerPool serves them.
 	Settled []int64 `json:"settled,omitempty"`

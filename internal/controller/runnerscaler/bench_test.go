@@ -57,6 +57,7 @@ type bench struct {
 	reads  map[string]int
 	as     map[string]place // with which credentials a repository was read last, and for which target
 	onRead func(ctx context.Context, repository string) error
+	onJobs func(ctx context.Context, run int64) error
 }
 
 func newBench(t *testing.T) *bench {
@@ -200,8 +201,13 @@ func (b *bench) Runs(
 
 // RunJobs implements Queue.
 func (b *bench) RunJobs(
-	_ context.Context, _ registration.Credentials, _ registration.Target, repository string, run int64, _ int,
+	ctx context.Context, _ registration.Credentials, _ registration.Target, repository string, run int64, _ int,
 ) ([]github.WorkflowJob, int, error) {
+	if b.onJobs != nil {
+		if err := b.onJobs(ctx, run); err != nil {
+			return nil, 0, err
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, job := range b.queue[repository] {

@@ -17,7 +17,7 @@ import (
 
 // Bounds of one reading: what is beyond is left for the next, and absence proves nothing.
 const (
-	mostRuns   = 500
+	mostRuns   = 200 // each costs a call with the credentials that runners register with
 	mostQueued = 2000
 	// readersEach is how many of an owner's repositories are read at a time, readersShared how many with one set of credentials: the
 	// greater part of what may be under way with them is for runners that come and go.
@@ -108,14 +108,14 @@ func (r *readings) begin(ctx context.Context, now time.Time, owners []owner) {
 			}
 		}
 		if len(due) > 0 {
-			r.read(ctx, due, shares[due[0].credentials], o.readEvery())
+			r.read(ctx, due, shares[due[0].credentials], o.readEvery(), o.enough())
 		}
 	}
 	r.of, r.shares = wanted, shares
 }
 
 // read has an owner's queues read.
-func (r *readings) read(ctx context.Context, due []place, share chan struct{}, every time.Duration) {
+func (r *readings) read(ctx context.Context, due []place, share chan struct{}, every time.Duration, enough func([]listed) bool) {
 	queue := make(chan place, len(due))
 	for _, p := range due {
 		queue <- p
@@ -130,7 +130,7 @@ func (r *readings) read(ctx context.Context, due []place, share chan struct{}, e
 					return
 				}
 				begun := r.options.Now()
-				jobs, partial, err := r.look(ctx, p)
+				jobs, partial, err := r.look(ctx, p, enough)
 				<-share
 				r.note(ctx, p, look{begun, jobs, partial}, err, every)
 			}
@@ -196,29 +196,48 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
+// enough says of jobs whether so many of them wait for the owner's runners that others make no difference.
+func (o *owner) enough() func([]listed) bool {
+	labels, most := o.registration.Labels, int(o.scaling.MaxReplicas)
+	return func(jobs []listed) bool {
+		waiting := 0
+		for _, job := range jobs {
+			if !job.Running && fleet.RunnerTakes(labels, job.labels) {
+				waiting++
+			}
+		}
+		return waiting >= most
+	}
+}
+
 // look reads one queue: first the runs that wait, then those that have begun, so that one which moves meanwhile is seen at least
-// once.
-func (r *readings) look(ctx context.Context, p place) (jobs []listed, partial bool, err error) {
+// once. A queue that is too long for the time there is counts as far as it was read: those that wait in it must not wait for ever.
+func (r *readings) look(ctx context.Context, p place, enough func([]listed) bool) (jobs []listed, partial bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.options.ReadTimeout)
 	defer cancel()
+	defer func() {
+		if err != nil && len(jobs) > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			partial, err = true, nil
+		}
+	}()
 	seen := map[int64]bool{}
 	for _, status := range []string{github.RunQueued, github.RunInProgress} {
 		for page := 1; page != 0; {
 			var runs []github.Run
 			if runs, page, err = r.options.Queue.Runs(ctx, p.credentials, p.target, p.repository, status, page); err != nil {
-				return nil, false, err
+				return jobs, false, err
 			}
 			for _, run := range runs {
 				if seen[run.ID] {
 					continue
 				}
 				seen[run.ID] = true
-				if len(seen) > mostRuns || len(jobs) > mostQueued {
+				if len(seen) > mostRuns || len(jobs) > mostQueued || enough(jobs) {
 					return jobs, true, nil
 				}
 				of, err := r.run(ctx, p, run.ID)
 				if err != nil {
-					return nil, false, err
+					return jobs, false, err
 				}
 				jobs = append(jobs, of...)
 			}

@@ -36,6 +36,37 @@ func TestReadings_AreBounded(t *testing.T) {
 	require.Len(t, b.asked[0].Seen, mostRuns)
 }
 
+// 6.7: a queue that is too long for the time there is to read it raises the number as far as it was read, and no more of it is read than
+// makes a difference.
+func TestReadings_67_ALongQueueIsReadAsFarAsItCanBe(t *testing.T) {
+	b := newBench(t)
+	scaling := autoscaling(0, 20)
+	scaling.Jobs.Repositories = []string{"acme/app"}
+	d := b.deployment("web", scaling)
+	for id := int64(1); id <= 100; id++ {
+		b.queue["acme/app"] = append(b.queue["acme/app"], atGitHub(id, github.JobQueued, "web"))
+	}
+	b.scaler.readings.options.ReadTimeout = 200 * time.Millisecond
+	b.onJobs = func(ctx context.Context, run int64) error {
+		if run > 7 {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+	b.look(0)
+	b.look(3 * time.Second)
+	require.Positive(t, b.desired(d))
+	require.Equal(t, 7, b.desired(d))
+
+	b.onJobs = func(_ context.Context, run int64) error {
+		require.LessOrEqual(t, run, int64(20), "as many wait as there may be runners")
+		return nil
+	}
+	b.look(5 * time.Minute)
+	b.look(3 * time.Second)
+	require.Equal(t, 20, b.desired(d))
+}
+
 // Credentials with which too much is under way are no problem: it is tried again soon, and nothing is said. So few queues are read at a
 // time with one set of them, and others have room of their own (6.8).
 func TestReadings_68_EachSetOfCredentialsHasItsShare(t *testing.T) {

@@ -33,7 +33,7 @@ type Server struct {
 	// Sees: GitHub sends it the messages of the owner's target.
 	Sees bool
 	Jobs []Job
-	// More: there are more jobs than are named.
+	// More: more jobs wait than are named.
 	More bool
 	// Settled are jobs of GitHub's queues that need none of these runners: they have ended, or a pool serves them.
 	Settled []int64
@@ -63,7 +63,8 @@ const clockSkew = time.Minute
 // Demand is one set of jobs, each counted once, by its id.
 type Demand struct {
 	Queued, Running []Job // sorted by id
-	// Problems keep the demand from being known in full, in sentences. Unread: a source was not asked yet, which is none.
+	// Problems keep the demand from being known in full, in sentences. Unread: a source was not asked yet, or not to its end, which is
+	// none.
 	Problems []string
 	Unread   bool
 }
@@ -98,6 +99,7 @@ func Gather(e Evidence, ours func(runner string) bool) Demand {
 			d.Unread = true
 			continue
 		}
+		d.Unread = d.Unread || queue.Readings[0].Partial // POOL-8: more may wait in it
 		for _, job := range queue.Readings[0].Jobs {
 			if !settled[job.ID] {
 				jobs[job.ID] = merge(jobs[job.ID], job)
