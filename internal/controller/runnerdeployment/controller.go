@@ -112,11 +112,10 @@ func wishOf(d *v1alpha1.RunnerDeployment, hash string, existing int) Wish {
 	return wish
 }
 
-// sets are those that the deployment owns: by owner reference, and not by a label (F 2.8).
+// sets are those that the deployment owns: by owner reference, and not by a label, which anybody may take off (F 2.8).
 func (r *Reconciler) sets(ctx context.Context, d *v1alpha1.RunnerDeployment) ([]v1alpha1.RunnerReplicaSet, error) {
 	var list v1alpha1.RunnerReplicaSetList
-	err := r.client.List(ctx, &list, client.InNamespace(d.Namespace), client.MatchingLabels{runnerpod.LabelDeployment: d.Name})
-	if err != nil {
+	if err := r.client.List(ctx, &list, client.InNamespace(d.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing the sets of %s: %w", d.Name, err)
 	}
 	return ownedBy(d, list.Items), nil
@@ -269,8 +268,7 @@ var errLagging = errors.New("the cache has not shown all sets yet")
 // release lets a deployment go of which no set is left, also past the cache.
 func (r *Reconciler) release(ctx context.Context, d *v1alpha1.RunnerDeployment) error {
 	var list v1alpha1.RunnerReplicaSetList
-	err := r.reader.List(ctx, &list, client.InNamespace(d.Namespace), client.MatchingLabels{runnerpod.LabelDeployment: d.Name})
-	if err != nil {
+	if err := r.reader.List(ctx, &list, client.InNamespace(d.Namespace)); err != nil {
 		return fmt.Errorf("listing the sets of %s: %w", d.Name, err)
 	}
 	if len(ownedBy(d, list.Items)) > 0 {

@@ -1,6 +1,7 @@
 package runnerowner_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/registered/registeredtest"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // RUN-3 (adc889ce, c612e87d): a rollout on a real API server. The old set goes only when nothing of it is left, and one remains.
@@ -254,4 +256,21 @@ func (b *bench) eventOf(reason string) string {
 		}
 	}
 	return ""
+}
+
+// F 2.8: a label that somebody takes off a set does not hide it from its deployment.
+func TestDeployment_RUN3_ASetWithoutItsLabelIsStillItsSet(t *testing.T) {
+	b := newBench(t, replicaSets{})
+	deployment := &v1alpha1.RunnerDeployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: owner},
+		Spec:       v1alpha1.RunnerDeploymentSpec{Replicas: ptr.To[int32](1), Template: v1alpha1.RunnerTemplateSpec{Spec: some(1, true).spec}},
+	}
+	require.NoError(t, b.admin.Create(t.Context(), deployment))
+	b.have(1)
+	var list v1alpha1.RunnerReplicaSetList
+	require.NoError(t, b.admin.List(t.Context(), &list, client.InNamespace(b.namespace)))
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, runnerpod.LabelDeployment)
+	require.NoError(t, b.admin.Patch(t.Context(), &list.Items[0], client.RawPatch(types.MergePatchType, []byte(patch))))
+	require.NoError(t, b.admin.Patch(t.Context(), deployment, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`))))
+	b.have(2)
 }
