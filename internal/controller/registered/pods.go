@@ -95,9 +95,11 @@ func (s *Service) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if !place.Absent.IsZero() {
 		next = s.now().Add(checkNodeEvery)
 	}
-	if owned, err := s.ownerExists(ctx, &v); err != nil {
+	owned, going, err := s.ownerExists(ctx, &v)
+	if err != nil {
 		return reconcile.Result{}, err
-	} else if !owned {
+	}
+	if !owned || going && !v.Deleting.IsZero() { // who waits for its pods to go, as the garbage collector does, makes none again
 		v.Owner = Owner{}
 	}
 	for _, phase := range []func(context.Context, *View, Place) (time.Time, error){s.sight, s.disown, s.leave} {
@@ -152,10 +154,10 @@ func (s *Service) disown(ctx context.Context, v *View, _ Place) (time.Time, erro
 	return earliest(answer.NotBefore, s.now().Add(busyStatic)), nil
 }
 
-// ownerExists says whether what stands behind a pod is there. Its no is authoritative.
-func (s *Service) ownerExists(ctx context.Context, v *View) (bool, error) {
+// ownerExists says whether what stands behind a pod is there, and whether it is being deleted. Its no is authoritative.
+func (s *Service) ownerExists(ctx context.Context, v *View) (exists, going bool, err error) {
 	if v.Owner == (Owner{}) {
-		return false, nil
+		return false, false, nil
 	}
 	key := types.NamespacedName{Namespace: v.Namespace, Name: v.Owner.Name}
 	var cached client.Object
@@ -166,21 +168,21 @@ func (s *Service) ownerExists(ctx context.Context, v *View) (bool, error) {
 	case kindStatefulSet:
 		cached, kind = &appsv1.StatefulSet{}, appsv1.SchemeGroupVersion.WithKind(kindStatefulSet)
 	default:
-		return true, nil // whoever that is, it is nothing of ours
+		return true, false, nil // whoever that is, it is nothing of ours
 	}
 	if err := s.client.Get(ctx, key, cached); err == nil && string(cached.GetUID()) == v.Owner.UID {
-		return true, nil
+		return true, cached.GetDeletionTimestamp() != nil, nil
 	}
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(kind)
-	err := s.reader.Get(ctx, key, object)
+	err = s.reader.Get(ctx, key, object)
 	if apierrors.IsNotFound(err) {
-		return false, nil
+		return false, false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking for the owner of pod %s: %w", v.Name, err)
+		return false, false, fmt.Errorf("looking for the owner of pod %s: %w", v.Name, err)
 	}
-	return string(object.UID) == v.Owner.UID, nil
+	return string(object.UID) == v.Owner.UID, object.DeletionTimestamp != nil, nil
 }
 
 const kindStatefulSet = "StatefulSet"

@@ -69,6 +69,9 @@ type Removal struct {
 	Pod *registered.View
 	// Over: it had a pod, which is gone, so that its registration was seen to.
 	Over bool
+	// Left: it was wanted gone so long ago that a registration which nothing can use keeps it no longer. One that may have a pod
+	// knows no such end (RUN-2).
+	Left bool
 	// Granted says that the fence has granted the pod's removal, with Proof, and Lost that it was asked as a lost one.
 	Granted, Lost, NodeGone bool
 	Proof                   string

@@ -36,6 +36,12 @@ func (e *eventWriter) tendFailed(s *ownerState, name string, err error) {
 	e.write(s, corev1.EventTypeWarning, "CannotRegister", "Register", "%s: %s", name, firstLine(err))
 }
 
+// left tells that a registration may be left behind.
+func (e *eventWriter) left(s *ownerState, m *member, answer lifecycle.Answer) {
+	e.write(s, corev1.EventTypeWarning, "RegistrationLeft", "Remove",
+		"%s never had a pod, and GitHub could not be asked to remove its registration %s: remove it there if it is still listed. %s", m.name, m.RunnerName, answer.Detail)
+}
+
 // asked tells what the fence said of one runner.
 func (e *eventWriter) asked(s *ownerState, a lifecycle.Action, answer lifecycle.Answer) {
 	switch detail := a.Detail + "; " + answer.Detail; answer.Verdict {

@@ -17,6 +17,10 @@ import (
 // conflictRetry is how soon a removal is tried again after the object had changed: its watch is about to show that.
 const conflictRetry = 200 * time.Millisecond
 
+// leftAfter is how long a member without a pod waits for GitHub to be asked about its registration. Nothing can run in it, and GitHub
+// itself forgets runners that it does not hear from: credentials that are gone must not keep it for ever.
+const leftAfter = 10 * time.Minute
+
 // avoidFor is how long a name is not tried that something else has.
 const avoidFor = 10 * time.Minute
 
@@ -85,9 +89,13 @@ func (r *Reconciler) remove(ctx context.Context, s *ownerState, name string) {
 		removal.NodeGone = place.Lost(now)
 		removal.Lost = m.lost || removal.NodeGone
 	}
+	removal.Left = m.pod == nil && !m.Started && !m.since.IsZero() && !now.Before(m.since.Add(leftAfter))
 	answer, err := r.options.Backing.Remove(ctx, removal)
 	switch {
 	case err == nil:
+		if removal.Left && answer.Verdict == lifecycle.Unknown && answer.Detail != "" {
+			r.events.left(s, &m, answer)
+		}
 		s.change(name, m.id(), now, func(m *member) {
 			if !m.deleted {
 				r.metrics.removals.WithLabelValues(r.kind, reasonOf(m)).Inc()

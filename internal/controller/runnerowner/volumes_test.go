@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/registered/registeredtest"
+	"github.com/bullpen-ci/bullpen/internal/registration"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -105,4 +109,45 @@ func TestRunnerSet_K43_VolumesWaitForTheNextRunner(t *testing.T) {
 			b.eventually("and its volumes, where it says so", func() bool { return len(b.claims()) == c.left })
 		})
 	}
+}
+
+// RUN-2: a StatefulSet that somebody deletes in the foreground waits for its pod, and its pod is let go: it is made by nobody again.
+func TestRunnerSet_RUN2_AForegroundDeletionEnds(t *testing.T) {
+	b := newBench(t, runnerSets{})
+	b.kind.create(b, some(1, true))
+	pod := b.have(1)[0]
+	b.idle(pod)
+	b.counts("idle", func(c v1alpha1.RunnerCounts) bool { return c.Idle == 1 })
+	list := b.kind.members(b)
+	require.NoError(t, b.admin.List(t.Context(), list, client.InNamespace(b.namespace)))
+	member := firstOf(list)
+	require.NoError(t, b.admin.Delete(t.Context(), member, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	require.NoError(t, client.IgnoreNotFound(b.admin.Delete(t.Context(), &pod))) // as the garbage collector does, when it gets to it
+	b.eventually("its pod is let go", func() bool {
+		return apierrors.IsNotFound(b.admin.Get(t.Context(), client.ObjectKeyFromObject(&pod), &corev1.Pod{}))
+	})
+	_ = b.admin.Patch(t.Context(), member, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))) // and so on
+	b.eventually("another is there", func() bool {
+		pods := b.pods()
+		return b.memberCount() == 1 && len(pods) == 1 && pods[0].UID != pod.UID
+	})
+	require.Contains(t, b.github.Removed(), nameOf(pod))
+}
+
+// RUN-2: a set whose credentials are gone goes, if no runner of it ever had a pod.
+func TestRunnerSet_RUN2_GoesWithoutCredentials(t *testing.T) {
+	b := newBench(t, runnerSets{})
+	b.github.Fault(func(op registeredtest.Op, _ string) error {
+		if op == registeredtest.For {
+			return registration.ErrCredentials
+		}
+		return nil
+	})
+	b.kind.create(b, some(2, true))
+	b.counts("2 wait", func(c v1alpha1.RunnerCounts) bool { return c.Booting == 2 })
+	require.NoError(t, b.admin.Delete(t.Context(), b.kind.empty(b)))
+	b.is(v1alpha1.ConditionDraining, metav1.ConditionTrue, "")
+	b.stays("GitHub may know them", func() bool { return b.memberCount() == 2 })
+	b.pass(11 * time.Minute)
+	b.eventually("it goes", func() bool { return b.ownerGone() && b.memberCount() == 0 })
 }

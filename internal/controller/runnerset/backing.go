@@ -194,11 +194,13 @@ func (b *backing) identity(set *v1alpha1.RunnerSet, name, uid, runnerName, insta
 // Remove deletes the StatefulSet as it was observed, and leaves its pod: that goes by the one remover, behind the fence, so that
 // it cannot be taken with the StatefulSet if it works after all (RUN-2, F 4.5).
 func (b *backing) Remove(ctx context.Context, r runnerowner.Removal) (lifecycle.Answer, error) {
+	done := lifecycle.Answer{Verdict: lifecycle.Granted}
 	if r.Exists && r.Member.Deleting.IsZero() {
 		if r.Pod == nil && r.Owner != nil { // what was registered for a pod that never was is nobody else's to remove
 			i := b.identity(setOf(r.Owner), r.Member.Name, r.Member.UID, r.Member.RunnerName, "")
-			if answer := b.service.Unregister(ctx, i, 0, false, r.Over); answer.Verdict != lifecycle.Granted {
-				return answer, lifecycle.ErrNotNow
+			done = b.service.Unregister(ctx, i, 0, false, r.Over)
+			if done.Verdict == lifecycle.Busy || done.Verdict == lifecycle.Unknown && !r.Left {
+				return done, lifecycle.ErrNotNow
 			}
 		}
 		if err := b.removeSecret(ctx, r.Member.Namespace, r.Member.Name, ""); err != nil {
@@ -212,7 +214,7 @@ func (b *backing) Remove(ctx context.Context, r runnerowner.Removal) (lifecycle.
 		}
 	}
 	if r.Pod == nil || !r.Pod.Deleting.IsZero() {
-		return lifecycle.Answer{Verdict: lifecycle.Granted}, nil
+		return done, nil
 	}
 	grant := podremoval.Grant{Proof: r.Proof, Lost: r.Lost, NodeGone: r.NodeGone}
 	if r.Granted {
