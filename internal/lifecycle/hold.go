@@ -15,9 +15,10 @@ func HoldUntil(ephemeral bool, scaledAt, completeAt time.Time, hold time.Duratio
 
 // CompleteAt says when all wanted runners were last there, or had been asked for, for HoldUntil to count from. It stays what it
 // was while a need that has been met is only kept up, so that a hold ends so long after the last scale-up, and not after the last
-// look. made says that runners were created now, complete that none is missing.
+// look. made says that runners were created now, complete that none is missing. A need that clocks elsewhere place in the future
+// is none that could have been met: it would be met anew at every look until then.
 func CompleteAt(before, scaledAt time.Time, made, complete bool, now time.Time) time.Time {
-	if complete && (made || before.IsZero() || before.Before(scaledAt)) {
+	if complete && (made || before.IsZero() || before.Before(scaledAt) && !scaledAt.After(now)) {
 		return now
 	}
 	return before

@@ -123,3 +123,14 @@ func TestPace_RUN6_AskedAgain(t *testing.T) {
 	_, _, askAt = StandardPace(true).AskedAgain(Answer{NotBefore: t0.Add(time.Millisecond)}, 1, t0)
 	require.Equal(t, t0.Add(2*time.Second), askAt, "and our own pace is the least")
 }
+
+// RUN-4: a need that another's clock has placed in the future is not met anew at every look: each would be a write of the status.
+func TestCompleteAt_RUN4_ANeedOfTheFutureIsMetOnce(t *testing.T) {
+	now := t0
+	future := now.Add(time.Hour)
+	met := CompleteAt(time.Time{}, future, false, true, now)
+	require.Equal(t, now, met)
+	require.Equal(t, met, CompleteAt(met, future, false, true, now.Add(time.Minute)))
+	require.Equal(t, future, CompleteAt(met, future, false, true, future), "its time has come")
+	require.Equal(t, now.Add(time.Minute), CompleteAt(met, future, true, true, now.Add(time.Minute)), "runners were made for it")
+}

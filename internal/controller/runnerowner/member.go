@@ -19,6 +19,7 @@ type member struct {
 	hash     string
 
 	pod     *registered.View // never changes once it is set
+	gone    string           // the UID of the pod that is gone for certain
 	served  bool             // GitHub has heard from it, or it has shown work
 	counted bool             // its end was looked at: how it ended is counted once
 

@@ -12,11 +12,14 @@ import (
 // time-out of its own, from the moment that it is up.
 const startTimeout = 10 * time.Minute
 
+// leaveTimeout is how long a runner whose deletion was accepted holds its place: the kubelet of a node that is cut off lets no pod go.
+const leaveTimeout = 5 * time.Minute
+
 // wishOf is what the owner wants, for the engine.
 func wishOf(o *Owner) lifecycle.Wish {
 	return lifecycle.Wish{
 		Desired: o.Desired, TemplateHash: o.TemplateHash, MaxSurge: o.MaxSurge, MaxUnavailable: o.MaxUnavailable,
-		StartTimeout: max(startTimeout, o.RegistrationTimeout),
+		StartTimeout: max(startTimeout, o.RegistrationTimeout), LeaveTimeout: leaveTimeout,
 		// The id of an ephemeral runner is known before it starts, so GitHub can say of it whether it may go at any time; of a
 		// static one that is just registering nobody can.
 		KeepBooting: !o.Ephemeral, KeepPending: true,

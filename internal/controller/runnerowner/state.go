@@ -234,8 +234,12 @@ func (s *ownerState) podSeen(name string, pod *registered.View, now time.Time) b
 	return s.settle(m, now) || failing != (s.startFails > 0) || outdated != s.outdated
 }
 
-// takePod takes a pod for the member's if it is: by its owner reference, and later by its UID, which an orphan keeps (F 2.8).
+// takePod takes a pod for the member's if it is: by its owner reference, and later by its UID, which an orphan keeps (F 2.8). One that
+// was read before it went, and is brought after that, is none any more: nothing would ever take it away again.
 func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) bool {
+	if pod.UID == m.gone {
+		return false
+	}
 	ours := pod.Owner.UID != "" && pod.Owner.UID == m.UID || m.pod != nil && m.pod.UID == pod.UID
 	if !ours {
 		return false
@@ -298,7 +302,7 @@ func (s *ownerState) podGone(name, uid string, now time.Time) bool {
 	if m == nil || m.pod == nil || m.pod.UID != uid {
 		return false
 	}
-	m.pod, m.spent = nil, true
+	m.pod, m.gone, m.spent = nil, uid, true
 	return s.settle(m, now)
 }
 

@@ -141,6 +141,32 @@ func TestRunner_RUN2_UnknownIsAskedAgainInTimeAndDeletesNothing(t *testing.T) {
 	require.Equal(t, []string{"x"}, s.makePlan(o, -1, reset).remove)
 }
 
+// RUN-3: a pod that was read before it went, and is brought after that, is none any more. Nothing would take it away again: its owner
+// would never be empty, and a set of a former template never go.
+func TestTakePod_RUN3_APodThatIsGoneDoesNotComeBack(t *testing.T) {
+	s, o := newState(t)
+	shown(s, "x")
+	podShown(s, "x", endedPod(0))
+	read := *s.members["x"].pod
+	require.True(t, s.podGone("x", "pod-x", t0))
+	s.memberSeen(Member{Namespace: "ns", Name: "x", UID: "uid-x", OwnerUID: "owner", TemplateHash: "a", Created: t0, Started: true, Deleting: t0}, &read, t0)
+	s.memberGone("x", "uid-x", t0)
+	require.Empty(t, s.members)
+	require.Equal(t, 2, s.makePlan(o, -1, t0).create)
+}
+
+// RUN-7: a runner that was deleted and does not go, because its node is cut off, does not hold its place for ever.
+func TestPlan_RUN7_WhatDoesNotGoHoldsNoPlaceForEver(t *testing.T) {
+	s, o := newState(t)
+	shown(s, "x")
+	shown(s, "y")
+	podShown(s, "x", func(v *registered.View) { v.Deleting = t0 })
+	w := s.makePlan(o, -1, t0.Add(leaveTimeout-time.Second))
+	require.Zero(t, w.create)
+	require.Equal(t, t0.Add(leaveTimeout), w.plan.Next)
+	require.Equal(t, 1, s.makePlan(o, -1, t0.Add(leaveTimeout)).create)
+}
+
 // RUN-4: the hold, and what ends it.
 func TestPlan_RUN4_HoldsEphemeralRunnersThatHaveEnded(t *testing.T) {
 	need := func(o *Owner) { o.ScaledAt = t0 }
