@@ -322,7 +322,7 @@ type RunnerCounts struct {
 }
 
 // Condition types of the kinds of self-registering runners, beside those of RunnerPool: Available, Progressing, Draining,
-// RemovalBlocked, StuckTerminating.
+// RemovalBlocked, StuckTerminating, ScalingActive.
 const (
 	// ConditionValid: pods can be built from the spec. False: the message says what to change.
 	ConditionValid = "Valid"

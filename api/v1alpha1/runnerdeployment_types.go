@@ -105,8 +105,7 @@ type RunnerDeploymentStatus struct {
 	// Autoscaling is what the autoscaler has decided.
 	// +optional
 	Autoscaling *AutoscalingStatus `json:"autoscaling,omitempty"`
-	// Conditions: Valid, Available, Progressing, Draining, RemovalBlocked, Outdated. What keeps the autoscaler from seeing is in
-	// autoscaling.problem.
+	// Conditions: Valid, Available, Progressing, Draining, RemovalBlocked, Outdated, ScalingActive.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/runnerowner"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -42,6 +43,7 @@ func statusOf(d *v1alpha1.RunnerDeployment, wish Wish, sets []v1alpha1.RunnerRep
 	c.valid(invalid)
 	c.available(wish, status.RunnerCounts)
 	c.progressing(wish, sets, present, status, invalid)
+	runnerowner.Scaling{Spec: d.Spec.Autoscaling, Status: d.Status.Autoscaling}.Show(c.list, wish.Terminating, d.Generation, now)
 	if wish.Terminating {
 		c.set(v1alpha1.ConditionDraining, true, "WaitingForRunners",
 			fmt.Sprintf("it is being deleted; %d of its runners are busy and are waited for, nothing is asked of them", status.Busy))

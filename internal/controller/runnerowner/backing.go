@@ -31,6 +31,8 @@ type Owner struct {
 	// ScaledAt and RecreationHold are for the hold (RUN-4), and CompleteAt is what the status has of it.
 	ScaledAt, CompleteAt time.Time
 	RecreationHold       time.Duration
+	// Scaling is for the condition ScalingActive alone.
+	Scaling Scaling
 	// Invalid says why no pod is built from the template; nil where one is.
 	Invalid error
 	// Held says that the owner has our finalizer, and Conditions are those that it has.

@@ -131,6 +131,7 @@ func conditionsOf(o *Owner, f facts, now time.Time) []metav1.Condition {
 	}
 	c.available(f)
 	c.progressing(f)
+	o.Scaling.Show(&c.list, f.wish.Terminating, c.generation, now)
 	if f.held {
 		c.set(v1alpha1.ConditionHeld, true, "JobsMayBeOver", fmt.Sprintf(
 			"%s not made again before %s, unless there is a newer need: the jobs of those that ended may have been the last",
