@@ -188,6 +188,7 @@ func (c *conversion) neverInRunners(pod, containers *value) {
 		c.drop(container.get("readinessProbe"), "readiness says whether the runner has a job", "use a startupProbe where a container must be up first")
 		if container.get("name").peek() == containerRunner {
 			c.drop(container.get("livenessProbe"), "it could end the runner in the middle of a job", "")
+			c.drop(container.get("startupProbe"), "it would hide the runner's first job, and could end it", "")
 		}
 	}
 }

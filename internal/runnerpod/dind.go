@@ -137,7 +137,8 @@ func addDind(spec *corev1.PodSpec, template *v1alpha1.RunnerTemplate) {
 		corev1.Volume{Name: volumeSocket, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 	)
 	sidecar := dindContainer(dind)
-	sidecar.VolumeMounts = append(sidecar.VolumeMounts, socket)
+	work, own := workMount(template)
+	sidecar.VolumeMounts = append(sidecar.VolumeMounts, socket, work)
 	if externals, ok := externalsContainer(template); ok {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volumeExternals, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 		sidecar.VolumeMounts = append(sidecar.VolumeMounts, corev1.VolumeMount{Name: volumeExternals, MountPath: runnerExternals})
@@ -147,9 +148,24 @@ func addDind(spec *corev1.PodSpec, template *v1alpha1.RunnerTemplate) {
 	for i := range spec.Containers {
 		if c := &spec.Containers[i]; c.Name == ContainerRunner {
 			c.VolumeMounts = append(c.VolumeMounts, socket)
+			if !own {
+				c.VolumeMounts = append(c.VolumeMounts, work)
+			}
 			c.Env = append([]corev1.EnvVar{{Name: "DOCKER_HOST", Value: dockerSocket}}, c.Env...) // the template's own wins
 		}
 	}
+}
+
+// workMount is the mount where GitHub's runner has its jobs work: configurations name the folder relative to the runner's own. own
+// says that it is the template's, which the daemon then shares.
+func workMount(template *v1alpha1.RunnerTemplate) (mount corev1.VolumeMount, own bool) {
+	at := path.Join(runnerHome, DefaultWorkFolder)
+	for _, m := range template.VolumeMounts {
+		if path.Clean(m.MountPath) == at {
+			return m, true
+		}
+	}
+	return corev1.VolumeMount{Name: VolumeWork, MountPath: at}, false
 }
 
 func dindContainer(dind v1alpha1.Dind) corev1.Container {

@@ -137,6 +137,36 @@ func TestBuild_DindSharesSocketAndWorkWithTheRunner(t *testing.T) {
 	require.Len(t, pod.Spec.InitContainers, 2, "nobody knows where that runner keeps its programs")
 }
 
+// A job's containers are made by the daemon, which knows the daemon's files only. Configurations name the folder where jobs work
+// relative to the runner's own, so that a volume elsewhere is no use.
+func TestBuild_DindHasTheFolderWhereJobsWork(t *testing.T) {
+	volumeAt := func(c corev1.Container) string {
+		var names []string
+		for _, m := range c.VolumeMounts {
+			if strings.TrimSuffix(m.MountPath, "/") == "/home/runner/_work" {
+				names = append(names, m.Name+m.SubPath)
+			}
+		}
+		return strings.Join(names, ",")
+	}
+	pod, _, err := Build(dockerPool(), testOptions, "abcd1234")
+	require.NoError(t, err)
+	require.Equal(t, VolumeWork, volumeAt(container(t, pod, ContainerRunner)))
+	require.Equal(t, VolumeWork, volumeAt(container(t, pod, ContainerDind)))
+
+	pool := dockerPool()
+	pool.Spec.Template.Volumes = []corev1.Volume{{Name: "fast"}}
+	pool.Spec.Template.VolumeMounts = []corev1.VolumeMount{{Name: "fast", MountPath: "/home/runner/_work/", SubPath: "jobs"}}
+	pod, _, err = Build(pool, testOptions, "abcd1234")
+	require.NoError(t, err)
+	require.Equal(t, "fastjobs", volumeAt(container(t, pod, ContainerRunner)), "the template's own, once")
+	require.Equal(t, "fastjobs", volumeAt(container(t, pod, ContainerDind)))
+
+	plain, _, err := Build(testPool(), testOptions, "abcd1234")
+	require.NoError(t, err)
+	require.Empty(t, volumeAt(container(t, plain, ContainerRunner)), "an upgrade changes nothing of pods without a daemon")
+}
+
 // The script is sh's, and what it gets is what follows it.
 func TestStartDaemon(t *testing.T) {
 	// Programs that say how they are called.

@@ -49,7 +49,7 @@ const (
 )
 
 // Variables of a self-registering runner's container. Each occurs exactly once, however often a pod is made from a template
-// that has them (RUN-5); the values of the secret ones come from the runner's Secret.
+// that has them (RUN-5). That of a static runner's token is blank: jobs can read their container's variables (NET-3).
 const (
 	EnvRunnerName  = "RUNNER_NAME"
 	EnvRunnerToken = "RUNNER_TOKEN"

@@ -90,6 +90,8 @@ func checkProbes(c *corev1.Container) error {
 		return refuse("container %s has a readinessProbe, and its readiness says whether a job has reached it: remove the probe", c.Name)
 	case c.Name == ContainerRunner && c.LivenessProbe != nil:
 		return refuse("container %s has a livenessProbe, which could end it in the middle of a job: remove the probe", c.Name)
+	case c.Name == ContainerRunner && c.StartupProbe != nil: // nothing asks for readiness before it has succeeded
+		return refuse("container %s has a startupProbe, which would hide its first job, and could end it: remove the probe", c.Name)
 	case c.ReadinessProbe != nil:
 		return refuse("container %s has a readinessProbe, and one that is not ready would hide whether the runner works: use a startupProbe", c.Name)
 	case c.Name == ContainerRunner && c.RestartPolicy != nil:

@@ -58,9 +58,9 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 		set: []corev1.EnvVar{{Name: EnvRunnerName, Value: r.Facts.Name}},
 	}
 	if !r.ephemeral() {
-		a.set = append(a.set, corev1.EnvVar{Name: EnvRunnerToken, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-			LocalObjectReference: corev1.LocalObjectReference{Name: r.Secret}, Key: KeyToken,
-		}}})
+		// NET-3: blank. What a container's variables hold is shown to every job by the first process of the container, and by each
+		// probe, for as long as the pod lives; the token is in a file, and is taken out of that.
+		a.set = append(a.set, corev1.EnvVar{Name: EnvRunnerToken})
 	}
 	switch r.Spec.ContainerMode {
 	case v1alpha1.ContainerModeDind:

@@ -130,9 +130,7 @@ func TestBuildRegistered_RUN5_fa287c43_NameAndTokenOccurExactlyOnceHoweverOftenI
 				require.Empty(t, tokens)
 			} else {
 				require.Len(t, tokens, 1)
-				require.Equal(t, "r-registration", tokens[0].ValueFrom.SecretKeyRef.Name)
-				require.Equal(t, KeyToken, tokens[0].ValueFrom.SecretKeyRef.Key)
-				require.Empty(t, tokens[0].Value)
+				require.Equal(t, corev1.EnvVar{Name: EnvRunnerToken}, tokens[0], "NET-3: jobs can read it, so it holds nothing")
 			}
 			next := mustBuild(t, again(r, pod))
 			require.Equal(t, pod, next, "build(build(x)) is build(x)")
@@ -224,6 +222,9 @@ func TestBuildRegistered_NET3_TheSecretIsInTheRunnerAloneAndNoTokenOfKubernetesI
 		}
 		require.Equal(t, name == "kubernetes", len(tokens) == 1, name)
 		for _, c := range append(slices.Clone(pod.Spec.InitContainers), pod.Spec.Containers...) {
+			for _, e := range c.Env { // a job reads them in /proc/1/environ
+				require.False(t, e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil, "%s: %s has variable %s from a Secret", name, c.Name, e.Name)
+			}
 			for _, m := range c.VolumeMounts {
 				require.True(t, c.Name == ContainerRunner || m.Name != VolumeRegistration && !tokens[m.Name], "%s: %s mounts %s", name, c.Name, m.Name)
 			}
@@ -276,6 +277,7 @@ func TestBuildRegistered_RefusesWithASentence(t *testing.T) {
 		"args and no command":  onRunner(func(c *corev1.Container) { c.Args = []string{"x"} }),
 		"has a readinessProbe": onRunner(func(c *corev1.Container) { c.ReadinessProbe = &corev1.Probe{} }),
 		"has a livenessProbe":  onRunner(func(c *corev1.Container) { c.LivenessProbe = &corev1.Probe{} }),
+		"has a startupProbe":   onRunner(func(c *corev1.Container) { c.StartupProbe = &corev1.Probe{} }),
 		"are the agent's":      onRunner(func(c *corev1.Container) { c.Env = []corev1.EnvVar{{Name: "BULLPEN_POD_NAME"}} }),
 		"not in template.spec.volumes": onRunner(func(c *corev1.Container) {
 			c.VolumeMounts = []corev1.VolumeMount{{Name: "nowhere", MountPath: "/x"}}

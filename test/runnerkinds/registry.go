@@ -22,7 +22,7 @@ var runner = []Item{
 	{ID: "1.3", Standard: Matched, Expected: `One pod, of the runner's name; that it exists already is success.`,
 		Shown: in("internal/controller/runner", "TestRunner_NET3_HasOneRegistrationOneSecretAndOnePod")},
 	{ID: "1.4", Standard: Matched, Expected: `RUNNER_NAME and RUNNER_TOKEN occur exactly once, however often a pod is made from what was made before.`,
-		Here:  `The value of the second is read from the runner's Secret. Ephemeral runners have no token: they have a configuration in a file.`,
+		Here:  `The second is blank, because jobs can read it: the token is in a file, until GitHub knows the runner. Ephemeral runners have no token: they have a configuration in a file.`,
 		Shown: in("internal/runnerpod", "TestBuildRegistered_RUN5_fa287c43_NameAndTokenOccurExactlyOnceHoweverOftenItIsBuilt")},
 	{ID: "1.5", Standard: Matched, Expected: `A pod is never restarted, whatever its template says.`,
 		Here: `restartPolicy is Never. Pods of StatefulSets must have Always; there the supervisor starts no runner a second time.`,

@@ -271,7 +271,7 @@ func (s *Service) blank(ctx context.Context, secret *corev1.Secret) error {
 		return nil
 	}
 	base := secret.DeepCopy()
-	secret.Data[runnerpod.KeyToken] = []byte{} // the key stays: a variable of the pod names it
+	secret.Data[runnerpod.KeyToken] = []byte{} // the key stays: pods of an older version have a variable that names it
 	delete(secret.Annotations, runnerpod.AnnotationTokenExpires)
 	if err := s.client.Patch(ctx, secret, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("taking the token out of Secret %s: %w", secret.Name, err)

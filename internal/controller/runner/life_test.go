@@ -317,7 +317,7 @@ func TestRunner_RUN5_AStaticRunnersTokenIsRenewedUntilGitHubKnowsTheRunner(t *te
 	there := b.github.Put(registeredtest.Runner{Name: b.get("r").Status.RunnerName, Online: true})
 	b.settle("r")
 	require.Empty(t, token(), "whoever runs in the pod cannot register runners with it")
-	require.Contains(t, b.secret("r").Data, runnerpod.KeyToken, "a variable of the pod names the key")
+	require.Contains(t, b.secret("r").Data, runnerpod.KeyToken, "pods of an older version have a variable that names the key")
 	r := b.get("r")
 	require.Equal(t, there.ID, r.Status.RunnerID)
 	require.Nil(t, r.Status.TokenExpiresAt)
