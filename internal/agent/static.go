@@ -43,7 +43,7 @@ func (s *supervisor) static(ctx context.Context, events <-chan struct{}) error {
 		return err
 	}
 	s.Log.Info("runner started", "pid", cmd.Process.Pid)
-	attended := &attendance{supervisor: s, group: cmd.Process.Pid}
+	attended := &attendance{supervisor: s, group: cmd.Process.Pid, silent: !seesWorkers && !exists(s.files.jobless)}
 	attended.run(ctx, events, done)
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a job left running in the background
 	return s.ended(cmd.ProcessState)
@@ -70,6 +70,9 @@ func (s *supervisor) staticEnvironment() ([]string, error) {
 type attendance struct {
 	*supervisor
 	group int
+	// silent: nobody can tell of its jobs, so that it never shows that it has none.
+	silent bool
+	said   bool // that it cannot show that it is idle
 
 	busy     bool
 	worked   bool      // its present job's worker was seen
@@ -89,6 +92,7 @@ func (a *attendance) look() bool {
 		a.Log.Info("a job has started")
 	}
 	if !a.busy {
+		a.showIdle()
 		return false
 	}
 	_ = os.Remove(a.files.jobless) // EXCL-6: the pod shows it from the next probe on
@@ -120,16 +124,25 @@ func (a *attendance) settled() bool {
 func (a *attendance) idleAgain() {
 	_ = os.Remove(a.files.jobCompleted)
 	_ = os.Remove(a.files.jobStarted)
-	if !a.draining {
-		if err := os.WriteFile(a.files.jobless, nil, 0o600); err != nil {
-			a.Log.Error("the runner is idle and cannot show it", "error", err)
-		}
-	}
+	a.showIdle()
 	if workerRuns(a.group) {
 		a.busy, a.worked = true, true
 		_ = os.Remove(a.files.jobless) // EXCL-6
 		a.Log.Info("a job has started")
 	}
+}
+
+// showIdle shows that no job runs, where that is not shown: the disk may have been full when the last one ended, and a runner that
+// looks busy for ever is never removed.
+func (a *attendance) showIdle() {
+	if a.draining || a.silent || exists(a.files.jobless) {
+		return
+	}
+	err := os.WriteFile(a.files.jobless, nil, 0o600)
+	if err != nil && !a.said {
+		a.Log.Error("the runner is idle and cannot show it: trying again", "error", err)
+	}
+	a.said = err != nil
 }
 
 // hold holds the listener between a job's last step and the end of its worker, so that it takes no other.

@@ -97,3 +97,22 @@ func (s *staticContainer) listenerState() string {
 	}
 	return ""
 }
+
+// RECV-5: a disk that was full when a job ended, or a workflow that cleared the folder, leaves no runner that looks busy for ever.
+func TestStatic_RECV5_WhatSaysThatItIsIdleComesBack(t *testing.T) {
+	t.Parallel()
+	s := newStaticContainer(t)
+	s.start()
+	s.await("online")
+	require.NoError(t, os.Remove(filepath.Join(s.status, "runner.jobless")))
+	s.touch("assign.%d", 1)
+	s.await("working.1")
+	s.ready(false)
+	s.touch("finish.%d", 1)
+	s.touch("report.%d", 1)
+	s.ready(true)
+	require.NoError(t, os.Remove(filepath.Join(s.status, "runner.jobless")))
+	s.ready(true)
+	s.stop()
+	require.Zero(t, s.code())
+}

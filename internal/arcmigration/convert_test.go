@@ -145,11 +145,12 @@ spec:
         - name: runner
           image: ghcr.io/actions/actions-runner:latest
           livenessProbe: {exec: {command: [a]}}
+          startupProbe: {exec: {command: [a]}}
           readinessProbe: {exec: {command: [a]}}
         - {name: db, image: "example.com/db:1", readinessProbe: {exec: {command: [a]}}, livenessProbe: {exec: {command: [a]}}}
 `, arcmigration.Options{})
 	require.False(t, result.Failed())
-	require.Equal(t, 5, result.Summary[string(arcmigration.Dropped)])
+	require.Equal(t, 6, result.Summary[string(arcmigration.Dropped)])
 	require.Zero(t, result.Summary[string(arcmigration.ToDo)], "%v", result.Objects)
 	require.Equal(t, 1, strings.Count(output(t, result), "livenessProbe"), "that of the database is carried")
 

@@ -97,7 +97,9 @@ func (s Subject) beside(refusal error, id int64, found Registration, seen error)
 	case found.Busy:
 		return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub does not let these credentials remove it, and lists it as busy"}
 	default:
-		return s.granted("warning: GitHub does not let these credentials remove it, and lists it as idle; see to their permissions", false)
+		answer := s.granted("warning: GitHub does not let these credentials remove it, and lists it as idle; see to their permissions", false)
+		answer.Standing = true
+		return answer
 	}
 }
 

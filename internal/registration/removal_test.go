@@ -128,6 +128,7 @@ func TestRemove_RUN2_EXCL6_EveryAnswerBesideEveryControlRead(t *testing.T) {
 				}
 				require.Equal(t, calls, s.calls)
 				require.Equal(t, one.want == "W", !subject.Ended && got.Verdict == lifecycle.Granted && strings.Contains(got.Detail, "does not let"))
+				require.Equal(t, !subject.Ended && one.removed == "403" && one.seen == "idle", got.Standing, "GitHub may give it a job yet")
 				requireProof(t, subject, one, got)
 			})
 		}

@@ -38,6 +38,7 @@ type recollection struct {
 	shown    string // what the pod showed when GitHub was asked
 	until    time.Time
 	unknowns int
+	since    time.Time // of the first of the unknowns
 	granted  time.Time // nothing takes that back
 }
 
@@ -65,7 +66,7 @@ func (m *memory) note(v *View, shown string, lost bool, answer lifecycle.Answer,
 	defer m.mu.Unlock()
 	if answer.Verdict == lifecycle.Granted {
 		delete(m.byUID, v.UID)
-		if v.RunnerID != 0 && (!lost || answer.Proof != "") {
+		if v.RunnerID != 0 && !answer.Standing && (!lost || answer.Proof != "") {
 			m.byUID[v.UID] = &recollection{granted: now}
 		}
 		return answer
@@ -77,12 +78,14 @@ func (m *memory) note(v *View, shown string, lost bool, answer lifecycle.Answer,
 	}
 	switch {
 	case answer.Verdict == lifecycle.Unknown:
-		last.unknowns++
+		if last.unknowns++; last.since.IsZero() {
+			last.since = now
+		}
 		last.until = now.Add(min(unknownFirst<<min(last.unknowns-1, 8), unknownSlowest))
 	case v.Ephemeral && !lost:
-		last.unknowns, last.until = 0, now.Add(busyEphemeral)
+		last.unknowns, last.since, last.until = 0, time.Time{}, now.Add(busyEphemeral)
 	default:
-		last.unknowns, last.until = 0, now.Add(busyStatic)
+		last.unknowns, last.since, last.until = 0, time.Time{}, now.Add(busyStatic)
 	}
 	if answer.NotBefore.After(last.until) {
 		last.until = answer.NotBefore
@@ -90,6 +93,16 @@ func (m *memory) note(v *View, shown string, lost bool, answer lifecycle.Answer,
 	answer.NotBefore = last.until
 	last.answer, last.shown = answer, shown
 	return answer
+}
+
+// unansweredSince is since when GitHub has been asked in vain; zero when it was not asked, or has answered.
+func (m *memory) unansweredSince(uid string) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if last := m.byUID[uid]; last != nil {
+		return last.since
+	}
+	return time.Time{}
 }
 
 // granted says whether GitHub has removed the registration, as far as this process has heard.
@@ -229,7 +242,7 @@ func (s *Service) ask(ctx context.Context, q question) lifecycle.Answer {
 	defer leave()
 	answer := s.remove(ctx, v, q.ref.Lost)
 	if answer.Verdict == lifecycle.Granted {
-		if err := s.recordGrant(ctx, v, q.ref.Lost && answer.Proof == ""); err != nil {
+		if err := s.recordGrant(ctx, v, answer.Standing || q.ref.Lost && answer.Proof == ""); err != nil {
 			answer = lifecycle.Answer{Detail: err.Error()} // asked again: GitHub then answers that there is none
 		}
 	}

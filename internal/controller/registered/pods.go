@@ -120,7 +120,8 @@ func (s *Service) Reconcile(ctx context.Context, request reconcile.Request) (rec
 
 // sight looks a runner up that is up and that GitHub was not seen to know yet, and writes down that it does.
 func (s *Service) sight(ctx context.Context, v *View, _ Place) (time.Time, error) {
-	if !v.Ready || !v.Registered.IsZero() || v.RunnerName == "" {
+	// One that works already is looked up, too: until it is known its token can be used, by its job as well (NET-3).
+	if !v.Running || !v.Registered.IsZero() || v.RunnerName == "" {
 		return time.Time{}, nil
 	}
 	seen := s.options.Roster.Look(v.Credentials, v.Target, v.RunnerName)
@@ -209,13 +210,9 @@ func (s *Service) leave(ctx context.Context, v *View, place Place) (time.Time, e
 		if answer.Verdict == lifecycle.Granted {
 			break
 		}
-		since := v.since()
-		if due := since.Add(abandonAfter); !v.Ended || s.now().Before(due) {
-			wait := earliest(answer.NotBefore, s.now().Add(busyStatic))
-			if v.Ended {
-				wait = earliest(wait, due)
-			}
-			return wait, nil
+		due, mayBe := s.abandonAt(v)
+		if !mayBe || s.now().Before(due) {
+			return earliest(earliest(answer.NotBefore, s.now().Add(busyStatic)), due), nil
 		}
 		s.abandon(v, answer)
 	}
@@ -229,12 +226,31 @@ func (s *Service) leave(ctx context.Context, v *View, place Place) (time.Time, e
 }
 
 const (
-	// abandonAfter is how long the registration of a runner that has ended may keep its pod, while GitHub cannot be asked to
-	// remove it. No job can run on it, and GitHub itself forgets runners that it does not hear from.
+	// abandonAfter is how long the registration of a runner that has ended, or never starts, may keep its pod, while GitHub is asked
+	// to remove it, and does not say. No job can run on it, and GitHub itself forgets runners that it does not hear from.
 	abandonAfter = 10 * time.Minute
 	// helpersAgain is when the pods of jobs are looked for again.
 	helpersAgain = 30 * time.Second
 )
+
+// abandonAt is when a registration is left behind that GitHub does not remove; false while a job might run on it. The time counts
+// from when GitHub was first asked in vain, and not from the pod's end: after an outage of the controller, or where too many ask at a
+// time, nobody may have asked yet.
+func (s *Service) abandonAt(v *View) (time.Time, bool) {
+	if !v.Ended && v.Node != "" { // one that is deleted before it has a node never gets one
+		return time.Time{}, false
+	}
+	since := s.memory.unansweredSince(v.UID)
+	switch {
+	case v.RunnerName == "": // nobody knows what to ask for
+		since = v.since()
+	case since.IsZero():
+		since = s.now()
+	case v.since().After(since) && v.since().Before(s.now()): // it was asked about while it was alive
+		since = v.since()
+	}
+	return since.Add(abandonAfter), true
+}
 
 // since is when the pod began to go.
 func (v *View) since() time.Time {

@@ -78,6 +78,7 @@ type remembered struct {
 // Errors are ErrRename, ErrSpent, ErrForeignSecret, *NotBeforeError, those of package registration, and of the API server.
 func (s *Service) Prepare(ctx context.Context, i Identity, pod *View, podExisted bool) (Prepared, error) {
 	podExisted = podExisted || pod != nil
+	i.keepPlace(pod)
 	wanted := i.facts()
 	if done, known := s.recall(&i, wanted, pod); known {
 		return done, s.project(ctx, pod, done)
@@ -100,6 +101,17 @@ func (s *Service) Prepare(ctx context.Context, i Identity, pod *View, podExisted
 	s.prepared[i.Owner.UID] = remembered{facts: wanted, blank: known, Prepared: done}
 	s.mu.Unlock()
 	return done, s.project(ctx, pod, done)
+}
+
+// keepPlace keeps a runner whose pod has a node where that pod says: it may have read what it registers with, and be at work there
+// before GitHub's list shows it. Asked for in another place it would be absent, and removed without anybody's leave (RUN-2).
+func (i *Identity) keepPlace(pod *View) {
+	if pod == nil || pod.Placed.IsZero() || pod.Target == (registration.Target{}) || Ephemeral(i.Spec) {
+		return
+	}
+	spec := *i.Spec
+	spec.Enterprise, spec.Organization, spec.Repository, spec.Group = pod.Target.Enterprise, pod.Target.Organization, pod.Target.Repository, pod.Target.Group
+	i.Spec = &spec
 }
 
 // recall is the last outcome, where nothing has changed since. Without a pod the Secret is looked at each time: a pod must not

@@ -141,8 +141,11 @@ func (v *View) observeRunner(pod *corev1.Pod) {
 	v.Ended = terminal || stopped != nil // RUN-7: a StatefulSet starts the container again, the runner is over all the same
 	v.Running = runner != nil && runner.State.Running != nil && !v.Ended
 	v.Ready = v.Running && runner.Ready
-	if c := podsigns.Condition(pod, corev1.ContainersReady); v.Ready && c != nil && c.Status == corev1.ConditionTrue {
-		v.ReadySince = c.LastTransitionTime.Time
+	if v.Ready {
+		v.ReadySince = runner.State.Running.StartedAt.Time // another container, which has ended, may keep the condition false for ever
+		if c := podsigns.Condition(pod, corev1.ContainersReady); c != nil && c.Status == corev1.ConditionTrue {
+			v.ReadySince = c.LastTransitionTime.Time
+		}
 	}
 	if v.Ended {
 		v.End = endOf(pod, stopped)

@@ -273,3 +273,15 @@ func TestLeaving_RUN2_7ff5b7da_23c8fe4a_EveryStateHasAWayOut(t *testing.T) {
 		require.Equal(t, c.want, leaving(&v, c.place, now), name)
 	}
 }
+
+// RECV-5: a container that has ended beside it keeps the pod's condition false, and a runner of which nobody knows since when it is
+// up never times out, and is never removed.
+func TestObserve_RECV5_AContainerThatHasEndedHidesNotSinceWhenTheRunnerIsUp(t *testing.T) {
+	v := Observe(idlePod(static, func(p *corev1.Pod) {
+		p.Status.Conditions[1] = corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, LastTransitionTime: at(5)}
+	}))
+	require.True(t, v.Ready)
+	require.Equal(t, at(10).Time, v.ReadySince)
+	require.Equal(t, at(310).Time, v.Overdue(0))
+	require.Equal(t, at(20).Time, Observe(idlePod()).ReadySince)
+}

@@ -80,15 +80,16 @@ func (r *Reconciler) leave(ctx context.Context, p *pass) (bool, error) {
 	if p.pod != nil {
 		return false, r.removePod(ctx, p)
 	}
-	if _, exists, err := r.service.Fresh(ctx, p.key()); err != nil {
+	if there, exists, err := r.service.Fresh(ctx, p.key()); err != nil {
 		return false, err
-	} else if exists && p.runner.Status.PodUID == "" {
+	} else if exists && there.Owner.UID == string(p.runner.UID) && p.runner.Status.PodUID == "" { // RECV-5: another's keeps nothing
 		p.lookAt(r.options.Now().Add(retryFirst)) // it was made a moment ago, and the cache will show whose it is
 		return false, nil
 	}
 	now := r.options.Now()
 	answer := r.service.Unregister(ctx, p.who, p.runner.Status.RunnerID, p.spent, wasSettled(&p.runner.Status))
-	left := answer.Verdict == lifecycle.Unknown && !now.Before(p.runner.DeletionTimestamp.Add(leftAfter))
+	asked := r.service.UnansweredSince(p.runner.UID) // and not since the deletion: GitHub may not have been asked for long
+	left := answer.Verdict == lifecycle.Unknown && !asked.IsZero() && !now.Before(asked.Add(leftAfter))
 	if answer.Verdict != lifecycle.Granted && !left {
 		blocked(p, answer)
 		p.lookAt(again(answer, now))
