@@ -134,7 +134,7 @@ func (s *scenario) drain() {
 	})
 	s.o.phase()
 	busy := min(5, s.size/2)
-	require.NoError(s, s.fleet.Submit(s.Context(), label, 1, busy, 15*time.Second+time.Duration(*podsFlag)*50*time.Millisecond))
+	require.NoError(s, s.fleet.Submit(s.Context(), label, 1, busy, 45*time.Second+time.Duration(*podsFlag)*50*time.Millisecond))
 	s.eventually("the last jobs run", func() bool {
 		state := s.fleet.State()
 		return state.Jobs["queued"] == 0 && state.Jobs["in_progress"] >= busy
