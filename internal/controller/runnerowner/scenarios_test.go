@@ -283,7 +283,7 @@ func rateLimitIsWaitedFor(_ *testing.T, b *bench) {
 	b.pass(20 * time.Minute)
 	b.stays("nothing is asked before the limit ends", func() bool { return b.github.Calls(registeredtest.Remove) == calls && b.exists(pod) })
 	b.github.AnswerRemovals(nil)
-	b.pass(11 * time.Minute)
+	b.pass(20 * time.Minute)
 	b.have(0)
 }
 
