@@ -158,7 +158,7 @@ func views(sets []v1alpha1.RunnerReplicaSet) []Set {
 // act carries a rollout out, and passes on what a set is told beside its number.
 func (r *Reconciler) act(ctx context.Context, d *v1alpha1.RunnerDeployment, sets []v1alpha1.RunnerReplicaSet, wish Wish, plan Rollout) error {
 	if plan.Create {
-		if err := r.create(ctx, d, wish.Hash, plan.New); err != nil {
+		if err := r.create(ctx, d, nameOf(d, wish.Hash, sets), wish.Hash, plan.New); err != nil {
 			return err
 		}
 	}
@@ -196,11 +196,22 @@ func scaledAt(d *v1alpha1.RunnerDeployment) *metav1.Time {
 // nameLength is how much of a template's hash the name of its set has.
 const nameLength = 8
 
-func (r *Reconciler) create(ctx context.Context, d *v1alpha1.RunnerDeployment, hash string, replicas int) error {
+// nameOf names a new set by a part of its template's hash: the first whose name no set has that somebody is deleting.
+func nameOf(d *v1alpha1.RunnerDeployment, hash string, sets []v1alpha1.RunnerReplicaSet) string {
+	for part := range slices.Chunk([]byte(hash), nameLength) {
+		name := d.Name + "-" + string(part)
+		if !slices.ContainsFunc(sets, func(s v1alpha1.RunnerReplicaSet) bool { return s.Name == name }) {
+			return name
+		}
+	}
+	return d.Name + "-" + hash[:nameLength]
+}
+
+func (r *Reconciler) create(ctx context.Context, d *v1alpha1.RunnerDeployment, name, hash string, replicas int) error {
 	template := d.Spec.Template.DeepCopy()
 	set := &v1alpha1.RunnerReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: d.Namespace, Name: d.Name + "-" + hash[:nameLength], Labels: map[string]string{},
+			Namespace: d.Namespace, Name: name, Labels: map[string]string{},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, v1alpha1.GroupVersion.WithKind(v1alpha1.KindRunnerDeployment))},
 		},
 		Spec: v1alpha1.RunnerReplicaSetSpec{

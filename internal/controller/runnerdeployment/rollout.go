@@ -12,7 +12,7 @@ type Set struct {
 	// Hash of its template.
 	Hash    string
 	Created time.Time
-	// Deleting: somebody is deleting it. It drains by itself.
+	// Deleting: somebody is deleting it. It drains by itself, and serves no more beyond the jobs that it has.
 	Deleting bool
 	// Replicas that it is asked for.
 	Replicas int
@@ -23,7 +23,12 @@ type Set struct {
 }
 
 // room is how many runners of the set there are or may be at any moment, beyond those that work.
-func (s Set) room() int { return max(0, max(s.Observed, s.Replicas)-s.Busy) }
+func (s Set) room() int {
+	if s.Deleting {
+		return max(0, s.Observed-s.Busy)
+	}
+	return max(0, max(s.Observed, s.Replicas)-s.Busy)
+}
 
 // Wish is what the deployment wants of its sets.
 type Wish struct {
@@ -50,7 +55,8 @@ type Rollout struct {
 
 // PlanRollout says what brings the sets closer to the wish: the present template's set is made at once, as large as the limits
 // allow; the others stay until it serves, are then asked for nothing, and are deleted when they were observed to have nothing, which a
-// busy runner may delay without limit (RUN-3). It is a pure function: the same wish and sets give the same rollout.
+// busy runner may delay without limit (RUN-3). One that somebody deletes is another's before long, and replaced at once: its last job
+// may take hours. It is a pure function: the same wish and sets give the same rollout.
 func PlanRollout(wish Wish, sets []Set) Rollout {
 	r := Rollout{Replicas: map[string]int{}}
 	if wish.Terminating {
@@ -58,7 +64,7 @@ func PlanRollout(wish Wish, sets []Set) Rollout {
 		r.Done = len(sets) == 0
 		return r
 	}
-	at := slices.IndexFunc(sets, func(s Set) bool { return s.Hash == wish.Hash })
+	at := slices.IndexFunc(sets, func(s Set) bool { return s.Hash == wish.Hash && !s.Deleting })
 	var present Set // the zero value where there is none yet
 	var old []Set
 	for i, s := range sets {
@@ -72,11 +78,8 @@ func PlanRollout(wish Wish, sets []Set) Rollout {
 	switch {
 	case at < 0:
 		r.Create, r.New = true, size
-	case !present.Deleting && present.Replicas != size:
+	case present.Replicas != size:
 		r.Replicas[present.Name] = size
-	}
-	if present.Deleting {
-		return r // its name is taken until it is gone; the others serve meanwhile
 	}
 	r.retire(old, keep(wish, present, old, size))
 	return r
@@ -105,7 +108,7 @@ func keep(wish Wish, present Set, old []Set, size int) func(Set) int {
 		return func(s Set) int { return min(s.Replicas, max(wish.Desired, s.Busy)) } // K 3.2: untouched until the present set serves
 	}
 	// The sets that serve most keep what is needed; what does not serve makes room.
-	order := slices.Clone(old)
+	order := slices.DeleteFunc(slices.Clone(old), func(s Set) bool { return s.Deleting })
 	slices.SortFunc(order, func(a, b Set) int {
 		return cmp.Or(cmp.Compare(b.Serving, a.Serving), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})

@@ -55,8 +55,12 @@ func TestPlanRollout_RUN3(t *testing.T) {
 			[]Set{serving("good", 3), serving("bad", 3, func(s *Set) { s.Serving = 0 }), serving("new", 0)}, Rollout{Replicas: map[string]int{"bad": 0}}},
 		{"old busy runners take nobody's place", full, []Set{serving("old", 0, func(s *Set) { s.Observed, s.Busy = 9, 9 })},
 			Rollout{Create: true, New: 3, Replicas: none}},
-		{"somebody deletes the present set: its name is waited for", full, []Set{serving("new", 3, func(s *Set) { s.Deleting = true }), serving("old", 3)},
-			Rollout{Replicas: none}},
+		{"somebody deletes the present set: another is made", full, []Set{serving("new", 3, func(s *Set) { s.Deleting, s.Observed, s.Busy = true, 1, 1 })},
+			Rollout{Create: true, New: 3, Replicas: none}},
+		{"which takes no room for what it will not have again", Wish{Hash: "new", Desired: 3, MaxUnavailable: 1},
+			[]Set{serving("new", 3, func(s *Set) { s.Deleting, s.Observed, s.Busy = true, 1, 1 })}, Rollout{Create: true, New: 3, Replicas: none}},
+		{"and what serves beside it stays until that does", full, []Set{serving("new", 3, func(s *Set) { s.Deleting = true }), serving("old", 3)},
+			Rollout{Create: true, Replicas: none}},
 		{"the deployment is deleted: every set drains", Wish{Hash: "new", Desired: 3, Terminating: true}, []Set{serving("old", 0), serving("new", 3)},
 			Rollout{Replicas: map[string]int{"new": 0}, Delete: []string{"old"}}},
 		{"and it ends", Wish{Hash: "new", Desired: 3, Terminating: true}, nil, Rollout{Replicas: none, Done: true}},
@@ -142,8 +146,11 @@ func (w *world) apply(t *rapid.T, plan Rollout) {
 		}
 	}
 	if plan.Create {
-		name := "set-" + w.wish.Hash
-		require.NotContains(t, w.sets, name, "two sets of one template")
+		require.Nil(t, w.present(), "two sets of one template, of which nobody deletes any")
+		name := fmt.Sprintf("set-%s-%d", w.wish.Hash, len(w.names))
+		for w.sets[name] != nil {
+			name += "+"
+		}
 		w.names = append(w.names, name)
 		w.sets[name] = &worldSet{hash: w.wish.Hash, created: t0.Add(time.Duration(w.step) * time.Second), replicas: plan.New}
 	}
@@ -160,16 +167,30 @@ func (w *world) apply(t *rapid.T, plan Rollout) {
 	}
 }
 
+// present is the set of the present template that nobody deletes; nil for none.
+func (w *world) present() *worldSet {
+	for _, s := range w.sets {
+		if s.hash == w.wish.Hash && !s.deleting {
+			return s
+		}
+	}
+	return nil
+}
+
 // checkSurge: what the present set may grow to, beside what there is of others, is within the limits; busy ones of others are beyond.
 func (w *world) checkSurge(t *rapid.T, before int) {
-	present := w.sets["set-"+w.wish.Hash]
+	present := w.present()
 	if present == nil || present.replicas <= before {
 		return
 	}
 	others := 0
 	for _, s := range w.sets {
 		if s != present {
-			others += max(0, max(s.status.Observed, s.replicas)-s.status.Busy)
+			most := max(s.status.Observed, s.replicas)
+			if s.deleting {
+				most = s.status.Observed
+			}
+			others += max(0, most-s.status.Busy)
 		}
 	}
 	require.LessOrEqual(t, present.replicas+others, w.wish.Desired+w.wish.MaxSurge, "more than desired and surge, beyond busy ones")
@@ -187,7 +208,7 @@ func TestPlanRollout_RUN3_EndsWithExactlyOneSet(t *testing.T) {
 		change()
 		pass := func() {
 			before := 0
-			if s := w.sets["set-"+w.wish.Hash]; s != nil {
+			if s := w.present(); s != nil {
 				before = s.replicas
 			}
 			w.apply(t, PlanRollout(w.wish, w.observe()))
@@ -225,7 +246,8 @@ func TestPlanRollout_RUN3_EndsWithExactlyOneSet(t *testing.T) {
 			}
 		}
 		w.settle(t, pass)
-		require.Equal(t, []string{"set-" + w.wish.Hash}, w.names, "exactly one set remains")
+		require.Len(t, w.names, 1, "exactly one set remains")
+		require.NotNil(t, w.present())
 		require.Len(t, w.sets[w.names[0]].runners, w.wish.Desired)
 	})
 }

@@ -35,7 +35,7 @@ func statusOf(d *v1alpha1.RunnerDeployment, wish Wish, sets []v1alpha1.RunnerRep
 		status.Busy += of.Busy
 		status.Leaving += of.Leaving
 		status.Finished += of.Finished
-		if sets[i].Labels[runnerpod.LabelTemplateHash] == wish.Hash {
+		if sets[i].Labels[runnerpod.LabelTemplateHash] == wish.Hash && (present == nil || sets[i].DeletionTimestamp == nil) {
 			present, status.UpdatedReplicas = &sets[i], of.Replicas
 		}
 	}

@@ -274,3 +274,26 @@ func TestDeployment_RUN3_ASetWithoutItsLabelIsStillItsSet(t *testing.T) {
 	require.NoError(t, b.admin.Patch(t.Context(), deployment, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`))))
 	b.have(2)
 }
+
+// RUN-3: the set that serves is deleted by somebody. What works in it is waited for, and others are there at once all the same.
+func TestDeployment_RUN3_ADeletedSetIsReplacedAtOnce(t *testing.T) {
+	b := newBench(t, replicaSets{})
+	deployment := &v1alpha1.RunnerDeployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: owner},
+		Spec:       v1alpha1.RunnerDeploymentSpec{Replicas: ptr.To[int32](1), Template: v1alpha1.RunnerTemplateSpec{Spec: some(1, true).spec}},
+	}
+	require.NoError(t, b.admin.Create(t.Context(), deployment))
+	busy := b.have(1)[0]
+	b.idle(busy)
+	b.work(busy)
+	var list v1alpha1.RunnerReplicaSetList
+	require.NoError(t, b.admin.List(t.Context(), &list, client.InNamespace(b.namespace)))
+	require.NoError(t, b.admin.Delete(t.Context(), &list.Items[0]))
+	b.have(2)
+	require.True(t, b.exists(busy))
+	b.finish(busy)
+	b.eventually("one set remains", func() bool {
+		require.NoError(t, b.admin.List(t.Context(), &list, client.InNamespace(b.namespace)))
+		return len(list.Items) == 1 && len(b.pods()) == 1
+	})
+}
