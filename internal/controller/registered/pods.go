@@ -284,7 +284,7 @@ func leaving(v *View, place Place, now time.Time) departure {
 		return isForced // POOL-7: on proof only
 	case !v.Unregistered.IsZero():
 		return goes
-	case v.Ended && v.Ephemeral && v.End.Succeeded() && !endedByUs(v):
+	case v.Ended && v.Ephemeral && v.End.Succeeded() && !v.End.Forced && !endedByUs(v):
 		return goes // its one job is done, and GitHub has forgotten it by itself
 	case v.Ended, !v.Started:
 		return isAsked

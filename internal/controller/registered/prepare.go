@@ -223,7 +223,10 @@ func (s *Service) reclaim(ctx context.Context, registrar registration.Registrar,
 
 // prepareToken gives a static runner a token, renews it, and takes it away once GitHub knows the runner.
 func (s *Service) prepareToken(ctx context.Context, i *Identity, secret *corev1.Secret, pod *View, podExisted bool) (Prepared, error) {
-	if secret == nil && podExisted && (pod == nil || !pod.Registered.IsZero()) {
+	switch {
+	case secret == nil && pod != nil && !pod.Registered.IsZero(): // it works on without
+		return Prepared{RunnerName: pod.RunnerName, Target: pod.Target, Credentials: pod.Credentials.Secret}, nil
+	case secret == nil && podExisted && pod == nil:
 		return Prepared{}, ErrSpent
 	}
 	wanted := i.facts()

@@ -14,7 +14,9 @@ import (
 
 // UnansweredSince is since when GitHub has been asked in vain to remove the registration of what has that UID; zero when it has
 // answered, or was not asked since this process began.
-func (s *Service) UnansweredSince(uid types.UID) time.Time { return s.memory.unansweredSince(string(uid)) }
+func (s *Service) UnansweredSince(uid types.UID) time.Time {
+	return s.memory.unansweredSince(string(uid))
+}
 
 // Unregister has GitHub remove the registration of a runner that has no pod: none was made, or it has vanished. runnerID is
 // what is known of it; podExisted says that there was a pod; ended, that it was seen to have ended, so that whatever held the pod

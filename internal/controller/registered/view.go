@@ -76,6 +76,8 @@ type Ending struct {
 	ExitCode int32
 	Exited   bool
 	Reason   string
+	// Forced: the kubelet has ended the whole pod, and says why (an eviction, a node that shuts down), whatever its runner exited with.
+	Forced bool
 }
 
 // Exit codes of GitHub's runner.
@@ -170,7 +172,7 @@ func stoppedState(runner *corev1.ContainerStatus) *corev1.ContainerStateTerminat
 }
 
 func endOf(pod *corev1.Pod, stopped *corev1.ContainerStateTerminated) Ending {
-	end := Ending{Reason: pod.Status.Reason}
+	end := Ending{Reason: pod.Status.Reason, Forced: pod.Status.Reason != ""}
 	if stopped != nil {
 		end.At, end.ExitCode, end.Exited = stopped.FinishedAt.Time, stopped.ExitCode, true
 		if end.Reason == "" {

@@ -285,3 +285,11 @@ func TestObserve_RECV5_AContainerThatHasEndedHidesNotSinceWhenTheRunnerIsUp(t *t
 	require.Equal(t, at(310).Time, v.Overdue(0))
 	require.Equal(t, at(20).Time, Observe(idlePod()).ReadySince)
 }
+
+// RUN-2: an idle runner ends with code 0, too, when its node shuts down or evicts it. Its registration is removed like any other.
+func TestLeaving_RUN2_APodThatTheKubeletHasEndedIsAskedAbout(t *testing.T) {
+	v := Observe(idlePod(exited(0), phase(corev1.PodSucceeded)))
+	require.Equal(t, goes, leaving(&v, Place{}, at(200).Time))
+	v = Observe(idlePod(exited(0), phase(corev1.PodFailed), func(p *corev1.Pod) { p.Status.Reason = "Terminated" }))
+	require.Equal(t, isAsked, leaving(&v, Place{}, at(200).Time))
+}

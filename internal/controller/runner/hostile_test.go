@@ -157,3 +157,34 @@ func TestFence_EXCL6_AGrantThatLeavesTheRegistrationIsNotKept(t *testing.T) {
 	forbidden = false
 	require.Equal(t, lifecycle.Busy, b.service.Ask(t.Context(), ref)[0].Verdict)
 }
+
+// A Runner that is made again under its name finds the Secret of the one before, which is collected in a moment.
+func TestRunner_RECV5_OneThatIsMadeAgainDoesNotWaitForMinutes(t *testing.T) {
+	b := newBench(t)
+	left := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: registered.SecretName("r")}}
+	require.NoError(t, b.admin.Create(t.Context(), left))
+	b.runner("r")
+	result := b.settle("r")
+	require.Equal(t, "SecretTaken", b.condition("r", v1alpha1.ConditionRegistered).Reason)
+	require.Less(t, result.RequeueAfter, 10*time.Second)
+	b.delete(left)
+	b.pass(10 * time.Second)
+	b.settle("r")
+	require.NotNil(t, b.pod("r"))
+}
+
+// A static runner that GitHub knows needs its Secret no more, and nobody is warned again and again.
+func TestRunner_AStaticRunnerThatIsRegisteredWorksOnWithoutItsSecret(t *testing.T) {
+	b := newBench(t)
+	b.idle("r", static)
+	b.delete(b.secret("r"))
+	b.restart()
+	b.events()
+	for range 3 {
+		b.settle("r")
+	}
+	require.Empty(t, b.events())
+	require.Equal(t, metav1.ConditionTrue, b.condition("r", v1alpha1.ConditionRegistered).Status)
+	require.Equal(t, "idle", b.get("r").Status.Stage)
+	require.Nil(t, b.secret("r"))
+}

@@ -243,7 +243,8 @@ func (r *Reconciler) notRegistered(ctx context.Context, p *pass, err error) erro
 		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Spent", "its Secret is gone, and a runner is registered once: delete this Runner, or let its owner replace it")
 		return nil
 	case errors.Is(err, registered.ErrForeignSecret):
-		return pause("SecretTaken", faultFirst, faultSlowest, time.Time{})
+		// Most often it is of a Runner that had this name before, and the garbage collector takes it in a moment.
+		return pause("SecretTaken", retryFirst, faultFirst, time.Time{})
 	case errors.Is(err, registration.ErrCredentials):
 		return pause("NoCredentials", faultFirst, faultSlowest, time.Time{})
 	case errors.Is(err, registration.ErrTarget), errors.Is(err, fleet.ErrForbidden), errors.Is(err, fleet.ErrRejected):
