@@ -55,6 +55,7 @@ type look struct {
 	begun   time.Time
 	jobs    []listed
 	partial bool
+	enough  bool // it is partial only because so many wait that others make no difference
 }
 
 // readings reads queues beside the passes. Each owner has workers of its own, and each queue a deadline: one that hangs delays
@@ -132,7 +133,7 @@ func (r *readings) read(ctx context.Context, due []place, share chan struct{}, e
 				begun := r.options.Now()
 				jobs, partial, err := r.look(ctx, p, enough)
 				<-share
-				r.note(ctx, p, look{begun, jobs, partial}, err, every)
+				r.note(ctx, p, look{begun, jobs, partial, partial && enough(jobs)}, err, every)
 			}
 		})
 	}
@@ -277,7 +278,7 @@ func (r *readings) queues(o *owner) []selfregistering.Queue {
 		if known := r.of[p]; known != nil {
 			queue.Problem = known.problem
 			for _, l := range known.looks {
-				queue.Readings = append(queue.Readings, selfregistering.Reading{Begun: l.begun, Jobs: takes(o, l.jobs), Partial: l.partial})
+				queue.Readings = append(queue.Readings, selfregistering.Reading{Begun: l.begun, Jobs: takes(o, l.jobs), Partial: l.partial, Enough: l.enough})
 			}
 		}
 		out = append(out, queue)

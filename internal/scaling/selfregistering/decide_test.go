@@ -251,6 +251,9 @@ func TestDecide_POOL8_ALostSourceNeverShrinks(t *testing.T) {
 		"in part": func(e *Evidence) {
 			e.Queues = []Queue{{Repository: "acme/app", Readings: []Reading{{Begun: t0, Partial: true}}}}
 		},
+		"enough": func(e *Evidence) {
+			e.Queues = []Queue{{Repository: "acme/app", Readings: []Reading{{Begun: t0, Partial: true, Enough: true}}}}
+		},
 	}
 	for name, lose := range lost {
 		o := newOwner(t, 1, 20)
@@ -258,7 +261,7 @@ func TestDecide_POOL8_ALostSourceNeverShrinks(t *testing.T) {
 		lose(&o.in.Evidence)
 		o.decides()
 		require.Equal(t, 4, o.passes(time.Hour), name)
-		require.Equal(t, name != "not yet" && name != "cut off" && name != "in part", o.last.Problem != "", name)
+		require.Equal(t, name != "not yet" && name != "cut off" && name != "enough", o.last.Problem != "", name)
 		require.Equal(t, 6, o.decides(waits(1, 2, 3, 4, 5, 6)), name)
 		o.in.Evidence.Queues, o.in.Evidence.Server.Problem, o.in.Evidence.Server.Sees, o.in.Evidence.Server.More = nil, "", true, false
 		o.decides()

@@ -55,6 +55,8 @@ type Reading struct {
 	Jobs  []Job
 	// Partial: the queue was not read to its end, so that absence from it proves nothing.
 	Partial bool
+	// Enough: only because so many jobs wait in it that others would have made no difference.
+	Enough bool
 }
 
 // clockSkew is how much the clocks of two sources may differ.
@@ -99,7 +101,12 @@ func Gather(e Evidence, ours func(runner string) bool) Demand {
 			d.Unread = true
 			continue
 		}
-		d.Unread = d.Unread || queue.Readings[0].Partial // POOL-8: more may wait in it
+		switch last := queue.Readings[0]; { // POOL-8: more may wait in it
+		case last.Enough:
+			d.Unread = true
+		case last.Partial:
+			d.Problems = append(d.Problems, fmt.Sprintf("GitHub's queue of %s is too long to be read to its end", queue.Repository))
+		}
 		for _, job := range queue.Readings[0].Jobs {
 			if !settled[job.ID] {
 				jobs[job.ID] = merge(jobs[job.ID], job)
