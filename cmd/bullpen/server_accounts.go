@@ -9,10 +9,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/installations"
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/passes"
+	"github.com/bullpen-ci/bullpen/internal/why"
 )
 
 // operatorConfig is what the server is told of accounts and of those who run it.
@@ -60,8 +62,21 @@ func newOperatorAPI(cfg serverConfig, r *replica) (*operator.API, error) {
 	if err != nil {
 		return nil, err
 	}
-	return operator.New(operator.Options{Store: r.store, Access: access, Log: r.log, Metrics: r.registry, Now: r.clock.Now})
+	return operator.New(operator.Options{Store: r.store, Access: access, Fleet: fleetView{r}, Log: r.log, Metrics: r.registry, Now: r.clock.Now})
 }
+
+// fleetView is what operators are told of beside the ledger. It is asked only while requests are served: the dispatcher is made later.
+type fleetView struct{ r *replica }
+
+func (f fleetView) Pools() []dispatch.Pool { return f.r.view.Pools() }
+
+func (f fleetView) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) { return f.r.view.PoolStatus(ref) }
+
+func (f fleetView) Backoff(account dispatch.Account) (time.Time, bool) {
+	return f.r.dispatcher.Backoff(account)
+}
+
+func (f fleetView) Held() (string, bool) { return f.r.dispatcher.Held() }
 
 // accountPasses keep accounts in step with GitHub, and with their own caps.
 func (r *replica) accountPasses() []passes.Pass {

@@ -42,6 +42,7 @@ type desk struct {
 	t     *testing.T
 	url   string
 	store *postgres.Store
+	fleet *knownFleet
 }
 
 func newDesk(t *testing.T) *desk {
@@ -49,11 +50,13 @@ func newDesk(t *testing.T) *desk {
 	store, err := postgres.Open(t.Context(), postgrestest.NewDatabase(t, postgres.Migrate), 0)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	api, err := operator.New(operator.Options{Store: store, Access: everybody{}})
+	store.UseRepositoryCaps()
+	fleet := newKnownFleet()
+	api, err := operator.New(operator.Options{Store: store, Access: everybody{}, Fleet: fleet})
 	require.NoError(t, err)
 	server := httptest.NewServer(api.Handler())
 	t.Cleanup(server.Close)
-	d := &desk{t: t, url: server.URL, store: store}
+	d := &desk{t: t, url: server.URL, store: store, fleet: fleet}
 	d.Client, err = cli.NewClient(server.URL, func(context.Context) (string, error) { return "ada's", nil }, 0)
 	require.NoError(t, err)
 	d.install("created", 1, "acme")

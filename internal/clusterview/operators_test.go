@@ -71,6 +71,24 @@ func (s reachedStore) Audit(context.Context, operator.AuditQuery) ([]operatorapi
 	return nil, nil
 }
 
+func (s reachedStore) Jobs(context.Context, operator.JobQuery) ([]operatorapi.Job, error) {
+	s.reached.Add(1)
+	return nil, nil
+}
+
+func (s reachedStore) Job(context.Context, int64) (operatorapi.Job, error) {
+	s.reached.Add(1)
+	return operatorapi.Job{}, nil
+}
+
+func (s reachedStore) JobEvidence(context.Context, int64) (operator.JobEvidence, error) {
+	s.reached.Add(1)
+	return operator.JobEvidence{}, nil
+}
+
+// emptyFleet has no pools.
+type emptyFleet struct{ operator.Fleet }
+
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	d := &desk{t: t, env: testkit.Cluster(t)}
@@ -82,7 +100,7 @@ func newDesk(t *testing.T) *desk {
 		RunnerNamespace: d.namespace,
 	})
 	require.NoError(t, err)
-	api, err := operator.New(operator.Options{Store: reachedStore{d}, Access: access})
+	api, err := operator.New(operator.Options{Store: reachedStore{d}, Access: access, Fleet: emptyFleet{}})
 	require.NoError(t, err)
 	server := httptest.NewServer(api.Handler())
 	t.Cleanup(server.Close)
@@ -119,6 +137,7 @@ type endpoint struct{ method, path, body string }
 func endpoints() (reads, writes []endpoint) {
 	return []endpoint{
 			{"GET", "/api/v1/accounts", ""}, {"GET", "/api/v1/accounts/acme", ""}, {"GET", "/api/v1/audit", ""},
+			{"GET", "/api/v1/jobs", ""}, {"GET", "/api/v1/jobs/7", ""}, {"GET", "/api/v1/jobs/7/why", ""},
 		}, []endpoint{
 			{"PATCH", "/api/v1/accounts/acme/limits", `{"platforms":{"linux":{"jobs":1}}}`},
 			{"POST", "/api/v1/accounts/acme:suspend", ""}, {"POST", "/api/v1/accounts/acme:resume", ""},

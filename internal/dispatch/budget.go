@@ -172,6 +172,20 @@ func (b *budgets) wait(accountID int64) time.Duration {
 	return 0
 }
 
+// resume is until when no mint is begun for the account; zero when nothing keeps one from it.
+func (b *budgets) resume(account Account) (until time.Time, limited bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.opt.Now()
+	if a, known := b.accounts[account.ID]; known && a.backoffUntil.After(now) {
+		return a.backoffUntil, a.failures == 0
+	}
+	if rate, known := b.opt.Forge.MintRate(account.InstallationID); known && rate.Remaining <= 0 && rate.Reset.After(now) {
+		return rate.Reset, true
+	}
+	return time.Time{}, false
+}
+
 // mintable is how many registrations GitHub may be asked for now in the account's name; not ok when nothing bounds it
 // but how many may be under way at a time, which is a matter of moments.
 func (b *budgets) mintable(account Account) (n int64, ok bool) {

@@ -177,6 +177,37 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
 }
 
+// What operators are told of an account's back-off is what dispatch goes by, and whether a limit or a failure is the cause.
+func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	acme := dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}
+	until, _ := d.Backoff(acme)
+	require.Zero(t, until)
+	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
+	h.queue(1)
+	pod := h.pod("linux")
+	_, err := d.Poll(t.Context(), pod) // tries in vain
+	require.NoError(t, err)
+	until, limited := d.Backoff(acme)
+	require.True(t, until.After(c.now()))
+	require.False(t, limited)
+	until, _ = d.Backoff(dispatch.Account{ID: 2, Login: "globex", InstallationID: 102})
+	require.Zero(t, until, "another account is not kept from anything")
+
+	c.pass(time.Hour)
+	until, _ = d.Backoff(acme)
+	require.Zero(t, until, "it is over")
+	reset := c.now().Add(time.Minute)
+	h.forge.set(func(f *forge) { f.refuse, f.rate = nil, &fleet.RateState{Limit: 10, Remaining: 0, Reset: reset} })
+	until, limited = d.Backoff(acme)
+	require.Equal(t, reset, until)
+	require.True(t, limited)
+	c.pass(time.Minute)
+	until, _ = d.Backoff(acme)
+	require.Zero(t, until, "the limit is reset")
+}
+
 // The last hour: sessions that are over count where they were open, those of other times do not.
 func TestSignals_P95(t *testing.T) {
 	h, c := newHarness(t), newClock()

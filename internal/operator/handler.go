@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,10 +16,12 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
-// Options configure an API; Store and Access are required.
+// Options configure an API; Store, Access and Fleet are required.
 type Options struct {
-	Store   Store
-	Access  Access
+	Store  Store
+	Access Access
+	// Fleet is what is known beside the ledger.
+	Fleet   Fleet
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 	Now     func() time.Time
@@ -34,8 +37,8 @@ type API struct {
 
 // New checks the options.
 func New(opt Options) (*API, error) {
-	if opt.Store == nil || opt.Access == nil {
-		return nil, errors.New("the operators' API needs a store, and somebody who knows what operators may do")
+	if opt.Store == nil || opt.Access == nil || opt.Fleet == nil {
+		return nil, errors.New("the operators' API needs a store, a view of the fleet, and somebody who knows what operators may do")
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -60,7 +63,7 @@ func New(opt Options) (*API, error) {
 type request struct {
 	*http.Request
 	user User
-	name string // of the account; empty where there is none
+	name string // of the account, or the job's id; empty where there is none
 	verb string // after the colon
 }
 
@@ -81,6 +84,7 @@ type route struct {
 func routes() []route {
 	accounts := operatorapi.PathAccounts
 	one := func(verb string) Right { return Right{Verb: verb, Resource: operatorapi.ResourceAccounts} }
+	job := func(verb string) Right { return Right{Verb: verb, Resource: operatorapi.ResourceJobs} }
 	return []route{
 		{"GET " + accounts, one("list"), (*API).listAccounts},
 		{"GET " + accounts + "/{account}", one("get"), (*API).getAccount},
@@ -88,6 +92,9 @@ func routes() []route {
 		{"POST " + accounts + "/{account}", one("update"), (*API).accountVerb},
 		{"DELETE " + accounts + "/{account}", one("delete"), (*API).deleteAccount},
 		{"GET " + operatorapi.PathAudit, Right{Verb: "list", Resource: operatorapi.ResourceAudits}, (*API).listAudit},
+		{"GET " + operatorapi.PathJobs, job("list"), (*API).listJobs},
+		{"GET " + operatorapi.PathJobs + "/{job}", job("get"), (*API).getJob},
+		{"GET " + operatorapi.PathJobs + "/{job}/why", job("get"), (*API).whyJob},
 	}
 }
 
@@ -98,7 +105,7 @@ func (a *API) Handler() http.Handler {
 		mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, rt) })
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusNotFound, "there is nothing at this path; accounts are at "+operatorapi.PathAccounts)
+		refuse(w, http.StatusNotFound, "there is nothing at this path; accounts are at "+operatorapi.PathAccounts+" and jobs at "+operatorapi.PathJobs)
 	})
 	return mux
 }
@@ -107,7 +114,7 @@ func (a *API) Handler() http.Handler {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	ctx, cancel := context.WithTimeout(r.Context(), a.opt.Timeout)
 	defer cancel()
-	req := request{Request: r.WithContext(ctx), name: r.PathValue("account")}
+	req := request{Request: r.WithContext(ctx), name: cmp.Or(r.PathValue("account"), r.PathValue("job"))}
 	if r.Method == http.MethodPost {
 		req.name, req.verb = cutVerb(req.name)
 	}
@@ -178,7 +185,7 @@ func (a *API) answer(ctx context.Context, w http.ResponseWriter, r request, rt r
 	case err == nil:
 		return "done"
 	case errors.Is(err, ErrNotFound):
-		refuse(w, http.StatusNotFound, "there is no account "+r.name+": `bullpen accounts list` shows those there are")
+		refuse(w, http.StatusNotFound, absent(r))
 		return "not_found"
 	case errors.As(err, &conflict):
 		refuse(w, http.StatusConflict, conflict.Sentence)
@@ -194,6 +201,13 @@ func (a *API) answer(ctx context.Context, w http.ResponseWriter, r request, rt r
 	w.Header().Set("Retry-After", "1")
 	refuse(w, http.StatusServiceUnavailable, "the ledger could not be asked just now: try again")
 	return "failed"
+}
+
+func absent(r request) string {
+	if id := r.PathValue("job"); id != "" {
+		return "the ledger has no job " + id + ": `bullpen why " + id + "` says what is known of it"
+	}
+	return "there is no account " + cmp.Or(r.name, r.URL.Query().Get("account")) + ": `bullpen accounts list` shows those there are"
 }
 
 // maxBody bounds a request's body.

@@ -17,6 +17,7 @@ import (
 // oracle answers as it is told; its store fails whatever is asked of it.
 type oracle struct {
 	Store
+	Fleet
 	identify, allowed error
 	yes               bool
 	asked             []Right
@@ -40,7 +41,7 @@ func (o *oracle) Accounts(context.Context, AccountQuery) ([]operatorapi.Account,
 func (o *oracle) ask(t *testing.T, method, path, token string) *httptest.ResponseRecorder {
 	t.Helper()
 	metrics := prometheus.NewRegistry()
-	api, err := New(Options{Store: o, Access: o, Metrics: metrics})
+	api, err := New(Options{Store: o, Access: o, Fleet: o, Metrics: metrics})
 	require.NoError(t, err)
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(""))
 	if token != "" {
@@ -64,6 +65,9 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 		"POST /api/v1/accounts/acme:resume":  {"update", "accounts", "acme"},
 		"DELETE /api/v1/accounts/acme":       {"delete", "accounts", "acme"},
 		"GET /api/v1/audit":                  {"list", "audits", ""},
+		"GET /api/v1/jobs":                   {"list", "jobs", ""},
+		"GET /api/v1/jobs/7":                 {"get", "jobs", "7"},
+		"GET /api/v1/jobs/7/why":             {"get", "jobs", "7"},
 	}
 	patterns := map[string]bool{}
 	for _, rt := range routes() {
@@ -71,7 +75,7 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 		require.NotEmpty(t, rt.right.Resource)
 		patterns[rt.pattern] = true
 	}
-	require.Len(t, patterns, 6, "a route was added or has gone: name it here with the right that it needs")
+	require.Len(t, patterns, 9, "a route was added or has gone: name it here with the right that it needs")
 	for line, right := range want {
 		method, path, _ := strings.Cut(line, " ")
 		o := &oracle{}

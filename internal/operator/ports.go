@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
-// Store keeps accounts and the audit log. Every change is one transaction with its audit row.
+// Store keeps accounts, the audit log, and jobs. Every change is one transaction with its audit row.
 type Store interface {
 	// Accounts returns a page ordered by login, and where the next one begins (empty: nowhere).
 	Accounts(ctx context.Context, q AccountQuery) (accounts []operatorapi.Account, next string, err error)
@@ -23,6 +23,8 @@ type Store interface {
 	DeleteAccount(ctx context.Context, c Change, purge bool) error
 	// Audit returns a page, the latest first.
 	Audit(ctx context.Context, q AuditQuery) ([]operatorapi.AuditEvent, error)
+
+	JobStore
 }
 
 // AccountQuery asks for a page of accounts.
@@ -48,8 +50,8 @@ type Change struct {
 	At                time.Time
 }
 
-// ErrNotFound: there is no such account.
-var ErrNotFound = errors.New("there is no such account")
+// ErrNotFound: there is no such account, or job.
+var ErrNotFound = errors.New("there is no such thing in the ledger")
 
 // ConflictError: the account's state forbids the change. Its sentence says what to do.
 type ConflictError struct{ Sentence string }

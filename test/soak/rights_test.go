@@ -56,6 +56,10 @@ var unusedRights = []rights.Exception{
 		User: operatorUser, Verbs: []string{"list"}, Group: "bullpen.dev", Resource: "audits",
 		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
+	{
+		User: operatorUser, Verbs: []string{"get", "list"}, Group: "bullpen.dev", Resource: "jobs",
+		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+	},
 }
 
 // The tests that the exceptions name are there.

@@ -1,0 +1,58 @@
+package operatorapi
+
+import "time"
+
+// PathJobs lists jobs; one job is PathJobs + "/" + its id, and why it waits is at that + "/why".
+const PathJobs = "/api/v1/jobs"
+
+// ResourceJobs is what Kubernetes is asked about for jobs.
+const ResourceJobs = "jobs"
+
+// Job is one workflow job, as GitHub has told of it and as the ledger has it.
+type Job struct {
+	ID           int64      `json:"id"` // GitHub's
+	RunID        int64      `json:"runId"`
+	RunAttempt   int64      `json:"runAttempt"`
+	Account      string     `json:"account"`    // its login
+	Repository   string     `json:"repository"` // owner/name
+	Workflow     string     `json:"workflow"`
+	Name         string     `json:"name"`
+	Branch       string     `json:"branch,omitempty"`
+	Commit       string     `json:"commit,omitempty"`
+	Labels       []string   `json:"labels"`         // what runs-on asks for
+	State        string     `json:"state"`          // waiting, queued, claimed, minted, executing, completed, cancelled or stale
+	Held         string     `json:"held,omitempty"` // why a queued one is set aside: repository_limit or repository_removed
+	Conclusion   string     `json:"conclusion,omitempty"`
+	RunnerName   string     `json:"runnerName,omitempty"` // of the one that executes it, or that was registered for it
+	Pool         string     `json:"pool,omitempty"`       // of a live claim
+	Pod          string     `json:"pod,omitempty"`        // of a live claim
+	QueuedAt     time.Time  `json:"queuedAt"`
+	ClaimedAt    *time.Time `json:"claimedAt,omitempty"`      // a pod was chosen; of a live claim
+	MintedAt     *time.Time `json:"mintedAt,omitempty"`       // its runner was registered; of a live claim
+	Acknowledged *time.Time `json:"acknowledgedAt,omitempty"` // the pod has its configuration; of a live claim
+	StartedAt    *time.Time `json:"startedAt,omitempty"`
+	CompletedAt  *time.Time `json:"completedAt,omitempty"`
+}
+
+// JobList is one page, the latest first.
+type JobList struct {
+	Jobs []Job `json:"jobs"`
+	Next int64 `json:"next,omitempty"` // the "before" of the next page; 0: this is the last
+}
+
+// Why says why a job has no runner yet, or what became of it.
+type Why struct {
+	JobID int64 `json:"jobId"`
+	// Job is what the ledger has of it; nil when it has nothing.
+	Job *Job `json:"job,omitempty"`
+	// Reasons are at least one; the first has to go first.
+	Reasons []Reason `json:"reasons"`
+}
+
+// Reason is one answer. Codes are stable, sentences are not.
+type Reason struct {
+	Code     string     `json:"code"`
+	Sentence string     `json:"sentence"`
+	Remedy   string     `json:"remedy,omitempty"`
+	Until    *time.Time `json:"until,omitempty"` // when it passes by itself, if that is known
+}
