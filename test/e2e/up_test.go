@@ -178,11 +178,15 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	require.Eventually(t, func() bool { return account("get", "acme").SuspendedByGitHub }, patience, interval)
 	require.Equal(t, operatorapi.AccountSuspended, account("resume", "acme").State, "GitHub has it suspended still")
 	require.EqualValues(t, 1, account("get", "acme").Queued, "withheld, not lost")
+	id := whyTheJobWaits(t, dir, "suspended-by-github")
 	admin(t, dir, w, "/_standin/installations/"+installation+"/unsuspend")
 	up.await(t, "the job that was withheld", jobEnded("held", "success"))
+	stdout, stderr, code := run(t, "why", id, "--state-dir", dir)
+	require.Zero(t, code, "%s", stderr)
+	require.Contains(t, stdout, "It has ended with success on runner ")
 
 	require.EqualValues(t, 30, account("set-limits", "acme", "--jobs", "30").Budgets[0].Limits.Jobs)
-	stdout, stderr, code := run(t, "audit", "--account", "acme", "--state-dir", dir)
+	stdout, stderr, code = run(t, "audit", "--account", "acme", "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
 	for _, action := range []string{"set_limits", "resume", "suspend", "gh_suspend", "gh_resume", "install"} {
 		require.Contains(t, stdout, action)
@@ -192,6 +196,24 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, "may not list accounts.bullpen.dev")
 	}
+}
+
+// whyTheJobWaits asks for the one job that waits, and why it does; it returns the job's id.
+func whyTheJobWaits(t *testing.T, dir, code string) string {
+	t.Helper()
+	stdout, stderr, exit := run(t, "jobs", "--state", "queued", "--state-dir", dir, "-o", "json")
+	require.Zero(t, exit, "%s", stderr)
+	var jobs []operatorapi.Job
+	require.NoError(t, json.Unmarshal([]byte(stdout), &jobs))
+	require.Len(t, jobs, 1)
+	require.Equal(t, "acme/app", jobs[0].Repository)
+	id := strconv.FormatInt(jobs[0].ID, 10)
+	stdout, stderr, exit = run(t, "why", id, "--state-dir", dir, "-o", "json")
+	require.Zero(t, exit, "%s", stderr)
+	var answer operatorapi.Why
+	require.NoError(t, json.Unmarshal([]byte(stdout), &answer))
+	require.Equal(t, code, answer.Reasons[0].Code, "%v", answer.Reasons)
+	return id
 }
 
 func checkPrivate(t *testing.T, dir string) {

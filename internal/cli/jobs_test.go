@@ -1,0 +1,132 @@
+package cli_test
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+func ids(jobs []operatorapi.Job) []int64 {
+	out := []int64{}
+	for _, j := range jobs {
+		out = append(out, j.ID)
+	}
+	return out
+}
+
+// Jobs are listed by account, repository and state, the latest first, page after page; ended ones only when they are asked for.
+func TestJobs_AreFilteredAndPaged(t *testing.T) {
+	d := newDesk(t)
+	d.install("created", 2, "globex")
+	for id := int64(1); id <= 5; id++ {
+		d.tell(fleet.JobEventQueued, id)
+	}
+	d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.Repository = "acme/lib" })
+	d.tell(fleet.JobEventQueued, 7, func(ev *dispatch.JobEvent) {
+		ev.Account, ev.Repository = dispatch.Account{ID: 2, Login: "globex", InstallationID: 102}, "globex/app"
+	})
+	d.tell(fleet.JobEventStarted, 2)
+	d.tell(fleet.JobEventCompleted, 3)
+	for name, c := range map[string]struct {
+		filter cli.JobFilter
+		want   []int64
+	}{
+		"what has not ended":     {cli.JobFilter{}, []int64{7, 6, 5, 4, 2, 1}},
+		"all":                    {cli.JobFilter{Ended: true}, []int64{7, 6, 5, 4, 3, 2, 1}},
+		"an account":             {cli.JobFilter{Account: "globex"}, []int64{7}},
+		"by its id":              {cli.JobFilter{Account: "@2"}, []int64{7}},
+		"a repository":           {cli.JobFilter{Repository: "Acme/Lib"}, []int64{6}},
+		"a state":                {cli.JobFilter{States: []string{"executing"}}, []int64{2}},
+		"states":                 {cli.JobFilter{States: []string{"executing", "completed"}}, []int64{3, 2}},
+		"of an account, all":     {cli.JobFilter{Account: "acme", Ended: true}, []int64{6, 5, 4, 3, 2, 1}},
+		"no more than are asked": {cli.JobFilter{Most: 2}, []int64{7, 6}},
+		"none":                   {cli.JobFilter{Repository: "acme/none\x00"}, []int64{}},
+	} {
+		if c.filter.Most == 0 {
+			c.filter.Most = 100
+		}
+		jobs, err := d.Jobs(t.Context(), c.filter)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, ids(jobs), name)
+	}
+	status, first := d.raw(http.MethodGet, "/api/v1/jobs?limit=4", "", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, first, `"next":4`)
+	_, second := d.raw(http.MethodGet, "/api/v1/jobs?limit=4&before=4", "", "")
+	require.Contains(t, second, `"id":2`)
+	require.NotContains(t, second, `"id":4`)
+	require.NotContains(t, second, `"next"`)
+
+	job, err := d.Job(t.Context(), 2)
+	require.NoError(t, err)
+	require.Equal(t, "elsewhere", job.RunnerName)
+	require.Equal(t, []string{"linux-4"}, job.Labels)
+	var shown bytes.Buffer
+	require.NoError(t, cli.Print(&shown, cli.FormatWide, job, cli.JobTable([]operatorapi.Job{job}, time.Now().Add(90*time.Second))))
+	require.Contains(t, shown.String(), "acme/app")
+	require.Contains(t, shown.String(), "1m30s")
+}
+
+// Bad input is one sentence that says what to do.
+func TestJobs_BadInput(t *testing.T) {
+	d := newDesk(t)
+	for path, c := range map[string]struct {
+		status int
+		says   string
+	}{
+		"/api/v1/jobs?state=lost":           {400, "state is one of"},
+		"/api/v1/jobs?state=":               {400, "state is one of"},
+		"/api/v1/jobs?before=x":             {400, "before is what the former page gave"},
+		"/api/v1/jobs?before=-1":            {400, "before is what the former page gave"},
+		"/api/v1/jobs?limit=0":              {400, "limit is a number"},
+		"/api/v1/jobs?account=none":         {404, "there is no account none"},
+		"/api/v1/jobs/x":                    {400, "a job is named by its id"},
+		"/api/v1/jobs/0/why":                {400, "a job is named by its id"},
+		"/api/v1/jobs/4":                    {404, "the ledger has no job 4: `bullpen why 4`"},
+		"/api/v1/jobs/99999999999999999999": {400, "a job is named by its id"},
+	} {
+		status, body := d.raw(http.MethodGet, path, "", "")
+		require.Equal(t, c.status, status, path)
+		require.Contains(t, body, c.says, path)
+	}
+}
+
+func TestParseJob(t *testing.T) {
+	for text, want := range map[string]int64{
+		"31": 31,
+		"https://github.com/acme/app/actions/runs/27/job/31":           31,
+		"https://ghe.example.com/acme/app/actions/runs/27/job/31?pr=4": 31,
+		"https://github.com/acme/job/actions/runs/27/job/31/":          31,
+	} {
+		got, err := cli.ParseJob(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "x", "-1", "0", "https://github.com/acme/app/actions/runs/27", "https://github.com/acme/app/actions/runs/27/job/", "9999999999999999999999"} {
+		_, err := cli.ParseJob(text)
+		require.Error(t, err, text)
+	}
+}
+
+func FuzzParseJob(f *testing.F) {
+	f.Add("https://github.com/acme/app/actions/runs/27/job/31")
+	f.Add("31")
+	f.Fuzz(func(t *testing.T, text string) {
+		id, err := cli.ParseJob(text)
+		if err == nil && id < 1 {
+			t.Fatalf("%q is job %d", text, id)
+		}
+		if err != nil && strings.TrimSpace(err.Error()) == "" {
+			t.Fatalf("%q is refused without a word", text)
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package cli_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/internal/why"
+)
+
+// knownFleet is what a server knows beside the ledger: one pool, and what GitHub allows.
+type knownFleet struct {
+	pools   []dispatch.Pool
+	status  why.Pool
+	until   time.Time
+	limited bool
+	held    string
+}
+
+func newKnownFleet() *knownFleet {
+	pool := dispatch.Pool{Namespace: "runners", Name: "linux-4", Labels: []string{"linux-4"}, Platform: fleet.Linux, Shape: fleet.Shape{MilliCPU: 4000, MemoryMB: 8192}}
+	return &knownFleet{
+		pools:  []dispatch.Pool{pool},
+		status: why.Pool{Ref: pool.Ref(), Platform: pool.Platform, Shape: pool.Shape, Desired: 3, Replicas: 3, Idle: 3},
+	}
+}
+
+func (f *knownFleet) Pools() []dispatch.Pool { return f.pools }
+
+func (f *knownFleet) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
+	return f.status, ref == f.status.Ref
+}
+
+func (f *knownFleet) Backoff(dispatch.Account) (time.Time, bool) { return f.until, f.limited }
+
+func (f *knownFleet) Held() (string, bool) { return f.held, f.held != "" }
+
+// tell records what GitHub says of a job.
+func (d *desk) tell(kind fleet.JobEvent, id int64, change ...func(*dispatch.JobEvent)) {
+	d.t.Helper()
+	now := time.Now()
+	ev := dispatch.JobEvent{
+		Kind: kind, Account: dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}, JobID: id, Repository: "acme/app", RunID: 9, RunAttempt: 1,
+		Name: "build", Workflow: "ci", HeadBranch: "main", HeadSHA: "abc", Labels: []string{"linux-4"}, QueuedAt: now.Add(-time.Minute),
+	}
+	switch kind {
+	case fleet.JobEventStarted:
+		ev.StartedAt, ev.RunnerName = now, "elsewhere"
+	case fleet.JobEventCompleted:
+		ev.StartedAt, ev.CompletedAt, ev.RunnerName, ev.Conclusion = now.Add(-time.Second), now, "elsewhere", "success"
+	}
+	for _, c := range change {
+		c(&ev)
+	}
+	_, err := d.store.RecordJob(d.t.Context(), dispatch.Delivery{Event: "workflow_job", At: now}, ev)
+	require.NoError(d.t, err)
+}
+
+var podUIDs = map[string]string{"linux-4-a": "00000000-0000-4000-8000-00000000000a", "linux-4-b": "00000000-0000-4000-8000-00000000000b"}
+
+// claim has a pod claim the oldest job.
+func (d *desk) claim(pod string) {
+	d.t.Helper()
+	result, err := d.store.ClaimBatch(d.t.Context(), dispatch.Batch{
+		Pool: d.fleet.pools[0], LabelKeys: []string{dispatch.LabelKey([]string{"linux-4"})},
+		Polls:   []dispatch.Poll{{Namespace: "runners", PodName: pod, PodUID: podUIDs[pod]}},
+		Reserve: func(_ dispatch.Account, want int) int { return want }, Return: func(int64, int) {}, Lease: time.Minute, Now: time.Now(), Excluded: []int64{},
+	})
+	require.NoError(d.t, err)
+	require.LessOrEqual(d.t, len(result.Claims), 1)
+}
+
+// Every answer is brought about in a real ledger, asked for by the API, and shown as the command shows it. What the fleet says
+// is played, from what the server's own parts have tests for.
+func TestWhy_EachAnswerIsTrue(t *testing.T) {
+	queue := func(d *desk) { d.tell(fleet.JobEventQueued, 7) }
+	limit := func(d *desk, change operatorapi.LimitsChange) {
+		_, err := d.ChangeLimits(d.t.Context(), "acme", "*", operatorapi.ChangeLimits{Platforms: map[string]operatorapi.LimitsChange{"linux": change}})
+		require.NoError(d.t, err)
+	}
+	mint := func(d *desk) {
+		queue(d)
+		d.claim("linux-4-a")
+		claim, err := d.store.Claim(d.t.Context(), podUIDs["linux-4-a"])
+		require.NoError(d.t, err)
+		ok, err := d.store.Intend(d.t.Context(), claim.PodUID, claim.Generation, "runner-1", fleet.Scope{Owner: "acme"}, time.Now())
+		require.NoError(d.t, err)
+		require.True(d.t, ok)
+		ok, err = d.store.RecordMint(d.t.Context(), claim.PodUID, claim.Generation, 4711, time.Now())
+		require.NoError(d.t, err)
+		require.True(d.t, ok)
+	}
+	for code, c := range map[why.Code]struct {
+		given func(d *desk)
+		says  string
+	}{
+		why.NotHeardOf:      {func(*desk) {}, "GitHub has not told of job 7"},
+		why.Ended:           {func(d *desk) { queue(d); d.tell(fleet.JobEventCompleted, 7) }, "It has ended with success on runner elsewhere at "},
+		why.Running:         {func(d *desk) { queue(d); d.tell(fleet.JobEventStarted, 7) }, "Runner elsewhere has executed it since "},
+		why.WaitingAtGitHub: {func(d *desk) { d.tell(fleet.JobEventWaiting, 7) }, "waits for an approval"},
+		why.NoPool: {func(d *desk) {
+			d.tell(fleet.JobEventQueued, 7, func(ev *dispatch.JobEvent) { ev.Labels = []string{"linux-4", "gpu"} })
+		}, "No pool has all of its labels (linux-4, gpu). Nearest: pool linux-4 lacks gpu."},
+		why.SeveralPools: {func(d *desk) {
+			queue(d)
+			d.fleet.pools = append(d.fleet.pools, dispatch.Pool{Namespace: "runners", Name: "copy", Labels: []string{"linux-4"}})
+		}, "Several pools have its labels (linux-4): copy, linux-4."},
+		why.NotInstalled:      {func(d *desk) { queue(d); d.install("deleted", 1, "acme") }, "not installed at acme"},
+		why.SuspendedByGitHub: {func(d *desk) { queue(d); d.installed("suspend", true) }, "is suspended at GitHub"},
+		why.SuspendedByOperator: {func(d *desk) {
+			queue(d)
+			_, err := d.Suspend(d.t.Context(), "acme", "unpaid")
+			require.NoError(d.t, err)
+		}, "An operator has suspended acme: unpaid."},
+		why.RepositoryRemoved: {func(d *desk) {
+			queue(d)
+			d.repositories(dispatch.RepositoriesRemoved, "acme/app")
+		}, "no access to acme/app"},
+		why.RepositoryAtLimit: {func(d *desk) {
+			limit(d, operatorapi.LimitsChange{JobsPerRepository: ptr(1)})
+			d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.QueuedAt = ev.QueuedAt.Add(-time.Minute) })
+			queue(d)
+			d.claim("linux-4-a")
+			d.claim("linux-4-b")
+		}, "acme/app runs 1 of the 1 job that a repository of acme may."},
+		why.AccountAtLimit: {func(d *desk) {
+			limit(d, operatorapi.LimitsChange{Jobs: ptr(1)})
+			d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.QueuedAt = ev.QueuedAt.Add(-time.Minute) })
+			queue(d)
+			d.claim("linux-4-a")
+		}, "acme is at its limit on linux: it runs 1 of 1 job."},
+		why.TooLarge:      {func(d *desk) { limit(d, operatorapi.LimitsChange{MilliCPU: ptr(1000)}); queue(d) }, "One runner of pool linux-4 is more than acme may use on linux"},
+		why.GitHubLimit:   {func(d *desk) { queue(d); d.fleet.until, d.fleet.limited = time.Now().Add(time.Hour), true }, "GitHub's rate limit for acme is used up until "},
+		why.GitHubFailing: {func(d *desk) { queue(d); d.fleet.until = time.Now().Add(time.Hour) }, "GitHub registers no runner for acme"},
+		why.LedgerHeld:    {func(d *desk) { queue(d); d.fleet.held = "the database was restored" }, "the database was restored."},
+		why.PoolSaturated: {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Saturated = 0, "1 job waits" }, "Pool linux-4 is full: 1 job waits."},
+		why.PoolStarved:   {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Starved = 0, "no node takes 1 runner" }, "no node takes 1 runner."},
+		why.PoolEmpty: {func(d *desk) {
+			queue(d)
+			d.fleet.status.Idle, d.fleet.status.Desired, d.fleet.status.Replicas = 0, 0, 0
+		}, "is to have no runners"},
+		why.PoolStarting: {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Booting = 0, 2 }, "2 are starting"},
+		why.BehindOthers: {func(d *desk) {
+			d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.QueuedAt = ev.QueuedAt.Add(-time.Minute) })
+			queue(d)
+		}, "1 job of acme waited longer and go first."},
+		why.AboutToBeClaimed: {queue, "Nothing is in its way"},
+		why.Registering:      {func(d *desk) { queue(d); d.claim("linux-4-a") }, "Pod linux-4-a of pool linux-4 was chosen for it"},
+		why.RunnerStarting:   {mint, "Runner runner-1 was registered for it"},
+		why.NotAssigned: {func(d *desk) {
+			mint(d)
+			claim, err := d.store.Claim(d.t.Context(), podUIDs["linux-4-a"])
+			require.NoError(d.t, err)
+			ok, err := d.store.Acknowledge(d.t.Context(), claim.PodUID, claim.Generation, time.Now())
+			require.NoError(d.t, err)
+			require.True(d.t, ok)
+		}, "Runner runner-1 in pod linux-4-a has had its configuration for"},
+	} {
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			c.given(d)
+			answer, err := d.Why(t.Context(), 7)
+			require.NoError(t, err)
+			require.Equal(t, string(code), answer.Reasons[0].Code, answer.Reasons)
+			var shown bytes.Buffer
+			require.NoError(t, cli.PrintWhy(&shown, answer, time.Now()))
+			require.Contains(t, shown.String(), c.says)
+			t.Log(shown.String())
+		})
+	}
+}
+
+// installed tells what has become of the App's installation.
+func (d *desk) installed(action string, suspended bool) {
+	d.t.Helper()
+	_, err := d.store.RecordInstallation(d.t.Context(), dispatch.Delivery{Event: "installation", At: time.Now()}, dispatch.Installation{
+		Action: action, Account: dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}, Suspended: suspended,
+	})
+	require.NoError(d.t, err)
+}
+
+func (d *desk) repositories(action string, names ...string) {
+	d.t.Helper()
+	_, err := d.store.RecordInstallation(d.t.Context(), dispatch.Delivery{Event: "installation_repositories", At: time.Now()}, dispatch.Installation{
+		Action: action, Account: dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}, Repositories: names,
+	})
+	require.NoError(d.t, err)
+}
