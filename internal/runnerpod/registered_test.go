@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -434,6 +435,40 @@ func TestRegisteredHash_IsOfWhatShapesARunner(t *testing.T) {
 }
 
 // The API server gives labels in any order of its maps, and people write quantities as they like.
+// F 8.11: another version of the product that hashes otherwise replaces every idle runner of every installation when it is rolled out.
+// A change of these is a decision: raise registeredHashVersion, and tell it in the release's notes.
+func TestRegisteredHash_F811_IsWhatItWasInEveryVersion(t *testing.T) {
+	options := Options{DispatchURL: "http://server", AgentImage: "agent:1"}
+	claim := v1alpha1.VolumeClaimTemplate{Name: "disk", Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
+	everything := registeredSpec(dind, func(s *v1alpha1.RunnerSpec) {
+		s.Group, s.WorkFolder = "big", "work"
+		s.Credentials = &v1alpha1.GitHubCredentials{SecretName: "pat"}
+		s.Template.Labels = map[string]string{"b": "2", "a": "1"}
+		p := &s.Template.Spec
+		p.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourceMemory: resource.MustParse("2Gi")}
+		p.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "1"}}
+		p.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists, TolerationSeconds: ptr.To[int64](0)}}
+		p.SecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](0)}
+	})
+	for name, c := range map[string]struct {
+		spec *v1alpha1.RunnerSpec
+		more []any
+		want string
+	}{
+		"defaults":           {registeredSpec(), nil, "ff17557f4599c7b948ef35dcd3c5b50f"},
+		"static":             {registeredSpec(static), nil, "3d2858fe3c8cd8cda56475cfff9ebcc2"},
+		"kubernetes":         {registeredSpec(kubernetes), nil, "349dcf6d44e4df9983bcc13870500f31"},
+		"everything":         {everything, nil, "5cd1750d23d5c01ea666e5f143501307"},
+		"with volume claims": {registeredSpec(), []any{[]v1alpha1.VolumeClaimTemplate{claim}}, "00faf27dba3053046cc661f6f23e44e1"},
+		"with metadata":      {registeredSpec(), []any{v1alpha1.TemplateMetadata{Labels: map[string]string{"team": "a"}}}, "bcec974e49311c599e9e8e1877ce7244"},
+	} {
+		got, err := RegisteredHash(c.spec, options, c.more...)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, got, name)
+	}
+}
+
 func TestRegisteredHash_EqualSpecsHashEqually(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := anySpec(t)

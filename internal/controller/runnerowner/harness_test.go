@@ -1,6 +1,7 @@
 package runnerowner_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -63,6 +64,8 @@ type bench struct {
 	github    *registeredtest.GitHub
 	ahead     atomic.Int64 // how far the controllers' clock is ahead
 	most      int          // StatefulSets
+	agent     string       // the image of the controllers' version; empty for agent:1
+	registry  *prometheus.Registry
 	stop      func()
 
 	mu   sync.Mutex
@@ -160,8 +163,9 @@ func (b *bench) start() {
 		GracefulShutdownTimeout: ptr.To(patience),
 	})
 	require.NoError(b.t, err)
-	pod := runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"}
+	pod := runnerpod.Options{DispatchURL: "http://server", AgentImage: cmp.Or(b.agent, "agent:1")}
 	registry := prometheus.NewRegistry()
+	b.registry = registry
 	service, err := registered.Setup(mgr, registered.Options{Registrars: b.github, Roster: b.github, Pod: pod, Registry: registry, Log: log, Now: b.now})
 	require.NoError(b.t, err)
 	require.NoError(b.t, runner.Setup(mgr, runner.Options{Service: service, Pod: pod, Log: log, Now: b.now}))
