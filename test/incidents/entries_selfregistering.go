@@ -7,7 +7,7 @@ var aboutSelfRegistering = []Incident{
 			brought out the bugs below.`,
 		Here:  `One engine plans for every owner, and one table of scenarios runs on both backings of runners that register themselves.`,
 		Rules: []string{"RUN-1"},
-		Shown: in("internal/controller/runnerowner", "TestScenarios_RUN1"),
+		Shown: in("internal/controller/runnerowner", "TestScenarios_RUN1_bed92705_14a878bf_c95e84a5"),
 	},
 	{
 		ID: "missed-completion-stops-resync", Title: "A missed completion event stopped all growth", Source: Peer,
@@ -46,7 +46,7 @@ var aboutSelfRegistering = []Incident{
 		Elsewhere: `A hold that was meant to keep ephemeral runners from being created again in vain also held up static ones.`,
 		Here:      `The hold is a field, and of ephemeral runners alone.`,
 		Rules:     []string{"RUN-4"},
-		Shown:     join(in("internal/lifecycle", "TestHoldUntil_RUN4"), in("internal/controller/runnerowner", "TestScenarios_RUN1")),
+		Shown:     join(in("internal/lifecycle", "TestHoldUntil_RUN4"), in("internal/controller/runnerowner", "TestScenarios_RUN1_bed92705_14a878bf_c95e84a5")),
 	},
 	{
 		ID: "unregistration-given-up", Title: "Runners were deleted before GitHub had let go of them", Source: Peer,

@@ -29,6 +29,8 @@ type Item struct {
 	// Expected says what, Here how it is met, or in what it is met differently. Markdown.
 	Expected, Here string
 	Shown          []Test
+	// Commits mended a Regression where it was. The name of a test, or of a case of it, has each.
+	Commits []string
 	// Missing says what of it is not here yet. An item without a test has it.
 	Missing string
 }
@@ -87,7 +89,11 @@ How to use the kinds is in [the guide](../guides/self-registering-runners.md).
 }
 
 func (i Item) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\n**%s** (%s). %s\n", i.ID, i.Standard, flow(i.Expected))
+	mended := ""
+	if len(i.Commits) > 0 {
+		mended = ", mended there in " + strings.Join(i.Commits, ", ")
+	}
+	fmt.Fprintf(b, "\n**%s** (%s%s). %s\n", i.ID, i.Standard, mended, flow(i.Expected))
 	if i.Here != "" {
 		fmt.Fprintf(b, "%s\n", flow(i.Here))
 	}

@@ -6,21 +6,32 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// tests are the test functions of a package's folder, from the top of the repository.
-func tests(t *testing.T, folder string) map[string]bool {
+// sources are the tests of a package's folder, from the top of the repository.
+func sources(t *testing.T, folder string) []*ast.File {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*_test.go"))
 	require.NoError(t, err)
-	found := map[string]bool{}
+	var all []*ast.File
 	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
+		all = append(all, parsed)
+	}
+	return all
+}
+
+// tests are the test functions of a package's folder.
+func tests(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	for _, parsed := range sources(t, folder) {
 		for _, declaration := range parsed.Decls {
 			function, is := declaration.(*ast.FuncDecl)
 			if is && function.Recv == nil && strings.HasPrefix(function.Name.Name, "Test") {
@@ -59,6 +70,42 @@ func TestRegistry_EveryNamedTestExists(t *testing.T) {
 			}
 		}
 	}
+}
+
+// named says whether a test of the folder, or a case of one, has the word in its name: comments do not count.
+func named(t *testing.T, test Test, word string) bool {
+	t.Helper()
+	if strings.Contains(test.Name, word) {
+		return true
+	}
+	found := false
+	for _, parsed := range sources(t, test.Folder) {
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			text, is := n.(*ast.BasicLit)
+			found = found || is && text.Kind == token.STRING && strings.Contains(text.Value, word)
+			return true
+		})
+	}
+	return found
+}
+
+// Every commit that mended something there after the two code paths had become one is the name of a test here.
+func TestRegistry_EveryMendedDefectIsANamedTest(t *testing.T) {
+	var commits []string
+	for _, section := range Sections() {
+		for _, item := range section.Items {
+			require.Equal(t, item.Standard == Regression, len(item.Commits) > 0, item.ID)
+			for _, commit := range item.Commits {
+				commits = append(commits, commit)
+				require.True(t, slices.ContainsFunc(item.Shown, func(test Test) bool { return named(t, test, commit) }),
+					"%s: no test, and no case of one, that shows it has %s in its name", item.ID, commit)
+			}
+		}
+	}
+	require.ElementsMatch(t, []string{
+		"bed92705", "14a878bf", "c95e84a5", "fa287c43", "adc889ce", "c612e87d", "791634fb", "4551309e", "cbbc383a", "c4b24f83", "9628bb29",
+		"f153870f", "efb7fca3", "a3072c11", "7ff5b7da", "23c8fe4a", "759349de", "e46b90f7", "b09c5404", "79a31328", "e2c8163b", "af96de61",
+	}, commits)
 }
 
 func TestDocument_IsWhatIsCommitted(t *testing.T) {
