@@ -102,7 +102,7 @@ func (s *Service) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if !owned || going && !v.Deleting.IsZero() { // who waits for its pods to go, as the garbage collector does, makes none again
 		v.Owner = Owner{}
 	}
-	for _, phase := range []func(context.Context, *View, Place) (time.Time, error){s.sight, s.disown, s.leave} {
+	for _, phase := range []func(context.Context, *View, Place) (time.Time, error){s.sight, s.miss, s.disown, s.leave} {
 		due, err := phase(ctx, &v, place)
 		if apierrors.IsConflict(err) { // it has changed since it was read, which is no failure
 			return reconcile.Result{RequeueAfter: conflictRetry}, nil

@@ -121,7 +121,7 @@ func (s *Service) recall(i *Identity, wanted runnerpod.RegistrationFacts, pod *V
 	defer s.mu.Unlock()
 	last, known := s.prepared[i.Owner.UID]
 	switch {
-	case !known || pod == nil:
+	case !known || pod == nil || !pod.SecretMissing.IsZero():
 		return Prepared{}, false
 	case Ephemeral(i.Spec):
 		return last.Prepared, true // it is never changed
@@ -156,6 +156,9 @@ func owned(object metav1.Object, uid types.UID) bool {
 // prepareOnce mints an ephemeral runner's configuration, unless there is one: exactly once, whatever answer was lost. The
 // name was stored before, so that a registration that was made without our hearing of it is found by it.
 func (s *Service) prepareOnce(ctx context.Context, i *Identity, secret *corev1.Secret, podExisted bool) (Prepared, error) {
+	if secret != nil && podExisted && len(secret.Data[runnerpod.KeyJIT]) == 0 {
+		return Prepared{}, ErrSpent // somebody has put another one in its place
+	}
 	if secret != nil {
 		facts, err := runnerpod.RegistrationOf(secret)
 		if err != nil {

@@ -122,6 +122,8 @@ func (v *View) unfit(place Place, registrationTimeout time.Duration, now time.Ti
 		return lifecycle.Unfit{}
 	case place.vanished(now):
 		return lifecycle.Unfit{Reason: lifecycle.ReasonLost, Detail: "its node " + v.Node + " does not exist any more"}
+	case v.Ephemeral && !v.Started && !v.SecretMissing.IsZero(): // RUN-7: there is no second configuration for it
+		return lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: "its Secret is gone, or lacks what it registers with, so that it cannot start"}
 	case place.Leaving != "":
 		return lifecycle.Unfit{Reason: lifecycle.ReasonNodeCordoned, Detail: place.Leaving}
 	case !due.IsZero() && !now.Before(due) && !v.Unseen.IsZero(): // POOL-8: a list that cannot be read proves nothing

@@ -12,6 +12,7 @@ import (
 var annotations = []string{
 	runnerpod.AnnotationRegistration, runnerpod.AnnotationRunnerID, runnerpod.AnnotationRunnerName,
 	runnerpod.AnnotationRegistered, runnerpod.AnnotationUnseen, runnerpod.AnnotationUnregistered,
+	runnerpod.AnnotationSecretMissing,
 }
 
 // TrimPod takes out of a self-registering runner's pod what Observe does not read, before it enters the cache (P8).

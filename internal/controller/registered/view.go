@@ -58,6 +58,8 @@ type View struct {
 	// Registered is when GitHub was first seen to know the runner; zero while that is not known. Unseen is when GitHub's list,
 	// read late enough, did not show it. Unregistered is when GitHub has granted its removal; no job starts on it after that.
 	Registered, Unseen, Unregistered time.Time
+	// SecretMissing is since when it is known that it cannot start, because what it registers with is gone; zero while it is not.
+	SecretMissing time.Time
 
 	// Ended: its runner has ended, whatever other containers do, and nothing starts it again (RUN-7).
 	Ended bool
@@ -68,6 +70,10 @@ type View struct {
 
 // Owner is what stands behind a pod.
 type Owner struct{ Kind, Name, UID string }
+
+func (o Owner) reference() metav1.OwnerReference {
+	return metav1.OwnerReference{Kind: o.Kind, Name: o.Name, UID: types.UID(o.UID)}
+}
 
 // Ending is how a runner has ended.
 type Ending struct {
@@ -103,6 +109,8 @@ func Observe(pod *corev1.Pod) View {
 		Registered:   timeIn(pod, runnerpod.AnnotationRegistered),
 		Unseen:       timeIn(pod, runnerpod.AnnotationUnseen),
 		Unregistered: timeIn(pod, runnerpod.AnnotationUnregistered),
+
+		SecretMissing: timeIn(pod, runnerpod.AnnotationSecretMissing),
 	}
 	for _, f := range pod.Finalizers {
 		v.Held = v.Held || f == runnerpod.FinalizerRegistration

@@ -198,7 +198,7 @@ func (r *Reconciler) check(_ context.Context, p *pass) (bool, error) {
 
 // register sees to it that there is something to register with. Of a runner that GitHub knows nothing more is needed.
 func (r *Reconciler) register(ctx context.Context, p *pass) (bool, error) {
-	if p.pod != nil && (p.pod.Ended || registered.Ephemeral(&p.runner.Spec) && p.pod.RunnerID != 0) {
+	if p.pod != nil && (p.pod.Ended || registered.Ephemeral(&p.runner.Spec) && p.pod.RunnerID != 0 && p.pod.SecretMissing.IsZero()) {
 		return true, nil
 	}
 	now := r.options.Now()
@@ -210,7 +210,9 @@ func (r *Reconciler) register(ctx context.Context, p *pass) (bool, error) {
 	if err != nil {
 		return false, r.notRegistered(ctx, p, err)
 	}
-	r.pauses.end(p.key())
+	if p.spent { // what refuses a pod is asked less and less often, although everything is prepared for it
+		r.pauses.end(p.key())
+	}
 	p.who.RunnerName, p.who.RunnerID, p.who.Target = done.RunnerName, done.RunnerID, done.Target
 	p.status.RunnerName = done.RunnerName
 	if done.RunnerID != 0 {
@@ -240,7 +242,7 @@ func (r *Reconciler) notRegistered(ctx context.Context, p *pass, err error) erro
 		p.lookAt(now.Add(time.Millisecond))
 		return r.store(ctx, p, r.options.NewName(p.runner.Name))
 	case errors.Is(err, registered.ErrSpent):
-		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Spent", "its Secret is gone, and a runner is registered once: delete this Runner, or let its owner replace it")
+		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Spent", "its Secret is gone, or lacks its configuration, and a runner is registered once: delete this Runner, or let its owner replace it")
 		return nil
 	case errors.Is(err, registered.ErrForeignSecret):
 		// Most often it is of a Runner that had this name before, and the garbage collector takes it in a moment.
@@ -294,6 +296,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 		return false, fmt.Errorf("creating the pod of Runner %s: %w", p.runner.Name, err)
 	}
 	p.spent = true
+	r.pauses.end(p.key())
 	return true, nil
 }
 

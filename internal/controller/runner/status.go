@@ -103,7 +103,7 @@ func (r *Reconciler) registered(p *pass, now time.Time) {
 		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonEnded, "its runner has ended")
 	case !v.Unregistered.IsZero(), p.unregistered:
 		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonUnregistered, "GitHub has removed its registration")
-	case !v.Deleting.IsZero():
+	case !v.Deleting.IsZero(), !v.SecretMissing.IsZero() && !v.Started:
 		return
 	case !v.Registered.IsZero():
 		set(p, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "Registered", "GitHub knows it as "+v.RunnerName)

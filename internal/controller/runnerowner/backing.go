@@ -35,6 +35,9 @@ type Owner struct {
 	Scaling Scaling
 	// Invalid says why no pod is built from the template; nil where one is.
 	Invalid error
+	// Secret has the credentials that the Backing registers its members with; empty where it does not, or where they are the
+	// installation's own. A change of it has them tried again at once.
+	Secret string
 	// Held says that the owner has our finalizer, and Conditions are those that it has.
 	Held       bool
 	Conditions []metav1.Condition

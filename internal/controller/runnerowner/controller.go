@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -102,10 +104,14 @@ func Setup(mgr manager.Manager, options Options) error {
 		return fmt.Errorf("adding the crews: %w", err)
 	}
 	options.Service.OnChange(r.placeChanged)
+	secrets := &metav1.PartialObjectMetadata{} // of what is in them nothing enters the cache
+	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	theirs := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[runnerpod.LabelSelfRegistering] == "" })
 	err = builder.ControllerManagedBy(mgr).Named(r.kind).
 		For(options.Backing.NewOwner()).
 		WatchesRawSource(source.Kind(mgr.GetCache(), options.Backing.NewMember(), r.memberEvents())).
 		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Pod{}, r.podEvents())).
+		WatchesMetadata(secrets, handler.EnqueueRequestsFromMapFunc(r.secretChanged), builder.WithPredicates(theirs)).
 		WatchesRawSource(source.TypedChannel(r.woken, handler.TypedFuncs[types.NamespacedName, reconcile.Request]{
 			GenericFunc: func(_ context.Context, e event.TypedGenericEvent[types.NamespacedName], q queue) {
 				q.Add(reconcile.Request{NamespacedName: e.Object})
@@ -218,6 +224,17 @@ func (r *Reconciler) placeChanged(pod types.NamespacedName) {
 	if s := r.tracker.of(types.NamespacedName{Namespace: pod.Namespace, Name: name}); s != nil && s.lookAgain(name, r.now()) {
 		r.give(s, s.cluster, "look around", func(context.Context) {})
 	}
+}
+
+// secretChanged has those owners looked at again of which a member could not be registered with what is in the Secret.
+func (r *Reconciler) secretChanged(_ context.Context, secret client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	r.tracker.each(func(s *ownerState) {
+		if s.key.Namespace == secret.GetNamespace() && s.tryAgain(secret.GetName(), r.now()) {
+			requests = append(requests, reconcile.Request{NamespacedName: s.key})
+		}
+	})
+	return requests
 }
 
 // Reconcile brings one owner closer to its spec: observe, plan, fence, act. It speaks to the API server alone; what may wait for

@@ -1,6 +1,8 @@
 package runnerowner
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +42,18 @@ func (e *eventWriter) tendFailed(s *ownerState, name string, err error) {
 func (e *eventWriter) left(s *ownerState, m *member, answer lifecycle.Answer) {
 	e.write(s, corev1.EventTypeWarning, "RegistrationLeft", "Remove",
 		"%s never had a pod, and GitHub could not be asked to remove its registration %s: remove it there if it is still listed. %s", m.name, m.RunnerName, answer.Detail)
+}
+
+// jobLost tells why a runner has ended under its job. GitHub calls such a job failed, shows with it the runner's name, and has no
+// place for the reason: it is here, under that name (F 8.14).
+func (e *eventWriter) jobLost(s *ownerState, lost lostJob) {
+	how := lost.end.Reason
+	if lost.end.Exited {
+		how = fmt.Sprintf("%s, exit code %d", how, lost.end.ExitCode)
+	}
+	e.write(s, corev1.EventTypeWarning, "JobLost", "Run",
+		"Runner %s, which GitHub knows as %s, has ended while it showed work: %s. A job that was cut off with it fails at GitHub, which can run it again as a new attempt alone",
+		lost.member, lost.runnerName, how)
 }
 
 // asked tells what the fence said of one runner.

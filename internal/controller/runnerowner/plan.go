@@ -39,6 +39,7 @@ type work struct {
 	tend   []string
 	held   bool // creations wait for RUN-4's hold, and not because starts fail
 	done   bool // the owner is terminating and nothing of it is left
+	lost   []lostJob
 }
 
 // makePlan makes the plan and records what is about to be done, so that the next one counts it. room is how many members there
@@ -64,6 +65,7 @@ func (s *ownerState) makePlan(o *Owner, room int, now time.Time) work {
 	w.create = w.plan.Create
 	s.recordRemovals(&w, now)
 	s.recordCare(&w, now)
+	w.lost, s.lostJobs = s.lostJobs, nil
 	for name := range s.expected {
 		m := s.members[name]
 		switch due := m.created.Add(observeWithin); {

@@ -1,23 +1,28 @@
 package runnerowner_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/registered"
 	"github.com/bullpen-ci/bullpen/internal/controller/registered/registeredtest"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/registration"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// scenarios are what both kinds of owner must do alike (RUN-1, bed92705).
+// scenarios are what both kinds of owner must do alike (RUN-1).
 var scenarios = []struct {
 	name string
 	play func(t *testing.T, b *bench)
@@ -40,10 +45,16 @@ var scenarios = []struct {
 	{"RUN3 a changed template replaces what does no work, and only behind the fence", templateChange},
 	{"K 1.7 a pod that somebody deletes takes what stands behind it along", podDeleted},
 	{"what stands behind a runner is deleted by somebody", memberDeleted},
+	{"K 8.7 a quota that refuses the pods is waited for, and nothing is minted anew", quotaIsWaitedFor},
+	{"F 8.11 a controller of another version ends no job and touches nothing that is not its own", anotherVersionEndsNothing},
+	{"a token without permission is told of once, and GitHub is left alone until the Secret changes", forbiddenIsLeftAlone},
+	{"a spec that no node fits is shown, and costs nothing", noNodeFits},
+	{"F 8.13 no series grows with jobs or runners", noSeriesGrows},
+	{"F 4.6 a runner whose Secret is gone before it has started is replaced", missingSecretIsReplaced},
 	{"a template that nothing can be built from stops everything, and says so", invalidTemplate},
 }
 
-func TestScenarios_RUN1(t *testing.T) {
+func TestScenarios_RUN1_bed92705_14a878bf_c95e84a5(t *testing.T) {
 	for name, k := range map[string]kind{"RunnerReplicaSet": replicaSets{}, "RunnerSet": runnerSets{}} {
 		for _, s := range scenarios {
 			t.Run(name+"/"+s.name, func(t *testing.T) {
@@ -354,6 +365,55 @@ func (b *bench) of(image string) []corev1.Pod {
 		}
 	}
 	return found
+}
+
+func quotaIsWaitedFor(t *testing.T, b *bench) {
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "none"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
+	}
+	require.NoError(t, b.admin.Create(t.Context(), quota))
+	b.eventually("the quota is in force", func() bool {
+		require.NoError(t, b.admin.Get(t.Context(), client.ObjectKeyFromObject(quota), quota))
+		return len(quota.Status.Hard) > 0
+	})
+	b.kind.create(b, some(2, true))
+	b.is(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "CannotRegister")
+	b.eventually("both are prepared", func() bool { return b.github.Calls(registeredtest.JIT) == 2 })
+	b.stays("nothing is minted anew", func() bool { return b.github.Calls(registeredtest.JIT) == 2 && len(b.pods()) == 0 })
+	b.eventually("it is said of both", func() bool {
+		return strings.HasPrefix(b.condition(v1alpha1.ConditionProgressing).Message, "2 runners without a pod")
+	})
+	require.NoError(t, b.admin.Delete(t.Context(), quota))
+	b.eventually("it recovers by itself", func() bool {
+		b.ahead.Add(int64(time.Minute))
+		var runners v1alpha1.RunnerList
+		require.NoError(t, b.admin.List(t.Context(), &runners, client.InNamespace(b.namespace)))
+		for i := range runners.Items {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{"poked":"%d"}}}`, time.Now().UnixNano())
+			require.NoError(t, b.admin.Patch(t.Context(), &runners.Items[i], client.RawPatch(types.MergePatchType, []byte(patch))))
+		}
+		return len(b.pods()) == 2
+	})
+	require.Equal(t, 2, b.github.Calls(registeredtest.JIT))
+	b.idle(b.have(2)...)
+	b.is(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "AsWished")
+}
+
+func missingSecretIsReplaced(t *testing.T, b *bench) {
+	b.kind.create(b, some(1, true))
+	pod := b.have(1)[0]
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: registered.SecretName(metav1.GetControllerOf(&pod).Name)}}
+	require.NoError(t, b.admin.Delete(t.Context(), secret))
+	b.pass(time.Minute)
+	b.touch(pod.Name)
+	b.eventually("another is there, under another registration", func() bool {
+		now := b.pods()
+		return len(now) == 1 && now[0].UID != pod.UID && nameOf(now[0]) != nameOf(pod)
+	})
+	require.Contains(t, b.eventOf("SecretMissing"), "is gone")
+	require.Equal(t, 2, b.github.Calls(registeredtest.JIT))
+	require.Equal(t, []string{nameOf(pod)}, b.github.Removed(), "RUN-2: behind the fence")
 }
 
 func podDeleted(t *testing.T, b *bench) {

@@ -48,7 +48,7 @@ func (t *tracker) owner(key types.NamespacedName, uid string) *ownerState {
 	if s == nil {
 		s = &ownerState{key: key, uid: uid, places: t.places, members: map[string]*member{}, runners: lifecycle.NewSet(),
 			watched: map[string]time.Time{}, expected: map[string]bool{}, avoided: map[string]time.Time{}, busyWith: map[string]bool{}, unsure: map[string]string{},
-			waiting: map[string]string{}, leaving: map[string]time.Time{}, completeFor: -1}
+			waiting: map[string]string{}, unplaced: map[string]string{}, leaving: map[string]time.Time{}, completeFor: -1}
 		s.forget = func(name string) {
 			t.mu.Lock()
 			defer t.mu.Unlock()
@@ -138,6 +138,7 @@ type ownerState struct {
 	busyWith map[string]bool
 	unsure   map[string]string
 	waiting  map[string]string
+	unplaced map[string]string // of the members whose pods no node takes, and why
 	leaving  map[string]time.Time
 
 	completeAt  time.Time
@@ -148,7 +149,8 @@ type ownerState struct {
 	createFails int
 	createSays  string
 	startSays   string
-	outdated    string // the template of which GitHub has refused a runner because its version is too old
+	lostJobs    []lostJob // to be told of
+	outdated    string    // the template of which GitHub has refused a runner because its version is too old
 
 	status statusWriter
 }
@@ -227,11 +229,11 @@ func (s *ownerState) podSeen(name string, pod *registered.View, now time.Time) b
 	if m == nil {
 		return false
 	}
-	failing, outdated := s.startFails > 0, s.outdated
+	failing, outdated, unplaced := s.startFails > 0, s.outdated, len(s.unplaced)
 	if !s.takePod(m, pod, now) {
 		return false
 	}
-	return s.settle(m, now) || failing != (s.startFails > 0) || outdated != s.outdated
+	return s.settle(m, now) || failing != (s.startFails > 0) || outdated != s.outdated || unplaced != len(s.unplaced)
 }
 
 // takePod takes a pod for the member's if it is: by its owner reference, and later by its UID, which an orphan keeps (F 2.8). One that
@@ -244,6 +246,7 @@ func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) boo
 	if !ours {
 		return false
 	}
+	worked := m.pod != nil && m.pod.Signs.Work() != "" || m.busyAs != 0
 	if before := m.id(); before != "" && before != pod.UID { // nothing that was said of what was there before holds for it
 		m.removal, m.why, m.askAt, m.unknowns, m.proof, m.busyAs, m.busyUntil = lifecycle.RemovalNone, "", time.Time{}, 0, "", 0, time.Time{}
 		m.served, m.counted = false, false
@@ -258,8 +261,17 @@ func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) boo
 	if pod.Ended && !m.counted {
 		m.counted = true
 		s.ended(m, now)
+		if worked && !pod.End.Succeeded() {
+			s.lostJobs = append(s.lostJobs, lostJob{m.name, pod.RunnerName, pod.End})
+		}
 	}
 	return true
+}
+
+// lostJob is a runner that has ended as it should not, while it showed work.
+type lostJob struct {
+	member, runnerName string
+	end                registered.Ending
 }
 
 // ended looks at how a runner has ended, once.
@@ -359,6 +371,11 @@ func (s *ownerState) note(m *member, r lifecycle.Runner, has bool, place registe
 	} else {
 		delete(s.waiting, m.name)
 	}
+	if has && m.pod != nil && m.pod.Node == "" && m.pod.Waiting != "" && r.Stage == lifecycle.StageBooting {
+		s.unplaced[m.name] = m.pod.Waiting
+	} else {
+		delete(s.unplaced, m.name)
+	}
 	if has && (m.deletable() || m.tendable()) {
 		s.busyWith[m.name] = true
 	} else {
@@ -388,6 +405,9 @@ func (m *member) tendKey() string {
 		if !m.pod.Registered.IsZero() {
 			key += " known"
 		}
+		if !m.pod.SecretMissing.IsZero() {
+			key += " without its Secret"
+		}
 	}
 	return key
 }
@@ -398,6 +418,23 @@ func (s *ownerState) lookAgain(name string, now time.Time) bool {
 	defer s.mu.Unlock()
 	m := s.members[name]
 	return m != nil && s.settle(m, now)
+}
+
+// tryAgain ends the patience with members that could not be registered with that Secret, and says whether there are any.
+func (s *ownerState) tryAgain(secret string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owner == nil || s.owner.Secret != secret {
+		return false
+	}
+	again := false
+	for _, m := range s.members {
+		if m.tendFail > 0 {
+			m.tendFail, m.tendAt, again = 0, now, true
+			s.settle(m, now)
+		}
+	}
+	return again
 }
 
 // change changes a member, if it is still there and the same.

@@ -34,6 +34,8 @@ type facts struct {
 
 	unsure, waiting         int // runners that should go and of which nobody can say; that wait for something before they have a pod
 	unsureSays, waitingSays string
+	unplaced                int // runners whose pods no node takes
+	unplacedSays            string
 	createSays, startSays   string
 	stuck                   []string // deleted, and still there (POOL-10)
 	outdated                bool     // GitHub has refused a runner of the present template because its version is too old
@@ -60,6 +62,7 @@ func (s *ownerState) facts(o *Owner, w work, now time.Time) facts {
 		f.of[stage] = s.runners.Count(stage)
 	}
 	f.unsureSays, f.waitingSays = oneOf(s.unsure), oneOf(s.waiting)
+	f.unplaced, f.unplacedSays = len(s.unplaced), oneOf(s.unplaced)
 	for name, since := range s.leaving {
 		if now.Sub(since) >= stuckAfter {
 			f.stuck = append(f.stuck, name)
@@ -186,6 +189,8 @@ func (c *conditions) progressing(f facts) {
 		c.set(kind, false, "CreateFailed", f.createSays)
 	case f.waiting > 0:
 		c.set(kind, false, "CannotRegister", fmt.Sprintf("%s without a pod: %s", many(f.waiting, "runner"), f.waitingSays))
+	case f.unplaced > 0:
+		c.set(kind, false, "Unschedulable", fmt.Sprintf("%s without a node: %s", many(f.unplaced, "runner"), f.unplacedSays))
 	case f.plan.Refused > 0:
 		c.set(kind, false, "TooMany", fmt.Sprintf("there are so many StatefulSets that %s put off", many(f.plan.Refused, "runner")))
 	case f.held:

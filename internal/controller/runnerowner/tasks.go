@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/registered"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/registration"
@@ -26,6 +27,9 @@ const avoidFor = 10 * time.Minute
 
 // dispatch gives the crews what a pass has found to do.
 func (r *Reconciler) dispatch(s *ownerState, w work) {
+	for _, lost := range w.lost {
+		r.events.jobLost(s, lost)
+	}
 	for _, a := range w.ask {
 		r.give(s, s.github, "ask "+a.Runner.Name, func(ctx context.Context) { r.ask(ctx, s, a) })
 	}
@@ -143,7 +147,9 @@ func (r *Reconciler) tend(ctx context.Context, s *ownerState, name string) {
 	}
 	if err != nil {
 		r.metrics.failures.WithLabelValues(r.kind, "tend").Inc()
-		r.events.tendFailed(s, name, err)
+		if firstLine(err) != m.tendSays {
+			r.events.tendFailed(s, name, err)
+		}
 		r.options.Log.Warn("a runner could not be registered and will be tried again", "kind", r.kind, "owner", s.key.Name, "runner", name, "error", err)
 	}
 	s.change(name, m.id(), now, func(m *member) {
@@ -159,11 +165,12 @@ func (r *Reconciler) tend(ctx context.Context, s *ownerState, name string) {
 // patienceAfter is how long GitHub is left alone after a registration that failed so often in a row: what lasts until a person
 // changes something is tried seldom.
 func patienceAfter(err error, failures int) time.Duration {
-	wait := min(5*time.Second<<min(failures-1, 6), 3*time.Minute)
-	if errors.Is(err, registration.ErrTarget) || errors.Is(err, registration.ErrCredentials) {
-		return max(wait, 30*time.Second)
+	for _, lasting := range []error{registration.ErrTarget, registration.ErrCredentials, registered.ErrForeignSecret, fleet.ErrForbidden, fleet.ErrRejected} {
+		if errors.Is(err, lasting) { // a change of the Secret ends it
+			return min(5*time.Minute<<min(failures-1, 6), time.Hour)
+		}
 	}
-	return wait
+	return min(5*time.Second<<min(failures-1, 6), 3*time.Minute)
 }
 
 // notBefore is when GitHub has said to ask again; zero when it has not.

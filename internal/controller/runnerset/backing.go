@@ -113,6 +113,9 @@ func (b *backing) Load(ctx context.Context, key types.NamespacedName) (*runnerow
 		Held:                controllerutil.ContainsFinalizer(&set, runnerpod.FinalizerRegistration), Conditions: set.Status.Conditions,
 		Scaling: runnerowner.Scaling{Spec: set.Spec.Autoscaling, Status: set.Status.Autoscaling},
 	}
+	if set.Spec.Credentials != nil {
+		o.Secret = set.Spec.Credentials.SecretName
+	}
 	if set.Spec.Autoscaling != nil && set.Status.Autoscaling != nil {
 		o.ScaledAt = timeOf(set.Status.Autoscaling.ScaledAt)
 	}
@@ -136,6 +139,9 @@ func (*backing) Observe(object client.Object) (runnerowner.Member, bool) {
 		OwnerName: owner.Name, OwnerUID: string(owner.UID), TemplateHash: sts.Labels[runnerpod.LabelTemplateHash],
 		Created: sts.CreationTimestamp.Time, RunnerName: sts.Annotations[runnerpod.AnnotationRunnerName],
 		Started: ptr.Deref(sts.Spec.Replicas, 1) > 0,
+	}
+	if m.Started && sts.Status.ObservedGeneration >= sts.Generation && sts.Status.Replicas == 0 { // K 8.7: a quota, or an admission policy
+		m.Waiting = "StatefulSet " + sts.Name + " cannot make its pod: its Events say what refuses it"
 	}
 	if sts.DeletionTimestamp != nil {
 		m.Deleting = sts.DeletionTimestamp.Time
