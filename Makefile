@@ -17,7 +17,7 @@ TEST_P ?= 4
 # Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.
 SLOW := $(addprefix ./, test/e2e internal/machost/steps internal/controller test/soak test/release internal/machost/remote \
 	internal/dispatch test/hosts internal/controller/runnerowner test/scale test/incidents internal/controller/machost test/restore \
-	internal/controller/runner test/chart test/network internal/catchup)
+	internal/recovery internal/controller/runner test/chart test/network internal/catchup)
 
 # Collecting garbage is a fifth of what control planes and tests compute. Where there is memory for four of them, it is done less
 # often.
