@@ -149,7 +149,7 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 		why.BehindOthers: {func(d *desk) {
 			d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.QueuedAt = ev.QueuedAt.Add(-time.Minute) })
 			queue(d)
-		}, "1 job of acme waited longer and go first."},
+		}, "It is behind 1 job of acme that waited longer."},
 		why.AboutToBeClaimed: {queue, "Nothing is in its way"},
 		why.Registering:      {func(d *desk) { queue(d); d.claim("linux-4-a") }, "Pod linux-4-a of pool linux-4 was chosen for it"},
 		why.RunnerStarting:   {mint, "Runner runner-1 was registered for it"},

@@ -35,13 +35,13 @@ type harness struct {
 	seq     int64
 }
 
-// checkOnLedger is rapid.Check with a quarter of its usual number of histories, unless the command line names one: each is
-// hundreds of statements, and guards that are taken out are found within the first few.
+// checkOnLedger is rapid.Check with fewer histories than it usually plays, unless the command line names one: each is
+// hundreds of statements, and guards that are taken out are found within the first twenty.
 func checkOnLedger(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks")
 	if checks.Value.String() == checks.DefValue {
-		require.NoError(t, checks.Value.Set("25"))
+		require.NoError(t, checks.Value.Set("40"))
 		defer func() { _ = checks.Value.Set(checks.DefValue) }()
 	}
 	rapid.Check(t, property)

@@ -242,7 +242,7 @@ func runners(e Evidence) *Reason {
 	p := e.Pool
 	switch {
 	case p.Idle > 0 && e.Ahead > 0:
-		return &Reason{Code: BehindOthers, Sentence: fmt.Sprintf("%s of %s waited longer and go first.", many(e.Ahead, "job"), e.Account.Login)}
+		return &Reason{Code: BehindOthers, Sentence: fmt.Sprintf("It is behind %s of %s that waited longer.", many(e.Ahead, "job"), e.Account.Login)}
 	case p.Idle > 0:
 		return nil
 	case p.Saturated != "":

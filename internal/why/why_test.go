@@ -78,7 +78,7 @@ func TestExplain(t *testing.T) {
 		"no runners":      {func(e *Evidence) { e.Pool.Idle, e.Pool.Desired, e.Pool.Replicas = 0, 0, 0 }, PoolEmpty, "Pool linux-4 is to have no runners."},
 		"starting":        {func(e *Evidence) { e.Pool.Idle, e.Pool.Booting = 0, 1 }, PoolStarting, "No runner of pool linux-4 is idle; 1 is starting."},
 		"busy":            {func(e *Evidence) { e.Pool.Idle, e.Pool.Busy = 0, 5 }, PoolSaturated, "No runner of pool linux-4 is idle: 5 work."},
-		"behind":          {func(e *Evidence) { e.Ahead = 1 }, BehindOthers, "1 job of acme waited longer"},
+		"behind":          {func(e *Evidence) { e.Ahead = 1 }, BehindOthers, "It is behind 1 job of acme that waited longer"},
 		"nothing":         {func(*Evidence) {}, AboutToBeClaimed, "Nothing is in its way"},
 		"registering":     {claim(func(c *Claim) { c.State = fleet.ClaimClaimed }), Registering, "Pod linux-4-x7k2p of pool linux-4 was chosen for it 9s ago"},
 		"runner starts":   {claim(func(*Claim) {}), RunnerStarting, "Runner linux-4-x7k2p-1 was registered for it 8s ago"},
