@@ -29,7 +29,7 @@ func queued(e Evidence) []Reason {
 	if e.Held != "" {
 		add(&Reason{
 			Code: LedgerHeld, Sentence: "No job is handed out while the ledger is compared with GitHub: " + stop(e.Held),
-			Remedy: "It ends by itself; `bullpen_dispatch_held` and the server's log tell how far it is.",
+			Remedy: "It ends by itself; the metric bullpen_ledger_held is 1 until then (docs/guides/restore.md).",
 		})
 	}
 	if pool {
@@ -228,7 +228,7 @@ func github(e Evidence) *Reason {
 	default:
 		r := &Reason{
 			Code: GitHubFailing, Until: m.Until, Sentence: fmt.Sprintf("GitHub registers no runner for %s; it is asked again at %s.", e.Account.Login, clock(m.Until)),
-			Remedy: "It is asked again by itself; `bullpen doctor` looks at the App's permissions, and githubstatus.com at GitHub.",
+			Remedy: "It is asked again by itself; the server's log has GitHub's own words. Look at the App's permissions, and at githubstatus.com.",
 		}
 		if m.Why != "" {
 			r.Sentence = fmt.Sprintf("GitHub registers no runner for %s (%s); it is asked again at %s.", e.Account.Login, m.Why, clock(m.Until))

@@ -157,7 +157,7 @@ func absent(e Evidence) Reason {
 	return Reason{
 		Code:     NotHeardOf,
 		Sentence: fmt.Sprintf("GitHub has not told of job %d: no webhook and no look at its queue has named it.", e.Job.ID),
-		Remedy: "Check that the App is installed at the repository, that its webhook is active and reaches the server (`bullpen doctor`), " +
+		Remedy: "Check that the App is installed at the repository, that the App's recent deliveries at GitHub show the job (docs/guides/webhooks.md), " +
 			"and that the job asks for labels of a self-hosted runner.",
 	}
 }
