@@ -194,6 +194,11 @@ func Ready(node *corev1.Node) bool {
 	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
+// UnreadyFor is how long a node must have been silent before runners there that show no work are replaced elsewhere. What
+// they show may be long past, and they would hold their places for ever; it is as long as Kubernetes leaves pods on such
+// nodes. They go a few at a time, because it may as well be Kubernetes that hears nothing.
+const UnreadyFor = 5 * time.Minute
+
 // UnreadySince is since when the node has not been ready, by its own word or because nothing is heard of it; zero for one
 // that is ready, or has never said.
 func UnreadySince(node *corev1.Node) time.Time {

@@ -44,7 +44,7 @@ func (b *nodeBook) look(ctx context.Context, cached, reader client.Reader, name 
 	err := cached.Get(ctx, types.NamespacedName{Name: name}, &node)
 	switch {
 	case err == nil:
-		place := Place{Leaving: nodes.Leaving(&node, nil)}
+		place := placeOf(&node)
 		b.put(name, place)
 		return place, nil
 	case !apierrors.IsNotFound(err):
@@ -54,13 +54,17 @@ func (b *nodeBook) look(ctx context.Context, cached, reader client.Reader, name 
 	return b.place(name), err
 }
 
+func placeOf(node *corev1.Node) Place {
+	return Place{Leaving: nodes.Leaving(node, nil), Unready: nodes.UnreadySince(node).UTC()}
+}
+
 // confirm asks the API server itself whether a node is gone. An error means that nobody knows.
 func (b *nodeBook) confirm(ctx context.Context, reader client.Reader, name string, now time.Time) (bool, error) {
 	var node corev1.Node
 	err := reader.Get(ctx, types.NamespacedName{Name: name}, &node)
 	switch {
 	case err == nil:
-		b.put(name, Place{Leaving: nodes.Leaving(&node, nil)}) // NODE-8: it has come back
+		b.put(name, placeOf(&node)) // NODE-8: it has come back
 		return false, nil
 	case !apierrors.IsNotFound(err):
 		return false, fmt.Errorf("looking for node %s: %w", name, err) // POOL-7: doubt does nothing

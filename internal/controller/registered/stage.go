@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
 
@@ -28,6 +29,13 @@ type Place struct {
 	Absent time.Time
 	// Leaving says why the node wants to be empty; empty when it does not.
 	Leaving string
+	// Unready is since when nothing good was heard of the node; zero for one that is ready.
+	Unready time.Time
+}
+
+// doubtful says whether the node has been silent for so long that what a runner there shows may be long past.
+func (p Place) doubtful(now time.Time) bool {
+	return !p.Unready.IsZero() && !now.Before(p.Unready.Add(nodes.UnreadyFor))
 }
 
 // vanished says whether the node has been gone for so long that nothing of it is expected back.
@@ -42,15 +50,16 @@ func (p Place) Lost(now time.Time) bool {
 
 // Next is when the Place means something else by the clock alone; zero for never.
 func (p Place) Next(now time.Time) time.Time {
-	if p.Absent.IsZero() {
-		return time.Time{}
-	}
-	for _, due := range []time.Time{p.Absent.Add(vanishedAfter), p.Absent.Add(lostAfter)} {
-		if now.Before(due) {
-			return due
+	var next time.Time
+	for _, clock := range []struct {
+		since time.Time
+		after time.Duration
+	}{{p.Absent, vanishedAfter}, {p.Absent, lostAfter}, {p.Unready, nodes.UnreadyFor}} {
+		if due := clock.since.Add(clock.after); !clock.since.IsZero() && now.Before(due) {
+			next = earliest(next, due)
 		}
 	}
-	return time.Time{}
+	return next
 }
 
 // Runner is the pod as the engine sees it, before anything that its owner knows of a removal under way: the owner adds
@@ -85,6 +94,11 @@ func (v *View) Runner(place Place, registrationTimeout time.Duration, now time.T
 		r.Stage, r.Since = v.shown()
 	}
 	r.Unfit, r.Waiting = v.unfit(place, registrationTimeout, now), v.Waiting
+	if r.Stage != lifecycle.StageFinished && r.Stage != lifecycle.StageBusy && place.doubtful(now) {
+		r.Doubt = lifecycle.Unfit{
+			Reason: lifecycle.ReasonNodeNotReady, Detail: "its node " + v.Node + " is not ready since " + place.Unready.UTC().Format(time.RFC3339),
+		}
+	}
 	return r
 }
 

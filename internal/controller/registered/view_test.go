@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -238,6 +239,30 @@ func TestObserve_ExitCodes(t *testing.T) {
 	require.False(t, sidecarFailed.End.Outdated())
 	twice := Observe(idlePod(exited(143), startedAgain))
 	require.True(t, twice.End.Succeeded(), "the first end is the runner's; what came after did nothing")
+}
+
+// What a runner that shows no work shows on a node that has been silent for long may be long past; a busy one is never doubted, and
+// what has ended has.
+func TestRunner_POOL6_EXCL4_ASilentNodePutsInDoubtWhatShowsNoWork(t *testing.T) {
+	now := at(1000).Time
+	silent := Place{Unready: now.Add(-nodes.UnreadyFor)}
+	doubted := func(place Place, change ...func(*corev1.Pod)) bool {
+		v := Observe(idlePod(change...))
+		return v.Runner(place, time.Hour, now).Doubt.Reason == lifecycle.ReasonNodeNotReady
+	}
+	require.True(t, doubted(silent, known))
+	require.False(t, doubted(silent, busy))
+	require.False(t, doubted(silent, exited(0)))
+	require.False(t, doubted(Place{Unready: silent.Unready.Add(time.Second)}, known), "not yet")
+	require.False(t, doubted(Place{}, known))
+	require.Equal(t, now.Add(time.Second), Place{Unready: silent.Unready.Add(time.Second)}.Next(now), "and then somebody looks")
+
+	node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(at(7).Time)},
+	}}}
+	require.Equal(t, Place{Unready: at(7).UTC()}, placeOf(node))
+	node.Status.Conditions[0].Status = corev1.ConditionTrue
+	require.Zero(t, placeOf(node))
 }
 
 // What our finalizer waits for, in every state of a pod. PR #1179 follow-ups 7ff5b7da and 23c8fe4a: a pod that was never

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/registered"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
@@ -90,6 +91,34 @@ func TestPlan_NoMoreThanThereIsRoomFor(t *testing.T) {
 	w := s.makePlan(o, 1, t0)
 	require.Equal(t, 1, w.create)
 	require.Equal(t, 1, w.plan.Refused)
+}
+
+// POOL-6: what a runner on a silent node shows may be long past. One that shows no work is replaced elsewhere within the limits of a
+// roll, and goes by GitHub's word as any other does; one that works stays for as long as it shows so.
+func TestPlan_POOL6_ARunnerOnASilentNodeIsReplacedElsewhere(t *testing.T) {
+	s, o := newState(t, func(o *Owner) { o.Desired, o.MaxSurge = 3, 3 })
+	s.places = func(node string) registered.Place {
+		if node == "silent" {
+			return registered.Place{Unready: t0}
+		}
+		return registered.Place{}
+	}
+	shown(s, "x", func(v *registered.View) { v.Node = "silent" })
+	shown(s, "y", func(v *registered.View) { v.Node = "silent" }, busyPod)
+	shown(s, "z")
+	w := s.makePlan(o, -1, t0.Add(nodes.UnreadyFor-1))
+	require.Zero(t, w.create, "a node that is silent for a moment costs no runner")
+	require.Empty(t, w.ask)
+	require.Equal(t, t0.Add(nodes.UnreadyFor), w.plan.Next, "somebody looks again then")
+	w = s.makePlan(o, -1, t0.Add(nodes.UnreadyFor))
+	require.Equal(t, 1, w.create, "its replacement first")
+	require.Empty(t, w.ask)
+	shown(s, "new")
+	w = s.makePlan(o, -1, t0.Add(nodes.UnreadyFor))
+	require.Zero(t, w.create)
+	require.Len(t, w.ask, 1)
+	require.Equal(t, "x", w.ask[0].Runner.Name)
+	require.Equal(t, lifecycle.ReasonNodeNotReady, w.ask[0].Reason)
 }
 
 // F 2.8: a pod is a member's by its owner reference.

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
 
@@ -85,7 +86,7 @@ func (m *member) alarm(now time.Time) time.Time {
 		due = append(due, absent.Add(vanishedAfter), absent.Add(lostAfter))
 	}
 	if unready := m.where.unready; !unready.IsZero() {
-		due = append(due, unready.Add(unreadyFor))
+		due = append(due, unready.Add(nodes.UnreadyFor))
 	}
 	for _, t := range due {
 		if now.Before(t) {

@@ -238,14 +238,9 @@ func (m *member) unfitOnItsNode(now time.Time) lifecycle.Unfit {
 	}
 }
 
-// unreadyFor is how long a node must have been silent before runners there that show no work are replaced elsewhere. What
-// they show may be long past, and they would hold their places for ever; it is as long as Kubernetes leaves pods on such
-// nodes. They go a few at a time, because it may as well be Kubernetes that hears nothing.
-const unreadyFor = 5 * time.Minute
-
 // doubtOnItsNode says why nobody knows whether a runner that shows no work could still take any.
 func (m *member) doubtOnItsNode(now time.Time) lifecycle.Unfit {
-	if m.where.unready.IsZero() || now.Before(m.where.unready.Add(unreadyFor)) {
+	if m.where.unready.IsZero() || now.Before(m.where.unready.Add(nodes.UnreadyFor)) {
 		return lifecycle.Unfit{}
 	}
 	return lifecycle.Unfit{Reason: lifecycle.ReasonNodeNotReady, Detail: "its node " + m.view.node + " is not ready since " + m.where.unready.UTC().Format(time.RFC3339)}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
@@ -147,10 +148,10 @@ func TestNodes_POOL6_RunnersOfASilentNodeAreReplacedAFewAtATime(t *testing.T) {
 	s.podSeen(named("pool-c", onNode("n2")), t0)
 	s.podSeen(named("pool-busy", onNode("n1"), pollerEnded), t0)
 	tr.change(silent, t0)
-	early := s.plan(wishFor(4), counter(), 0, t0.Add(unreadyFor-1))
+	early := s.plan(wishFor(4), counter(), 0, t0.Add(nodes.UnreadyFor-1))
 	require.Empty(t, early.plan.Ask)
-	require.Equal(t, t0.Add(unreadyFor), early.plan.Next, "and somebody looks then")
-	at := t0.Add(unreadyFor)
+	require.Equal(t, t0.Add(nodes.UnreadyFor), early.plan.Next, "and somebody looks then")
+	at := t0.Add(nodes.UnreadyFor)
 	w := s.plan(wishFor(4), counter(), 0, at)
 	require.Len(t, w.plan.Ask, 1)
 	require.Equal(t, "pool-a", w.plan.Ask[0].Runner.Name)
