@@ -203,7 +203,7 @@ func (s *storm) settles() {
 		output, err := s.kubectl("get", s.kind, s.name, "-o", "jsonpath={.status.replicas} {.status.updatedReplicas} {.status.idle} {.status.desiredReplicas}")
 		counts := strings.Fields(output)
 		return err == nil && len(counts) == 4 && counts[0] == counts[3] && counts[1] == counts[3] && counts[2] == counts[3]
-	}, patience, interval, "all are idle runners of the last template")
+	}, patience+2*time.Minute, interval, "all are idle runners of the last template") // a static one is known by a list that is read once a minute
 }
 
 // goes deletes the owner, of which nothing is left: no pod, no Secret, no registration.
