@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/helmchart"
 )
 
-// What the chart's alerts and dashboard name of the controller is what it exports; the server's test looks at the rest.
+// What the chart's alerts and dashboard, and the runbooks, name of the controller is what it exports; the server's test looks at the rest.
 func TestMetrics_ThatTheChartNamesExist(t *testing.T) {
 	b := newBench(t)
 	options := b.options()
@@ -32,11 +33,13 @@ func TestMetrics_ThatTheChartNamesExist(t *testing.T) {
 	}
 	names, err := helmchart.MetricNames()
 	require.NoError(t, err)
+	inRunbooks, err := helmchart.MetricNamesIn(os.DirFS("../../docs/runbooks"), "*.md")
+	require.NoError(t, err)
 	looked := 0
-	for _, name := range names {
+	for _, name := range append(names, inRunbooks...) {
 		if strings.HasPrefix(name, "bullpen_runnerpool_") || strings.HasPrefix(name, "bullpen_autoscaler_") || strings.HasPrefix(name, "bullpen_machost_") {
 			looked++
-			require.True(t, helmchart.Exports(exported, name), "the chart names %s, and the controller does not export it", name)
+			require.True(t, helmchart.Exports(exported, name), "the chart or a runbook names %s, and the controller does not export it", name)
 		}
 	}
 	require.NotZero(t, looked)

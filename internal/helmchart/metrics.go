@@ -14,14 +14,28 @@ var metricName = regexp.MustCompile(`\bbullpen_[a-z0-9_]+`)
 
 // MetricNames are the product's metrics that the chart's alerts and dashboard name, in order.
 func MetricNames() ([]string, error) {
+	return MetricNamesIn(charts.Source(), "monitoring/alerts.yaml", "monitoring/dashboard.json")
+}
+
+// MetricNamesIn are those that some files name, in order; files are patterns as path.Match has them.
+func MetricNamesIn(folder fs.FS, files ...string) ([]string, error) {
 	names := map[string]bool{}
-	for _, file := range []string{"monitoring/alerts.yaml", "monitoring/dashboard.json"} {
-		text, err := fs.ReadFile(charts.Source(), file)
+	for _, pattern := range files {
+		found, err := fs.Glob(folder, pattern)
 		if err != nil {
-			return nil, fmt.Errorf("reading the chart: %w", err)
+			return nil, fmt.Errorf("looking for %s: %w", pattern, err)
 		}
-		for _, name := range metricName.FindAllString(string(text), -1) {
-			names[name] = true
+		if len(found) == 0 {
+			return nil, fmt.Errorf("looking for %s: %w", pattern, fs.ErrNotExist)
+		}
+		for _, file := range found {
+			text, err := fs.ReadFile(folder, file)
+			if err != nil {
+				return nil, fmt.Errorf("reading %s: %w", file, err)
+			}
+			for _, name := range metricName.FindAllString(string(text), -1) {
+				names[name] = true
+			}
 		}
 	}
 	return slices.Sorted(maps.Keys(names)), nil
