@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
 	"github.com/bullpen-ci/bullpen/internal/github/standin"
@@ -76,16 +75,19 @@ func TestChart_CommandLinesAreTheProgramsOwn(t *testing.T) {
 	}, looked)
 }
 
-// What the chart's alerts and dashboard name of the server is what it exports; the controller's test looks at the rest.
+// What the chart's alerts and dashboard, and the runbooks, name of the server is what it exports; the controller's test looks at the
+// rest.
 func TestChart_MetricsAreTheServersOwn(t *testing.T) {
 	exported := serverMetrics(t)
 	names, err := helmchart.MetricNames()
 	require.NoError(t, err)
+	inRunbooks, err := helmchart.MetricNamesIn(os.DirFS(runbooksFolder), "*.md")
+	require.NoError(t, err)
 	looked := 0
-	for _, name := range names {
+	for _, name := range append(names, inRunbooks...) {
 		if !strings.HasPrefix(name, "bullpen_runnerpool_") && !strings.HasPrefix(name, "bullpen_autoscaler_") && !strings.HasPrefix(name, "bullpen_machost_") {
 			looked++
-			require.True(t, helmchart.Exports(exported, name), "the chart names %s, and the server does not export it", name)
+			require.True(t, helmchart.Exports(exported, name), "the chart or a runbook names %s, and the server does not export it", name)
 		}
 	}
 	require.NotZero(t, looked)
@@ -136,19 +138,9 @@ func serverMetrics(t *testing.T) []string {
 
 // Every kind of recovery has an alert, as docs/reference/recovery.md says.
 func TestChart_EveryKindOfRecoveryHasAnAlert(t *testing.T) {
-	text, err := os.ReadFile("../../charts/bullpen/monitoring/alerts.yaml")
-	require.NoError(t, err)
-	var alerts struct {
-		Groups []struct {
-			Rules []struct{ Alert, Expr string }
-		}
-	}
-	require.NoError(t, yaml.Unmarshal(text, &alerts))
 	var expressions strings.Builder
-	for _, group := range alerts.Groups {
-		for _, rule := range group.Rules {
-			expressions.WriteString(strings.NewReplacer(`"`, "|").Replace(rule.Expr))
-		}
+	for _, one := range readAlerts(t) {
+		expressions.WriteString(strings.NewReplacer(`"`, "|").Replace(one.Expr))
 	}
 	for _, kind := range recovery.Kinds() {
 		require.Contains(t, expressions.String(), "|"+string(kind)+"|")
