@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"sort"
 	"sync"
@@ -178,7 +179,8 @@ func (b *bench) start() {
 	b.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil { // require would leave sync.OnceFunc, which panics then
-			b.t.Errorf("stopping the controllers: %v", err)
+			stacks := make([]byte, 4<<20)
+			b.t.Errorf("stopping the controllers: %v\n%s", err, stacks[:goruntime.Stack(stacks, true)])
 		}
 	})
 }
