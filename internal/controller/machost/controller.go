@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/queues"
 )
 
 // Name of the controller, in logs, metrics and Events.
@@ -122,7 +122,7 @@ func Setup(mgr manager.Manager, options Options) error {
 		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, r.configEvents())).
 		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Node{}, r.nodeEvents())).
 		WatchesRawSource(source.TypedChannel(r.wake, wakeEvents())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		WithOptions(queues.Options(1)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the controller: %w", err)

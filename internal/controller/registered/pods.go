@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
+	"github.com/bullpen-ci/bullpen/internal/controller/queues"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -48,7 +48,7 @@ func (s *Service) watch(mgr manager.Manager) error {
 	err := builder.ControllerManagedBy(mgr).Named(Name).
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return ours(o) }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(s.podsOn)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: s.options.Pods}).
+		WithOptions(queues.Options(s.options.Pods)).
 		Complete(reconcile.Func(s.Reconcile))
 	if err != nil {
 		return fmt.Errorf("building the controller of self-registering runners' pods: %w", err)

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/queues"
 	"github.com/bullpen-ci/bullpen/internal/controller/registered"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -108,7 +108,7 @@ func Setup(mgr manager.Manager, options Options) error {
 				q.Add(reconcile.Request{NamespacedName: e.Object})
 			},
 		})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Runners}).
+		WithOptions(queues.Options(r.options.Runners)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the controller of Runners: %w", err)

@@ -17,12 +17,12 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/queues"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerowner"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerreplicaset"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -60,7 +60,7 @@ func Setup(mgr manager.Manager, options Options) error {
 	r := &Reconciler{options: options, client: mgr.GetClient(), reader: mgr.GetAPIReader(), events: mgr.GetEventRecorder(Name)}
 	err := builder.ControllerManagedBy(mgr).Named(Name).
 		For(&v1alpha1.RunnerDeployment{}).Owns(&v1alpha1.RunnerReplicaSet{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		WithOptions(queues.Options(4)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the controller of %s: %w", Name, err)

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/queues"
 	"github.com/bullpen-ci/bullpen/internal/controller/registered"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -117,7 +117,7 @@ func Setup(mgr manager.Manager, options Options) error {
 				q.Add(reconcile.Request{NamespacedName: e.Object})
 			},
 		})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: options.Owners}).
+		WithOptions(queues.Options(options.Owners)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the controller of %s: %w", r.kind, err)

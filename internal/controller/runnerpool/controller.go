@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -27,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/queues"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -126,7 +126,7 @@ func Setup(mgr manager.Manager, options Options) error {
 		WatchesRawSource(source.Kind(mgr.GetCache(), accounts, r.accountEvents())).
 		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Node{}, r.nodeEvents())).
 		WatchesRawSource(source.TypedChannel(r.wake, wakeEvents())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: options.Pools})
+		WithOptions(queues.Options(options.Pools))
 	if options.Wakes != nil {
 		controllers = controllers.WatchesRawSource(source.TypedChannel(options.Wakes, wakeEvents()))
 	}
