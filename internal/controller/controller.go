@@ -211,7 +211,7 @@ func managerOptions(options Options) manager.Options {
 			},
 		},
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Pod{}, &corev1.ServiceAccount{}}}},
-		Controller:                    queues(),
+		Controller:                    config.Controller{SkipNameValidation: ptr.To(true)}, // tests run several in one process
 		Metrics:                       metricsserver.Options{BindAddress: orNone(options.MetricsAddress)},
 		HealthProbeBindAddress:        orNone(options.HealthAddress),
 		LeaderElection:                options.LeaderElect,
@@ -219,16 +219,6 @@ func managerOptions(options Options) manager.Options {
 		LeaderElectionNamespace:       options.LeaseNamespace,
 		LeaderElectionReleaseOnCancel: true, // the process ends right after
 		GracefulShutdownTimeout:       ptr.To(10 * time.Second),
-	}
-}
-
-// queues is what the manager's controllers have in common. The library's own queue may block for ever when it is shut down while
-// something is ready in it (kubernetes-sigs/controller-runtime#3538, mended after v0.24): a controller would end by its grace
-// period alone, and the next leader wait for that long.
-func queues() config.Controller {
-	return config.Controller{
-		UsePriorityQueue:   ptr.To(false),
-		SkipNameValidation: ptr.To(true), // tests run several in one process
 	}
 }
 

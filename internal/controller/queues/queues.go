@@ -18,9 +18,10 @@ const (
 
 // Options are those of a controller that reconciles so many objects at once.
 //
-// The library's standard, its priority queue, can lock itself for good when it is shut down: it hands an object to a worker that has
-// just left, and keeps its locks while it does. Whoever still works then never gets to say that it is done, so that the process hangs
-// until its grace is over, and with it the Lease that the next leader waits for.
+// RECV-5: the library's standard, its priority queue, can lock itself for good when it is shut down (kubernetes-sigs/controller-runtime#3538,
+// mended after v0.24): it hands an object to a worker that has just left, and keeps its locks while it does. Whoever still works then
+// never gets to say that it is done, so that the process hangs until its grace is over, and with it the Lease that the next leader
+// waits for.
 func Options(workers int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,

@@ -18,7 +18,7 @@ import (
 )
 
 // A leader that is told to stop does so as soon as its passes under way are over, whatever is queued meanwhile: the next one waits for it.
-func TestOptions_AControllerThatIsToldToStopDoes(t *testing.T) {
+func TestOptions_RECV5_AControllerThatIsToldToStopDoes(t *testing.T) {
 	for range 100 {
 		stop(t, Options(8))
 	}

@@ -42,7 +42,7 @@ func (b *bench) manage() {
 			ByObject:          map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: ours, Transform: registered.TrimPod, UnsafeDisableDeepCopy: ptr.To(true)}},
 		},
 		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Pod{}}}},
-		Controller: config.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(false)},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 	})
 	require.NoError(b.t, err)

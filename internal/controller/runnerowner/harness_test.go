@@ -185,7 +185,7 @@ func (b *bench) start() {
 	})
 }
 
-var configOfTests = config.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(false)}
+var configOfTests = config.Controller{SkipNameValidation: ptr.To(true)}
 
 func (b *bench) restart() {
 	b.stop()
