@@ -27,6 +27,8 @@ var closures = []struct {
 	{pkg: "internal/childproc", strict: true, reason: "it knows nothing of what it runs"},
 	{pkg: "internal/lifecycle", strict: true, allow: []string{module + "/internal/fleet", module + "/internal/lifecycle"},
 		reason: "plans are pure functions, to be tested over every state with no cluster"},
+	{pkg: "internal/why", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/postgres", module + "/internal/clusterview",
+		module + "/internal/operator"}, reason: "the answer is a pure function of evidence, whoever gathers it"},
 	{pkg: "internal/scaling", strict: true, allow: []string{module + "/internal/scaling"},
 		reason: "plans are pure functions, to be tested over every state with no cluster"},
 	{pkg: "internal/networkpolicy", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", module},
