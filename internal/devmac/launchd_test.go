@@ -135,6 +135,24 @@ func TestLaunchd_EndsTheProcessGroupUnlessItIsAbandoned(t *testing.T) {
 	}
 }
 
+// A shutdown ends everything, however many generations lie between a process and launchd.
+func TestShutdown_LeavesNothing(t *testing.T) {
+	mac := devmactest.Boot(t)
+	mac.WriteFile("/Users/ci/job.sh", "#!/bin/sh\ntrap '' TERM\n[ \"$1\" = 0 ] && { echo >"+mac.Root.Path("/var/log/deepest")+`
+exec `+mac.Root.Path("/Users/ci/sleep")+" 600; }\n\"$0\" $(($1-1))\n:\n", 0o755)
+	sleep, err := os.ReadFile("/bin/sleep") // one under the root is the Mac's, whoever its parent is
+	require.NoError(t, err)
+	mac.WriteFile("/Users/ci/sleep", string(sleep), 0o755)
+	mac.WriteFile(plistPath, plistWith("test.job", forEver+"<key>AbandonProcessGroup</key><true/>", "/Users/ci/job.sh", "150"), 0o644)
+	mac.Run("root", "/bin/launchctl", "bootstrap", "system", plistPath)
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(mac.Root.Path("/var/log/deepest"))
+		return err == nil
+	}, 20*time.Second, 5*time.Millisecond)
+	require.NoError(t, mac.Shutdown())
+	require.Empty(t, mac.Leftovers())
+}
+
 // Registering the same job again and again gets it disabled: it still starts, but is not kept alive, and not started at boot.
 func TestLaunchd_DisablesWhatIsRegisteredAgainAndAgain(t *testing.T) {
 	mac := devmactest.Boot(t)

@@ -96,24 +96,23 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// killChildren ends all that this process has started or adopted.
+// killChildren ends all that this process has started or adopted, and returns when it is gone. Those that lose their parent by it become
+// ours, and on a busy machine who was killed takes its time to go: so it waits for each that it has killed, and only for those.
 func killChildren() {
-	for range 100 { // those that lose their parent by it become ours
-		killed := false
+	for {
+		var killed []int
 		entries, _ := os.ReadDir("/proc")
 		for _, e := range entries {
-			if pid, err := strconv.Atoi(e.Name()); err == nil && parentOf(pid) == os.Getpid() {
-				killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
+			if pid, err := strconv.Atoi(e.Name()); err == nil && parentOf(pid) == os.Getpid() && syscall.Kill(pid, syscall.SIGKILL) == nil {
+				killed = append(killed, pid)
 			}
 		}
-		if !killed {
+		if len(killed) == 0 {
 			return
 		}
-		var status syscall.WaitStatus
-		for {
-			if pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil); err != nil || pid <= 0 {
-				break
-			}
+		for _, pid := range killed {
+			var status syscall.WaitStatus
+			_, _ = syscall.Wait4(pid, &status, 0, nil) // whoever has started it may have been first
 		}
 	}
 }
