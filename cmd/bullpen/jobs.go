@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 func newJobsCommand() *cobra.Command {
@@ -62,10 +61,12 @@ func newJobCommand() *cobra.Command {
 	conn, format := connection(), cli.FormatTable
 	cmd := &cobra.Command{
 		Use:   "job JOB",
-		Short: "Show one workflow job",
-		Long:  "Shows one workflow job. JOB is its id at GitHub, or its address there.",
+		Short: "Show one workflow job, and where its time went",
+		Long: `Shows one workflow job: what became of it, when each step of its life was taken, and what the time in between was spent on.
+JOB is its id at GitHub, or its address there.`,
 		Example: `  bullpen job 31415926535
-  bullpen job https://github.com/acme/app/actions/runs/27182818284/job/31415926535 -o yaml`,
+  bullpen job https://github.com/acme/app/actions/runs/27182818284/job/31415926535 -o yaml
+  bullpen job 31415926535 -o json | jq .timeline.split`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := oneJob(cmd, args)
 			if err != nil {
@@ -79,7 +80,7 @@ func newJobCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cli.Print(cmd.OutOrStdout(), format, job, cli.JobTable([]operatorapi.Job{job}, time.Now()))
+			return cli.PrintJob(cmd.OutOrStdout(), format, job, time.Now())
 		},
 	}
 	conn.Flags(cmd.Flags())

@@ -41,6 +41,14 @@ type Recorded struct {
 	Adoption  bool // a runner is to be confirmed with GitHub
 	Displaced int64
 	FreedRoom bool
+	// Started is there when a runner of ours was given its job by this event.
+	Started *Started
+}
+
+// Started is a job that one of our runners has begun.
+type Started struct {
+	Pool  string
+	Times fleet.JobTimes // up to Executing
 }
 
 // Facts are the rows an event can touch, locked.

@@ -13,7 +13,11 @@ import (
 // Observe records what was read of a job at GitHub instead of being told: the same transaction as an event's, by the same
 // tables (Resolve, tombstones), and without a delivery to be deduplicated by. The tables make it safe to repeat.
 func (i *Intake) Observe(ctx context.Context, ev dispatch.JobEvent, at time.Time) (dispatch.Recorded, error) {
-	return i.opt.Store.RecordJob(ctx, dispatch.Delivery{Event: "workflow_job", At: at}, ev)
+	rec, err := i.opt.Store.RecordJob(ctx, dispatch.Delivery{Event: "workflow_job", At: at}, ev)
+	if err == nil {
+		i.metrics.observe(rec.Started)
+	}
+	return rec, err
 }
 
 func account(a github.Account, installationID int64) dispatch.Account {

@@ -3,7 +3,6 @@ package intake
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -50,14 +49,14 @@ type Options struct {
 	Store dispatch.IntakeStore
 	// Log hears of what could not be stored and of what makes no sense; discarded when nil.
 	Log *slog.Logger
-	// Metrics takes bullpen_webhooks_total; nowhere when nil.
+	// Metrics takes bullpen_webhooks_total, bullpen_job_wait_seconds and bullpen_job_phase_seconds; nowhere when nil.
 	Metrics prometheus.Registerer
 }
 
 // Intake records deliveries. It keeps no state and is safe for concurrent use.
 type Intake struct {
-	opt      Options
-	webhooks *prometheus.CounterVec
+	opt     Options
+	metrics *metrics
 }
 
 // New checks the options.
@@ -71,13 +70,11 @@ func New(opt Options) (*Intake, error) {
 	if opt.Metrics == nil {
 		opt.Metrics = prometheus.NewRegistry()
 	}
-	i := &Intake{opt: opt, webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "bullpen_webhooks_total", Help: "Webhook deliveries, by event and outcome.",
-	}, []string{"event", "outcome"})}
-	if err := opt.Metrics.Register(i.webhooks); err != nil {
-		return nil, fmt.Errorf("registering the intake's metrics: %w", err)
+	metrics, err := newMetrics(opt.Metrics)
+	if err != nil {
+		return nil, err
 	}
-	return i, nil
+	return &Intake{opt: opt, metrics: metrics}, nil
 }
 
 // Refused counts what was turned away before it could be taken: by event ("" when it is not known) and outcome, each
@@ -86,7 +83,7 @@ func (i *Intake) Refused(event, outcome string) {
 	if event == "" {
 		event = "unknown"
 	}
-	i.webhooks.WithLabelValues(event, outcome).Inc()
+	i.metrics.webhooks.WithLabelValues(event, outcome).Inc()
 }
 
 // Take records a delivery, and returns once that is committed. It may be called with the same delivery any number of
@@ -178,6 +175,9 @@ func (i *Intake) workflowJob(ctx context.Context, d dispatch.Delivery, ev *githu
 	rec, err := i.opt.Store.RecordJob(ctx, d, JobEvent(kind, account(ev.Repository.Owner, ev.InstallationID), repository, ev.Job))
 	if err == nil && rec.Outcome == fleet.Refuse && rec.Fresh {
 		i.opt.Log.WarnContext(ctx, "a webhook that makes no sense in the job's state", "job", ev.Job.ID, "action", ev.Action)
+	}
+	if err == nil {
+		i.metrics.observe(rec.Started)
 	}
 	return i.recorded(ctx, d, "workflow_job", rec.Fresh, err)
 }

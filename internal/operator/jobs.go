@@ -104,8 +104,26 @@ func (a *API) getJob(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
+	timeline := TimelineOf(job)
+	job.Timeline = &timeline
 	write(w, http.StatusOK, job)
 	return nil
+}
+
+// TimelineOf says what became of a job, and where the time went.
+func TimelineOf(job operatorapi.Job) operatorapi.Timeline {
+	times := fleet.JobTimes{
+		Queued: job.QueuedAt, Received: timeOf(job.ReceivedAt), Approved: timeOf(job.ApprovedAt), Claimed: timeOf(job.ClaimedAt),
+		Minted: timeOf(job.MintedAt), Acknowledged: timeOf(job.Acknowledged), Executing: timeOf(job.StartedAt), Ended: timeOf(job.CompletedAt),
+	}
+	timeline := operatorapi.Timeline{Steps: []operatorapi.TimelineStep{}, Split: []operatorapi.TimelinePhase{}}
+	for _, s := range times.Steps() {
+		timeline.Steps = append(timeline.Steps, operatorapi.TimelineStep{Name: string(s.Step), At: s.At.UTC()})
+	}
+	for _, s := range times.Split() {
+		timeline.Split = append(timeline.Split, operatorapi.TimelinePhase{Name: string(s.Phase), Seconds: s.Time.Seconds()})
+	}
+	return timeline
 }
 
 // whyJob answers for jobs that nobody has told of, too: that is an answer.

@@ -24,14 +24,44 @@ type Job struct {
 	Held         string     `json:"held,omitempty"` // why a queued one is set aside: repository_limit or repository_removed
 	Conclusion   string     `json:"conclusion,omitempty"`
 	RunnerName   string     `json:"runnerName,omitempty"` // of the one that executes it, or that was registered for it
-	Pool         string     `json:"pool,omitempty"`       // of a live claim
-	Pod          string     `json:"pod,omitempty"`        // of a live claim
+	Pool         string     `json:"pool,omitempty"`       // of a live claim; of one job also when it has ended
+	Pod          string     `json:"pod,omitempty"`        // as Pool
 	QueuedAt     time.Time  `json:"queuedAt"`
-	ClaimedAt    *time.Time `json:"claimedAt,omitempty"`      // a pod was chosen; of a live claim
-	MintedAt     *time.Time `json:"mintedAt,omitempty"`       // its runner was registered; of a live claim
-	Acknowledged *time.Time `json:"acknowledgedAt,omitempty"` // the pod has its configuration; of a live claim
+	ReceivedAt   *time.Time `json:"receivedAt,omitempty"`     // GitHub's first event of it was taken
+	ApprovedAt   *time.Time `json:"approvedAt,omitempty"`     // it had waited at GitHub until then
+	ClaimedAt    *time.Time `json:"claimedAt,omitempty"`      // a pod was chosen; as Pool
+	MintedAt     *time.Time `json:"mintedAt,omitempty"`       // its runner was registered; as Pool
+	Acknowledged *time.Time `json:"acknowledgedAt,omitempty"` // the pod has its configuration; as Pool
 	StartedAt    *time.Time `json:"startedAt,omitempty"`
 	CompletedAt  *time.Time `json:"completedAt,omitempty"`
+	// ExitCode is the runner's; of one job, when its pod has ended and Kubernetes knew it.
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// RunnerLostAt is when the pod was lost with the job in it; of one job.
+	RunnerLostAt *time.Time `json:"runnerLostAt,omitempty"`
+	// Timeline is there when one job was asked for.
+	Timeline *Timeline `json:"timeline,omitempty"`
+}
+
+// Timeline is what became of a job, and where the time went.
+type Timeline struct {
+	// Steps are those that were taken, in the order of a job's life: queued, received, approved, claimed, minted, acknowledged, executing,
+	// ended. GitHub's (queued, executing, ended) are in whole seconds of its clock.
+	Steps []TimelineStep `json:"steps"`
+	// Split says what took how long, up to the last step: webhook, approval, dispatch, mint, handover, start, run. It adds up to the time
+	// between the first and the latest step.
+	Split []TimelinePhase `json:"split"`
+}
+
+// TimelineStep is a step and when it was taken.
+type TimelineStep struct {
+	Name string    `json:"name"`
+	At   time.Time `json:"at"`
+}
+
+// TimelinePhase is what took time.
+type TimelinePhase struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
 }
 
 // JobList is one page, the latest first.

@@ -280,12 +280,30 @@ func (e *eventTx) execute(ctx context.Context, podUID string) error {
 	}); err != nil {
 		return err
 	}
+	if claim.State != string(fleet.ClaimExecuting) {
+		e.rec.Started = e.started(claim)
+	}
 	if err := e.q.RegistrationAlive(ctx, e.ev.RunnerID, e.ev.RunnerName); err != nil {
 		return err
 	}
 	return e.q.SessionStarted(ctx, sqlcgen.SessionStartedParams{
 		JobID: e.ev.JobID, Repository: e.ev.Repository, Now: e.now, JobStartedAt: e.startedAt(), PodUid: podUID,
 	})
+}
+
+// started says how the job got to the runner that it was given to just now.
+func (e *eventTx) started(claim sqlcgen.RunnerClaim) *dispatch.Started {
+	times := fleet.JobTimes{
+		Queued: e.queuedAt(), Received: e.now, Claimed: claim.ClaimedAt, Minted: deref(claim.MintedAt), Acknowledged: deref(claim.AcknowledgedAt),
+		Executing: *e.startedAt(),
+	}
+	if e.job.ID != 0 {
+		times.Queued, times.Received, times.Approved = e.job.QueuedAt, deref(e.job.ReceivedAt), deref(e.job.ApprovedAt)
+	}
+	if times.Acknowledged.IsZero() { // as ExecuteClaim has it: who runs a job has its configuration
+		times.Acknowledged = e.now
+	}
+	return &dispatch.Started{Pool: claim.Pool, Times: times}
 }
 
 // spend ends the claim whose runner GitHub says has completed a job: its single shot is used, and GitHub itself has

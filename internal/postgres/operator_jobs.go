@@ -59,6 +59,7 @@ func jobOf(row sqlcgen.JobPageRow) operatorapi.Job {
 		Name: row.Name, Branch: row.HeadBranch, Commit: row.HeadSha, Labels: row.Labels, State: row.State, Held: row.Held,
 		Conclusion: row.Conclusion, RunnerName: row.RunnerName, Pool: row.Pool, Pod: row.Pod, QueuedAt: row.QueuedAt.UTC(),
 		ClaimedAt: row.ClaimedAt, MintedAt: row.MintedAt, Acknowledged: row.AcknowledgedAt, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
+		ReceivedAt: row.ReceivedAt, ApprovedAt: row.ApprovedAt,
 	}
 	if job.RunnerName == "" {
 		job.RunnerName = row.Registered
@@ -75,7 +76,32 @@ func (s *Store) Job(ctx context.Context, id int64) (operatorapi.Job, error) {
 	case !ok:
 		return operatorapi.Job{}, operator.ErrNotFound
 	}
-	return jobOf(sqlcgen.JobPageRow(row)), nil
+	job := jobOf(sqlcgen.JobPageRow(row))
+	if row.RunnerName == "" {
+		return job, nil
+	}
+	session, ok, err := found(s.queries().SessionOfJob(ctx, id, row.RunnerName))
+	if err != nil {
+		return operatorapi.Job{}, fmt.Errorf("reading a job's session: %w", err)
+	}
+	if ok {
+		recall(&job, session)
+	}
+	return job, nil
+}
+
+// recall adds what the session keeps of a claim that is gone.
+func recall(job *operatorapi.Job, session sqlcgen.SessionOfJobRow) {
+	job.ExitCode, job.RunnerLostAt = session.ExitCode, session.LostAt
+	if job.ClaimedAt != nil {
+		return
+	}
+	job.Pod, job.Pool = session.PodName, session.Pool
+	job.ClaimedAt, job.Acknowledged = session.ClaimedAt, session.AcknowledgedAt
+	if session.ClaimedAt != nil { // it was opened by the mint, and not by somebody who found a runner at work
+		minted := session.StartedAt
+		job.MintedAt = &minted
+	}
 }
 
 // JobEvidence reads what the ledger knows about why a job has no runner, as of one moment.

@@ -105,9 +105,9 @@ WITH answered AS (
     FROM held WHERE j.id = held.job_id AND j.state = 'claimed'
 ), opened AS (
     INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb,
-        runner_name, job_id, repository, started_at)
+        runner_name, job_id, repository, claimed_at, started_at)
     SELECT h.pod_uid, h.namespace, h.pod_name, h.pool, h.account_id, h.platform, h.milli_cpu, h.memory_mb,
-        h.runner_name, h.job_id, coalesce(j.repository, ''), @now
+        h.runner_name, h.job_id, coalesce(j.repository, ''), h.claimed_at, @now
     FROM held h LEFT JOIN workflow_jobs j ON j.id = h.job_id
     ON CONFLICT (pod_uid) DO UPDATE SET runner_name = excluded.runner_name
 )
@@ -201,11 +201,13 @@ ORDER BY ended_at LIMIT @most;
 
 -- name: SessionStarted :exec
 INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb,
-    runner_name, executed_job_id, repository, started_at, job_started_at)
+    runner_name, executed_job_id, repository, claimed_at, acknowledged_at, started_at, job_started_at)
 SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.account_id, c.platform, c.milli_cpu, c.memory_mb,
-    c.runner_name, @job_id::bigint, @repository, @now, @job_started_at
+    c.runner_name, @job_id::bigint, @repository, c.claimed_at, c.acknowledged_at, @now, @job_started_at
 FROM runner_claims c WHERE c.pod_uid = @pod_uid
 ON CONFLICT (pod_uid) DO UPDATE SET executed_job_id = excluded.executed_job_id, repository = excluded.repository,
+    claimed_at = coalesce(runner_sessions.claimed_at, excluded.claimed_at),
+    acknowledged_at = coalesce(runner_sessions.acknowledged_at, excluded.acknowledged_at),
     job_started_at = excluded.job_started_at;
 
 -- name: SessionJobEnded :exec

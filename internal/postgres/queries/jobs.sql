@@ -12,9 +12,9 @@ SELECT label_key, labels FROM label_sets ORDER BY label_key;
 -- CLAIM-4: a tombstone bars the way in for a job whose row is gone. A job queues up behind those of its repository that
 -- were set aside before it.
 INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
-    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, repository_id, held)
+    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, received_at, repository_id, held)
 SELECT @id, @account_id, @repository, @run_id, @run_attempt, @name, @workflow, @head_branch, @head_sha,
-    @label_key, @state, @conclusion, @runner_name, @queued_at, @started_at, @completed_at, @now, @repository_id,
+    @label_key, @state, @conclusion, @runner_name, @queued_at, @started_at, @completed_at, @now, @now, @repository_id,
     CASE WHEN @state <> 'queued' THEN ''
         WHEN EXISTS (SELECT 1 FROM removed_repositories r WHERE r.account_id = @account_id AND r.repository = @repository)
         THEN 'repository_removed'
@@ -25,11 +25,12 @@ WHERE NOT EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = @id)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: LockJob :one
-SELECT id, account_id, label_key, state, queued_at, runner_name, repository, repository_id FROM workflow_jobs WHERE id = @id FOR UPDATE;
+SELECT id, account_id, label_key, state, queued_at, received_at, approved_at, runner_name, repository, repository_id FROM workflow_jobs WHERE id = @id FOR UPDATE;
 
 -- name: MoveJob :execrows
 -- CLAIM-3: a compare-and-set on the state that was read.
-UPDATE workflow_jobs SET state = @next, updated_at = @now, held = CASE
+UPDATE workflow_jobs SET state = @next, updated_at = @now,
+    approved_at = CASE WHEN state = 'waiting' AND @next = 'queued' THEN @now ELSE approved_at END, held = CASE
     WHEN @next <> 'queued' THEN ''
     WHEN EXISTS (SELECT 1 FROM removed_repositories r
         WHERE r.account_id = workflow_jobs.account_id AND r.repository = workflow_jobs.repository) THEN 'repository_removed'

@@ -3,7 +3,7 @@
 SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
     w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
     coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at
+    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
 FROM workflow_jobs w
 JOIN accounts a ON a.id = w.account_id
 JOIN label_sets s ON s.label_key = w.label_key
@@ -19,7 +19,7 @@ ORDER BY w.id DESC LIMIT @most;
 SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
     w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
     coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at
+    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
 FROM workflow_jobs w
 JOIN accounts a ON a.id = w.account_id
 JOIN label_sets s ON s.label_key = w.label_key
@@ -34,12 +34,19 @@ ORDER BY w.id DESC LIMIT @most;
 SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
     w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
     coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at
+    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
 FROM workflow_jobs w
 JOIN accounts a ON a.id = w.account_id
 JOIN label_sets s ON s.label_key = w.label_key
 LEFT JOIN runner_claims c ON c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing')
 WHERE w.id = @id;
+
+-- name: SessionOfJob :one
+-- Of the runner that GitHub has named: one that ends loses its claim, but not its session.
+SELECT s.pod_name, s.pool, s.claimed_at, s.started_at, s.acknowledged_at, s.exit_code, s.lost_at
+FROM runner_sessions s
+WHERE s.executed_job_id = @job_id::bigint AND s.runner_name = @runner_name
+ORDER BY s.started_at DESC LIMIT 1;
 
 -- name: OlderInLane :one
 -- As far as it is worth counting.

@@ -66,9 +66,9 @@ func (q *Queries) IdentifyJob(ctx context.Context, repositoryID int64, repositor
 
 const insertJob = `-- name: InsertJob :execrows
 INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
-    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, repository_id, held)
+    label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, received_at, repository_id, held)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9,
-    $10, $11, $12, $13, $14, $15, $16, $17, $18,
+    $10, $11, $12, $13, $14, $15, $16, $17, $17, $18,
     CASE WHEN $11 <> 'queued' THEN ''
         WHEN EXISTS (SELECT 1 FROM removed_repositories r WHERE r.account_id = $2 AND r.repository = $3)
         THEN 'repository_removed'
@@ -140,7 +140,7 @@ func (q *Queries) InsertTombstone(ctx context.Context, jobID int64, conclusion s
 }
 
 const job = `-- name: Job :one
-SELECT id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, look_at, asked_at, confirmed_at, rerun, rerun_at, held, repository_id FROM workflow_jobs WHERE id = $1
+SELECT id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, look_at, asked_at, confirmed_at, rerun, rerun_at, held, repository_id, received_at, approved_at FROM workflow_jobs WHERE id = $1
 `
 
 func (q *Queries) Job(ctx context.Context, id int64) (WorkflowJob, error) {
@@ -171,6 +171,8 @@ func (q *Queries) Job(ctx context.Context, id int64) (WorkflowJob, error) {
 		&i.RerunAt,
 		&i.Held,
 		&i.RepositoryID,
+		&i.ReceivedAt,
+		&i.ApprovedAt,
 	)
 	return i, err
 }
@@ -200,7 +202,7 @@ func (q *Queries) LabelSets(ctx context.Context) ([]LabelSet, error) {
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT id, account_id, label_key, state, queued_at, runner_name, repository, repository_id FROM workflow_jobs WHERE id = $1 FOR UPDATE
+SELECT id, account_id, label_key, state, queued_at, received_at, approved_at, runner_name, repository, repository_id FROM workflow_jobs WHERE id = $1 FOR UPDATE
 `
 
 type LockJobRow struct {
@@ -209,6 +211,8 @@ type LockJobRow struct {
 	LabelKey     string
 	State        string
 	QueuedAt     time.Time
+	ReceivedAt   *time.Time
+	ApprovedAt   *time.Time
 	RunnerName   string
 	Repository   string
 	RepositoryID int64
@@ -223,6 +227,8 @@ func (q *Queries) LockJob(ctx context.Context, id int64) (LockJobRow, error) {
 		&i.LabelKey,
 		&i.State,
 		&i.QueuedAt,
+		&i.ReceivedAt,
+		&i.ApprovedAt,
 		&i.RunnerName,
 		&i.Repository,
 		&i.RepositoryID,
@@ -231,7 +237,8 @@ func (q *Queries) LockJob(ctx context.Context, id int64) (LockJobRow, error) {
 }
 
 const moveJob = `-- name: MoveJob :execrows
-UPDATE workflow_jobs SET state = $1, updated_at = $2, held = CASE
+UPDATE workflow_jobs SET state = $1, updated_at = $2,
+    approved_at = CASE WHEN state = 'waiting' AND $1 = 'queued' THEN $2 ELSE approved_at END, held = CASE
     WHEN $1 <> 'queued' THEN ''
     WHEN EXISTS (SELECT 1 FROM removed_repositories r
         WHERE r.account_id = workflow_jobs.account_id AND r.repository = workflow_jobs.repository) THEN 'repository_removed'

@@ -197,24 +197,26 @@ type RunnerRegistration struct {
 }
 
 type RunnerSession struct {
-	PodUid        string
-	Namespace     string
-	PodName       string
-	Pool          string
-	AccountID     int64
-	Platform      string
-	MilliCpu      int64
-	MemoryMb      int64
-	RunnerName    string
-	JobID         *int64
-	ExecutedJobID *int64
-	Repository    string
-	StartedAt     time.Time
-	JobStartedAt  *time.Time
-	JobEndedAt    *time.Time
-	EndedAt       *time.Time
-	ExitCode      *int32
-	LostAt        *time.Time
+	PodUid         string
+	Namespace      string
+	PodName        string
+	Pool           string
+	AccountID      int64
+	Platform       string
+	MilliCpu       int64
+	MemoryMb       int64
+	RunnerName     string
+	JobID          *int64
+	ExecutedJobID  *int64
+	Repository     string
+	StartedAt      time.Time
+	JobStartedAt   *time.Time
+	JobEndedAt     *time.Time
+	EndedAt        *time.Time
+	ExitCode       *int32
+	LostAt         *time.Time
+	ClaimedAt      *time.Time
+	AcknowledgedAt *time.Time
 }
 
 type WebhookDelivery struct {
@@ -248,4 +250,6 @@ type WorkflowJob struct {
 	RerunAt      *time.Time
 	Held         string
 	RepositoryID int64
+	ReceivedAt   *time.Time
+	ApprovedAt   *time.Time
 }

@@ -14,7 +14,7 @@ const jobInFull = `-- name: JobInFull :one
 SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
     w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
     coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at
+    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
 FROM workflow_jobs w
 JOIN accounts a ON a.id = w.account_id
 JOIN label_sets s ON s.label_key = w.label_key
@@ -49,6 +49,8 @@ type JobInFullRow struct {
 	ClaimedAt      *time.Time
 	MintedAt       *time.Time
 	AcknowledgedAt *time.Time
+	ReceivedAt     *time.Time
+	ApprovedAt     *time.Time
 }
 
 func (q *Queries) JobInFull(ctx context.Context, id int64) (JobInFullRow, error) {
@@ -81,6 +83,8 @@ func (q *Queries) JobInFull(ctx context.Context, id int64) (JobInFullRow, error)
 		&i.ClaimedAt,
 		&i.MintedAt,
 		&i.AcknowledgedAt,
+		&i.ReceivedAt,
+		&i.ApprovedAt,
 	)
 	return i, err
 }
@@ -89,7 +93,7 @@ const jobPage = `-- name: JobPage :many
 SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
     w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
     coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at
+    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
 FROM workflow_jobs w
 JOIN accounts a ON a.id = w.account_id
 JOIN label_sets s ON s.label_key = w.label_key
@@ -136,6 +140,8 @@ type JobPageRow struct {
 	ClaimedAt      *time.Time
 	MintedAt       *time.Time
 	AcknowledgedAt *time.Time
+	ReceivedAt     *time.Time
+	ApprovedAt     *time.Time
 }
 
 // All jobs, ended ones too, the latest first: GitHub's ids grow.
@@ -181,6 +187,8 @@ func (q *Queries) JobPage(ctx context.Context, arg JobPageParams) ([]JobPageRow,
 			&i.ClaimedAt,
 			&i.MintedAt,
 			&i.AcknowledgedAt,
+			&i.ReceivedAt,
+			&i.ApprovedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -196,7 +204,7 @@ const liveJobPage = `-- name: LiveJobPage :many
 SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
     w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
     coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at
+    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
 FROM workflow_jobs w
 JOIN accounts a ON a.id = w.account_id
 JOIN label_sets s ON s.label_key = w.label_key
@@ -243,6 +251,8 @@ type LiveJobPageRow struct {
 	ClaimedAt      *time.Time
 	MintedAt       *time.Time
 	AcknowledgedAt *time.Time
+	ReceivedAt     *time.Time
+	ApprovedAt     *time.Time
 }
 
 // Jobs that have not ended, the latest first. The condition is written as the index workflow_jobs_live has it.
@@ -288,6 +298,8 @@ func (q *Queries) LiveJobPage(ctx context.Context, arg LiveJobPageParams) ([]Liv
 			&i.ClaimedAt,
 			&i.MintedAt,
 			&i.AcknowledgedAt,
+			&i.ReceivedAt,
+			&i.ApprovedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -359,4 +371,37 @@ func (q *Queries) RunningOfRepository(ctx context.Context, accountID int64, repo
 		return nil, err
 	}
 	return items, nil
+}
+
+const sessionOfJob = `-- name: SessionOfJob :one
+SELECT s.pod_name, s.pool, s.claimed_at, s.started_at, s.acknowledged_at, s.exit_code, s.lost_at
+FROM runner_sessions s
+WHERE s.executed_job_id = $1::bigint AND s.runner_name = $2
+ORDER BY s.started_at DESC LIMIT 1
+`
+
+type SessionOfJobRow struct {
+	PodName        string
+	Pool           string
+	ClaimedAt      *time.Time
+	StartedAt      time.Time
+	AcknowledgedAt *time.Time
+	ExitCode       *int32
+	LostAt         *time.Time
+}
+
+// Of the runner that GitHub has named: one that ends loses its claim, but not its session.
+func (q *Queries) SessionOfJob(ctx context.Context, jobID int64, runnerName string) (SessionOfJobRow, error) {
+	row := q.db.QueryRow(ctx, sessionOfJob, jobID, runnerName)
+	var i SessionOfJobRow
+	err := row.Scan(
+		&i.PodName,
+		&i.Pool,
+		&i.ClaimedAt,
+		&i.StartedAt,
+		&i.AcknowledgedAt,
+		&i.ExitCode,
+		&i.LostAt,
+	)
+	return i, err
 }

@@ -1,0 +1,102 @@
+package cli_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// A job's timeline is whole while it runs, when it has ended, and when its pod and the pod's claim are long gone.
+func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
+	d := newDesk(t)
+	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+	event := func(kind fleet.JobEvent, now time.Time) dispatch.Recorded {
+		t.Helper()
+		ev := dispatch.JobEvent{
+			Kind: kind, Account: dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}, JobID: 7, Repository: "acme/app", RunID: 9, RunAttempt: 1,
+			Name: "build", Workflow: "ci", Labels: []string{"linux-4"}, QueuedAt: start,
+		}
+		if kind == fleet.JobEventStarted || kind == fleet.JobEventCompleted {
+			ev.StartedAt, ev.RunnerName, ev.RunnerID = at(66), "runner-1", 4711
+		}
+		if kind == fleet.JobEventCompleted {
+			ev.CompletedAt, ev.Conclusion = at(96), "success"
+		}
+		rec, err := d.store.RecordJob(t.Context(), dispatch.Delivery{Event: "workflow_job", At: now}, ev)
+		require.NoError(t, err)
+		return rec
+	}
+	read := func() operatorapi.Job {
+		t.Helper()
+		job, err := d.Job(t.Context(), 7)
+		require.NoError(t, err)
+		return job
+	}
+	event(fleet.JobEventWaiting, at(0.5))
+	require.Equal(t, []operatorapi.TimelinePhase{{Name: "webhook", Seconds: 0.5}}, read().Timeline.Split)
+	event(fleet.JobEventQueued, at(60))
+	result, err := d.store.ClaimBatch(t.Context(), dispatch.Batch{
+		Pool: d.fleet.pools[0], LabelKeys: []string{dispatch.LabelKey([]string{"linux-4"})},
+		Polls:   []dispatch.Poll{{Namespace: "runners", PodName: "linux-4-a", PodUID: podUIDs["linux-4-a"]}},
+		Reserve: func(_ dispatch.Account, want int) int { return want }, Return: func(int64, int) {}, Lease: time.Minute, Now: at(60.25), Excluded: []int64{},
+	})
+	require.NoError(t, err)
+	require.Len(t, result.Claims, 1)
+	claim, err := d.store.Claim(t.Context(), podUIDs["linux-4-a"])
+	require.NoError(t, err)
+	ok, err := d.store.Intend(t.Context(), claim.PodUID, claim.Generation, "runner-1", fleet.Scope{Owner: "acme"}, at(60.25))
+	require.NoError(t, err)
+	require.True(t, ok)
+	ok, err = d.store.RecordMint(t.Context(), claim.PodUID, claim.Generation, 4711, at(61))
+	require.NoError(t, err)
+	require.True(t, ok)
+	ok, err = d.store.Acknowledge(t.Context(), claim.PodUID, claim.Generation, at(61.125))
+	require.NoError(t, err)
+	require.True(t, ok)
+	started := event(fleet.JobEventStarted, at(66.5)).Started
+	require.Equal(t, &dispatch.Started{Pool: "linux-4", Times: fleet.JobTimes{
+		Queued: start, Received: at(0.5), Approved: at(60), Claimed: at(60.25), Minted: at(61), Acknowledged: at(61.125), Executing: at(66),
+	}}, inUTC(started))
+	want := []operatorapi.TimelinePhase{
+		{Name: "webhook", Seconds: 0.5}, {Name: "approval", Seconds: 59.5}, {Name: "dispatch", Seconds: 0.25}, {Name: "mint", Seconds: 0.75},
+		{Name: "handover", Seconds: 0.125}, {Name: "start", Seconds: 4.875},
+	}
+	require.Equal(t, want, read().Timeline.Split)
+	require.Nil(t, event(fleet.JobEventStarted, at(67)).Started, "it is counted once")
+
+	event(fleet.JobEventCompleted, at(96.5))
+	want = append(want, operatorapi.TimelinePhase{Name: "run", Seconds: 30})
+	require.Equal(t, want, read().Timeline.Split)
+	forgotten, err := d.store.ForgetPod(t.Context(), claim.PodUID)
+	require.NoError(t, err)
+	require.True(t, forgotten)
+	job := read()
+	require.Equal(t, want, job.Timeline.Split)
+	require.Equal(t, "linux-4-a", job.Pod)
+	require.Equal(t, "linux-4", job.Pool)
+
+	var shown bytes.Buffer
+	require.NoError(t, cli.PrintJob(&shown, cli.FormatTable, job, at(100)))
+	require.Regexp(t, `(?m)^claimed +2026-11-01 .* 250ms +waiting for room and a warm pod$`, shown.String())
+	t.Log(shown.String())
+}
+
+func inUTC(s *dispatch.Started) *dispatch.Started {
+	if s == nil {
+		return nil
+	}
+	for _, at := range []*time.Time{
+		&s.Times.Queued, &s.Times.Received, &s.Times.Approved, &s.Times.Claimed, &s.Times.Minted, &s.Times.Acknowledged, &s.Times.Executing,
+	} {
+		*at = at.UTC()
+	}
+	return s
+}
