@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs what a make target needs from the operating system, when it is missing, and says so.
 #
-#   scripts/prerequisites.sh postgres sshd cc
+#   scripts/prerequisites.sh postgres sshd prometheus cc
 #
 # postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start by themselves
 #           (not needed when BULLPEN_DATABASE_URL names a database).
 # sshd:     OpenSSH's server, and a library by which it knows the users of a model Mac: what tests of a Mac's bootstrap log in to. No server of
 #           the system is started.
+# prometheus: Prometheus, which a test has scrape the fleet to ask it what the dashboard asks. No server of the system is started.
 # cc:       a C compiler and its headers, which Go's race detector and sqlc's parser need.
 set -euo pipefail
 
@@ -90,24 +91,47 @@ need_sshd() {
 		exit 1
 	fi
 	say "OpenSSH's server is missing: installing Debian's packages 'openssh-server' and 'libnss-wrapper' (no server of the system is started)"
-	# Debian's package starts a server, now and at every boot, unless told not to; only the program is wanted here.
-	local policy=/usr/sbin/policy-rc.d had=yes
-	if [ ! -x /usr/sbin/sshd ] && [ ! -e "$policy" ]; then
-		had=no
+	local server=no
+	if [ ! -x /usr/sbin/sshd ]; then server=yes; fi
+	install_without_service "$server" "ssh.service ssh.socket" openssh-server openssh-client libnss-wrapper
+}
+
+# Some of Debian's packages start a server, now and at every boot, unless told not to; only the program is wanted here.
+#   install_without_service yes|no UNITS PACKAGE...     (no: the server was there before, and stays as it is)
+install_without_service() {
+	local fresh=$1 units=$2 policy=/usr/sbin/policy-rc.d ours=no failed=no
+	shift 2
+	if [ "$fresh" = yes ] && [ ! -e "$policy" ]; then
+		ours=yes
 		as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
 	fi
-	local failed=no
-	apt_install openssh-server openssh-client libnss-wrapper || failed=yes
-	if [ "$had" = no ]; then
+	apt_install "$@" || failed=yes
+	if [ "$ours" = yes ]; then
 		as_root rm -f "$policy"
-		if command -v systemctl >/dev/null; then as_root systemctl disable -q ssh.service ssh.socket 2>/dev/null || true; fi
+		# shellcheck disable=SC2086 # several units
+		if command -v systemctl >/dev/null; then as_root systemctl disable -q $units 2>/dev/null || true; fi
 	fi
 	if [ "$failed" = yes ]; then exit 1; fi
 }
 
+need_prometheus() {
+	if command -v prometheus >/dev/null; then return; fi
+	if command -v brew >/dev/null; then
+		say "Prometheus is missing: installing Homebrew's prometheus"
+		brew install prometheus >&2
+		return
+	fi
+	if ! command -v apt-get >/dev/null; then
+		say "Prometheus is missing, and there is no apt-get: install it (prometheus has to be in the PATH)"
+		exit 1
+	fi
+	say "Prometheus is missing: installing Debian's package 'prometheus' (no server of the system is started)"
+	install_without_service yes prometheus.service prometheus
+}
+
 for need in "$@"; do
 	case $need in
-	postgres | cc | sshd) "need_$need" ;;
+	postgres | cc | sshd | prometheus) "need_$need" ;;
 	*)
 		say "unknown prerequisite '$need'"
 		exit 2

@@ -21,6 +21,13 @@ const (
 	skipHeld       = "held" // the ledger is not believed just now: the pass, or the look at a pod, was given up (CLAIM-17)
 )
 
+// skips are all of them.
+func skips() []string {
+	return []string{
+		skipUnreadable, skipDisagree, skipBudget, skipBusy, skipOvertaken, skipOff, skipCap, skipFailed, skipEmptyList, skipListFailed, skipHeld,
+	}
+}
+
 type metrics struct {
 	recoveries *prometheus.CounterVec
 	skipped    *prometheus.CounterVec
@@ -52,6 +59,11 @@ func newMetrics(reg prometheus.Registerer, doubtful func() float64) (*metrics, e
 	}
 	for _, kind := range Kinds() { // so that a first one is a rise
 		m.recoveries.WithLabelValues(string(kind))
+		m.capped.WithLabelValues(string(kind))
+		m.stranded.WithLabelValues(string(kind))
+	}
+	for _, reason := range skips() {
+		m.skipped.WithLabelValues(reason)
 	}
 	for _, c := range []prometheus.Collector{m.recoveries, m.skipped, m.capped, m.stranded, m.doubtful} {
 		if err := reg.Register(c); err != nil {

@@ -115,6 +115,7 @@ type where struct {
 	GitHub, Kubectl      string
 	Kubeconfig, Webhooks string
 	Dispatch             string
+	Metrics              map[string]string
 	Processes            map[string]int
 }
 

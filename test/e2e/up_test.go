@@ -62,6 +62,7 @@ func TestUp(t *testing.T) {
 	t.Run("CLAIM5_a suspended account's jobs wait, and go on at once", func(t *testing.T) { suspendAndResume(t, dir, w, first) })
 	t.Run("CLAIM6_NET2_the owner label cuts a runner off, and costs no job", func(t *testing.T) { theLabelCutsTheRunnerOff(t, dir, w, first) })
 	t.Run("CLAIM6_control: a label before the answer costs the job", func(t *testing.T) { aLabelBeforeTheAnswer(t, dir, w, first) })
+	t.Run("Prometheus answers what the dashboard asks", func(t *testing.T) { monitoring(t, w) })
 	t.Run("a process that dies is started again", func(t *testing.T) {
 		require.NoError(t, syscall.Kill(w.Processes["server"], syscall.SIGKILL))
 		first.await(t, "the end of the server", func(e event) bool { return e.Event == "ended" && e.Part == "server" })
