@@ -13,6 +13,7 @@ func subcommands() []*cobra.Command {
 		newJobsCommand(),
 		newJobCommand(),
 		newWhyCommand(),
+		newUsageCommand(),
 		newNodeCommand(),
 		newHostCommand(),
 		newChartCommand(),

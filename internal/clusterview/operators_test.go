@@ -81,6 +81,11 @@ func (s reachedStore) Job(context.Context, int64) (operatorapi.Job, error) {
 	return operatorapi.Job{}, nil
 }
 
+func (s reachedStore) Usage(context.Context, operator.UsageQuery) ([]operatorapi.MonthUsage, int64, error) {
+	s.reached.Add(1)
+	return nil, 0, nil
+}
+
 func (s reachedStore) JobEvidence(context.Context, int64) (operator.JobEvidence, error) {
 	s.reached.Add(1)
 	return operator.JobEvidence{}, nil
@@ -137,7 +142,7 @@ type endpoint struct{ method, path, body string }
 func endpoints() (reads, writes []endpoint) {
 	return []endpoint{
 			{"GET", "/api/v1/accounts", ""}, {"GET", "/api/v1/accounts/acme", ""}, {"GET", "/api/v1/audit", ""},
-			{"GET", "/api/v1/jobs", ""}, {"GET", "/api/v1/jobs/7", ""}, {"GET", "/api/v1/jobs/7/why", ""},
+			{"GET", "/api/v1/jobs", ""}, {"GET", "/api/v1/jobs/7", ""}, {"GET", "/api/v1/jobs/7/why", ""}, {"GET", "/api/v1/usage", ""},
 		}, []endpoint{
 			{"PATCH", "/api/v1/accounts/acme/limits", `{"platforms":{"linux":{"jobs":1}}}`},
 			{"POST", "/api/v1/accounts/acme:suspend", ""}, {"POST", "/api/v1/accounts/acme:resume", ""},

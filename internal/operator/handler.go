@@ -95,6 +95,7 @@ func routes() []route {
 		{"GET " + operatorapi.PathJobs, job("list"), (*API).listJobs},
 		{"GET " + operatorapi.PathJobs + "/{job}", job("get"), (*API).getJob},
 		{"GET " + operatorapi.PathJobs + "/{job}/why", job("get"), (*API).whyJob},
+		{"GET " + operatorapi.PathUsage, Right{Verb: "list", Resource: operatorapi.ResourceUsage}, (*API).listUsage},
 	}
 }
 

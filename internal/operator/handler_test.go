@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -68,6 +69,7 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 		"GET /api/v1/jobs":                   {"list", "jobs", ""},
 		"GET /api/v1/jobs/7":                 {"get", "jobs", "7"},
 		"GET /api/v1/jobs/7/why":             {"get", "jobs", "7"},
+		"GET /api/v1/usage":                  {"list", "usages", ""},
 	}
 	patterns := map[string]bool{}
 	for _, rt := range routes() {
@@ -75,7 +77,7 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 		require.NotEmpty(t, rt.right.Resource)
 		patterns[rt.pattern] = true
 	}
-	require.Len(t, patterns, 9, "a route was added or has gone: name it here with the right that it needs")
+	require.Len(t, patterns, 10, "a route was added or has gone: name it here with the right that it needs")
 	for line, right := range want {
 		method, path, _ := strings.Cut(line, " ")
 		o := &oracle{}
@@ -122,4 +124,29 @@ func FuzzIfMatch(f *testing.F) {
 			t.Fatalf("%q stands for any version", text)
 		}
 	})
+}
+
+// Months are read the way people write them; a page of too many is refused.
+func TestMonths(t *testing.T) {
+	now := time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC)
+	month := func(year int, m time.Month) time.Time { return time.Date(year, m, 1, 0, 0, 0, 0, time.UTC) }
+	for name, c := range map[string]struct {
+		from, to      string
+		since, before time.Time
+	}{
+		"this month":   {"", "", month(2026, 11), month(2026, 12)},
+		"one by from":  {"2026-02", "", month(2026, 2), month(2026, 3)},
+		"one by to":    {"", "2026-02", month(2026, 2), month(2026, 3)},
+		"over a year":  {"2025-12", "2026-01", month(2025, 12), month(2026, 2)},
+		"all that may": {"2025-01", "2026-12", month(2025, 1), month(2027, 1)},
+	} {
+		since, before, err := months(c.from, c.to, now)
+		require.NoError(t, err, name)
+		require.Equal(t, [2]time.Time{c.since, c.before}, [2]time.Time{since, before}, name)
+	}
+	for _, bad := range [][2]string{{"2026-13", ""}, {"", "november"}, {"2026-03", "2026-02"}, {"2025-01", "2027-01"}} {
+		var invalid *InvalidError
+		_, _, err := months(bad[0], bad[1], now)
+		require.ErrorAs(t, err, &invalid, bad)
+	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
-// Store keeps accounts, the audit log, and jobs. Every change is one transaction with its audit row.
+// Store keeps accounts, the audit log, jobs, and what was used. Every change is one transaction with its audit row.
 type Store interface {
 	// Accounts returns a page ordered by login, and where the next one begins (empty: nowhere).
 	Accounts(ctx context.Context, q AccountQuery) (accounts []operatorapi.Account, next string, err error)
@@ -25,6 +25,7 @@ type Store interface {
 	Audit(ctx context.Context, q AuditQuery) ([]operatorapi.AuditEvent, error)
 
 	JobStore
+	UsageStore
 }
 
 // AccountQuery asks for a page of accounts.

@@ -117,8 +117,8 @@ func TestPass_RECV2_AWrongClockWritesNoWrongTimes(t *testing.T) {
 		for table, columns := range map[string][]string{
 			"runner_claims":        {"claimed_at", "minted_at", "acknowledged_at", "missing_since"},
 			"runner_registrations": {"created_at"},
-			"runner_sessions":      {"started_at"},
-			"workflow_jobs":        {"updated_at"},
+			"runner_sessions":      {"started_at", "claimed_at"},
+			"workflow_jobs":        {"updated_at", "received_at"},
 		} {
 			for _, column := range columns {
 				off := `SELECT count(*) FROM ` + table + ` WHERE abs(extract(epoch FROM ` + column + ` - now())) > 60`

@@ -26,6 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/intake"
+	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
 	"github.com/bullpen-ci/bullpen/internal/roster"
@@ -395,4 +396,17 @@ func (l *lockedLog) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
+}
+
+// usage is what is counted of all sessions, over all pools: how many there were, of how many jobs, and how long those ran.
+func (w *world) usage() (sessions, jobs int64, ran float64) {
+	w.t.Helper()
+	now := w.clock().UTC()
+	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	all, _, err := w.store.Usage(w.t.Context(), operator.UsageQuery{Since: month.AddDate(0, -1, 0), Before: month.AddDate(0, 1, 0), Now: now})
+	require.NoError(w.t, err)
+	for _, u := range all {
+		sessions, jobs, ran = sessions+u.Sessions, jobs+u.Jobs, ran+u.JobSeconds
+	}
+	return sessions, jobs, ran
 }

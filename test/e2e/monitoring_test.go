@@ -37,7 +37,9 @@ func monitoring(t *testing.T, w *where) {
 	address := prometheus(t, w)
 
 	query := func(expression string) (series int) {
-		var answer struct{ Data struct{ Result []json.RawMessage } }
+		var answer struct {
+			Data struct{ Result []json.RawMessage }
+		}
 		fetch(t, address+"/api/v1/query?"+url.Values{"query": {expression}}.Encode(), &answer)
 		return len(answer.Data.Result)
 	}

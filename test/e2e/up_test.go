@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"encoding/csv"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -93,6 +95,7 @@ func TestUp(t *testing.T) {
 	require.False(t, longJobRuns(t, dir), "what a killed up left behind is ended")
 	second.await(t, "the job's end", jobEnded("again", "success"))
 
+	eachJobOnce(t, dir)
 	stdout, stderr, code := run(t, "down", "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
 	require.Contains(t, stdout, "(process "+strconv.Itoa(w.PID)+")")
@@ -197,6 +200,49 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, "may not list accounts.bullpen.dev")
 	}
+}
+
+// eachJobOnce compares what is counted as used with the jobs that ran, after everything was killed several times. The last one's events may
+// be on their way.
+func eachJobOnce(t *testing.T, dir string) {
+	t.Helper()
+	var ran, counted int
+	require.Eventually(t, func() bool {
+		ran, counted = jobsThatRan(t, dir), jobsCounted(t, dir)
+		return ran == counted
+	}, patience, interval, "%d jobs ran", ran)
+	require.GreaterOrEqual(t, ran, 5)
+}
+
+func jobsThatRan(t *testing.T, dir string) (ran int) {
+	t.Helper()
+	stdout, stderr, code := run(t, "jobs", "--ended", "--limit", "1000", "--state-dir", dir, "-o", "json")
+	require.Zero(t, code, "%s", stderr)
+	var jobs []operatorapi.Job
+	require.NoError(t, json.Unmarshal([]byte(stdout), &jobs))
+	for _, j := range jobs {
+		if j.RunnerName != "" && j.StartedAt != nil {
+			ran++
+		}
+	}
+	return ran
+}
+
+func jobsCounted(t *testing.T, dir string) (counted int) {
+	t.Helper()
+	now := time.Now().UTC()
+	stdout, stderr, code := run(t, "usage", "--from", now.Add(-time.Hour).Format(operatorapi.MonthFormat), "--to", now.Format(operatorapi.MonthFormat),
+		"--state-dir", dir, "-o", "csv")
+	require.Zero(t, code, "%s", stderr)
+	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
+	require.NoError(t, err)
+	at := slices.Index(rows[0], "jobs")
+	for _, row := range rows[1:] {
+		n, err := strconv.Atoi(row[at])
+		require.NoError(t, err)
+		counted += n
+	}
+	return counted
 }
 
 // whyTheJobWaits asks for the one job that waits, and why it does; it returns the job's id.

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// FormatCSV is one that only usage is printed in.
+const FormatCSV Format = "csv"
+
+// UsageFormat is a Format that may be csv, too.
+type UsageFormat struct{ Format }
+
+// Set accepts the formats only.
+func (f *UsageFormat) Set(text string) error {
+	if text == string(FormatCSV) {
+		f.Format = FormatCSV
+		return nil
+	}
+	if err := f.Format.Set(text); err != nil {
+		return errors.New("choose table, wide, json, yaml or csv")
+	}
+	return nil
+}
+
+// UsageFilter says which usage is shown.
+type UsageFilter struct {
+	From, To string // months like 2026-11; empty: the present one
+	Account  string // login or "@id"; empty: all
+}
+
+// Usage reads what accounts have used.
+func (c *Client) Usage(ctx context.Context, f UsageFilter) ([]operatorapi.MonthUsage, error) {
+	query := url.Values{}
+	for key, value := range map[string]string{"account": f.Account, "from": f.From, "to": f.To} {
+		if value != "" {
+			query.Set(key, value)
+		}
+	}
+	usage := []operatorapi.MonthUsage{}
+	for {
+		var page operatorapi.UsageList
+		if err := c.call(ctx, http.MethodGet, operatorapi.PathUsage, query, "", nil, &page); err != nil {
+			return nil, err
+		}
+		usage = append(usage, page.Usage...)
+		if page.Next == 0 {
+			return usage, nil
+		}
+		query.Set("after", strconv.FormatInt(page.Next, 10))
+	}
+}
+
+// PrintUsage writes usage as a table for people, or in full precision for programs.
+func PrintUsage(w io.Writer, format Format, usage []operatorapi.MonthUsage) error {
+	if format == FormatCSV {
+		return usageCSV(w, usage)
+	}
+	t := Table{
+		Columns: []string{"ACCOUNT", "MONTH", "POOL", "SESSIONS", "JOBS", "RUNNER HOURS", "JOB HOURS"},
+		Wide:    []string{"PLATFORM", "CPU HOURS", "GIB HOURS", "NAMESPACE", "ACCOUNT ID"},
+		Empty:   "No runner was handed out in these months.",
+	}
+	hours := func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) }
+	for _, u := range usage {
+		t.Rows = append(t.Rows, []string{
+			u.Account, u.Month, u.Pool, strconv.FormatInt(u.Sessions, 10), strconv.FormatInt(u.Jobs, 10), hours(u.RunnerSeconds), hours(u.JobSeconds),
+			u.Platform, hours(u.CPUSeconds), hours(u.MemoryGiBSeconds), u.Namespace, strconv.FormatInt(u.AccountID, 10),
+		})
+	}
+	return Print(w, format, usage, t)
+}
+
+func usageCSV(w io.Writer, usage []operatorapi.MonthUsage) error {
+	out := csv.NewWriter(w)
+	rows := [][]string{{
+		"account", "account_id", "month", "namespace", "pool", "platform", "sessions", "jobs", "runner_seconds", "job_seconds", "cpu_seconds", "memory_gib_seconds",
+	}}
+	exactly := func(seconds float64) string { return strconv.FormatFloat(seconds, 'f', 3, 64) }
+	for _, u := range usage {
+		rows = append(rows, []string{
+			u.Account, strconv.FormatInt(u.AccountID, 10), u.Month, u.Namespace, u.Pool, u.Platform, strconv.FormatInt(u.Sessions, 10),
+			strconv.FormatInt(u.Jobs, 10), exactly(u.RunnerSeconds), exactly(u.JobSeconds), exactly(u.CPUSeconds), exactly(u.MemoryGiBSeconds),
+		})
+	}
+	if err := out.WriteAll(rows); err != nil {
+		return fmt.Errorf("writing CSV: %w", err)
+	}
+	return nil
+}
