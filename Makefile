@@ -83,8 +83,8 @@ devcluster: ## Build the development control plane once, and print the folder it
 ##### Check it
 
 .PHONY: test
-test: ## Run all tests; installs PostgreSQL, OpenSSH's server and Prometheus and builds the devcluster when missing (a part: PACKAGES=./internal/agent/...)
-	@scripts/prerequisites.sh postgres sshd prometheus cc
+test: ## Run all tests; installs PostgreSQL, OpenSSH's server, Prometheus and Chromium and builds the devcluster when missing (a part: PACKAGES=./internal/agent/...)
+	@scripts/prerequisites.sh postgres sshd prometheus chromium cc
 	@$(if $(filter ./... ./test/... ./test/release,$(PACKAGES)),$(BUILD_RELEASE))
 	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(GO) test -race -p $(TEST_P) $(TEST_FLAGS) $(PACKAGES)
 	$(PLAIN); cd devcluster && $(GO) test ./multicall/...

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs what a make target needs from the operating system, when it is missing, and says so.
 #
-#   scripts/prerequisites.sh postgres sshd prometheus cc
+#   scripts/prerequisites.sh postgres sshd prometheus chromium cc
 #
 # postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start by themselves
 #           (not needed when BULLPEN_DATABASE_URL names a database).
 # sshd:     OpenSSH's server, and a library by which it knows the users of a model Mac: what tests of a Mac's bootstrap log in to. No server of
 #           the system is started.
+# chromium: a browser without a screen, in which the console's pages are tested (BULLPEN_CHROMIUM names another).
 # prometheus: Prometheus, which a test has scrape the fleet to ask it what the dashboard asks. No server of the system is started.
 # cc:       a C compiler and its headers, which Go's race detector and sqlc's parser need.
 set -euo pipefail
@@ -129,9 +130,23 @@ need_prometheus() {
 	install_without_service yes prometheus.service prometheus
 }
 
+need_chromium() {
+	local name
+	for name in "${BULLPEN_CHROMIUM:-chromium}" chromium-browser google-chrome google-chrome-stable; do
+		if command -v "$name" >/dev/null; then return; fi
+	done
+	if command -v apt-get >/dev/null; then
+		say "Chromium is missing: installing Debian's package 'chromium'"
+		apt_install chromium
+	else
+		say "Chromium is missing: install it or Chrome, or name one with BULLPEN_CHROMIUM"
+		exit 1
+	fi
+}
+
 for need in "$@"; do
 	case $need in
-	postgres | cc | sshd | prometheus) "need_$need" ;;
+	postgres | cc | sshd | prometheus | chromium) "need_$need" ;;
 	*)
 		say "unknown prerequisite '$need'"
 		exit 2

@@ -37,6 +37,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/retention"
 	"github.com/bullpen-ci/bullpen/internal/roster"
 	"github.com/bullpen-ci/bullpen/internal/server"
+	"github.com/bullpen-ci/bullpen/internal/web"
 )
 
 type serverConfig struct {
@@ -131,6 +132,7 @@ type replica struct {
 	keeper        *epoch.Keeper
 	http          *server.Server
 	operators     *operator.API
+	console       *web.Console
 	installations *installations.Pass
 	forge         *github.Client
 	credentials   *credential.Keeper
@@ -183,6 +185,9 @@ func (r *replica) wire(ctx context.Context) error {
 		return err
 	}
 	if r.operators, err = newOperatorAPI(cfg, r); err != nil {
+		return err
+	}
+	if r.console, err = newConsole(cfg, r); err != nil {
 		return err
 	}
 	if r.installations, err = installations.New(installations.Options{Forge: forge, Store: r.store, Log: r.log, Now: r.clock.Now}); err != nil {
@@ -380,13 +385,14 @@ func (r *replica) serve(ctx context.Context) error {
 	group.Go(func() error { return r.keeper.Run(ctx) })
 	group.Go(func() error { return r.passes.Run(ctx) })
 	group.Go(func() error { postgres.Listen(ctx, r.listenURL, r.dispatcher, r.log); return nil })
+	group.Go(func() error { return r.console.Run(ctx) })
 	listen := func(flag, address string, handler http.Handler) {
 		group.Go(func() error { return listenAndServe(ctx, flag, address, handler, r.log) })
 	}
 	listen("--listen", r.cfg.listen, r.http.Public())
 	listen("--internal-listen", r.cfg.internalListen, r.http.Internal())
 	if r.cfg.operators.listen != "" {
-		listen("--operator-listen", r.cfg.operators.listen, r.operators.Handler())
+		listen("--operator-listen", r.cfg.operators.listen, r.operatorHandler())
 	}
 	if r.cfg.metricsListen != "" {
 		metrics := http.NewServeMux()

@@ -25,13 +25,14 @@ type credentials struct {
 	config                *rest.Config
 	namespace, name       string // of the ServiceAccount
 	serviceAccountChanged bool
+	life                  time.Duration // of a token that is issued
 
 	mu     sync.Mutex
 	issued string
 	until  time.Time
 }
 
-func newCredentials(kubeconfig, context, serviceAccount string) (*credentials, error) {
+func newCredentials(kubeconfig, context, serviceAccount string, life time.Duration) (*credentials, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
@@ -44,6 +45,7 @@ func newCredentials(kubeconfig, context, serviceAccount string) (*credentials, e
 	}
 	return &credentials{
 		config: config, namespace: namespace, name: name, serviceAccountChanged: serviceAccount != DefaultServiceAccount,
+		life: life,
 	}, nil
 }
 
@@ -99,7 +101,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// tokenLife is how long a requested token lives: the shortest that Kubernetes issues.
+// tokenLife is how long a requested token lives unless somebody needs it for longer: the shortest that Kubernetes issues.
 const tokenLife = 10 * time.Minute
 
 // request asks the cluster for a token of the ServiceAccount.
@@ -115,7 +117,7 @@ func (c *credentials) request(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("making a Kubernetes client: %w", err)
 	}
-	seconds := int64(tokenLife / time.Second)
+	seconds := int64(c.life / time.Second)
 	issued, err := client.CoreV1().ServiceAccounts(c.namespace).CreateToken(ctx, c.name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{operatorapi.Audience}, ExpirationSeconds: &seconds},
 	}, metav1.CreateOptions{})

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type Connection struct {
 	ServiceAccount string
 	StateDir       string // of `bullpen up`
 	Timeout        time.Duration
+	TokenLife      time.Duration // of a token that the cluster issues; default: the shortest there is
 
 	// DefaultStateDir finds the one-machine mode's folder; nil looks nowhere.
 	DefaultStateDir func() (string, error)
@@ -58,7 +60,7 @@ func (c *Connection) Client() (*Client, error) {
 	if err := checkServer(server); err != nil {
 		return nil, err
 	}
-	credentials, err := newCredentials(kubeconfig, c.Context, c.ServiceAccount)
+	credentials, err := newCredentials(kubeconfig, c.Context, c.ServiceAccount, cmp.Or(c.TokenLife, tokenLife))
 	if err != nil {
 		return nil, err
 	}

@@ -104,6 +104,7 @@ func (w *Where) text() string {
 	} else {
 		line("GitHub", w.GitHub)
 	}
+	line("console", w.Operators+"/ui/ (`bullpen console` prints a link that logs you in)")
 	line("webhooks", w.Webhooks)
 	line("metrics", w.Metrics[partServer])
 	line("cluster", "export KUBECONFIG="+w.Kubeconfig)

@@ -111,16 +111,39 @@ func (a *API) Handler() http.Handler {
 	return mux
 }
 
-// serve asks who it is and whether they may, before anything else of the request is looked at (NET-5).
-func (a *API) serve(w http.ResponseWriter, r *http.Request, rt route) {
-	ctx, cancel := context.WithTimeout(r.Context(), a.opt.Timeout)
-	defer cancel()
-	req := request{Request: r.WithContext(ctx), name: cmp.Or(r.PathValue("account"), r.PathValue("job"))}
+// Admission has the paths of Handler and serves none of them: whoever may is answered 204, everybody else as Handler does. The console
+// asks it whether somebody may still see what it shows them (NET-5).
+func (a *API) Admission() http.Handler {
+	mux := http.NewServeMux()
+	for _, rt := range routes() {
+		mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), a.opt.Timeout)
+			defer cancel()
+			req, right := a.begin(r.WithContext(ctx), rt)
+			if a.admit(w, &req, right) == "" {
+				w.WriteHeader(http.StatusNoContent)
+			}
+		})
+	}
+	return mux
+}
+
+// begin says what a request is about, and the right that it needs.
+func (a *API) begin(r *http.Request, rt route) (request, Right) {
+	req := request{Request: r, name: cmp.Or(r.PathValue("account"), r.PathValue("job"))}
 	if r.Method == http.MethodPost {
 		req.name, req.verb = cutVerb(req.name)
 	}
 	right := rt.right
 	right.Name = req.name
+	return req, right
+}
+
+// serve asks who it is and whether they may, before anything else of the request is looked at (NET-5).
+func (a *API) serve(w http.ResponseWriter, r *http.Request, rt route) {
+	ctx, cancel := context.WithTimeout(r.Context(), a.opt.Timeout)
+	defer cancel()
+	req, right := a.begin(r.WithContext(ctx), rt)
 	outcome := a.admit(w, &req, right)
 	if outcome == "" {
 		outcome = a.answer(ctx, w, req, rt)

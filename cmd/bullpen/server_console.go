@@ -1,0 +1,31 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/bullpen-ci/bullpen/internal/web"
+)
+
+// newConsole makes the pages for people. Their sessions are sealed with a key that comes from the App's private key: every replica has that, nobody
+// else does, and when it is replaced people log in again.
+func newConsole(cfg serverConfig, r *replica) (*web.Console, error) {
+	secret, err := os.ReadFile(cfg.keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the App's private key (--github-private-key-file): %w", err)
+	}
+	return web.New(web.Options{
+		API: r.operators.Handler(), Admission: r.operators.Admission(), Secret: secret, Counters: r.registry, Log: r.log, Now: r.clock.Now,
+	})
+}
+
+// operatorHandler serves people: the console under /ui/, the API beside it.
+func (r *replica) operatorHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/ui/", r.console.Handler())
+	mux.Handle("/ui", r.console.Handler())
+	mux.Handle("/", r.operators.Handler())
+	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))
+	return mux
+}

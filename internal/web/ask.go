@@ -1,0 +1,89 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// refusedError is a refusal of the operators' API. Its sentence says what to do.
+type refusedError struct {
+	Status   int
+	Sentence string
+}
+
+// Error is the API's own sentence.
+func (e *refusedError) Error() string { return e.Sentence }
+
+// answer collects what a handler answers.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header { return a.header }
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(b)
+}
+
+// ask asks a handler of this process, as the owner of the token. *refusedError when it refuses; into may be nil.
+func ask(ctx context.Context, handler http.Handler, token, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return fmt.Errorf("making the request: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	got := &answer{header: http.Header{}}
+	handler.ServeHTTP(got, req)
+	if got.status >= http.StatusBadRequest {
+		var refused operatorapi.Error
+		if json.Unmarshal(got.body.Bytes(), &refused) != nil || refused.Error == "" {
+			refused.Error = http.StatusText(got.status)
+		}
+		return &refusedError{Status: got.status, Sentence: refused.Error}
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(got.body.Bytes(), into); err != nil {
+		return fmt.Errorf("reading the answer of %s: %w", req.URL.Path, err)
+	}
+	return nil
+}
+
+// visitor asks the operators' API on behalf of whom a page is for, and remembers what it asked: whoever may see the page is whoever may
+// ask all of it.
+type visitor struct {
+	ctx   context.Context
+	api   http.Handler
+	token string
+	asked []string
+}
+
+func (v *visitor) get(path string, into any) error {
+	v.asked = append(v.asked, path)
+	return ask(v.ctx, v.api, v.token, path, into)
+}
+
+// refusal is how an error is shown.
+func refusal(err error) (status int, sentence string) {
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return refused.Status, refused.Sentence
+	}
+	return http.StatusInternalServerError, "The console could not make this page. The server's log says why."
+}

@@ -1,0 +1,75 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+)
+
+// page is one that a visitor can look at. Its load asks the operators' API and nobody else.
+type page struct {
+	pattern  string // of its path
+	template string
+	nav      string // which entry of the menu it belongs to
+	load     func(c *Console, v *visitor, at location) (title string, data any, err error)
+}
+
+// location is what of an address a page depends on.
+type location struct {
+	path  func(name string) string // a part of the path
+	query url.Values
+}
+
+func pages() []page {
+	return []page{
+		{"/ui/{$}", "overview.html", "overview", loadOverview},
+		{"/ui/jobs", "jobs.html", "jobs", loadJobs},
+		{"/ui/jobs/{job}", "job.html", "jobs", loadJob},
+		{"/ui/accounts", "accounts.html", "accounts", loadAccounts},
+		{"/ui/accounts/{account}", "account.html", "accounts", loadAccount},
+		{"/ui/audit", "audit.html", "audit", loadAudit},
+		{"/ui/recovery", "recovery.html", "recovery", loadRecovery},
+	}
+}
+
+// servePage shows a page, or the way to log in.
+func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
+	token, err := c.token(r)
+	if err != nil {
+		toLogin(w, r)
+		return
+	}
+	made, _, err := c.make(r.Context(), p, token, r)
+	if err != nil {
+		status, sentence := refusal(err)
+		if status == http.StatusUnauthorized {
+			setSession(w, r, "", 0)
+			toLogin(w, r)
+			return
+		}
+		if status == http.StatusInternalServerError {
+			c.opt.Log.ErrorContext(r.Context(), "making a page of the console", "page", p.pattern, "error", err)
+		}
+		c.refusePage(w, r, status, sentence)
+		return
+	}
+	made.Live = r.URL.RequestURI()
+	c.render(w, http.StatusOK, p.template, made)
+}
+
+// make asks for what a page shows, and says what it asked.
+func (c *Console) make(ctx context.Context, p page, token string, r *http.Request) (shown, []string, error) {
+	v := &visitor{ctx: ctx, api: c.opt.API, token: token}
+	title, data, err := p.load(c, v, location{path: r.PathValue, query: r.URL.Query()})
+	return shown{Title: title, Nav: p.nav, Data: data}, v.asked, err
+}
+
+func toLogin(w http.ResponseWriter, r *http.Request) {
+	http.Redirect(w, r, "/ui/login?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+}
+
+// refusePage says in a page why there is none.
+func (c *Console) refusePage(w http.ResponseWriter, r *http.Request, status int, sentence string) {
+	_, err := c.token(r)
+	c.render(w, status, "refused.html", shown{Title: http.StatusText(status), Bare: err != nil, Data: sentence})
+}
