@@ -15,6 +15,7 @@ func subcommands() []*cobra.Command {
 		newJobCommand(),
 		newWhyCommand(),
 		newUsageCommand(),
+		newDoctorCommand(),
 		newNodeCommand(),
 		newHostCommand(),
 		newChartCommand(),

@@ -129,6 +129,8 @@ type Installation struct {
 	ID          int64
 	Account     Account
 	SuspendedAt time.Time // zero when not suspended
+	// Rights that the account has accepted. They may be fewer than the App asks for.
+	Rights Rights
 }
 
 // Installations lists where the App is installed.
@@ -153,7 +155,7 @@ func (c *Client) Installations(ctx context.Context) ([]Installation, error) {
 			found := Installation{
 				ID:          one.GetID(),
 				Account:     Account{ID: account.GetID(), Login: account.GetLogin(), Type: account.GetType()},
-				SuspendedAt: one.GetSuspendedAt().Time,
+				SuspendedAt: one.GetSuspendedAt().Time, Rights: rightsOf(one.GetPermissions(), one.Events),
 			}
 			found.Account.clean()
 			all = append(all, found)

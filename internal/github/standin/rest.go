@@ -49,6 +49,7 @@ func (s *Server) serveREST(w http.ResponseWriter, r *http.Request, route restRou
 	h := w.Header()
 	h.Set("X-GitHub-Request-Id", s.token(""))
 	h.Set("X-GitHub-Media-Type", "github.v3; format=json")
+	h.Set("Date", s.now().UTC().Format(http.TimeFormat)) // by its own clock, which a caller's may differ from
 	who, failed := s.authenticate(r, route.kind)
 	about := s.restSubject(r, who, route)
 	if failed == nil {

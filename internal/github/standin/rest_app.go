@@ -2,6 +2,7 @@ package standin
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -44,10 +45,25 @@ type installationJSON struct {
 	SuspendedAt         *string           `json:"suspended_at"`
 }
 
-func permissions() map[string]string {
-	return map[string]string{
-		"actions": "write", "administration": "write", "metadata": "read", "organization_self_hosted_runners": "write",
+// appRights are what the App asks of whoever installs it, and of what it is told.
+type appRights struct {
+	permissions map[string]string
+	events      []string
+}
+
+func usualRights() *appRights {
+	return &appRights{
+		permissions: map[string]string{
+			"actions": "write", "administration": "write", "metadata": "read", "organization_self_hosted_runners": "write",
+		},
+		events: []string{"workflow_job"},
 	}
+}
+
+// SetRights changes what the App is allowed and what events it is told of, as its owner may on its settings page, and as if
+// every account had accepted that. What is shown changes; calls are refused by faults.
+func (s *Server) SetRights(permissions map[string]string, events ...string) {
+	s.rights.Store(&appRights{permissions: maps.Clone(permissions), events: append([]string{}, events...)})
 }
 
 func (s *Server) ownerJSON(a *account) ownerJSON {
@@ -69,7 +85,7 @@ func (s *Server) installationJSON(a *account) installationJSON {
 		RepositoriesURL: s.opts.URL + "/installation/repositories",
 		HTMLURL:         fmt.Sprintf("%s/organizations/%s/settings/installations/%d", s.opts.URL, a.login, a.installation),
 		AppID:           s.opts.AppID, AppSlug: s.opts.AppSlug, TargetID: a.id, TargetType: a.kind,
-		Permissions: permissions(), Events: []string{"workflow_job"},
+		Permissions: s.rights.Load().permissions, Events: s.rights.Load().events,
 		CreatedAt: stamp(a.installedAt), UpdatedAt: stamp(a.installedAt), SuspendedAt: stamp(a.suspendedAt),
 	}
 }
@@ -152,6 +168,7 @@ func (s *Server) appRoutes(mux *http.ServeMux) {
 	s.rest(mux, "GET /repos/{login}/{repo}/installation", bucketCore, authApp, s.findInstallation)
 	s.rest(mux, "GET /installation/repositories", bucketCore, authInstallation, s.listInstallationRepos)
 	s.rest(mux, patternRateLimit, bucketNone, authInstallation, s.getRateLimit)
+	s.rest(mux, "GET /app/hook/config", bucketCore, authApp, s.getHookConfig)
 	s.rest(mux, "GET /app/hook/deliveries", bucketCore, authApp, s.listDeliveries)
 	s.rest(mux, "GET /app/hook/deliveries/{id}", bucketCore, authApp, s.getDelivery)
 	s.rest(mux, "POST /app/hook/deliveries/{id}/attempts", bucketCore, authApp, s.redeliver)
@@ -162,8 +179,8 @@ func (s *Server) getApp(w http.ResponseWriter, _ *http.Request, _ caller) error 
 	count := len(s.installOrder)
 	s.mu.Unlock()
 	writeJSON(w, http.StatusOK, map[string]any{
-		"id": s.opts.AppID, "slug": s.opts.AppSlug, "name": s.opts.AppSlug, "permissions": permissions(),
-		"events": []string{"workflow_job"}, "installations_count": count,
+		"id": s.opts.AppID, "slug": s.opts.AppSlug, "name": s.opts.AppSlug, "permissions": s.rights.Load().permissions,
+		"events": s.rights.Load().events, "installations_count": count,
 		"html_url": s.opts.URL + "/apps/" + s.opts.AppSlug, "external_url": s.opts.URL,
 	})
 	return nil
@@ -217,7 +234,7 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request, _ caller) e
 	s.mu.Unlock()
 	writeJSON(w, http.StatusCreated, map[string]any{
 		"token": value, "expires_at": expires.UTC().Format(time.RFC3339),
-		"permissions": permissions(), "repository_selection": "selected",
+		"permissions": s.rights.Load().permissions, "repository_selection": "selected",
 	})
 	return nil
 }

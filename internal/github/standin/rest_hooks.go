@@ -44,6 +44,18 @@ func (d *delivery) json() deliveryJSON {
 	return out
 }
 
+// getHookConfig shows where webhooks go. A secret is never shown, only that there is one.
+func (s *Server) getHookConfig(w http.ResponseWriter, _ *http.Request, _ caller) error {
+	s.hooks.mu.Lock()
+	config := map[string]string{"content_type": "json", "insecure_ssl": "0", "url": s.hooks.url}
+	if s.hooks.secret != "" {
+		config["secret"] = "********"
+	}
+	s.hooks.mu.Unlock()
+	writeJSON(w, http.StatusOK, config)
+	return nil
+}
+
 // listDeliveries pages by cursor, newest first, as GitHub does.
 func (s *Server) listDeliveries(w http.ResponseWriter, r *http.Request, _ caller) error {
 	query := r.URL.Query()

@@ -29,6 +29,7 @@ type Server struct {
 	faults *faultBook
 
 	appKeys atomic.Pointer[jwt.VerificationKeySet] // any of which may sign as the App
+	rights  atomic.Pointer[appRights]
 
 	mu            sync.Mutex // guards everything below
 	ids           map[string]int64
@@ -112,6 +113,7 @@ func New(opts Options) (*Server, error) {
 			return nil, err
 		}
 	}
+	s.rights.Store(usualRights())
 	s.mux = s.routes()
 	return s, nil
 }

@@ -74,3 +74,11 @@ func run(t testing.TB, base, sql string) {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
+
+// Execute has the server run one statement in the database at that URL: what breaks a database, for tests.
+func Execute(t testing.TB, target, sql string) {
+	t.Helper()
+	if err := execute(context.Background(), target, sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}

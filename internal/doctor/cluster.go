@@ -1,0 +1,277 @@
+package doctor
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// Cluster is what was seen of Kubernetes. What could not be read is empty, and told as unchecked by whoever looked.
+type Cluster struct {
+	SystemNamespace, RunnerNamespace string
+
+	NoNamespace bool         // the runners' namespace does not exist
+	Definitions []Definition // that are not as they should be
+	Lacking     []Right      // that the chart grants, and the cluster does not
+	Lease       *Lease
+	PoolsRead   bool
+	Pools       []Pool
+	Pods        []Pod // of runners
+	NodesRead   bool
+	Nodes       map[string]bool // by name, whether it is ready
+	Refusals    []Refusal
+}
+
+// Definition is a CustomResourceDefinition.
+type Definition struct {
+	Name    string
+	Missing bool
+	Lacks   []string // fields that this binary writes and reads
+	Extra   []string // fields that this binary does not know
+}
+
+// Right of a ServiceAccount.
+type Right struct {
+	Principal, Namespace    string // no namespace: everywhere
+	Verb, Group, Resource   string
+	Subresource, ObjectName string
+}
+
+func (r Right) String() string {
+	text := r.Verb + " " + r.Resource
+	if r.Subresource != "" {
+		text += "/" + r.Subresource
+	}
+	if r.Group != "" {
+		text += "." + r.Group
+	}
+	if r.ObjectName != "" {
+		text += " " + r.ObjectName
+	}
+	if r.Namespace != "" {
+		text += " in " + r.Namespace
+	}
+	return text
+}
+
+// Lease is the controllers' lock.
+type Lease struct {
+	Missing   bool
+	Holder    string
+	RenewedAt time.Time
+	Duration  time.Duration
+}
+
+// Pool is a RunnerPool.
+type Pool struct {
+	Name       string
+	Label      string // its first
+	CreatedAt  time.Time
+	DeletedAt  time.Time // zero: it lives
+	Finalizers []string
+	WantsMore  bool // it has fewer runners than it may want
+}
+
+// Pod is a runner's.
+type Pod struct {
+	Name, Pool, Node string
+	DeletedAt        time.Time // when its grace period ends or has ended; zero: it is not being deleted
+	Finalizers       []string
+}
+
+// Refusal is the API server's word on a pod of a pool, that was asked for and not made.
+type Refusal struct {
+	Pool, Message string
+}
+
+// Patience of the checks that go by age.
+const (
+	settling  = time.Minute     // what is younger may be under way
+	lingering = 5 * time.Minute // what goes on longer has nobody who ends it
+	leaseLate = 30 * time.Second
+)
+
+func examineCluster(r *Report, c Cluster, now time.Time) {
+	if c.NoNamespace {
+		r.found(Finding{
+			Code: "no-namespace", Severity: SeverityError, Subject: c.RunnerNamespace,
+			Sentence: "The namespace of the runners, " + c.RunnerNamespace + ", does not exist.",
+			Remedy:   "Install the chart, which makes it (`helm upgrade --install`), or name the right one with --runner-namespace.",
+		})
+	}
+	for _, d := range c.Definitions {
+		examineDefinition(r, d)
+	}
+	examineRightsLacking(r, c.Lacking)
+	if c.Lease != nil {
+		examineLease(r, c, *c.Lease, now)
+	}
+	if c.PoolsRead {
+		examinePools(r, c, now)
+	}
+	examinePods(r, c, now)
+	for _, refusal := range c.Refusals {
+		examineRefusal(r, c, refusal)
+	}
+}
+
+func examineDefinition(r *Report, d Definition) {
+	const remedy = "`bullpen chart crds` by the version that the servers run; `helm upgrade` does so by itself."
+	switch {
+	case d.Missing:
+		r.found(Finding{
+			Code: "definition-missing", Severity: SeverityError, Subject: d.Name,
+			Sentence: "The cluster does not know the kind " + d.Name + ": its CustomResourceDefinition is missing.", Remedy: remedy,
+		})
+	case len(d.Lacks) > 0:
+		r.found(Finding{
+			Code: "definition-old", Severity: SeverityError, Subject: d.Name,
+			Sentence: "The definition of " + d.Name + " is older than this version of Bullpen: it lacks " + some(d.Lacks) + ", and the API server drops these fields.",
+			Remedy:   remedy,
+		})
+	case len(d.Extra) > 0:
+		r.found(Finding{
+			Code: "definition-new", Severity: SeverityWarning, Subject: d.Name,
+			Sentence: "The definition of " + d.Name + " is newer than this version of Bullpen: it has " + some(d.Extra) + ".",
+			Remedy:   "Run the version that the definitions are of, here and in the cluster: `helm upgrade`.",
+		})
+	}
+}
+
+// some names a few of many.
+func some(names []string) string {
+	const most = 3
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + " and others"
+}
+
+// examineRightsLacking gives one finding for each ServiceAccount.
+func examineRightsLacking(r *Report, lacking []Right) {
+	byPrincipal := map[string][]string{}
+	var principals []string
+	for _, right := range lacking {
+		if byPrincipal[right.Principal] == nil {
+			principals = append(principals, right.Principal)
+		}
+		byPrincipal[right.Principal] = append(byPrincipal[right.Principal], right.String())
+	}
+	for _, principal := range principals {
+		r.found(Finding{
+			Code: "rights-lacking", Severity: SeverityError, Subject: principal, Sentence: principal + " may not " + some(byPrincipal[principal]) + ".",
+			Remedy: "`helm upgrade` puts the roles and bindings of the chart back; `kubectl auth can-i --list --as=" + principal + "` shows what it may do.",
+		})
+	}
+}
+
+func examineLease(r *Report, c Cluster, l Lease, now time.Time) {
+	remedy := "See why: `kubectl -n " + c.SystemNamespace + " get pods -l app.kubernetes.io/component=controller`, and its logs. Running jobs go on; " +
+		"no runner is replaced meanwhile."
+	switch {
+	case l.Missing || l.Holder == "":
+		r.found(Finding{
+			Code: "no-controller", Severity: SeverityError, Subject: c.SystemNamespace, Sentence: "No controller works: none holds the lease, or answers.", Remedy: remedy,
+		})
+	case now.Sub(l.RenewedAt) > l.Duration+leaseLate:
+		r.found(Finding{
+			Code: "no-controller", Severity: SeverityError, Subject: c.SystemNamespace,
+			Sentence: "No controller works: " + l.Holder + " held the lease last and has not renewed it for " + now.Sub(l.RenewedAt).Round(time.Second).String() + ".",
+			Remedy:   remedy,
+		})
+	}
+}
+
+func examinePools(r *Report, c Cluster, now time.Time) {
+	if len(c.Pools) == 0 && !c.NoNamespace {
+		r.found(Finding{
+			Code: "no-pool", Severity: SeverityWarning, Subject: c.RunnerNamespace, Sentence: "There is no RunnerPool in " + c.RunnerNamespace + ", so no job can run.",
+			Remedy: "Write one: `kubectl -n " + c.RunnerNamespace + " apply -f examples/pool.yaml`, or the chart's value pools.",
+		})
+	}
+	byLabel := map[string]string{}
+	for _, p := range c.Pools {
+		if !p.DeletedAt.IsZero() {
+			examineDeletedPool(r, c, p, now)
+			continue
+		}
+		label := strings.ToLower(p.Label)
+		if other, taken := byLabel[label]; taken && label != "" { // CLAIM-12
+			r.found(Finding{
+				Code: "label-conflict", Severity: SeverityError, Subject: p.Name,
+				Sentence: "The pools " + other + " and " + p.Name + " both have the first label " + p.Label + ", and jobs that ask for it are given to neither.",
+				Remedy: "Delete the one that is not meant, which lets its busy runners finish: `kubectl -n " + c.RunnerNamespace + " delete runnerpool NAME`; " +
+					"after a rename that is the former name.",
+			})
+		}
+		byLabel[label] = p.Name
+		if !slices.Contains(p.Finalizers, runnerpod.FinalizerPoolDrain) && now.Sub(p.CreatedAt) > settling { // POOL-2
+			r.found(Finding{
+				Code: "pool-unprotected", Severity: SeverityError, Subject: p.Name,
+				Sentence: "The pool " + p.Name + " has no finalizer " + runnerpod.FinalizerPoolDrain + ": do not delete or rename it, nobody would wait for its busy runners.",
+				Remedy: "A controller that works puts it there within seconds: see that one runs for this namespace (--namespace=" + c.RunnerNamespace + "): `kubectl -n " +
+					c.SystemNamespace + " logs deploy/bullpen-controller`.",
+			})
+		}
+	}
+}
+
+func examineDeletedPool(r *Report, c Cluster, p Pool, now time.Time) {
+	foreign := slices.DeleteFunc(slices.Clone(p.Finalizers), func(f string) bool {
+		return f == runnerpod.FinalizerPoolDrain || f == "foregroundDeletion" || f == "orphan"
+	})
+	left := slices.ContainsFunc(c.Pods, func(pod Pod) bool { return pod.Pool == p.Name })
+	if left || now.Sub(p.DeletedAt) < lingering {
+		return // it waits for its runners, as it should
+	}
+	f := Finding{Code: "pool-held", Severity: SeverityError, Subject: p.Name}
+	since := "The pool " + p.Name + " was deleted " + now.Sub(p.DeletedAt).Round(time.Second).String() + " ago and has no runner any more, but "
+	if len(foreign) > 0 {
+		f.Sentence = since + "is held by " + some(foreign) + ", which is not Bullpen's."
+		f.Remedy = "Ask whoever put it there; when they are gone for good, `kubectl -n " + c.RunnerNamespace + " edit runnerpool " + p.Name + "` takes it off."
+	} else {
+		f.Sentence = since + "nobody takes off the finalizer " + runnerpod.FinalizerPoolDrain + "."
+		f.Remedy = "A controller that works does: `kubectl -n " + c.SystemNamespace + " logs deploy/bullpen-controller` says what is in its way. Do not take it off by hand while one may come back."
+	}
+	r.found(f)
+}
+
+func examinePods(r *Report, c Cluster, now time.Time) {
+	for _, pod := range c.Pods {
+		if pod.DeletedAt.IsZero() || now.Sub(pod.DeletedAt) < lingering {
+			continue // POOL-10
+		}
+		why, remedy := "its node does not report that it has ended", "`kubectl describe node "+pod.Node+"`, and the log of the node's agent or kubelet."
+		ready, there := c.Nodes[pod.Node]
+		switch {
+		case pod.Node != "" && c.NodesRead && !there:
+			why = "its node " + pod.Node + " does not exist any more"
+			remedy = "A controller that works takes it off once GitHub has confirmed that its runner is gone; `kubectl -n " + c.SystemNamespace + " logs deploy/bullpen-controller`."
+		case pod.Node != "" && c.NodesRead && !ready:
+			why = "its node " + pod.Node + " is not ready"
+		}
+		held := ""
+		if len(pod.Finalizers) > 0 {
+			held = ", held by " + some(pod.Finalizers)
+		}
+		r.found(Finding{
+			Code: "pod-stuck", Severity: SeverityError, Subject: pod.Name,
+			Sentence: "The runner " + pod.Name + " should have been gone " + now.Sub(pod.DeletedAt).Round(time.Second).String() + " ago" + held + ": " + why + ".", Remedy: remedy,
+		})
+	}
+}
+
+func examineRefusal(r *Report, c Cluster, refusal Refusal) {
+	severity, what := SeverityWarning, "The pool "+refusal.Pool+" has its runners, but no further one could be made: "
+	i := slices.IndexFunc(c.Pools, func(p Pool) bool { return p.Name == refusal.Pool })
+	if i >= 0 && c.Pools[i].WantsMore {
+		severity, what = SeverityError, "The cluster refuses the runners of pool "+refusal.Pool+": "
+	}
+	r.found(Finding{
+		Code: "pods-refused", Severity: severity, Subject: refusal.Pool, Sentence: what + strings.TrimSuffix(refusal.Message, ".") + ".",
+		Remedy: "Change what refuses them, or the pool: `kubectl -n " + c.RunnerNamespace + " get resourcequotas,limitranges` and `kubectl get namespace " +
+			c.RunnerNamespace + " --show-labels` (pod-security.kubernetes.io/enforce) show it.",
+	})
+}

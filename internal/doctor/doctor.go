@@ -1,0 +1,136 @@
+package doctor
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Severity says how bad a finding is.
+type Severity string
+
+// The severities.
+const (
+	// SeverityError: jobs wait, or will, until somebody does something.
+	SeverityError Severity = "error"
+	// SeverityWarning: it works, and something is not as it should be.
+	SeverityWarning Severity = "warning"
+)
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	Code     string   `json:"code"` // stays; sentences may change
+	Severity Severity `json:"severity"`
+	Subject  string   `json:"subject,omitempty"` // what it is about, such as a pool
+	Sentence string   `json:"sentence"`
+	Remedy   string   `json:"remedy"` // what to do, with a command where there is one
+}
+
+// Unchecked is what could not be looked at.
+type Unchecked struct {
+	What   string `json:"what"`
+	Why    string `json:"why"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// Report is what a look at a set-up has brought.
+type Report struct {
+	Findings  []Finding   `json:"findings"`
+	Unchecked []Unchecked `json:"unchecked"`
+	Checked   []string    `json:"checked"` // what was looked at, found wrong or not
+}
+
+// Evidence is what was seen. A part that is nil was not looked at; Unchecked says why.
+type Evidence struct {
+	Now       time.Time // by the clock of whoever looks
+	GitHub    *GitHub
+	Ledger    *Ledger
+	Cluster   *Cluster
+	Unchecked []Unchecked
+}
+
+// Examine judges the evidence. It is pure: the same evidence gives the same report.
+func Examine(e Evidence) Report {
+	r := Report{Findings: []Finding{}, Unchecked: append([]Unchecked{}, e.Unchecked...), Checked: []string{}}
+	if e.GitHub != nil {
+		r.Checked = append(r.Checked, "GitHub")
+		examineGitHub(&r, *e.GitHub)
+	}
+	if e.Ledger != nil {
+		r.Checked = append(r.Checked, "database")
+		examineLedger(&r, *e.Ledger)
+	}
+	if e.Cluster != nil {
+		r.Checked = append(r.Checked, "cluster")
+		examineCluster(&r, *e.Cluster, e.Now)
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
+	return r
+}
+
+func rank(s Severity) int {
+	if s == SeverityError {
+		return 0
+	}
+	return 1
+}
+
+func (r *Report) found(f Finding) { r.Findings = append(r.Findings, f) }
+
+// Exit codes of the command.
+const (
+	ExitFine      = 0 // nothing is wrong, or there are warnings only
+	ExitErrors    = 1 // there are errors
+	ExitUnchecked = 2 // no error was found, but not everything could be looked at
+)
+
+// ExitCode is what the command exits with.
+func (r Report) ExitCode() int {
+	switch {
+	case slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == SeverityError }):
+		return ExitErrors
+	case len(r.Unchecked) > 0:
+		return ExitUnchecked
+	default:
+		return ExitFine
+	}
+}
+
+// Bounds of how far clocks may be apart. GitHub refuses what an App signs with a clock that is a minute ahead.
+const (
+	skewTold = 10 * time.Second
+	skewBad  = time.Minute
+)
+
+// Clock is a reading of somebody else's clock.
+type Clock struct {
+	Ahead time.Duration // of ours; negative: behind it
+	Doubt time.Duration // how far off the reading may be
+}
+
+// readClock compares a reading with our own clock, which was read before and after. grain is the unit of the other's.
+func readClock(theirs, before, after time.Time, grain time.Duration) Clock {
+	middle := before.Add(after.Sub(before) / 2)
+	return Clock{Ahead: theirs.Add(grain / 2).Sub(middle), Doubt: after.Sub(before)/2 + grain/2}
+}
+
+// examineClock tells of a difference that is surely there.
+func examineClock(r *Report, whose string, c Clock) {
+	off := c.Ahead.Abs() - c.Doubt
+	if off < skewTold {
+		return
+	}
+	severity, direction := SeverityWarning, "ahead of"
+	if off >= skewBad {
+		severity = SeverityError
+	}
+	if c.Ahead < 0 {
+		direction = "behind"
+	}
+	r.found(Finding{
+		Code: "clock-skew", Severity: severity, Subject: whose,
+		Sentence: "The clock of " + whose + " is " + c.Ahead.Abs().Round(time.Second).String() + " " + direction + " that of this machine.",
+		Remedy: "Set the clock that is wrong: `timedatectl set-ntp true` on a machine with systemd. GitHub refuses an App whose server's " +
+			"clock is a minute off.",
+	})
+}

@@ -1,0 +1,210 @@
+package doctor
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/github"
+)
+
+// GitHub is what GitHub says of the App.
+type GitHub struct {
+	AppID         int64
+	KeyBroken     string // what is wrong with the key's file; empty: it is a key
+	KeyRefused    bool   // GitHub takes it for none of the App's
+	Clock         *Clock
+	App           *github.AppSettings
+	Hook          *github.HookConfig
+	Deliveries    []github.Delivery // the latest first
+	Installations []github.Installation
+	Push          bool // webhooks are sent to the server, which does not only read GitHub's list of them
+}
+
+// permission is one that the fleet needs.
+type permission struct {
+	name, level string
+	title       string // on the App's settings page
+	why         string
+	severity    func(g GitHub) Severity
+}
+
+func always(GitHub) Severity { return SeverityError }
+
+// whereRepositories: repositories' own runners are registered where an account is a user, and where a pool says so.
+func whereRepositories(g GitHub) Severity {
+	if slices.ContainsFunc(g.Installations, func(i github.Installation) bool { return i.Account.Type == "User" }) {
+		return SeverityError
+	}
+	return SeverityWarning
+}
+
+func permissions() []permission {
+	return []permission{
+		{"organization_self_hosted_runners", "write", "Organization permissions: Self-hosted runners", "no runner can be registered for an organization", always},
+		{"administration", "write", "Repository permissions: Administration", "no runner can be registered for a repository, as users' repositories need", whereRepositories},
+		{"actions", "read", "Repository permissions: Actions", "GitHub cannot be asked what became of a job, so a lost webhook is not made good", always},
+	}
+}
+
+// atLeast compares levels of a permission.
+func atLeast(has, needs string) bool {
+	levels := []string{"", "read", "write", "admin"}
+	return slices.Index(levels, has) >= slices.Index(levels, needs)
+}
+
+func examineGitHub(r *Report, g GitHub) {
+	app := strconv.FormatInt(g.AppID, 10)
+	switch {
+	case g.KeyBroken != "":
+		r.found(Finding{
+			Code: "key-broken", Severity: SeverityError, Subject: "App " + app, Sentence: "GitHub cannot be asked as the App: " + g.KeyBroken + ".",
+			Remedy: "Generate a private key on the App's settings page, and put it in place: `kubectl -n bullpen-system create secret generic " +
+				"bullpen-github --from-file=private-key.pem=FILE --dry-run=client -o yaml | kubectl apply -f -` (keep the webhook secret in it).",
+		})
+	case g.KeyRefused:
+		r.found(Finding{
+			Code: "key-refused", Severity: SeverityError, Subject: "App " + app,
+			Sentence: "GitHub does not take the private key for one of App " + app + "'s.",
+			Remedy: "Compare the App's id and its keys' fingerprints on its settings page (`openssl rsa -in FILE -pubout -outform DER | openssl " +
+				"sha256 -binary | base64` prints that of a file), and generate a new key there if none is the same. A clock that is wrong has the same effect.",
+		})
+	}
+	if g.Clock != nil {
+		examineClock(r, "GitHub", *g.Clock)
+	}
+	if g.App != nil {
+		examineRights(r, g, *g.App)
+	}
+	if g.Hook != nil && g.Push {
+		examineHook(r, *g.Hook)
+	}
+	if g.Push {
+		examineDeliveries(r, g)
+	}
+}
+
+func examineRights(r *Report, g GitHub, app github.AppSettings) {
+	for _, p := range permissions() {
+		if !atLeast(app.Rights.Permissions[p.name], p.level) {
+			r.found(Finding{
+				Code: "app-permission", Severity: p.severity(g), Subject: p.name,
+				Sentence: "The App has permission " + p.name + ": " + cmp.Or(app.Rights.Permissions[p.name], "none") + ", and needs " + p.level + ": " + p.why + ".",
+				Remedy: "On the App's settings page, under Permissions & events, set " + p.title + " to " + p.level +
+					"; then each account that has it installed must accept that.",
+			})
+			continue
+		}
+		for _, i := range g.Installations {
+			if atLeast(i.Rights.Permissions[p.name], p.level) || !concerns(p, i) {
+				continue
+			}
+			r.found(Finding{
+				Code: "permission-not-accepted", Severity: SeverityError, Subject: i.Account.Login,
+				Sentence: i.Account.Login + " has not accepted the App's permission " + p.name + " (" + p.level + "): " + p.why + ".",
+				Remedy:   "An owner of " + i.Account.Login + " opens Settings → GitHub Apps → Configure, and accepts the new permissions.",
+			})
+		}
+	}
+	if !slices.Contains(app.Rights.Events, "workflow_job") {
+		r.found(Finding{
+			Code: "event-not-subscribed", Severity: SeverityError, Subject: "workflow_job",
+			Sentence: "The App is not told of jobs: it does not subscribe to the event workflow_job.",
+			Remedy: "On the App's settings page, under Permissions & events → Subscribe to events, tick Workflow job. " +
+				"Jobs that are queued meanwhile are found by a sweep, minutes later.",
+		})
+	}
+	if len(g.Installations) == 0 && app.ID != 0 {
+		r.found(Finding{
+			Code: "not-installed", Severity: SeverityWarning, Sentence: "The App is installed nowhere, so there is nobody to run jobs for.",
+			Remedy: "Install it: App's settings page → Install App. `bullpen accounts list` shows the account a moment later.",
+		})
+	}
+}
+
+// concerns: what belongs to organizations is nothing that a user could accept.
+func concerns(p permission, i github.Installation) bool {
+	isUser := i.Account.Type == "User"
+	return p.name == "actions" || isUser == (p.name == "administration")
+}
+
+func examineHook(r *Report, hook github.HookConfig) {
+	const page = "On the App's settings page, under Webhook, "
+	switch {
+	case hook.URL == "":
+		r.found(Finding{
+			Code: "webhook-missing", Severity: SeverityError, Sentence: "The App sends no webhooks: it has no webhook URL.",
+			Remedy: page + "tick Active and write the server's address, https://HOST/webhooks/github; or run the server with --webhooks=poll " +
+				"where GitHub cannot reach it.",
+		})
+		return
+	case !strings.HasSuffix(strings.TrimRight(hook.URL, "/"), "/webhooks/github"):
+		r.found(Finding{
+			Code: "webhook-url", Severity: SeverityWarning, Subject: hook.URL,
+			Sentence: "The App's webhooks go to " + hook.URL + ", and the server takes them at …/webhooks/github.",
+			Remedy:   page + "write https://HOST/webhooks/github, unless a proxy of yours changes the path.",
+		})
+	}
+	if !hook.HasSecret {
+		r.found(Finding{
+			Code: "webhook-unsigned", Severity: SeverityError, Subject: hook.URL,
+			Sentence: "The App's webhooks are not signed, and the server takes none that is not.",
+			Remedy:   page + "write the secret that the server has (--webhook-secret-file).",
+		})
+	}
+	if hook.ContentType != "" && hook.ContentType != "json" {
+		r.found(Finding{
+			Code: "webhook-form", Severity: SeverityError, Subject: hook.URL, Sentence: "The App's webhooks are sent as forms, and the server reads JSON.",
+			Remedy: page + "choose the content type application/json.",
+		})
+	}
+}
+
+// examineDeliveries goes by the latest attempts: what failed before one that arrived has been mended since.
+func examineDeliveries(r *Report, g GitHub) {
+	if len(g.Deliveries) == 0 {
+		if g.App != nil {
+			r.Unchecked = append(r.Unchecked, Unchecked{
+				What: "whether webhooks arrive", Why: "GitHub has sent none in the last three days",
+				Remedy: "Start a workflow that asks for a pool's label, and look again.",
+			})
+		}
+		return
+	}
+	failed := slices.IndexFunc(g.Deliveries, func(d github.Delivery) bool { return d.StatusCode >= 200 && d.StatusCode < 300 })
+	if failed == 0 {
+		return
+	}
+	if failed < 0 {
+		failed = len(g.Deliveries)
+	}
+	url := "the webhook URL"
+	if g.Hook != nil && g.Hook.URL != "" {
+		url = g.Hook.URL
+	}
+	f := Finding{Severity: SeverityError, Subject: url}
+	last := "The latest " + strconv.Itoa(failed) + " webhooks failed: "
+	switch status := g.Deliveries[0].StatusCode; status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		f.Code = "webhook-secret"
+		f.Sentence = last + "the server answers " + strconv.Itoa(status) + ", as to a signature that is not made with its secret."
+		f.Remedy = "Write the same secret on the App's settings page and into the server's Secret: `kubectl -n bullpen-system get secret " +
+			"bullpen-github -o jsonpath='{.data.webhook-secret}' | base64 -d` prints the server's."
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusMovedPermanently, http.StatusFound, http.StatusPermanentRedirect:
+		f.Code = "webhook-url"
+		f.Sentence = last + url + " answers " + strconv.Itoa(status) + ", so something else is there, or the path is wrong."
+		f.Remedy = "Set the webhook URL on the App's settings page to https://HOST/webhooks/github; `curl -i https://HOST/healthz` tells whether the server is at HOST."
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, 0:
+		f.Code = "webhook-unreachable"
+		f.Sentence = last + "GitHub cannot reach " + url + ", or the server behind it is down."
+		f.Remedy = "See that the server runs (`kubectl -n bullpen-system get pods`) and that GitHub can reach it (`kubectl -n bullpen-system get ingress`); " +
+			"where it cannot, run the server with --webhooks=poll."
+	default:
+		f.Code = "webhook-failing"
+		f.Sentence = last + url + " answers " + strconv.Itoa(status) + "."
+		f.Remedy = "Read what the server says of it: `kubectl -n bullpen-system logs deploy/bullpen-server`."
+	}
+	r.found(f)
+}

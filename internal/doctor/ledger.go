@@ -1,0 +1,41 @@
+package doctor
+
+import (
+	"strconv"
+
+	"github.com/bullpen-ci/bullpen/internal/postgres"
+)
+
+// Ledger is what was seen of the database.
+type Ledger struct {
+	Unreachable string // why; empty: it was reached
+	Schema      postgres.SchemaState
+	Clock       Clock
+}
+
+func examineLedger(r *Report, l Ledger) {
+	if l.Unreachable != "" {
+		r.found(Finding{
+			Code: "database-unreachable", Severity: SeverityError, Subject: "database", Sentence: "The database cannot be used: " + l.Unreachable + ".",
+			Remedy: "See that it runs and that the URL is right: `psql \"$(cat FILE)\" -c 'select 1'` with the file of --database-url-file. Meanwhile " +
+				"running jobs go on, and nothing idle is removed.",
+		})
+		return
+	}
+	has, needs := strconv.FormatInt(l.Schema.Has, 10), strconv.FormatInt(l.Schema.Needs, 10)
+	switch {
+	case l.Schema.Has < l.Schema.Needs:
+		r.found(Finding{
+			Code: "schema-behind", Severity: SeverityError, Subject: "database",
+			Sentence: "The database's schema is at " + has + ", and this version of Bullpen needs " + needs + ".",
+			Remedy:   "`bullpen server migrate` brings it up to date; a server does so when it starts.",
+		})
+	case l.Schema.Has > l.Schema.Needs:
+		r.found(Finding{
+			Code: "schema-ahead", Severity: SeverityError, Subject: "database",
+			Sentence: "The database's schema is at " + has + ", and this version of Bullpen knows it up to " + needs + ": a newer one has migrated it.",
+			Remedy:   "Run the newer version everywhere, and this command too: `helm upgrade`, or the image of the running servers.",
+		})
+	}
+	examineClock(r, "the database", l.Clock)
+}
