@@ -210,7 +210,7 @@ func eachJobOnce(t *testing.T, dir string) {
 	require.Eventually(t, func() bool {
 		ran, counted = jobsThatRan(t, dir), jobsCounted(t, dir)
 		return ran == counted
-	}, patience, interval, "%d jobs ran", ran)
+	}, patience, interval, "jobs and what is counted of them differ")
 	require.GreaterOrEqual(t, ran, 5)
 }
 

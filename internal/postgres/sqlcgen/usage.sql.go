@@ -24,7 +24,7 @@ WITH spans AS (
 ), parts AS (
     SELECT s.account_id, s.namespace, s.pool, s.platform, s.milli_cpu, s.memory_mb, m.first,
         (s.started_at >= m.first)::int AS began,
-        (s.executed_job_id IS NOT NULL AND s.job_started_at >= m.first AND s.job_started_at < m.past)::int AS jobs,
+        CASE WHEN s.job_started_at >= m.first AND s.job_started_at < m.past THEN s.executed_job_id END AS job,
         greatest(0, extract(epoch FROM least(s.until, m.past) - greatest(s.started_at, m.first)))::float8 AS seconds,
         CASE WHEN s.job_started_at IS NULL THEN 0 -- greatest() passes over what is null
             ELSE greatest(0, extract(epoch FROM least(coalesce(s.job_ended_at, s.until), m.past) - greatest(s.job_started_at, m.first))) END::float8
@@ -33,7 +33,7 @@ WITH spans AS (
     WHERE s.started_at < m.past AND s.until > m.first AND s.account_id > $7::bigint AND ($8::bigint = 0 OR s.account_id = $8::bigint)
 )
 SELECT p.account_id, coalesce(a.login, '')::text AS login, p.namespace, p.pool, p.platform, p.first::timestamptz AS month,
-    sum(p.began)::bigint AS sessions, sum(p.jobs)::bigint AS jobs, sum(p.seconds)::float8 AS seconds, sum(p.job_seconds)::float8 AS job_seconds,
+    sum(p.began)::bigint AS sessions, count(DISTINCT p.job)::bigint AS jobs, sum(p.seconds)::float8 AS seconds, sum(p.job_seconds)::float8 AS job_seconds,
     sum(p.seconds * p.milli_cpu / 1000)::float8 AS cpu_seconds, sum(p.seconds * p.memory_mb)::float8 AS memory_mb_seconds
 FROM parts p LEFT JOIN accounts a ON a.id = p.account_id
 GROUP BY p.account_id, a.login, p.namespace, p.pool, p.platform, p.first
@@ -69,7 +69,7 @@ type UsageRow struct {
 
 // What sessions took of each month of that span (UTC). A session is one runner, from its registration to its pod's end: there is one row of
 // it whatever happened, and each of its seconds belongs to one month. A session whose pod is forgotten and that was never closed is not
-// over yet: recovery closes it. Sessions that ended before the span are not read.
+// over yet: recovery closes it. A job that GitHub has given to two runners is one. Sessions that ended before the span are not read.
 func (q *Queries) Usage(ctx context.Context, arg UsageParams) ([]UsageRow, error) {
 	rows, err := q.db.Query(ctx, usage,
 		arg.Most,
