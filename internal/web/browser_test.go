@@ -205,6 +205,12 @@ func inhabited(t *testing.T) *desk {
 func TestConsole_IsLive(t *testing.T) {
 	d := newDesk(t)
 	b := newBrowser(t, d, 1280, 900)
+	// The form of the page is marked as it comes, before anything is streamed.
+	b.run(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(`document.addEventListener("DOMContentLoaded", () => {
+			const form = document.querySelector("form.filter"); if (form) form.marked = true; })`).Do(ctx)
+		return err
+	}))
 	b.open("/ui/jobs?state=queued")
 	b.picture("login")
 	require.Contains(t, b.text(), "bullpen console")
@@ -219,6 +225,7 @@ func TestConsole_IsLive(t *testing.T) {
 
 	d.tell(fleet.JobEventQueued, 7)
 	b.eventually(`document.body.innerText.includes("build-7")`, "the job does not appear")
+	require.True(t, eval[bool](b, `document.querySelector("form.filter").marked`), "the form is another one than came with the page")
 	require.True(t, eval[bool](b, `window.stayed && document.activeElement.name === "account" && document.activeElement.value === "ac"`),
 		"what was typed is gone")
 	b.keys(`a[href="/ui/jobs/7"]`, kb.Shift)

@@ -41,7 +41,13 @@
     const keyed = new Map();
     for (const child of from.children) if (child.dataset.key) keyed.set(child.dataset.key, child);
     let at = from.firstChild;
-    for (const want of [...to.childNodes]) {
+    const wanted = [...to.childNodes];
+    for (const [i, want] of wanted.entries()) {
+      while (at && !wanted.slice(i).some((later) => same(at, later))) { // it has gone: what comes after it moves up
+        const gone = at;
+        at = at.nextSibling;
+        gone.remove();
+      }
       const key = want.nodeType === Node.ELEMENT_NODE && want.dataset.key;
       const have = key ? keyed.get(key) : at;
       if (have && same(have, want)) {
@@ -78,8 +84,9 @@
       source.addEventListener("hello", () => say("on", "live"));
       source.addEventListener("page", (event) => {
         say("on", "live");
-        const fresh = document.createElement("div");
-        fresh.append(...new DOMParser().parseFromString(JSON.parse(event.data), "text/html").body.childNodes);
+        const template = document.createElement("template"); // which runs and loads nothing, and keeps white space as it is
+        template.innerHTML = JSON.parse(event.data);
+        const fresh = template.content;
         age(fresh);
         children(part, fresh);
       });
