@@ -49,8 +49,13 @@ func chromium(t *testing.T) string {
 
 func newBrowser(t *testing.T, d *desk, width, height int64) *browser {
 	t.Helper()
+	profile, err := os.MkdirTemp("", "console-browser-")
+	require.NoError(t, err)
+	t.Cleanup(func() { // the browser's last processes may still write into it
+		require.Eventually(t, func() bool { return os.RemoveAll(profile) == nil }, 10*time.Second, 20*time.Millisecond)
+	})
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(int(width), int(height)),
+		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(profile), chromedp.WindowSize(int(width), int(height)),
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(time.Minute))
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium refuses to be root with its sandbox; the pages are our own
