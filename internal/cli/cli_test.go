@@ -65,6 +65,7 @@ func kubeconfig(t *testing.T, server string, user *clientcmdapi.AuthInfo) string
 // made for this API alone.
 func TestConnection_TokenOfAKubeconfig(t *testing.T) {
 	var asked string
+	var seconds float64
 	cluster := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = r.URL.Path
 		var body map[string]any
@@ -72,6 +73,7 @@ func TestConnection_TokenOfAKubeconfig(t *testing.T) {
 		if got := body["spec"].(map[string]any)["audiences"].([]any)[0]; got != operatorapi.Audience {
 			t.Errorf("asked for the audience %v", got)
 		}
+		seconds, _ = body["spec"].(map[string]any)["expirationSeconds"].(float64)
 		body["status"] = map[string]any{"token": "requested", "expirationTimestamp": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
@@ -109,9 +111,20 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 		require.Equal(t, "Bearer "+want, got)
 	}
 	require.Equal(t, "/api/v1/namespaces/bullpen-system/serviceaccounts/bullpen-operator/token", asked)
+	require.InDelta(t, 600, seconds, 0, "the shortest that Kubernetes issues")
+
+	console := cli.Connection{
+		Server: server.URL, Kubeconfig: kubeconfig(t, cluster.URL, &clientcmdapi.AuthInfo{}), ServiceAccount: cli.DefaultServiceAccount,
+		TokenLife: cli.ConsoleTokenLife,
+	}
+	client, err := console.Client()
+	require.NoError(t, err)
+	_, err = client.Accounts(t.Context(), false)
+	require.NoError(t, err)
+	require.InDelta(t, 8*3600, seconds, 0, "a session of the console lasts a working day")
 
 	conn := cli.Connection{Server: server.URL, Kubeconfig: kubeconfig(t, cluster.URL, &clientcmdapi.AuthInfo{Token: "x"}), ServiceAccount: "ns/other"}
-	client, err := conn.Client()
+	client, err = conn.Client()
 	require.NoError(t, err)
 	_, err = client.Accounts(t.Context(), false)
 	require.NoError(t, err)

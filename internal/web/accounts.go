@@ -3,8 +3,11 @@ package web
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
@@ -73,11 +76,14 @@ type auditView struct {
 	First, Next string
 }
 
-// changeView is an event, with what was and what is in one line each.
+// changeView is an event, and what it made different.
 type changeView struct {
 	operatorapi.AuditEvent
-	Was, Is string
+	Differences []difference
 }
+
+// difference is one value that was changed; empty: there was none, or is none.
+type difference struct{ Name, Was, Is string }
 
 func loadAudit(_ *Console, v *visitor, at location) (string, any, error) {
 	view := auditView{Account: at.query.Get("account")}
@@ -105,15 +111,53 @@ func loadAudit(_ *Console, v *visitor, at location) (string, any, error) {
 func changes(events []operatorapi.AuditEvent) []changeView {
 	var list []changeView
 	for _, event := range events {
-		list = append(list, changeView{AuditEvent: event, Was: line(event.Before), Is: line(event.After)})
+		list = append(list, changeView{AuditEvent: event, Differences: differences(event.Before, event.After)})
 	}
 	return list
 }
 
-func line(raw json.RawMessage) string {
-	var b bytes.Buffer
-	if len(raw) == 0 || string(raw) == "null" || json.Compact(&b, raw) != nil {
-		return ""
+// differences are the values that two states do not share, by name.
+func differences(before, after json.RawMessage) []difference {
+	was, is := leaves(before), leaves(after)
+	names := map[string]bool{}
+	for _, state := range []map[string]string{was, is} {
+		for name := range state {
+			names[name] = true
+		}
 	}
-	return b.String()
+	var list []difference
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if was[name] != is[name] {
+			list = append(list, difference{Name: name, Was: was[name], Is: is[name]})
+		}
+	}
+	return list
+}
+
+// leaves are the values of a JSON object, each by the names that lead to it. What is no object has none.
+func leaves(raw json.RawMessage) map[string]string {
+	found := map[string]string{}
+	var walk func(name string, value any)
+	walk = func(name string, value any) {
+		switch v := value.(type) {
+		case map[string]any:
+			for key, inner := range v {
+				walk(strings.TrimPrefix(name+" "+key, " "), inner)
+			}
+		case nil:
+		case string:
+			found[name] = v
+		default:
+			if text, err := json.Marshal(v); err == nil {
+				found[name] = string(text)
+			}
+		}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber() // an id is not to be rounded
+	var value any
+	if decoder.Decode(&value) == nil {
+		walk("", value)
+	}
+	return found
 }

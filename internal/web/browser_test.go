@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
@@ -257,8 +258,14 @@ func TestConsole_IsLive(t *testing.T) {
 func TestConsole_ALinkLogsIn(t *testing.T) {
 	d := newDesk(t)
 	b := newBrowser(t, d, 1280, 900)
-	code := d.code()
-	b.run(chromedp.Navigate(b.url + "/ui/login#code=" + code))
+	client, err := cli.NewClient(d.url, func(context.Context) (string, error) { return adas, nil }, 0)
+	require.NoError(t, err)
+	link, err := client.ConsoleLink(t.Context())
+	require.NoError(t, err)
+	base, code, found := strings.Cut(link, "#code=")
+	require.True(t, found)
+	require.Equal(t, d.url+"/ui/login", base, "nothing of the code is sent to a server by opening the link")
+	b.run(chromedp.Navigate(link))
 	b.shows(".numbers")
 	require.Equal(t, b.url+"/ui/", eval[string](b, `location.href`))
 	b.content()
