@@ -2,12 +2,14 @@ package web_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
@@ -266,14 +268,14 @@ func TestStream_LoadDoesNotGrowWithViewers(t *testing.T) {
 	for _, s := range streams {
 		s.resp.Body.Close()
 	}
-	idle := func() bool {
-		now := d.api.count("/api/v1/jobs")
-		again := time.NewTimer(350 * time.Millisecond)
-		defer again.Stop()
-		<-again.C
-		return now == d.api.count("/api/v1/jobs")
+	reading := func() bool {
+		var stacks bytes.Buffer
+		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2)
+		return strings.Contains(stacks.String(), "web.(*views).read(")
 	}
-	require.Eventually(t, idle, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !reading() }, 10*time.Second, 20*time.Millisecond)
+	d.watch("/ui/jobs", ada).next("page")
+	require.True(t, reading(), "the check looks for something else than what reads")
 }
 
 // Streams are bounded; when some end, others may come; and all end with the console.
