@@ -62,7 +62,7 @@ func (c *cluster) Allowed(_ context.Context, user operator.User, _ operator.Righ
 }
 
 // oneFleet is what a server knows beside the ledger: one pool.
-type oneFleet struct{}
+type oneFleet struct{ operator.Fleet }
 
 var linux4 = dispatch.Pool{
 	Namespace: "runners", Name: "linux-4", Labels: []string{"linux-4"}, Platform: fleet.Linux, Shape: fleet.Shape{MilliCPU: 4000, MemoryMB: 8192},
