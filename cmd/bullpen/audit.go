@@ -13,8 +13,8 @@ func newAuditCommand() *cobra.Command {
 	conn, format, account, most := connection(), cli.FormatTable, "", 50
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Show who changed what about accounts, the latest first",
-		Long: `Shows every change of an account by an operator, and what GitHub said of its installation. Each was written in the
+		Short: "Show who changed what, the latest first",
+		Long: `Shows every change of an account by an operator, every runner that one retired, and what GitHub said of installations. Each was written in the
 same transaction as the change itself.`,
 		Example: "  bullpen audit\n  bullpen audit --account acme --limit 200 -o wide\n  bullpen audit -o json | jq '.[] | select(.actor != \"github\")'",
 		Args:    cobra.NoArgs,

@@ -78,6 +78,17 @@ func (f fleetView) Backoff(account dispatch.Account) (time.Time, bool) {
 
 func (f fleetView) Held() (string, bool) { return f.r.dispatcher.Held() }
 
+func (f fleetView) Runner(namespace, name string) (dispatch.Pod, bool) {
+	for _, pod := range f.r.view.Pods() {
+		if pod.Namespace == namespace && pod.Name == name {
+			return pod, true
+		}
+	}
+	return dispatch.Pod{}, false
+}
+
+func (f fleetView) ClaimChanged(podUID string) { f.r.dispatcher.ClaimChanged(podUID) }
+
 // accountPasses keep accounts in step with GitHub, and with their own caps.
 func (r *replica) accountPasses() []passes.Pass {
 	return []passes.Pass{

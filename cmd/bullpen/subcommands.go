@@ -16,6 +16,7 @@ func subcommands() []*cobra.Command {
 		newWhyCommand(),
 		newUsageCommand(),
 		newDoctorCommand(),
+		newRetireCommand(),
 		newNodeCommand(),
 		newHostCommand(),
 		newChartCommand(),

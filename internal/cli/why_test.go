@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ type knownFleet struct {
 	until   time.Time
 	limited bool
 	held    string
+	runners []dispatch.Pod
+	changed []string // the pods of which it was told
 }
 
 func newKnownFleet() *knownFleet {
@@ -40,6 +43,16 @@ func (f *knownFleet) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
 func (f *knownFleet) Backoff(dispatch.Account) (time.Time, bool) { return f.until, f.limited }
 
 func (f *knownFleet) Held() (string, bool) { return f.held, f.held != "" }
+
+func (f *knownFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
+	i := slices.IndexFunc(f.runners, func(p dispatch.Pod) bool { return p.Namespace == namespace && p.Name == name })
+	if i < 0 {
+		return dispatch.Pod{}, false
+	}
+	return f.runners[i], true
+}
+
+func (f *knownFleet) ClaimChanged(podUID string) { f.changed = append(f.changed, podUID) }
 
 // tell records what GitHub says of a job.
 func (d *desk) tell(kind fleet.JobEvent, id int64, change ...func(*dispatch.JobEvent)) {

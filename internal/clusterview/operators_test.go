@@ -21,7 +21,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
@@ -86,6 +88,16 @@ func (s reachedStore) Usage(context.Context, operator.UsageQuery) ([]operatorapi
 	return nil, 0, nil
 }
 
+func (s reachedStore) Claim(context.Context, string) (dispatch.Claim, error) {
+	s.reached.Add(1)
+	return dispatch.Claim{}, nil
+}
+
+func (s reachedStore) RetireRunner(context.Context, operator.Change, dispatch.Pod) (dispatch.Claim, bool, error) {
+	s.reached.Add(1)
+	return dispatch.Claim{State: fleet.ClaimRetired}, true, nil
+}
+
 func (s reachedStore) JobEvidence(context.Context, int64) (operator.JobEvidence, error) {
 	s.reached.Add(1)
 	return operator.JobEvidence{}, nil
@@ -93,6 +105,14 @@ func (s reachedStore) JobEvidence(context.Context, int64) (operator.JobEvidence,
 
 // emptyFleet has no pools.
 type emptyFleet struct{ operator.Fleet }
+
+func (emptyFleet) Held() (string, bool) { return "", false }
+
+func (emptyFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
+	return dispatch.Pod{Namespace: namespace, Name: name, UID: "u", Pool: dispatch.PoolRef{Namespace: namespace, Name: "linux"}}, true
+}
+
+func (emptyFleet) ClaimChanged(string) {}
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
@@ -145,6 +165,7 @@ func endpoints() (reads, writes []endpoint) {
 			{"GET", "/api/v1/jobs", ""}, {"GET", "/api/v1/jobs/7", ""}, {"GET", "/api/v1/jobs/7/why", ""}, {"GET", "/api/v1/usage", ""},
 		}, []endpoint{
 			{"PATCH", "/api/v1/accounts/acme/limits", `{"platforms":{"linux":{"jobs":1}}}`},
+			{"POST", "/api/v1/runners/bullpen-runners/linux-1/retire", ""},
 			{"POST", "/api/v1/accounts/acme:suspend", ""}, {"POST", "/api/v1/accounts/acme:resume", ""},
 			{"DELETE", "/api/v1/accounts/acme", ""},
 		}

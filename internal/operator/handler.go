@@ -96,6 +96,7 @@ func routes() []route {
 		{"GET " + operatorapi.PathJobs + "/{job}", job("get"), (*API).getJob},
 		{"GET " + operatorapi.PathJobs + "/{job}/why", job("get"), (*API).whyJob},
 		{"GET " + operatorapi.PathUsage, Right{Verb: "list", Resource: operatorapi.ResourceUsage}, (*API).listUsage},
+		{"POST " + operatorapi.PathRunners + "/{namespace}/{runner}/retire", Right{Verb: operatorapi.VerbRetire, Resource: operatorapi.ResourceRunnerPods}, (*API).retireRunner},
 	}
 }
 
@@ -130,7 +131,7 @@ func (a *API) Admission() http.Handler {
 
 // begin says what a request is about, and the right that it needs.
 func (a *API) begin(r *http.Request, rt route) (request, Right) {
-	req := request{Request: r, name: cmp.Or(r.PathValue("account"), r.PathValue("job"))}
+	req := request{Request: r, name: cmp.Or(r.PathValue("account"), r.PathValue("job"), r.PathValue("runner"))}
 	if r.Method == http.MethodPost {
 		req.name, req.verb = cutVerb(req.name)
 	}
@@ -228,6 +229,9 @@ func (a *API) answer(ctx context.Context, w http.ResponseWriter, r request, rt r
 }
 
 func absent(r request) string {
+	if name := r.PathValue("runner"); name != "" {
+		return "there is no runner " + name + " in " + r.PathValue("namespace") + ", or no more: `kubectl -n " + r.PathValue("namespace") + " get pods` shows those there are"
+	}
 	if id := r.PathValue("job"); id != "" {
 		return "the ledger has no job " + id + ": `bullpen why " + id + "` says what is known of it"
 	}

@@ -59,17 +59,18 @@ func (o *oracle) ask(t *testing.T, method, path, token string) *httptest.Respons
 // NET-5: nothing is served without a right, and each route asks for its own.
 func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 	want := map[string]Right{
-		"GET /api/v1/accounts":               {"list", "accounts", ""},
-		"GET /api/v1/accounts/acme":          {"get", "accounts", "acme"},
-		"PATCH /api/v1/accounts/acme/limits": {"update", "accounts", "acme"},
-		"POST /api/v1/accounts/acme:suspend": {"update", "accounts", "acme"},
-		"POST /api/v1/accounts/acme:resume":  {"update", "accounts", "acme"},
-		"DELETE /api/v1/accounts/acme":       {"delete", "accounts", "acme"},
-		"GET /api/v1/audit":                  {"list", "audits", ""},
-		"GET /api/v1/jobs":                   {"list", "jobs", ""},
-		"GET /api/v1/jobs/7":                 {"get", "jobs", "7"},
-		"GET /api/v1/jobs/7/why":             {"get", "jobs", "7"},
-		"GET /api/v1/usage":                  {"list", "usages", ""},
+		"GET /api/v1/accounts":                   {"list", "accounts", ""},
+		"GET /api/v1/accounts/acme":              {"get", "accounts", "acme"},
+		"PATCH /api/v1/accounts/acme/limits":     {"update", "accounts", "acme"},
+		"POST /api/v1/accounts/acme:suspend":     {"update", "accounts", "acme"},
+		"POST /api/v1/accounts/acme:resume":      {"update", "accounts", "acme"},
+		"DELETE /api/v1/accounts/acme":           {"delete", "accounts", "acme"},
+		"GET /api/v1/audit":                      {"list", "audits", ""},
+		"GET /api/v1/jobs":                       {"list", "jobs", ""},
+		"GET /api/v1/jobs/7":                     {"get", "jobs", "7"},
+		"GET /api/v1/jobs/7/why":                 {"get", "jobs", "7"},
+		"GET /api/v1/usage":                      {"list", "usages", ""},
+		"POST /api/v1/runners/ns/linux-1/retire": {"retire", "runnerpods", "linux-1"},
 	}
 	patterns := map[string]bool{}
 	for _, rt := range routes() {
@@ -77,7 +78,7 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 		require.NotEmpty(t, rt.right.Resource)
 		patterns[rt.pattern] = true
 	}
-	require.Len(t, patterns, 10, "a route was added or has gone: name it here with the right that it needs")
+	require.Len(t, patterns, 11, "a route was added or has gone: name it here with the right that it needs")
 	for line, right := range want {
 		method, path, _ := strings.Cut(line, " ")
 		o := &oracle{}

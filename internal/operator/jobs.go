@@ -52,6 +52,10 @@ type Fleet interface {
 	Backoff(account dispatch.Account) (until time.Time, limited bool)
 	// Held is why no job is handed out at all.
 	Held() (reason string, held bool)
+	// Runner finds a runner's pod by its name.
+	Runner(namespace, name string) (dispatch.Pod, bool)
+	// ClaimChanged says that the ledger says something else of a pod now.
+	ClaimChanged(podUID string)
 }
 
 func (a *API) listJobs(w http.ResponseWriter, r request) error {

@@ -26,6 +26,7 @@ type Store interface {
 
 	JobStore
 	UsageStore
+	RunnerStore
 }
 
 // AccountQuery asks for a page of accounts.

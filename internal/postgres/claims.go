@@ -286,6 +286,15 @@ func (s *Store) AcknowledgeTermination(ctx context.Context, podUID string, now t
 
 // Retire inserts retired rows where there are none and returns every row's state.
 func (s *Store) Retire(ctx context.Context, pods []dispatch.Pod, now time.Time) (map[string]dispatch.Claim, error) {
+	var out map[string]dispatch.Claim
+	err := s.inTx(ctx, "retiring pods", func(q *sqlcgen.Queries) (err error) {
+		out, err = s.retire(ctx, q, pods, now)
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) retire(ctx context.Context, q *sqlcgen.Queries, pods []dispatch.Pod, now time.Time) (map[string]dispatch.Claim, error) {
 	arg := sqlcgen.RetirePodsParams{
 		Generation: now.UnixMicro(), Now: now, KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
 	}
@@ -295,24 +304,29 @@ func (s *Store) Retire(ctx context.Context, pods []dispatch.Pod, now time.Time) 
 		arg.PodNames = append(arg.PodNames, pod.Name)
 		arg.Pools = append(arg.Pools, pod.Pool.Name)
 	}
-	out := make(map[string]dispatch.Claim, len(pods))
-	err := s.inTx(ctx, "retiring pods", func(q *sqlcgen.Queries) error {
-		if err := q.RetirePods(ctx, arg); err != nil {
-			return err
+	if err := q.RetirePods(ctx, arg); err != nil {
+		return nil, err
+	}
+	claims, err := claimStates(ctx, q, arg.PodUids)
+	if err != nil {
+		return nil, err
+	}
+	return claims, q.NotifyPods(ctx, arg.PodUids)
+}
+
+func claimStates(ctx context.Context, q *sqlcgen.Queries, podUIDs []string) (map[string]dispatch.Claim, error) {
+	rows, err := q.ClaimStates(ctx, podUIDs)
+	if err != nil {
+		return nil, err
+	}
+	claims := make(map[string]dispatch.Claim, len(rows))
+	for _, row := range rows {
+		claims[row.PodUid] = dispatch.Claim{
+			PodUID: row.PodUid, State: fleet.ClaimState(row.State), Account: dispatch.Account{ID: row.AccountID, Login: row.Login},
+			Proof: row.Proof,
 		}
-		rows, err := q.ClaimStates(ctx, arg.PodUids)
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			out[row.PodUid] = dispatch.Claim{
-				PodUID: row.PodUid, State: fleet.ClaimState(row.State), Account: dispatch.Account{ID: row.AccountID, Login: row.Login},
-				Proof: row.Proof,
-			}
-		}
-		return q.NotifyPods(ctx, arg.PodUids)
-	})
-	return out, err
+	}
+	return claims, nil
 }
 
 // PodStopped closes the pod's session; a pod that was never dispatched has none.

@@ -78,6 +78,10 @@ func (oneFleet) Backoff(dispatch.Account) (time.Time, bool) { return time.Time{}
 
 func (oneFleet) Held() (string, bool) { return "", false }
 
+func (oneFleet) Runner(string, string) (dispatch.Pod, bool) { return dispatch.Pod{}, false }
+
+func (oneFleet) ClaimChanged(string) {}
+
 // counting is the operators' API, with a count of what is asked of it.
 type counting struct {
 	http.Handler

@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// Retire has a runner that waits for work replaced. An *APIError with status 409 when it works, 404 when there is none of that name.
+func (c *Client) Retire(ctx context.Context, namespace, name, reason string) (operatorapi.RetiredRunner, error) {
+	var retired operatorapi.RetiredRunner
+	path := operatorapi.PathRunners + "/" + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "/retire"
+	err := c.call(ctx, http.MethodPost, path, nil, "", operatorapi.Change{Reason: reason}, &retired)
+	return retired, err
+}
+
+// RetiredTable shows what became of runners.
+func RetiredTable(runners []operatorapi.RetiredRunner) Table {
+	t := Table{Columns: []string{"NAMESPACE", "RUNNER", "POOL", "STATE"}, Wide: []string{"UID", "CHANGED"}, Empty: "No runner."}
+	for _, r := range runners {
+		changed := "yes"
+		if !r.Changed {
+			changed = "no"
+		}
+		t.Rows = append(t.Rows, []string{r.Namespace, r.Name, r.Pool, r.State, r.UID, changed})
+	}
+	return t
+}
