@@ -10,9 +10,11 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/installations"
 	"github.com/bullpen-ci/bullpen/internal/operator"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 	"github.com/bullpen-ci/bullpen/internal/passes"
 	"github.com/bullpen-ci/bullpen/internal/why"
 )
@@ -74,6 +76,17 @@ func (f fleetView) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) { return f.
 
 func (f fleetView) Backoff(account dispatch.Account) (time.Time, bool) {
 	return f.r.dispatcher.Backoff(account)
+}
+
+func (f fleetView) DescribePools() []operatorapi.Pool { return f.r.view.DescribePools() }
+
+func (f fleetView) PodsOfPool(ref dispatch.PoolRef) []operator.RunnerPod {
+	return f.r.view.PodsOfPool(ref)
+}
+
+func (f fleetView) Demand(ctx context.Context) ([]dispatchapi.PoolSignals, error) {
+	signals, err := f.r.dispatcher.Signals(ctx)
+	return signals.Pools, err
 }
 
 func (f fleetView) Held() (string, bool) { return f.r.dispatcher.Held() }

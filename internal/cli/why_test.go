@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -10,7 +11,9 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 	"github.com/bullpen-ci/bullpen/internal/why"
 )
@@ -24,6 +27,11 @@ type knownFleet struct {
 	held    string
 	runners []dispatch.Pod
 	changed []string // the pods of which it was told
+
+	described []operatorapi.Pool
+	pods      []operator.RunnerPod
+	demand    []dispatchapi.PoolSignals
+	unread    error // why the demand cannot be read
 }
 
 func newKnownFleet() *knownFleet {
@@ -41,6 +49,16 @@ func (f *knownFleet) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
 }
 
 func (f *knownFleet) Backoff(dispatch.Account) (time.Time, bool) { return f.until, f.limited }
+
+func (f *knownFleet) DescribePools() []operatorapi.Pool { return slices.Clone(f.described) }
+
+func (f *knownFleet) PodsOfPool(ref dispatch.PoolRef) []operator.RunnerPod {
+	return slices.DeleteFunc(slices.Clone(f.pods), func(p operator.RunnerPod) bool { return ref.Name != "" && p.Pool != ref })
+}
+
+func (f *knownFleet) Demand(context.Context) ([]dispatchapi.PoolSignals, error) {
+	return f.demand, f.unread
+}
 
 func (f *knownFleet) Held() (string, bool) { return f.held, f.held != "" }
 

@@ -90,13 +90,20 @@ func poolInformer(config *rest.Config, namespace string) (cache.SharedIndexInfor
 	return cache.NewSharedIndexInformer(lw, &v1alpha1.RunnerPool{}, 0, cache.Indexers{}), nil
 }
 
-// trimPod keeps what toPod reads: a fleet's pods are this server's largest cache.
+// trimPod keeps what toPod and toRunnerPod read: a fleet's pods are this server's largest cache.
 func trimPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj, nil
 	}
 	slim := &corev1.Pod{ObjectMeta: trimMeta(pod.ObjectMeta)}
+	// What operators see, beside what dispatch goes by.
+	slim.CreationTimestamp, slim.Spec.NodeName, slim.Status.Phase = pod.CreationTimestamp, pod.Spec.NodeName, pod.Status.Phase
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			slim.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
 	for _, status := range pod.Status.ContainerStatuses {
 		if end := status.State.Terminated; status.Name == runnerpod.ContainerPoller && end != nil {
 			slim.Status.ContainerStatuses = []corev1.ContainerStatus{{

@@ -98,21 +98,41 @@ func (s reachedStore) RetireRunner(context.Context, operator.Change, dispatch.Po
 	return dispatch.Claim{State: fleet.ClaimRetired}, true, nil
 }
 
+func (s reachedStore) RunnerClaims(context.Context, []string) (map[string]operator.RunnerClaim, error) {
+	s.reached.Add(1)
+	return nil, nil
+}
+
 func (s reachedStore) JobEvidence(context.Context, int64) (operator.JobEvidence, error) {
 	s.reached.Add(1)
 	return operator.JobEvidence{}, nil
 }
 
-// emptyFleet has no pools.
-type emptyFleet struct{ operator.Fleet }
+// oneFleet has one pool and one runner, and counts what passed the door as the store does.
+type oneFleet struct {
+	operator.Fleet
+	desk *desk
+}
 
-func (emptyFleet) Held() (string, bool) { return "", false }
+func (f oneFleet) DescribePools() []operatorapi.Pool {
+	f.desk.reached.Add(1)
+	return []operatorapi.Pool{{Namespace: "runners", Name: "linux"}}
+}
 
-func (emptyFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
+func (f oneFleet) PodsOfPool(dispatch.PoolRef) []operator.RunnerPod {
+	f.desk.reached.Add(1)
+	return nil
+}
+
+func (oneFleet) Demand(context.Context) ([]dispatchapi.PoolSignals, error) { return nil, nil }
+
+func (oneFleet) Held() (string, bool) { return "", false }
+
+func (oneFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
 	return dispatch.Pod{Namespace: namespace, Name: name, UID: "u", Pool: dispatch.PoolRef{Namespace: namespace, Name: "linux"}}, true
 }
 
-func (emptyFleet) ClaimChanged(string) {}
+func (oneFleet) ClaimChanged(string) {}
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
@@ -125,7 +145,7 @@ func newDesk(t *testing.T) *desk {
 		RunnerNamespace: d.namespace,
 	})
 	require.NoError(t, err)
-	api, err := operator.New(operator.Options{Store: reachedStore{d}, Access: access, Fleet: emptyFleet{}})
+	api, err := operator.New(operator.Options{Store: reachedStore{d}, Access: access, Fleet: oneFleet{desk: d}})
 	require.NoError(t, err)
 	server := httptest.NewServer(api.Handler())
 	t.Cleanup(server.Close)
@@ -163,6 +183,7 @@ func endpoints() (reads, writes []endpoint) {
 	return []endpoint{
 			{"GET", "/api/v1/accounts", ""}, {"GET", "/api/v1/accounts/acme", ""}, {"GET", "/api/v1/audit", ""},
 			{"GET", "/api/v1/jobs", ""}, {"GET", "/api/v1/jobs/7", ""}, {"GET", "/api/v1/jobs/7/why", ""}, {"GET", "/api/v1/usage", ""},
+			{"GET", "/api/v1/pools", ""}, {"GET", "/api/v1/pools/runners/linux", ""}, {"GET", "/api/v1/runners", ""},
 		}, []endpoint{
 			{"PATCH", "/api/v1/accounts/acme/limits", `{"platforms":{"linux":{"jobs":1}}}`},
 			{"POST", "/api/v1/runners/bullpen-runners/linux-1/retire", ""},

@@ -1,11 +1,17 @@
 package clusterview
 
 import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/operator"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/why"
 )
 
@@ -20,6 +26,64 @@ func (v *View) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
 		return why.Pool{}, false
 	}
 	return poolStatus(pool), true
+}
+
+// DescribePools are all pools as their controller has last described them.
+func (v *View) DescribePools() []operatorapi.Pool {
+	var pools []operatorapi.Pool
+	for _, obj := range v.pools.GetStore().List() {
+		if pool, ok := obj.(*v1alpha1.RunnerPool); ok {
+			pools = append(pools, describePool(pool))
+		}
+	}
+	return pools
+}
+
+func describePool(pool *v1alpha1.RunnerPool) operatorapi.Pool {
+	known := poolStatus(pool)
+	return operatorapi.Pool{
+		Namespace: pool.Namespace, Name: pool.Name, Labels: slices.Clone(pool.Spec.Labels), Platform: string(known.Platform),
+		MilliCPU: known.Shape.MilliCPU, MemoryMB: known.Shape.MemoryMB,
+		Desired: known.Desired, Booting: known.Booting, Idle: known.Idle, Busy: known.Busy,
+		Leaving: int64(pool.Status.Leaving), Finished: int64(pool.Status.Finished), Deleting: pool.DeletionTimestamp != nil,
+		Problems: problems(pool.Status.Conditions, known),
+	}
+}
+
+// problems are the conditions that somebody should know of, in one order.
+func problems(conditions []metav1.Condition, known why.Pool) []operatorapi.Problem {
+	found := []operatorapi.Problem{}
+	for _, kind := range []string{
+		v1alpha1.ConditionLabelConflict, v1alpha1.ConditionStuckTerminating, v1alpha1.ConditionRemovalBlocked, v1alpha1.ConditionStarved, v1alpha1.ConditionSaturated,
+	} {
+		if c := meta.FindStatusCondition(conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
+			found = append(found, operatorapi.Problem{Condition: kind, Sentence: c.Message})
+		}
+	}
+	if known.Starved != "" && !slices.ContainsFunc(found, func(p operatorapi.Problem) bool { return p.Condition == v1alpha1.ConditionStarved }) {
+		found = append(found, operatorapi.Problem{Condition: v1alpha1.ConditionProgressing, Sentence: known.Starved})
+	}
+	return found
+}
+
+// PodsOfPool are the runner pods of a pool, or with an empty name of all.
+func (v *View) PodsOfPool(ref dispatch.PoolRef) []operator.RunnerPod {
+	var pods []operator.RunnerPod
+	for _, obj := range v.pods.GetStore().List() {
+		pod, ok := obj.(*corev1.Pod)
+		if ok && (ref.Name == "" || pod.Namespace == ref.Namespace && pod.Labels[runnerpod.LabelPool] == ref.Name) {
+			pods = append(pods, toRunnerPod(pod))
+		}
+	}
+	return pods
+}
+
+func toRunnerPod(pod *corev1.Pod) operator.RunnerPod {
+	return operator.RunnerPod{
+		Pod: toPod(pod), Node: pod.Spec.NodeName, CreatedAt: pod.CreationTimestamp.Time,
+		Ready: slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }),
+		Ended: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+	}
 }
 
 func poolStatus(pool *v1alpha1.RunnerPool) why.Pool {

@@ -95,6 +95,9 @@ func routes() []route {
 		{"GET " + operatorapi.PathJobs, job("list"), (*API).listJobs},
 		{"GET " + operatorapi.PathJobs + "/{job}", job("get"), (*API).getJob},
 		{"GET " + operatorapi.PathJobs + "/{job}/why", job("get"), (*API).whyJob},
+		{"GET " + operatorapi.PathPools, Right{Verb: "list", Resource: operatorapi.ResourcePools}, (*API).listPools},
+		{"GET " + operatorapi.PathPools + "/{namespace}/{pool}", Right{Verb: "get", Resource: operatorapi.ResourcePools}, (*API).getPool},
+		{"GET " + operatorapi.PathRunners, Right{Verb: "list", Resource: operatorapi.ResourceRunnerPods}, (*API).listRunners},
 		{"GET " + operatorapi.PathUsage, Right{Verb: "list", Resource: operatorapi.ResourceUsage}, (*API).listUsage},
 		{"POST " + operatorapi.PathRunners + "/{namespace}/{runner}/retire", Right{Verb: operatorapi.VerbRetire, Resource: operatorapi.ResourceRunnerPods}, (*API).retireRunner},
 	}
@@ -131,7 +134,7 @@ func (a *API) Admission() http.Handler {
 
 // begin says what a request is about, and the right that it needs.
 func (a *API) begin(r *http.Request, rt route) (request, Right) {
-	req := request{Request: r, name: cmp.Or(r.PathValue("account"), r.PathValue("job"), r.PathValue("runner"))}
+	req := request{Request: r, name: cmp.Or(r.PathValue("account"), r.PathValue("job"), r.PathValue("pool"), r.PathValue("runner"))}
 	if r.Method == http.MethodPost {
 		req.name, req.verb = cutVerb(req.name)
 	}
@@ -234,6 +237,9 @@ func absent(r request) string {
 	}
 	if id := r.PathValue("job"); id != "" {
 		return "the ledger has no job " + id + ": `bullpen why " + id + "` says what is known of it"
+	}
+	if name := r.PathValue("pool"); name != "" {
+		return "there is no pool " + name + " in namespace " + r.PathValue("namespace") + ": `bullpen pools` shows those there are"
 	}
 	return "there is no account " + cmp.Or(r.name, r.URL.Query().Get("account")) + ": `bullpen accounts list` shows those there are"
 }

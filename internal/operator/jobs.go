@@ -56,6 +56,8 @@ type Fleet interface {
 	Runner(namespace, name string) (dispatch.Pod, bool)
 	// ClaimChanged says that the ledger says something else of a pod now.
 	ClaimChanged(podUID string)
+
+	PoolWatch
 }
 
 func (a *API) listJobs(w http.ResponseWriter, r request) error {

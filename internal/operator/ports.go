@@ -27,6 +27,7 @@ type Store interface {
 	JobStore
 	UsageStore
 	RunnerStore
+	ClaimStore
 }
 
 // AccountQuery asks for a page of accounts.

@@ -1,6 +1,6 @@
 package operatorapi
 
-// PathRunners is where runner pods are: one is PathRunners + "/" + its namespace + "/" + its name.
+// PathRunners is where runner pods are: one is PathRunners + "/" + its namespace + "/" + its name; ?pool=NAMESPACE/NAME&stage=idle picks some.
 const PathRunners = "/api/v1/runners"
 
 // ResourceRunnerPods is what Kubernetes is asked about for runner pods, with VerbRetire for retiring one. Runner and RunnerPool are kinds of

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
@@ -75,6 +76,12 @@ func (oneFleet) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
 }
 
 func (oneFleet) Backoff(dispatch.Account) (time.Time, bool) { return time.Time{}, false }
+
+func (oneFleet) DescribePools() []operatorapi.Pool { return nil }
+
+func (oneFleet) PodsOfPool(dispatch.PoolRef) []operator.RunnerPod { return nil }
+
+func (oneFleet) Demand(context.Context) ([]dispatchapi.PoolSignals, error) { return nil, nil }
 
 func (oneFleet) Held() (string, bool) { return "", false }
 

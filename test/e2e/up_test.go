@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,6 +97,7 @@ func TestUp(t *testing.T) {
 	second.await(t, "the job's end", jobEnded("again", "success"))
 
 	eachJobOnce(t, dir)
+	theFleetAtAGlance(t, dir)
 	stdout, stderr, code := run(t, "down", "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
 	require.Contains(t, stdout, "(process "+strconv.Itoa(w.PID)+")")
@@ -200,6 +202,21 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, "may not list accounts.bullpen.dev")
 	}
+}
+
+// theFleetAtAGlance asks for what operators look at first.
+func theFleetAtAGlance(t *testing.T, dir string) {
+	t.Helper()
+	show := func(args ...string) string {
+		stdout, stderr, code := run(t, append(args, "--state-dir", dir)...)
+		require.Zero(t, code, "%s", stderr)
+		return stdout
+	}
+	// The scaled pool keeps none, and the other one two.
+	require.Eventually(t, func() bool { return strings.Contains(show("status"), "2 idle, 0 busy, 0 starting, 2 wanted") }, patience, interval)
+	require.Regexp(t, `(?m)^default +bullpen +2 +2 +0 +0 +0 +0 +- +`, show("pools"), "it may have been saturated a moment ago")
+	runners := show("runners", "--pool", "default", "--stage", "idle")
+	require.Len(t, regexp.MustCompile(`(?m)^\S+ +default +idle +- +- +- +this-machine +`).FindAllString(runners, -1), 2, runners)
 }
 
 // eachJobOnce compares what is counted as used with the jobs that ran, after everything was killed several times. The last one's events may

@@ -1,0 +1,150 @@
+package cli_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/operator"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+func twoPools(d *desk) (now time.Time) {
+	now = time.Now()
+	oldest := now.Add(-90 * time.Second)
+	d.fleet.described = []operatorapi.Pool{
+		{
+			Namespace: "runners", Name: "macos", Labels: []string{"macos"}, Platform: "macos", Desired: 2, Busy: 2,
+			Problems: []operatorapi.Problem{{Condition: "Saturated", Sentence: "3 jobs wait and there may be no more runners"}},
+		},
+		{Namespace: "runners", Name: "linux-4", Labels: []string{"linux-4"}, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Booting: 1},
+	}
+	d.fleet.demand = []dispatchapi.PoolSignals{
+		{Namespace: "runners", Name: "linux-4", Queued: 1, Withheld: map[dispatchapi.WithheldReason]int{dispatchapi.WithheldLimit: 4, dispatchapi.WithheldSuspended: 1}},
+		{Namespace: "runners", Name: "macos", Queued: 3, OldestQueued: &oldest},
+		{Namespace: "elsewhere", Name: "linux-4", Queued: 1000},
+	}
+	return now
+}
+
+// Pools are shown with what they have and what waits for them; without the latter while that cannot be read.
+func TestPools_AreShownWithWhatWaitsForThem(t *testing.T) {
+	d := newDesk(t)
+	now := twoPools(d)
+	list, err := d.Pools(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, &operatorapi.PoolDemand{Queued: 1, Withheld: map[string]int64{"account_limit": 4, "suspended": 1}}, list.Pools[0].Demand)
+	var shown bytes.Buffer
+	require.NoError(t, cli.Print(&shown, cli.FormatTable, list.Pools, cli.PoolTable(list.Pools, now)))
+	require.Regexp(t, `(?m)^linux-4 +linux-4 +3 +1 +1 +1 +1 +5 +- +-$`, shown.String())
+	require.Regexp(t, `(?m)^macos +macos +2 +0 +2 +0 +3 +0 +1m30s +Saturated$`, shown.String())
+
+	d.fleet.unread = errors.New("the ledger is away")
+	list, err = d.Pools(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, list.Pools[0].Demand)
+	shown.Reset()
+	require.NoError(t, cli.Print(&shown, cli.FormatTable, list.Pools, cli.PoolTable(list.Pools, now)))
+	require.Regexp(t, `(?m)^linux-4 +linux-4 +3 +1 +1 +1 +\? +\? +- +-$`, shown.String())
+
+	status, body := d.raw(http.MethodGet, "/api/v1/pools/runners/linux-4", "", "")
+	require.Equal(t, http.StatusOK, status, body)
+	require.Contains(t, body, `"name":"linux-4"`)
+	status, body = d.raw(http.MethodGet, "/api/v1/pools/elsewhere/linux-4", "", "")
+	require.Equal(t, http.StatusNotFound, status)
+	require.Contains(t, body, "there is no pool linux-4 in namespace elsewhere: `bullpen pools` shows those there are")
+}
+
+// The status says first whether anything is wrong, and names it.
+func TestStatus_SaysWhatToLookAt(t *testing.T) {
+	d := newDesk(t)
+	show := func() string {
+		t.Helper()
+		pools, err := d.Pools(t.Context())
+		require.NoError(t, err)
+		accounts, err := d.Accounts(t.Context(), false)
+		require.NoError(t, err)
+		var out bytes.Buffer
+		require.NoError(t, cli.PrintStatus(&out, cli.FormatTable, cli.Sum(pools, accounts), time.Now()))
+		return out.String()
+	}
+	require.Contains(t, show(), "All is well.\n")
+	twoPools(d)
+	require.Contains(t, show(), "1 to look at:\n  - Pool macos: 3 jobs wait and there may be no more runners.\n")
+	require.Contains(t, show(), "Jobs      4 wait for a runner (the oldest for 1m30s), 5 for something else\nRunners   1 idle, 3 busy, 1 starting, 5 wanted\n")
+	_, err := d.ChangeLimits(t.Context(), "acme", "*", operatorapi.ChangeLimits{Platforms: map[string]operatorapi.LimitsChange{"linux": {Jobs: ptr(1)}}})
+	require.NoError(t, err)
+	d.tell(fleet.JobEventQueued, 6)
+	d.tell(fleet.JobEventQueued, 7)
+	require.NotContains(t, show(), "at its limit", "nothing runs yet")
+	d.claim("linux-4-a")
+	require.Contains(t, show(), "  - Account acme is at its limit, and 1 job of it waits.\n")
+	_, err = d.Suspend(t.Context(), "acme", "unpaid")
+	require.NoError(t, err)
+	require.Contains(t, show(), "  - Account acme is suspended, and 1 job of it waits.\n")
+	d.fleet.held, d.fleet.unread = "the database was restored", errors.New("held")
+	require.Contains(t, show(), "3 to look at:\n  - No job is handed out: the database was restored.\n")
+}
+
+// Runners are listed with their jobs, by pool and stage, page after page.
+func TestRunners_AreListedWithTheirJobs(t *testing.T) {
+	d := newDesk(t)
+	twoPools(d)
+	pod := func(pool, name, uid string, change func(*operator.RunnerPod)) {
+		p := operator.RunnerPod{
+			Pod:  dispatch.Pod{Namespace: "runners", Name: name, UID: uid, Pool: dispatch.PoolRef{Namespace: "runners", Name: pool}},
+			Node: "node-1", CreatedAt: time.Now().Add(-time.Hour), Ready: true,
+		}
+		if change != nil {
+			change(&p)
+		}
+		d.fleet.pods = append(d.fleet.pods, p)
+	}
+	for n := range 1200 { // more than two pages
+		pod("macos", fmt.Sprintf("macos-%04d", n), fmt.Sprintf("uid-%d", n), func(p *operator.RunnerPod) { p.Ready = n%2 == 0 })
+	}
+	pod("linux-4", "linux-4-b", podUIDs["linux-4-b"], nil)
+	pod("linux-4", "linux-4-a", podUIDs["linux-4-a"], nil)
+	d.tell(fleet.JobEventQueued, 7)
+	d.claim("linux-4-a")
+
+	runners, err := d.Runners(t.Context(), cli.RunnerFilter{Pool: "linux-4", Most: 10})
+	require.NoError(t, err)
+	require.Len(t, runners, 2)
+	require.Equal(t, "claimed", runners[0].Stage)
+	require.EqualValues(t, 7, runners[0].JobID)
+	require.Equal(t, "acme", runners[0].Account)
+	require.Equal(t, "idle", runners[1].Stage)
+	var shown bytes.Buffer
+	require.NoError(t, cli.Print(&shown, cli.FormatTable, runners, cli.RunnerTable(runners, time.Now())))
+	require.Regexp(t, `(?m)^linux-4-a +linux-4 +claimed +acme +7 +0\.\ds +node-1 +1h00m$`, shown.String())
+
+	all, err := d.Runners(t.Context(), cli.RunnerFilter{Most: 5000})
+	require.NoError(t, err)
+	require.Len(t, all, 1202)
+	seen := map[string]bool{}
+	for _, r := range all {
+		require.False(t, seen[r.Name], "%s twice", r.Name)
+		seen[r.Name] = true
+	}
+	idle, err := d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"idle", "claimed"}, Most: 5000})
+	require.NoError(t, err)
+	require.Len(t, idle, 602)
+	few, err := d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"idle"}, Pool: "runners/macos", Most: 7})
+	require.NoError(t, err)
+	require.Len(t, few, 7)
+
+	_, err = d.Runners(t.Context(), cli.RunnerFilter{Pool: "windows", Most: 1})
+	require.ErrorContains(t, err, "there is no pool windows: `bullpen pools` shows those there are")
+	_, err = d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"asleep"}, Most: 1})
+	require.ErrorContains(t, err, "stage is one of booting, idle, claimed, minted, busy, leaving, finished")
+}
