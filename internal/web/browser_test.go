@@ -61,7 +61,7 @@ func newBrowser(t *testing.T, d *desk, width, height int64) *browser {
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium refuses to be root with its sandbox; the pages are our own
 	}
-	limited, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	limited, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	allocator, cancel := chromedp.NewExecAllocator(limited, options...)
 	t.Cleanup(cancel)
@@ -193,8 +193,8 @@ func inhabited(t *testing.T) *desk {
 			ev.Name = []string{"build", "lint", "test (linux, 1)", "test (linux, 2)", "release", "docs"}[id-1]
 		})
 	}
-	d.work("linux-4-a", "00000000-0000-4000-8000-00000000000a")
-	d.work("linux-4-b", "00000000-0000-4000-8000-00000000000b")
+	d.work("linux-4-a", podA)
+	d.work("linux-4-b", podB)
 	d.tell(fleet.JobEventStarted, 1, func(ev *dispatch.JobEvent) {
 		ev.RunnerName, ev.StartedAt = "linux-4-a-1", time.Now().Add(3*time.Second)
 	})
@@ -268,6 +268,13 @@ func TestConsole_ALinkLogsIn(t *testing.T) {
 	b.run(chromedp.Navigate(link))
 	b.shows(".numbers")
 	require.Equal(t, b.url+"/ui/", eval[string](b, `location.href`))
+	b.run(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, entries, err := page.GetNavigationHistory().Do(ctx)
+		for _, entry := range entries {
+			require.NotContains(t, entry.URL, "code=", "the code stays in the browser's history")
+		}
+		return err
+	}))
 	b.content()
 	require.Equal(t, 401, d.ask("POST", "/ui/login", "", "code="+code).StatusCode, "it was used")
 }
@@ -279,7 +286,8 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 	ada := d.session(adas)
 	pages := map[string]string{
 		"/ui/": "At their limit of jobs: acme", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs/1": "until the runner was connected",
-		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "not-heard-of", "/ui/accounts": "globex", "/ui/accounts/acme": "1 of 1",
+		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "not-heard-of", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
+		"/ui/pools/runners/linux-4?stage=idle": "linux-4-d", "/ui/nodes": "node-1", "/ui/accounts/acme": "1 of 1",
 		"/ui/accounts/globex": "unpaid since May", "/ui/audit": "set limits", "/ui/recovery": "lost webhook", "/ui/login": "Kubernetes token",
 	}
 	for _, size := range []struct {

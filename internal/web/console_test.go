@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"runtime/pprof"
 	"strings"
 	"testing"
@@ -29,7 +30,8 @@ func body(t *testing.T, resp *http.Response) string {
 	return string(text)
 }
 
-var everyPage = []string{"/ui/", "/ui/jobs", "/ui/jobs/7", "/ui/accounts", "/ui/accounts/acme", "/ui/audit", "/ui/recovery"}
+var everyPage = []string{"/ui/", "/ui/jobs", "/ui/jobs/7", "/ui/accounts", "/ui/accounts/acme", "/ui/audit", "/ui/recovery",
+	"/ui/pools", "/ui/pools/runners/linux-4", "/ui/nodes"}
 
 // NET-5: without a session, or with one whose owner may not, no page says anything; and the API is asked as the visitor.
 func TestPages_NET5_NothingIsShownToWhoMayNot(t *testing.T) {
@@ -130,7 +132,7 @@ func TestLogin_SessionsAreSealed(t *testing.T) {
 		require.Contains(t, body(t, resp), c.says)
 		require.Empty(t, resp.Header.Get("Set-Cookie"))
 	}
-	for _, next := range []string{"https://evil.example/ui/", "//evil.example/ui/", "/\\evil.example", "/ui/logout", "/api/v1/jobs", "/ui/\r\nX: y", "javascript:alert(1)"} {
+	for _, next := range []string{"https://evil.example/ui/", "//evil.example/ui/", "/\\evil.example", "/ui/../\\evil.example", "/ui/logout", "/api/v1/jobs", "/ui/\r\nX: y", "javascript:alert(1)"} {
 		resp := d.ask("POST", "/ui/login", "", "token="+adas+"&next="+url.QueryEscape(next))
 		require.Equal(t, "/ui/", resp.Header.Get("Location"), next)
 	}
@@ -317,6 +319,30 @@ func TestStream_NET5_EachIsAskedAbout(t *testing.T) {
 	}
 	d.cluster.set(func(c *cluster) { c.denied = true })
 	adas.next("end")
+}
+
+// Pools show what they have, what waits for them and what is wrong; runners lead to their jobs; machines show who is on them.
+func TestPools_ShowWhatTheyHave(t *testing.T) {
+	d := inhabited(t)
+	ada := d.session(adas)
+	text := func(path string) string {
+		shown := body(t, d.ask("GET", path, ada, ""))
+		return strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(shown, " ")), " ")
+	}
+	for _, path := range []string{"/ui/", "/ui/pools"} {
+		require.Contains(t, text(path), "linux-4 linux-4 4 1 1 1 3 Starved", path)
+	}
+	pool := text("/ui/pools/runners/linux-4")
+	for _, want := range []string{"4 vCPU and 8 GiB each", "Waiting for it 4", "Warm 1", "2 for account limit", "linux-4-b minted 2 acme node-1", "linux-4-c booting – – –"} {
+		require.Contains(t, pool, want)
+	}
+	require.Contains(t, body(t, d.ask("GET", "/ui/pools/runners/linux-4", ada, "")), `href="/ui/jobs/2"`)
+	require.NotContains(t, text("/ui/pools/runners/linux-4?stage=idle"), "linux-4-b")
+	first := body(t, d.ask("GET", "/ui/pools/runners/linux-4", ada, ""))
+	require.NotContains(t, first, "Next page")
+	require.Equal(t, http.StatusNotFound, d.ask("GET", "/ui/pools/runners/none", ada, "").StatusCode)
+	nodes := text("/ui/nodes")
+	require.Contains(t, nodes, "none yet linux-4 1 0 0 1 0 node-1 linux-4 1 0 1 0 0 node-2 linux-4 1 1 0 0 0")
 }
 
 // Ten thousand jobs are shown page by page, and found by what the address says.

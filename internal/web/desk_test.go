@@ -62,6 +62,12 @@ func (c *cluster) Allowed(_ context.Context, user operator.User, _ operator.Righ
 	return user.Name == "ada" && !c.denied, nil
 }
 
+// UIDs of pods.
+const (
+	podA = "00000000-0000-4000-8000-00000000000a"
+	podB = "00000000-0000-4000-8000-00000000000b"
+)
+
 // oneFleet is what a server knows beside the ledger: one pool.
 type oneFleet struct{ operator.Fleet }
 
@@ -77,11 +83,30 @@ func (oneFleet) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
 
 func (oneFleet) Backoff(dispatch.Account) (time.Time, bool) { return time.Time{}, false }
 
-func (oneFleet) DescribePools() []operatorapi.Pool { return nil }
+func (oneFleet) DescribePools() []operatorapi.Pool {
+	return []operatorapi.Pool{{
+		Namespace: "runners", Name: "linux-4", Labels: linux4.Labels, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Booting: 1,
+		Problems: []operatorapi.Problem{{Condition: "Starved", Sentence: "pod linux-4-c cannot start: no node has 4 CPUs left"}},
+	}}
+}
 
-func (oneFleet) PodsOfPool(dispatch.PoolRef) []operator.RunnerPod { return nil }
+func (oneFleet) PodsOfPool(dispatch.PoolRef) []operator.RunnerPod {
+	pod := func(name, uid, node string) operator.RunnerPod {
+		return operator.RunnerPod{
+			Pod:  dispatch.Pod{Namespace: "runners", Name: "linux-4-" + name, UID: uid, Pool: linux4.Ref()},
+			Node: node, CreatedAt: time.Now().Add(-3 * time.Minute), Ready: node != "",
+		}
+	}
+	return []operator.RunnerPod{pod("b", podB, "node-1"), pod("c", "00000000-0000-4000-8000-00000000000c", ""), pod("d", "00000000-0000-4000-8000-00000000000d", "node-2")}
+}
 
-func (oneFleet) Demand(context.Context) ([]dispatchapi.PoolSignals, error) { return nil, nil }
+func (oneFleet) Demand(context.Context) ([]dispatchapi.PoolSignals, error) {
+	oldest := time.Now().Add(-2 * time.Minute)
+	return []dispatchapi.PoolSignals{{
+		Namespace: "runners", Name: "linux-4", Queued: 4, OldestQueued: &oldest,
+		Withheld: map[dispatchapi.WithheldReason]int{dispatchapi.WithheldLimit: 2},
+	}}, nil
+}
 
 func (oneFleet) Held() (string, bool) { return "", false }
 

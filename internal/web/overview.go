@@ -14,6 +14,7 @@ type overviewView struct {
 	Many                  bool // more wait than are counted
 	AtLimit, Suspended    []operatorapi.Account
 	Jobs                  []operatorapi.Job
+	Pools                 poolsView
 }
 
 // mostAccounts is how many pages of accounts the overview adds up.
@@ -44,6 +45,10 @@ func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
 		return "", nil, err
 	}
 	view.Jobs = jobs.Jobs
+	var err error
+	if view.Pools, err = readPools(v); err != nil {
+		return "", nil, err
+	}
 	return "Overview", view, nil
 }
 

@@ -65,6 +65,8 @@ var functions = template.FuncMap{
 	"between": func(from, to time.Time) string { return took(to.Sub(from)) },
 	"asset":   asset,
 	"count":   count,
+	"cores":   func(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) },
+	"gib":     func(mb int64) string { return strconv.FormatFloat(float64(mb)/1024, 'f', -1, 64) + " GiB" },
 	"join":    func(list []string) string { return strings.Join(list, ", ") },
 	"took":    func(seconds float64) string { return took(time.Duration(seconds * float64(time.Second))) },
 	"phase":   func(name string) string { return phases[name] },

@@ -30,7 +30,6 @@
       if (from.nodeValue !== to.nodeValue) from.nodeValue = to.nodeValue;
       return;
     }
-    if (from.nodeName === "FORM") return; // somebody fills it in
     if (from.nodeName === "TIME" && from.dateTime === to.dateTime && from.dataset.style === to.dataset.style) return;
     for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && name !== "open") from.removeAttribute(name);
     for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);

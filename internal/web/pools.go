@@ -1,0 +1,139 @@
+package web
+
+import (
+	"cmp"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// poolsView is all pools.
+type poolsView struct {
+	Pools []operatorapi.Pool
+	Held  string // why no job is handed out at all
+}
+
+func readPools(v *visitor) (poolsView, error) {
+	var list operatorapi.PoolList
+	err := v.get(operatorapi.PathPools, &list)
+	return poolsView{Pools: list.Pools, Held: list.Held}, err
+}
+
+func loadPools(_ *Console, v *visitor, _ location) (string, any, error) {
+	view, err := readPools(v)
+	return "Pools", view, err
+}
+
+// poolView is one pool, and the runners of it.
+type poolView struct {
+	Pool     operatorapi.Pool
+	Withheld []counted
+	Runners  []operatorapi.Runner
+	Stage    string
+	Stages   []string
+	At       string // the page's path
+	First    string
+	Next     string
+}
+
+func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
+	namespace, name := at.path("namespace"), at.path("pool")
+	own := url.PathEscape(namespace) + "/" + url.PathEscape(name)
+	view := poolView{Stage: at.query.Get("stage"), Stages: operatorapi.RunnerStages(), At: "/ui/pools/" + own}
+	if err := v.get(operatorapi.PathPools+"/"+own, &view.Pool); err != nil {
+		return "", nil, err
+	}
+	if view.Pool.Demand != nil {
+		for _, reason := range slices.Sorted(maps.Keys(view.Pool.Demand.Withheld)) {
+			view.Withheld = append(view.Withheld, counted{Name: reason, N: view.Pool.Demand.Withheld[reason]})
+		}
+	}
+	query, base := url.Values{"pool": {namespace + "/" + name}, "limit": {strconv.Itoa(jobsPerPage)}}, url.Values{}
+	if view.Stage != "" {
+		query.Set("stage", view.Stage)
+		base.Set("stage", view.Stage)
+	}
+	if after := at.query.Get("after"); after != "" {
+		query.Set("after", after)
+		view.First = view.At + "?" + base.Encode()
+	}
+	var list operatorapi.RunnerList
+	if err := v.get(operatorapi.PathRunners+"?"+query.Encode(), &list); err != nil {
+		return "", nil, err
+	}
+	view.Runners = list.Runners
+	if list.Next != "" {
+		base.Set("after", list.Next)
+		view.Next = view.At + "?" + base.Encode()
+	}
+	return "Pool " + name, view, nil
+}
+
+// nodesView is the machines that runners are on.
+type nodesView struct {
+	Nodes []nodeView
+	Many  bool // there are more runners than were counted
+}
+
+// nodeView is one machine. Nowhere is where runners are that no machine was found for yet.
+type nodeView struct {
+	Name                               string
+	Runners, Booting, Idle, Busy, Over int64
+	Pools                              []string
+}
+
+// mostRunnerPages is how many pages of runners are counted.
+const mostRunnerPages = 20
+
+func loadNodes(_ *Console, v *visitor, _ location) (string, any, error) {
+	nodes := map[string]*nodeView{}
+	after, view := "", nodesView{}
+	for range mostRunnerPages {
+		query := url.Values{"limit": {strconv.Itoa(operatorapi.MaxPage)}}
+		if after != "" {
+			query.Set("after", after)
+		}
+		var list operatorapi.RunnerList
+		if err := v.get(operatorapi.PathRunners+"?"+query.Encode(), &list); err != nil {
+			return "", nil, err
+		}
+		for _, runner := range list.Runners {
+			node := nodes[runner.Node]
+			if node == nil {
+				node = &nodeView{Name: runner.Node}
+				nodes[runner.Node] = node
+			}
+			node.add(runner)
+		}
+		if after = list.Next; after == "" {
+			break
+		}
+	}
+	view.Many = after != ""
+	for _, node := range nodes {
+		slices.Sort(node.Pools)
+		view.Nodes = append(view.Nodes, *node)
+	}
+	slices.SortFunc(view.Nodes, func(a, b nodeView) int { return cmp.Compare(a.Name, b.Name) })
+	return "Nodes", view, nil
+}
+
+func (n *nodeView) add(runner operatorapi.Runner) {
+	n.Runners++
+	switch runner.Stage {
+	case "booting":
+		n.Booting++
+	case "idle":
+		n.Idle++
+	case "leaving", "finished":
+		n.Over++
+	default:
+		n.Busy++
+	}
+	if !slices.Contains(n.Pools, runner.Pool) {
+		n.Pools = append(n.Pools, runner.Pool)
+	}
+}
