@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +14,7 @@ import (
 
 func newJobsCommand() *cobra.Command {
 	conn, format := connection(), cli.FormatTable
-	filter := cli.JobFilter{}
+	filter, watch := cli.JobFilter{}, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:   "jobs",
 		Short: "List workflow jobs, the latest first",
@@ -20,6 +22,7 @@ func newJobsCommand() *cobra.Command {
 ended too. How long records of ended jobs are kept is a setting of the server (--keep-jobs).`,
 		Example: `  bullpen jobs
   bullpen jobs --state queued --account acme
+  bullpen jobs --watch
   bullpen jobs --ended --repository acme/app -o wide
   bullpen jobs -o json | jq 'group_by(.state) | map({(.[0].state): length}) | add'`,
 		Args: cobra.NoArgs,
@@ -31,14 +34,17 @@ ended too. How long records of ended jobs are kept is a setting of the server (-
 			if err != nil {
 				return err
 			}
-			jobs, err := client.Jobs(cmd.Context(), filter)
-			if err != nil {
-				return err
-			}
-			return cli.Print(cmd.OutOrStdout(), format, jobs, cli.JobTable(jobs, time.Now()))
+			return watch.Run(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context, out io.Writer) error {
+				jobs, err := client.Jobs(ctx, filter)
+				if err != nil {
+					return err
+				}
+				return cli.Print(out, format, jobs, cli.JobTable(jobs, time.Now()))
+			})
 		},
 	}
 	conn.Flags(cmd.Flags())
+	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
 	flags := cmd.Flags()
 	flags.StringVar(&filter.Account, "account", "", "only of this account, by login or @id")

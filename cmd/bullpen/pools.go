@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,37 +12,40 @@ import (
 )
 
 func newStatusCommand() *cobra.Command {
-	conn, format := connection(), cli.FormatTable
+	conn, format, watch := connection(), cli.FormatTable, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the fleet at a glance: is anything wrong?",
 		Long: `Shows the fleet at a glance: what somebody should look at, what waits and for what, and what each pool has. It exits with 0 whatever
 it finds; bullpen doctor looks for what is wrong with a set-up, and bullpen why JOB says why one job waits.`,
-		Example: "  bullpen status\n  bullpen status -o json | jq -e '.problems == []'",
+		Example: "  bullpen status\n  bullpen status --watch\n  bullpen status -o json | jq -e '.problems == []'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := conn.Client()
 			if err != nil {
 				return err
 			}
-			pools, err := client.Pools(cmd.Context())
-			if err != nil {
-				return err
-			}
-			accounts, err := client.Accounts(cmd.Context(), false)
-			if err != nil {
-				return err
-			}
-			return cli.PrintStatus(cmd.OutOrStdout(), format, cli.Sum(pools, accounts), time.Now())
+			return watch.Run(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context, out io.Writer) error {
+				pools, err := client.Pools(ctx)
+				if err != nil {
+					return err
+				}
+				accounts, err := client.Accounts(ctx, false)
+				if err != nil {
+					return err
+				}
+				return cli.PrintStatus(out, format, cli.Sum(pools, accounts), time.Now())
+			})
 		},
 	}
 	conn.Flags(cmd.Flags())
+	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
 	return cmd
 }
 
 func newPoolsCommand() *cobra.Command {
-	conn, format := connection(), cli.FormatTable
+	conn, format, watch := connection(), cli.FormatTable, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:   "pools",
 		Short: "List pools: what they have, and what waits for them",
@@ -53,20 +58,23 @@ ones wait for something else: an account's limit, a suspension, GitHub. -o json 
 			if err != nil {
 				return err
 			}
-			list, err := client.Pools(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return cli.Print(cmd.OutOrStdout(), format, list.Pools, cli.PoolTable(list.Pools, time.Now()))
+			return watch.Run(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context, out io.Writer) error {
+				list, err := client.Pools(ctx)
+				if err != nil {
+					return err
+				}
+				return cli.Print(out, format, list.Pools, cli.PoolTable(list.Pools, time.Now()))
+			})
 		},
 	}
 	conn.Flags(cmd.Flags())
+	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
 	return cmd
 }
 
 func newRunnersCommand() *cobra.Command {
-	conn, format, filter := connection(), cli.FormatTable, cli.RunnerFilter{}
+	conn, format, filter, watch := connection(), cli.FormatTable, cli.RunnerFilter{}, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:     "runners",
 		Aliases: []string{"runner"},
@@ -85,14 +93,17 @@ finished; SINCE is when it was chosen. Its log is kubectl logs RUNNER -c runner.
 			if err != nil {
 				return err
 			}
-			runners, err := client.Runners(cmd.Context(), filter)
-			if err != nil {
-				return err
-			}
-			return cli.Print(cmd.OutOrStdout(), format, runners, cli.RunnerTable(runners, time.Now()))
+			return watch.Run(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context, out io.Writer) error {
+				runners, err := client.Runners(ctx, filter)
+				if err != nil {
+					return err
+				}
+				return cli.Print(out, format, runners, cli.RunnerTable(runners, time.Now()))
+			})
 		},
 	}
 	conn.Flags(cmd.Flags())
+	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
 	flags := cmd.Flags()
 	flags.StringVar(&filter.Pool, "pool", "", "only of this pool, by name or namespace/name")
