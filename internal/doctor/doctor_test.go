@@ -180,7 +180,7 @@ func TestDoctor_Rights(t *testing.T) {
 				}
 			}
 			require.NoError(t, s.admin.Update(t.Context(), role))
-			require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, 20*time.Second, 100*time.Millisecond, "the authorizer learns of it")
+			require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, patience, 100*time.Millisecond, "the authorizer learns of it")
 			f := s.finds("rights-lacking", c.principal, c.lacks)
 			require.Contains(t, f.Remedy, "--as="+c.principal)
 		})
@@ -237,7 +237,7 @@ func TestDoctor_Definitions(t *testing.T) {
 	s.finds("definition-old", "machosts.bullpen.dev", "status.conditions")
 
 	require.NoError(t, s.admin.Delete(t.Context(), definition))
-	require.Eventually(t, func() bool { return s.admin.Get(t.Context(), at, definition.DeepCopy()) != nil }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return s.admin.Get(t.Context(), at, definition.DeepCopy()) != nil }, patience, 50*time.Millisecond)
 	s.finds("definition-missing", "machosts.bullpen.dev")
 }
 
@@ -248,7 +248,7 @@ func TestDoctor_PodsRefused(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.look.Release.RunnerNamespace, Name: "small"},
 			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
 		}))
-		require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, 20*time.Second, 100*time.Millisecond)
+		require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, patience, 100*time.Millisecond)
 		s.finds("pods-refused", "linux", "small")
 	})
 	t.Run("by a limit range", func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestDoctor_PodsRefused(t *testing.T) {
 				Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
 			}}},
 		}))
-		require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, 20*time.Second, 100*time.Millisecond)
+		require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, patience, 100*time.Millisecond)
 		s.finds("pods-refused", "linux", "memory")
 	})
 	t.Run("by pod security", func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestDoctor_PodsRefused(t *testing.T) {
 		require.NoError(t, s.admin.Get(t.Context(), client.ObjectKey{Name: s.look.Release.RunnerNamespace}, namespace))
 		namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
 		require.NoError(t, s.admin.Update(t.Context(), namespace))
-		require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, 20*time.Second, 100*time.Millisecond)
+		require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, patience, 100*time.Millisecond)
 		s.finds("pods-refused", "linux", "PodSecurity")
 	})
 	t.Run("and none is made by looking", func(t *testing.T) {

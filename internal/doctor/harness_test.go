@@ -31,6 +31,9 @@ func TestMain(m *testing.M) { os.Exit(postgrestest.Run(func() int { return testk
 
 const secret = "the secret of the webhooks"
 
+// patience bounds what is waited for, and each question, on a machine that has much else to do.
+const patience = time.Minute
+
 // site is a set-up that is as it should be, until a test breaks it: GitHub's stand-in, PostgreSQL, and a control plane under the
 // chart's roles.
 type site struct {
@@ -51,13 +54,14 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(receiver.Close)
 	s.hook = receiver.URL + "/webhooks/github"
 	local, err := standin.Start(t.Context(), standin.Options{
-		WebhookURL: s.hook, WebhookSecret: secret, WebhookTimeout: time.Second,
+		WebhookURL: s.hook, WebhookSecret: secret, WebhookTimeout: patience,
 		Installations: []standin.Installation{{ID: 42, Account: "acme", Repositories: []string{"app"}}},
 	})
 	require.NoError(t, err)
 	t.Cleanup(local.Close)
 	s.github = local
 	s.look = Look{
+		Timeout:     patience,
 		GitHub:      &GitHubAccess{URL: local.URL + "/api/v3", AppID: 1, Key: local.AppKeyPEM, Push: true},
 		DatabaseURL: postgrestest.NewDatabase(t, postgres.Migrate),
 		Kubernetes:  env.Config,
@@ -65,7 +69,7 @@ func newSite(t *testing.T) *site {
 	}
 	s.delivered(1)
 	s.pool("linux", "linux-4", runnerpod.FinalizerPoolDrain)
-	s.lease(time.Now())
+	s.lease(time.Now().Add(patience)) // however long the test takes
 	return s
 }
 
@@ -88,7 +92,7 @@ func (s *site) delivered(count int) {
 	require.Eventually(s.t, func() bool {
 		page, err := asApp.DeliveryPage(s.t.Context(), "", "")
 		return err == nil && len(page.Deliveries) >= count
-	}, 20*time.Second, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // tell has GitHub send one more webhook, to wherever it is told to.
