@@ -60,6 +60,18 @@ var unusedRights = []rights.Exception{
 		User: operatorUser, Verbs: []string{"get", "list"}, Group: "bullpen.dev", Resource: "jobs",
 		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
+	{
+		User: operatorUser, Verbs: []string{"get", "list"}, Group: "bullpen.dev", Resource: "pools",
+		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+	},
+	{
+		User: operatorUser, Verbs: []string{"list"}, Group: "bullpen.dev", Resource: "usages",
+		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+	},
+	{
+		User: operatorUser, Verbs: []string{"list", "retire"}, Group: "bullpen.dev", Resource: "runnerpods",
+		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+	},
 }
 
 // The tests that the exceptions name are there.
