@@ -27,9 +27,12 @@ type Rights struct {
 
 // rightsOf names permissions as GitHub's API does.
 func rightsOf(from *gh.InstallationPermissions, events []string) Rights {
-	rights := Rights{Permissions: map[string]string{}, Events: events}
+	rights := Rights{Events: events}
+	if from == nil {
+		return rights
+	}
 	encoded, err := json.Marshal(from)
-	if err != nil || from == nil {
+	if err != nil {
 		return rights
 	}
 	_ = json.Unmarshal(encoded, &rights.Permissions) // strings by their names, which is what was just written

@@ -161,22 +161,24 @@ type pause struct {
 	until      time.Time
 	failures   int
 	generation int64
+	// reason and message are why: a pass that began with an older status than was written since must not take them off it.
+	reason, message string
 }
 
 func newPauses() *pauses { return &pauses{until: map[types.NamespacedName]pause{}} }
 
-// pausing is until when a Runner is not tried again; zero when it may be now.
-func (p *pauses) pausing(key types.NamespacedName, generation int64, now time.Time) time.Time {
+// pausing is until when a Runner is not tried again, and why; false when it may be now.
+func (p *pauses) pausing(key types.NamespacedName, generation int64, now time.Time) (pause, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if last := p.until[key]; last.generation == generation && now.Before(last.until) {
-		return last.until
-	}
-	return time.Time{}
+	last := p.until[key]
+	return last, last.generation == generation && now.Before(last.until)
 }
 
 // begin begins a pause: first, and twice as long each time up to slowest.
-func (p *pauses) begin(key types.NamespacedName, generation int64, first, slowest time.Duration, notBefore, now time.Time) time.Time {
+func (p *pauses) begin(
+	key types.NamespacedName, generation int64, reason, message string, first, slowest time.Duration, notBefore, now time.Time,
+) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := p.until[key]
@@ -188,6 +190,7 @@ func (p *pauses) begin(key types.NamespacedName, generation int64, first, slowes
 		last.until = notBefore
 	}
 	last.failures++
+	last.reason, last.message = reason, message
 	p.until[key] = last
 	return last.until
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -392,6 +393,14 @@ func TestRunner_BadInputIsShownOnceAndNotTriedAgain(t *testing.T) {
 				b.settle("r")
 			}
 			require.Equal(t, 1, b.github.Calls(registeredtest.For))
+			// A pass that began with an older status than was written since may have taken it off: it is told again, without a call.
+			before := b.get("r").DeepCopy()
+			without := before.DeepCopy()
+			meta.RemoveStatusCondition(&without.Status.Conditions, v1alpha1.ConditionRegistered)
+			require.NoError(t, b.admin.Status().Patch(t.Context(), without, client.MergeFrom(before)))
+			b.settle("r")
+			require.Equal(t, name, b.condition("r", v1alpha1.ConditionRegistered).Reason)
+			require.Equal(t, 1, b.github.Calls(registeredtest.For))
 			for range 24 {
 				b.pass(time.Hour)
 				b.settle("r")
@@ -399,7 +408,7 @@ func TestRunner_BadInputIsShownOnceAndNotTriedAgain(t *testing.T) {
 			require.LessOrEqual(t, b.github.Calls(registeredtest.For), 25, "slowly")
 			require.Len(t, b.events(), 1)
 			require.Nil(t, b.pod("r"))
-			require.Equal(t, map[string]int{"patch Runner": 1, "status Runner": 1}, b.written())
+			require.Equal(t, map[string]int{"patch Runner": 1, "status Runner": 2}, b.written(), "and once again when it was taken off")
 
 			b.github.Fault(nil)
 			b.settle("r")

@@ -202,8 +202,9 @@ func (r *Reconciler) register(ctx context.Context, p *pass) (bool, error) {
 		return true, nil
 	}
 	now := r.options.Now()
-	if until := r.pauses.pausing(p.key(), p.runner.Generation, now); !until.IsZero() {
-		p.lookAt(until)
+	if last, pausing := r.pauses.pausing(p.key(), p.runner.Generation, now); pausing {
+		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, last.reason, last.message)
+		p.lookAt(last.until)
 		return false, nil
 	}
 	done, err := r.service.Prepare(ctx, p.who, p.pod, p.spent)
@@ -229,17 +230,15 @@ func (r *Reconciler) register(ctx context.Context, p *pass) (bool, error) {
 // notRegistered says what keeps a runner from being registered, and when it is tried again. What a person has to put right is
 // tried slowly; what a change of the spec or of the Secret puts right is tried at once after that.
 func (r *Reconciler) notRegistered(ctx context.Context, p *pass, err error) error {
-	now := r.options.Now()
 	var limited *fleet.RateLimitedError
 	var later *registered.NotBeforeError
 	pause := func(reason string, first, slowest time.Duration, notBefore time.Time) error {
-		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reason, oneLine(err.Error()))
-		p.lookAt(r.pauses.begin(p.key(), p.runner.Generation, first, slowest, notBefore, now))
+		r.pause(p, reason, oneLine(err.Error()), first, slowest, notBefore)
 		return nil
 	}
 	switch {
 	case errors.Is(err, registered.ErrRename):
-		p.lookAt(now.Add(time.Millisecond))
+		p.lookAt(r.options.Now().Add(time.Millisecond))
 		return r.store(ctx, p, r.options.NewName(p.runner.Name))
 	case errors.Is(err, registered.ErrSpent):
 		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Spent", "its Secret is gone, or lacks its configuration, and a runner is registered once: delete this Runner, or let its owner replace it")
@@ -262,6 +261,12 @@ func (r *Reconciler) notRegistered(ctx context.Context, p *pass, err error) erro
 	}
 }
 
+// pause tells why the Runner cannot be registered, and has it left alone for a time.
+func (r *Reconciler) pause(p *pass, reason, message string, first, slowest time.Duration, notBefore time.Time) {
+	r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reason, message)
+	p.lookAt(r.pauses.begin(p.key(), p.runner.Generation, reason, message, first, slowest, notBefore, r.options.Now()))
+}
+
 // create makes the pod, once. That it is there already is success: an earlier try got that far.
 func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 	if p.spent {
@@ -280,8 +285,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 			return false, err
 		}
 		if !exists || there.Owner.UID != string(p.runner.UID) {
-			r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "PodNameTaken", "a pod of this Runner's name is there and is not its own: it waits until that is gone")
-			p.lookAt(r.pauses.begin(p.key(), p.runner.Generation, blockedAgain, blockedAgain, time.Time{}, r.options.Now()))
+			r.pause(p, "PodNameTaken", "a pod of this Runner's name is there and is not its own: it waits until that is gone", blockedAgain, blockedAgain, time.Time{})
 			return false, nil
 		}
 		p.pod, p.status.PodUID = &there, there.UID
@@ -289,8 +293,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 		r.tell(p, v1alpha1.ConditionValid, metav1.ConditionFalse, reasonRefused, oneLine("the API server refuses the pod: "+err.Error()))
 		return false, nil
 	case apierrors.IsForbidden(err): // a quota, or an admission policy
-		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "PodRefused", oneLine("the API server refuses the pod for now: "+err.Error()))
-		p.lookAt(r.pauses.begin(p.key(), p.runner.Generation, 30*time.Second, faultFirst, time.Time{}, r.options.Now()))
+		r.pause(p, "PodRefused", oneLine("the API server refuses the pod for now: "+err.Error()), 30*time.Second, faultFirst, time.Time{})
 		return false, nil
 	default:
 		return false, fmt.Errorf("creating the pod of Runner %s: %w", p.runner.Name, err)
