@@ -25,9 +25,10 @@ const (
 //   - A job runs: it is let finish, and the runner stopped before it takes another. GitHub's listener has no order for that: TERM
 //     and INT both cancel its job (actions/runner issues 2190, 2582, 3308). But its worker finishes and reports a job without it. So
 //     once the job's last step is over, which the hook tells, the listener is held (SIGSTOP), and can ask GitHub for nothing. The
-//     hook waits for that, some seconds at most. When the worker has gone, the listener is sent TERM and then let go on: that order
-//     reaches it before an answer of GitHub can. Of a runner that has no hook, or no worker that can be seen, the end of the job is
-//     awaited, and a job that it has taken meanwhile is let finish as well.
+//     hook waits for that, some seconds at most. When the worker has gone, the listener is ended as it is held (KILL): an answer of
+//     GitHub's may have reached its socket meanwhile, and it could acquire that job before it saw an order to stop, and cancel it
+//     then. A job that nobody has acquired GitHub gives to another runner. Of a runner that has no hook, or no worker that can be
+//     seen, the end of the job is awaited, and a job that it has taken meanwhile is let finish as well.
 func (s *supervisor) static(ctx context.Context, events <-chan struct{}) error {
 	_ = os.Remove(s.files.idle) // it is for pollers, and there is none
 	registered, err := s.register(ctx)
@@ -46,6 +47,10 @@ func (s *supervisor) static(ctx context.Context, events <-chan struct{}) error {
 	attended := &attendance{supervisor: s, group: cmd.Process.Pid, silent: !seesWorkers && !exists(s.files.jobless)}
 	attended.run(ctx, events, done)
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a job left running in the background
+	if attended.listenerEnded {
+		s.Log.Info("runner ended after its last job")
+		return nil
+	}
 	return s.ended(cmd.ProcessState)
 }
 
@@ -82,6 +87,8 @@ type attendance struct {
 	frozen   int       // the listener that is held; 0: none
 	since    time.Time
 	thawed   bool // the present job took too long after its last step: its listener is not held again
+	// listenerEnded: the listener was ended while it was held, with its last job reported. How its process ended says nothing then.
+	listenerEnded bool
 }
 
 // look brings what is known up to date. It returns whether a job runs.
@@ -174,6 +181,14 @@ func (a *attendance) thaw() {
 	}
 }
 
+// endListener ends the listener that is held: it may have been given a job that it has not read of yet, and must not acquire.
+func (a *attendance) endListener() {
+	if a.frozen != 0 && syscall.Kill(a.frozen, syscall.SIGKILL) == nil {
+		a.listenerEnded = true
+	}
+	a.frozen = 0
+}
+
 // run returns when the runner has ended.
 func (a *attendance) run(ctx context.Context, events <-chan struct{}, done <-chan struct{}) {
 	timer := time.NewTimer(a.LookEvery)
@@ -202,8 +217,8 @@ func (a *attendance) run(ctx context.Context, events <-chan struct{}, done <-cha
 			a.hold()
 		case a.draining && !a.stopped:
 			a.stopped, stoppedAt = true, a.Now()
+			a.endListener()
 			_ = syscall.Kill(-a.group, syscall.SIGTERM)
-			a.thaw() // the first thing that it sees is the order to stop
 		case a.stopped && !busy && a.Now().Sub(stoppedAt) > a.IdleStop:
 			_ = syscall.Kill(-a.group, syscall.SIGKILL)
 		}

@@ -51,6 +51,27 @@ func TestStatic_POOL9_StopAtAJobsEnd(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(s.dir, "took.2"))
 }
 
+// POOL-9: what GitHub has answered while the listener was held is not read any more, however late an order to stop would be seen: a job
+// that was acquired then would be cancelled.
+func TestStatic_POOL9_AJobThatReachedTheSocketIsLeftToOthers(t *testing.T) {
+	t.Parallel()
+	s := newStaticContainer(t)
+	touch(filepath.Join(s.dir, "answered"))
+	s.start()
+	s.await("online")
+	s.touch("assign.%d", 1)
+	s.await("working.1")
+	s.stop()
+	require.Contains(t, await(t, s.said, "asked to stop"), "is the last")
+	s.touch("finish.%d", 1)
+	require.Eventually(t, func() bool { return s.listenerState() == "T" }, 20*time.Second, time.Millisecond)
+	s.touch("assign.%d", 2)
+	s.touch("report.%d", 1)
+	require.Zero(t, s.code())
+	require.FileExists(t, filepath.Join(s.dir, "reported.1"))
+	require.NoFileExists(t, filepath.Join(s.dir, "took.2"))
+}
+
 // A workflow that pretends that its last step is over holds its own listener, and not for ever.
 func TestStatic_POOL9_AHeldListenerIsLetGoInTime(t *testing.T) {
 	t.Parallel()

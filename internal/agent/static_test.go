@@ -72,6 +72,7 @@ func pretendToListen(dir string) int {
 		select {
 		case <-ended:
 			n++
+			takeAnswered(dir, n)
 			select {
 			case <-time.After(roundTrip):
 			case <-term:
@@ -82,8 +83,16 @@ func pretendToListen(dir string) int {
 				touch(filepath.Join(dir, fmt.Sprint("cancelled.", n)))
 				_ = worker.Process.Kill()
 			}
+			takeAnswered(dir, n+1)
 			return 0
 		}
+	}
+}
+
+// takeAnswered takes a job that was in the listener's socket, if one was: it is read of before an order to stop is seen.
+func takeAnswered(dir string, n int) {
+	if exists(filepath.Join(dir, "answered")) && exists(filepath.Join(dir, fmt.Sprint("assign.", n))) {
+		touch(filepath.Join(dir, fmt.Sprint("took.", n)))
 	}
 }
 
