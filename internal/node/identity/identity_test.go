@@ -140,27 +140,57 @@ func (f *fixture) requests(node string) (users []string) {
 	return users
 }
 
+// answered asks until the API server answers: a certificate that renews itself closes the connections that were made with the one before, also
+// under a request.
+func (f *fixture) answered(ask func() error) (err error) {
+	f.Helper()
+	require.Eventually(f, func() bool {
+		err = ask()
+		var status apierrors.APIStatus
+		return err == nil || errors.As(err, &status)
+	}, patience, 10*time.Millisecond)
+	return err
+}
+
 // confined proves that a configuration is the node's and no other's: NET-5, NET-8.
 func (f *fixture) confined(config *rest.Config, node string) {
 	f.Helper()
-	user, err := f.who(config)
-	require.NoError(f, err)
+	var user authenticationv1.UserInfo
+	require.NoError(f, f.answered(func() (err error) { user, err = f.who(config); return err }))
 	require.Equal(f, identity.UserPrefix+node, user.Username)
 	require.Contains(f, user.Groups, identity.Group)
 	kube := f.kube(config)
-	own, err := kube.CoreV1().Nodes().Create(f.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+	var own *corev1.Node
+	err := f.answered(func() (err error) {
+		own, err = kube.CoreV1().Nodes().Create(f.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+		return err
+	})
 	if !apierrors.IsAlreadyExists(err) {
 		require.NoError(f, err)
 		own.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
-		_, err = kube.CoreV1().Nodes().Update(f.Context(), own, metav1.UpdateOptions{})
+		err = f.answered(func() error {
+			_, err := kube.CoreV1().Nodes().Update(f.Context(), own, metav1.UpdateOptions{})
+			return err
+		})
 		require.True(f, apierrors.IsForbidden(err), "NodeRestriction: %v", err)
 	}
-	_, err = kube.CoreV1().Nodes().Create(f.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another"}}, metav1.CreateOptions{})
-	require.True(f, apierrors.IsForbidden(err), "NodeRestriction: %v", err)
-	_, err = kube.CoreV1().Secrets(metav1.NamespaceSystem).List(f.Context(), metav1.ListOptions{})
-	require.True(f, apierrors.IsForbidden(err), "the Node authorizer: %v", err)
-	_, err = kube.CoreV1().ServiceAccounts("default").CreateToken(f.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	require.True(f, apierrors.IsForbidden(err), "a token without a pod on this node: %v", err)
+	for why, ask := range map[string]func() error{
+		"NodeRestriction": func() error {
+			_, err := kube.CoreV1().Nodes().Create(f.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another"}}, metav1.CreateOptions{})
+			return err
+		},
+		"the Node authorizer": func() error {
+			_, err := kube.CoreV1().Secrets(metav1.NamespaceSystem).List(f.Context(), metav1.ListOptions{})
+			return err
+		},
+		"a token without a pod on this node": func() error {
+			_, err := kube.CoreV1().ServiceAccounts("default").CreateToken(f.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+			return err
+		},
+	} {
+		err := f.answered(ask)
+		require.True(f, apierrors.IsForbidden(err), "%s: %v", why, err)
+	}
 }
 
 // NET-5, NET-8: a token that may only ask becomes a certificate that is this node's and nothing else, and is not needed again.
