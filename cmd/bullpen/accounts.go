@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/spf13/cobra"
@@ -36,29 +38,34 @@ func connection() *cli.Connection {
 }
 
 func newAccountsListCommand() *cobra.Command {
-	conn, format, deleted := connection(), cli.FormatTable, false
+	conn, format, deleted, watch := connection(), cli.FormatTable, false, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List accounts with what they use and what they may use",
-		Example: "  bullpen accounts list\n  bullpen accounts list -o wide --deleted\n  bullpen accounts list -o json | jq '.[] | select(.state != \"active\")'",
+		Long: `Lists accounts with what they use and what they may use, by platform. CLOSEST is the limit that is reached first and how much of it
+is in use: at 100% nothing further begins, and a job that needs more than what is left waits before that.`,
+		Example: "  bullpen accounts list\n  bullpen accounts list --watch\n  bullpen accounts list -o wide --deleted\n  bullpen accounts list -o json | jq '.[] | select(.state != \"active\")'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := conn.Client()
 			if err != nil {
 				return err
 			}
-			accounts, err := client.Accounts(cmd.Context(), deleted)
-			if err != nil {
-				return err
-			}
-			if accounts == nil {
-				accounts = []operatorapi.Account{}
-			}
-			return cli.Print(cmd.OutOrStdout(), format, accounts, cli.AccountTable(accounts))
+			return watch.Run(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context, out io.Writer) error {
+				accounts, err := client.Accounts(ctx, deleted)
+				if err != nil {
+					return err
+				}
+				if accounts == nil {
+					accounts = []operatorapi.Account{}
+				}
+				return cli.Print(out, format, accounts, cli.AccountTable(accounts))
+			})
 		},
 	}
 	conn.Flags(cmd.Flags())
+	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
 	cmd.Flags().BoolVar(&deleted, "deleted", false, "show deleted accounts too")
 	return cmd

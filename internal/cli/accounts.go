@@ -13,7 +13,7 @@ import (
 // AccountTable shows accounts, one row per account and platform.
 func AccountTable(accounts []operatorapi.Account) Table {
 	t := Table{
-		Columns: []string{"ACCOUNT", "STATE", "PLATFORM", "JOBS", "CPU", "MEMORY", "PER REPO", "QUEUED"},
+		Columns: []string{"ACCOUNT", "STATE", "PLATFORM", "JOBS", "CPU", "MEMORY", "CLOSEST", "PER REPO", "QUEUED"},
 		Wide:    []string{"ID", "KIND", "INSTALLATION", "VERSION", "REASON"},
 		Empty:   "There is no account yet: install the GitHub App somewhere.",
 	}
@@ -23,17 +23,17 @@ func AccountTable(accounts []operatorapi.Account) Table {
 			budgets = []operatorapi.Budget{{Platform: "-"}}
 		}
 		for i, b := range budgets {
-			row := []string{"", "", b.Platform, "-", "-", "-", "-", ""}
+			row := []string{"", "", b.Platform, "-", "-", "-", "-", "-", ""}
 			if b.Platform != "-" {
 				row = []string{
 					"", "", b.Platform, fmt.Sprintf("%d/%d", b.Usage.Jobs, b.Limits.Jobs),
 					fleet.FormatCPU(b.Usage.MilliCPU) + "/" + fleet.FormatCPU(b.Limits.MilliCPU),
-					fleet.FormatMemory(b.Usage.MemoryMB) + "/" + fleet.FormatMemory(b.Limits.MemoryMB), orDash(b.Limits.JobsPerRepository), "",
+					fleet.FormatMemory(b.Usage.MemoryMB) + "/" + fleet.FormatMemory(b.Limits.MemoryMB), closest(b), orDash(b.Limits.JobsPerRepository), "",
 				}
 			}
 			wide := []string{"", "", "", "", ""}
 			if i == 0 { // the account's own columns stand in its first row
-				row[0], row[1], row[7] = a.Login, accountState(a), queue(a)
+				row[0], row[1], row[8] = a.Login, accountState(a), queue(a)
 				wide = []string{
 					strconv.FormatInt(a.ID, 10), a.Kind, orDash(a.InstallationID), strconv.FormatInt(a.Version, 10), a.SuspensionReason,
 				}
@@ -42,6 +42,27 @@ func AccountTable(accounts []operatorapi.Account) Table {
 		}
 	}
 	return t
+}
+
+// closest names the limit that is reached first as things are, and how much of it is in use. The percentage is cut, not rounded, so that
+// 100% says that the limit is reached; it is more after a limit was lowered below what runs. A limit of zero is always reached.
+func closest(b operatorapi.Budget) string {
+	name, most := "", int64(-1)
+	for _, l := range []struct {
+		name        string
+		used, limit int64
+	}{
+		{"jobs", b.Usage.Jobs, b.Limits.Jobs}, {"cpu", b.Usage.MilliCPU, b.Limits.MilliCPU}, {"memory", b.Usage.MemoryMB, b.Limits.MemoryMB},
+	} {
+		percent := int64(100)
+		if l.limit > 0 {
+			percent = l.used * 100 / l.limit
+		}
+		if percent > most {
+			name, most = l.name, percent
+		}
+	}
+	return strconv.FormatInt(most, 10) + "% " + name
 }
 
 func accountState(a operatorapi.Account) string {

@@ -201,9 +201,9 @@ func TestPrint_Formats(t *testing.T) {
 		require.NoError(t, cli.Print(&out, format, []operatorapi.Account{account}, cli.AccountTable([]operatorapi.Account{account})))
 		return out.String()
 	}
-	require.Equal(t, `ACCOUNT   STATE                  PLATFORM   JOBS   CPU        MEMORY       PER REPO   QUEUED
-acme      suspended (operator)   linux      2/40   2/32500m   512Mi/64Gi   5          10000+ (10000+ held)
-                                 macos      0/0    0/0        0/0          -          
+	require.Equal(t, `ACCOUNT   STATE                  PLATFORM   JOBS   CPU        MEMORY       CLOSEST     PER REPO   QUEUED
+acme      suspended (operator)   linux      2/40   2/32500m   512Mi/64Gi   6% cpu      5          10000+ (10000+ held)
+                                 macos      0/0    0/0        0/0          100% jobs   -          
 `, print(cli.FormatTable))
 	wide := print(cli.FormatWide)
 	require.Contains(t, wide, "INSTALLATION")
