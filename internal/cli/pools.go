@@ -185,7 +185,8 @@ func Sum(list operatorapi.PoolList, accounts []operatorapi.Account) Status {
 		case a.State == operatorapi.AccountSuspended && a.Queued > 0:
 			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is suspended, and %s of it %s.", a.Login, jobs(a.Queued), wait(a.Queued)))
 		case a.Queued > 0 && slices.ContainsFunc(a.Budgets, atLimit):
-			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is at its limit, and %s of it %s.", a.Login, jobs(a.Queued), wait(a.Queued)))
+			full := a.Budgets[slices.IndexFunc(a.Budgets, atLimit)]
+			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is at its limit on %s, and %s of it %s.", a.Login, full.Platform, jobs(a.Queued), wait(a.Queued)))
 		}
 	}
 	return s

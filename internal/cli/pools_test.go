@@ -87,7 +87,7 @@ func TestStatus_SaysWhatToLookAt(t *testing.T) {
 	d.tell(fleet.JobEventQueued, 7)
 	require.NotContains(t, show(), "at its limit", "nothing runs yet")
 	d.claim("linux-4-a")
-	require.Contains(t, show(), "  - Account acme is at its limit, and 1 job of it waits.\n")
+	require.Contains(t, show(), "  - Account acme is at its limit on linux, and 1 job of it waits.\n")
 	_, err = d.Suspend(t.Context(), "acme", "unpaid")
 	require.NoError(t, err)
 	require.Contains(t, show(), "  - Account acme is suspended, and 1 job of it waits.\n")

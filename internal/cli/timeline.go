@@ -7,19 +7,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
-
-// phases say in words what each phase of a job's timeline was spent on.
-var phases = map[string]string{
-	"webhook":  "until GitHub told us",
-	"approval": "waiting at GitHub for an approval or a concurrency group",
-	"dispatch": "waiting for room and a warm pod",
-	"mint":     "until GitHub had registered the runner",
-	"handover": "until the pod had its configuration",
-	"start":    "until the runner was connected and GitHub had assigned the job",
-	"run":      "running",
-}
 
 // PrintJob writes one job for people: its row, what became of its runner, and where the time went.
 func PrintJob(w io.Writer, format Format, job operatorapi.Job, now time.Time) error {
@@ -37,7 +27,7 @@ func PrintJob(w io.Writer, format Format, job operatorapi.Job, now time.Time) er
 	for _, step := range job.Timeline.Steps {
 		spent, what := "-", ""
 		if phase, ok := took[step.Name]; ok {
-			spent, what = exact(time.Duration(phase.Seconds*float64(time.Second))), phases[phase.Name]
+			spent, what = exact(time.Duration(phase.Seconds*float64(time.Second))), fleet.Phase(phase.Name).Words()
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", step.Name, step.At.Local().Format("2006-01-02 15:04:05.000"), spent, what)
 	}

@@ -31,6 +31,19 @@ const (
 	PhaseRun      Phase = "run"
 )
 
+// Words say for people what a phase was spent on; empty for one that is not known.
+func (p Phase) Words() string {
+	return map[Phase]string{
+		PhaseWebhook:  "until GitHub told us",
+		PhaseApproval: "waiting at GitHub for an approval or a concurrency group",
+		PhaseDispatch: "waiting for room and a warm pod",
+		PhaseMint:     "until GitHub had registered the runner",
+		PhaseHandover: "until the pod had its configuration",
+		PhaseStart:    "until the runner was connected and GitHub had assigned the job",
+		PhaseRun:      "running",
+	}[p]
+}
+
 // JobTimes are the steps that are known of one job; zero: not known, or not taken yet. Queued, Executing and Ended are by GitHub's clock
 // and in whole seconds, the others are by the database's.
 type JobTimes struct {

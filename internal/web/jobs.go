@@ -129,14 +129,3 @@ func timeline(t operatorapi.Timeline) (steps []stepView, bars []barView, total f
 	}
 	return steps, bars, total
 }
-
-// phases say in words what each phase of a job's timeline was spent on.
-var phases = map[string]string{
-	"webhook":  "until GitHub told us",
-	"approval": "waiting at GitHub for an approval or a concurrency group",
-	"dispatch": "waiting for room and a warm pod",
-	"mint":     "until GitHub had registered the runner",
-	"handover": "until the pod had its configuration",
-	"start":    "until the runner was connected and GitHub had assigned the job",
-	"run":      "running",
-}

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 //go:embed templates/*.html
@@ -69,7 +71,7 @@ var functions = template.FuncMap{
 	"gib":     func(mb int64) string { return strconv.FormatFloat(float64(mb)/1024, 'f', -1, 64) + " GiB" },
 	"join":    func(list []string) string { return strings.Join(list, ", ") },
 	"took":    func(seconds float64) string { return took(time.Duration(seconds * float64(time.Second))) },
-	"phase":   func(name string) string { return phases[name] },
+	"phase":   func(name string) string { return fleet.Phase(name).Words() },
 	"prose":   prose,
 	"action":  func(name string) string { return strings.ReplaceAll(name, "_", " ") },
 }
