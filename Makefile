@@ -43,7 +43,7 @@ IMAGES_GO = $(shell awk '$$1 == "go" { print $$2 }' images/go.mod)
 BUILD_RELEASE = if [ "$$(id -u)" = 0 ]; then $(PLAIN) && \
 	$(GO) build -tags=production -o /dev/null ./cmd/bullpen && $(GO) build -C tools -o /dev/null helm.sh/helm/v4/cmd/helm; fi
 
-GENERATED := api charts/bullpen/crds charts/rendered docs/incidents.md docs/reference/runner-kinds.md internal/postgres/sqlcgen
+GENERATED := api charts/bullpen/crds charts/rendered docs/incidents.md docs/reference internal/postgres/sqlcgen
 
 .DEFAULT_GOAL := help
 
@@ -157,7 +157,7 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 ##### Change it
 
 .PHONY: generate
-generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries, docs/incidents.md, docs/reference/runner-kinds.md and charts/rendered
+generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries, docs/incidents.md, the pages of docs/reference and charts/rendered; installs PostgreSQL when it is missing
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:artifacts:config=charts/bullpen/crds
 	$(PLAIN); $(GO) run ./scripts/crds
@@ -165,6 +165,9 @@ generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries
 	$(PLAIN); $(GO) run ./scripts/incidents
 	$(PLAIN); $(GO) run ./scripts/runnerkinds
 	$(PLAIN); $(GO) run ./scripts/chart
+	$(PLAIN); $(GO) run ./scripts/reference
+	@scripts/prerequisites.sh postgres
+	$(PLAIN); $(GO) test -vet=off -count 1 -timeout 5m -run '^TestReference_' ./cmd/bullpen -args -update
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code

@@ -2,13 +2,16 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,6 +38,7 @@ func monitoring(t *testing.T, w *where) {
 	applied, err := kubectl(t, w, w.Kubeconfig, "apply", "-f", writeFile(t, "scaled.yaml", scaledPool))
 	require.NoError(t, err, applied)
 	address := prometheus(t, w)
+	listed(t, w)
 
 	query := func(expression string) (series int) {
 		var answer struct {
@@ -88,6 +92,24 @@ func monitoring(t *testing.T, w *where) {
 		for _, rule := range group.Rules {
 			require.Equal(t, "ok", rule.Health, "%s: %s", rule.Name, rule.LastError)
 			require.NotEqual(t, "firing", rule.State, rule.Name)
+		}
+	}
+}
+
+// listed compares what the server and the controller export with the page that lists it.
+func listed(t *testing.T, w *where) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/reference/metrics.md")
+	require.NoError(t, err)
+	for _, part := range []string{"server", "controller"} {
+		response, err := http.Get(w.Metrics[part]) //nolint:gosec // of the fleet that the test has started
+		require.NoError(t, err)
+		text, err := io.ReadAll(response.Body)
+		require.NoError(t, errors.Join(err, response.Body.Close()))
+		exported := regexp.MustCompile(`(?m)^# TYPE (bullpen_\w+) (\w+)$`).FindAllStringSubmatch(string(text), -1)
+		require.Greater(t, len(exported), 10, part)
+		for _, one := range exported {
+			require.Contains(t, string(page), "| `"+one[1]+"` | "+one[2]+" |", "the %s exports it: run make generate", part)
 		}
 	}
 }

@@ -1,0 +1,34 @@
+package reference
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Write makes a folder hold these pages and no others.
+func Write(folder string, pages map[string]string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // documents
+		return fmt.Errorf("making %s: %w", folder, err)
+	}
+	there, err := filepath.Glob(filepath.Join(folder, "*.md"))
+	if err != nil {
+		return fmt.Errorf("listing %s: %w", folder, err)
+	}
+	for _, file := range there {
+		if _, stays := pages[filepath.Base(file)]; stays {
+			continue
+		}
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing a page of what is gone: %w", err)
+		}
+	}
+	for name, text := range pages {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil { //nolint:gosec // documents
+			return fmt.Errorf("writing a page: %w", err)
+		}
+	}
+	return nil
+}
