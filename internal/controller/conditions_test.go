@@ -128,6 +128,7 @@ func TestPool_StarvedRepeatsWhatTheSchedulerSays(t *testing.T) {
 		return c != nil && c.Status == metav1.ConditionTrue && c.Reason == "Unschedulable" &&
 			strings.Contains(c.Message, "the scheduler says: Unschedulable: ")
 	})
+	require.Equal(t, []float64{1, 0}, []float64{b.gauge("bullpen_runnerpool_starved", "starved"), b.gauge("bullpen_runnerpool_saturated", "starved")})
 	b.event("starved", v1alpha1.ConditionStarved, "no") // the first word on it, whoever had it: nodes or the scheduler
 }
 

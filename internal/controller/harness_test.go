@@ -49,6 +49,7 @@ type bench struct {
 	kubelet   client.WithWatch
 	server    *fakeServer
 	stop      func()
+	registry  *prometheus.Registry // of the controller that was started last
 	// orphanGrace of controllers that are started from now on; 0 for the default.
 	orphanGrace time.Duration
 	// scaleEvery is the pace of the autoscaler of controllers that are started from now on; 0 for the default.
@@ -93,7 +94,27 @@ func (b *bench) describe() {
 }
 
 // start runs a controller under the role that is shipped (NET-8), until stop.
-func (b *bench) start() { b.stop = b.run(b.options()) }
+func (b *bench) start() {
+	options := b.options()
+	b.registry = prometheus.NewRegistry()
+	options.Registry = b.registry
+	b.stop = b.run(options)
+}
+
+// gauge is what the controller exports of a pool; -1 for nothing.
+func (b *bench) gauge(name, pool string) float64 {
+	b.t.Helper()
+	families, err := b.registry.Gather()
+	require.NoError(b.t, err)
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == name && metric.GetLabel()[0].GetValue() == pool {
+				return metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return -1
+}
 
 func (b *bench) options() controller.Options {
 	tokenFile := filepath.Join(b.t.TempDir(), "token")

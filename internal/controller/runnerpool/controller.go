@@ -283,6 +283,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	status, look := statusOf(pool, before, facts{
 		wish: wish, plan: todo.plan, counts: state.counts(wish.TemplateHash), decision: decision, rivals: rivals, invalid: invalid,
 	}, r.now())
+	state.shows(status.Conditions)
 	todo.plan.Next = earlier(todo.plan.Next, look)
 	due, err := r.writeStatus(ctx, pool, state, status)
 	if err := errors.Join(failure, err); err != nil && ctx.Err() == nil { // being stopped is no failure

@@ -56,10 +56,18 @@ var stageDesc = prometheus.NewDesc("bullpen_runnerpool_runners", "Runners by sta
 var stuckDesc = prometheus.NewDesc("bullpen_runnerpool_stuck_terminating",
 	"Pods that were deleted, should be gone, and are still there.", []string{"pool"}, nil)
 
+var saturatedDesc = prometheus.NewDesc("bullpen_runnerpool_saturated",
+	"1 while jobs wait because the pool has as many runners as it may have, and all work: its condition Saturated.", []string{"pool"}, nil)
+
+var starvedDesc = prometheus.NewDesc("bullpen_runnerpool_starved",
+	"1 while runners that are wanted cannot start: its condition Starved.", []string{"pool"}, nil)
+
 // Describe implements prometheus.Collector.
 func (stageCollector) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- stageDesc
 	descriptions <- stuckDesc
+	descriptions <- saturatedDesc
+	descriptions <- starvedDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -70,5 +78,15 @@ func (c stageCollector) Collect(found chan<- prometheus.Metric) {
 			found <- prometheus.MustNewConstMetric(stageDesc, prometheus.GaugeValue, float64(counts.of[stage]), state.key.Name, stage.String())
 		}
 		found <- prometheus.MustNewConstMetric(stuckDesc, prometheus.GaugeValue, float64(counts.stuck), state.key.Name) // POOL-10
+		saturated, starved := state.short()
+		found <- prometheus.MustNewConstMetric(saturatedDesc, prometheus.GaugeValue, one(saturated), state.key.Name)
+		found <- prometheus.MustNewConstMetric(starvedDesc, prometheus.GaugeValue, one(starved), state.key.Name)
 	})
+}
+
+func one(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
 }

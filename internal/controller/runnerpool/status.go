@@ -93,6 +93,21 @@ func statusOf(pool *v1alpha1.RunnerPool, before *v1alpha1.RunnerPoolStatus, f fa
 	return status, c.look
 }
 
+// shows keeps what the conditions say for the metrics.
+func (s *poolState) shows(conditions []metav1.Condition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saturated = meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionSaturated)
+	s.starved = meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStarved)
+}
+
+// short says which of the two conditions a pool has.
+func (s *poolState) short() (saturated, starved bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.saturated, s.starved
+}
+
 // writeStatus writes the status if it has changed and may be written now; otherwise it says when it may.
 func (r *Reconciler) writeStatus(ctx context.Context, pool *v1alpha1.RunnerPool, state *poolState, status v1alpha1.RunnerPoolStatus) (time.Duration, error) {
 	before := state.lastStatus(pool)

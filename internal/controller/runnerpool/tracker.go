@@ -107,6 +107,8 @@ type poolState struct {
 	failedPods  int
 	// startsSay is the term that holds back creations which the plan refused, for the condition Starved.
 	startsSay string
+	// saturated and starved are the conditions of that name, for the metrics.
+	saturated, starved bool
 
 	over   map[string]string    // by UID: the runners whose work is over by the server's proof
 	object *v1alpha1.RunnerPool // name and UID of the pool, for Events
