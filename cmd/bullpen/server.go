@@ -37,6 +37,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/retention"
 	"github.com/bullpen-ci/bullpen/internal/roster"
 	"github.com/bullpen-ci/bullpen/internal/server"
+	"github.com/bullpen-ci/bullpen/internal/tracing"
 	"github.com/bullpen-ci/bullpen/internal/web"
 )
 
@@ -55,6 +56,7 @@ type serverConfig struct {
 	keep                                  retention.Policy
 	githubPoints                          int
 	epoch                                 epochConfig
+	traces                                traceConfig
 }
 
 func newServerCommand() *cobra.Command {
@@ -112,6 +114,7 @@ func (cfg *serverConfig) flags(f *pflag.FlagSet) {
 	f.IntVar(&cfg.githubPoints, "github-points-per-minute", 0, "most points a minute that a replica spends at GitHub for each "+
 		"installation: a read is 1, a mint or removal 5 (default 900 at api.github.com, no limit elsewhere; -1: no limit)")
 	cfg.epoch.flags(f)
+	cfg.traces.flags(f)
 }
 
 // replica is one server: its parts, wired and not yet running.
@@ -138,7 +141,8 @@ type replica struct {
 	credentials   *credential.Keeper
 	secrets       *github.WebhookSecrets
 	repositories  *installations.Repositories
-	closers       []func() // called in reverse by close
+	tracer        *tracing.Tracer // nil when nobody wants traces
+	closers       []func()        // called in reverse by close
 }
 
 // runServer wires one replica and serves until ctx ends.
@@ -176,6 +180,9 @@ func (r *replica) wire(ctx context.Context) error {
 		return err
 	}
 	r.closers = append(r.closers, r.store.Close)
+	if r.tracer, err = newTracer(ctx, cfg, r); err != nil {
+		return err
+	}
 	forge, err := newForge(cfg, r)
 	if err != nil {
 		return err
@@ -213,14 +220,15 @@ func (r *replica) wireDispatch(forge *github.Client) error {
 	if err != nil {
 		return err
 	}
-	if r.intake, err = intake.New(intake.Options{Store: r.store, Log: r.log, Metrics: r.registry}); err != nil {
+	if r.intake, err = intake.New(intake.Options{Store: r.store, Log: r.log, Metrics: r.registry, Tracer: r.tracer}); err != nil {
 		return err
 	}
 	if r.keeper, err = newKeeper(cfg, r, forge, lists); err != nil {
 		return err
 	}
 	if r.dispatcher, err = dispatch.New(dispatch.Options{
-		Store: r.store, Forge: forge, Cluster: r.view, Roster: lists, Gate: r.keeper, Log: r.log, Metrics: r.registry, Now: r.clock.Now,
+		Store: r.store, Forge: forge, Cluster: r.view, Roster: lists, Gate: r.keeper, Log: r.log, Metrics: r.registry,
+		Tracer: r.tracer, Now: r.clock.Now,
 	}); err != nil {
 		return err
 	}

@@ -64,7 +64,9 @@ func newOperatorAPI(cfg serverConfig, r *replica) (*operator.API, error) {
 	if err != nil {
 		return nil, err
 	}
-	return operator.New(operator.Options{Store: r.store, Access: access, Fleet: fleetView{r}, Log: r.log, Metrics: r.registry, Now: r.clock.Now})
+	return operator.New(operator.Options{
+		Store: r.store, Access: access, Fleet: fleetView{r}, Trace: r.tracer.Trace, Log: r.log, Metrics: r.registry, Now: r.clock.Now,
+	})
 }
 
 // fleetView is what operators are told of beside the ledger. It is asked only while requests are served: the dispatcher is made later.

@@ -30,6 +30,7 @@ type upFlags struct {
 	app                  onebox.App
 	webhooks             string
 	auditLog             string
+	traces               traceConfig
 }
 
 func newUpCommand() *cobra.Command {
@@ -91,6 +92,8 @@ leads around a transaction-pooling proxy).`,
 	flags.StringVar(&f.app.URL, "github-url", "", "GitHub's API (default: github.com's)")
 	flags.StringVar(&f.webhooks, "webhooks", webhooksPush, "push: GitHub delivers to this machine; poll: its list of deliveries is read")
 	flags.StringVar(&f.auditLog, "audit-log", "", "file to which the API server writes who of Bullpen's parts and nodes asked it for what (it grows without bound)")
+	flags.StringVar(&f.traces.endpoint, "trace-endpoint", "", "URL of an OpenTelemetry collector that the server sends jobs' traces to, like http://localhost:4318")
+	flags.StringVar(&f.traces.link, "trace-link", "", "URL of the page that shows a trace, with {trace_id} in it")
 	cmd.MarkFlagsMutuallyExclusive("pool-file", "runners")
 	return cmd
 }
@@ -134,6 +137,7 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 		}
 	}
 	opts.MacHosts, opts.AuditLog = f.macHosts, f.auditLog
+	opts.TraceEndpoint, opts.TraceLink = f.traces.endpoint, f.traces.link
 	if opts.Workflows, err = onebox.LoadWorkflows(f.workflows); err != nil {
 		return opts, err
 	}

@@ -40,6 +40,9 @@ func PrintJob(w io.Writer, format Format, job operatorapi.Job, now time.Time) er
 	case job.ExitCode != nil && *job.ExitCode != 0:
 		fmt.Fprintf(&b, "\nIts runner ended with exit code %d.\n", *job.ExitCode)
 	}
+	if job.TraceID != "" {
+		fmt.Fprintf(&b, "\nTrace %s\n", strings.TrimSpace(job.TraceID+" "+job.TraceURL))
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

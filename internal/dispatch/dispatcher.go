@@ -14,6 +14,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/tracing"
 )
 
 // Options configure a Dispatcher. Store, Forge and Cluster are required.
@@ -27,6 +28,8 @@ type Options struct {
 	Gate    Gate
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
+	// Tracer is told of claims and mints; nil traces none.
+	Tracer *tracing.Tracer
 
 	// Hold is how long a poll without work is held; default dispatchapi.PollHold.
 	Hold time.Duration

@@ -247,11 +247,13 @@ func (m *matcher) round(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	excluded, _ := m.d.budgets.excluded()
+	began := m.d.opt.Tracer.Now()
 	result, err := m.d.opt.Store.ClaimBatch(ctx, m.batch(pool, keys, taken, excluded))
 	if err != nil {
 		m.giveBack(taken)
 		return false, err
 	}
+	m.d.traceClaims(result.Claims, began)
 	m.deliver(taken, result)
 	return result.More, nil
 }

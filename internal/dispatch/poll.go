@@ -194,10 +194,12 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim) (Answer, error) {
 		return d.unclaim(ctx, claim, fmt.Errorf("pool %s is gone", claim.Pool))
 	}
 	scope := scopeOf(pool, claim)
+	began := d.opt.Tracer.Now()
 	jit, err := d.opt.Forge.Mint(ctx, claim.Account.InstallationID, fleet.MintRequest{
 		Scope: scope, Name: claim.RunnerName, Labels: pool.MintLabels(),
 		RunnerGroupID: groupIn(scope, pool), WorkFolder: d.opt.WorkFolder,
 	})
+	d.traceMint(claim, began, err)
 	d.budgets.minted(claim.Account, err)
 	switch {
 	case err == nil:

@@ -43,12 +43,20 @@ type Recorded struct {
 	FreedRoom bool
 	// Started is there when a runner of ours was given its job by this event.
 	Started *Started
+	// Ended is there when a job that was given to a runner of ours, or that a pod of ours was claimed for, ended by this event.
+	Ended *Ended
 }
 
 // Started is a job that one of our runners has begun.
 type Started struct {
 	Pool  string
 	Times fleet.JobTimes // up to Executing
+}
+
+// Ended is a job that is over.
+type Ended struct {
+	Pool  string         // empty when no pod of ours had it any more
+	Times fleet.JobTimes // Queued, Executing if it ran, and Ended
 }
 
 // Facts are the rows an event can touch, locked.

@@ -15,7 +15,7 @@ import (
 func (i *Intake) Observe(ctx context.Context, ev dispatch.JobEvent, at time.Time) (dispatch.Recorded, error) {
 	rec, err := i.opt.Store.RecordJob(ctx, dispatch.Delivery{Event: "workflow_job", At: at}, ev)
 	if err == nil {
-		i.metrics.observe(rec.Started)
+		i.tell(ev, rec)
 	}
 	return rec, err
 }

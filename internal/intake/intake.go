@@ -11,6 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/tracing"
 )
 
 // MaxGUID is the longest delivery id that is believed to be one of GitHub's, in bytes.
@@ -51,6 +52,8 @@ type Options struct {
 	Log *slog.Logger
 	// Metrics takes bullpen_webhooks_total, bullpen_job_wait_seconds and bullpen_job_phase_seconds; nowhere when nil.
 	Metrics prometheus.Registerer
+	// Tracer is told of every job that is ours; nil traces none.
+	Tracer *tracing.Tracer
 }
 
 // Intake records deliveries. It keeps no state and is safe for concurrent use.
@@ -172,13 +175,12 @@ func (i *Intake) workflowJob(ctx context.Context, d dispatch.Delivery, ev *githu
 		return ignored("workflow_job", "the job asks for more labels than any pool can carry; shorten its runs-on")
 	}
 	repository := fleet.Repository{Name: ev.Repository.FullName, ID: ev.Repository.ID}
-	rec, err := i.opt.Store.RecordJob(ctx, d, JobEvent(kind, account(ev.Repository.Owner, ev.InstallationID), repository, ev.Job))
+	job := JobEvent(kind, account(ev.Repository.Owner, ev.InstallationID), repository, ev.Job)
+	rec, err := i.opt.Store.RecordJob(ctx, d, job)
 	if err == nil && rec.Outcome == fleet.Refuse && rec.Fresh {
 		i.opt.Log.WarnContext(ctx, "a webhook that makes no sense in the job's state", "job", ev.Job.ID, "action", ev.Action)
 	}
-	if err == nil {
-		i.metrics.observe(rec.Started)
-	}
+	i.trace(d, job, rec, err)
 	return i.recorded(ctx, d, "workflow_job", rec.Fresh, err)
 }
 

@@ -46,6 +46,9 @@ type Options struct {
 	// AuditLog is a file to which the API server writes who asked it for what (audit.k8s.io, one JSON object a line), for requests
 	// of the parts and of nodes. It grows for as long as this runs. Empty: nothing is written.
 	AuditLog string
+	// TraceEndpoint is an OpenTelemetry collector that the server sends jobs' traces to, and TraceLink the page that shows one; see the
+	// server's flags. Empty: nothing is traced.
+	TraceEndpoint, TraceLink string
 	// FastUnsafe gives up durability for speed, for state that is thrown away.
 	FastUnsafe bool
 	// StartTimeout bounds the start. Default: three minutes.
@@ -285,6 +288,9 @@ func (b *Box) setting() setting {
 		layout: b.layout, binary: b.opts.Binary, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
 		capacity: capacity{CPU: 64, Memory: "256Gi", Pods: 250}, env: baseEnvironment(os.Environ()),
 		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts,
+	}
+	if b.opts.TraceEndpoint != "" {
+		s.traces = []string{"--trace-endpoint=" + b.opts.TraceEndpoint, "--trace-link=" + b.opts.TraceLink}
 	}
 	if b.opts.App != nil {
 		s.appID = b.opts.App.ID

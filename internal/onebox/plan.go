@@ -96,7 +96,8 @@ type setting struct {
 	appID     int64
 	capacity  capacity
 	env       []string
-	macHosts  string // see Options
+	macHosts  string   // see Options
+	traces    []string // the server's flags for its traces
 	// clientAuthority is the file of the authority by which the node agent knows the API server.
 	clientAuthority string
 }
@@ -156,20 +157,21 @@ func (s setting) serverCommand() Command {
 	if s.poll {
 		hooks = "--webhooks=poll"
 	}
-	return s.command(partServer, 25*time.Second, "server",
-		"--listen="+s.addresses.Webhooks,
-		"--internal-listen="+s.addresses.Internal,
-		"--operator-listen="+s.addresses.Operators,
+	return s.command(partServer, 25*time.Second, append([]string{
+		"server",
+		"--listen=" + s.addresses.Webhooks,
+		"--internal-listen=" + s.addresses.Internal,
+		"--operator-listen=" + s.addresses.Operators,
 		"--repository-caps",
-		"--metrics-listen="+s.addresses.ServerMetrics,
-		"--database-url-file="+l.secret("database-url"),
-		"--kubeconfig="+l.identity("server.kubeconfig"),
-		"--runner-namespace="+RunnerNamespace,
-		"--github-url="+github,
-		"--github-app-id="+strconv.FormatInt(s.appID, 10),
-		"--github-private-key-file="+key,
+		"--metrics-listen=" + s.addresses.ServerMetrics,
+		"--database-url-file=" + l.secret("database-url"),
+		"--kubeconfig=" + l.identity("server.kubeconfig"),
+		"--runner-namespace=" + RunnerNamespace,
+		"--github-url=" + github,
+		"--github-app-id=" + strconv.FormatInt(s.appID, 10),
+		"--github-private-key-file=" + key,
 		hooks,
-	)
+	}, s.traces...)...)
 }
 
 func (s setting) controllerCommand() Command {

@@ -25,6 +25,8 @@ type Options struct {
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 	Now     func() time.Time
+	// Trace returns the id of a job's trace and where it is shown, each empty when there is none; nil when jobs are not traced.
+	Trace func(jobID int64) (id, link string)
 	// Timeout bounds one request; default 15 s.
 	Timeout time.Duration
 }
@@ -48,6 +50,9 @@ func New(opt Options) (*API, error) {
 	}
 	if opt.Now == nil {
 		opt.Now = time.Now
+	}
+	if opt.Trace == nil {
+		opt.Trace = func(int64) (string, string) { return "", "" }
 	}
 	if opt.Timeout == 0 {
 		opt.Timeout = 15 * time.Second

@@ -110,10 +110,17 @@ func (a *API) getJob(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
-	timeline := TimelineOf(job)
-	job.Timeline = &timeline
+	job = a.whole(job)
 	write(w, http.StatusOK, job)
 	return nil
+}
+
+// whole adds to a job what one that is asked for alone is shown with.
+func (a *API) whole(job operatorapi.Job) operatorapi.Job {
+	timeline := TimelineOf(job)
+	job.Timeline = &timeline
+	job.TraceID, job.TraceURL = a.opt.Trace(job.ID)
+	return job
 }
 
 // TimelineOf says what became of a job, and where the time went.

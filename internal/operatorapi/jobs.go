@@ -38,6 +38,10 @@ type Job struct {
 	ExitCode *int32 `json:"exitCode,omitempty"`
 	// RunnerLostAt is when the pod was lost with the job in it; of one job.
 	RunnerLostAt *time.Time `json:"runnerLostAt,omitempty"`
+	// TraceID is that of its OpenTelemetry trace, if it is traced; of one job.
+	TraceID string `json:"traceId,omitempty"`
+	// TraceURL is where the trace is shown, if the server was told; of one job.
+	TraceURL string `json:"traceUrl,omitempty"`
 	// Timeline is there when one job was asked for.
 	Timeline *Timeline `json:"timeline,omitempty"`
 }

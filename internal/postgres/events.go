@@ -7,6 +7,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // recordDelivery reports whether the delivery is new. What has no GUID is no delivery, but was read at GitHub: it is always
@@ -126,7 +127,11 @@ func (e *eventTx) apply(ctx context.Context) error {
 			if err := e.identify(ctx); err != nil {
 				return err
 			}
-			return e.moveClaims(ctx, change)
+			if err := e.moveClaims(ctx, change); err != nil {
+				return err
+			}
+			e.rec.Ended = e.ended(change)
+			return nil
 		}
 		// Another event of the same job was inserted between the look and the insert: look again.
 	}
@@ -306,10 +311,37 @@ func (e *eventTx) started(claim sqlcgen.RunnerClaim) *dispatch.Started {
 	return &dispatch.Started{Pool: claim.Pool, Times: times}
 }
 
+// ended says that a job is over which a pod of ours was claimed for.
+func (e *eventTx) ended(change dispatch.Change) *dispatch.Ended {
+	if change.Outcome != fleet.Move || !change.State.Terminal() {
+		return nil
+	}
+	if _, ours := runnerpod.PodUID(e.ev.RunnerName); change.Spend == "" && e.facts.ByJob == nil && !ours {
+		return nil // nobody of ours had to do with it
+	}
+	ended := &dispatch.Ended{Times: fleet.JobTimes{Queued: e.queuedAt(), Executing: e.ev.StartedAt, Ended: *e.completedAt()}}
+	if e.job.ID != 0 {
+		ended.Times.Queued = e.job.QueuedAt
+	}
+	if change.State == fleet.JobCancelled && change.Spend == "" {
+		ended.Times.Executing = time.Time{} // GitHub names a beginning of jobs that never began, too
+	}
+	for _, uid := range []string{change.Spend, change.Unbind} {
+		if uid != "" {
+			ended.Pool = e.claims[uid].Pool
+			break
+		}
+	}
+	return ended
+}
+
 // spend ends the claim whose runner GitHub says has completed a job: its single shot is used, and GitHub itself has
 // removed the registration.
 func (e *eventTx) spend(ctx context.Context, podUID string) error {
 	claim := e.claims[podUID]
+	if claim.State != string(fleet.ClaimExecuting) { // GitHub's words come in any order
+		e.rec.Started = e.started(claim)
+	}
 	if _, err := e.q.BindClaim(ctx, &e.ev.JobID, podUID); err != nil {
 		return err
 	}

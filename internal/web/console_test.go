@@ -86,6 +86,19 @@ func TestHeaders_EveryAnswerIsStrict(t *testing.T) {
 	}
 }
 
+// A job's page leads to its trace, where there is one.
+func TestJob_LeadsToItsTrace(t *testing.T) {
+	d := newDesk(t)
+	ada := d.session(adas)
+	page := func(id int64) string {
+		d.tell(fleet.JobEventQueued, id)
+		return body(t, d.ask("GET", fmt.Sprintf("/ui/jobs/%d", id), ada, ""))
+	}
+	require.Contains(t, page(1), `<a href="https://traces.example.com/4bf92f3577b34da6" rel="noreferrer">4bf92f3577b34da6</a>`)
+	require.Contains(t, page(7), "<code>00f067aa0ba902b7</code>")
+	require.NotContains(t, page(8), "Trace")
+}
+
 // A session's cookie is for this server's pages alone; what another site sends changes nothing; the token stands nowhere in the clear.
 func TestLogin_SessionsAreSealed(t *testing.T) {
 	d := newDesk(t)

@@ -152,7 +152,7 @@ func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	d := &desk{t: t, store: store, cluster: &cluster{}, counters: prometheus.NewRegistry()}
-	api, err := operator.New(operator.Options{Store: store, Access: d.cluster, Fleet: oneFleet{}})
+	api, err := operator.New(operator.Options{Store: store, Access: d.cluster, Fleet: oneFleet{}, Trace: traced})
 	require.NoError(t, err)
 	d.api = &counting{Handler: api.Handler(), asked: map[string]int{}}
 	opt := web.Options{
@@ -176,6 +176,18 @@ func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
 	d.url = server.URL
 	d.install(1, "acme")
 	return d
+}
+
+// traced has two jobs traced, one of them by a server that knows a page for traces.
+func traced(jobID int64) (id, link string) {
+	switch jobID {
+	case 1:
+		return "4bf92f3577b34da6", "https://traces.example.com/4bf92f3577b34da6"
+	case 7:
+		return "00f067aa0ba902b7", ""
+	default:
+		return "", ""
+	}
 }
 
 func (d *desk) install(id int64, login string) {

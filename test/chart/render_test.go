@@ -33,6 +33,7 @@ server:
   keep: {jobs: 24h, tombstones: 720h, sessions: 720h, deliveries: 100h}
   catchUp: {every: 2m, queuedAskAfter: 1h, queuedStaleAfter: 48h, rerunLostJobs: 1}
   restoreHold: 2m
+  traces: {endpoint: "http://collector:4318", sample: 0.1, link: "https://traces.example.com/{trace_id}"}
   env: [{name: HTTPS_PROXY, value: "http://proxy:3128"}, {name: SECRET_PROXY, valueFrom: {secretKeyRef: {name: proxy, key: url}}}]
   podAnnotations: {a: b}
   podLabels: {team: ci}

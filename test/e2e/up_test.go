@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/internal/tracing/tracingtest"
 )
 
 const oneJob = `
@@ -53,7 +54,9 @@ func writeFile(t *testing.T, name, content string) string {
 // One life of a state folder: up, a dead server, a second up, kill -9 with a job under way, up again, down.
 func TestUp(t *testing.T) {
 	dir := stateDir(t)
-	first, w := up(t, dir, "--runners", "2", "--workflow", writeFile(t, "one.yaml", oneJob))
+	collector := tracingtest.New(t)
+	first, w := up(t, dir, "--runners", "2", "--workflow", writeFile(t, "one.yaml", oneJob),
+		"--trace-endpoint", collector.URL, "--trace-link", "https://traces.example.com/{trace_id}")
 	first.await(t, "the job's end", jobEnded("hello", "success"))
 
 	t.Run("a second up in the folder is refused", func(t *testing.T) {
@@ -66,6 +69,7 @@ func TestUp(t *testing.T) {
 	t.Run("NET5_the console's link logs in, and its pages show the fleet", func(t *testing.T) { consoleOpens(t, dir) })
 	t.Run("CLAIM6_NET2_the owner label cuts a runner off, and costs no job", func(t *testing.T) { theLabelCutsTheRunnerOff(t, dir, w, first) })
 	t.Run("CLAIM6_control: a label before the answer costs the job", func(t *testing.T) { aLabelBeforeTheAnswer(t, dir, w, first) })
+	t.Run("a job's trace leads from GitHub's event to its end", func(t *testing.T) { traced(t, dir, collector) })
 	t.Run("Prometheus answers what the dashboard asks", func(t *testing.T) { monitoring(t, w) })
 	t.Run("a process that dies is started again", func(t *testing.T) {
 		require.NoError(t, syscall.Kill(w.Processes["server"], syscall.SIGKILL))

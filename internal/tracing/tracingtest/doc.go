@@ -1,0 +1,2 @@
+// Package tracingtest is an OpenTelemetry collector that keeps what it is sent, for tests.
+package tracingtest
