@@ -157,7 +157,7 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 ##### Change it
 
 .PHONY: generate
-generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries, docs/incidents.md, the pages of docs/reference and charts/rendered; installs PostgreSQL when it is missing
+generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries, docs/incidents.md, the API's description, the pages of docs/reference and charts/rendered; installs PostgreSQL when it is missing
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:artifacts:config=charts/bullpen/crds
 	$(PLAIN); $(GO) run ./scripts/crds
@@ -165,6 +165,7 @@ generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries
 	$(PLAIN); $(GO) run ./scripts/incidents
 	$(PLAIN); $(GO) run ./scripts/runnerkinds
 	$(PLAIN); $(GO) run ./scripts/chart
+	$(PLAIN); $(GO) run ./scripts/openapi
 	$(PLAIN); $(GO) run ./scripts/reference
 	@scripts/prerequisites.sh postgres
 	$(PLAIN); $(GO) test -vet=off -count 1 -timeout 5m -run '^TestReference_' ./cmd/bullpen -args -update

@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/testkit/apicontract"
 	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
 )
 
@@ -54,7 +55,7 @@ func newDesk(t *testing.T) *desk {
 	fleet := newKnownFleet()
 	api, err := operator.New(operator.Options{Store: store, Access: everybody{}, Fleet: fleet})
 	require.NoError(t, err)
-	server := httptest.NewServer(api.Handler())
+	server := httptest.NewServer(apicontract.Checked(t, api.Handler()))
 	t.Cleanup(server.Close)
 	d := &desk{t: t, url: server.URL, store: store, fleet: fleet}
 	d.Client, err = cli.NewClient(server.URL, func(context.Context) (string, error) { return "ada's", nil }, 0)

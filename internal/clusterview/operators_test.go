@@ -27,6 +27,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/internal/testkit/apicontract"
 )
 
 // desk is the operators' API under the server's own role (NET-8), on a real cluster's word; the store is never asked for
@@ -147,7 +148,7 @@ func newDesk(t *testing.T) *desk {
 	require.NoError(t, err)
 	api, err := operator.New(operator.Options{Store: reachedStore{d}, Access: access, Fleet: oneFleet{desk: d}})
 	require.NoError(t, err)
-	server := httptest.NewServer(api.Handler())
+	server := httptest.NewServer(apicontract.Checked(t, api.Handler()))
 	t.Cleanup(server.Close)
 	d.url = server.URL
 	return d

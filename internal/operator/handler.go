@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bullpen-ci/bullpen/api/openapi"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
@@ -86,6 +87,24 @@ type route struct {
 	serve   func(a *API, w http.ResponseWriter, r request) error
 }
 
+// Route is one thing that operators can do: the pattern that serves it, and the right that it needs.
+type Route struct {
+	Pattern string
+	Right   Right
+}
+
+// Routes are all of them, for whoever describes the API.
+func Routes() []Route {
+	var all []Route
+	for _, rt := range routes() {
+		all = append(all, Route{rt.pattern, rt.right})
+	}
+	return all
+}
+
+// PathDocument is where the API's description is. It is the same everywhere and tells nothing of an installation: nobody is asked who they are.
+const PathDocument = "/api/v1/openapi.yaml"
+
 func routes() []route {
 	accounts := operatorapi.PathAccounts
 	one := func(verb string) Right { return Right{Verb: verb, Resource: operatorapi.ResourceAccounts} }
@@ -114,6 +133,10 @@ func (a *API) Handler() http.Handler {
 	for _, rt := range routes() {
 		mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, rt) })
 	}
+	mux.HandleFunc("GET "+PathDocument, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(openapi.Document()) // the client has gone
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusNotFound, "there is nothing at this path; accounts are at "+operatorapi.PathAccounts+" and jobs at "+operatorapi.PathJobs)
 	})

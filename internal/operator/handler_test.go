@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/internal/testkit/apicontract"
 )
 
 // oracle answers as it is told; its store fails whatever is asked of it.
@@ -49,7 +50,7 @@ func (o *oracle) ask(t *testing.T, method, path, token string) *httptest.Respons
 		r.Header.Set("Authorization", token)
 	}
 	w := httptest.NewRecorder()
-	api.Handler().ServeHTTP(w, r)
+	apicontract.Checked(t, api.Handler()).ServeHTTP(w, r)
 	counted, err := metrics.Gather()
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(counted), 1)

@@ -76,6 +76,14 @@ func (a *API) pools(ctx context.Context) []operatorapi.Pool {
 	slices.SortFunc(pools, func(a, b operatorapi.Pool) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Namespace, b.Namespace))
 	})
+	for i := range pools { // a client may count on lists
+		if pools[i].Labels == nil {
+			pools[i].Labels = []string{}
+		}
+		if pools[i].Problems == nil {
+			pools[i].Problems = []operatorapi.Problem{}
+		}
+	}
 	demand, err := a.opt.Fleet.Demand(ctx)
 	if err != nil { // what waits is left out; why, is said by Held, or by the server's log
 		a.opt.Log.DebugContext(ctx, "reading what waits for pools", "error", err)

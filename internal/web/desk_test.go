@@ -19,6 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/testkit/apicontract"
 	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
 	"github.com/bullpen-ci/bullpen/internal/web"
 	"github.com/bullpen-ci/bullpen/internal/why"
@@ -154,7 +155,7 @@ func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
 	d := &desk{t: t, store: store, cluster: &cluster{}, counters: prometheus.NewRegistry()}
 	api, err := operator.New(operator.Options{Store: store, Access: d.cluster, Fleet: oneFleet{}, Trace: traced})
 	require.NoError(t, err)
-	d.api = &counting{Handler: api.Handler(), asked: map[string]int{}}
+	d.api = &counting{Handler: apicontract.Checked(t, api.Handler()), asked: map[string]int{}}
 	opt := web.Options{
 		API: d.api, Admission: api.Admission(), Secret: []byte("a secret that every replica has"), Counters: d.counters, Every: 100 * time.Millisecond,
 	}

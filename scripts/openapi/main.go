@@ -1,0 +1,34 @@
+// Command openapi writes api/openapi/openapi.yaml, the description of the operators' HTTP API, and docs/reference/api.md, from the routes of
+// internal/operator, the types of internal/operatorapi with their comments, and what operations.go says of each route. `make generate` runs it
+// at the top of the repository.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/bullpen-ci/bullpen/internal/operator"
+)
+
+func main() {
+	if err := run("."); err != nil {
+		fmt.Fprintln(os.Stderr, "openapi: run it at the top of the repository:", err)
+		os.Exit(1)
+	}
+}
+
+func run(top string) error {
+	words, err := readWords(top + "/internal/operatorapi")
+	if err != nil {
+		return err
+	}
+	document, err := describe(operator.Routes(), operations(), words)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(top+"/api/openapi/openapi.yaml", document, 0o644),                                              //nolint:gosec // no secret
+		os.WriteFile(top+"/docs/reference/api.md", []byte(readable(operator.Routes(), operations(), words)), 0o644), //nolint:gosec // a document
+	)
+}

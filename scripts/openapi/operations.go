@@ -1,0 +1,123 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// parameter is one of a query.
+type parameter struct {
+	name, says string
+	kind       string // string, integer or boolean
+	list       bool   // it may be repeated
+	enum       []string
+}
+
+// operation is one thing that the API does. The right that it needs comes from the route.
+type operation struct {
+	route   string // the pattern of operator.Routes that serves it
+	path    string // its path, where the pattern stands for several; else empty
+	id, tag string
+	says    string
+	query   []parameter
+	ifMatch string // "", "optional" or "required"
+	body    any
+	needs   bool // the body
+	answer  any  // nil: 204 without a body
+	etag    bool
+	errors  []int // beside those that every operation has
+}
+
+// page are the parameters of lists that come in pages.
+func page(cursor, kind, says string) []parameter {
+	return []parameter{
+		{name: "limit", kind: "integer", says: "Most entries of the page, 1 to 500; 100 if it is left out."},
+		{name: cursor, kind: kind, says: says},
+	}
+}
+
+const (
+	notFound = http.StatusNotFound
+	conflict = http.StatusConflict
+	changed  = http.StatusPreconditionFailed
+	unsaid   = http.StatusPreconditionRequired
+)
+
+// operations are all of them. A new route needs one here: the tests compare with the handler's routes, with the names of the
+// parameters that it reads, and with what it answers.
+func operations() []operation {
+	return append(accountOperations(), fleetOperations()...)
+}
+
+func accountOperations() []operation {
+	account := operatorapi.PathAccounts + "/{account}"
+	ofAccount := parameter{name: "account", kind: "string", says: "Only of this account, by login or @id."}
+	return []operation{
+		{
+			route: "GET " + operatorapi.PathAccounts, id: "listAccounts", tag: "accounts", says: "Lists accounts with what they use and what they may use, by login.",
+			query:  append(page("after", "string", "Where the former page said that the next one begins."), parameter{name: "deleted", kind: "boolean", says: "Deleted ones too."}),
+			answer: operatorapi.AccountList{},
+		},
+		{route: "GET " + account, id: "getAccount", tag: "accounts", says: "Shows one account.", answer: operatorapi.Account{}, etag: true, errors: []int{notFound, conflict}},
+		{
+			route: "PATCH " + account + "/limits", id: "changeLimits", tag: "accounts", says: "Changes limits of platforms; what is not named stays. If-Match is the account's ETag, or *.",
+			ifMatch: "required", body: operatorapi.ChangeLimits{}, needs: true, answer: operatorapi.Account{}, etag: true, errors: []int{notFound, conflict, changed, unsaid},
+		},
+		{
+			route: "POST " + account, path: account + ":suspend", id: "suspendAccount", tag: "accounts", says: "Withholds the account's queued jobs. What runs ends normally.",
+			ifMatch: "optional", body: operatorapi.Change{}, answer: operatorapi.Account{}, etag: true, errors: []int{notFound, conflict, changed},
+		},
+		{
+			route: "POST " + account, path: account + ":resume", id: "resumeAccount", tag: "accounts", says: "Takes an operator's suspension back.",
+			ifMatch: "optional", body: operatorapi.Change{}, answer: operatorapi.Account{}, etag: true, errors: []int{notFound, conflict, changed},
+		},
+		{
+			route: "DELETE " + account, id: "deleteAccount", tag: "accounts", says: "Forgets an account of which nothing runs and that has uninstalled the App.",
+			query: []parameter{{name: "purge", kind: "boolean", says: "Its history too, at once."}}, ifMatch: "optional", body: operatorapi.Change{},
+			errors: []int{notFound, conflict, changed},
+		},
+		{
+			route: "GET " + operatorapi.PathAudit, id: "listAudit", tag: "audit", says: "Lists who changed what, the latest first.",
+			query: append(page("before", "integer", "What the former page gave as next."), ofAccount), answer: operatorapi.AuditList{}, errors: []int{notFound, conflict},
+		},
+		{
+			route: "GET " + operatorapi.PathUsage, id: "listUsage", tag: "usage", says: "Says what accounts have used, by month and pool: one month if there is only one of from and to, the present one if there is neither.",
+			query: []parameter{
+				{name: "from", kind: "string", says: "The first month, like 2026-11."}, {name: "to", kind: "string", says: "The last month."},
+				ofAccount, {name: "after", kind: "integer", says: "What the former page gave as next."},
+			},
+			answer: operatorapi.UsageList{}, errors: []int{notFound, conflict},
+		},
+	}
+}
+
+func fleetOperations() []operation {
+	job := operatorapi.PathJobs + "/{job}"
+	return []operation{
+		{
+			route: "GET " + operatorapi.PathJobs, id: "listJobs", tag: "jobs", says: "Lists jobs that wait or run, the latest first.",
+			query: append(page("before", "integer", "What the former page gave as next."),
+				parameter{name: "account", kind: "string", says: "Only of this account, by login or @id."},
+				parameter{name: "repository", kind: "string", says: "Only of this repository, as owner/name."},
+				parameter{name: "state", kind: "string", list: true, says: "Only in this state.", enum: []string{"waiting", "queued", "claimed", "minted", "executing", "completed", "cancelled", "stale"}},
+				parameter{name: "ended", kind: "boolean", says: "Those that have ended, too."}),
+			answer: operatorapi.JobList{}, errors: []int{notFound, conflict},
+		},
+		{route: "GET " + job, id: "getJob", tag: "jobs", says: "Shows one job, and where its time went.", answer: operatorapi.Job{}, errors: []int{notFound}},
+		{route: "GET " + job + "/why", id: "whyJob", tag: "jobs", says: "Says why a job has no runner yet, or what became of it.", answer: operatorapi.Why{}},
+		{route: "GET " + operatorapi.PathPools, id: "listPools", tag: "pools", says: "Lists pools with what they have and what waits for them, by name.", answer: operatorapi.PoolList{}},
+		{route: "GET " + operatorapi.PathPools + "/{namespace}/{pool}", id: "getPool", tag: "pools", says: "Shows one pool.", answer: operatorapi.Pool{}, errors: []int{notFound}},
+		{
+			route: "GET " + operatorapi.PathRunners, id: "listRunners", tag: "runners", says: "Lists the runner pods of pools, by namespace and name.",
+			query: append(page("after", "string", "What the former page gave as next."),
+				parameter{name: "pool", kind: "string", says: "Only of this pool, as namespace/name."},
+				parameter{name: "stage", kind: "string", list: true, says: "Only in this stage.", enum: operatorapi.RunnerStages()}),
+			answer: operatorapi.RunnerList{},
+		},
+		{
+			route: "POST " + operatorapi.PathRunners + "/{namespace}/{runner}/retire", id: "retireRunner", tag: "runners",
+			says: "Takes a runner that waits for work out of its pool; one that works is refused (409).", body: operatorapi.Change{}, answer: operatorapi.RetiredRunner{}, errors: []int{notFound, conflict},
+		},
+	}
+}
