@@ -32,6 +32,23 @@ const (
 	QueueingFairShare Queueing = "FairShare"
 )
 
+// Intake says whether a pool's runners are given jobs.
+// +kubebuilder:validation:Enum=Open;Paused;Drained
+type Intake string
+
+// The intakes. None of them touches a runner that works.
+const (
+	// IntakeOpen gives jobs to idle runners.
+	IntakeOpen Intake = "Open"
+	// IntakePaused gives out no job, and keeps the runners.
+	IntakePaused Intake = "Paused"
+	// IntakeDrained gives out no job, and keeps no idle runner.
+	IntakeDrained Intake = "Drained"
+)
+
+// AnnotationIntakeNote of a pool says who has paused or drained it, when and why, in a few words for people. Nothing goes by it.
+const AnnotationIntakeNote = "bullpen.dev/intake-note"
+
 // Scope says where runners are registered.
 // +kubebuilder:validation:Enum=Organization;Repository
 type Scope string
@@ -62,6 +79,7 @@ const (
 // +kubebuilder:printcolumn:name="Most",type=integer,JSONPath=`.spec.autoscaling.maxReplicas`,priority=1,description="The most runners that the autoscaler may make"
 // +kubebuilder:printcolumn:name="Saturated",type=string,JSONPath=`.status.conditions[?(@.type=="Saturated")].status`,priority=1,description="Jobs wait, and there may be no more runners"
 // +kubebuilder:printcolumn:name="Starved",type=string,JSONPath=`.status.conditions[?(@.type=="Starved")].status`,priority=1,description="There may be more runners, and they cannot start"
+// +kubebuilder:printcolumn:name="Intake",type=string,JSONPath=`.spec.intake`,priority=1,description="Whether its runners are given jobs"
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.template.image`,priority=1
 // +kubebuilder:printcolumn:name="Doing",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`,priority=1,description="What is being done, or what is in the way"
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 50",message="a RunnerPool's name has at most 50 characters, because its pods are named <pool>-<8 characters> and the name is a label's value: choose a shorter name"
@@ -151,6 +169,13 @@ type RunnerPoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1m')",message="maxRunnerAge is 0s or at least 1m, such as 24h"
 	MaxRunnerAge *metav1.Duration `json:"maxRunnerAge,omitempty"`
+
+	// Intake says whether this pool's runners are given jobs. Paused: none is handed out, jobs wait, and idle runners stay for when
+	// it is Open again. Drained: idle runners leave as well, as with 0 replicas, whatever replicas and autoscaling say. Runners that
+	// work, or were chosen for a job, finish it either way.
+	// +optional
+	// +kubebuilder:default=Open
+	Intake Intake `json:"intake,omitempty"`
 
 	// Queueing is the order in which this pool's jobs are handed out.
 	// +optional

@@ -68,7 +68,9 @@ var unbounded = []string{"job", "job_id", "run", "run_id", "runner", "runner_nam
 
 // The page of the metrics is what the three programs register, and no label of theirs has values without end.
 func TestReference_Metrics(t *testing.T) {
-	traced := func(cfg *serverConfig, _ func(name, content string) string) { cfg.traces.endpoint = "http://127.0.0.1:1" }
+	traced := func(cfg *serverConfig, _ func(name, content string) string) {
+		cfg.traces.endpoint = "http://127.0.0.1:1"
+	}
 	programs := []reference.Program{
 		{Name: "server", Where: "At `--metrics-listen` (`:9090`), `/metrics`. `bullpen_trace_spans_total` is there with `--trace-endpoint`.", Metrics: metricsOf(t, wired(t, traced).registry)},
 		{Name: "controller", Where: "At `--metrics-addr` (`:9090`), `/metrics`. Those of `bullpen_runner_owner_*`, `bullpen_runnerscaler_*`, `bullpen_registered_*`, " +

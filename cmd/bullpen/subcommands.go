@@ -20,6 +20,7 @@ func subcommands() []*cobra.Command {
 		newRunnersCommand(),
 		newDoctorCommand(),
 		newRetireCommand(),
+		newPoolCommand(),
 		newNodeCommand(),
 		newHostCommand(),
 		newChartCommand(),

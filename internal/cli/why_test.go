@@ -142,6 +142,7 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 			queue(d)
 			d.fleet.pools = append(d.fleet.pools, dispatch.Pool{Namespace: "runners", Name: "copy", Labels: []string{"linux-4"}})
 		}, "Several pools have its labels (linux-4): copy, linux-4."},
+		why.PoolPaused:        {func(d *desk) { queue(d); d.fleet.pools[0].Paused, d.fleet.pools[0].PausedNote = true, "by ada: disks" }, "Pool linux-4 hands out no jobs: it was paused or drained (by ada: disks)."},
 		why.NotInstalled:      {func(d *desk) { queue(d); d.install("deleted", 1, "acme") }, "not installed at acme"},
 		why.SuspendedByGitHub: {func(d *desk) { queue(d); d.installed("suspend", true) }, "is suspended at GitHub"},
 		why.SuspendedByOperator: {func(d *desk) {

@@ -189,7 +189,11 @@ func toPool(obj any) (dispatch.Pool, bool) {
 		RunnerGroupID:   1,
 		RepositoryScope: pool.Spec.Scope == v1alpha1.ScopeRepository,
 		FairShare:       pool.Spec.Queueing == v1alpha1.QueueingFairShare,
+		Paused:          pool.Spec.Intake == v1alpha1.IntakePaused || pool.Spec.Intake == v1alpha1.IntakeDrained,
 		Terminating:     pool.DeletionTimestamp != nil,
+	}
+	if out.Paused {
+		out.PausedNote = pool.Annotations[v1alpha1.AnnotationIntakeNote]
 	}
 	if pool.Spec.RunnerGroup != nil {
 		out.RunnerGroupID = *pool.Spec.RunnerGroup

@@ -1,6 +1,7 @@
 package clusterview
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,8 +47,30 @@ func describePool(pool *v1alpha1.RunnerPool) operatorapi.Pool {
 		MilliCPU: known.Shape.MilliCPU, MemoryMB: known.Shape.MemoryMB,
 		Desired: known.Desired, Booting: known.Booting, Idle: known.Idle, Busy: known.Busy,
 		Leaving: int64(pool.Status.Leaving), Finished: int64(pool.Status.Finished), Deleting: pool.DeletionTimestamp != nil,
-		Problems: problems(pool.Status.Conditions, known),
+		Intake: string(intakeOf(pool)), Problems: append(paused(pool), problems(pool.Status.Conditions, known)...),
 	}
+}
+
+// intakeOf is open for a pool that was written down before there was the field.
+func intakeOf(pool *v1alpha1.RunnerPool) v1alpha1.Intake {
+	return cmp.Or(pool.Spec.Intake, v1alpha1.IntakeOpen)
+}
+
+// paused says that a pool hands out no job because somebody wants it so.
+func paused(pool *v1alpha1.RunnerPool) []operatorapi.Problem {
+	sentence := ""
+	switch intakeOf(pool) {
+	case v1alpha1.IntakePaused:
+		sentence = "it is paused and hands out no job"
+	case v1alpha1.IntakeDrained:
+		sentence = "it is drained: it hands out no job, and idle runners leave"
+	default:
+		return []operatorapi.Problem{}
+	}
+	if note := pool.Annotations[v1alpha1.AnnotationIntakeNote]; note != "" {
+		sentence += " (" + note + ")"
+	}
+	return []operatorapi.Problem{{Condition: string(intakeOf(pool)), Sentence: sentence}}
 }
 
 // problems are the conditions that somebody should know of, in one order.

@@ -101,6 +101,41 @@ func TestPool_EXCL2_AClaimedPodIsNotScaledDown(t *testing.T) {
 	b.eventually("and it is shown as busy", func() bool { return b.get("claimed").Status.Busy == 1 })
 }
 
+// A drained pool lets its idle runners go by the fence, keeps every runner that works, and comes back when it is open again.
+func TestPool_EXCL2_ADrainedPoolKeepsWhoeverWorks(t *testing.T) {
+	b := newBench(t)
+	b.pool("drained", 3)
+	pods := b.havePods("drained", 3)
+	names := b.podNames("drained")
+	b.makeIdle(names...)
+	b.makeBusy(names[1])
+	b.eventually("idle", func() bool { return b.get("drained").Status.Idle == 2 })
+	idle := pods[slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Name == names[2] })]
+	b.server.claim(string(idle.UID), fleet.ClaimMinted) // chosen for a job, and does not show it yet
+	intake := func(want v1alpha1.Intake) {
+		pool := b.get("drained")
+		pool.Spec.Intake = want
+		require.NoError(t, b.admin.Update(t.Context(), pool))
+	}
+	intake(v1alpha1.IntakePaused)
+	b.eventually("a paused pool is looked at", func() bool { p := b.get("drained"); return p.Status.ObservedGeneration == p.Generation })
+	require.Equal(t, names, b.podNames("drained"), "and keeps its runners")
+
+	intake(v1alpha1.IntakeDrained)
+	b.eventually("the idle one goes", func() bool { return slices.Equal(b.podNames("drained"), names[1:]) })
+	b.eventually("the others are shown as busy", func() bool { return b.get("drained").Status.Busy == 2 })
+	b.restart()
+	b.pool("other", 1) // the controller works on
+	b.havePods("other", 1)
+	require.Equal(t, names[1:], b.podNames("drained"))
+
+	b.finish(names[1])
+	b.eventually("one that has ended is not replaced", func() bool { return slices.Equal(b.podNames("drained"), names[2:]) })
+	intake(v1alpha1.IntakeOpen)
+	b.havePods("drained", 3)
+	require.Contains(t, b.podNames("drained"), names[2])
+}
+
 func TestPool_EXCL3_AFenceThatCannotBeAskedDeletesNothing(t *testing.T) {
 	b := newBench(t)
 	b.pool("static", 3)

@@ -119,7 +119,7 @@ func Looks(pools []Pool, sets []LabelSet, b Backlog) []Look {
 			continue
 		}
 		out[i].Count = spare
-		if dest.conflict || lane.Suspended {
+		if dest.conflict || dest.pool.Paused || lane.Suspended {
 			continue
 		}
 		budget := Budget{lane.Account.ID, dest.pool.Platform}
@@ -155,6 +155,8 @@ func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []d
 		case !served || lane.Jobs+lane.Held == 0:
 		case dest.conflict:
 			counts[dest.pool.Ref()].withhold(dispatchapi.WithheldConflict, lane.Jobs+lane.Held)
+		case dest.pool.Paused:
+			counts[dest.pool.Ref()].withhold(dispatchapi.WithheldPaused, lane.Jobs+lane.Held)
 		case lane.Suspended:
 			counts[dest.pool.Ref()].withhold(dispatchapi.WithheldSuspended, lane.Jobs+lane.Held)
 		default:

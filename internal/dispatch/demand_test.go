@@ -135,6 +135,11 @@ func TestDemand_SCALE2_Table(t *testing.T) {
 			backlog: dispatch.Backlog{Lanes: []dispatch.WaitingLane{laneOf(1, "small", 1)}, Limits: linuxLimits(9, 99_000, 1)},
 			want:    map[string]want{"small": {1, nil, 1}, "small-old": {}},
 		},
+		"a paused pool withholds its jobs, and keeps its label": {
+			pools:   []dispatch.Pool{pausedPool("small"), mac},
+			backlog: dispatch.Backlog{Lanes: []dispatch.WaitingLane{laneOf(1, "small", 1, 2)}, Limits: linuxLimits(9, 99_000, 1)},
+			want:    map[string]want{"small": {0, withheld{dispatchapi.WithheldPaused: 2}, 0}, "mac": {}},
+		},
 		"nobody serves it": {
 			pools:   []dispatch.Pool{mac},
 			backlog: dispatch.Backlog{Lanes: []dispatch.WaitingLane{laneOf(1, "small", 1)}, Limits: linuxLimits(9, 99_000, 1)},
@@ -341,4 +346,10 @@ func TestPeaks(t *testing.T) {
 	slices.Reverse(changes)
 	require.Equal(t, map[dispatch.PoolRef]int{p: 2, q: 5}, dispatch.Peaks(changes, 60))
 	require.Empty(t, dispatch.Peaks(nil, 60))
+}
+
+func pausedPool(name string) dispatch.Pool {
+	pool := linuxPool(name)
+	pool.Paused = true
+	return pool
 }

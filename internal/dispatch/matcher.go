@@ -239,7 +239,7 @@ func (m *matcher) round(ctx context.Context) (bool, error) {
 	}
 	pool, ok := m.d.opt.Cluster.Pool(m.pool)
 	keys := routing.Served[m.pool]
-	if !ok || pool.Terminating || len(keys) == 0 {
+	if !ok || pool.Terminating || pool.Paused || len(keys) == 0 {
 		return false, nil
 	}
 	taken := m.take(m.d.opt.MaxBatch)

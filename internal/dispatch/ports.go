@@ -17,7 +17,9 @@ type Pool struct {
 	RunnerGroupID   int64
 	RepositoryScope bool // register at the job's repository instead of the owner
 	FairShare       bool
-	Terminating     bool // being deleted: serves no new work and does not count for CLAIM-12
+	Paused          bool   // hands out no job, and keeps its label: jobs wait for it
+	PausedNote      string // by whom, when and why, in a few words; empty when nobody has said
+	Terminating     bool   // being deleted: serves no new work and does not count for CLAIM-12
 }
 
 // PoolRef names a pool.

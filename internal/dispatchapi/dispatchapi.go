@@ -155,6 +155,7 @@ const (
 	WithheldSuspended  WithheldReason = "suspended"        // its installation is suspended or gone
 	WithheldBackoff    WithheldReason = "backoff"          // GitHub is not to be asked for its account just now (CLAIM-11)
 	WithheldConflict   WithheldReason = "label_conflict"   // two live pools serve its label (CLAIM-12)
+	WithheldPaused     WithheldReason = "pool_paused"      // an operator has paused or drained the pool
 )
 
 // Removal is a pod that the server wants removed: its work has been over for a minute, and that is known other than from

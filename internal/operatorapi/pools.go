@@ -24,7 +24,9 @@ type Pool struct {
 	Busy     int64 `json:"busy"`
 	Leaving  int64 `json:"leaving"`
 	Finished int64 `json:"finished"`
-	Deleting bool  `json:"deleting,omitempty"` // it takes no more jobs, and goes when its runners are done
+	// Intake says whether its runners are given jobs: Open, Paused (they stay and are given none) or Drained (idle ones leave as well).
+	Intake   string `json:"intake"`
+	Deleting bool   `json:"deleting,omitempty"` // it takes no more jobs, and goes when its runners are done
 	// Problems are what is wrong with it, a sentence each, as its conditions say.
 	Problems []Problem `json:"problems"`
 	// Demand is nil while it cannot be read.

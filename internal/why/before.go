@@ -20,6 +20,7 @@ func queued(e Evidence) []Reason {
 	}
 	pool, unrouted := route(e)
 	add(unrouted)
+	add(paused(e))
 	add(account(e))
 	add(repository(e))
 	if pool {
@@ -77,6 +78,23 @@ func route(e Evidence) (served bool, reason *Reason) {
 		r.Sentence += " " + near
 	}
 	return false, r
+}
+
+// paused says whether the pool that serves the job hands out none.
+func paused(e Evidence) *Reason {
+	ref, ok := Route(e.Pools, e.Job.Labels)
+	at := slices.IndexFunc(e.Pools, func(p dispatch.Pool) bool { return p.Ref() == ref && p.Paused })
+	if !ok || at < 0 {
+		return nil
+	}
+	note := ""
+	if said := e.Pools[at].PausedNote; said != "" {
+		note = " (" + said + ")"
+	}
+	return &Reason{
+		Code: PoolPaused, Sentence: "Pool " + ref.Name + " hands out no jobs: it was paused or drained" + note + ".",
+		Remedy: "`bullpen pool resume " + ref.Name + "` has it hand out jobs again, the oldest first.",
+	}
 }
 
 // nearest names up to three pools that lack the fewest of the labels, and what each of them lacks.

@@ -20,6 +20,7 @@ const (
 	WaitingAtGitHub     Code = "waiting-at-github"   // for an approval or its concurrency group
 	NoPool              Code = "no-pool"             // no pool has its labels
 	SeveralPools        Code = "several-pools"       // more than one has: its jobs wait
+	PoolPaused          Code = "pool-paused"         // an operator has paused or drained the pool
 	NotInstalled        Code = "not-installed"       // the App was taken off the account
 	SuspendedByGitHub   Code = "suspended-by-github" // the installation is suspended
 	SuspendedByOperator Code = "suspended-by-operator"

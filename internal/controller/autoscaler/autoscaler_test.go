@@ -353,6 +353,16 @@ func TestPass_SCALE1_RoomIsWhatNodesAndShapesSay(t *testing.T) {
 	require.Equal(t, 12, b.decision("a").Desired, "ten here, and the two that work elsewhere")
 }
 
+// A drained pool takes no room from another that could use it.
+func TestPass_SCALE1_ADrainedPoolTakesNoRoom(t *testing.T) {
+	for intake, rest := range map[v1alpha1.Intake]int{v1alpha1.IntakeOpen: 5, v1alpha1.IntakePaused: 5, v1alpha1.IntakeDrained: 10} {
+		b := newBench(t, node("n", 10), pool("a", 20, 50, func(p *v1alpha1.RunnerPool) { p.Spec.Intake = intake }), pool("b", 20, 50))
+		b.ask(dispatchapi.PoolSignals{Name: "a"}, dispatchapi.PoolSignals{Name: "b"})
+		b.look(0)
+		require.Equal(t, rest, b.decision("b").Desired, intake)
+	}
+}
+
 // A Mac runs two virtual machines, whatever CPU and memory it has, and fewer when it says so.
 func TestPass_NODE5_AMacHasRoomForItsSlots(t *testing.T) {
 	onMacs := func(p *v1alpha1.RunnerPool) { p.Spec.Platform = v1alpha1.PlatformMacOS }

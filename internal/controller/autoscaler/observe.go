@@ -142,6 +142,9 @@ func (a *Autoscaler) takePool(ctx context.Context, seen *observation, pool *v1al
 			p.Stabilization = scale.Stabilization.Duration
 		}
 	}
+	if pool.Spec.Intake == v1alpha1.IntakeDrained {
+		p.MinWarm, p.Replicas = 0, 0 // it takes no room from others
+	}
 	class, err := a.runtimeClass(ctx, pool)
 	if err != nil {
 		p.Problem = err.Error() // POOL-8: without its overhead nobody knows what a runner takes

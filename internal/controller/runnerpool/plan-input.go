@@ -226,6 +226,9 @@ func desiredOf(pool *v1alpha1.RunnerPool, decision Decision, last *int32) int {
 	if pool.DeletionTimestamp != nil {
 		return 0 // POOL-3: nobody raises a pool that is being deleted
 	}
+	if pool.Spec.Intake == v1alpha1.IntakeDrained {
+		return 0 // idle runners go by the fence, like any that are too many; those that work are left alone (EXCL-2)
+	}
 	if !autoscales(pool) {
 		return int(ptr.Deref(pool.Spec.Replicas, defaultReplicas))
 	}

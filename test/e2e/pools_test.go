@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// pauseAndDrain has the pool hand out nothing while a long job runs in it: what comes waits, idle runners stay or leave, that job goes on.
+func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
+	ask := func(verb string, more ...string) cli.PoolIntake {
+		t.Helper()
+		stdout, stderr, code := run(t, append([]string{"pool", verb, "bullpen", "--state-dir", dir, "-o", "json"}, more...)...)
+		require.Zero(t, code, "%s", stderr)
+		var changed cli.PoolIntake
+		require.NoError(t, json.Unmarshal([]byte(stdout), &changed))
+		return changed
+	}
+	pool := func() operatorapi.Pool {
+		t.Helper()
+		stdout, stderr, code := run(t, "pools", "--state-dir", dir, "-o", "json")
+		require.Zero(t, code, "%s", stderr)
+		var pools []operatorapi.Pool
+		require.NoError(t, json.Unmarshal([]byte(stdout), &pools))
+		at := slices.IndexFunc(pools, func(p operatorapi.Pool) bool { return p.Name == "bullpen" })
+		require.GreaterOrEqual(t, at, 0)
+		return pools[at]
+	}
+	busy := pool().Busy
+	require.Positive(t, busy, "the long job runs")
+
+	paused := ask("pause", "--reason", "a test")
+	require.True(t, paused.Changed)
+	require.Regexp(t, `^by \S+ since .*: a test$`, paused.Note)
+	again := ask("pause", "--reason", "another")
+	require.False(t, again.Changed)
+	require.Equal(t, paused.Note, again.Note, "the first word stands")
+	require.Eventually(t, func() bool { return pool().Intake == "Paused" }, patience, interval)
+	require.Contains(t, pool().Problems[0].Sentence, paused.Note)
+	submit(t, dir, w, strings.ReplaceAll(heldJob, "held", "waited"))
+	require.Eventually(t, func() bool {
+		demand := pool().Demand
+		return demand != nil && demand.Withheld["pool_paused"] == 1 && demand.Queued == 0
+	}, patience, interval)
+	whyTheJobWaits(t, dir, "pool-paused")
+	require.Positive(t, pool().Idle, "who waits for work stays")
+
+	require.Equal(t, "Paused", string(ask("drain").Was))
+	require.Eventually(t, func() bool {
+		p := pool()
+		return p.Idle == 0 && p.Booting == 0 && p.Leaving == 0 && p.Busy == busy
+	}, patience, interval, "idle ones leave, the one that works does not")
+	require.True(t, longJobRuns(t, dir))
+	whyTheJobWaits(t, dir, "pool-paused")
+
+	opened := ask("resume")
+	require.Empty(t, opened.Note)
+	up.await(t, "the job that waited", jobEnded("waited", "success"))
+	require.Equal(t, "Open", pool().Intake)
+	require.True(t, longJobRuns(t, dir))
+	refused(t, `runnerpools.bullpen.dev "nothing" not found`, "pool", "pause", "nothing", "--state-dir", dir)
+}
