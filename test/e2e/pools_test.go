@@ -16,7 +16,7 @@ import (
 func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	ask := func(verb string, more ...string) cli.PoolIntake {
 		t.Helper()
-		stdout, stderr, code := run(t, append([]string{"pool", verb, "bullpen", "--state-dir", dir, "-o", "json"}, more...)...)
+		stdout, stderr, code := run(t, append([]string{"pool", verb, "default", "--state-dir", dir, "-o", "json"}, more...)...)
 		require.Zero(t, code, "%s", stderr)
 		var changed cli.PoolIntake
 		require.NoError(t, json.Unmarshal([]byte(stdout), &changed))
@@ -28,7 +28,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 		require.Zero(t, code, "%s", stderr)
 		var pools []operatorapi.Pool
 		require.NoError(t, json.Unmarshal([]byte(stdout), &pools))
-		at := slices.IndexFunc(pools, func(p operatorapi.Pool) bool { return p.Name == "bullpen" })
+		at := slices.IndexFunc(pools, func(p operatorapi.Pool) bool { return p.Name == "default" })
 		require.GreaterOrEqual(t, at, 0)
 		return pools[at]
 	}

@@ -387,11 +387,18 @@ func quotaIsWaitedFor(t *testing.T, b *bench) {
 	require.NoError(t, b.admin.Delete(t.Context(), quota))
 	up := map[string]bool{}
 	b.eventually("it recovers by itself", func() bool {
-		for _, pod := range b.pods() { // at once: the time that passes for the others would be too long for its start
-			if !up[pod.Name] && pod.Spec.NodeName != "" {
+		starting := 0
+		for _, pod := range b.pods() {
+			if up[pod.Name] {
+				continue
+			}
+			if starting++; pod.Spec.NodeName != "" {
 				b.idle(pod)
 				up[pod.Name] = true
 			}
+		}
+		if starting > 0 || int(b.kind.counts(b).Idle) < len(up) {
+			return false // the time that passes for the others would be too long for its start
 		}
 		b.ahead.Add(int64(time.Minute))
 		var runners v1alpha1.RunnerList
