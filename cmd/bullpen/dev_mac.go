@@ -41,8 +41,8 @@ A folder that holds a model already is booted as it was left. It needs OpenSSH's
 		Example: `  bullpen dev mac --root /tmp/mac --ssh-port 2222
 
   # In another terminal
-  /tmp/mac/sbin/pfctl -sr
-  ssh -i /tmp/mac/.devmac/ssh/id_ed25519 -p 2222 ci@127.0.0.1 sw_vers`,
+  /tmp/mac/sbin/pfctl -sr # unverified: the tests have folders of their own
+  ssh -i /tmp/mac/.devmac/ssh/id_ed25519 -p 2222 ci@127.0.0.1 sw_vers # unverified: the tests have ports of their own`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDevMac(cmd.Context(), f, cmd.OutOrStdout()) },
 	}

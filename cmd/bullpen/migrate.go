@@ -73,7 +73,7 @@ cluster is spoken to. A file may hold several documents, Lists, and what helm te
 It exits with 1 if something could not be read or converted; what could is printed nevertheless. With --strict it exits with 3 if a
 field was dropped or must be seen to.`,
 		Example: `  bullpen migrate arc runners.yaml --namespace bullpen-runners > bullpen.yaml
-  kubectl get runnerdeployments.actions.summerwind.dev,hra -A -o yaml | bullpen migrate arc - -o json 2> report.json`,
+  kubectl get runnerdeployments.actions.summerwind.dev,hra -A -o yaml | bullpen migrate arc - -o json 2> report.json # unverified: no cluster with those kinds was at hand`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if output != "text" && output != "json" {

@@ -69,7 +69,7 @@ func below(cmd *cobra.Command) []*cobra.Command {
 
 func writeCommand(b *strings.Builder, cmd *cobra.Command) {
 	text := cmd.Long
-	if text == "" {
+	if text == "" || strings.HasPrefix(cmd.CommandPath(), "bullpen completion ") { // the library's own words: shells' business
 		text = cmd.Short + "."
 	}
 	b.WriteString("\n" + prose(text))

@@ -1,0 +1,51 @@
+package docs
+
+import "strings"
+
+// Test is a test function of this repository, and the folder of its package.
+type Test struct{ Folder, Name string }
+
+// Executed are commands that a test of another package runs as they are written, each with a test the sources of whose package have it, word
+// by word.
+func Executed() map[string]Test {
+	release := Test{"test/release", "TestRelease"}
+	executed := map[string]Test{}
+	for _, command := range []string{
+		"helm install bullpen charts/bullpen --namespace bullpen-system --values values.yaml", "helm test bullpen --namespace bullpen-system",
+		"helm upgrade bullpen charts/bullpen --namespace bullpen-system --values values.yaml", "helm rollback bullpen --namespace bullpen-system",
+		"helm uninstall bullpen --namespace bullpen-system --timeout 6h",
+	} {
+		executed[command] = release
+	}
+	return executed
+}
+
+// plain are programs of the system that filter or make text: what they print is for people, and nothing of ours can break them.
+var plain = []string{"grep", "sort", "head", "jq", "base64", "openssl", "date", "cat", "echo", "export", "source", "wc", "command", "mktemp"}
+
+// reading are the operators' commands that change nothing: a test runs them against a fleet as they are written.
+var reading = []string{"status", "jobs", "job", "why", "pools", "runners", "usage", "audit", "accounts list", "accounts get", "events"}
+
+// Reads says whether a program is one of the operators' commands that test/e2e runs against the fleet that it has started, and with which
+// arguments: what stands for a name becomes one of that fleet. Those that go on until they are stopped, or name another cluster, are not.
+func Reads(words []string, fleet *strings.Replacer) (args []string, is bool) {
+	if len(words) < 2 || words[0] != "bullpen" {
+		return nil, false
+	}
+	line := strings.Join(words[1:], " ")
+	for _, command := range reading {
+		if line != command && !strings.HasPrefix(line, command+" ") {
+			continue
+		}
+		for _, word := range words[1:] {
+			flag, _, _ := strings.Cut(word, "=")
+			switch flag {
+			case "--watch", "-w", "--server", "--context", "--kubeconfig", "--follow", "-f", "logs":
+				return nil, false
+			}
+			args = append(args, fleet.Replace(word))
+		}
+		return args, true
+	}
+	return nil, false
+}
