@@ -128,6 +128,17 @@ func TestDeleteAlsoRemovesReadOnlyFolders(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// Of root's first start: PostgreSQL runs as somebody else, who has to reach its folder.
+func TestLockMakesFoldersThatCanBePassedThrough(t *testing.T) {
+	above := filepath.Join(t.TempDir(), "bullpen")
+	lock, err := Layout{Dir: filepath.Join(above, "onebox")}.lock()
+	require.NoError(t, err)
+	require.NoError(t, lock.Close())
+	info, err := os.Stat(above)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o711), info.Mode().Perm())
+}
+
 func TestLockIsRefusedWithTheOwnersNumber(t *testing.T) {
 	layout := testLayout(t)
 	lock, err := layout.lock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/bullpen-ci/bullpen/internal/childproc"
 )
@@ -24,6 +25,10 @@ func (e *InUseError) Error() string {
 // lock takes the state folder for this process. The kernel gives it back when the process ends, however it ends. The
 // error is an *InUseError when somebody else has it.
 func (l Layout) lock() (*os.File, error) {
+	// Folders above it that are not there yet, such as root's /var/lib/bullpen: whom PostgreSQL runs as has to pass through (see prepare).
+	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o711); err != nil { //nolint:gosec // nobody can list it
+		return nil, fmt.Errorf("making the folder above the state folder: %w", err)
+	}
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the state folder: %w", err)
 	}
