@@ -58,6 +58,7 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(subcommands()...)
+	completeNames(root)
 	for _, cmd := range root.Commands() {
 		if !cmd.Runnable() {
 			wantSubcommand(cmd)
