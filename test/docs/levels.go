@@ -29,7 +29,7 @@ var reading = []string{"status", "jobs", "job", "why", "pools", "runners", "usag
 // Reads says whether a program is one of the operators' commands that test/e2e runs against the fleet that it has started, and with which
 // arguments: what stands for a name becomes one of that fleet. Those that go on until they are stopped, or name another cluster, are not.
 func Reads(words []string, fleet *strings.Replacer) (args []string, is bool) {
-	if len(words) < 2 || words[0] != "bullpen" {
+	if len(words) < 2 || words[0] != "bullpen" && words[0] != "bin/bullpen" {
 		return nil, false
 	}
 	line := strings.Join(words[1:], " ")
