@@ -16,6 +16,7 @@ func subcommands() []*cobra.Command {
 		newWhyCommand(),
 		newUsageCommand(),
 		newStatusCommand(),
+		newTopCommand(),
 		newPoolsCommand(),
 		newRunnersCommand(),
 		newDoctorCommand(),

@@ -47,6 +47,12 @@ func AccountTable(accounts []operatorapi.Account) Table {
 // closest names the limit that is reached first as things are, and how much of it is in use. The percentage is cut, not rounded, so that
 // 100% says that the limit is reached; it is more after a limit was lowered below what runs. A limit of zero is always reached.
 func closest(b operatorapi.Budget) string {
+	name, percent := Closest(b)
+	return strconv.FormatInt(percent, 10) + "% " + name
+}
+
+// Closest is the limit of a budget that is reached first (jobs, cpu or memory), and how much of it is in use, in percent.
+func Closest(b operatorapi.Budget) (limit string, percent int64) {
 	name, most := "", int64(-1)
 	for _, l := range []struct {
 		name        string
@@ -62,7 +68,7 @@ func closest(b operatorapi.Budget) string {
 			name, most = l.name, percent
 		}
 	}
-	return strconv.FormatInt(most, 10) + "% " + name
+	return name, most
 }
 
 func accountState(a operatorapi.Account) string {

@@ -1,0 +1,68 @@
+package top
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// Source is where the fleet is read from: *cli.Client.
+type Source interface {
+	Pools(ctx context.Context) (operatorapi.PoolList, error)
+	Accounts(ctx context.Context, deleted bool) ([]operatorapi.Account, error)
+	Jobs(ctx context.Context, filter cli.JobFilter) ([]operatorapi.Job, error)
+	Why(ctx context.Context, job int64) (operatorapi.Why, error)
+}
+
+// Fleet is what was read at once.
+type Fleet struct {
+	Pools    operatorapi.PoolList
+	Accounts []operatorapi.Account
+	Jobs     []operatorapi.Job // those that wait, the longest first, then those that run
+	Cut      bool              // more jobs wait than were read, older ones among them
+	Why      map[int64]string  // the first code for those that have waited longest
+	At       time.Time
+}
+
+// What one reading asks for at most: it is repeated every few seconds.
+const (
+	mostWaiting = operatorapi.MaxPage
+	mostRunning = 200
+	mostWhys    = 5
+)
+
+// read asks for everything that is shown.
+func read(ctx context.Context, source Source, now func() time.Time) (Fleet, error) {
+	var f Fleet
+	var err error
+	if f.Pools, err = source.Pools(ctx); err != nil {
+		return Fleet{}, err
+	}
+	if f.Accounts, err = source.Accounts(ctx, false); err != nil {
+		return Fleet{}, err
+	}
+	waiting, err := source.Jobs(ctx, cli.JobFilter{States: []string{"waiting", "queued"}, Most: mostWaiting})
+	if err != nil {
+		return Fleet{}, err
+	}
+	running, err := source.Jobs(ctx, cli.JobFilter{States: []string{"claimed", "minted", "executing"}, Most: mostRunning})
+	if err != nil {
+		return Fleet{}, err
+	}
+	slices.SortStableFunc(waiting, func(a, b operatorapi.Job) int {
+		return cmp.Or(a.QueuedAt.Compare(b.QueuedAt), cmp.Compare(a.ID, b.ID))
+	})
+	f.Cut, f.Jobs, f.Why = len(waiting) >= mostWaiting, append(waiting, running...), map[int64]string{}
+	for _, job := range waiting[:min(mostWhys, len(waiting))] {
+		why, err := source.Why(ctx, job.ID)
+		if err == nil && len(why.Reasons) > 0 { // a list without reasons is better than none
+			f.Why[job.ID] = why.Reasons[0].Code
+		}
+	}
+	f.At = now()
+	return f, nil
+}

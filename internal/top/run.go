@@ -1,0 +1,43 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"golang.org/x/term"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// ErrNoTerminal is what Run answers where nobody sits in front of a screen.
+var ErrNoTerminal = errors.New("bullpen top needs a terminal: `bullpen status --watch` can be written to a pipe or a file")
+
+// Run shows the fleet until somebody quits or ctx ends, neither of which is an error. The terminal is left as it was found. The fleet is read
+// once before: what is wrong then (no server, no right) is returned, and later it is shown while it is tried again.
+func Run(ctx context.Context, source Source, every time.Duration, in, out *os.File) error {
+	if !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) || os.Getenv("TERM") == "dumb" {
+		return ErrNoTerminal
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	first, err := read(ctx, source, time.Now)
+	if err != nil {
+		return err
+	}
+	m := model{
+		read:  func() (Fleet, error) { return read(ctx, source, time.Now) },
+		why:   func(job int64) (operatorapi.Why, error) { return source.Why(ctx, job) },
+		every: max(every, time.Second), fleet: first, known: true,
+	}
+	m.settle()
+	// The program's own context already ends with the signals that end it.
+	_, err = tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler()).Run()
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("showing the fleet: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/bullpen-ci/bullpen/internal/cli"
+)
+
+// Bold and reverse only: they say what they say on every terminal, in its own colours, and with NO_COLOR too.
+const (
+	bold    = "\x1b[1m"
+	reverse = "\x1b[7m"
+	normal  = "\x1b[0m"
+)
+
+// besides is how many lines of a screen are no rows of its list.
+const besides = 6
+
+// View is the whole screen.
+func (m model) View() tea.View {
+	view := tea.NewView(strings.Join(m.lines(), "\n"))
+	view.AltScreen, view.WindowTitle = true, "bullpen top"
+	return view
+}
+
+// lines are as many as the screen is high, none wider than it.
+func (m model) lines() []string {
+	if m.width < 1 || m.height < 1 {
+		return nil
+	}
+	head := []string{m.title(), m.sums(), m.state(), ""}
+	var body []string
+	switch {
+	case m.help:
+		body = helpLines()
+	case m.detail:
+		body = m.about()
+	case !m.known:
+		body = []string{"Reading the fleet ..."}
+	default:
+		body = m.list()
+	}
+	for len(head)+len(body) < m.height-1 {
+		body = append(body, "")
+	}
+	lines := append(head, body...)
+	lines = append(lines[:min(len(lines), max(0, m.height-1))], m.foot())
+	for i, line := range lines {
+		lines[i] = ansi.Truncate(line, m.width, "")
+	}
+	return lines
+}
+
+func (m model) title() string {
+	names := [screens]string{pools: "Pools", jobs: "Jobs", accounts: "Accounts"}
+	var b strings.Builder
+	b.WriteString(bold + "bullpen top" + normal + "  ")
+	for s, name := range names {
+		if screen(s) == m.at {
+			b.WriteString(" " + reverse + "[" + name + "]" + normal)
+		} else {
+			b.WriteString("  " + name + " ")
+		}
+	}
+	if m.known {
+		b.WriteString("   as of " + m.fleet.At.Format("15:04:05"))
+	}
+	return b.String()
+}
+
+func (m model) sums() string {
+	if !m.known {
+		return ""
+	}
+	s := cli.Sum(m.fleet.Pools, m.fleet.Accounts)
+	return fmt.Sprintf("Jobs: %d queued, %d withheld.  Runners: %d idle, %d busy, %d starting, %d wanted.",
+		s.Queued, s.Withheld, s.Idle, s.Busy, s.Starting, s.Wanted)
+}
+
+// state is the one thing that somebody should look at.
+func (m model) state() string {
+	switch {
+	case m.failed != nil:
+		return reverse + "!" + normal + " " + plain(m.failed.Error())
+	case !m.known:
+		return ""
+	}
+	problems := cli.Sum(m.fleet.Pools, m.fleet.Accounts).Problems
+	if len(problems) == 0 {
+		return "All is well."
+	}
+	return fmt.Sprintf("%s%d to look at:%s %s", bold, len(problems), normal, plain(problems[0]))
+}
+
+// extras stand below the pools where there is room.
+func (m model) extras() []string {
+	if m.at != pools || m.height < 20 || m.filter != "" {
+		return nil
+	}
+	lines := []string{"", bold + "WAITS LONGEST" + normal}
+	for i, j := range m.fleet.Jobs[:min(mostWhys, len(m.fleet.Jobs))] {
+		if j.State == "waiting" || j.State == "queued" {
+			cells := pick(cli.JobTable(m.fleet.Jobs, m.fleet.At), i, []string{"WAITED", "ID", "REPOSITORY"}, nil)
+			lines = append(lines, fmt.Sprintf("%7s  %s  %s  (%s)", cells[0], cells[1], few(m.fleet.Why[j.ID]), cells[2]))
+		}
+	}
+	if len(lines) == 2 {
+		lines = append(lines, "nothing waits")
+	}
+	if m.fleet.Cut {
+		lines[1] += fmt.Sprintf(" of the latest %d", mostWaiting)
+	}
+	if near := m.nearest(3); len(near) > 0 {
+		lines = append(append(lines, "", bold+"CLOSEST LIMITS"+normal), near...)
+	}
+	return lines
+}
+
+// listHeight is how many rows are shown at once.
+func (m model) listHeight() int { return max(1, m.height-besides-len(m.extras())) }
+
+// list is the table around the chosen row.
+func (m model) list() []string {
+	rows, columns := m.rows(), m.columns()
+	if len(rows) == 0 {
+		return append([]string{bold + "  " + strings.Join(columns, "  ") + normal, "  nothing to show"}, m.extras()...)
+	}
+	height := m.listHeight()
+	from := min(max(0, m.cursor[m.at]-height/2), max(0, len(rows)-height))
+	shown := rows[from:min(len(rows), from+height)]
+	widths := make([]int, len(columns))
+	for i, column := range columns {
+		widths[i] = len(column)
+		for _, r := range shown {
+			widths[i] = min(max(widths[i], ansi.StringWidth(r.cells[i])), 40)
+		}
+	}
+	lines := []string{bold + "  " + join(columns, widths) + normal}
+	for i, r := range shown {
+		line := "  " + join(r.cells, widths)
+		if from+i == m.cursor[m.at] {
+			line = reverse + "> " + join(r.cells, widths) + normal
+		}
+		lines = append(lines, line)
+	}
+	return append(lines, m.extras()...)
+}
+
+func join(cells []string, widths []int) string {
+	var b strings.Builder
+	for i, cell := range cells {
+		cell = ansi.Truncate(cell, widths[i], "~")
+		b.WriteString(cell + strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(cell))+2))
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+func (m model) foot() string {
+	switch {
+	case m.typing:
+		return "filter: " + plain(m.filter) + "_   enter: keep it   esc: none"
+	case m.help || m.detail:
+		return "esc: back   q: quit"
+	case m.filter != "":
+		return "filter: " + plain(m.filter) + "   esc: show all   /: change it   q: quit"
+	}
+	return "p: pools  J: jobs  a: accounts  enter: detail  /: filter  ?: help  q: quit"
+}
+
+func helpLines() []string {
+	return []string{
+		"p, J, a (or 1, 2, 3)   pools, jobs, accounts; tab: the next of them",
+		"arrows, j and k        choose a row; page up and down, g and G: further",
+		"enter                  more of the chosen row; of a job: why it waits",
+		"/                      show rows with this text only; esc: all again",
+		"q, Ctrl-C              quit",
+		"",
+		"Jobs that wait come first, the longest wait above; WHY is said of those",
+		"at the top, and of any job by enter.",
+	}
+}
+
+// plain keeps what others wrote from moving the terminal's cursor.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
