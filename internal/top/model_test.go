@@ -112,8 +112,10 @@ func text(m model) string { return ansi.Strip(strings.Join(m.lines(), "\n")) }
 
 func TestModel_ShowsTheFleetOn80x24(t *testing.T) {
 	k := aFleet()
+	k.accounts = append(k.accounts, operatorapi.Account{ID: 3, Login: "nothing", Budgets: []operatorapi.Budget{{Platform: "linux"}}})
 	m := shown(t, k, 80, 24)
 	require.Len(t, m.lines(), 24)
+	require.NotContains(t, text(m), "nothing", "who has no limit and uses nothing is close to none")
 	for _, want := range []string{
 		"3 queued", "4 idle", "Paused", "34 busy", "> linux-4", "Pool macos: No Mac has room.", "WAITS LONGEST", "account at limit  (acme/app)", "90%  jobs of acme on linux",
 	} {
@@ -139,6 +141,8 @@ func TestModel_Keys(t *testing.T) {
 	require.Contains(t, text(list), "> 1 ")
 	require.Contains(t, text(press(t, list, "enter")), "Job 1 waits for its account.")
 	require.Contains(t, text(press(t, list, "enter", "j")), "Job 2 waits for its account.", "the detail follows")
+	late := whyRead{job: 1, why: operatorapi.Why{Reasons: []operatorapi.Reason{{Sentence: "Of job 1."}}}}
+	require.NotContains(t, text(send(t, press(t, list, "enter", "j"), late)), "Of job 1.", "an answer about another job comes late")
 	require.Contains(t, text(press(t, list, "G")), "> 100")
 	require.Contains(t, text(press(t, list, "/", "r", "u", "n", "s", "enter")), "> 100")
 	require.Contains(t, text(press(t, list, "/", "q", "j")), "nothing to show", "letters are text while the filter is written")
