@@ -80,7 +80,7 @@ func newRunnersCommand() *cobra.Command {
 		Aliases: []string{"runner"},
 		Short:   "List the runners of pools, and which job each has",
 		Long: `Lists the runner pods of pools by name. A runner is booting, idle, claimed (chosen for a job), minted (registered for it), busy, leaving or
-finished; SINCE is when it was chosen. Its log is kubectl logs RUNNER -c runner.`,
+finished; SINCE is when it was chosen. bullpen runners logs RUNNER shows its log.`,
 		Example: `  bullpen runners
   bullpen runners --pool linux-4 --stage busy
   bullpen runners --stage idle -o json | jq length`,
@@ -109,5 +109,6 @@ finished; SINCE is when it was chosen. Its log is kubectl logs RUNNER -c runner.
 	flags.StringVar(&filter.Pool, "pool", "", "only of this pool, by name or namespace/name")
 	flags.StringArrayVar(&filter.Stages, "stage", nil, "only in this stage; may be repeated")
 	flags.IntVar(&filter.Most, "limit", 1000, "most runners to show")
+	cmd.AddCommand(newRunnersLogsCommand())
 	return cmd
 }

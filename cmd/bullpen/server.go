@@ -260,7 +260,7 @@ func (r *replica) wirePasses(ctx context.Context, url string, forge *github.Clie
 	}
 	r.http, err = server.New(server.Options{
 		Dispatcher: r.dispatcher, Intake: r.intake, Identities: r.view, WebhookSecrets: r.secrets, NoWebhooks: cfg.webhooks.poll(),
-		ControllerPrincipal: cfg.principal, Ready: r.ready, CheckPod: r.passes.CheckPod, Log: r.log, Metrics: r.registry, Now: r.clock.Now,
+		ControllerPrincipal: cfg.principal, Ready: r.ready, CheckPod: r.passes.CheckPod, Tails: r.store, Log: r.log, Metrics: r.registry, Now: r.clock.Now,
 	})
 	return err
 }

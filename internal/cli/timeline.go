@@ -38,7 +38,7 @@ func PrintJob(w io.Writer, format Format, job operatorapi.Job, now time.Time) er
 	case job.RunnerLostAt != nil:
 		fmt.Fprintf(&b, "\nIts pod was lost at %s, while it ran.\n", job.RunnerLostAt.Local().Format(time.DateTime))
 	case job.ExitCode != nil && *job.ExitCode != 0:
-		fmt.Fprintf(&b, "\nIts runner ended with exit code %d.\n", *job.ExitCode)
+		fmt.Fprintf(&b, "\nIts runner ended with exit code %d: `bullpen runners logs %s` shows its last lines.\n", *job.ExitCode, job.Pod)
 	}
 	if job.TraceID != "" {
 		fmt.Fprintf(&b, "\nTrace %s\n", strings.TrimSpace(job.TraceID+" "+job.TraceURL))

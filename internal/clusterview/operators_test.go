@@ -51,17 +51,17 @@ func (s reachedStore) Accounts(context.Context, operator.AccountQuery) ([]operat
 
 func (s reachedStore) Account(context.Context, string) (operatorapi.Account, error) {
 	s.reached.Add(1)
-	return operatorapi.Account{}, nil
+	return operatorapi.Account{State: operatorapi.AccountActive, Budgets: []operatorapi.Budget{}}, nil
 }
 
 func (s reachedStore) ChangeLimits(context.Context, operator.Change, map[string]operatorapi.LimitsChange) (operatorapi.Account, error) {
 	s.reached.Add(1)
-	return operatorapi.Account{}, nil
+	return operatorapi.Account{State: operatorapi.AccountActive, Budgets: []operatorapi.Budget{}}, nil
 }
 
 func (s reachedStore) Pause(context.Context, operator.Change, bool) (operatorapi.Account, error) {
 	s.reached.Add(1)
-	return operatorapi.Account{}, nil
+	return operatorapi.Account{State: operatorapi.AccountActive, Budgets: []operatorapi.Budget{}}, nil
 }
 
 func (s reachedStore) DeleteAccount(context.Context, operator.Change, bool) error {
@@ -81,7 +81,7 @@ func (s reachedStore) Jobs(context.Context, operator.JobQuery) ([]operatorapi.Jo
 
 func (s reachedStore) Job(context.Context, int64) (operatorapi.Job, error) {
 	s.reached.Add(1)
-	return operatorapi.Job{}, nil
+	return operatorapi.Job{Labels: []string{}}, nil
 }
 
 func (s reachedStore) Usage(context.Context, operator.UsageQuery) ([]operatorapi.MonthUsage, int64, error) {
@@ -92,6 +92,11 @@ func (s reachedStore) Usage(context.Context, operator.UsageQuery) ([]operatorapi
 func (s reachedStore) Claim(context.Context, string) (dispatch.Claim, error) {
 	s.reached.Add(1)
 	return dispatch.Claim{}, nil
+}
+
+func (s reachedStore) RunnerLog(context.Context, string, string) (operatorapi.RunnerLog, error) {
+	s.reached.Add(1)
+	return operatorapi.RunnerLog{}, nil
 }
 
 func (s reachedStore) RetireRunner(context.Context, operator.Change, dispatch.Pod) (dispatch.Claim, bool, error) {
@@ -188,6 +193,7 @@ func endpoints() (reads, writes []endpoint) {
 		}, []endpoint{
 			{"PATCH", "/api/v1/accounts/acme/limits", `{"platforms":{"linux":{"jobs":1}}}`},
 			{"POST", "/api/v1/runners/bullpen-runners/linux-1/retire", ""},
+			{"GET", "/api/v1/runners/bullpen-runners/linux-1/log", ""}, // what jobs print is not for every viewer
 			{"POST", "/api/v1/accounts/acme:suspend", ""}, {"POST", "/api/v1/accounts/acme:resume", ""},
 			{"DELETE", "/api/v1/accounts/acme", ""},
 		}

@@ -161,8 +161,12 @@ func newManager(options Options) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	logs, err := newPodLogs(options.Config)
+	if err != nil {
+		return nil, err
+	}
 	err = runnerpool.Setup(mgr, runnerpool.Options{
-		Fence: options.Server, Reporter: options.Server, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
+		Fence: options.Server, Reporter: options.Server, Logs: logs, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
 		Workers: options.Workers, OrphanGrace: options.OrphanGrace, Registry: options.Registry, Log: options.Log,
 		Now: options.Now,
 	})

@@ -112,6 +112,11 @@ type PodStopped struct {
 	// ExitCode of the runner container; nil when it never ran or its end is unknown.
 	ExitCode *int32 `json:"exit_code,omitempty"`
 	Reason   string `json:"reason,omitempty"`
+	// Died says that nobody wanted it to end as it did. Tail is the end of the runner container's log then, as package logtail cuts it, empty
+	// when there was none or it could not be read; TailCut says that there was more.
+	Died    bool   `json:"died,omitempty"`
+	Tail    string `json:"tail,omitempty"`
+	TailCut bool   `json:"tail_cut,omitempty"`
 }
 
 // Error is the body of every answer of 400 and above.

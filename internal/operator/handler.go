@@ -123,6 +123,7 @@ func routes() []route {
 		{"GET " + operatorapi.PathPools + "/{namespace}/{pool}", Right{Verb: "get", Resource: operatorapi.ResourcePools}, (*API).getPool},
 		{"GET " + operatorapi.PathRunners, Right{Verb: "list", Resource: operatorapi.ResourceRunnerPods}, (*API).listRunners},
 		{"GET " + operatorapi.PathUsage, Right{Verb: "list", Resource: operatorapi.ResourceUsage}, (*API).listUsage},
+		{"GET " + operatorapi.PathRunners + "/{namespace}/{runner}/log", Right{Verb: "get", Resource: operatorapi.ResourceRunnerLogs}, (*API).runnerLog},
 		{"POST " + operatorapi.PathRunners + "/{namespace}/{runner}/retire", Right{Verb: operatorapi.VerbRetire, Resource: operatorapi.ResourceRunnerPods}, (*API).retireRunner},
 	}
 }
@@ -240,6 +241,10 @@ func (a *API) answer(ctx context.Context, w http.ResponseWriter, r request, rt r
 	switch {
 	case err == nil:
 		return "done"
+	case errors.Is(err, errNoLog):
+		refuse(w, http.StatusNotFound, "no last lines of "+r.PathValue("runner")+" are kept: they are of a runner of a pool that died within the last week; "+
+			"`kubectl -n "+r.PathValue("namespace")+" logs "+r.PathValue("runner")+"` shows those of one that is there")
+		return "not_found"
 	case errors.Is(err, ErrNotFound):
 		refuse(w, http.StatusNotFound, absent(r))
 		return "not_found"

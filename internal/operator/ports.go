@@ -28,6 +28,7 @@ type Store interface {
 	UsageStore
 	RunnerStore
 	ClaimStore
+	LogStore
 }
 
 // AccountQuery asks for a page of accounts.

@@ -20,6 +20,27 @@ type RunnerStore interface {
 	RetireRunner(ctx context.Context, c Change, pod dispatch.Pod) (claim dispatch.Claim, changed bool, err error)
 }
 
+// LogStore keeps what runners that died had said last.
+type LogStore interface {
+	// RunnerLog is that of the pod of that name which died last; ErrNotFound.
+	RunnerLog(ctx context.Context, namespace, pod string) (operatorapi.RunnerLog, error)
+}
+
+// errNoLog: nothing is kept of that runner.
+var errNoLog = errors.New("nothing is kept of that runner")
+
+func (a *API) runnerLog(w http.ResponseWriter, r request) error {
+	log, err := a.opt.Store.RunnerLog(r.Context(), r.PathValue("namespace"), r.PathValue("runner"))
+	if errors.Is(err, ErrNotFound) {
+		return errNoLog
+	}
+	if err != nil {
+		return err
+	}
+	write(w, http.StatusOK, log)
+	return nil
+}
+
 // retireRunner takes a runner that waits for work out of the pool, as the controller would: whoever owns its single shot is decided by
 // one primary key, and a claim that was there first wins (EXCL-1). Nothing is deleted here: the pod is told to go at its next poll.
 func (a *API) retireRunner(w http.ResponseWriter, r request) error {

@@ -78,3 +78,15 @@ type RunnerList struct {
 	Runners []Runner `json:"runners"`
 	Next    string   `json:"next,omitempty"` // the "after" of the next page; empty: this is the last
 }
+
+// RunnerLog is what a runner that died had said last. It is kept for a week.
+type RunnerLog struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"` // of the pod
+	Pool      string    `json:"pool"`
+	EndedAt   time.Time `json:"endedAt"`
+	ExitCode  *int32    `json:"exitCode,omitempty"` // of the runner's container; left out when it is not known
+	Reason    string    `json:"reason"`             // Kubernetes' word: Error, OOMKilled, Evicted, …
+	Tail      string    `json:"tail"`               // at most its last 200 lines and 64 KiB
+	Cut       bool      `json:"cut,omitempty"`      // there was more before it
+}

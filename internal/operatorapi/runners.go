@@ -7,6 +7,9 @@ const PathRunners = "/api/v1/runners"
 // the group themselves, and a right on them is another thing.
 const (
 	ResourceRunnerPods = "runnerpods"
+	// ResourceRunnerLogs is what Kubernetes is asked about for the last lines of runners that died: what jobs print may be nobody else's
+	// business.
+	ResourceRunnerLogs = "runnerlogs"
 	VerbRetire         = "retire"
 )
 

@@ -209,6 +209,7 @@ func TestPrune_ScansNoTable(t *testing.T) {
 	exec(`INSERT INTO repositories (name, account_id, seen_at, swept_at, repository_id) SELECT 'r' || i, 1, `+age+`, now(), i FROM generate_series(1, $1::int) i`, rows)
 	exec(`INSERT INTO ended_installations SELECT i, `+age+` FROM generate_series(1, $1::int) i`, rows)
 	exec(`INSERT INTO audit_events (at, actor, action, subject) SELECT `+age+`, '', '', '' FROM generate_series(1, $1::int) i`, rows)
+	exec(`INSERT INTO runner_tails SELECT i, 'n', 'p', 'p', `+age+`, 1, '', '', false FROM generate_series(1, $1::int) i`, rows)
 	exec("ANALYZE")
 	scans := func() (sum map[string]int64) {
 		t.Helper()
@@ -236,7 +237,7 @@ func TestPrune_ScansNoTable(t *testing.T) {
 	after := scans()
 	for _, kind := range []retention.Kind{retention.Deliveries, retention.Jobs, retention.Tombstones, retention.Sessions,
 		retention.Registrations, retention.Adoptions, retention.Lanes, retention.Repositories, retention.Installations,
-		retention.Audit} {
+		retention.Audit, retention.Tails} {
 		require.Equal(t, int64(1000), removed[kind], kind)
 	}
 	require.Positive(t, removed[retention.LabelSets])

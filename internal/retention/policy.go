@@ -21,13 +21,14 @@ const (
 	Repositories  Kind = "repositories"
 	Installations Kind = "ended_installations"
 	Audit         Kind = "audit_events"
+	Tails         Kind = "runner_tails"
 )
 
 // Policy says how long each kind is kept after its end.
 type Policy struct {
 	// Deliveries of webhooks, by which one that is delivered again is recognized. GitHub delivers again for 3 days. After
 	// that time no message names a runner that is gone, either: registrations, undecided adoptions and empty lanes go with
-	// them.
+	// them, and so do the last lines of runners that died.
 	Deliveries time.Duration
 	// Jobs that have ended.
 	Jobs time.Duration
@@ -107,5 +108,6 @@ func (p Policy) Rules(now time.Time) []Rule {
 		{Repositories, now.Add(-p.Repositories)},
 		{Installations, now.Add(-p.Installations)},
 		{Audit, now.Add(-p.Audit)},
+		{Tails, now.Add(-p.Deliveries)},
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/logtail"
 )
 
 // identify reads and reviews the bearer token; false when it has answered itself.
@@ -217,6 +218,7 @@ func (s *Server) podsStopped(w http.ResponseWriter, r *http.Request) {
 		retryLater(w, time.Second, "the report could not be stored: send it again")
 		return
 	}
+	s.keepTail(r.Context(), body)
 	if live && s.opt.CheckPod != nil { // nobody may ever hear of it again
 		if err := s.opt.CheckPod(r.Context(), body.Pod.UID); err != nil {
 			s.opt.Log.WarnContext(r.Context(), "asking for a look at a pod that has ended; recovery's next pass looks",
@@ -224,6 +226,21 @@ func (s *Server) podsStopped(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// keepTail keeps what a runner said last. It is for people to read: what cannot be kept is told of, and holds nobody up.
+func (s *Server) keepTail(ctx context.Context, stopped dispatchapi.PodStopped) {
+	if !stopped.Died || s.opt.Tails == nil {
+		return
+	}
+	tail, cut := logtail.Of([]byte(stopped.Tail)) // whoever sent it
+	err := s.opt.Tails.KeepTail(ctx, fleet.Tail{
+		PodUID: stopped.Pod.UID, Namespace: stopped.Pod.Namespace, Pod: stopped.Pod.Name, Pool: stopped.Pod.Pool,
+		EndedAt: stopped.EndedAt, ExitCode: stopped.ExitCode, Reason: stopped.Reason, Text: tail, Cut: cut || stopped.TailCut,
+	})
+	if err != nil {
+		s.opt.Log.WarnContext(ctx, "keeping the last lines of a runner", "pod", stopped.Pod.Name, "error", err)
+	}
 }
 
 // signals answers whole or not at all: a watch or a ledger that cannot be read must not look like no demand (POOL-8).

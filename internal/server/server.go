@@ -14,6 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/intake"
 )
@@ -25,6 +26,11 @@ type Identities interface {
 	Review(ctx context.Context, token, audience string) (clusterview.Identity, error)
 	// Runner returns the pod that an identity speaks for, as the controller labelled it (NET-4).
 	Runner(id clusterview.Identity) (dispatch.Pod, bool)
+}
+
+// Tails keeps the last lines of runners that died. To keep one twice does no harm.
+type Tails interface {
+	KeepTail(ctx context.Context, t fleet.Tail) error
 }
 
 // Options configure a Server; all fields are required unless they have a default.
@@ -44,6 +50,8 @@ type Options struct {
 	Ready func(ctx context.Context) error
 	// CheckPod has recovery look at one pod soon; without it, its next pass does.
 	CheckPod func(ctx context.Context, podUID string) error
+	// Tails keeps the last lines of runners that died; nil keeps none.
+	Tails Tails
 
 	Log *slog.Logger
 	// Metrics takes bullpen_webhook_signatures_total; nowhere when nil.

@@ -116,6 +116,10 @@ func fleetOperations() []operation {
 			answer: operatorapi.RunnerList{},
 		},
 		{
+			route: "GET " + operatorapi.PathRunners + "/{namespace}/{runner}/log", id: "getRunnerLog", tag: "runners",
+			says: "Returns the last lines of a runner that died within the last week (404: nothing is kept of it).", answer: operatorapi.RunnerLog{}, errors: []int{notFound},
+		},
+		{
 			route: "POST " + operatorapi.PathRunners + "/{namespace}/{runner}/retire", id: "retireRunner", tag: "runners",
 			says: "Takes a runner that waits for work out of its pool; one that works is refused (409).", body: operatorapi.Change{}, answer: operatorapi.RetiredRunner{}, errors: []int{notFound, conflict},
 		},

@@ -71,6 +71,7 @@ func TestUp(t *testing.T) {
 	t.Run("NET5_the console's link logs in, and its pages show the fleet", func(t *testing.T) { consoleOpens(t, dir) })
 	t.Run("CLAIM6_NET2_the owner label cuts a runner off, and costs no job", func(t *testing.T) { theLabelCutsTheRunnerOff(t, dir, w, first) })
 	t.Run("CLAIM6_control: a label before the answer costs the job", func(t *testing.T) { aLabelBeforeTheAnswer(t, dir, w, first) })
+	t.Run("what a runner that died had said is kept", func(t *testing.T) { lastWords(t, dir, w) })
 	t.Run("a job's trace leads from GitHub's event to its end", func(t *testing.T) { traced(t, dir, collector) })
 	t.Run("Prometheus answers what the dashboard asks", func(t *testing.T) { monitoring(t, w) })
 	t.Run("a process that dies is started again", func(t *testing.T) {

@@ -49,6 +49,10 @@ var unusedRights = []rights.Exception{
 		Test: "TestPool_POOL7_RunnersOfAVanishedNode",
 	},
 	{
+		User: controllerUser, Verbs: []string{"get"}, Resource: "pods/log", Namespace: runnerNamespace, Sometimes: true,
+		Why: "only of runners that died is the log read", Test: "TestUp",
+	},
+	{
 		User: operatorUser, Verbs: []string{"get", "list", "update", "delete"}, Group: "bullpen.dev", Resource: "accounts",
 		Why: "the resource is in roles only: the server asks what an operator may do", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
@@ -70,6 +74,10 @@ var unusedRights = []rights.Exception{
 	},
 	{
 		User: operatorUser, Verbs: []string{"list", "retire"}, Group: "bullpen.dev", Resource: "runnerpods",
+		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+	},
+	{
+		User: operatorUser, Verbs: []string{"get"}, Group: "bullpen.dev", Resource: "runnerlogs",
 		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
 }

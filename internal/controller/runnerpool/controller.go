@@ -39,6 +39,8 @@ type Options struct {
 	// Fence decides on removals, Reporter is told of ends. Required; the server client is both.
 	Fence    lifecycle.Fence
 	Reporter Reporter
+	// Logs reads what runners that died had said last; nil: nobody does.
+	Logs Logs
 	// Scaler decides the size of pools that autoscale; nil: none does.
 	Scaler Scaler
 	// Wakes starts a pass for each pool that it gives, beside those that events start; nil: nobody else does.
@@ -153,7 +155,7 @@ func newReconciler(c client.Client, reader client.Reader, recorder events.EventR
 	}}
 	r.removals = &removals{
 		tracker: r.tracker, remover: &remover{client: c, fence: options.Fence}, reporter: options.Reporter,
-		reader: reader, events: r.events, metrics: r.metrics, log: options.Log, now: options.Now,
+		logs: options.Logs, reader: reader, events: r.events, metrics: r.metrics, log: options.Log, now: options.Now,
 		wake: func(ctx context.Context, key types.NamespacedName) {
 			select {
 			case r.wake <- event.TypedGenericEvent[types.NamespacedName]{Object: key}:

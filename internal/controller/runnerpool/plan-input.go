@@ -38,6 +38,8 @@ type podView struct {
 	defect                string          // why it can never take work
 	failed                bool            // terminal, and not because its work is done
 	end                   ending
+	// broke is how the runner's container ended, of a pod that is not terminal and has a defect for that.
+	broke ending
 }
 
 // ending is how a terminal pod ended.
@@ -83,6 +85,7 @@ func observe(pod *corev1.Pod) podView {
 	v.signs = signsOfWork(pod, poller, runner)
 	if v.signs.Work() == "" && !v.terminal && runner != nil && runner.State.Terminated != nil {
 		v.defect = "the runner has ended before it was given a job: " + runner.State.Terminated.Reason
+		v.broke = ending{exitCode: runner.State.Terminated.ExitCode, exited: true, reason: runner.State.Terminated.Reason}
 	}
 	if v.terminal {
 		v.end = endOf(pod, runner)

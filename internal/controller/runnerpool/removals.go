@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/logtail"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -24,6 +25,14 @@ import (
 type Reporter interface {
 	ReportStopped(ctx context.Context, stopped dispatchapi.PodStopped) error
 }
+
+// Logs reads the end of a container's log. Required by nobody: what a runner said last is for people.
+type Logs interface {
+	Tail(ctx context.Context, namespace, pod, container string) ([]byte, error)
+}
+
+// tailTimeout bounds how long the end of a runner that died waits for its log.
+const tailTimeout = 5 * time.Second
 
 // Pace of retries, and how long a ServiceAccount without a pod is left alone by default: its pod may be about to be
 // created.
@@ -46,6 +55,7 @@ type removals struct {
 	tracker  *tracker
 	remover  *remover
 	reporter Reporter
+	logs     Logs          // nil: nothing is read
 	reader   client.Reader // past the cache
 	events   *eventWriter
 	metrics  *metrics
@@ -185,6 +195,11 @@ func (q *removals) step(ctx context.Context, state *poolState, name string) (tim
 		return 0, nil // withdrawn, or working after all: not ours to remove
 	}
 	if m.undeleted(q.now()) {
+		if broke := m.view.broke; broke.exited && broke.exitCode != 0 && m.last == nil { // its pod is not terminal: this is the last look
+			last := &lastWords{end: broke}
+			last.tail, last.cut = q.tail(ctx, m)
+			state.change(name, q.now(), func(m *member) { m.last = last })
+		}
 		deleted, err := q.delete(ctx, state, m)
 		if err != nil || !deleted {
 			return 0, err
@@ -215,11 +230,47 @@ func (q *removals) report(ctx context.Context, m member) error {
 	if m.view.end.exited {
 		stopped.ExitCode = &m.view.end.exitCode
 	}
+	switch {
+	case m.last != nil:
+		stopped.Died, stopped.Tail, stopped.TailCut = true, m.last.tail, m.last.cut
+		stopped.ExitCode, stopped.Reason = &m.last.end.exitCode, m.last.end.reason
+	case m.died():
+		stopped.Died = true
+		stopped.Tail, stopped.TailCut = q.tail(ctx, m)
+	}
 	if err := q.reporter.ReportStopped(ctx, stopped); err != nil {
 		q.metrics.reportFailures.WithLabelValues(m.view.pool).Inc()
 		return fmt.Errorf("reporting the end of %s: %w", m.name, err)
 	}
 	return nil
+}
+
+// lastWords are of a runner that had died before its pod was taken away.
+type lastWords struct {
+	end  ending
+	tail string
+	cut  bool
+}
+
+// tail is what a runner that died had said last. A log that cannot be read holds nobody up: there are machines that died with what they ran.
+func (q *removals) tail(ctx context.Context, m member) (string, bool) {
+	if q.logs == nil {
+		return "", false
+	}
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
+	defer cancel()
+	log, err := q.logs.Tail(ctx, m.view.namespace, m.name, runnerpod.ContainerRunner)
+	if err != nil {
+		q.log.Info("the log of a runner that died could not be read", "pool", m.view.pool, "runner", m.name, "error", err)
+		return "", false
+	}
+	return logtail.Of(log)
+}
+
+// died says whether a pod that is there came to an end that nobody wanted: not well, and not because the fleet has taken it away.
+func (m member) died() bool {
+	ended := m.view.end
+	return m.view.terminal && !m.gone && m.removal != lifecycle.RemovalGranted && !(ended.exited && ended.exitCode == 0)
 }
 
 // delete removes the pod; false when it may not be removed now.

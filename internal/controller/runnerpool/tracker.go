@@ -118,6 +118,7 @@ type poolState struct {
 // member is one runner of a pool: a pod and its ServiceAccount, of the same name (POOL-1).
 type member struct {
 	name    string
+	last    *lastWords // of one that died in a pod that is not terminal; nil: it did not, or nobody has looked yet
 	view    podView
 	created time.Time // when we created it, until it is observed
 	hash    string

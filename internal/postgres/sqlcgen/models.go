@@ -219,6 +219,18 @@ type RunnerSession struct {
 	AcknowledgedAt *time.Time
 }
 
+type RunnerTail struct {
+	PodUid    string
+	Namespace string
+	PodName   string
+	Pool      string
+	EndedAt   time.Time
+	ExitCode  *int32
+	Reason    string
+	Tail      string
+	Cut       bool
+}
+
 type WebhookDelivery struct {
 	Guid       string
 	Event      string

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+)
+
+// RunnerLog reads what a runner that died had said last.
+func (c *Client) RunnerLog(ctx context.Context, namespace, pod string) (operatorapi.RunnerLog, error) {
+	var log operatorapi.RunnerLog
+	err := c.call(ctx, http.MethodGet, operatorapi.PathRunners+"/"+url.PathEscape(namespace)+"/"+url.PathEscape(pod)+"/log", nil, "", nil, &log)
+	return log, err
+}
+
+// LogQuery asks for the log of a runner.
+type LogQuery struct {
+	Namespace, Pod, Container string
+	Follow                    bool
+	Lines                     int64 // the last so many; negative: all
+}
+
+// LiveLog copies the log of a runner whose pod is there, with the caller's own rights in the cluster. there is false, and nothing was
+// written, when there is no such pod.
+func LiveLog(ctx context.Context, config *rest.Config, q LogQuery, to io.Writer) (there bool, err error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = 0 // of one that is followed
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return false, fmt.Errorf("making a Kubernetes client: %w", err)
+	}
+	options := corev1.PodLogOptions{Container: q.Container, Follow: q.Follow}
+	if q.Lines >= 0 {
+		options.TailLines = &q.Lines
+	}
+	stream, err := client.CoreV1().Pods(q.Namespace).GetLogs(q.Pod, &options).Stream(ctx)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the log of %s: %w", q.Pod, err)
+	}
+	defer stream.Close()
+	if _, err := io.Copy(to, stream); err != nil && ctx.Err() == nil {
+		return true, fmt.Errorf("reading the log of %s: %w", q.Pod, err)
+	}
+	return true, nil
+}
+
+// LogHeadline says how a runner ended whose last lines are kept.
+func LogHeadline(log operatorapi.RunnerLog) string {
+	how := log.Reason
+	if log.ExitCode != nil {
+		how = strings.TrimSpace(fmt.Sprintf("exit code %d %s", *log.ExitCode, parenthesized(log.Reason)))
+	}
+	text := fmt.Sprintf("%s of pool %s ended at %s with %s; its last lines:", log.Name, log.Pool, log.EndedAt.Local().Format(time.DateTime), how)
+	if log.Cut {
+		text = strings.TrimSuffix(text, ":") + " (there were more):"
+	}
+	return text
+}
+
+func parenthesized(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "(" + text + ")"
+}

@@ -1,0 +1,78 @@
+package runnerpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+)
+
+type scriptedLogs func(ctx context.Context, pod, container string) ([]byte, error)
+
+func (f scriptedLogs) Tail(ctx context.Context, _, pod, container string) ([]byte, error) {
+	return f(ctx, pod, container)
+}
+
+// What a runner that died had said last goes with the report of its end, while its pod is there; a log that cannot be read holds up nothing.
+func TestReport_TakesTheLastLinesOfARunnerThatDied(t *testing.T) {
+	s := newShop(t, interceptor.Funcs{})
+	s.run()
+	killed := func(p *corev1.Pod) {
+		terminal(p)
+		p.Status.Phase = corev1.PodFailed
+		for i := range p.Status.ContainerStatuses {
+			p.Status.ContainerStatuses[i].State = ended(137)
+		}
+	}
+	var reported dispatchapi.PodStopped
+	s.server.onReport = func(stopped dispatchapi.PodStopped) { reported = stopped }
+	for name, c := range map[string]struct {
+		change func(*corev1.Pod)
+		log    func(pod string) ([]byte, error)
+		died   bool
+		tail   string
+	}{
+		"killed":             {killed, func(pod string) ([]byte, error) { return fmt.Appendf(nil, "%s:\nout of memory\x00\n", pod), nil }, true, ":\nout of memory"},
+		"nobody can read it": {killed, func(string) ([]byte, error) { return nil, errors.New("no kubelet") }, true, ""},
+		"it ended well":      {terminal, func(string) ([]byte, error) { return nil, errors.New("it is nobody's business") }, false, ""},
+	} {
+		asked := 0
+		s.removals.logs = scriptedLogs(func(ctx context.Context, pod, container string) ([]byte, error) {
+			asked++
+			require.Equal(t, "runner", container)
+			require.True(t, s.exists(&corev1.Pod{}, pod))
+			until, bounded := ctx.Deadline()
+			require.True(t, bounded && time.Until(until) <= tailTimeout)
+			return c.log(pod)
+		})
+		v := s.runner(c.change)
+		s.state.podSeen(v, s.now())
+		s.removals.add(s.state.key, v.name)
+		require.Eventually(t, func() bool { return !s.exists(&corev1.Pod{}, v.name) }, 90*time.Second, 10*time.Millisecond, name)
+		require.Equal(t, v.uid, reported.Pod.UID, name)
+		require.Equal(t, c.died, reported.Died, name)
+		require.Equal(t, c.died, asked == 1, name)
+		if c.tail != "" {
+			require.Equal(t, v.name+c.tail, reported.Tail, name)
+		}
+	}
+}
+
+// One that the fleet has taken away has not died, whatever its end looks like.
+func TestMember_DiedIsWhatNobodyWanted(t *testing.T) {
+	bad := podView{terminal: true, end: ending{exited: true, exitCode: 143}}
+	require.True(t, member{view: bad}.died())
+	require.True(t, member{view: podView{terminal: true, end: ending{reason: "Evicted"}}}.died(), "it never ran")
+	require.False(t, member{view: bad, removal: lifecycle.RemovalGranted}.died())
+	require.False(t, member{view: bad, gone: true}.died(), "there is nothing to read")
+	require.False(t, member{view: podView{end: bad.end}}.died())
+	require.False(t, member{view: podView{terminal: true, end: ending{exited: true}}}.died())
+}
