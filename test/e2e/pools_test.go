@@ -33,7 +33,11 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 		return pools[at]
 	}
 	const busy = 1 // a runner whose job has just ended may still be counted
-	require.Eventually(t, func() bool { return pool().Busy == busy }, patience, interval, "the long job alone runs")
+	require.Eventually(t, func() bool {
+		p := pool()
+		return p.Busy == busy && p.Idle > 0
+	}, patience, interval, "the long job alone runs")
+	defer run(t, "pool", "resume", "default", "--state-dir", dir) // whatever fails here, the others need the pool
 
 	paused := ask("pause", "--reason", "a test")
 	require.True(t, paused.Changed)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 type scriptedLogs func(ctx context.Context, pod, container string) ([]byte, error)
@@ -63,6 +64,41 @@ func TestReport_TakesTheLastLinesOfARunnerThatDied(t *testing.T) {
 		if c.tail != "" {
 			require.Equal(t, v.name+c.tail, reported.Tail, name)
 		}
+	}
+}
+
+// The poller of a runner that died before it had a job waits on, so that its pod is no terminal one and goes by the fence: what it had said is
+// read before.
+func TestReport_TakesTheLastLinesBeforeThePodGoes(t *testing.T) {
+	s := newShop(t, interceptor.Funcs{})
+	s.run()
+	reports := make(chan dispatchapi.PodStopped, 1)
+	s.server.onReport = func(stopped dispatchapi.PodStopped) { reports <- stopped }
+	s.removals.logs = scriptedLogs(func(_ context.Context, pod, _ string) ([]byte, error) {
+		require.True(t, s.exists(&corev1.Pod{}, pod), "there is nothing to read any more")
+		return []byte("out of memory"), nil
+	})
+	v := s.runner(func(p *corev1.Pod) {
+		for i := range p.Status.ContainerStatuses {
+			if p.Status.ContainerStatuses[i].Name == runnerpod.ContainerRunner {
+				p.Status.ContainerStatuses[i].State, p.Status.ContainerStatuses[i].Ready = ended(137), false
+			}
+		}
+	})
+	require.NotEmpty(t, v.defect)
+	s.state.podSeen(v, s.now())
+	s.state.change(v.name, s.now(), func(m *member) { m.removal = lifecycle.RemovalGranted })
+	s.removals.add(s.state.key, v.name)
+	require.Eventually(t, func() bool { return !s.exists(&corev1.Pod{}, v.name) }, 90*time.Second, 10*time.Millisecond)
+	s.state.podGone(v.name, "", s.now())
+	s.removals.add(s.state.key, v.name)
+	select {
+	case stopped := <-reports:
+		require.True(t, stopped.Died)
+		require.Equal(t, "out of memory", stopped.Tail)
+		require.EqualValues(t, 137, *stopped.ExitCode)
+	case <-time.After(90 * time.Second):
+		t.Fatal("its end was not reported")
 	}
 }
 
