@@ -21,6 +21,7 @@ type Cluster struct {
 	Pods        []Pod // of runners
 	NodesRead   bool
 	Nodes       map[string]bool // by name, whether it is ready
+	Pressures   []Pressure
 	Refusals    []Refusal
 }
 
@@ -81,6 +82,12 @@ type Pod struct {
 	Finalizers       []string
 }
 
+// Pressure is what a node is short of.
+type Pressure struct {
+	Node, Condition string // the condition is DiskPressure, MemoryPressure or PIDPressure
+	Message         string
+}
+
 // Refusal is the API server's word on a pod of a pool, that was asked for and not made.
 type Refusal struct {
 	Pool, Message string
@@ -112,6 +119,7 @@ func examineCluster(r *Report, c Cluster, now time.Time) {
 		examinePools(r, c, now)
 	}
 	examinePods(r, c, now)
+	examinePressures(r, c)
 	for _, refusal := range c.Refusals {
 		examineRefusal(r, c, refusal)
 	}
@@ -260,6 +268,35 @@ func examinePods(r *Report, c Cluster, now time.Time) {
 			Code: "pod-stuck", Severity: SeverityError, Subject: pod.Name,
 			Sentence: "The runner " + pod.Name + " should have been gone " + now.Sub(pod.DeletedAt).Round(time.Second).String() + " ago" + held + ": " + why + ".", Remedy: remedy,
 		})
+	}
+}
+
+// examinePressures: no runner is placed on a node that is short of something. Where all are, no job begins.
+func examinePressures(r *Report, c Cluster) {
+	usable := 0
+	for name, ready := range c.Nodes {
+		if ready && !slices.ContainsFunc(c.Pressures, func(p Pressure) bool { return p.Node == name }) {
+			usable++
+		}
+	}
+	for _, p := range c.Pressures {
+		f := Finding{
+			Code: "node-pressure", Severity: SeverityWarning, Subject: p.Node,
+			Sentence: "The node " + p.Node + " has " + p.Condition + ", and no runner is placed there while it has",
+			Remedy:   "`kubectl describe node " + p.Node + "` says what it is short of: free some of it, or add nodes.",
+		}
+		if p.Condition == "DiskPressure" {
+			f.Remedy = "Free room on its disk: a `bullpen node` wants a tenth of it free, a kubelet what it was told."
+		}
+		if p.Message != "" {
+			f.Sentence += ": " + strings.TrimSuffix(p.Message, ".")
+		}
+		if usable == 0 {
+			f.Severity = SeverityError
+			f.Sentence += "; no other node is there for it"
+		}
+		f.Sentence += "."
+		r.found(f)
 	}
 }
 

@@ -362,3 +362,26 @@ func TestDoctor_Pools(t *testing.T) {
 		require.Contains(t, found[0].Sentence, runnerpod.FinalizerSandbox)
 	})
 }
+
+// Where one node of several is short of something, that is worth a word; where all are, nothing begins.
+func TestExamine_PressureIsAnErrorWhereNoNodeIsLeft(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse},
+		{Type: corev1.NodePIDPressure, Status: corev1.ConditionUnknown}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Message: "9 % of it is free."},
+	}}}
+	for name, c := range map[string]struct {
+		nodes map[string]bool
+		want  Severity
+		says  string
+	}{
+		"another is there":       {map[string]bool{"a": true, "b": true}, SeverityWarning, "while it has: 9 % of it is free."},
+		"the other is not ready": {map[string]bool{"a": true, "b": false}, SeverityError, "9 % of it is free; no other node is there for it."},
+		"it is alone":            {map[string]bool{"a": true}, SeverityError, "The node a has DiskPressure"},
+	} {
+		r := Examine(Evidence{Cluster: &Cluster{NodesRead: true, Nodes: c.nodes, Pressures: pressuresOf(node)}})
+		require.Len(t, r.Findings, 1, name)
+		require.Equal(t, "node-pressure", r.Findings[0].Code)
+		require.Equal(t, c.want, r.Findings[0].Severity, name)
+		require.Contains(t, r.Findings[0].Sentence, c.says, name)
+	}
+}

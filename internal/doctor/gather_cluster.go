@@ -124,10 +124,25 @@ func (c *clusterGatherer) nodes(ctx context.Context) {
 	c.seen.NodesRead = true
 	for i := range list.Items {
 		node := &list.Items[i]
+		c.seen.Pressures = append(c.seen.Pressures, pressuresOf(node)...)
 		c.seen.Nodes[node.Name] = slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
 			return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
 		})
 	}
+}
+
+// pressuresOf are what a node says that it is short of.
+func pressuresOf(node *corev1.Node) []Pressure {
+	var found []Pressure
+	for _, condition := range node.Status.Conditions {
+		switch condition.Type {
+		case corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodePIDPressure:
+			if condition.Status == corev1.ConditionTrue {
+				found = append(found, Pressure{node.Name, string(condition.Type), condition.Message})
+			}
+		}
+	}
+	return found
 }
 
 func (c *clusterGatherer) pods(ctx context.Context) {
