@@ -79,6 +79,9 @@ func problems(conditions []metav1.Condition, known why.Pool) []operatorapi.Probl
 	for _, kind := range []string{
 		v1alpha1.ConditionLabelConflict, v1alpha1.ConditionStuckTerminating, v1alpha1.ConditionRemovalBlocked, v1alpha1.ConditionStarved, v1alpha1.ConditionSaturated,
 	} {
+		if kind == v1alpha1.ConditionSaturated && known.Saturated == "" {
+			continue // it holds on for a while after a runner is idle again
+		}
 		if c := meta.FindStatusCondition(conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
 			found = append(found, operatorapi.Problem{Condition: kind, Sentence: c.Message})
 		}
@@ -126,6 +129,9 @@ func poolStatus(pool *v1alpha1.RunnerPool) why.Pool {
 		return ""
 	}
 	out.Saturated, out.Starved = said(v1alpha1.ConditionSaturated, metav1.ConditionTrue), said(v1alpha1.ConditionStarved, metav1.ConditionTrue)
+	if out.Idle > 0 { // the condition outlives what it says for a while, so that it does not come and go
+		out.Saturated = ""
+	}
 	progressing := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionProgressing)
 	if out.Starved == "" && progressing != nil && progressing.Status == metav1.ConditionFalse && out.Idle+out.Busy+out.Booting < out.Desired {
 		out.Starved = progressing.Message // a template that is refused, or runners that end before they can take a job

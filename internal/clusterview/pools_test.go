@@ -29,6 +29,10 @@ func TestPoolStatus_IsWhatThePoolSays(t *testing.T) {
 	require.Empty(t, got.Starved)
 	require.Equal(t, []int64{4, 3, 0, 2, 1}, []int64{got.Desired, got.Replicas, got.Idle, got.Busy, got.Booting})
 	require.Equal(t, "p", got.Ref.Name)
+	room := short
+	room.Idle = 1
+	got = poolStatus(pool(room, says(v1alpha1.ConditionSaturated, metav1.ConditionTrue, "no runner is idle")))
+	require.Empty(t, got.Saturated, "one is, and the condition holds on for a while")
 
 	got = poolStatus(pool(short, says(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "the template is refused")))
 	require.Equal(t, "the template is refused", got.Starved)
@@ -89,5 +93,9 @@ func TestDescribePool_NamesItsProblems(t *testing.T) {
 		{Condition: "LabelConflict", Sentence: "pool b has its label, too"}, {Condition: "Progressing", Sentence: "the template is refused"},
 	}, described.Problems)
 	require.EqualValues(t, 1, described.Leaving)
+	pool.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSaturated, Status: metav1.ConditionTrue, Message: "no runner is idle"}}
+	require.Empty(t, describePool(pool).Problems, "one is")
+	pool.Status.Idle = 0
+	require.Equal(t, []operatorapi.Problem{{Condition: "Saturated", Sentence: "no runner is idle"}}, describePool(pool).Problems)
 	require.Equal(t, "linux", described.Platform)
 }
