@@ -87,6 +87,7 @@ test: ## Run all tests; installs PostgreSQL, OpenSSH's server, Prometheus and Ch
 	@scripts/prerequisites.sh postgres sshd prometheus chromium cc
 	@$(if $(filter ./... ./test/... ./test/release,$(PACKAGES)),$(BUILD_RELEASE))
 	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(GO) test -race -p $(TEST_P) $(TEST_FLAGS) $(PACKAGES)
+	$(if $(filter ./... ./internal/node/identity,$(PACKAGES)),@$(FIND_ASSETS) && $(PLAIN) && set -x && $(GO) test -vet=off -run RenewsItself ./internal/node/identity)
 	$(PLAIN); cd devcluster && $(GO) test ./multicall/...
 	$(PLAIN); cd images && $(GO) test -timeout 20m ./...
 

@@ -224,29 +224,6 @@ func TestOpen_NET5_NET8_ATokenBecomesTheNodesOwnCertificate(t *testing.T) {
 	f.confined(again.Config(), "mac-1")
 }
 
-// Long before it expires a certificate is replaced, by a request that it signs itself: the bootstrap token is gone by then.
-func TestOpen_NET5_ACertificateRenewsItself(t *testing.T) {
-	// The signer backdates by five minutes. So a certificate that has some seconds left has used up most of its time at once.
-	f := newFixture(t, testkit.Private(t, func(o *controlplane.Options) {
-		o.ExtraArgs = map[controlplane.Component][]string{controlplane.ControllerManager: {"--cluster-signing-duration=15s"}}
-	}))
-	bootstrap := f.bootstrap("renew1")
-	own := f.open(identity.Options{Name: "mac-2", Bootstrap: bootstrap, Dir: t.TempDir()})
-	first := own.Current().Leaf
-	client := f.kube(own.Config())
-	f.revoke("renew1", bootstrap)
-	require.Eventually(t, func() bool {
-		current := own.Current()
-		return current != nil && current.Leaf.SerialNumber.Cmp(first.SerialNumber) != 0 && len(f.requests("mac-2")) > 0
-	}, patience, 10*time.Millisecond)
-	// One client goes on, beyond the end of the certificate that it began with.
-	require.Eventually(t, func() bool {
-		_, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-		return err == nil && time.Now().After(first.NotAfter.Add(time.Second))
-	}, patience, 100*time.Millisecond)
-	f.confined(own.Config(), "mac-2")
-}
-
 // A provider or a person may want to approve each request: then the agent waits, and says for what.
 func TestOpen_WaitsForAnApproval(t *testing.T) {
 	f := newFixture(t, testkit.Cluster(t))
