@@ -86,7 +86,7 @@ devcluster: ## Build the development control plane once, and print the folder it
 test: ## Run all tests; installs PostgreSQL, OpenSSH's server, Prometheus and Chromium and builds the devcluster when missing (a part: PACKAGES=./internal/agent/...)
 	@scripts/prerequisites.sh postgres sshd prometheus chromium cc
 	@$(if $(filter ./... ./test/... ./test/release,$(PACKAGES)),$(BUILD_RELEASE))
-	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(GO) test -race -p $(TEST_P) $(TEST_FLAGS) $(PACKAGES)
+	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(if $(filter ./...,$(PACKAGES)),scripts/test.sh,$(GO) test) -race -p $(TEST_P) $(TEST_FLAGS) $(if $(filter ./...,$(PACKAGES)),--) $(PACKAGES)
 	$(if $(filter ./... ./internal/node/identity,$(PACKAGES)),@$(FIND_ASSETS) && $(PLAIN) && set -x && $(GO) test -vet=off -run RenewsItself ./internal/node/identity)
 	$(PLAIN); cd devcluster && $(GO) test ./multicall/...
 	$(PLAIN); cd images && $(GO) test -timeout 20m ./...
