@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
@@ -40,13 +41,33 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
+// call is one request to the operators' API.
+type call struct {
+	method, path string
+	version      int64 // of what is changed, as somebody saw it; 0: whatever it is
+	body         any   // nil: none
+}
+
+func reading(path string) call { return call{method: http.MethodGet, path: path} }
+
 // ask asks a handler of this process, as the owner of the token. *refusedError when it refuses; into may be nil.
-func ask(ctx context.Context, handler http.Handler, token, path string, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+func ask(ctx context.Context, handler http.Handler, token string, what call, into any) error {
+	var body io.Reader = http.NoBody
+	if what.body != nil {
+		text, err := json.Marshal(what.body)
+		if err != nil {
+			return fmt.Errorf("encoding the request: %w", err)
+		}
+		body = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, what.method, what.path, body)
 	if err != nil {
 		return fmt.Errorf("making the request: %w", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
+	if what.version != 0 {
+		req.Header.Set("If-Match", operatorapi.Account{Version: what.version}.ETag())
+	}
 	got := &answer{header: http.Header{}}
 	handler.ServeHTTP(got, req)
 	if got.status >= http.StatusBadRequest {
@@ -76,8 +97,11 @@ type visitor struct {
 
 func (v *visitor) get(path string, into any) error {
 	v.asked = append(v.asked, path)
-	return ask(v.ctx, v.api, v.token, path, into)
+	return ask(v.ctx, v.api, v.token, reading(path), into)
 }
+
+// do changes something. What is changed is audited as the visitor's own.
+func (v *visitor) do(what call, into any) error { return ask(v.ctx, v.api, v.token, what, into) }
 
 // refusal is how an error is shown.
 func refusal(err error) (status int, sentence string) {

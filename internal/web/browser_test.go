@@ -24,6 +24,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/web"
 )
 
 // browser is a tab of a genuine one. Whatever it complains of fails the test: an error of a script, something that the policy forbids, a
@@ -179,9 +180,9 @@ func (b *browser) prefer(theme string) {
 }
 
 // inhabited is a desk with something to see.
-func inhabited(t *testing.T) *desk {
+func inhabited(t *testing.T, change ...func(*web.Options)) *desk {
 	t.Helper()
-	d := newDesk(t)
+	d := newDesk(t, change...)
 	recoveries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bullpen_recoveries_total", Help: "x"}, []string{"kind"})
 	d.counters.MustRegister(recoveries)
 	recoveries.WithLabelValues("lost_webhook").Add(3)
@@ -288,7 +289,9 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 		"/ui/": "At their limit of jobs: acme", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs/1": "until the runner was connected",
 		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "not-heard-of", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
 		"/ui/pools/runners/linux-4?stage=idle": "linux-4-d", "/ui/nodes": "node-1", "/ui/accounts/acme": "1 of 1",
-		"/ui/accounts/globex": "unpaid since May", "/ui/audit": "set limits", "/ui/recovery": "lost webhook", "/ui/login": "Kubernetes token",
+		"/ui/accounts/globex": "unpaid since May", "/ui/audit": "set limits",
+		"/ui/accounts/acme/limits": "Jobs of one repository", "/ui/accounts/acme/suspend": "Leave it as it is", "/ui/accounts/globex/resume": "Resume globex",
+		"/ui/pools/runners/linux-4/linux-4-d/retire": "the pool puts another", "/ui/recovery": "lost webhook", "/ui/login": "Kubernetes token",
 	}
 	for _, size := range []struct {
 		name          string
@@ -354,7 +357,7 @@ func TestConsole_TheKeyboardReachesEverything(t *testing.T) {
 	d := inhabited(t)
 	b := newBrowser(t, d, 1280, 900)
 	b.login(d.session(adas))
-	for _, path := range []string{"/ui/jobs?ended=true", "/ui/accounts/acme", "/ui/login"} {
+	for _, path := range []string{"/ui/jobs?ended=true", "/ui/accounts/acme", "/ui/accounts/acme/limits", "/ui/login"} {
 		b.open(path)
 		b.run(chromedp.Evaluate(`document.activeElement.blur()`, nil))
 		want := eval[int](b, `document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`)

@@ -86,6 +86,10 @@ func (c *Console) Handler() http.Handler {
 	for _, p := range c.pages {
 		mux.HandleFunc("GET "+p.pattern, func(w http.ResponseWriter, r *http.Request) { c.servePage(w, r, p) })
 	}
+	for _, a := range actions() {
+		mux.HandleFunc("GET "+a.pattern, func(w http.ResponseWriter, r *http.Request) { c.showForm(w, r, a) })
+		mux.HandleFunc("POST "+a.pattern, func(w http.ResponseWriter, r *http.Request) { c.sendForm(w, r, a) })
+	}
 	mux.HandleFunc("GET /ui/login", c.loginPage)
 	mux.HandleFunc("POST /ui/login", c.login)
 	mux.HandleFunc("POST /ui/logout", c.logout)

@@ -28,8 +28,9 @@ import (
 func TestMain(m *testing.M) { postgrestest.Main(m) }
 
 const (
-	adas = "token-of-ada" // may see everything
-	bobs = "token-of-bob" // is known, and may see nothing
+	adas = "token-of-ada"  // may see everything
+	bobs = "token-of-bob"  // is known, and may see nothing
+	cleo = "token-of-cleo" // may see everything, and change nothing
 )
 
 // cluster says who may what, and takes that back when it is told to.
@@ -53,13 +54,18 @@ func (c *cluster) Identify(_ context.Context, token string) (operator.User, erro
 		return operator.User{Name: "ada", Credential: "JTI=1"}, nil
 	case token == bobs:
 		return operator.User{Name: "bob"}, nil
+	case token == cleo:
+		return operator.User{Name: "cleo"}, nil
 	}
 	return operator.User{}, operator.ErrRejected
 }
 
-func (c *cluster) Allowed(_ context.Context, user operator.User, _ operator.Right) (bool, error) {
+func (c *cluster) Allowed(_ context.Context, user operator.User, right operator.Right) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if user.Name == "cleo" {
+		return right.Verb == "get" || right.Verb == "list", nil
+	}
 	return user.Name == "ada" && !c.denied, nil
 }
 
@@ -111,7 +117,14 @@ func (oneFleet) Demand(context.Context) ([]dispatchapi.PoolSignals, error) {
 
 func (oneFleet) Held() (string, bool) { return "", false }
 
-func (oneFleet) Runner(string, string) (dispatch.Pod, bool) { return dispatch.Pod{}, false }
+func (f oneFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
+	for _, pod := range f.PodsOfPool(linux4.Ref()) {
+		if pod.Namespace == namespace && pod.Name == name {
+			return pod.Pod, true
+		}
+	}
+	return dispatch.Pod{}, false
+}
 
 func (oneFleet) ClaimChanged(string) {}
 

@@ -88,7 +88,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 
 // known asks whether the cluster knows the token, whatever its owner may do: a refusal to list jobs is an answer about somebody known.
 func (c *Console) known(ctx context.Context, token string) error {
-	err := ask(ctx, c.opt.Admission, token, operatorapi.PathJobs, nil)
+	err := ask(ctx, c.opt.Admission, token, reading(operatorapi.PathJobs), nil)
 	var refused *refusedError
 	if errors.As(err, &refused) && refused.Status == http.StatusForbidden {
 		return nil

@@ -44,16 +44,7 @@ func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
 	}
 	made, _, err := c.make(r.Context(), p, token, r)
 	if err != nil {
-		status, sentence := refusal(err)
-		if status == http.StatusUnauthorized {
-			setSession(w, r, "", 0)
-			toLogin(w, r)
-			return
-		}
-		if status == http.StatusInternalServerError {
-			c.opt.Log.ErrorContext(r.Context(), "making a page of the console", "page", p.pattern, "error", err)
-		}
-		c.refusePage(w, r, status, sentence)
+		c.fail(w, r, p.pattern, err)
 		return
 	}
 	made.Live = r.URL.RequestURI()

@@ -33,14 +33,15 @@ const maxCookie = 3900
 const (
 	forSession = "session"
 	forCode    = "code"
+	forForm    = "form"
 )
 
 // sealed is what a cookie or a code holds. The token is in there, encrypted: it goes to no log, address or page, and whoever reads the
 // cookie has nothing that the cluster would take.
 type sealed struct {
-	Token string    `json:"token"`
+	Token string    `json:"token,omitempty"`
 	Until time.Time `json:"until"`
-	ID    string    `json:"id,omitempty"` // of a code
+	ID    string    `json:"id,omitempty"` // of a code, or of a form
 }
 
 // errNoSession: there is none, it is over, or somebody made it up.

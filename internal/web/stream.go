@@ -271,7 +271,7 @@ func (c *Console) may(ctx context.Context, token string, asked []string) (may, o
 		return false, errors.As(err, &refused) && refused.Status == http.StatusUnauthorized
 	}
 	for _, path := range asked {
-		err := ask(ctx, c.opt.Admission, token, path, nil)
+		err := ask(ctx, c.opt.Admission, token, reading(path), nil)
 		var refused *refusedError
 		if errors.As(err, &refused) {
 			return false, refused.Status != http.StatusServiceUnavailable
