@@ -174,6 +174,9 @@ which needs the App's repository permission "Administration: write"; 0 takes the
 			if err != nil {
 				return err
 			}
+			if nothing := cli.NothingRuns(account, limits.platform); nothing != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+nothing)
+			}
 			return printAccount(cmd, format, account)
 		},
 	}

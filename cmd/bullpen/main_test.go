@@ -16,6 +16,36 @@ func TestRun_AGroupWithoutAKnownSubcommandFails(t *testing.T) {
 	}
 }
 
+// Whoever knows one command for operators knows them all: whom they ask as, where, in which form they answer, and an example.
+func TestCommands_ShareTheirHabits(t *testing.T) {
+	checked := 0
+	var check func(*cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+		flags, path := cmd.Flags(), cmd.CommandPath()
+		if flags.Lookup("server") == nil || flags.Lookup("service-account") == nil {
+			return // it asks no server
+		}
+		checked++
+		for _, name := range []string{"kubeconfig", "context", "state-dir", "request-timeout"} {
+			require.NotNil(t, flags.Lookup(name), "%s has no --%s", path, name)
+		}
+		require.Contains(t, cmd.Example, path, "%s has no example", path)
+		if format := flags.Lookup("output"); format != nil {
+			require.Equal(t, "o", format.Shorthand, path)
+		} else {
+			require.Contains(t, []string{"console", "delete", "logs", "top"}, cmd.Name(), "%s has no -o", path)
+		}
+		if namespace := flags.Lookup("namespace"); namespace != nil {
+			require.Equal(t, "n", namespace.Shorthand, path)
+		}
+	}
+	check(newRootCommand())
+	require.Greater(t, checked, 15)
+}
+
 // The library takes what is in backquotes for the name of a flag's value.
 func TestFlags_ValuesHaveNamesOfOneWord(t *testing.T) {
 	var check func(*cobra.Command)

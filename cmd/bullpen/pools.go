@@ -45,7 +45,7 @@ it finds; bullpen doctor looks for what is wrong with a set-up, and bullpen why 
 }
 
 func newPoolsCommand() *cobra.Command {
-	conn, format, watch := connection(), cli.FormatTable, cli.Watch{}
+	conn, format, watch, namespace := connection(), cli.FormatTable, cli.Watch{}, ""
 	cmd := &cobra.Command{
 		Use:   "pools",
 		Short: "List pools: what they have, and what waits for them",
@@ -63,11 +63,15 @@ ones wait for something else: an account's limit, a suspension, GitHub. -o json 
 				if err != nil {
 					return err
 				}
+				if namespace != "" {
+					list.Pools = cli.PoolsIn(namespace, list.Pools)
+				}
 				return cli.Print(out, format, list.Pools, cli.PoolTable(list.Pools, time.Now()))
 			})
 		},
 	}
 	conn.Flags(cmd.Flags())
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only in this namespace (default: all)")
 	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
 	return cmd
@@ -106,6 +110,7 @@ finished; SINCE is when it was chosen. bullpen runners logs RUNNER shows its log
 	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
 	flags := cmd.Flags()
+	flags.StringVarP(&filter.Namespace, "namespace", "n", "", "only in this namespace (default: all)")
 	flags.StringVar(&filter.Pool, "pool", "", "only of this pool, by name or namespace/name")
 	flags.StringArrayVar(&filter.Stages, "stage", nil, "only in this stage; may be repeated")
 	flags.IntVar(&filter.Most, "limit", 1000, "most runners to show")

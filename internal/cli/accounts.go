@@ -71,6 +71,25 @@ func Closest(b operatorapi.Budget) (limit string, percent int64) {
 	return name, most
 }
 
+// NothingRuns says so when a limit of 0 keeps an account from running anything on a platform; "" otherwise.
+func NothingRuns(a operatorapi.Account, platform string) string {
+	for _, b := range a.Budgets {
+		if b.Platform != platform {
+			continue
+		}
+		for _, limit := range []struct {
+			name string
+			most int64
+		}{{"jobs", b.Limits.Jobs}, {"CPUs", b.Limits.MilliCPU}, {"memory", b.Limits.MemoryMB}} {
+			if limit.most == 0 {
+				return "nothing of " + a.Login + " starts on " + platform + " while its limit of " + limit.name + " is 0; to stop all of it for a while, `bullpen accounts suspend " +
+					a.Login + "` keeps the limits"
+			}
+		}
+	}
+	return ""
+}
+
 func accountState(a operatorapi.Account) string {
 	var by []string
 	if a.SuspendedByGitHub {

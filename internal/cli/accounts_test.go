@@ -35,3 +35,12 @@ func TestAccounts_SayHowCloseTheyAreToALimit(t *testing.T) {
 		})
 	}
 }
+
+// Whoever sets a limit to 0 is told what that does.
+func TestNothingRuns_NamesALimitOfZero(t *testing.T) {
+	account := operatorapi.Account{Login: "acme", Budgets: []operatorapi.Budget{
+		{Platform: "linux", Limits: operatorapi.Limits{Jobs: 1, MilliCPU: 1, MemoryMB: 1}}, {Platform: "macos", Limits: operatorapi.Limits{Jobs: 1, MilliCPU: 1}},
+	}}
+	require.Empty(t, cli.NothingRuns(account, "linux"))
+	require.Contains(t, cli.NothingRuns(account, "macos"), "nothing of acme starts on macos while its limit of memory is 0")
+}

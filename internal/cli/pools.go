@@ -22,18 +22,27 @@ func (c *Client) Pools(ctx context.Context) (operatorapi.PoolList, error) {
 	return list, err
 }
 
+// PoolsIn are those of one namespace.
+func PoolsIn(namespace string, pools []operatorapi.Pool) []operatorapi.Pool {
+	return slices.DeleteFunc(slices.Clone(pools), func(p operatorapi.Pool) bool { return p.Namespace != namespace })
+}
+
 // RunnerFilter says which runners are listed.
 type RunnerFilter struct {
-	Pool   string // its name, or namespace/name; empty: all
-	Stages []string
-	Most   int
+	Namespace string // empty: all
+	Pool      string // its name, or namespace/name; empty: all
+	Stages    []string
+	Most      int
 }
 
 // Runners reads runners by name.
 func (c *Client) Runners(ctx context.Context, f RunnerFilter) ([]operatorapi.Runner, error) {
 	query := url.Values{"stage": f.Stages}
+	if f.Namespace != "" {
+		query.Set("namespace", f.Namespace)
+	}
 	if f.Pool != "" {
-		pool, err := c.resolvePool(ctx, f.Pool)
+		pool, err := c.resolvePool(ctx, f.Namespace, f.Pool)
 		if err != nil {
 			return nil, err
 		}
@@ -56,9 +65,12 @@ func (c *Client) Runners(ctx context.Context, f RunnerFilter) ([]operatorapi.Run
 }
 
 // resolvePool finds the namespace of a pool that is given by its name alone.
-func (c *Client) resolvePool(ctx context.Context, name string) (string, error) {
+func (c *Client) resolvePool(ctx context.Context, namespace, name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
+	}
+	if namespace != "" {
+		return namespace + "/" + name, nil
 	}
 	list, err := c.Pools(ctx)
 	if err != nil {

@@ -143,6 +143,14 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, few, 7)
 
+	there, err := d.Runners(t.Context(), cli.RunnerFilter{Namespace: "runners", Pool: "linux-4", Most: 10})
+	require.NoError(t, err)
+	require.Len(t, there, 2)
+	elsewhere, err := d.Runners(t.Context(), cli.RunnerFilter{Namespace: "elsewhere", Most: 10})
+	require.NoError(t, err)
+	require.Empty(t, elsewhere)
+	require.Equal(t, []operatorapi.Pool{{Namespace: "b", Name: "x"}}, cli.PoolsIn("b", []operatorapi.Pool{{Namespace: "a", Name: "x"}, {Namespace: "b", Name: "x"}}))
+
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Pool: "windows", Most: 1})
 	require.ErrorContains(t, err, "there is no pool windows: `bullpen pools` shows those there are")
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"asleep"}, Most: 1})

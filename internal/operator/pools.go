@@ -147,7 +147,8 @@ func (a *API) listRunners(w http.ResponseWriter, r request) error {
 			return &InvalidError{"stage is one of " + strings.Join(operatorapi.RunnerStages(), ", ")}
 		}
 	}
-	list, err := a.runners(r.Context(), ref, stages, query.Get("after"), most)
+	namespace := query.Get("namespace")
+	list, err := a.runners(r.Context(), ref, namespace, stages, query.Get("after"), most)
 	if err != nil {
 		return err
 	}
@@ -155,8 +156,10 @@ func (a *API) listRunners(w http.ResponseWriter, r request) error {
 	return nil
 }
 
-func (a *API) runners(ctx context.Context, ref dispatch.PoolRef, stages []string, after string, most int) (operatorapi.RunnerList, error) {
-	pods := a.opt.Fleet.PodsOfPool(ref)
+func (a *API) runners(
+	ctx context.Context, ref dispatch.PoolRef, namespace string, stages []string, after string, most int,
+) (operatorapi.RunnerList, error) {
+	pods := slices.DeleteFunc(a.opt.Fleet.PodsOfPool(ref), func(p RunnerPod) bool { return namespace != "" && p.Namespace != namespace })
 	key := func(p RunnerPod) string { return p.Namespace + "/" + p.Name }
 	slices.SortFunc(pods, func(a, b RunnerPod) int { return strings.Compare(key(a), key(b)) })
 	list := operatorapi.RunnerList{Runners: []operatorapi.Runner{}}

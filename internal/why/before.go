@@ -196,15 +196,20 @@ func limits(e Evidence) *Reason {
 	change := fmt.Sprintf("`bullpen accounts set-limits %s --platform %s %%s` raises it.", e.Account.Login, e.Pool.Platform)
 	for _, one := range []struct {
 		used, limit, needs int64
-		says, flag         string
+		name, says, flag   string
 	}{
-		{u.Jobs, l.Jobs, 1, fmt.Sprintf("runs %d of %s", u.Jobs, many(l.Jobs, "job")), "--jobs N"},
-		{u.MilliCPU, l.MilliCPU, shape.MilliCPU, fmt.Sprintf("uses %s of %s CPUs, and a runner takes %s", cpus(u.MilliCPU), cpus(l.MilliCPU), cpus(shape.MilliCPU)), "--cpu N"},
-		{u.MemoryMB, l.MemoryMB, shape.MemoryMB, fmt.Sprintf("uses %d of %d MiB of memory, and a runner takes %d", u.MemoryMB, l.MemoryMB, shape.MemoryMB), "--memory N"},
+		{u.Jobs, l.Jobs, 1, "jobs", fmt.Sprintf("runs %d of %s", u.Jobs, many(l.Jobs, "job")), "--jobs N"},
+		{u.MilliCPU, l.MilliCPU, shape.MilliCPU, "CPUs", fmt.Sprintf("uses %s of %s CPUs, and a runner takes %s", cpus(u.MilliCPU), cpus(l.MilliCPU), cpus(shape.MilliCPU)), "--cpu N"},
+		{u.MemoryMB, l.MemoryMB, shape.MemoryMB, "memory", fmt.Sprintf("uses %d of %d MiB of memory, and a runner takes %d", u.MemoryMB, l.MemoryMB, shape.MemoryMB), "--memory N"},
 	} {
 		switch {
 		case one.needs == 0 || one.used+one.needs <= one.limit:
 			continue
+		case one.limit == 0:
+			return &Reason{
+				Code: TooLarge, Sentence: fmt.Sprintf("%s may run nothing on %s: its limit of %s is 0.", e.Account.Login, e.Pool.Platform, one.name),
+				Remedy: fmt.Sprintf(change, one.flag),
+			}
 		case one.needs > one.limit:
 			return &Reason{
 				Code: TooLarge, Sentence: fmt.Sprintf("One runner of pool %s is more than %s may use on %s: it %s.", e.Pool.Ref.Name, e.Account.Login, e.Pool.Platform, one.says),

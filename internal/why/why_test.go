@@ -69,7 +69,7 @@ func TestExplain(t *testing.T) {
 		"CPUs at limit":   {func(e *Evidence) { e.Budget.Usage.MilliCPU = 28_500 }, AccountAtLimit, "it uses 28.5 of 32 CPUs, and a runner takes 4."},
 		"memory at limit": {func(e *Evidence) { e.Budget.Usage.MemoryMB = 60_000 }, AccountAtLimit, "it uses 60000 of 65536 MiB of memory, and a runner takes 8192."},
 		"never fits":      {func(e *Evidence) { e.Budget.Limits.MilliCPU = 2000 }, TooLarge, "One runner of pool linux-4 is more than acme may use on linux: it uses 0 of 2 CPUs, and a runner takes 4."},
-		"no job allowed":  {func(e *Evidence) { e.Budget.Limits.Jobs = 0 }, TooLarge, "runs 0 of 0 jobs"},
+		"no job allowed":  {func(e *Evidence) { e.Budget.Limits.Jobs = 0 }, TooLarge, "acme may run nothing on linux: its limit of jobs is 0."},
 		"rate limit":      {func(e *Evidence) { e.Mint = Mint{Until: t0.Add(time.Minute), Limited: true} }, GitHubLimit, "used up until 2026-03-01 12:01:00 UTC"},
 		"GitHub fails":    {func(e *Evidence) { e.Mint = Mint{Until: t0.Add(time.Minute), Why: "403 Resource not accessible"} }, GitHubFailing, "(403 Resource not accessible); it is asked again at 2026-03-01 12:01:00 UTC"},
 		"ledger held":     {func(e *Evidence) { e.Held = "the database was restored." }, LedgerHeld, "the database was restored"},

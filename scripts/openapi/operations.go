@@ -112,6 +112,7 @@ func fleetOperations() []operation {
 			route: "GET " + operatorapi.PathRunners, id: "listRunners", tag: "runners", says: "Lists the runner pods of pools, by namespace and name.",
 			query: append(page("after", "string", "What the former page gave as next."),
 				parameter{name: "pool", kind: "string", says: "Only of this pool, as namespace/name."},
+				parameter{name: "namespace", kind: "string", says: "Only in this namespace."},
 				parameter{name: "stage", kind: "string", list: true, says: "Only in this stage.", enum: operatorapi.RunnerStages()}),
 			answer: operatorapi.RunnerList{},
 		},
