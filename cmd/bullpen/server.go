@@ -57,6 +57,7 @@ type serverConfig struct {
 	githubPoints                          int
 	epoch                                 epochConfig
 	traces                                traceConfig
+	oidc                                  oidcConfig
 }
 
 func newServerCommand() *cobra.Command {
@@ -115,6 +116,7 @@ func (cfg *serverConfig) flags(f *pflag.FlagSet) {
 		"installation: a read is 1, a mint or removal 5 (default 900 at api.github.com, no limit elsewhere; -1: no limit)")
 	cfg.epoch.flags(f)
 	cfg.traces.flags(f)
+	cfg.oidc.flags(f)
 }
 
 // replica is one server: its parts, wired and not yet running.

@@ -15,8 +15,12 @@ func newConsole(cfg serverConfig, r *replica) (*web.Console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the App's private key (--github-private-key-file): %w", err)
 	}
+	provider, err := cfg.oidc.options()
+	if err != nil {
+		return nil, err
+	}
 	return web.New(web.Options{
-		API: r.operators.Handler(), Admission: r.operators.Admission(), Secret: secret, Counters: r.registry, Log: r.log, Now: r.clock.Now,
+		OIDC: provider, API: r.operators.Handler(), Admission: r.operators.Admission(), Secret: secret, Counters: r.registry, Log: r.log, Now: r.clock.Now,
 	})
 }
 

@@ -195,14 +195,12 @@ func cutVerb(segment string) (name, verb string) {
 // admit lets a request through (""), or answers it and says how.
 func (a *API) admit(w http.ResponseWriter, r *request, right Right) string {
 	ctx := r.Context()
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok || token == "" {
+	user, err := a.identify(r)
+	switch {
+	case errors.Is(err, errNoToken):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		refuse(w, http.StatusUnauthorized, "send a Kubernetes token as a bearer token; the bullpen command does so by itself")
 		return "unauthenticated"
-	}
-	user, err := a.opt.Access.Identify(ctx, token)
-	switch {
 	case errors.Is(err, ErrRejected):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		refuse(w, http.StatusUnauthorized, "the cluster does not accept this token; get a new one, for the audience "+operatorapi.Audience)
@@ -223,6 +221,20 @@ func (a *API) admit(w http.ResponseWriter, r *request, right Right) string {
 	}
 	r.user = user
 	return ""
+}
+
+// errNoToken: a request says nothing of who asks.
+var errNoToken = errors.New("no token")
+
+func (a *API) identify(r *request) (User, error) {
+	if user, known := r.Context().Value(userKey{}).(User); known {
+		return user, nil
+	}
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || token == "" {
+		return User{}, errNoToken
+	}
+	return a.opt.Access.Identify(r.Context(), token)
 }
 
 func (a *API) unavailable(ctx context.Context, w http.ResponseWriter, doing string, err error) {

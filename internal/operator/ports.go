@@ -86,6 +86,15 @@ type User struct {
 	Credential string // the id of the token; empty when it has none
 }
 
+// userKey is where a context has somebody who was identified in this process.
+type userKey struct{}
+
+// As has the API take requests with that context as the user's own, without a token: for the console, which has identified whoever it speaks for by
+// itself. Nothing of a request that comes over a network ends up there, so nobody can name themselves (NET-5). What they may is asked as for everybody.
+func As(ctx context.Context, user User) context.Context {
+	return context.WithValue(ctx, userKey{}, user)
+}
+
 // Right is what somebody wants to do: a verb on a resource of group bullpen.dev.
 type Right struct {
 	Verb, Resource string

@@ -132,16 +132,16 @@ func inForm(status int) bool {
 // admitted lets through whoever may do it, and answers everybody else (NET-5).
 func (c *Console) admitted(w http.ResponseWriter, r *http.Request, a action) (*visitor, location, bool) {
 	at := location{path: r.PathValue, query: r.URL.Query()}
-	token, err := c.token(r)
+	who, err := c.caller(r)
 	if err != nil {
 		toLogin(w, r)
 		return nil, at, false
 	}
-	if err := ask(r.Context(), c.opt.Admission, token, a.means(at), nil); err != nil {
+	if err := ask(r.Context(), c.opt.Admission, who, a.means(at), nil); err != nil {
 		c.fail(w, r, a.pattern, err)
 		return nil, at, false
 	}
-	return &visitor{ctx: r.Context(), api: c.opt.API, token: token}, at, true
+	return &visitor{ctx: r.Context(), api: c.opt.API, who: who}, at, true
 }
 
 func (c *Console) writeForm(w http.ResponseWriter, r *http.Request, a action, v *visitor, at location, status int, problem string) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
@@ -50,8 +51,17 @@ type call struct {
 
 func reading(path string) call { return call{method: http.MethodGet, path: path} }
 
-// ask asks a handler of this process, as the owner of the token. *refusedError when it refuses; into may be nil.
-func ask(ctx context.Context, handler http.Handler, token string, what call, into any) error {
+// caller is whom a session is of: somebody with a Kubernetes token, or a user whom the identity provider has named.
+type caller struct {
+	token string
+	user  *operator.User
+}
+
+// ask asks a handler of this process on behalf of the caller. *refusedError when it refuses; into may be nil.
+func ask(ctx context.Context, handler http.Handler, who caller, what call, into any) error {
+	if who.user != nil {
+		ctx = operator.As(ctx, *who.user)
+	}
 	var body io.Reader = http.NoBody
 	if what.body != nil {
 		text, err := json.Marshal(what.body)
@@ -64,7 +74,9 @@ func ask(ctx context.Context, handler http.Handler, token string, what call, int
 	if err != nil {
 		return fmt.Errorf("making the request: %w", err)
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	if who.token != "" {
+		req.Header.Set("Authorization", "Bearer "+who.token)
+	}
 	if what.version != 0 {
 		req.Header.Set("If-Match", operatorapi.Account{Version: what.version}.ETag())
 	}
@@ -91,17 +103,17 @@ func ask(ctx context.Context, handler http.Handler, token string, what call, int
 type visitor struct {
 	ctx   context.Context
 	api   http.Handler
-	token string
+	who   caller
 	asked []string
 }
 
 func (v *visitor) get(path string, into any) error {
 	v.asked = append(v.asked, path)
-	return ask(v.ctx, v.api, v.token, reading(path), into)
+	return ask(v.ctx, v.api, v.who, reading(path), into)
 }
 
 // do changes something. What is changed is audited as the visitor's own.
-func (v *visitor) do(what call, into any) error { return ask(v.ctx, v.api, v.token, what, into) }
+func (v *visitor) do(what call, into any) error { return ask(v.ctx, v.api, v.who, what, into) }
 
 // refusal is how an error is shown.
 func refusal(err error) (status int, sentence string) {

@@ -49,7 +49,7 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-func newBrowser(t *testing.T, d *desk, width, height int64) *browser {
+func newBrowser(t *testing.T, d *desk, width, height int64, more ...chromedp.ExecAllocatorOption) *browser {
 	t.Helper()
 	profile, err := os.MkdirTemp("", "console-browser-")
 	require.NoError(t, err)
@@ -62,6 +62,7 @@ func newBrowser(t *testing.T, d *desk, width, height int64) *browser {
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium refuses to be root with its sandbox; the pages are our own
 	}
+	options = append(options, more...)
 	limited, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	allocator, cancel := chromedp.NewExecAllocator(limited, options...)

@@ -27,6 +27,8 @@ type Options struct {
 	Every time.Duration
 	// Recheck is how often somebody who watches is asked about again: whether the token still holds, and may see this; default 15 s.
 	Recheck time.Duration
+	// OIDC is how people log in at an identity provider; nil: they cannot.
+	OIDC *OIDC
 	// MostStreams bounds the pages that are kept live at a time; default 200. Further ones are served, and do not move.
 	MostStreams int
 }
@@ -39,6 +41,8 @@ type Console struct {
 	codes *usedCodes
 	views *views
 	pages []page
+	// provider is nil where people log in with tokens alone.
+	provider *provider
 }
 
 // New checks the options and parses the templates.
@@ -70,6 +74,11 @@ func New(opt Options) (*Console, error) {
 	}
 	c := &Console{opt: opt, seal: seal, codes: newUsedCodes(), pages: pages()}
 	c.views = newViews(c)
+	if opt.OIDC != nil {
+		if c.provider, err = newProvider(*opt.OIDC, opt.Now); err != nil {
+			return nil, err
+		}
+	}
 	return c, nil
 }
 
@@ -93,6 +102,10 @@ func (c *Console) Handler() http.Handler {
 	mux.HandleFunc("GET /ui/login", c.loginPage)
 	mux.HandleFunc("POST /ui/login", c.login)
 	mux.HandleFunc("POST /ui/logout", c.logout)
+	if c.provider != nil {
+		mux.HandleFunc("GET "+pathOIDC, c.beginOIDC)
+		mux.HandleFunc("GET "+pathCallback, c.endOIDC)
+	}
 	mux.HandleFunc("POST "+operatorapi.PathConsoleCode, c.issueCode)
 	mux.HandleFunc("GET /ui/stream", c.stream)
 	mux.HandleFunc("GET /ui/static/{name}", serveStatic)

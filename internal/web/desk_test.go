@@ -36,8 +36,9 @@ const (
 // cluster says who may what, and takes that back when it is told to.
 type cluster struct {
 	mu      sync.Mutex
-	revoked bool // Ada's token holds no more
-	denied  bool // Ada may see nothing any more
+	revoked bool            // Ada's token holds no more
+	denied  bool            // Ada may see nothing any more
+	people  map[string]bool // who may do everything, by name and groups
 }
 
 func (c *cluster) set(change func(c *cluster)) {
@@ -66,7 +67,7 @@ func (c *cluster) Allowed(_ context.Context, user operator.User, right operator.
 	if user.Name == "cleo" {
 		return right.Verb == "get" || right.Verb == "list", nil
 	}
-	return user.Name == "ada" && !c.denied, nil
+	return user.Name == "ada" && !c.denied || c.people[user.Name+" "+strings.Join(user.Groups, ",")], nil
 }
 
 // UIDs of pods.
@@ -172,8 +173,13 @@ func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
 	opt := web.Options{
 		API: d.api, Admission: api.Admission(), Secret: []byte("a secret that every replica has"), Counters: d.counters, Every: 100 * time.Millisecond,
 	}
+	server := httptest.NewUnstartedServer(nil)
+	d.url = "http://" + server.Listener.Addr().String()
 	for _, c := range change {
 		c(&opt)
+	}
+	if opt.OIDC != nil {
+		opt.OIDC.Console = d.url
 	}
 	d.console, err = web.New(opt)
 	require.NoError(t, err)
@@ -184,10 +190,10 @@ func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
 		_ = d.console.Run(ctx)
 	}()
 	d.stop = func() { cancel(); <-ended }
-	server := httptest.NewServer(d.console.Handler())
+	server.Config.Handler = d.console.Handler()
+	server.Start()
 	t.Cleanup(server.Close)
 	t.Cleanup(d.stop) // before the server, which waits for its requests
-	d.url = server.URL
 	d.install(1, "acme")
 	return d
 }

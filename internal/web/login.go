@@ -17,7 +17,8 @@ const maxLogin = 32 << 10
 // loginView is what the login page shows.
 type loginView struct {
 	Next, Problem, Audience string
-	Clear                   bool // a token must not be sent this way
+	Provider, ProviderPath  string // its name, and where a login there begins; empty: there is none
+	Clear                   bool   // a token must not be sent this way
 }
 
 // within returns where to go after a login: a page of the console, whatever was asked for.
@@ -39,9 +40,11 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, 
 	if r.Method == http.MethodPost {
 		next = r.PostFormValue("next")
 	}
-	c.render(w, status, "login.html", shown{Title: "Log in", Bare: true, Data: loginView{
-		Next: within(next), Problem: problem, Audience: operatorapi.Audience, Clear: inTheClear(r),
-	}})
+	view := loginView{Next: within(next), Problem: problem, Audience: operatorapi.Audience, Clear: inTheClear(r)}
+	if c.provider != nil {
+		view.Provider, view.ProviderPath = c.provider.opt.Name, pathOIDC+"?next="+url.QueryEscape(view.Next)
+	}
+	c.render(w, status, "login.html", shown{Title: "Log in", Bare: true, Data: view})
 }
 
 // login exchanges a token, or a code that stands for one, for a session.
@@ -68,7 +71,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.showLogin(w, r, http.StatusBadRequest, "Paste a token.")
 		return
 	}
-	if err := c.known(r.Context(), token); err != nil {
+	if err := c.known(r.Context(), caller{token: token}); err != nil {
 		var refused *refusedError
 		if errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
 			c.showLogin(w, r, http.StatusUnauthorized, "The cluster does not accept this token. Get a new one.")
@@ -86,9 +89,9 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, within(r.PostFormValue("next")), http.StatusSeeOther)
 }
 
-// known asks whether the cluster knows the token, whatever its owner may do: a refusal to list jobs is an answer about somebody known.
-func (c *Console) known(ctx context.Context, token string) error {
-	err := ask(ctx, c.opt.Admission, token, reading(operatorapi.PathJobs), nil)
+// known asks whether the cluster knows the caller's token, whatever its owner may do: a refusal to list jobs is an answer about somebody known.
+func (c *Console) known(ctx context.Context, who caller) error {
+	err := ask(ctx, c.opt.Admission, who, reading(operatorapi.PathJobs), nil)
 	var refused *refusedError
 	if errors.As(err, &refused) && refused.Status == http.StatusForbidden {
 		return nil
@@ -109,7 +112,7 @@ func (c *Console) issueCode(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusUnauthorized, operatorapi.Error{Error: "send a Kubernetes token as a bearer token; `bullpen console` does so by itself"})
 		return
 	}
-	if err := c.known(r.Context(), token); err != nil {
+	if err := c.known(r.Context(), caller{token: token}); err != nil {
 		status, sentence := refusal(err)
 		writeJSON(w, status, operatorapi.Error{Error: sentence})
 		return

@@ -37,12 +37,12 @@ func pages() []page {
 
 // servePage shows a page, or the way to log in.
 func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
-	token, err := c.token(r)
+	who, err := c.caller(r)
 	if err != nil {
 		toLogin(w, r)
 		return
 	}
-	made, _, err := c.make(r.Context(), p, token, r)
+	made, _, err := c.make(r.Context(), p, who, r)
 	if err != nil {
 		c.fail(w, r, p.pattern, err)
 		return
@@ -52,8 +52,8 @@ func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
 }
 
 // make asks for what a page shows, and says what it asked.
-func (c *Console) make(ctx context.Context, p page, token string, r *http.Request) (shown, []string, error) {
-	v := &visitor{ctx: ctx, api: c.opt.API, token: token}
+func (c *Console) make(ctx context.Context, p page, who caller, r *http.Request) (shown, []string, error) {
+	v := &visitor{ctx: ctx, api: c.opt.API, who: who}
 	title, data, err := p.load(c, v, location{path: r.PathValue, query: r.URL.Query()})
 	return shown{Title: title, Nav: p.nav, Data: data}, v.asked, err
 }
@@ -64,6 +64,6 @@ func toLogin(w http.ResponseWriter, r *http.Request) {
 
 // refusePage says in a page why there is none.
 func (c *Console) refusePage(w http.ResponseWriter, r *http.Request, status int, sentence string) {
-	_, err := c.token(r)
+	_, err := c.caller(r)
 	c.render(w, status, "refused.html", shown{Title: http.StatusText(status), Bare: err != nil, Data: sentence})
 }

@@ -29,7 +29,9 @@ type shown struct {
 	Nav   string // the current entry of the menu
 	Bare  bool   // nobody is logged in: there is no menu
 	Live  string // the address that is kept up to date; empty: none
-	Data  any
+	// Onward is where the browser goes by itself at once; empty: nowhere.
+	Onward string
+	Data   any
 }
 
 // templates are one set for each page: the layout, and what the page puts into it. They are parsed once; one that cannot be is a mistake

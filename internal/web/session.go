@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/operator"
 )
 
 // cookieName is of the session's cookie.
@@ -34,6 +36,7 @@ const (
 	forSession = "session"
 	forCode    = "code"
 	forForm    = "form"
+	forLogin   = "login"
 )
 
 // sealed is what a cookie or a code holds. The token is in there, encrypted: it goes to no log, address or page, and whoever reads the
@@ -41,7 +44,12 @@ const (
 type sealed struct {
 	Token string    `json:"token,omitempty"`
 	Until time.Time `json:"until"`
-	ID    string    `json:"id,omitempty"` // of a code, or of a form
+	ID    string    `json:"id,omitempty"` // of a code, of a form, or of a login at the identity provider
+
+	User     *operator.User `json:"user,omitempty"`     // of a session that the identity provider began
+	Nonce    string         `json:"nonce,omitempty"`    // of a login there, as is Verifier
+	Verifier string         `json:"verifier,omitempty"` // proves to the provider that who began the login ends it (RFC 7636)
+	Next     string         `json:"next,omitempty"`     // where a login leads
 }
 
 // errNoSession: there is none, it is over, or somebody made it up.
@@ -91,14 +99,17 @@ func (s *sealer) open(purpose, text string, now time.Time) (sealed, error) {
 	return content, nil
 }
 
-// token is whom a request speaks for; errNoSession.
-func (c *Console) token(r *http.Request) (string, error) {
+// caller is whom a request speaks for; errNoSession.
+func (c *Console) caller(r *http.Request) (caller, error) {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
-		return "", errNoSession
+		return caller{}, errNoSession
 	}
 	session, err := c.seal.open(forSession, cookie.Value, c.opt.Now())
-	return session.Token, err
+	if err == nil && session.User != nil && c.provider == nil { // logging in that way was switched off
+		err = errNoSession
+	}
+	return caller{token: session.Token, user: session.User}, err
 }
 
 // setSession logs in; with an empty value it logs out.

@@ -39,8 +39,8 @@ type view struct {
 
 // watcher is one stream. It is told that there is something new, and reads that by itself: one that is slow misses what was in between.
 type watcher struct {
-	token string
-	news  chan struct{}
+	who  caller
+	news chan struct{}
 }
 
 func newViews(c *Console) *views {
@@ -63,7 +63,7 @@ var (
 )
 
 // join begins to watch an address; leave must be called when that ends.
-func (s *views) join(address, token string, p page, r *http.Request) (*watcher, error) {
+func (s *views) join(address string, who caller, p page, r *http.Request) (*watcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
@@ -73,7 +73,7 @@ func (s *views) join(address, token string, p page, r *http.Request) (*watcher, 
 		return nil, errTooMany
 	}
 	s.streams++
-	w := &watcher{token: token, news: make(chan struct{}, 1)}
+	w := &watcher{who: who, news: make(chan struct{}, 1)}
 	v := s.open[address]
 	if v == nil {
 		ctx, cancel := context.WithCancel(s.ctx)
@@ -126,8 +126,8 @@ func (s *views) read(ctx context.Context, address string, v *view, p page, r *ht
 // readOnce reads in the name of any of those who look; what it finds is shown to the others only as far as they may ask for the same. One
 // whose token holds no longer is passed over, and lets go by itself.
 func (s *views) readOnce(ctx context.Context, address string, v *view, p page, r *http.Request) {
-	for _, token := range s.tokens(v) {
-		made, asked, err := s.console.make(ctx, p, token, r)
+	for _, who := range s.callers(v) {
+		made, asked, err := s.console.make(ctx, p, who, r)
 		var refused *refusedError
 		if errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
 			continue
@@ -146,14 +146,14 @@ func (s *views) readOnce(ctx context.Context, address string, v *view, p page, r
 	}
 }
 
-func (s *views) tokens(v *view) []string {
+func (s *views) callers(v *view) []caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var tokens []string
+	var all []caller
 	for w := range v.watchers {
-		tokens = append(tokens, w.token)
+		all = append(all, w.who)
 	}
-	return tokens
+	return all
 }
 
 func (s *views) publish(v *view, asked []string, html []byte) {
@@ -201,7 +201,7 @@ func (c *Console) find(ctx context.Context, address string) (page, *http.Request
 
 // stream keeps one page live: an event "page" whenever it looks different, and "end" when there is nothing more to come.
 func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
-	token, err := c.token(r)
+	who, err := c.caller(r)
 	if err != nil {
 		http.Error(w, "log in first", http.StatusUnauthorized)
 		return
@@ -212,7 +212,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "there is no such page", http.StatusNotFound)
 		return
 	}
-	watching, err := c.views.join(address, token, p, view)
+	watching, err := c.views.join(address, who, p, view)
 	if err != nil {
 		w.Header().Set("Retry-After", "30")
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -247,7 +247,7 @@ func (c *Console) follow(ctx context.Context, out *eventWriter, address string, 
 		case <-again.C:
 		}
 		content, asked := c.views.latest(address)
-		may, over := c.may(ctx, watching.token, asked)
+		may, over := c.may(ctx, watching.who, asked)
 		if over { // NET-5
 			_ = out.send("end", []byte(`"You may not see this any more: load the page again."`))
 			return
@@ -262,16 +262,16 @@ func (c *Console) follow(ctx context.Context, out *eventWriter, address string, 
 	}
 }
 
-// may says whether the owner of a token may ask for all of this, and whether that is over. Neither, when it could not be asked: then nothing is shown
+// may says whether the caller may ask for all of this, and whether that is over. Neither, when it could not be asked: then nothing is shown
 // until it can be.
-func (c *Console) may(ctx context.Context, token string, asked []string) (may, over bool) {
+func (c *Console) may(ctx context.Context, who caller, asked []string) (may, over bool) {
 	if len(asked) == 0 { // nothing was read yet: whether the token still holds
-		err := c.known(ctx, token)
+		err := c.known(ctx, who)
 		var refused *refusedError
 		return false, errors.As(err, &refused) && refused.Status == http.StatusUnauthorized
 	}
 	for _, path := range asked {
-		err := ask(ctx, c.opt.Admission, token, reading(path), nil)
+		err := ask(ctx, c.opt.Admission, who, reading(path), nil)
 		var refused *refusedError
 		if errors.As(err, &refused) {
 			return false, refused.Status != http.StatusServiceUnavailable

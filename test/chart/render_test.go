@@ -41,6 +41,11 @@ server:
   tolerations: [{key: system, operator: Exists}]
   affinity: {nodeAffinity: {}}
   priorityClassName: system-cluster-critical
+console:
+  url: https://bullpen.example.com
+  oidc:
+    {issuer: "https://login.example.com", clientID: bullpen, clientSecret: {name: oidc}, caSecret: {name: oidc-ca}, name: "Example: SSO", usernameClaim: email, usernamePrefix: "sso:",
+     groupsClaim: groups, groupsPrefix: "oidc:", groups: ["oidc:platform"], scopes: [profile, email, groups], sessionLife: 8h}
 macHosts: {enabled: true, secrets: [mac-ssh, mac-password], attempts: 8}
 controller: {workers: 4, verbose: true, env: [{name: A, value: b}], podLabels: {team: ci}, tolerations: [{operator: Exists}]}
 runners: {namespaceLabels: {pod-security.kubernetes.io/audit: baseline}}
