@@ -42,19 +42,10 @@ It exits with 0 when it is so, and with 1 when it could not be done.`,
 		Example: "  bullpen pool " + verb + " linux\n  bullpen pool " + verb + " linux -n bullpen-runners -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			site, here, err := conn.Site()
+			config, err := ownCluster(conn)
 			if err != nil {
 				return err
 			}
-			kubeconfig := conn.Kubeconfig
-			if here {
-				kubeconfig = site.Kubeconfig
-			}
-			config, err := conn.Cluster(kubeconfig)
-			if err != nil {
-				return err
-			}
-			config.Timeout = conn.Timeout
 			change.Pool, change.At = args[0], time.Now()
 			changed, err := cli.SetIntake(cmd.Context(), config, change)
 			if err != nil {
@@ -64,10 +55,7 @@ It exits with 0 when it is so, and with 1 when it could not be done.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&conn.Kubeconfig, "kubeconfig", "", "kubeconfig file whose user you are (default: a bullpen up of this machine, else as kubectl)")
-	f.StringVar(&conn.Context, "context", "", "context of the kubeconfig (default: its current one)")
-	f.StringVar(&conn.StateDir, "state-dir", "", "state folder of bullpen up")
-	f.DurationVar(&conn.Timeout, "request-timeout", cli.DoctorTimeout, "how long to wait for an answer")
+	ownClusterFlags(f, conn)
 	if intake != v1alpha1.IntakeOpen {
 		f.StringVar(&change.Reason, "reason", "", "why, for whoever sees the pool")
 	}

@@ -10,6 +10,7 @@ func subcommands() []*cobra.Command {
 		newAgentCommand(),
 		newAccountsCommand(),
 		newAuditCommand(),
+		newEventsCommand(),
 		newConsoleCommand(),
 		newJobsCommand(),
 		newJobCommand(),

@@ -17,6 +17,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/clusterevents"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
@@ -218,4 +219,28 @@ acme      suspended (operator)   linux      2/40   2/32500m   512Mi/64Gi   6% cp
 	require.Equal(t, "There is no account yet: install the GitHub App somewhere.\n", none.String())
 	var format cli.Format
 	require.ErrorContains(t, format.Set("xml"), "choose table, wide, json or yaml")
+}
+
+// Events are shown in the time's order, and line by line when they go on; what others wrote moves no cursor.
+func TestEvents_ArePrinted(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	e := clusterevents.Event{
+		At: now.Add(-90 * time.Second), First: now.Add(-2 * time.Hour), Count: 3, Type: "Warning", Reason: "FailedScheduling", Namespace: "bullpen-runners",
+		Kind: "Pod", Name: "linux-x7k2p", Related: "runnerpool/linux", Message: "no node has 4 CPUs\x1b[2J left", Reporter: "default-scheduler",
+	}
+	var out bytes.Buffer
+	require.NoError(t, cli.Print(&out, cli.FormatWide, nil, cli.EventTable([]clusterevents.Event{e}, now)))
+	require.Regexp(t, `(?m)^1m30s +Warning +FailedScheduling +pod/linux-x7k2p +no node has 4 CPUs \[2J left +3 +2h00m +bullpen-runners +runnerpool/linux +default-scheduler$`, out.String())
+	for format, want := range map[cli.Format]string{
+		cli.FormatTable: "11:58:30  Warning  FailedScheduling        pod/linux-x7k2p                           no node has 4 CPUs [2J left\n",
+		cli.FormatJSON:  `"reason":"FailedScheduling"`, cli.FormatYAML: "\nreason: FailedScheduling\n", cli.FormatWide: "2026-03-01T11:58:30Z  Warning",
+	} {
+		out.Reset()
+		require.NoError(t, cli.PrintEvent(&out, format, e))
+		require.Contains(t, out.String(), want)
+		require.NotContains(t, out.String(), "\x1b")
+	}
+	out.Reset()
+	require.NoError(t, cli.Print(&out, cli.FormatTable, nil, cli.EventTable(nil, now)))
+	require.Contains(t, out.String(), "bullpen audit")
 }

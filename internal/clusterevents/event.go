@@ -1,0 +1,138 @@
+package clusterevents
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+)
+
+// Event is something that happened, once or again and again.
+type Event struct {
+	At        time.Time `json:"at"`    // the last time
+	First     time.Time `json:"first"` // the first time
+	Count     int32     `json:"count"`
+	Type      string    `json:"type"` // Normal or Warning
+	Reason    string    `json:"reason"`
+	Action    string    `json:"action,omitempty"`
+	Namespace string    `json:"namespace"`
+	Kind      string    `json:"kind"`
+	Name      string    `json:"name"`
+	Related   string    `json:"related,omitempty"` // kind/name of what else it is about
+	Message   string    `json:"message"`
+	Reporter  string    `json:"reporter,omitempty"`
+
+	uid  string // the Event's own
+	ours bool
+}
+
+// Object is what the event is about, as kubectl takes it.
+func (e Event) Object() string { return strings.ToLower(e.Kind) + "/" + e.Name }
+
+// reporters are the names that the fleet's parts write Events under; cmd/bullpen has a test that there are no others.
+func reporters() []string {
+	return []string{
+		"runnerpool", "runner", "registered", "runnerreplicaset", "runnerset", "runnerdeployment", "bullpen-runnerscaler", "machost", "bullpen-node",
+	}
+}
+
+// Reports says whether a part of the fleet writes Events under that name.
+func Reports(name string) bool { return slices.Contains(reporters(), name) }
+
+func of(e *eventsv1.Event) Event {
+	out := Event{
+		At: e.EventTime.Time, First: e.EventTime.Time, Count: max(1, e.DeprecatedCount), Type: e.Type, Reason: e.Reason, Action: e.Action,
+		Namespace: cmp.Or(e.Regarding.Namespace, e.Namespace), Kind: e.Regarding.Kind, Name: e.Regarding.Name, Message: e.Note,
+		Reporter: cmp.Or(e.ReportingController, e.DeprecatedSource.Component), uid: string(e.UID),
+	}
+	for _, at := range []metav1.Time{e.DeprecatedFirstTimestamp, e.CreationTimestamp} {
+		if out.First.IsZero() {
+			out.First = at.Time
+		}
+	}
+	if last := e.DeprecatedLastTimestamp.Time; last.After(out.At) {
+		out.At = last
+	}
+	if e.Series != nil {
+		out.Count = max(out.Count, e.Series.Count)
+		if last := e.Series.LastObservedTime.Time; last.After(out.At) {
+			out.At = last
+		}
+	}
+	if out.At.IsZero() {
+		out.At = out.First
+	}
+	if e.Related != nil {
+		out.Related = strings.ToLower(e.Related.Kind) + "/" + e.Related.Name
+	}
+	group, _, _ := strings.Cut(e.Regarding.APIVersion, "/")
+	out.ours = group == v1alpha1.GroupVersion.Group || Reports(out.Reporter)
+	return out
+}
+
+// Filter says which events are wanted.
+type Filter struct {
+	Namespace string // empty: all, and of these only what the fleet's parts wrote or what is about its kinds
+	For       string // kind/name, as kubectl takes it; empty: whatever
+	Types     []string
+	Since     time.Time // zero: all there are
+	Most      int       // the latest so many; 0: all
+}
+
+// kinds are short ways to say what an event is about.
+var kinds = map[string]string{
+	"pool": "runnerpool", "pools": "runnerpool", "rpool": "runnerpool", "po": "pod", "pods": "pod", "no": "node", "nodes": "node", "mac": "machost",
+	"rdeploy": "runnerdeployment", "rrs": "runnerreplicaset", "rset": "runnerset",
+}
+
+// Check says what is wrong with a filter.
+func (f Filter) Check() error {
+	if kind, name, ok := strings.Cut(f.For, "/"); f.For != "" && (!ok || kind == "" || name == "") {
+		return fmt.Errorf("--for is KIND/NAME, like runnerpool/linux or pod/linux-x7k2p: %q is not", f.For)
+	}
+	for _, t := range f.Types {
+		if !strings.EqualFold(t, "Normal") && !strings.EqualFold(t, "Warning") {
+			return fmt.Errorf("--types is Normal, Warning or both: %q is none", t)
+		}
+	}
+	return nil
+}
+
+func (f Filter) wants(e Event) bool {
+	if f.Namespace == "" && !e.ours || e.At.Before(f.Since) {
+		return false
+	}
+	if len(f.Types) > 0 && !slices.ContainsFunc(f.Types, func(t string) bool { return strings.EqualFold(t, e.Type) }) {
+		return false
+	}
+	if f.For == "" {
+		return true
+	}
+	kind, name, _ := strings.Cut(strings.ToLower(f.For), "/")
+	kind = cmp.Or(kinds[kind], strings.TrimSuffix(kind, ".bullpen.dev"))
+	wanted := kind + "/" + name
+	return wanted == strings.ToLower(e.Object()) || wanted == strings.ToLower(e.Related) || wanted == "runner/"+name && strings.EqualFold(e.Object(), "pod/"+name)
+}
+
+// pick returns the events that are wanted, the latest last.
+func (f Filter) pick(list []eventsv1.Event) []Event {
+	events := []Event{}
+	for i := range list {
+		if e := of(&list[i]); f.wants(e) {
+			events = append(events, e)
+		}
+	}
+	slices.SortStableFunc(events, func(a, b Event) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Object(), b.Object()), cmp.Compare(a.Reason, b.Reason))
+	})
+	if f.Most > 0 && len(events) > f.Most {
+		events = events[len(events)-f.Most:]
+	}
+	return events
+}

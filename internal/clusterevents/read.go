@@ -1,0 +1,144 @@
+package clusterevents
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// page is how many Events are asked for at a time.
+const page = 500
+
+// Reader asks one cluster, with the rights of the configuration that it was made with.
+type Reader struct {
+	kube kubernetes.Interface
+}
+
+// NewReader makes a client.
+func NewReader(config *rest.Config) (*Reader, error) {
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
+	}
+	return &Reader{kube}, nil
+}
+
+// Read returns the events that are wanted, the latest last. Errors are those of the cluster's API.
+func (r *Reader) Read(ctx context.Context, f Filter) ([]Event, error) {
+	events, _, err := r.read(ctx, f)
+	return events, err
+}
+
+func (r *Reader) read(ctx context.Context, f Filter) (events []Event, version string, err error) {
+	if err := f.Check(); err != nil {
+		return nil, "", err
+	}
+	var all []eventsv1.Event
+	options := metav1.ListOptions{Limit: page}
+	for {
+		list, err := r.kube.EventsV1().Events(f.Namespace).List(ctx, options)
+		if err != nil {
+			return nil, "", fmt.Errorf("listing events in %s: %w", where(f.Namespace), err)
+		}
+		all = append(all, list.Items...)
+		if options.Continue, version = list.Continue, list.ResourceVersion; options.Continue == "" {
+			return f.pick(all), version, nil
+		}
+	}
+}
+
+func where(namespace string) string {
+	if namespace == "" {
+		return "all namespaces"
+	}
+	return "namespace " + namespace
+}
+
+// Follow tells of the events that there are, and then of each as it comes or comes again, until ctx ends, which is no error. When the
+// cluster cannot be asked for a while, trouble hears why, and what happened meanwhile is told of afterwards. Again is when it is asked anew.
+func (r *Reader) Follow(ctx context.Context, f Filter, tell func(Event) error, trouble func(error), again func() <-chan time.Time) error {
+	told := map[string]int32{} // by Event: how often it had happened
+	fresh := func(e Event) bool { count, known := told[e.uid]; return !known || e.Count > count }
+	say := func(e Event) error {
+		told[e.uid] = e.Count
+		return tell(e)
+	}
+	for first := true; ; first = false {
+		events, version, err := r.read(ctx, f)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it was told to end
+		}
+		switch {
+		case err != nil && first:
+			return err
+		case err != nil:
+			trouble(err)
+		default:
+			for _, e := range events {
+				if !fresh(e) {
+					continue
+				}
+				if err := say(e); err != nil {
+					return err
+				}
+			}
+			forget(told, events)
+			if err := r.watch(ctx, f, version, fresh, say, trouble); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again():
+		}
+	}
+}
+
+// forget drops what the cluster has forgotten.
+func forget(told map[string]int32, there []Event) {
+	known := make(map[string]bool, len(there))
+	for _, e := range there {
+		known[e.uid] = true
+	}
+	for uid := range told {
+		if !known[uid] {
+			delete(told, uid)
+		}
+	}
+}
+
+// watch follows until the cluster ends it, which is no error: it does so every few minutes.
+func (r *Reader) watch(ctx context.Context, f Filter, version string, fresh func(Event) bool, say func(Event) error, trouble func(error)) error {
+	w, err := r.kube.EventsV1().Events(f.Namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
+	if err != nil {
+		if ctx.Err() == nil {
+			trouble(fmt.Errorf("watching events in %s: %w", where(f.Namespace), err))
+		}
+		return nil
+	}
+	defer w.Stop()
+	for change := range w.ResultChan() {
+		switch object := change.Object.(type) {
+		case *eventsv1.Event:
+			if e := of(object); change.Type != watch.Deleted && change.Type != watch.Bookmark && f.wants(e) && fresh(e) {
+				if err := say(e); err != nil {
+					return err
+				}
+			}
+		case *metav1.Status:
+			if err := apierrors.FromObject(object); !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+				trouble(fmt.Errorf("watching events in %s: %w", where(f.Namespace), err))
+			}
+			return nil
+		}
+	}
+	return nil
+}
