@@ -179,6 +179,7 @@ func TestFollow_TellsOfEachOnce(t *testing.T) {
 	stop()
 	require.NoError(t, <-ended)
 	require.Empty(t, told)
+	require.Empty(t, troubles, "to be told to end is none")
 }
 
 // A cluster that goes away for a while ends nothing, and loses nothing.

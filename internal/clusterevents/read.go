@@ -134,7 +134,7 @@ func (r *Reader) watch(ctx context.Context, f Filter, version string, fresh func
 				}
 			}
 		case *metav1.Status:
-			if err := apierrors.FromObject(object); !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			if err := apierrors.FromObject(object); ctx.Err() == nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 				trouble(fmt.Errorf("watching events in %s: %w", where(f.Namespace), err))
 			}
 			return nil
