@@ -216,11 +216,19 @@ func (a *API) admit(w http.ResponseWriter, r *request, right Right) string {
 	}
 	if !allowed { // NET-5
 		refuse(w, http.StatusForbidden, user.Name+" may not "+right.Verb+" "+right.Resource+"."+operatorapi.Group+
-			": bind the ClusterRole bullpen-viewer or bullpen-operator to it")
+			": bind the ClusterRole "+roles(right)+" to it")
 		return "forbidden"
 	}
 	r.user = user
 	return ""
+}
+
+// roles are those of the chart that a right is in.
+func roles(right Right) string {
+	if (right.Verb == "get" || right.Verb == "list") && right.Resource != operatorapi.ResourceRunnerLogs {
+		return "bullpen-viewer or bullpen-operator"
+	}
+	return "bullpen-operator"
 }
 
 // errNoToken: a request says nothing of who asks.

@@ -23,9 +23,10 @@ type Job struct {
 	State        string     `json:"state"`          // waiting, queued, claimed, minted, executing, completed, cancelled or stale
 	Held         string     `json:"held,omitempty"` // why a queued one is set aside: repository_limit or repository_removed
 	Conclusion   string     `json:"conclusion,omitempty"`
-	RunnerName   string     `json:"runnerName,omitempty"` // of the one that executes it, or that was registered for it
-	Pool         string     `json:"pool,omitempty"`       // of a live claim; of one job also when it has ended
-	Pod          string     `json:"pod,omitempty"`        // as Pool
+	RunnerName   string     `json:"runnerName,omitempty"`   // of the one that executes it, or that was registered for it
+	Pool         string     `json:"pool,omitempty"`         // of a live claim; of one job also when it has ended
+	Pod          string     `json:"pod,omitempty"`          // as Pool
+	PodNamespace string     `json:"podNamespace,omitempty"` // of one job, once GitHub has named its runner
 	QueuedAt     time.Time  `json:"queuedAt"`
 	ReceivedAt   *time.Time `json:"receivedAt,omitempty"`     // GitHub's first event of it was taken
 	ApprovedAt   *time.Time `json:"approvedAt,omitempty"`     // it had waited at GitHub until then

@@ -94,9 +94,12 @@ func (s *Store) Job(ctx context.Context, id int64) (operatorapi.Job, error) {
 func recall(job *operatorapi.Job, session sqlcgen.SessionOfJobRow) {
 	job.ExitCode, job.RunnerLostAt = session.ExitCode, session.LostAt
 	if job.ClaimedAt != nil {
+		if job.Pod == session.PodName {
+			job.PodNamespace = session.Namespace
+		}
 		return
 	}
-	job.Pod, job.Pool = session.PodName, session.Pool
+	job.PodNamespace, job.Pod, job.Pool = session.Namespace, session.PodName, session.Pool
 	job.ClaimedAt, job.Acknowledged = session.ClaimedAt, session.AcknowledgedAt
 	if session.ClaimedAt != nil { // it was opened by the mint, and not by somebody who found a runner at work
 		minted := session.StartedAt

@@ -189,6 +189,9 @@ func inhabited(t *testing.T, change ...func(*web.Options)) *desk {
 	recoveries.WithLabelValues("lost_webhook").Add(3)
 	recoveries.WithLabelValues("stale_job").Add(0)
 	d.install(2, "globex")
+	d.tell(fleet.JobEventQueued, 10, func(ev *dispatch.JobEvent) { ev.Name = "integration" })
+	d.die(10, "linux-4-z", "00000000-0000-4000-8000-00000000000f", strings.Repeat("ok   suite/package  0.42s\n", 12)+"linking app: collect2: fatal error: ld terminated with signal 9 [Killed]")
+	d.tell(fleet.JobEventCompleted, 10, func(ev *dispatch.JobEvent) { ev.RunnerName, ev.Conclusion = "linux-4-z-1", "failure" })
 	for id := int64(1); id <= 6; id++ {
 		d.tell(fleet.JobEventQueued, id, func(ev *dispatch.JobEvent) {
 			ev.QueuedAt = ev.QueuedAt.Add(-time.Duration(10-id) * time.Second)
@@ -288,7 +291,7 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 	ada := d.session(adas)
 	pages := map[string]string{
 		"/ui/": "At their limit of jobs: acme", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs/1": "until the runner was connected",
-		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "not-heard-of", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
+		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "not-heard-of", "/ui/jobs/10": "Its runner's last lines", "/ui/jobs/10/log": "ld terminated with signal 9", "/ui/pools/runners/macs": "paused", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
 		"/ui/pools/runners/linux-4?stage=idle": "linux-4-d", "/ui/nodes": "node-1", "/ui/accounts/acme": "1 of 1",
 		"/ui/accounts/globex": "unpaid since May", "/ui/audit": "set limits",
 		"/ui/accounts/acme/limits": "Jobs of one repository", "/ui/accounts/acme/suspend": "Leave it as it is", "/ui/accounts/globex/resume": "Resume globex",
@@ -358,7 +361,7 @@ func TestConsole_TheKeyboardReachesEverything(t *testing.T) {
 	d := inhabited(t)
 	b := newBrowser(t, d, 1280, 900)
 	b.login(d.session(adas))
-	for _, path := range []string{"/ui/jobs?ended=true", "/ui/accounts/acme", "/ui/accounts/acme/limits", "/ui/login"} {
+	for _, path := range []string{"/ui/jobs?ended=true", "/ui/jobs/10/log", "/ui/accounts/acme", "/ui/accounts/acme/limits", "/ui/login"} {
 		b.open(path)
 		b.run(chromedp.Evaluate(`document.activeElement.blur()`, nil))
 		want := eval[int](b, `document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`)

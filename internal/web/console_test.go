@@ -31,7 +31,7 @@ func body(t *testing.T, resp *http.Response) string {
 }
 
 var everyPage = []string{"/ui/", "/ui/jobs", "/ui/jobs/7", "/ui/accounts", "/ui/accounts/acme", "/ui/audit", "/ui/recovery",
-	"/ui/pools", "/ui/pools/runners/linux-4", "/ui/nodes"}
+	"/ui/jobs/7/log", "/ui/pools", "/ui/pools/runners/linux-4", "/ui/nodes"}
 
 // NET-5: without a session, or with one whose owner may not, no page says anything; and the API is asked as the visitor.
 func TestPages_NET5_NothingIsShownToWhoMayNot(t *testing.T) {
@@ -343,13 +343,20 @@ func TestPools_ShowWhatTheyHave(t *testing.T) {
 		return strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(shown, " ")), " ")
 	}
 	for _, path := range []string{"/ui/", "/ui/pools"} {
-		require.Contains(t, text(path), "linux-4 linux-4 4 1 1 1 3 Starved", path)
+		require.Contains(t, text(path), "linux-4 open linux-4 4 1 1 1 3 Starved linux-8 drained linux-8 ? 0 0 0 0 Drained macs paused macos-15 ? 2 0 0 2 Paused", path)
 	}
 	pool := text("/ui/pools/runners/linux-4")
 	for _, want := range []string{"4 vCPU and 8 GiB each", "Waiting for it 4", "Warm 1", "2 for account limit", "linux-4-b minted 2 acme node-1", "linux-4-c booting – – –"} {
 		require.Contains(t, pool, want)
 	}
 	require.Contains(t, body(t, d.ask("GET", "/ui/pools/runners/linux-4", ada, "")), `href="/ui/jobs/2"`)
+	for name, want := range map[string]string{ // ADR 0029: the console says who can change it, and cannot
+		"linux-4": "open Its runners are given jobs. It is changed with your own rights in the cluster: bullpen pool pause linux-4 -n runners bullpen pool drain linux-4 -n runners Runners",
+		"macs":    "paused Its runners stay, and are given no job. It is changed with your own rights in the cluster: bullpen pool resume macs -n runners bullpen pool drain macs -n runners Runners",
+		"linux-8": "drained Its runners are given no job, and idle ones leave. It is changed with your own rights in the cluster: bullpen pool resume linux-8 -n runners bullpen pool pause linux-8 -n runners Runners",
+	} {
+		require.Contains(t, strings.Replace(text("/ui/pools/runners/"+name), "The oldest of those that wait", "Runners", 1), want)
+	}
 	require.NotContains(t, text("/ui/pools/runners/linux-4?stage=idle"), "linux-4-b")
 	first := body(t, d.ask("GET", "/ui/pools/runners/linux-4", ada, ""))
 	require.NotContains(t, first, "Next page")

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { postgrestest.Main(m) }
 const (
 	adas = "token-of-ada"  // may see everything
 	bobs = "token-of-bob"  // is known, and may see nothing
-	cleo = "token-of-cleo" // may see everything, and change nothing
+	cleo = "token-of-cleo" // has the role bullpen-viewer: may see all but what jobs print, and change nothing
 )
 
 // cluster says who may what, and takes that back when it is told to.
@@ -65,7 +65,7 @@ func (c *cluster) Allowed(_ context.Context, user operator.User, right operator.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if user.Name == "cleo" {
-		return right.Verb == "get" || right.Verb == "list", nil
+		return (right.Verb == "get" || right.Verb == "list") && right.Resource != operatorapi.ResourceRunnerLogs, nil
 	}
 	return user.Name == "ada" && !c.denied || c.people[user.Name+" "+strings.Join(user.Groups, ",")], nil
 }
@@ -76,7 +76,7 @@ const (
 	podB = "00000000-0000-4000-8000-00000000000b"
 )
 
-// oneFleet is what a server knows beside the ledger: one pool.
+// oneFleet is what a server knows beside the ledger: one pool that hands out jobs, and two that do not.
 type oneFleet struct{ operator.Fleet }
 
 var linux4 = dispatch.Pool{
@@ -94,11 +94,20 @@ func (oneFleet) Backoff(dispatch.Account) (time.Time, bool) { return time.Time{}
 func (oneFleet) DescribePools() []operatorapi.Pool {
 	return []operatorapi.Pool{{
 		Namespace: "runners", Name: "linux-4", Labels: linux4.Labels, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Booting: 1,
-		Problems: []operatorapi.Problem{{Condition: "Starved", Sentence: "pod linux-4-c cannot start: no node has 4 CPUs left"}},
+		Intake: "Open", Problems: []operatorapi.Problem{{Condition: "Starved", Sentence: "pod linux-4-c cannot start: no node has 4 CPUs left"}},
+	}, {
+		Namespace: "runners", Name: "linux-8", Labels: []string{"linux-8"}, Platform: "linux", MilliCPU: 8000, MemoryMB: 16384, Intake: "Drained",
+		Problems: []operatorapi.Problem{{Condition: "Drained", Sentence: "it is drained: it hands out no job, and idle runners leave"}},
+	}, {
+		Namespace: "runners", Name: "macs", Labels: []string{"macos-15"}, Platform: "macos", MilliCPU: 4000, MemoryMB: 8192, Desired: 2, Idle: 2, Intake: "Paused",
+		Problems: []operatorapi.Problem{{Condition: "Paused", Sentence: "it is paused and hands out no job (ada, 2026-11-20: Xcode is replaced)"}},
 	}}
 }
 
-func (oneFleet) PodsOfPool(dispatch.PoolRef) []operator.RunnerPod {
+func (oneFleet) PodsOfPool(ref dispatch.PoolRef) []operator.RunnerPod {
+	if ref.Name != "" && ref != linux4.Ref() {
+		return nil
+	}
 	pod := func(name, uid, node string) operator.RunnerPod {
 		return operator.RunnerPod{
 			Pod:  dispatch.Pod{Namespace: "runners", Name: "linux-4-" + name, UID: uid, Pool: linux4.Ref()},

@@ -75,6 +75,11 @@ type jobView struct {
 	Known bool    // the ledger has it
 }
 
+// Died says whether its runner ended as none should, so that its last lines are kept.
+func (j jobView) Died() bool {
+	return j.Job.RunnerLostAt != nil || j.Job.ExitCode != nil && *j.Job.ExitCode != 0
+}
+
 // stepView is a step of a job's life, and what the time before it was spent on.
 type stepView struct {
 	operatorapi.TimelineStep

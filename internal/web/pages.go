@@ -12,6 +12,8 @@ type page struct {
 	template string
 	nav      string // which entry of the menu it belongs to
 	load     func(c *Console, v *visitor, at location) (title string, data any, err error)
+	// still: it is read when it is opened, for whoever opens it, and is never kept live: what is live is read once for all who look at it.
+	still bool
 }
 
 // location is what of an address a page depends on.
@@ -22,16 +24,17 @@ type location struct {
 
 func pages() []page {
 	return []page{
-		{"/ui/{$}", "overview.html", "overview", loadOverview},
-		{"/ui/jobs", "jobs.html", "jobs", loadJobs},
-		{"/ui/jobs/{job}", "job.html", "jobs", loadJob},
-		{"/ui/pools", "pools.html", "pools", loadPools},
-		{"/ui/pools/{namespace}/{pool}", "pool.html", "pools", loadPool},
-		{"/ui/nodes", "nodes.html", "nodes", loadNodes},
-		{"/ui/accounts", "accounts.html", "accounts", loadAccounts},
-		{"/ui/accounts/{account}", "account.html", "accounts", loadAccount},
-		{"/ui/audit", "audit.html", "audit", loadAudit},
-		{"/ui/recovery", "recovery.html", "recovery", loadRecovery},
+		{"/ui/{$}", "overview.html", "overview", loadOverview, false},
+		{"/ui/jobs", "jobs.html", "jobs", loadJobs, false},
+		{"/ui/jobs/{job}", "job.html", "jobs", loadJob, false},
+		{"/ui/jobs/{job}/log", "log.html", "jobs", loadLog, true},
+		{"/ui/pools", "pools.html", "pools", loadPools, false},
+		{"/ui/pools/{namespace}/{pool}", "pool.html", "pools", loadPool, false},
+		{"/ui/nodes", "nodes.html", "nodes", loadNodes, false},
+		{"/ui/accounts", "accounts.html", "accounts", loadAccounts, false},
+		{"/ui/accounts/{account}", "account.html", "accounts", loadAccount, false},
+		{"/ui/audit", "audit.html", "audit", loadAudit, false},
+		{"/ui/recovery", "recovery.html", "recovery", loadRecovery, false},
 	}
 }
 
@@ -47,7 +50,9 @@ func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
 		c.fail(w, r, p.pattern, err)
 		return
 	}
-	made.Live = r.URL.RequestURI()
+	if !p.still {
+		made.Live = r.URL.RequestURI()
+	}
 	c.render(w, http.StatusOK, p.template, made)
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
@@ -37,6 +38,9 @@ type poolView struct {
 	At       string // the page's path
 	First    string
 	Next     string
+	// Intake says what the pool's means, and Commands change it: nobody who has the console alone can (ADR 0029).
+	Intake   string
+	Commands []string
 }
 
 func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
@@ -46,6 +50,7 @@ func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
 	if err := v.get(operatorapi.PathPools+"/"+own, &view.Pool); err != nil {
 		return "", nil, err
 	}
+	view.Intake, view.Commands = intake(view.Pool)
 	if view.Pool.Demand != nil {
 		for _, reason := range slices.Sorted(maps.Keys(view.Pool.Demand.Withheld)) {
 			view.Withheld = append(view.Withheld, counted{Name: reason, N: view.Pool.Demand.Withheld[reason]})
@@ -70,6 +75,23 @@ func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
 		view.Next = view.At + "?" + base.Encode()
 	}
 	return "Pool " + name, view, nil
+}
+
+// intake says what a pool's means, and what makes it another.
+func intake(pool operatorapi.Pool) (means string, commands []string) {
+	var verbs []string
+	switch v1alpha1.Intake(pool.Intake) {
+	case v1alpha1.IntakePaused:
+		means, verbs = "Its runners stay, and are given no job.", []string{"resume", "drain"}
+	case v1alpha1.IntakeDrained:
+		means, verbs = "Its runners are given no job, and idle ones leave.", []string{"resume", "pause"}
+	default:
+		means, verbs = "Its runners are given jobs.", []string{"pause", "drain"}
+	}
+	for _, verb := range verbs {
+		commands = append(commands, "bullpen pool "+verb+" "+pool.Name+" -n "+pool.Namespace)
+	}
+	return means, commands
 }
 
 // nodesView is the machines that runners are on.

@@ -75,6 +75,7 @@ var functions = template.FuncMap{
 	"took":    func(seconds float64) string { return took(time.Duration(seconds * float64(time.Second))) },
 	"phase":   func(name string) string { return fleet.Phase(name).Words() },
 	"prose":   prose,
+	"lower":   strings.ToLower,
 	"action":  func(name string) string { return strings.ReplaceAll(name, "_", " ") },
 }
 

@@ -177,7 +177,7 @@ func (s *views) publish(v *view, asked []string, html []byte) {
 	}
 }
 
-// find says which page an address is of, and the request for it.
+// find says which live page an address is of, and the request for it.
 func (c *Console) find(ctx context.Context, address string) (page, *http.Request, bool) {
 	at, err := url.Parse(address)
 	if err != nil || at.IsAbs() || at.Host != "" || len(address) > 2048 {
@@ -190,6 +190,9 @@ func (c *Console) find(ctx context.Context, address string) (page, *http.Request
 	var found *page
 	mux := http.NewServeMux()
 	for _, p := range c.pages {
+		if p.still {
+			continue
+		}
 		mux.HandleFunc("GET "+p.pattern, func(_ http.ResponseWriter, matched *http.Request) { found, r = &p, matched })
 	}
 	mux.ServeHTTP(&answer{header: http.Header{}}, r)

@@ -43,7 +43,7 @@ WHERE w.id = @id;
 
 -- name: SessionOfJob :one
 -- Of the runner that GitHub has named: one that ends loses its claim, but not its session.
-SELECT s.pod_name, s.pool, s.claimed_at, s.started_at, s.acknowledged_at, s.exit_code, s.lost_at
+SELECT s.namespace, s.pod_name, s.pool, s.claimed_at, s.started_at, s.acknowledged_at, s.exit_code, s.lost_at
 FROM runner_sessions s
 WHERE s.executed_job_id = @job_id::bigint AND s.runner_name = @runner_name
 ORDER BY s.started_at DESC LIMIT 1;

@@ -374,13 +374,14 @@ func (q *Queries) RunningOfRepository(ctx context.Context, accountID int64, repo
 }
 
 const sessionOfJob = `-- name: SessionOfJob :one
-SELECT s.pod_name, s.pool, s.claimed_at, s.started_at, s.acknowledged_at, s.exit_code, s.lost_at
+SELECT s.namespace, s.pod_name, s.pool, s.claimed_at, s.started_at, s.acknowledged_at, s.exit_code, s.lost_at
 FROM runner_sessions s
 WHERE s.executed_job_id = $1::bigint AND s.runner_name = $2
 ORDER BY s.started_at DESC LIMIT 1
 `
 
 type SessionOfJobRow struct {
+	Namespace      string
 	PodName        string
 	Pool           string
 	ClaimedAt      *time.Time
@@ -395,6 +396,7 @@ func (q *Queries) SessionOfJob(ctx context.Context, jobID int64, runnerName stri
 	row := q.db.QueryRow(ctx, sessionOfJob, jobID, runnerName)
 	var i SessionOfJobRow
 	err := row.Scan(
+		&i.Namespace,
 		&i.PodName,
 		&i.Pool,
 		&i.ClaimedAt,
