@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"encoding/csv"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -62,7 +60,7 @@ func (c *Client) Usage(ctx context.Context, f UsageFilter) ([]operatorapi.MonthU
 // PrintUsage writes usage as a table for people, or in full precision for programs.
 func PrintUsage(w io.Writer, format Format, usage []operatorapi.MonthUsage) error {
 	if format == FormatCSV {
-		return usageCSV(w, usage)
+		return operatorapi.WriteUsageCSV(w, usage)
 	}
 	t := Table{
 		Columns: []string{"ACCOUNT", "MONTH", "POOL", "SESSIONS", "JOBS", "RUNNER HOURS", "JOB HOURS"},
@@ -77,22 +75,4 @@ func PrintUsage(w io.Writer, format Format, usage []operatorapi.MonthUsage) erro
 		})
 	}
 	return Print(w, format, usage, t)
-}
-
-func usageCSV(w io.Writer, usage []operatorapi.MonthUsage) error {
-	out := csv.NewWriter(w)
-	rows := [][]string{{
-		"account", "account_id", "month", "namespace", "pool", "platform", "sessions", "jobs", "runner_seconds", "job_seconds", "cpu_seconds", "memory_gib_seconds",
-	}}
-	exactly := func(seconds float64) string { return strconv.FormatFloat(seconds, 'f', 3, 64) }
-	for _, u := range usage {
-		rows = append(rows, []string{
-			u.Account, strconv.FormatInt(u.AccountID, 10), u.Month, u.Namespace, u.Pool, u.Platform, strconv.FormatInt(u.Sessions, 10),
-			strconv.FormatInt(u.Jobs, 10), exactly(u.RunnerSeconds), exactly(u.JobSeconds), exactly(u.CPUSeconds), exactly(u.MemoryGiBSeconds),
-		})
-	}
-	if err := out.WriteAll(rows); err != nil {
-		return fmt.Errorf("writing CSV: %w", err)
-	}
-	return nil
 }

@@ -1,6 +1,12 @@
 package operatorapi
 
-import "time"
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+)
 
 // PathUsage says what accounts have used: ?from=2026-01&to=2026-03&account=LOGIN.
 const PathUsage = "/api/v1/usage"
@@ -38,4 +44,23 @@ type UsageList struct {
 	Usage []MonthUsage `json:"usage"`
 	AsOf  time.Time    `json:"asOf"`           // sessions that have not ended are counted up to here
 	Next  int64        `json:"next,omitempty"` // the "after" of the next page; 0: this is the last
+}
+
+// WriteUsageCSV writes usage as CSV in full precision, a line of names first. It is what every download of it looks like.
+func WriteUsageCSV(w io.Writer, usage []MonthUsage) error {
+	out := csv.NewWriter(w)
+	rows := [][]string{{
+		"account", "account_id", "month", "namespace", "pool", "platform", "sessions", "jobs", "runner_seconds", "job_seconds", "cpu_seconds", "memory_gib_seconds",
+	}}
+	exactly := func(seconds float64) string { return strconv.FormatFloat(seconds, 'f', 3, 64) }
+	for _, u := range usage {
+		rows = append(rows, []string{
+			u.Account, strconv.FormatInt(u.AccountID, 10), u.Month, u.Namespace, u.Pool, u.Platform, strconv.FormatInt(u.Sessions, 10),
+			strconv.FormatInt(u.Jobs, 10), exactly(u.RunnerSeconds), exactly(u.JobSeconds), exactly(u.CPUSeconds), exactly(u.MemoryGiBSeconds),
+		})
+	}
+	if err := out.WriteAll(rows); err != nil {
+		return fmt.Errorf("writing CSV: %w", err)
+	}
+	return nil
 }

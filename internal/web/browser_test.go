@@ -295,7 +295,7 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 		"/ui/pools/runners/linux-4?stage=idle": "linux-4-d", "/ui/nodes": "node-1", "/ui/accounts/acme": "1 of 1",
 		"/ui/accounts/globex": "unpaid since May", "/ui/audit": "set limits",
 		"/ui/accounts/acme/limits": "Jobs of one repository", "/ui/accounts/acme/suspend": "Leave it as it is", "/ui/accounts/globex/resume": "Resume globex",
-		"/ui/pools/runners/linux-4/linux-4-d/retire": "the pool puts another", "/ui/recovery": "lost webhook", "/ui/login": "Kubernetes token",
+		"/ui/pools/runners/linux-4/linux-4-d/retire": "the pool puts another", "/ui/usage": "Runner hours", "/ui/recovery": "lost webhook", "/ui/login": "Kubernetes token",
 	}
 	for _, size := range []struct {
 		name          string

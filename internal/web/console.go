@@ -107,6 +107,8 @@ func (c *Console) Handler() http.Handler {
 		mux.HandleFunc("GET "+pathCallback, c.endOIDC)
 	}
 	mux.HandleFunc("POST "+operatorapi.PathConsoleCode, c.issueCode)
+	mux.HandleFunc("GET "+pathUsageCSV, c.downloadUsage)
+	mux.HandleFunc("GET "+pathUsageJSON, c.downloadUsage)
 	mux.HandleFunc("GET /ui/stream", c.stream)
 	mux.HandleFunc("GET /ui/static/{name}", serveStatic)
 	mux.HandleFunc("GET /ui", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusSeeOther) })

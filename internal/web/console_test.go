@@ -31,7 +31,7 @@ func body(t *testing.T, resp *http.Response) string {
 }
 
 var everyPage = []string{"/ui/", "/ui/jobs", "/ui/jobs/7", "/ui/accounts", "/ui/accounts/acme", "/ui/audit", "/ui/recovery",
-	"/ui/jobs/7/log", "/ui/pools", "/ui/pools/runners/linux-4", "/ui/nodes"}
+	"/ui/jobs/7/log", "/ui/pools", "/ui/pools/runners/linux-4", "/ui/nodes", "/ui/usage"}
 
 // NET-5: without a session, or with one whose owner may not, no page says anything; and the API is asked as the visitor.
 func TestPages_NET5_NothingIsShownToWhoMayNot(t *testing.T) {

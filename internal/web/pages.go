@@ -12,7 +12,7 @@ type page struct {
 	template string
 	nav      string // which entry of the menu it belongs to
 	load     func(c *Console, v *visitor, at location) (title string, data any, err error)
-	// still: it is read when it is opened, for whoever opens it, and is never kept live: what is live is read once for all who look at it.
+	// still: it is read when it is opened, for whoever opens it, and is never kept live, which is once for all who look at it and again and again.
 	still bool
 }
 
@@ -33,6 +33,7 @@ func pages() []page {
 		{"/ui/nodes", "nodes.html", "nodes", loadNodes, false},
 		{"/ui/accounts", "accounts.html", "accounts", loadAccounts, false},
 		{"/ui/accounts/{account}", "account.html", "accounts", loadAccount, false},
+		{"/ui/usage", "usage.html", "usage", loadUsage, true},
 		{"/ui/audit", "audit.html", "audit", loadAudit, false},
 		{"/ui/recovery", "recovery.html", "recovery", loadRecovery, false},
 	}

@@ -74,6 +74,7 @@ var functions = template.FuncMap{
 	"join":    func(list []string) string { return strings.Join(list, ", ") },
 	"took":    func(seconds float64) string { return took(time.Duration(seconds * float64(time.Second))) },
 	"phase":   func(name string) string { return fleet.Phase(name).Words() },
+	"hours":   func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) },
 	"prose":   prose,
 	"lower":   strings.ToLower,
 	"action":  func(name string) string { return strings.ReplaceAll(name, "_", " ") },
