@@ -65,7 +65,7 @@ func (t installationTx) lock(ctx context.Context, a dispatch.Account) (sqlcgen.A
 	if err := t.q.LockInstallation(ctx, a.InstallationID); err != nil {
 		return sqlcgen.Account{}, false, fmt.Errorf("locking installation %d: %w", a.InstallationID, err)
 	}
-	if _, err := t.q.LockInstallationLimits(ctx, a.ID, &a.InstallationID); err != nil {
+	if _, err := t.q.LockInstallationLimits(ctx, &a.InstallationID, a.ID); err != nil {
 		return sqlcgen.Account{}, false, err
 	}
 	return found(t.q.LockAccount(ctx, a.ID))

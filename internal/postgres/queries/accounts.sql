@@ -71,7 +71,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('bullpen.installation', sqlc.arg(i
 -- CLAIM-5: before an installation is changed, no batch is under way for its account, or for one that had it before. Whoever
 -- holds these rows has every batch see what it did.
 SELECT l.account_id FROM account_limits l
-WHERE l.account_id = @account_id OR l.account_id IN (SELECT a.id FROM accounts a WHERE a.installation_id = @installation_id)
+WHERE l.account_id = ANY (ARRAY(SELECT a.id FROM accounts a WHERE a.installation_id = @installation_id) || @account_id::bigint)
 ORDER BY l.account_id, l.platform FOR UPDATE OF l;
 
 -- name: LockAccount :one
@@ -153,9 +153,9 @@ DELETE FROM accounts WHERE id = @id;
 -- Accounts that an operator deleted, once retention has taken the last of their history.
 DELETE FROM accounts WHERE accounts.id IN (
     SELECT a.id FROM accounts a WHERE a.deleted_at < @before::timestamptz
-      AND NOT EXISTS (SELECT 1 FROM workflow_jobs w WHERE w.account_id = a.id)
-      AND NOT EXISTS (SELECT 1 FROM runner_sessions s WHERE s.account_id = a.id)
-      AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.account_id = a.id)
+      AND (SELECT s.account_id FROM runner_sessions s WHERE s.account_id >= a.id ORDER BY s.account_id LIMIT 1) IS DISTINCT FROM a.id -- a probe comes first
+      AND (SELECT 1 FROM runner_claims c WHERE c.account_id = a.id LIMIT 1) IS NULL
+      AND (SELECT 1 FROM workflow_jobs w WHERE w.account_id = a.id LIMIT 1) IS NULL
     LIMIT @most);
 
 -- name: InsertAudit :exec

@@ -8,7 +8,8 @@ SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.leas
     coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
     coalesce(j.repository, '')::text AS repository, coalesce(j.repository_id, 0)::bigint AS repository_id,
     coalesce(j.state, '')::text AS job_state,
-    EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = c.job_id) AS buried,
+    -- A LIMIT, or the planner takes the chance to read every tombstone there is.
+    coalesce((SELECT true FROM job_tombstones t WHERE t.job_id = c.job_id LIMIT 1), false)::boolean AS buried,
     EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = c.pod_uid AND r.state <> 'gone') AS open,
     coalesce((SELECT max(r.gone_at) FROM runner_registrations r WHERE r.pod_uid = c.pod_uid), 'epoch')::timestamptz AS gone_at,
     s.ended_at AS stopped_at

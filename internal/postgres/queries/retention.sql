@@ -65,8 +65,10 @@ DELETE FROM job_lanes WHERE ctid = ANY (ARRAY(
 -- Sets are few, and every replica reads them all; so does this.
 DELETE FROM label_sets WHERE label_key = ANY (ARRAY(
     SELECT s.label_key FROM label_sets s
-    WHERE NOT EXISTS (SELECT 1 FROM job_lanes l WHERE l.label_key = s.label_key)
-      AND NOT EXISTS (SELECT 1 FROM workflow_jobs w WHERE w.label_key = s.label_key)
+    -- The next key at or after this one is a probe of an index. Asked for this very key, the planner expects to find it soon by reading the table
+    -- from its beginning; and what is to be pruned is what is not in there.
+    WHERE (SELECT l.label_key FROM job_lanes l WHERE l.label_key >= s.label_key ORDER BY l.label_key LIMIT 1) IS DISTINCT FROM s.label_key
+      AND (SELECT w.label_key FROM workflow_jobs w WHERE w.label_key >= s.label_key ORDER BY w.label_key LIMIT 1) IS DISTINCT FROM s.label_key
     LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: PruneRepositories :execrows

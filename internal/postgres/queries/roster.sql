@@ -43,5 +43,4 @@ UPDATE runner_claims SET runner_name = @runner_name, generation = greatest(gener
 WHERE pod_uid = @pod_uid AND state IN ('claimed', 'minted', 'executing');
 
 -- name: RecentRepositories :many
-SELECT repository FROM workflow_jobs WHERE account_id = @account_id
-GROUP BY repository ORDER BY max(updated_at) DESC LIMIT @most;
+SELECT name FROM repositories WHERE account_id = @account_id ORDER BY seen_at DESC, name LIMIT @most;

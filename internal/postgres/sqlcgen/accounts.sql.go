@@ -385,9 +385,9 @@ func (q *Queries) EnsureOrphan(ctx context.Context, arg EnsureOrphanParams) erro
 const forgetDeletedAccounts = `-- name: ForgetDeletedAccounts :execrows
 DELETE FROM accounts WHERE accounts.id IN (
     SELECT a.id FROM accounts a WHERE a.deleted_at < $1::timestamptz
-      AND NOT EXISTS (SELECT 1 FROM workflow_jobs w WHERE w.account_id = a.id)
-      AND NOT EXISTS (SELECT 1 FROM runner_sessions s WHERE s.account_id = a.id)
-      AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.account_id = a.id)
+      AND (SELECT s.account_id FROM runner_sessions s WHERE s.account_id >= a.id ORDER BY s.account_id LIMIT 1) IS DISTINCT FROM a.id -- a probe comes first
+      AND (SELECT 1 FROM runner_claims c WHERE c.account_id = a.id LIMIT 1) IS NULL
+      AND (SELECT 1 FROM workflow_jobs w WHERE w.account_id = a.id LIMIT 1) IS NULL
     LIMIT $2)
 `
 
@@ -602,14 +602,14 @@ func (q *Queries) LockInstallation(ctx context.Context, installationID int64) er
 
 const lockInstallationLimits = `-- name: LockInstallationLimits :many
 SELECT l.account_id FROM account_limits l
-WHERE l.account_id = $1 OR l.account_id IN (SELECT a.id FROM accounts a WHERE a.installation_id = $2)
+WHERE l.account_id = ANY (ARRAY(SELECT a.id FROM accounts a WHERE a.installation_id = $1) || $2::bigint)
 ORDER BY l.account_id, l.platform FOR UPDATE OF l
 `
 
 // CLAIM-5: before an installation is changed, no batch is under way for its account, or for one that had it before. Whoever
 // holds these rows has every batch see what it did.
-func (q *Queries) LockInstallationLimits(ctx context.Context, accountID int64, installationID *int64) ([]int64, error) {
-	rows, err := q.db.Query(ctx, lockInstallationLimits, accountID, installationID)
+func (q *Queries) LockInstallationLimits(ctx context.Context, installationID *int64, accountID int64) ([]int64, error) {
+	rows, err := q.db.Query(ctx, lockInstallationLimits, installationID, accountID)
 	if err != nil {
 		return nil, err
 	}

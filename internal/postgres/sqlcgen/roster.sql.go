@@ -108,8 +108,7 @@ func (q *Queries) ProveEnded(ctx context.Context, arg ProveEndedParams) ([]strin
 }
 
 const recentRepositories = `-- name: RecentRepositories :many
-SELECT repository FROM workflow_jobs WHERE account_id = $1
-GROUP BY repository ORDER BY max(updated_at) DESC LIMIT $2
+SELECT name FROM repositories WHERE account_id = $1 ORDER BY seen_at DESC, name LIMIT $2
 `
 
 func (q *Queries) RecentRepositories(ctx context.Context, accountID int64, most int32) ([]string, error) {
@@ -120,11 +119,11 @@ func (q *Queries) RecentRepositories(ctx context.Context, accountID int64, most 
 	defer rows.Close()
 	var items []string
 	for rows.Next() {
-		var repository string
-		if err := rows.Scan(&repository); err != nil {
+		var name string
+		if err := rows.Scan(&name); err != nil {
 			return nil, err
 		}
-		items = append(items, repository)
+		items = append(items, name)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

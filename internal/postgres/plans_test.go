@@ -1,0 +1,154 @@
+package postgres_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+)
+
+// growing are the tables that grow with jobs, pods or accounts. Whoever reads one of them from its beginning to its end costs more
+// every day.
+var growing = []string{
+	"workflow_jobs", "job_tombstones", "job_lanes", "runner_claims", "runner_registrations", "runner_sessions", "webhook_deliveries", "delivery_asks",
+	"audit_events", "repositories", "accounts", "account_limits",
+}
+
+// wholeTables are the queries that read a growing table as a whole, and why each may: how often, and what it would take to do without.
+var wholeTables = map[string]string{
+	"PoolRunners":    claimsOfPods + "; for the signals of pools, every few seconds",
+	"SessionChanges": claimsOfPods + "; for the peaks of pools, every few minutes",
+	"EndedPods":      claimsOfPods + "; in a pass that forgets pods that have gone",
+	"ProvenEnds":     claimsOfPods + "; in a pass of recovery",
+
+	"WaitingLanes":    "the accounts of all lanes that wait are what it is asked for; for the signals of pools, every few seconds",
+	"UnparkLabelSets": "all lanes of some labels are what it is about; when a pool's labels or shape were changed",
+	"ParkedLanes":     "a gauge of lanes, as often as it is scraped; a row for each account and set of labels",
+
+	"PruneRegistrations":    oncePerPass,
+	"ForgetDeletedAccounts": oncePerPass + "; jobs are read for those accounts alone that an operator has deleted",
+
+	"DisownClaims":         onceEver,
+	"BuryJobsOfAccount":    onceEver,
+	"BuryAllJobsOfAccount": onceEver,
+	"PurgeRegistrations":   onceEver,
+}
+
+const (
+	claimsOfPods = "claims are of pods that exist: whatever is forgotten with its pod has no row"
+	oncePerPass  = "accounts are read, in a pass of retention"
+	onceEver     = "when an operator deletes an account; an index would cost each write of a job or claim more than that ever does"
+)
+
+// node is a part of a plan, as EXPLAIN (FORMAT JSON) has it.
+type node struct {
+	Type     string `json:"Node Type"`
+	Relation string `json:"Relation Name"`
+	Plans    []node `json:"Plans"`
+}
+
+// whole are the growing tables that a plan reads as a whole.
+func (n node) whole() []string {
+	var found []string
+	if n.Type == "Seq Scan" && slices.Contains(growing, n.Relation) {
+		found = append(found, n.Relation)
+	}
+	for _, below := range n.Plans {
+		found = append(found, below.whole()...)
+	}
+	return found
+}
+
+// queries are the texts of all that sqlc has made functions of, by name.
+func queries(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("sqlcgen/*.sql.go")
+	require.NoError(t, err)
+	found := map[string]string{}
+	name := regexp.MustCompile(`^-- name: (\w+) :`)
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				text, err := strconv.Unquote(literal.Value)
+				require.NoError(t, err)
+				if match := name.FindStringSubmatch(text); match != nil {
+					found[match[1]] = text
+				}
+			}
+			return true
+		})
+	}
+	require.Greater(t, len(found), 150)
+	return found
+}
+
+var parameter = regexp.MustCompile(`\$(\d+)`)
+
+// plan is the one that serves any parameters: with those of a moment a plan may be better, and is never chosen for being worse.
+func plan(t *testing.T, conn *pgx.Conn, name, text string) node {
+	t.Helper()
+	ctx := context.Background()
+	_, err := conn.Exec(ctx, "PREPARE looked AS "+text)
+	require.NoError(t, err, name)
+	most := 0
+	for _, match := range parameter.FindAllStringSubmatch(text, -1) {
+		n, err := strconv.Atoi(match[1])
+		require.NoError(t, err)
+		most = max(most, n)
+	}
+	execute := "EXPLAIN (FORMAT JSON) EXECUTE looked"
+	if most > 0 {
+		execute += "(" + strings.TrimSuffix(strings.Repeat("NULL,", most), ",") + ")"
+	}
+	var out []byte
+	require.NoError(t, conn.QueryRow(ctx, execute, pgx.QueryExecModeSimpleProtocol).Scan(&out), name)
+	_, err = conn.Exec(ctx, "DEALLOCATE looked")
+	require.NoError(t, err)
+	var plans []struct{ Plan node }
+	require.NoError(t, json.Unmarshal(out, &plans), name)
+	return plans[0].Plan
+}
+
+// No query of the ledger reads a table that grows from its beginning to its end, but those that say why they may.
+func TestPlans_NoQueryReadsAGrowingTableWhole(t *testing.T) {
+	url := postgrestest.NewDatabase(t, postgres.Migrate)
+	ledgertest.Fill(t, url, ledgertest.Size{Queued: 120_000, Accounts: 6_000, Free: 20})
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	_, err = conn.Exec(t.Context(), "SET plan_cache_mode = force_generic_plan")
+	require.NoError(t, err)
+	found := map[string]string{}
+	all := queries(t)
+	for name, text := range all {
+		if whole := plan(t, conn, name, text).whole(); len(whole) > 0 {
+			found[name] = fmt.Sprint(whole)
+		}
+	}
+	for name, tables := range found {
+		if wholeTables[name] == "" {
+			t.Errorf("%s reads whole: %s", name, tables)
+		}
+	}
+	// Whether one of these reads a table that is not so large whole, or by an index, is close: samples decide.
+	for name := range wholeTables {
+		require.Contains(t, all, name, "there is no such query any more")
+	}
+}
