@@ -93,11 +93,15 @@ SELECT * FROM accounts WHERE id = @id;
 SELECT * FROM account_limits WHERE account_id = ANY (@accounts::bigint[]) ORDER BY account_id, platform;
 
 -- name: QueuedOf :many
--- Counted no further than asked: not the backlog decides what it costs.
+-- Counted no further than asked: not the backlog decides what it costs. Each lane by itself, in the order of the queue's index: joined as one,
+-- the planner may read all that waits for every account anew.
 SELECT a.id::bigint AS account_id,
-    (SELECT count(*) FROM (
-        SELECT 1 FROM job_lanes l JOIN workflow_jobs w ON w.label_key = l.label_key AND w.account_id = l.account_id
-        WHERE l.account_id = a.id AND w.state = 'queued' AND w.held = '' LIMIT @most) q)::bigint AS queued,
+    (SELECT least(coalesce(sum(lane.queued), 0), @most::int) FROM job_lanes l CROSS JOIN LATERAL (
+        SELECT count(*) AS queued FROM (
+            SELECT 1 FROM workflow_jobs w
+            WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
+            ORDER BY w.queued_at, w.id LIMIT @most) q) lane
+        WHERE l.account_id = a.id)::bigint AS queued,
     (SELECT count(*) FROM (
         SELECT 1 FROM workflow_jobs w WHERE w.account_id = a.id AND w.state = 'queued' AND w.held <> '' LIMIT @most) h)::bigint AS held
 FROM unnest(@accounts::bigint[]) AS a (id);

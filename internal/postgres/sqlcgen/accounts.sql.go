@@ -739,9 +739,12 @@ func (q *Queries) PurgeSessions(ctx context.Context, accountID int64) error {
 
 const queuedOf = `-- name: QueuedOf :many
 SELECT a.id::bigint AS account_id,
-    (SELECT count(*) FROM (
-        SELECT 1 FROM job_lanes l JOIN workflow_jobs w ON w.label_key = l.label_key AND w.account_id = l.account_id
-        WHERE l.account_id = a.id AND w.state = 'queued' AND w.held = '' LIMIT $1) q)::bigint AS queued,
+    (SELECT least(coalesce(sum(lane.queued), 0), $1::int) FROM job_lanes l CROSS JOIN LATERAL (
+        SELECT count(*) AS queued FROM (
+            SELECT 1 FROM workflow_jobs w
+            WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
+            ORDER BY w.queued_at, w.id LIMIT $1) q) lane
+        WHERE l.account_id = a.id)::bigint AS queued,
     (SELECT count(*) FROM (
         SELECT 1 FROM workflow_jobs w WHERE w.account_id = a.id AND w.state = 'queued' AND w.held <> '' LIMIT $1) h)::bigint AS held
 FROM unnest($2::bigint[]) AS a (id)
@@ -753,7 +756,8 @@ type QueuedOfRow struct {
 	Held      int64
 }
 
-// Counted no further than asked: not the backlog decides what it costs.
+// Counted no further than asked: not the backlog decides what it costs. Each lane by itself, in the order of the queue's index: joined as one,
+// the planner may read all that waits for every account anew.
 func (q *Queries) QueuedOf(ctx context.Context, most int32, accounts []int64) ([]QueuedOfRow, error) {
 	rows, err := q.db.Query(ctx, queuedOf, most, accounts)
 	if err != nil {
