@@ -46,6 +46,7 @@ type serverConfig struct {
 	operators                             operatorConfig
 	database                              databaseConfig
 	kubeconfig, namespace                 string
+	macHosts                              bool
 	githubURL                             string
 	appID                                 int64
 	keyFile                               string
@@ -99,6 +100,7 @@ func (cfg *serverConfig) flags(f *pflag.FlagSet) {
 	f.Int32Var(&cfg.database.maxConns, "database-connections", 16, "most connections to the database")
 	f.StringVar(&cfg.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own ServiceAccount)")
 	f.StringVar(&cfg.namespace, "runner-namespace", "bullpen-runners", "namespace of runner pods and pools")
+	f.BoolVar(&cfg.macHosts, "mac-hosts", false, "show operators what became of the Macs that MacHosts name")
 	f.StringVar(&cfg.githubURL, "github-url", github.DefaultBaseURL, "GitHub's API; for an Enterprise Server https://HOST/api/v3")
 	f.Int64Var(&cfg.appID, "github-app-id", 0, "id of the GitHub App")
 	f.StringVar(&cfg.keyFile, "github-private-key-file", "", "the App's private key (PEM)")
@@ -304,7 +306,7 @@ func newView(cfg serverConfig, log *slog.Logger) (*clusterview.View, error) {
 	}
 	rest.QPS, rest.Burst = 200, 400 // one token review per poll and minute, one label per job
 	rest.UserAgent = "bullpen-server"
-	return clusterview.New(clusterview.Options{Config: rest, Namespace: cfg.namespace, Log: log})
+	return clusterview.New(clusterview.Options{Config: rest, Namespace: cfg.namespace, MacHosts: cfg.macHosts, Log: log})
 }
 
 // openLedger connects, sets the clock by it and has it know what accounts may have.

@@ -74,6 +74,8 @@ type fleetView struct{ r *replica }
 
 func (f fleetView) Pools() []dispatch.Pool { return f.r.view.Pools() }
 
+func (f fleetView) Hosts() ([]operatorapi.Host, bool) { return f.r.view.Hosts() }
+
 func (f fleetView) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) { return f.r.view.PoolStatus(ref) }
 
 func (f fleetView) Backoff(account dispatch.Account) (time.Time, bool) {

@@ -60,6 +60,8 @@ func (f *knownFleet) Demand(context.Context) ([]dispatchapi.PoolSignals, error) 
 	return f.demand, f.unread
 }
 
+func (*knownFleet) Hosts() ([]operatorapi.Host, bool) { return nil, false }
+
 func (f *knownFleet) Held() (string, bool) { return f.held, f.held != "" }
 
 func (f *knownFleet) Runner(namespace, name string) (dispatch.Pod, bool) {

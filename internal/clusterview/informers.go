@@ -60,10 +60,11 @@ func accountInformer(client kubernetes.Interface, namespace string) cache.Shared
 	return informer
 }
 
-func poolInformer(config *rest.Config, namespace string) (cache.SharedIndexInformer, error) {
+// kindsClient speaks of our own kinds.
+func kindsClient(config *rest.Config) (*rest.RESTClient, runtime.ParameterCodec, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("registering the RunnerPool kind: %w", err)
+		return nil, nil, fmt.Errorf("registering the kinds of %s: %w", v1alpha1.GroupVersion.Group, err)
 	}
 	config = rest.CopyConfig(config)
 	config.APIPath = "/apis"
@@ -72,10 +73,14 @@ func poolInformer(config *rest.Config, namespace string) (cache.SharedIndexInfor
 	config.ContentType = runtime.ContentTypeJSON
 	config.AcceptContentTypes = runtime.ContentTypeJSON
 	client, err := rest.RESTClientFor(config)
+	return client, runtime.NewParameterCodec(scheme), err
+}
+
+func poolInformer(config *rest.Config, namespace string) (cache.SharedIndexInformer, error) {
+	client, params, err := kindsClient(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for RunnerPools: %w", err)
 	}
-	params := runtime.NewParameterCodec(scheme)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list := &v1alpha1.RunnerPoolList{}

@@ -26,9 +26,11 @@ import (
 // Options configure a View.
 type Options struct {
 	Config    *rest.Config
-	Namespace string // of runner pods and pools
-	Log       *slog.Logger
-	Now       func() time.Time
+	Namespace string // of runner pods, pools and MacHosts
+	// MacHosts has those watched, too; nothing waits for them.
+	MacHosts bool
+	Log      *slog.Logger
+	Now      func() time.Time
 }
 
 // Handler is told of changes, one at a time per kind. It must not block.
@@ -45,6 +47,7 @@ type View struct {
 	pods     cache.SharedIndexInformer
 	accounts cache.SharedIndexInformer
 	pools    cache.SharedIndexInformer
+	hosts    cache.SharedIndexInformer // nil: they are not looked at
 	reviews  *reviewCache
 }
 
@@ -74,6 +77,11 @@ func New(opt Options) (*View, error) {
 	if v.pools, err = poolInformer(opt.Config, opt.Namespace); err != nil {
 		return nil, err
 	}
+	if opt.MacHosts {
+		if v.hosts, err = hostInformer(opt.Config, opt.Namespace); err != nil {
+			return nil, err
+		}
+	}
 	return v, nil
 }
 
@@ -97,6 +105,9 @@ func (v *View) Run(ctx context.Context, h Handler) error {
 	}
 	done := make(chan struct{})
 	informers := []cache.SharedIndexInformer{v.pods, v.accounts, v.pools}
+	if v.hosts != nil {
+		informers = append(informers, v.hosts)
+	}
 	for _, informer := range informers {
 		go func() {
 			informer.RunWithContext(ctx)
@@ -118,7 +129,7 @@ func (v *View) podEvent(obj any, tell func(dispatch.Pod)) {
 	}
 }
 
-// Synced reports whether every watch has delivered its first list.
+// Synced reports whether every watch that dispatch goes by has delivered its first list.
 func (v *View) Synced() bool {
 	return v.pods.HasSynced() && v.accounts.HasSynced() && v.pools.HasSynced()
 }

@@ -157,7 +157,7 @@ func (s setting) serverCommand() Command {
 	if s.poll {
 		hooks = "--webhooks=poll"
 	}
-	return s.command(partServer, 25*time.Second, append([]string{
+	c := s.command(partServer, 25*time.Second, append([]string{
 		"server",
 		"--listen=" + s.addresses.Webhooks,
 		"--internal-listen=" + s.addresses.Internal,
@@ -172,6 +172,10 @@ func (s setting) serverCommand() Command {
 		"--github-private-key-file=" + key,
 		hooks,
 	}, s.traces...)...)
+	if s.macHosts != "" {
+		c.Args = append(c.Args, "--mac-hosts")
+	}
+	return c
 }
 
 func (s setting) controllerCommand() Command {

@@ -122,6 +122,7 @@ func routes() []route {
 		{"GET " + operatorapi.PathPools, Right{Verb: "list", Resource: operatorapi.ResourcePools}, (*API).listPools},
 		{"GET " + operatorapi.PathPools + "/{namespace}/{pool}", Right{Verb: "get", Resource: operatorapi.ResourcePools}, (*API).getPool},
 		{"GET " + operatorapi.PathRunners, Right{Verb: "list", Resource: operatorapi.ResourceRunnerPods}, (*API).listRunners},
+		{"GET " + operatorapi.PathHosts, Right{Verb: "list", Resource: operatorapi.ResourceHosts}, (*API).listHosts},
 		{"GET " + operatorapi.PathUsage, Right{Verb: "list", Resource: operatorapi.ResourceUsage}, (*API).listUsage},
 		{"GET " + operatorapi.PathRunners + "/{namespace}/{runner}/log", Right{Verb: "get", Resource: operatorapi.ResourceRunnerLogs}, (*API).runnerLog},
 		{"POST " + operatorapi.PathRunners + "/{namespace}/{runner}/retire", Right{Verb: operatorapi.VerbRetire, Resource: operatorapi.ResourceRunnerPods}, (*API).retireRunner},

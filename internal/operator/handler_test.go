@@ -76,6 +76,7 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 		"GET /api/v1/pools/runners/linux":        {"get", "pools", "linux"},
 		"GET /api/v1/runners":                    {"list", "runnerpods", ""},
 		"GET /api/v1/runners/ns/linux-1/log":     {"get", "runnerlogs", "linux-1"},
+		"GET /api/v1/hosts":                      {"list", "hosts", ""},
 	}
 	patterns := map[string]bool{}
 	for _, rt := range routes() {
@@ -83,7 +84,7 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 		require.NotEmpty(t, rt.right.Resource)
 		patterns[rt.pattern] = true
 	}
-	require.Len(t, patterns, 15, "a route was added or has gone: name it here with the right that it needs")
+	require.Len(t, patterns, 16, "a route was added or has gone: name it here with the right that it needs")
 	for line, right := range want {
 		method, path, _ := strings.Cut(line, " ")
 		o := &oracle{}

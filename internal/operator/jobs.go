@@ -58,6 +58,7 @@ type Fleet interface {
 	ClaimChanged(podUID string)
 
 	PoolWatch
+	HostWatch
 }
 
 func (a *API) listJobs(w http.ResponseWriter, r request) error {

@@ -292,7 +292,7 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 	pages := map[string]string{
 		"/ui/": "At their limit of jobs: acme", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs/1": "until the runner was connected",
 		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "not-heard-of", "/ui/jobs/10": "Its runner's last lines", "/ui/jobs/10/log": "ld terminated with signal 9", "/ui/pools/runners/macs": "paused", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
-		"/ui/pools/runners/linux-4?stage=idle": "linux-4-d", "/ui/nodes": "node-1", "/ui/accounts/acme": "1 of 1",
+		"/ui/pools/runners/linux-4?stage=idle": "linux-4-d", "/ui/nodes": "it is tried again", "/ui/accounts/acme": "1 of 1",
 		"/ui/accounts/globex": "unpaid since May", "/ui/audit": "set limits",
 		"/ui/accounts/acme/limits": "Jobs of one repository", "/ui/accounts/acme/suspend": "Leave it as it is", "/ui/accounts/globex/resume": "Resume globex",
 		"/ui/pools/runners/linux-4/linux-4-d/retire": "the pool puts another", "/ui/usage": "Runner hours", "/ui/recovery": "lost webhook", "/ui/login": "Kubernetes token",

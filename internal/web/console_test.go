@@ -362,6 +362,8 @@ func TestPools_ShowWhatTheyHave(t *testing.T) {
 	require.NotContains(t, first, "Next page")
 	require.Equal(t, http.StatusNotFound, d.ask("GET", "/ui/pools/runners/none", ada, "").StatusCode)
 	nodes := text("/ui/nodes")
+	require.Contains(t, nodes, "mini-1 runners ready mini-1 minis")
+	require.Regexp(t, `mini-2 runners Failed mini-2 minis .* UTC 2 .* UTC step tart failed; it is tried again tart another version is installed Last: checking tart`, nodes)
 	require.Contains(t, nodes, "none yet linux-4 1 0 0 1 0 node-1 linux-4 1 0 1 0 0 node-2 linux-4 1 1 0 0 0")
 }
 

@@ -117,6 +117,17 @@ func (oneFleet) PodsOfPool(ref dispatch.PoolRef) []operator.RunnerPod {
 	return []operator.RunnerPod{pod("b", podB, "node-1"), pod("c", "00000000-0000-4000-8000-00000000000c", ""), pod("d", "00000000-0000-4000-8000-00000000000d", "node-2")}
 }
 
+func (oneFleet) Hosts() ([]operatorapi.Host, bool) {
+	applied, next := time.Now().Add(-3*time.Hour), time.Now().Add(4*time.Minute)
+	return []operatorapi.Host{
+		{
+			Namespace: "runners", Name: "mini-2", Node: "mini-2", Pool: "minis", State: "Failed", Message: "step tart failed; it is tried again", Attempts: 2, AppliedAt: &applied,
+			NextAttempt: &next, LastError: "checking tart: the file is another <i>than</i> it was", Problems: []operatorapi.Problem{{Condition: "tart", Sentence: "another version is installed"}},
+		},
+		{Namespace: "runners", Name: "mini-1", Node: "mini-1", Pool: "minis", Ready: true, State: "Ready", AppliedAt: &applied},
+	}, true
+}
+
 func (oneFleet) Demand(context.Context) ([]dispatchapi.PoolSignals, error) {
 	oldest := time.Now().Add(-2 * time.Minute)
 	return []dispatchapi.PoolSignals{{

@@ -98,6 +98,8 @@ func intake(pool operatorapi.Pool) (means string, commands []string) {
 type nodesView struct {
 	Nodes []nodeView
 	Many  bool // there are more runners than were counted
+	Hosts []operatorapi.Host
+	Macs  bool // MacHosts are looked at
 }
 
 // nodeView is one machine. Nowhere is where runners are that no machine was found for yet.
@@ -135,6 +137,11 @@ func loadNodes(_ *Console, v *visitor, _ location) (string, any, error) {
 		}
 	}
 	view.Many = after != ""
+	var hosts operatorapi.HostList
+	if err := v.get(operatorapi.PathHosts, &hosts); err != nil {
+		return "", nil, err
+	}
+	view.Hosts, view.Macs = hosts.Hosts, hosts.Watched
 	for _, node := range nodes {
 		slices.Sort(node.Pools)
 		view.Nodes = append(view.Nodes, *node)

@@ -108,6 +108,7 @@ func fleetOperations() []operation {
 		{route: "GET " + job + "/why", id: "whyJob", tag: "jobs", says: "Says why a job has no runner yet, or what became of it.", answer: operatorapi.Why{}},
 		{route: "GET " + operatorapi.PathPools, id: "listPools", tag: "pools", says: "Lists pools with what they have and what waits for them, by name.", answer: operatorapi.PoolList{}},
 		{route: "GET " + operatorapi.PathPools + "/{namespace}/{pool}", id: "getPool", tag: "pools", says: "Shows one pool.", answer: operatorapi.Pool{}, errors: []int{notFound}},
+		{route: "GET " + operatorapi.PathHosts, id: "listHosts", tag: "hosts", says: "Lists the Macs that are prepared as nodes (kind MacHost), by name.", answer: operatorapi.HostList{}},
 		{
 			route: "GET " + operatorapi.PathRunners, id: "listRunners", tag: "runners", says: "Lists the runner pods of pools, by namespace and name.",
 			query: append(page("after", "string", "What the former page gave as next."),

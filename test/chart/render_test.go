@@ -328,11 +328,17 @@ func TestMacHosts_NET8_AreOffUnlessTurnedOn(t *testing.T) {
 		require.NotContains(t, object.GetName(), "mac-cordons")
 	}
 	require.NotContains(t, texts(container(t, objects, "controller")["args"]), "--mac-hosts")
+	require.NotContains(t, texts(container(t, objects, "server")["args"]), "--mac-hosts")
 
 	objects = render(t, helmchart.Release{}, everything)
 	args := texts(container(t, objects, "controller")["args"])
 	require.Subset(t, args, []string{"--mac-hosts", "--mac-secrets-namespace=bullpen-system", "--mac-attempts=8"})
 	find(t, objects, "ValidatingAdmissionPolicyBinding /bullpen-mac-cordons")
+	require.Contains(t, texts(container(t, objects, "server")["args"]), "--mac-hosts")
+	rules, _ := find(t, objects, "Role bullpen-runners/bullpen-machosts-shown")["rules"].([]any)
+	require.Len(t, rules, 1, "the server shows what became of them")
+	require.Equal(t, []string{"machosts"}, texts(at(t, rules, 0, "resources")))
+	require.Equal(t, []string{"list", "watch"}, texts(at(t, rules, 0, "verbs")))
 
 	_, err := helmchart.Render(helmchart.Release{Values: values(t, least+"macHosts: {enabled: true}\n")})
 	require.ErrorContains(t, err, "macHosts.secrets is empty")

@@ -73,6 +73,10 @@ var unusedRights = []rights.Exception{
 		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
 	{
+		User: operatorUser, Verbs: []string{"list"}, Group: "bullpen.dev", Resource: "hosts",
+		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+	},
+	{
 		User: operatorUser, Verbs: []string{"list", "retire"}, Group: "bullpen.dev", Resource: "runnerpods",
 		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
