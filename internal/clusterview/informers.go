@@ -16,7 +16,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -183,25 +183,5 @@ func toPool(obj any) (dispatch.Pool, bool) {
 	if !ok {
 		return dispatch.Pool{}, false
 	}
-	const mebibyte = 1 << 20
-	out := dispatch.Pool{
-		Namespace: pool.Namespace, Name: pool.Name, Labels: pool.Spec.Labels,
-		Platform: fleet.Platform(pool.Spec.Platform),
-		Shape: fleet.Shape{
-			MilliCPU: pool.Spec.Resources.CPU.MilliValue(),
-			MemoryMB: (pool.Spec.Resources.Memory.Value() + mebibyte - 1) / mebibyte,
-		},
-		RunnerGroupID:   1,
-		RepositoryScope: pool.Spec.Scope == v1alpha1.ScopeRepository,
-		FairShare:       pool.Spec.Queueing == v1alpha1.QueueingFairShare,
-		Paused:          pool.Spec.Intake == v1alpha1.IntakePaused || pool.Spec.Intake == v1alpha1.IntakeDrained,
-		Terminating:     pool.DeletionTimestamp != nil,
-	}
-	if out.Paused {
-		out.PausedNote = pool.Annotations[v1alpha1.AnnotationIntakeNote]
-	}
-	if pool.Spec.RunnerGroup != nil {
-		out.RunnerGroupID = *pool.Spec.RunnerGroup
-	}
-	return out, true
+	return poolspec.Dispatch(pool), true
 }

@@ -9,22 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/internal/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/scaling"
-)
-
-// The defaults of the spec's fields, for pools that were made without the API server's defaulting.
-const (
-	defaultReplicas      = 1
-	defaultMinWarm       = 1
-	defaultCooldown      = 5 * time.Minute
-	defaultStabilization = 3 * time.Minute
 )
 
 // observation is what one pass has seen. It keeps no pointer into a cache.
@@ -124,27 +116,8 @@ func (a *Autoscaler) nodes(ctx context.Context) ([]corev1.Node, error) {
 // takePool brings a pool into the plan's form.
 func (a *Autoscaler) takePool(ctx context.Context, seen *observation, pool *v1alpha1.RunnerPool, fleet []corev1.Node) {
 	key := client.ObjectKeyFromObject(pool)
-	p := scaling.Pool{
-		Name:        nameOf(pool.Namespace, pool.Name),
-		Terminating: pool.DeletionTimestamp != nil,
-		Replicas:    int(ptr.Deref(pool.Spec.Replicas, defaultReplicas)),
-		State:       a.stateOf(key, pool),
-	}
-	if scale := pool.Spec.Autoscaling; scale != nil {
-		p.Autoscaled = scale.Enabled
-		p.MinWarm = int(ptr.Deref(scale.MinWarm, defaultMinWarm))
-		p.Max = int(ptr.Deref(scale.MaxReplicas, 0))
-		p.Cooldown, p.Stabilization = defaultCooldown, defaultStabilization
-		if scale.ScaleDownCooldown != nil {
-			p.Cooldown = scale.ScaleDownCooldown.Duration
-		}
-		if scale.Stabilization != nil {
-			p.Stabilization = scale.Stabilization.Duration
-		}
-	}
-	if pool.Spec.Intake == v1alpha1.IntakeDrained {
-		p.MinWarm, p.Replicas = 0, 0 // it takes no room from others
-	}
+	p := poolspec.Scaling(pool, nameOf(pool.Namespace, pool.Name))
+	p.State = a.stateOf(key, pool)
 	class, err := a.runtimeClass(ctx, pool)
 	if err != nil {
 		p.Problem = err.Error() // POOL-8: without its overhead nobody knows what a runner takes

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/poolspec"
 )
 
 // conditionHold is how long a condition that comes and goes with the load stays on at least: each turn is a write and an
@@ -154,13 +155,13 @@ func (c *conditions) saturated(pool *v1alpha1.RunnerPool, f facts) {
 		return
 	}
 	present := of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]
-	most := mostOf(pool)
+	most := poolspec.Most(pool)
 	if f.wish.Terminating || of[lifecycle.StageIdle] > 0 || demand.Queued <= of[lifecycle.StageBooting] || present < most {
 		c.clearLater(kind, "HasRoom", "no job waits for more runners than there may be")
 		return
 	}
 	reason, limit := "AtReplicas", "spec.replicas"
-	if autoscales(pool) {
+	if poolspec.Autoscales(pool) {
 		reason, limit = "AtMaximum", "spec.autoscaling.maxReplicas"
 	}
 	c.set(kind, true, reason, fmt.Sprintf("%s, no runner is idle, and there are %d runners of the %d that %s allows: raise it if they wait too long",
@@ -240,7 +241,7 @@ func (c *conditions) scalingActive(pool *v1alpha1.RunnerPool, f facts) {
 	}
 	told := f.decision.BlindSince.Add(blindHold)
 	switch {
-	case !autoscales(pool) || f.wish.Terminating:
+	case !poolspec.Autoscales(pool) || f.wish.Terminating:
 		meta.RemoveStatusCondition(&c.list, kind)
 	case f.decision.Blind != "" && c.now.Before(told) && (old == nil || old.Status != metav1.ConditionFalse):
 		if c.look = earlier(c.look, told); old == nil {

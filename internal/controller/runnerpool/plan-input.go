@@ -1,19 +1,18 @@
 package runnerpool
 
 import (
-	"math"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -190,79 +189,11 @@ func trimWaiting(w *corev1.ContainerStateWaiting) *corev1.ContainerStateWaiting 
 	return &corev1.ContainerStateWaiting{Reason: w.Reason, Message: oneLine(w.Message, podsigns.LongestWaiting)}
 }
 
-// The defaults of the spec's fields, for pools that were made without the API server's defaulting.
-const (
-	defaultReplicas             = 1
-	defaultMinWarm              = 1
-	defaultStartTimeout         = 10 * time.Minute
-	defaultUnschedulableTimeout = 15 * time.Minute
-)
-
-// leaveTimeout is how long a pod whose deletion was accepted holds its place in the pool.
-const leaveTimeout = 5 * time.Minute
-
 // wishOf reads what a pool wants. last is the number that its status had.
 func wishOf(pool *v1alpha1.RunnerPool, templateHash string, decision Decision, last *int32) lifecycle.Wish {
-	desired := desiredOf(pool, decision, last)
-	orDefault := func(set *metav1.Duration, standard time.Duration) time.Duration {
-		if set == nil {
-			return standard
-		}
-		return set.Duration
+	var decided *int
+	if decision.Decided {
+		decided = &decision.Desired
 	}
-	return lifecycle.Wish{
-		Desired: desired, TemplateHash: templateHash,
-		StartTimeout:         orDefault(pool.Spec.Provisioning.StartTimeout, defaultStartTimeout),
-		UnschedulableTimeout: orDefault(pool.Spec.Provisioning.UnschedulableTimeout, defaultUnschedulableTimeout),
-		IdleTimeout:          orDefault(pool.Spec.IdleTimeout, 0),
-		MaxAge:               orDefault(pool.Spec.MaxRunnerAge, 0),
-		LeaveTimeout:         leaveTimeout,
-		Terminating:          pool.DeletionTimestamp != nil,
-		MaxUnavailable:       share(ptr.Deref(pool.Spec.Rollout.MaxUnavailable, intstr.FromString("5%")), desired, false),
-		MaxSurge:             share(ptr.Deref(pool.Spec.Rollout.MaxSurge, intstr.FromInt32(0)), desired, true),
-	}
-}
-
-// desiredOf is the number of runners to work towards. Of a pool that autoscales, the last number stands until the
-// autoscaler has decided: a controller that was restarted knows less, and must not shrink the pool for that.
-func desiredOf(pool *v1alpha1.RunnerPool, decision Decision, last *int32) int {
-	if pool.DeletionTimestamp != nil {
-		return 0 // POOL-3: nobody raises a pool that is being deleted
-	}
-	if pool.Spec.Intake == v1alpha1.IntakeDrained {
-		return 0 // idle runners go by the fence, like any that are too many; those that work are left alone (EXCL-2)
-	}
-	if !autoscales(pool) {
-		return int(ptr.Deref(pool.Spec.Replicas, defaultReplicas))
-	}
-	desired := int(ptr.Deref(pool.Spec.Autoscaling.MinWarm, defaultMinWarm))
-	switch {
-	case decision.Decided:
-		desired = decision.Desired
-	case last != nil:
-		desired = int(*last)
-	}
-	return min(max(desired, 0), mostOf(pool)) // SCALE-3
-}
-
-func autoscales(pool *v1alpha1.RunnerPool) bool {
-	return pool.Spec.Autoscaling != nil && pool.Spec.Autoscaling.Enabled
-}
-
-// mostOf is the most runners that a pool may have. The API server requires a ceiling of whoever autoscales; that one is
-// missing all the same is no reason to have no runner.
-func mostOf(pool *v1alpha1.RunnerPool) int {
-	if autoscales(pool) {
-		return int(ptr.Deref(pool.Spec.Autoscaling.MaxReplicas, math.MaxInt32))
-	}
-	return int(ptr.Deref(pool.Spec.Replicas, defaultReplicas))
-}
-
-// share is a number, or a percentage of total. The API server has checked how it is written; what it cannot be is 0.
-func share(value intstr.IntOrString, total int, up bool) int {
-	n, err := intstr.GetScaledValueFromIntOrPercent(&value, total, up)
-	if err != nil {
-		return 0
-	}
-	return max(n, 0)
+	return poolspec.Wish(pool, templateHash, decided, last)
 }

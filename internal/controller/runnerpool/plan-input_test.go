@@ -14,6 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -223,7 +224,7 @@ func TestWishOf(t *testing.T) {
 	pool := &v1alpha1.RunnerPool{}
 	wish := func() lifecycle.Wish { return wishOf(pool, "h", Decision{}, nil) }
 	require.Equal(t, lifecycle.Wish{Desired: 1, TemplateHash: "h", StartTimeout: 10 * time.Minute,
-		UnschedulableTimeout: 15 * time.Minute, LeaveTimeout: leaveTimeout}, wish())
+		UnschedulableTimeout: 15 * time.Minute, LeaveTimeout: poolspec.LeaveTimeout}, wish())
 	pool.Spec.Replicas = ptr.To[int32](50)
 	pool.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("5%"))
 	pool.Spec.Rollout.MaxSurge = ptr.To(intstr.FromString("5%"))
@@ -232,8 +233,7 @@ func TestWishOf(t *testing.T) {
 	pool.Spec.IdleTimeout = &metav1.Duration{Duration: time.Hour}
 	pool.Spec.MaxRunnerAge = &metav1.Duration{Duration: 24 * time.Hour}
 	require.Equal(t, lifecycle.Wish{Desired: 50, TemplateHash: "h", MaxUnavailable: 2, MaxSurge: 3,
-		IdleTimeout: time.Hour, MaxAge: 24 * time.Hour, LeaveTimeout: leaveTimeout}, wish(), "rounded down, rounded up")
-	require.Zero(t, share(intstr.FromString("nonsense"), 10, false))
+		IdleTimeout: time.Hour, MaxAge: 24 * time.Hour, LeaveTimeout: poolspec.LeaveTimeout}, wish(), "rounded down, rounded up")
 }
 
 func TestWishOf_SCALE3_TheAutoscalersNumberWithinTheCeiling(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/poolspec"
 )
 
 // stuckSlack is how long a pod may still be there once it should be gone: a kubelet reports late, and a node agent stops a
@@ -24,7 +26,7 @@ func (m *member) due() time.Time {
 	case m.view.terminal:
 		return earlier(granted, m.view.deleting.Add(stuckSlack))
 	case m.work() == "":
-		return earlier(granted, m.view.deleting.Add(leaveTimeout))
+		return earlier(granted, m.view.deleting.Add(poolspec.LeaveTimeout))
 	default:
 		return granted
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/bullpen-ci/bullpen/internal/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -40,7 +41,7 @@ func TestDue_POOL10_AJobHasItsGraceAndNothingElseHas(t *testing.T) {
 	}{
 		"not deleted":                      {observe(idlePod()), time.Time{}},
 		"busy, deleted by somebody":        {leavingPod(hours, busy), t0.Add(hours + stuckSlack)},
-		"idle, stops at once":              {leavingPod(hours), t0.Add(leaveTimeout)},
+		"idle, stops at once":              {leavingPod(hours), t0.Add(poolspec.LeaveTimeout)},
 		"idle, with a short grace":         {leavingPod(30 * time.Second), t0.Add(30*time.Second + stuckSlack)},
 		"ended before it was deleted":      {leavingPod(0, endedAt(t0.Add(-time.Hour))), t0.Add(stuckSlack)},
 		"its job has ended in its grace":   {leavingPod(hours, endedAt(t0.Add(time.Hour))), t0.Add(time.Hour + stuckSlack)},
