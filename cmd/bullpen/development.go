@@ -20,9 +20,9 @@ func developmentCommands() []*cobra.Command {
 func newDevCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Stand-ins for GitHub, its runner, Tart and a Mac, for development and tests",
+		Short: "Stand-ins for GitHub, its runner, Tart and a Mac, and a simulator of policies, for development and tests",
 	}
-	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand(), newDevTartCommand(), newDevMacCommand())
+	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand(), newDevTartCommand(), newDevMacCommand(), newDevSimulateCommand())
 	return cmd
 }
 

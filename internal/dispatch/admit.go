@@ -26,6 +26,33 @@ type Batch struct {
 	Now   time.Time
 }
 
+// MostLanes is how many lanes the batch looks at: the oldest jobs for n polls stand at the heads of at most n lanes; a few
+// more, because some of those may turn out to be empty or at their limit.
+func (b Batch) MostLanes() int { return max(8, min(MaxLanes, len(b.Polls))) }
+
+// MayHideMore says whether another round may find more: a full batch, or as many lanes as were looked at, may hide some.
+// Every lane seen was claimed from, parked, or has an account that the next round excludes, so rounds come to an end.
+func (b Batch) MayHideMore(lanes, claims int) bool {
+	return claims == len(b.Polls) || lanes == b.MostLanes()
+}
+
+// Slots takes mint slots for the accounts that may have jobs (CLAIM-14), notes them in reserved, and lowers their room to
+// what they got. It returns the allowances of accounts that have any.
+func (b Batch) Slots(a *Admission, reserved map[int64]int) []Allowance {
+	var backed []Allowance
+	for _, al := range a.Allowances {
+		id := al.Lane.Account.ID
+		if _, asked := reserved[id]; !asked {
+			reserved[id] = b.Reserve(al.Lane.Account, int(min(a.Room[id], int64(len(b.Polls)))))
+			a.Room[id] = min(a.Room[id], int64(reserved[id]))
+		}
+		if a.Room[id] > 0 {
+			backed = append(backed, al)
+		}
+	}
+	return backed
+}
+
 // Poll is a pod that waits for work.
 type Poll struct {
 	Namespace, PodName, PodUID string
@@ -48,10 +75,17 @@ type Lane struct {
 	Suspended bool // by GitHub or an operator, or the App was uninstalled
 }
 
+// Why lanes are parked. One that is empty but for jobs that are held becomes "held" in the ledger.
+const (
+	ParkedEmpty     = "empty"
+	ParkedLimit     = "limit"
+	ParkedSuspended = "suspended"
+)
+
 // Parking takes a lane out of the way of later picks until work or room appears.
 type Parking struct {
 	Lane   Lane
-	Reason string // empty, limit or suspended
+	Reason string // one of Parked
 }
 
 // Allowance is how many of a lane's jobs a batch may take.
@@ -74,7 +108,7 @@ func Admit(
 	a := Admission{Room: map[int64]int64{}}
 	for _, lane := range lanes {
 		if lane.Suspended {
-			a.Parked = append(a.Parked, Parking{lane, "suspended"})
+			a.Parked = append(a.Parked, Parking{lane, ParkedSuspended})
 			continue
 		}
 		room, seen := a.Room[lane.Account.ID]
@@ -83,7 +117,7 @@ func Admit(
 			a.Room[lane.Account.ID] = room
 		}
 		if room == 0 {
-			a.Parked = append(a.Parked, Parking{lane, "limit"})
+			a.Parked = append(a.Parked, Parking{lane, ParkedLimit})
 			continue
 		}
 		a.Allowances = append(a.Allowances, Allowance{lane, min(room, int64(polls))})
@@ -118,6 +152,55 @@ func WithinShares(jobs []QueuedJob, left func(Repository) (int64, bool)) (within
 		within = append(within, job)
 	}
 	return within, crowded
+}
+
+// Full are those of the crowded jobs whose repositories have no room left, one of each lane and repository: what is to be set
+// aside with all of its kind. Of the others some were met first and got no poll: it may be their turn in the next round. left
+// counts the batch's claims too.
+func Full(crowded []QueuedJob, left func(Repository) (int64, bool)) []QueuedJob {
+	type place struct {
+		key  string
+		repo Repository
+	}
+	seen := map[place]bool{}
+	var full []QueuedJob
+	for _, job := range crowded {
+		at := place{job.LabelKey, job.Repo()}
+		if n, _ := left(job.Repo()); n > 0 || seen[at] {
+			continue
+		}
+		seen[at] = true
+		full = append(full, job)
+	}
+	return full
+}
+
+// RunningByAccount adds up what runs of each account in these lanes.
+func RunningByAccount(lanes []Lane) map[int64]int64 {
+	running := map[int64]int64{}
+	for _, lane := range lanes {
+		running[lane.Account.ID] += lane.Running
+	}
+	return running
+}
+
+// Exhausted lists the lanes that gave fewer jobs than they were allowed: empty, unless somebody feeds them meanwhile.
+func Exhausted(a Admission, jobs []QueuedJob) []Parking {
+	type place struct {
+		key     string
+		account int64
+	}
+	got := map[place]int64{}
+	for _, job := range jobs {
+		got[place{job.LabelKey, job.AccountID}]++
+	}
+	var empty []Parking
+	for _, al := range a.Allowances {
+		if a.Room[al.Lane.Account.ID] > 0 && got[place{al.Lane.LabelKey, al.Lane.Account.ID}] < al.Allowed {
+			empty = append(empty, Parking{Lane: al.Lane, Reason: ParkedEmpty})
+		}
+	}
+	return empty
 }
 
 func sortedByAge(jobs []QueuedJob) []QueuedJob {

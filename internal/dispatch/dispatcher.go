@@ -48,6 +48,11 @@ type Options struct {
 	Jitter func() float64 // in [0, 1)
 }
 
+// DefaultMaxBatch is Options.MaxBatch where nothing is said.
+const DefaultMaxBatch = 64
+
+const defaultMaxMints = 64
+
 func (o *Options) setDefaults() error {
 	if o.Store == nil || o.Forge == nil || o.Cluster == nil {
 		return errors.New("dispatch needs a store, a forge and a cluster")
@@ -71,10 +76,10 @@ func (o *Options) setDefaults() error {
 		return fmt.Errorf("a mint may take %s at most, not %s", LongestLease/2, o.MintTimeout)
 	}
 	if o.MaxMints == 0 {
-		o.MaxMints = 64
+		o.MaxMints = defaultMaxMints
 	}
 	if o.MaxBatch == 0 {
-		o.MaxBatch = 64
+		o.MaxBatch = DefaultMaxBatch
 	}
 	if o.WorkFolder == "" {
 		o.WorkFolder = "_work"

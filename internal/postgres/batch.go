@@ -91,7 +91,7 @@ func (t *batchTx) run(ctx context.Context) error {
 		return err
 	}
 	within, crowded := dispatch.WithinShares(jobs, t.shares.left)
-	chosen := dispatch.Choose(within, admission.Room, runningByAccount(lanes), len(t.b.Polls), t.b.Pool.FairShare)
+	chosen := dispatch.Choose(within, admission.Room, dispatch.RunningByAccount(lanes), len(t.b.Polls), t.b.Pool.FairShare)
 	if err := t.claim(ctx, lanes, chosen); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (t *batchTx) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parked = append(parked, exhausted(admission, jobs)...)
+	parked = append(parked, dispatch.Exhausted(admission, jobs)...)
 	if err := t.lockLanes(ctx, slices.Concat(chosen, aside), parked); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (t *batchTx) run(ctx context.Context) error {
 	}
 	// A full batch, or as many lanes as were looked at, may hide more. Every lane seen was claimed from, parked, or has
 	// an account that the next round excludes, so rounds come to an end.
-	t.out.More = len(t.out.Claims) == len(t.b.Polls) || len(lanes) == t.maxLanes() || len(t.out.Lost) > 0 || len(aside) > 0
+	t.out.More = t.b.MayHideMore(len(lanes), len(t.out.Claims)) || len(t.out.Lost) > 0 || len(aside) > 0
 	if len(jobs) > len(t.out.Claims) {
 		// Jobs that were locked here and left alone were invisible to other replicas meanwhile.
 		if err := t.q.NotifyWork(ctx, ""); err != nil {
@@ -117,10 +117,6 @@ func (t *batchTx) run(ctx context.Context) error {
 	}
 	return t.park(ctx, parked)
 }
-
-// maxLanes: the oldest jobs for n polls stand at the heads of at most n lanes; a few more, because some of those may
-// turn out to be empty or at their limit.
-func (t *batchTx) maxLanes() int { return max(8, min(dispatch.MaxLanes, len(t.b.Polls))) }
 
 func (t *batchTx) lanes(ctx context.Context) ([]dispatch.Lane, error) {
 	var lanes []dispatch.Lane
@@ -131,13 +127,13 @@ func (t *batchTx) lanes(ctx context.Context) ([]dispatch.Lane, error) {
 		})
 	}
 	if t.b.Pool.FairShare {
-		rows, err := t.q.CandidateLanesFair(ctx, t.b.LabelKeys, t.b.Excluded, int32(t.maxLanes())) //nolint:gosec // at most MaxLanes
+		rows, err := t.q.CandidateLanesFair(ctx, t.b.LabelKeys, t.b.Excluded, int32(t.b.MostLanes())) //nolint:gosec // at most MaxLanes
 		for _, r := range rows {
 			add(r.LabelKey, r.AccountID, r.Version, r.Running, r.Login, r.Kind, r.InstallationID, r.Suspended)
 		}
 		return lanes, err
 	}
-	rows, err := t.q.CandidateLanesFIFO(ctx, t.b.LabelKeys, t.b.Excluded, int32(t.maxLanes())) //nolint:gosec // at most MaxLanes
+	rows, err := t.q.CandidateLanesFIFO(ctx, t.b.LabelKeys, t.b.Excluded, int32(t.b.MostLanes())) //nolint:gosec // at most MaxLanes
 	for _, r := range rows {
 		add(r.LabelKey, r.AccountID, r.Version, r.Running, r.Login, r.Kind, r.InstallationID, r.Suspended)
 	}
@@ -191,17 +187,9 @@ func (t *batchTx) admit(ctx context.Context, lanes []dispatch.Lane) (dispatch.Ad
 func (t *batchTx) pick(ctx context.Context, a *dispatch.Admission) ([]dispatch.QueuedJob, error) {
 	var keys []string
 	var accounts, allowed []int64
-	for _, al := range a.Allowances {
-		id := al.Lane.Account.ID
-		if _, asked := t.reserved[id]; !asked {
-			t.reserved[id] = t.b.Reserve(al.Lane.Account, int(min(a.Room[id], int64(len(t.b.Polls)))))
-			a.Room[id] = min(a.Room[id], int64(t.reserved[id]))
-		}
-		if a.Room[id] == 0 {
-			continue
-		}
+	for _, al := range t.b.Slots(a, t.reserved) {
 		keys = append(keys, al.Lane.LabelKey)
-		accounts = append(accounts, id)
+		accounts = append(accounts, al.Lane.Account.ID)
 		allowed = append(allowed, al.Allowed)
 	}
 	if len(keys) == 0 {
@@ -219,29 +207,6 @@ func (t *batchTx) pick(ctx context.Context, a *dispatch.Admission) ([]dispatch.Q
 		}
 	}
 	return jobs, nil
-}
-
-func runningByAccount(lanes []dispatch.Lane) map[int64]int64 {
-	running := map[int64]int64{}
-	for _, lane := range lanes {
-		running[lane.Account.ID] += lane.Running
-	}
-	return running
-}
-
-// exhausted lists the lanes that gave fewer jobs than they were allowed: empty, unless somebody feeds them meanwhile.
-func exhausted(a dispatch.Admission, jobs []dispatch.QueuedJob) []dispatch.Parking {
-	got := map[lane]int64{}
-	for _, job := range jobs {
-		got[lane{job.LabelKey, job.AccountID}]++
-	}
-	var empty []dispatch.Parking
-	for _, al := range a.Allowances {
-		if a.Room[al.Lane.Account.ID] > 0 && got[lane{al.Lane.LabelKey, al.Lane.Account.ID}] < al.Allowed {
-			empty = append(empty, dispatch.Parking{Lane: al.Lane, Reason: "empty"})
-		}
-	}
-	return empty
 }
 
 // claim pairs the chosen jobs with the polls that waited longest and inserts the rows. A pod whose row somebody else

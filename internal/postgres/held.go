@@ -54,19 +54,8 @@ func (t *batchTx) setAside(ctx context.Context, crowded []dispatch.QueuedJob) ([
 		t.shares.used[dispatch.Repository{AccountID: claim.Account.ID, Name: claim.Repository}]++
 	}
 	var arg sqlcgen.SetAsideParams
-	var full []dispatch.QueuedJob
-	type place struct {
-		lane
-		repository string
-	}
-	seen := map[place]bool{}
-	for _, job := range crowded {
-		at := place{lane{job.LabelKey, job.AccountID}, job.Repository}
-		if left, _ := t.shares.left(job.Repo()); left > 0 || seen[at] {
-			continue // others of it were met first and got no poll: it may be its turn in the next round
-		}
-		seen[at] = true
-		full = append(full, job)
+	full := dispatch.Full(crowded, t.shares.left)
+	for _, job := range full {
 		arg.LabelKeys = append(arg.LabelKeys, job.LabelKey)
 		arg.Accounts = append(arg.Accounts, job.AccountID)
 		arg.Repositories = append(arg.Repositories, job.Repository)

@@ -31,6 +31,10 @@ var closures = []struct {
 		module + "/internal/operator"}, reason: "the answer is a pure function of evidence, whoever gathers it"},
 	{pkg: "internal/scaling", strict: true, allow: []string{module + "/internal/scaling"},
 		reason: "plans are pure functions, to be tested over every state with no cluster"},
+	{pkg: "internal/poolspec", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/postgres"},
+		reason: "what a field means is a pure function, for controllers and for the simulator"},
+	{pkg: "internal/simulation", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/postgres", module + "/internal/controller"},
+		reason: "what is played by a virtual clock knows no cluster and no database"},
 	{pkg: "internal/networkpolicy", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", module},
 		reason: "what policies mean is a function of the objects"},
 	{pkg: "internal/policygate", deny: []string{"sigs.k8s.io/controller-runtime", module + "/api", module + "/internal/dispatch", module + "/internal/runnerpod"},
@@ -84,7 +88,7 @@ func TestClosures(t *testing.T) {
 
 // notInImages are the parts that the tag "production", with which images are built, must leave out.
 var notInImages = []string{
-	module + "/internal/onebox", module + "/internal/controlplane", module + "/internal/devrunner", module + "/internal/devtart", module + "/internal/devmac",
+	module + "/internal/onebox", module + "/internal/controlplane", module + "/internal/devrunner", module + "/internal/devtart", module + "/internal/devmac", module + "/internal/simulation",
 	module + "/internal/github/standin", module + "/internal/policygate", module + "/internal/postgres/pgserver", "github.com/rhysd/actionlint",
 }
 

@@ -1,0 +1,278 @@
+//go:build !production
+
+package main
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/internal/simulation"
+)
+
+// simulateFlags are what `bullpen dev simulate` is given.
+type simulateFlags struct {
+	trace, policies, series string
+	boot, mint, connect     string
+	options                 simulation.Options
+}
+
+func newDevSimulateCommand() *cobra.Command {
+	f, format := simulateFlags{}, cli.FormatTable
+	cmd := &cobra.Command{
+		Use:   "simulate --trace FILE --policies FILE",
+		Short: "Play a trace of jobs against pools by a virtual clock, and compare policies",
+		Long: `Plays a trace of jobs against one or more sets of pools by a virtual clock, and says what would have waited how long and what
+it would have cost. The planners and rules are those that a fleet runs by: scaling, the life of runners, accounts' limits,
+FIFO and FairShare, the limit of registrations at GitHub. A day of jobs takes seconds, and the same input gives the same output.
+
+A trace is CSV: queued_at (RFC 3339 or seconds), account, labels (with spaces between) or pool, duration_seconds, and
+repository, which may be left out. "traces" makes one of a stated distribution, "record" one of the jobs that a server remembers.
+
+Policies are YAML: a list of names and pools, each with a RunnerPool's name and spec, and accounts' limits.
+docs/guides/simulate.md explains both, the numbers that come out, and what is not played.
+
+Nodes have room without end, and every job ends by itself. Exit codes: 0, or 1 when something cannot be read.`,
+		Example: `  bullpen dev simulate traces office-day > day.csv
+  bullpen dev simulate --trace day.csv --policies policies.yaml
+  bullpen dev simulate --trace day.csv --policies policies.yaml --boot lognormal:40s,0.4 --price 0.24 --series lengths.csv
+  bullpen dev simulate --trace day.csv --policies policies.yaml -o json | jq '.[] | {policy, p99: .waitSeconds.p99, cost}'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			results, err := f.run(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return cli.Print(cmd.OutOrStdout(), format, results, simulateTable(results))
+		},
+	}
+	cmd.AddCommand(newDevSimulateTracesCommand(), newDevSimulateRecordCommand())
+	cli.OutputFlag(cmd.Flags(), &format)
+	f.flags(cmd.Flags())
+	return cmd
+}
+
+func (f *simulateFlags) flags(flags *pflag.FlagSet) {
+	o := &f.options
+	flags.StringVar(&f.trace, "trace", "", "file with the trace; - for standard input")
+	flags.StringVar(&f.policies, "policies", "", "file with the policies")
+	flags.StringVar(&f.series, "series", "", "write the lengths of queues and fleets over time to this file, as CSV")
+	flags.DurationVar(&o.SampleEvery, "series-every", time.Minute, "time between two lines of --series for one pool")
+	flags.StringVar(&f.boot, "boot", "20s", "from a pod's creation until it can take a job: a time, or exponential:20s, uniform:10s,30s, lognormal:20s,0.5 (median, sigma)")
+	flags.StringVar(&f.mint, "mint", "300ms", "from a claim to the registration at GitHub; as --boot")
+	flags.StringVar(&f.connect, "connect", "2s", "from the registration to the job's first step; as --boot")
+	flags.IntVar(&o.MintsPerMinute, "mints-per-minute", 180, "registrations that GitHub allows the App in a minute; 0: any number")
+	flags.Uint64Var(&o.Seed, "seed", 1, "seed of what is drawn")
+	flags.DurationVar(&o.SLO, "slo", time.Minute, "longest wait that is not too long")
+	flags.Float64Var(&o.Price, "price", 0, "price of one runner for an hour")
+	flags.DurationVar(&o.WarmUp, "warm-up", 15*time.Minute, "how long before the first job the pools begin; it costs nothing")
+	flags.DurationVar(&o.Drain, "drain", 24*time.Hour, "how long after the last arrival jobs are waited for at most")
+	flags.DurationVar(&o.For, "for", 0, "end so long after the first job, whatever waits or runs then; 0: when the last job has ended")
+}
+
+// check reads what flags cannot check by themselves.
+func (f *simulateFlags) check() error {
+	if f.trace == "" || f.policies == "" {
+		return errors.New("name a trace with --trace and policies with --policies; `bullpen dev simulate traces office-day` makes a trace")
+	}
+	for flag, d := range map[string]struct {
+		text string
+		into *simulation.Distribution
+	}{"boot": {f.boot, &f.options.Boot}, "mint": {f.mint, &f.options.Mint}, "connect": {f.connect, &f.options.Connect}} {
+		parsed, err := simulation.ParseDistribution(d.text)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+		*d.into = parsed
+	}
+	o := f.options
+	if o.SampleEvery <= 0 || o.MintsPerMinute < 0 || o.Price < 0 || min(o.SLO, o.WarmUp, o.Drain, o.For) < 0 {
+		return errors.New("--series-every must be more than 0, and no other number less")
+	}
+	return nil
+}
+
+func (f *simulateFlags) run(stdin io.Reader) (_ []simulation.Result, err error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(f.policies)
+	if err != nil {
+		return nil, fmt.Errorf("reading policies: %w", err)
+	}
+	policies, err := simulation.ParsePolicies(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.policies, err)
+	}
+	trace, err := f.readTrace(stdin)
+	if err != nil {
+		return nil, err
+	}
+	if f.series != "" {
+		file, err := os.Create(f.series)
+		if err != nil {
+			return nil, fmt.Errorf("writing the series: %w", err)
+		}
+		defer file.Close()
+		series := csv.NewWriter(file)
+		if err := series.Write([]string{"policy", "pool", "seconds", "queued", "busy", "idle", "booting", "desired"}); err != nil {
+			return nil, fmt.Errorf("writing the series: %w", err)
+		}
+		f.options.Sample = func(s simulation.Sample) { writeSample(series, s) }
+		defer func() {
+			if series.Flush(); err == nil && series.Error() != nil {
+				err = fmt.Errorf("writing the series: %w", series.Error())
+			}
+		}()
+	}
+	results := make([]simulation.Result, 0, len(policies))
+	for _, policy := range policies {
+		result, err := simulation.Run(trace, policy, f.options)
+		if err != nil {
+			return nil, fmt.Errorf("policy %s: %w", policy.Name, err)
+		}
+		results = append(results, result)
+	}
+	return results, nil
+}
+
+func (f *simulateFlags) readTrace(stdin io.Reader) (simulation.Trace, error) {
+	from := stdin
+	if f.trace != "-" {
+		file, err := os.Open(f.trace)
+		if err != nil {
+			return nil, fmt.Errorf("reading the trace: %w", err)
+		}
+		defer file.Close()
+		from = file
+	}
+	trace, err := simulation.ParseTrace(bufio.NewReader(from))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.trace, err)
+	}
+	return trace, nil
+}
+
+// writeSample writes one line; an error stays with the writer until its end.
+func writeSample(w *csv.Writer, s simulation.Sample) {
+	row := []string{s.Policy, s.Pool, strconv.FormatFloat(s.After.Seconds(), 'f', -1, 64)}
+	for _, n := range []int{s.Queued, s.Busy, s.Idle, s.Booting, s.Wanted} {
+		row = append(row, strconv.Itoa(n))
+	}
+	_ = w.Write(row) // kept by the writer, and asked for at the end
+}
+
+func simulateTable(results []simulation.Result) cli.Table {
+	table := cli.Table{
+		Columns: []string{"POLICY", "JOBS", "WAITING", "P50", "P90", "P99", "OVER SLO", "UTILIZATION", "RUNNER MIN", "COST", "PODS"},
+		Wide:    []string{"ENDED", "RUNNING", "MEAN", "MAX", "LASTED"},
+		Empty:   "No policies.",
+	}
+	for _, r := range results {
+		table.Rows = append(table.Rows, []string{
+			r.Policy, strconv.Itoa(r.Jobs), strconv.Itoa(r.Waiting), simulation.Seconds(r.Wait.P50), simulation.Seconds(r.Wait.P90),
+			simulation.Seconds(r.Wait.P99), strconv.Itoa(r.Late), fmt.Sprintf("%.1f%%", 100*r.Utilization),
+			fmt.Sprintf("%.0f", r.RunnerMinutes), fmt.Sprintf("%.2f", r.Cost), strconv.Itoa(r.PodsStarted),
+			strconv.Itoa(r.Ended), strconv.Itoa(r.Running), simulation.Seconds(r.Wait.Mean), simulation.Seconds(r.Wait.Max),
+			simulation.Seconds(r.Lasted),
+		})
+	}
+	return table
+}
+
+func newDevSimulateTracesCommand() *cobra.Command {
+	var seed uint64
+	var names, list []string
+	for _, shape := range simulation.Shapes() {
+		names = append(names, shape.Name)
+		list = append(list, fmt.Sprintf("  %-11s %s", shape.Name, shape.Summary))
+	}
+	cmd := &cobra.Command{
+		Use:   "traces NAME",
+		Short: "Make a trace of a stated distribution",
+		Long: `Writes a trace as CSV, the same for the same seed:
+
+` + strings.Join(list, "\n") + `
+
+docs/guides/simulate.md states their distributions.`,
+		Example: `  bullpen dev simulate traces office-day > day.csv
+  bullpen dev simulate traces monorepo --seed 7 | bullpen dev simulate --trace - --policies policies.yaml`,
+		ValidArgs: names,
+		Args:      cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			trace, err := simulation.MakeTrace(args[0], seed)
+			if err != nil {
+				return err
+			}
+			return simulation.WriteTrace(cmd.OutOrStdout(), trace)
+		},
+	}
+	cmd.Flags().Uint64Var(&seed, "seed", 1, "seed of what is drawn")
+	return cmd
+}
+
+func newDevSimulateRecordCommand() *cobra.Command {
+	conn, filter := connection(), cli.JobFilter{Ended: true}
+	cmd := &cobra.Command{
+		Use:   "record",
+		Short: "Make a trace of the jobs that a server remembers",
+		Long: `Reads jobs that have ended from the server and writes them as a trace: when each was queued, for whom, what it asked for,
+and how long it ran. Jobs that never ran are left out. How long the server remembers them is its own setting (--keep-jobs).
+It needs the right to list jobs, as ` + "`bullpen jobs`" + ` does.`,
+		Example: `  bullpen dev simulate record --limit 50000 > last-week.csv
+  bullpen dev simulate record --account acme > acme.csv`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if filter.Most < 1 {
+				return errors.New("--limit is a number of jobs, at least 1")
+			}
+			client, err := conn.Client()
+			if err != nil {
+				return err
+			}
+			jobs, err := client.Jobs(cmd.Context(), filter)
+			if err != nil {
+				return err
+			}
+			trace := recorded(jobs)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d jobs have run and ended\n", len(trace), len(jobs))
+			return simulation.WriteTrace(cmd.OutOrStdout(), trace)
+		},
+	}
+	conn.Flags(cmd.Flags())
+	cmd.Flags().StringVar(&filter.Account, "account", "", "only of this account, by login or @id")
+	cmd.Flags().StringVar(&filter.Repository, "repository", "", "only of this repository, as owner/name")
+	cmd.Flags().IntVar(&filter.Most, "limit", 10_000, "most jobs to read, the latest first")
+	return cmd
+}
+
+// recorded is the trace of the jobs that have run: one that waited for an approval was queued when that was given.
+func recorded(jobs []operatorapi.Job) simulation.Trace {
+	var trace simulation.Trace
+	for _, j := range jobs {
+		if j.StartedAt == nil || j.CompletedAt == nil || j.CompletedAt.Before(*j.StartedAt) || len(j.Labels) == 0 {
+			continue
+		}
+		queued := j.QueuedAt
+		if j.ApprovedAt != nil && j.ApprovedAt.After(queued) {
+			queued = *j.ApprovedAt
+		}
+		trace = append(trace, simulation.Job{
+			QueuedAt: queued, Account: j.Account, Labels: j.Labels, Repository: j.Repository, Duration: j.CompletedAt.Sub(*j.StartedAt),
+		})
+	}
+	slices.SortStableFunc(trace, func(a, b simulation.Job) int { return a.QueuedAt.Compare(b.QueuedAt) })
+	return trace
+}
