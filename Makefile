@@ -92,9 +92,14 @@ test: ## Run all tests; installs PostgreSQL, OpenSSH's server, Prometheus and Ch
 	$(PLAIN); cd images && $(GO) test -timeout 20m ./...
 
 .PHONY: bench
-bench: ## Measure latencies and throughput, and print one table (a part: BENCH=P1)
+bench: ## Measure latencies, throughput and memory, print one table, and write it to bin/bench.json (a part: BENCH=P1)
 	@scripts/prerequisites.sh postgres
-	@$(FIND_ASSETS) && $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 30m ./test/bench/...
+	@mkdir -p bin
+	@$(FIND_ASSETS) && $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 60m ./test/bench/... -args -results $(CURDIR)/bin/bench.json
+
+.PHONY: performance
+performance: ## Write the tables of docs/performance.md and README.md from runs of make bench (RUNS="bin/bench.json …", the oldest first)
+	$(GO) run ./scripts/performance $(RUNS)
 
 .PHONY: model
 model: ## Walk the claim protocol's large state spaces too: minutes, and some 10 GiB of memory

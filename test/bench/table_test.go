@@ -17,6 +17,7 @@ var discard = slog.New(slog.DiscardHandler)
 // they lie apart, and whether it keeps its budget.
 type row struct {
 	id, what, measured, limit, result string
+	value                             float64 // the result as a number
 	samples                           int
 	spread                            string // of the result or of what was measured; empty for a count
 	budget                            string

@@ -1,0 +1,108 @@
+// Package benchresults is what `make bench` writes, and the page that is made of it.
+package benchresults
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Row is one line of the table: what was measured, and what it is held to.
+type Row struct {
+	ID       string  `json:"id"`
+	What     string  `json:"what"`
+	Measured string  `json:"measured"`
+	Limit    string  `json:"limit"`  // measured in the same run; "count" where there is none
+	Result   string  `json:"result"` // as people read it
+	Value    float64 `json:"value"`  // the same as a number
+	Samples  int     `json:"samples"`
+	Spread   string  `json:"spread,omitempty"`
+	Budget   string  `json:"budget"`
+	Kept     bool    `json:"kept"`
+}
+
+// Run is one run of all benchmarks.
+type Run struct {
+	At       time.Time `json:"at"`
+	Cores    int       `json:"cores"`
+	Go       string    `json:"go"`
+	Platform string    `json:"platform"`
+	Rows     []Row     `json:"rows"`
+}
+
+// Order sorts ids as people do: P2 before P10.
+func Order(a, b string) int {
+	number := func(id string) int {
+		n, _ := strconv.Atoi(strings.TrimPrefix(id, "P")) // an id without one comes first
+		return n
+	}
+	return cmp.Or(cmp.Compare(number(a), number(b)), strings.Compare(a, b))
+}
+
+// Table is in Markdown: the rows of the last run, with the results of all.
+func Table(runs []Run) string {
+	if len(runs) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("| | what | measured | against | " + plural(len(runs)) + " | budget | |\n|---|---|---|---|---|---|---|\n")
+	for _, r := range runs[len(runs)-1].Rows {
+		var results []string
+		kept := true
+		for _, run := range runs {
+			if same, ok := run.find(r); ok {
+				results, kept = append(results, same.Result), kept && same.Kept
+			}
+		}
+		verdict := "kept"
+		if !kept {
+			verdict = "**missed**"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.ID, r.What, r.Measured, r.Limit, strings.Join(results, ", "), r.Budget, verdict)
+	}
+	return b.String()
+}
+
+func plural(runs int) string {
+	if runs == 1 {
+		return "result"
+	}
+	return fmt.Sprintf("results of %d runs", runs)
+}
+
+func (r Run) find(row Row) (Row, bool) {
+	for _, other := range r.Rows {
+		if other.ID == row.ID && other.What == row.What {
+			return other, true
+		}
+	}
+	return Row{}, false
+}
+
+// Short is the table of the front page: one line for each id, the worst of its rows by how much of the budget it takes.
+func Short(runs []Run) string {
+	if len(runs) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("| what | result | budget |\n|---|---|---|\n")
+	for _, r := range runs[len(runs)-1].Rows {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.What, r.Result, r.Budget)
+	}
+	return b.String()
+}
+
+// Between puts a text between two marks of a page, which stay.
+func Between(page, begin, end, text string) (string, error) {
+	head, rest, found := strings.Cut(page, begin)
+	if !found {
+		return "", fmt.Errorf("the page has no %s", begin)
+	}
+	_, tail, found := strings.Cut(rest, end)
+	if !found {
+		return "", fmt.Errorf("the page has no %s after %s", end, begin)
+	}
+	return head + begin + "\n" + text + end + tail, nil
+}
