@@ -40,6 +40,9 @@ var wholeTables = map[string]string{
 	"UnparkLabelSets": "all lanes of some labels are what it is about; when a pool's labels or shape were changed",
 	"ParkedLanes":     "a gauge of lanes, as often as it is scraped; a row for each account and set of labels",
 
+	"InstalledAccounts": "all accounts are what it is asked for; in a comparison with GitHub's list of installations",
+	"ReadableAccounts":  "all accounts are what it is asked for; in a pass that asks GitHub about each",
+
 	"PruneRegistrations":    oncePerPass,
 	"ForgetDeletedAccounts": oncePerPass + "; jobs are read for those accounts alone that an operator has deleted",
 
@@ -57,19 +60,21 @@ const (
 
 // node is a part of a plan, as EXPLAIN (FORMAT JSON) has it.
 type node struct {
-	Type     string `json:"Node Type"`
-	Relation string `json:"Relation Name"`
-	Plans    []node `json:"Plans"`
+	Type     string  `json:"Node Type"`
+	Relation string  `json:"Relation Name"`
+	Rows     float64 `json:"Plan Rows"`
+	Plans    []node  `json:"Plans"`
 }
 
-// whole are the growing tables that a plan reads as a whole.
-func (n node) whole() []string {
+// whole are the growing tables that a plan reads as a whole, or of which it expects thousands of rows with nothing to end it.
+func (n node) whole(limited bool) []string {
 	var found []string
-	if n.Type == "Seq Scan" && slices.Contains(growing, n.Relation) {
-		found = append(found, n.Relation)
+	limited = limited || n.Type == "Limit"
+	if slices.Contains(growing, n.Relation) && n.Type != "ModifyTable" && (n.Type == "Seq Scan" || n.Rows > 5000 && !limited) {
+		found = append(found, fmt.Sprintf("%s (%s, %.0f)", n.Relation, n.Type, n.Rows))
 	}
 	for _, below := range n.Plans {
-		found = append(found, below.whole()...)
+		found = append(found, below.whole(limited)...)
 	}
 	return found
 }
@@ -138,7 +143,7 @@ func TestPlans_NoQueryReadsAGrowingTableWhole(t *testing.T) {
 	found := map[string]string{}
 	all := queries(t)
 	for name, text := range all {
-		if whole := plan(t, conn, name, text).whole(); len(whole) > 0 {
+		if whole := plan(t, conn, name, text).whole(false); len(whole) > 0 {
 			found[name] = fmt.Sprint(whole)
 		}
 	}
