@@ -1,4 +1,3 @@
-// Package benchresults is what `make bench` writes, and the page that is made of it.
 package benchresults
 
 import (
