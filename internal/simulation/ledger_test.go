@@ -43,12 +43,15 @@ func (w *twin) record(ev dispatch.JobEvent) {
 
 // queue queues a job on both.
 func (w *twin) queue(t *rapid.T, at int64) {
+	w.put(w.account(rapid.Int64Range(1, 12).Draw(t, "account")), rapid.SampledFrom(w.pool.Labels).Draw(t, "label"),
+		rapid.SampledFrom([]string{"/one", "/two"}).Draw(t, "repository"), at)
+}
+
+func (w *twin) put(a dispatch.Account, label, repository string, at int64) {
 	w.jobs++
-	a := w.account(rapid.Int64Range(1, 12).Draw(t, "account"))
-	label := rapid.SampledFrom(w.pool.Labels).Draw(t, "label")
 	job := dispatch.QueuedJob{
 		ID: w.base + w.jobs, AccountID: a.ID, LabelKey: dispatch.LabelKey([]string{label}), QueuedAt: time.Unix(1_700_000_000+at, 0),
-		Repository: a.Login + rapid.SampledFrom([]string{"/one", "/two"}).Draw(t, "repository"),
+		Repository: a.Login + repository,
 	}
 	w.record(dispatch.JobEvent{
 		Kind: fleet.JobEventQueued, Account: a, JobID: job.ID, Repository: job.Repository, RunID: 1, RunAttempt: 1, Name: "build",
@@ -158,6 +161,11 @@ func TestLedger_CLAIM5_AnswersAsPostgres(t *testing.T) {
 			}
 			require.NoError(r, store.SetLimits(t.Context(), a.ID, fleet.Linux, limits))
 			w.ledger.admit(a, map[fleet.Platform]fleet.Limits{fleet.Linux: limits})
+		}
+		if rapid.Bool().Draw(r, "crowd") { // more lanes than a batch looks at, so that their order decides
+			for n := range int64(24) {
+				w.put(w.account(n%12+1), w.pool.Labels[n/12], "/one", 30-n)
+			}
 		}
 		for range rapid.IntRange(1, 40).Draw(r, "steps") {
 			switch rapid.SampledFrom([]string{"queue", "queue", "claim", "end", "signals"}).Draw(r, "step") {

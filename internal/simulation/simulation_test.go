@@ -15,6 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // free is a policy of one pool without limits.
@@ -173,14 +175,20 @@ func TestRun_CLAIM5_SCALE3_ConservesJobsAndKeepsLimits(t *testing.T) {
 				}
 			}
 			require.Equal(t, claimed, running)
-			for _, a := range s.ledger.accounts {
-				for platform, use := range a.usage {
-					limits := a.limits[platform]
-					require.True(t, use.Jobs <= limits.Jobs && use.MilliCPU <= limits.MilliCPU && use.MemoryMB <= limits.MemoryMB, "CLAIM-5")
-					for _, n := range a.repositories[platform] {
-						require.True(t, limits.JobsPerRepository == 0 || n <= limits.JobsPerRepository, "CLAIM-5")
-					}
+			live, shares := map[int64]int64{}, map[dispatch.Repository]int64{} // counted from the jobs, not from the ledger's own sums
+			for _, j := range s.jobs {
+				if j.started && !j.done {
+					live[j.queued.AccountID]++
+					shares[j.queued.Repo()]++
 				}
+			}
+			for id, n := range live {
+				limits := s.ledger.accounts[id].limits[fleet.Linux]
+				require.True(t, n <= limits.Jobs && 4000*n <= limits.MilliCPU, "CLAIM-5")
+			}
+			for r, n := range shares {
+				most := s.ledger.accounts[r.AccountID].limits[fleet.Linux].JobsPerRepository
+				require.True(t, most == 0 || n <= most, "CLAIM-5")
 			}
 			most = max(most, s.github.used)
 		}
