@@ -96,7 +96,7 @@ func (s *Store) inTx(ctx context.Context, doing string, fn func(q *sqlcgen.Queri
 	var err error
 	giveUp := time.Now().Add(outagePatience)
 	for collisions := 0; ; {
-		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return fn(sqlcgen.New(tx)) })
+		err = pipelined(ctx, s.pool, func(p *pipeline) error { return fn(sqlcgen.New(p)) })
 		if err == nil {
 			return nil
 		}
