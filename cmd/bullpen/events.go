@@ -32,7 +32,7 @@ It exits with 0, also when there is none, and with 1 when the cluster could not 
 		Example: `  bullpen events
   bullpen events --types Warning --since 10m
   bullpen events --for pool/linux-4 --watch
-  bullpen events -n bullpen-system --for machost/mac-1
+  bullpen events --for machost/mac-1
   bullpen events -A -o json | jq -r '.[] | select(.type == "Warning") | .message'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -210,6 +210,14 @@ func TestSwitches(t *testing.T) {
 	secrets := at(t, find(t, objects, "Deployment bullpen-system/bullpen-server"), "spec", "template", "spec", "volumes", 1, "projected", "sources")
 	require.Equal(t, "ca", at(t, secrets, 1, "secret", "name"))
 	require.Equal(t, "client", at(t, secrets, 2, "secret", "name"))
+	require.Subset(t, texts(server["args"]), []string{
+		"--console-url=https://bullpen.example.com", "--oidc-issuer-url=https://login.example.com", "--oidc-client-id=bullpen", "--oidc-name=Example: SSO",
+		"--oidc-username-claim=email", "--oidc-username-prefix=sso:", "--oidc-groups-claim=groups", "--oidc-groups-prefix=oidc:", "--oidc-groups=oidc:platform",
+		"--oidc-scopes=profile,email,groups", "--oidc-session-life=8h", "--oidc-client-secret-file=/etc/bullpen/oidc/client-secret", "--oidc-ca-file=/etc/bullpen/oidc/ca.crt",
+	})
+	provider := at(t, find(t, objects, "Deployment bullpen-system/bullpen-server"), "spec", "template", "spec", "volumes", 2, "projected", "sources")
+	require.Equal(t, "oidc", at(t, provider, 0, "secret", "name"))
+	require.Equal(t, "oidc-ca", at(t, provider, 1, "secret", "name"))
 	require.Contains(t, server["image"], "@sha256:0123")
 	var names []string
 	for _, variable := range server["env"].([]any) {
