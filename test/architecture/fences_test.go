@@ -88,7 +88,7 @@ func TestClosures(t *testing.T) {
 
 // notInImages are the parts that the tag "production", with which images are built, must leave out.
 var notInImages = []string{
-	module + "/internal/onebox", module + "/internal/controlplane", module + "/internal/devrunner", module + "/internal/devtart", module + "/internal/devmac", module + "/internal/simulation",
+	module + "/internal/onebox", module + "/internal/controlplane", module + "/internal/devrunner", module + "/internal/devtart", module + "/internal/devmac", module + "/internal/simulation", module + "/internal/load",
 	module + "/internal/github/standin", module + "/internal/policygate", module + "/internal/postgres/pgserver", "github.com/rhysd/actionlint",
 }
 
