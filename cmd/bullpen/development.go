@@ -20,9 +20,10 @@ func developmentCommands() []*cobra.Command {
 func newDevCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Stand-ins for GitHub, its runner, Tart and a Mac, and a simulator of policies, for development and tests",
+		Short: "Stand-ins for GitHub, its runner, Tart and a Mac, a simulator of policies, and a generator of load, for development and tests",
 	}
-	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand(), newDevTartCommand(), newDevMacCommand(), newDevSimulateCommand())
+	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand(), newDevTartCommand(), newDevMacCommand(), newDevSimulateCommand(),
+		newDevLoadCommand())
 	return cmd
 }
 

@@ -16,8 +16,10 @@ type Site struct {
 	Kubeconfig string
 	GitHub     string // address of its stand-in; empty: the real one, by an App that it does not write down
 	KeyFile    string // of the stand-in's App
-	URLFile    string // holds the database's URL
-	Controller string // where its controller answers
+	// AdminTokenFile holds the token of the stand-in's admin API.
+	AdminTokenFile string
+	URLFile        string // holds the database's URL
+	Controller     string // where its controller answers
 }
 
 // Site finds the `bullpen up` of this machine: that of --state-dir, or of the usual folder. False: none runs, and none was named.
@@ -51,6 +53,7 @@ func (c *Connection) Site() (Site, bool, error) {
 	site := Site{Kubeconfig: status.Kubeconfig, Controller: status.Metrics["controller"], URLFile: filepath.Join(dir, "secrets", "database-url")}
 	if status.StandIn {
 		site.GitHub, site.KeyFile = strings.TrimRight(status.GitHub, "/"), filepath.Join(dir, "secrets", "app.pem")
+		site.AdminTokenFile = filepath.Join(dir, "secrets", "admin-token")
 	}
 	if c.Kubeconfig != "" {
 		site.Kubeconfig = c.Kubeconfig

@@ -43,6 +43,12 @@ func DefaultMix() Mix {
 	return Mix{Runs: []Kind{{Repository: "acme/app", Labels: []string{"bullpen"}, Weight: 1, Jobs: 1}}}
 }
 
+// OneKind is a mix of one kind of run, which is checked.
+func OneKind(kind Kind) (Mix, error) {
+	kind.Weight = 1
+	return Mix{Runs: []Kind{kind}}, kind.check()
+}
+
 var (
 	repositoryName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}$`)
 	labelName      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
