@@ -85,17 +85,15 @@ var stages = []struct{ name, phase string }{
 func Stages(jobs []operatorapi.Job) []Stage {
 	values := map[string][]float64{}
 	for _, job := range jobs {
-		if job.Timeline == nil || job.StartedAt == nil {
+		if _, begun := waited(job); !begun {
 			continue
 		}
-		whole := 0.0
 		for _, phase := range job.Timeline.Split {
-			if phase.Name == "run" {
-				continue
+			if phase.Name != "run" {
+				values[phase.Name] = append(values[phase.Name], phase.Seconds)
 			}
-			whole += phase.Seconds
-			values[phase.Name] = append(values[phase.Name], phase.Seconds)
 		}
+		whole, _ := waited(job)
 		values[StageWait] = append(values[StageWait], whole)
 	}
 	out := []Stage{}
@@ -107,6 +105,19 @@ func Stages(jobs []operatorapi.Job) []Stage {
 	return out
 }
 
+// waited is the sum of a job's stages, in seconds; false: it has not begun.
+func waited(job operatorapi.Job) (seconds float64, begun bool) {
+	if job.Timeline == nil || job.StartedAt == nil {
+		return 0, false
+	}
+	for _, phase := range job.Timeline.Split {
+		if phase.Name != "run" {
+			seconds += phase.Seconds
+		}
+	}
+	return seconds, true
+}
+
 // mostPoints of a series: more cannot be told apart in a plot.
 const mostPoints = 60
 
@@ -114,7 +125,7 @@ const mostPoints = 60
 func Series(jobs []operatorapi.Job) []Point {
 	var begun []operatorapi.Job
 	for _, job := range jobs {
-		if job.StartedAt != nil {
+		if _, is := waited(job); is {
 			begun = append(begun, job)
 		}
 	}
@@ -128,7 +139,8 @@ func Series(jobs []operatorapi.Job) []Point {
 	parts := map[int][]float64{}
 	for _, job := range begun {
 		part := int(job.QueuedAt.Sub(first).Seconds() / width)
-		parts[part] = append(parts[part], max(0, job.StartedAt.Sub(job.QueuedAt).Seconds()))
+		wait, _ := waited(job)
+		parts[part] = append(parts[part], wait)
 	}
 	points := []Point{}
 	for part := range mostPoints {

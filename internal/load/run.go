@@ -159,7 +159,7 @@ func (r *run) follow(ctx context.Context) error {
 	defer func() {
 		stop()
 		for b := range channelOf(batches) { // what was under way counts
-			_ = r.took(ctx, b)
+			_ = r.took(b) // after the end of ctx, which is what is told
 		}
 	}()
 	look, told := r.Clock.After(0), 0
@@ -180,7 +180,7 @@ func (r *run) follow(ctx context.Context) error {
 				batches, patience = nil, r.Clock.After(r.Patience)
 				break
 			}
-			if err := r.took(ctx, b); err != nil {
+			if err := r.took(b); err != nil {
 				submitErr = err
 			}
 		case <-look:
@@ -204,12 +204,9 @@ func channelOf(batches chan batch) <-chan batch {
 	return closed
 }
 
-// took keeps what was submitted. An error after ctx has ended is its end.
-func (r *run) took(ctx context.Context, b batch) error {
+// took keeps what was submitted.
+func (r *run) took(b batch) error {
 	if b.err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
 		return fmt.Errorf("submitting to %s: %w", b.repository, b.err)
 	}
 	r.tracker.submitted(b.repository, b.jobs)

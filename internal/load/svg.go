@@ -59,6 +59,7 @@ func SVG(w io.Writer, r Result) error {
 	d.text(margin, 34, "title", "start", "bullpen dev load")
 	d.text(margin, 56, "faint", "start", fmt.Sprintf("%s, seed %d: %d jobs in %d runs submitted in %s, %d ended",
 		r.Shape, r.Seed, r.SubmittedJobs, r.SubmittedRuns, Seconds(r.SubmitSeconds), r.Ended))
+	d.text(plotWidth-margin, 56, "faint small", "end", Caveat)
 	d.overTime(r.Series)
 	for i, stage := range r.Stages {
 		wide := (plotWidth - 2*margin - (perRow-1)*36) / perRow

@@ -18,6 +18,9 @@ type Style struct {
 	Width int
 }
 
+// Caveat goes with every result that people read.
+const Caveat = "GitHub's times are whole seconds: hook, start and wait may be off by one."
+
 // Seconds writes a time with three digits.
 func Seconds(s float64) string {
 	switch {
@@ -43,6 +46,7 @@ func Text(w io.Writer, r Result, style Style) error {
 		for _, s := range r.Stages {
 			fmt.Fprintf(&b, "%-10s%8d%10s%10s%10s%10s\n", s.Name, s.Count, Seconds(s.P50), Seconds(s.P90), Seconds(s.P99), Seconds(s.Max))
 		}
+		b.WriteString(Caveat + "\n")
 	}
 	for _, s := range r.Stages {
 		fmt.Fprintf(&b, "\n%s\n", s.Name)
