@@ -54,7 +54,7 @@ const (
 	mostAsked = 250
 	// mostStuck bounds how many jobs are explained.
 	mostStuck = 10
-	// explaining bounds the time for that: the server may be what is wrong.
+	// explaining bounds the time for that, and for the last look: the server may be what is wrong.
 	explaining = 30 * time.Second
 	// submitting bounds one submission.
 	submitting = 30 * time.Second
@@ -172,6 +172,9 @@ func (r *run) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-patience:
+			if len(r.tracker.pending) > 0 {
+				readErr = r.lookAgain(ctx)
+			}
 			return errors.Join(submitErr, readErr)
 		case free <- len(r.tracker.ended) - told:
 			told = len(r.tracker.ended)
@@ -185,7 +188,7 @@ func (r *run) follow(ctx context.Context) error {
 			}
 		case <-look:
 			began := r.Clock.Now()
-			readErr = r.look(ctx)
+			readErr = r.look(ctx, mostAsked)
 			look = r.Clock.After(max(pollEvery, idlePolls*r.Clock.Now().Sub(began)))
 		}
 		if batches == nil && len(r.tracker.pending) == 0 {
@@ -219,8 +222,8 @@ func (r *run) took(b batch) error {
 }
 
 // look reads once what became of the jobs. The server may be away for a while; the error is of this look.
-func (r *run) look(ctx context.Context) error {
-	err := r.read(ctx)
+func (r *run) look(ctx context.Context, most int) error {
+	err := r.read(ctx, most)
 	if err != nil {
 		err = fmt.Errorf("reading jobs: %w", err)
 	}
@@ -232,7 +235,14 @@ func (r *run) look(ctx context.Context) error {
 	return err
 }
 
-func (r *run) read(ctx context.Context) error {
+// lookAgain is the last look, at all jobs: none that has ended since the one before may be called one that did not.
+func (r *run) lookAgain(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, explaining)
+	defer cancel()
+	return r.look(bounded, len(r.tracker.pending))
+}
+
+func (r *run) read(ctx context.Context, most int) error {
 	if len(r.tracker.pending) == 0 {
 		return nil
 	}
@@ -240,7 +250,7 @@ func (r *run) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range r.tracker.live(live, mostAsked) {
+	for _, id := range r.tracker.live(live, most) {
 		job, known, err := r.Ledger.Job(ctx, id)
 		if err != nil {
 			return err

@@ -33,6 +33,7 @@ type world struct {
 	alone  int           // jobs asked for alone
 	most   int           // jobs that had not ended, at the worst
 	slow   time.Duration // of a submission
+	pages  time.Duration // that listing jobs takes
 }
 
 func (w *world) Submit(ctx context.Context, _, workflow string) ([]int64, error) {
@@ -81,6 +82,7 @@ func (w *world) job(id int64) operatorapi.Job {
 }
 
 func (w *world) Live(context.Context) ([]operatorapi.Job, error) {
+	<-time.After(w.pages)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.unread {
@@ -224,6 +226,18 @@ func TestRun_EndsInTimeWhenSubmittingIsSlow(t *testing.T) {
 		require.Equal(t, []int{40, 2}, []int{r.PlannedJobs, r.SubmittedJobs})
 		require.InDelta(t, 9.9, r.LateSeconds, 0.01)
 		require.False(t, r.Good())
+	})
+}
+
+// Where looks are slow and far apart, a job that ended since the last one is not called one that never did.
+func TestRun_LooksAgainBeforeItNamesJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{ended: 9 * time.Second, pages: 3 * time.Second}
+		opts := generated(w)
+		opts.Plan.Jobs, opts.Patience = 1, 10*time.Second
+		r, err := Run(t.Context(), opts)
+		require.NoError(t, err)
+		require.True(t, r.Good(), "%+v", r)
 	})
 }
 
