@@ -2,11 +2,8 @@ package bench
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 const (
@@ -62,20 +59,7 @@ func (s *side) createRaw(n int) time.Duration {
 	s.tb.Helper()
 	owner := s.newPool() // nobody reconciles it
 	start := time.Now()
-	names := make(chan string)
-	var wg sync.WaitGroup
-	for range p4Clients {
-		wg.Go(func() {
-			for suffix := range names {
-				s.create(owner, suffix)
-			}
-		})
-	}
-	for range n {
-		names <- runnerpod.NewSuffix()
-	}
-	close(names)
-	wg.Wait()
+	s.createAll(owner, n)
 	return lastOf(s.await(n, added)).Sub(start)
 }
 
