@@ -40,14 +40,16 @@ func (b Batch) MayHideMore(lanes, claims int) bool {
 // what they got. It returns the allowances of accounts that have any.
 func (b Batch) Slots(a *Admission, reserved map[int64]int) []Allowance {
 	var backed []Allowance
-	for _, al := range a.Allowances {
+	for i := range a.Allowances {
+		al := &a.Allowances[i]
 		id := al.Lane.Account.ID
 		if _, asked := reserved[id]; !asked {
 			reserved[id] = b.Reserve(al.Lane.Account, int(min(a.Room[id], int64(len(b.Polls)))))
 			a.Room[id] = min(a.Room[id], int64(reserved[id]))
 		}
-		if a.Room[id] > 0 {
-			backed = append(backed, al)
+		al.Allowed = min(al.Allowed, a.Room[id])
+		if al.Allowed > 0 {
+			backed = append(backed, *al)
 		}
 	}
 	return backed

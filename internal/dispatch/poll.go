@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
@@ -174,19 +175,26 @@ var errNobodyHears = errors.New("the pod hung up, or is being deleted")
 func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
 	faultpoint.Reached(faultpoint.ClaimInserted)
 	d.metrics.claims.Inc()
-	defer d.budgets.release(claim.Account.ID, 1)
+	release := d.slot(claim.Account.ID)
+	defer release()
 	pod, ok := d.opt.Cluster.Pod(claim.PodUID)
 	if ctx.Err() != nil || !ok || pod.Deleting { // EXCL-5: GitHub was not asked yet, so that job and pod are free again
 		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		return d.unclaim(detached, claim, errNobodyHears)
 	}
-	return d.mint(ctx, claim)
+	return d.mint(ctx, claim, release)
+}
+
+// slot returns what gives back the mint slot in hand, once.
+func (d *Dispatcher) slot(accountID int64) func() {
+	return sync.OnceFunc(func() { d.budgets.release(accountID, 1) })
 }
 
 // mint asks GitHub for the registration whose name the claim already holds, and answers only while the claim's
-// generation still holds (CLAIM-15). It goes on when the poller hangs up: the outcome has to be recorded.
-func (d *Dispatcher) mint(ctx context.Context, claim Claim) (Answer, error) {
+// generation still holds (CLAIM-15). It goes on when the poller hangs up: the outcome has to be recorded. release gives
+// the mint slot back as soon as GitHub has answered well: slots bound what it is asked, not what the ledger is told.
+func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.MintTimeout)
 	defer cancel()
 	pool, ok := d.opt.Cluster.Pool(PoolRef{claim.Namespace, claim.Pool})
@@ -203,6 +211,7 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim) (Answer, error) {
 	d.budgets.minted(claim.Account, err)
 	switch {
 	case err == nil:
+		release()
 		faultpoint.Reached(faultpoint.MintAnswered)
 		d.metrics.mints.WithLabelValues("minted").Inc()
 	case fleet.Definite(err):

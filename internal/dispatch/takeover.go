@@ -18,7 +18,8 @@ func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) 
 	if d.budgets.reserve(claim.Account, 1) == 0 {
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, false, nil
 	}
-	defer d.budgets.release(claim.Account.ID, 1)
+	release := d.slot(claim.Account.ID)
+	defer release()
 	now := d.opt.Now()
 	next := NextGeneration(claim.Generation, now)
 	held, err := d.opt.Store.TakeOver(ctx, claim.PodUID, claim.Generation, next, sequence, now.Add(2*d.opt.MintTimeout), now)
@@ -42,7 +43,7 @@ func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) 
 		d.endLeaseDetached(claim)
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, false, nil
 	}
-	answer, err = d.remint(detached, claim)
+	answer, err = d.remint(detached, claim, release)
 	return answer, false, err
 }
 
@@ -55,7 +56,7 @@ func (d *Dispatcher) arrived(ctx context.Context, claim Claim) (Answer, bool, er
 	return Answer{Reply: ReplyGone}, false, nil
 }
 
-func (d *Dispatcher) remint(ctx context.Context, claim Claim) (Answer, error) {
+func (d *Dispatcher) remint(ctx context.Context, claim Claim, release func()) (Answer, error) {
 	name, err := runnerpod.RunnerName(claim.PodUID, claim.Generation)
 	if err != nil {
 		d.endLeaseDetached(claim)
@@ -72,7 +73,7 @@ func (d *Dispatcher) remint(ctx context.Context, claim Claim) (Answer, error) {
 	}
 	faultpoint.Reached(faultpoint.MintIntended)
 	claim.RunnerName = name
-	return d.mint(ctx, claim)
+	return d.mint(ctx, claim, release)
 }
 
 // removeRegistrations proves every registration of the pod gone that is older than the caller's generation, or fails. A
