@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"slices"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/epoch"
@@ -100,10 +99,7 @@ func (t *batchTx) run(ctx context.Context) error {
 		return err
 	}
 	parked = append(parked, dispatch.Exhausted(admission, jobs)...)
-	if err := t.lockLanes(ctx, slices.Concat(chosen, aside), parked); err != nil {
-		return err
-	}
-	if err := t.advance(ctx, aside); err != nil {
+	if err := t.settle(ctx, aside, parked); err != nil {
 		return err
 	}
 	// A full batch, or as many lanes as were looked at, may hide more. Every lane seen was claimed from, parked, or has
@@ -111,11 +107,9 @@ func (t *batchTx) run(ctx context.Context) error {
 	t.out.More = t.b.MayHideMore(len(lanes), len(t.out.Claims)) || len(t.out.Lost) > 0 || len(aside) > 0
 	if len(jobs) > len(t.out.Claims) {
 		// Jobs that were locked here and left alone were invisible to other replicas meanwhile.
-		if err := t.q.NotifyWork(ctx, ""); err != nil {
-			return err
-		}
+		return t.q.NotifyWork(ctx, "")
 	}
-	return t.park(ctx, parked)
+	return nil
 }
 
 func (t *batchTx) lanes(ctx context.Context) ([]dispatch.Lane, error) {
@@ -288,55 +282,32 @@ type lane struct {
 	account int64
 }
 
-// lockLanes takes the lanes that will be counted or parked in one order; a single one needs none.
-func (t *batchTx) lockLanes(ctx context.Context, chosen []dispatch.QueuedJob, parked []dispatch.Parking) error {
-	touched := map[lane]bool{}
-	for _, job := range chosen {
-		touched[lane{job.LabelKey, job.AccountID}] = true
+// settle counts what was claimed from each lane, and parks those that are to be parked. It takes the lanes in one order; a
+// single one needs none.
+func (t *batchTx) settle(ctx context.Context, aside []dispatch.QueuedJob, parked []dispatch.Parking) error {
+	claimed, parking := map[lane]int64{}, map[lane]dispatch.Parking{}
+	for _, job := range aside { // the next jobs of their lanes may be much younger
+		claimed[lane{job.LabelKey, job.AccountID}] = 0
 	}
 	for _, p := range parked {
-		touched[lane{p.Lane.LabelKey, p.Lane.Account.ID}] = true
-	}
-	if len(touched) < 2 {
-		return nil
-	}
-	var keys []string
-	var accounts []int64
-	for l := range touched {
-		keys, accounts = append(keys, l.key), append(accounts, l.account)
-	}
-	return t.q.LockLanes(ctx, keys, accounts)
-}
-
-func (t *batchTx) advance(ctx context.Context, aside []dispatch.QueuedJob) error {
-	lanes := map[lane]int64{}
-	for _, job := range aside { // the next jobs of their lanes may be much younger
-		lanes[lane{job.LabelKey, job.AccountID}] = 0
+		at := lane{p.Lane.LabelKey, p.Lane.Account.ID}
+		claimed[at], parking[at] = 0, p
 	}
 	for _, claim := range t.out.Claims {
-		lanes[lane{claim.LabelKey, claim.Account.ID}]++
+		claimed[lane{claim.LabelKey, claim.Account.ID}]++
 	}
-	if len(lanes) == 0 {
+	if len(claimed) == 0 {
 		return nil
 	}
-	var keys []string
-	var accounts, claimed []int64
-	for l, n := range lanes {
-		keys, accounts, claimed = append(keys, l.key), append(accounts, l.account), append(claimed, n)
+	var arg sqlcgen.SettleLanesParams
+	for l, n := range claimed {
+		arg.LabelKeys, arg.Accounts, arg.Claimed = append(arg.LabelKeys, l.key), append(arg.Accounts, l.account), append(arg.Claimed, n)
+		arg.Versions, arg.Reasons = append(arg.Versions, parking[l].Lane.Version), append(arg.Reasons, parking[l].Reason)
 	}
-	return t.q.AdvanceLanes(ctx, keys, accounts, claimed)
-}
-
-func (t *batchTx) park(ctx context.Context, parked []dispatch.Parking) error {
-	if len(parked) == 0 {
-		return nil
+	if len(claimed) > 1 {
+		if err := t.q.LockLanes(ctx, arg.LabelKeys, arg.Accounts); err != nil {
+			return err
+		}
 	}
-	var arg sqlcgen.ParkLanesParams
-	for _, p := range parked {
-		arg.LabelKeys = append(arg.LabelKeys, p.Lane.LabelKey)
-		arg.Accounts = append(arg.Accounts, p.Lane.Account.ID)
-		arg.Versions = append(arg.Versions, p.Lane.Version)
-		arg.Reasons = append(arg.Reasons, p.Reason)
-	}
-	return t.q.ParkLanes(ctx, arg)
+	return t.q.SettleLanes(ctx, arg)
 }

@@ -152,7 +152,22 @@ func poolConfig(database string, maxConns int32) (*pgxpool.Config, error) {
 	r.last.Store(connection)
 	cfg.BeforeConnect = r.beforeConnect
 	cfg.MaxConns = maxConns
+	cfg.AfterConnect = steadyPlans
 	return cfg, nil
+}
+
+// steady has each statement planned once for a connection, by its shape and not by what the statistics say today. On a database
+// that has just been made, or grew within the minute until they are gathered anew, the tables look empty, and to read one from its
+// beginning to its end looks cheapest: so the statements of the ledger find rows by keys, and whole tables are what is left where
+// there are none. And none of them is worth being compiled to machine code, which takes seconds. docs/adr/0034 has the figures.
+const steady = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off"
+
+// steadyPlans prepares a connection of a pool.
+func steadyPlans(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, steady); err != nil {
+		return fmt.Errorf("preparing a connection to the database: %w", err)
+	}
+	return nil
 }
 
 // connect makes one connection.

@@ -207,7 +207,7 @@ func (l *ledger) setAside(job dispatch.QueuedJob) {
 	n.queue = kept
 }
 
-// advance is AdvanceLanes.
+// advance is SettleLanes, of what was claimed.
 func (l *ledger) advance(claimed, aside []dispatch.QueuedJob) {
 	for _, job := range claimed {
 		l.lanes[lanePlace{job.LabelKey, job.AccountID}].running++
@@ -219,7 +219,7 @@ func (l *ledger) advance(claimed, aside []dispatch.QueuedJob) {
 	}
 }
 
-// park is ParkLanes.
+// park is SettleLanes, of a lane that is to be parked.
 func (l *ledger) park(p dispatch.Parking) {
 	n := l.lanes[lanePlace{p.Lane.LabelKey, p.Lane.Account.ID}]
 	switch {

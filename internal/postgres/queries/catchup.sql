@@ -120,10 +120,10 @@ WHERE j.state IN ('queued', 'waiting') AND coalesce(j.asked_at, j.queued_at) <= 
 ORDER BY coalesce(j.asked_at, j.queued_at), j.id LIMIT @most;
 
 -- name: AskedAbout :exec
-UPDATE workflow_jobs SET asked_at = @now WHERE id = ANY (@ids::bigint[]) AND state IN ('queued', 'waiting');
+UPDATE workflow_jobs SET asked_at = @now WHERE id = ANY (@ids::bigint[]) AND state || '' IN ('queued', 'waiting');
 
 -- name: ConfirmWaiting :exec
-UPDATE workflow_jobs SET confirmed_at = @now WHERE id = @id AND state = 'waiting';
+UPDATE workflow_jobs SET confirmed_at = @now WHERE id = @id AND state || '' = 'waiting';
 
 -- name: ExpireJobs :many
 -- RECV-7: nothing has moved the job for a day, and GitHub could not say what has become of it.

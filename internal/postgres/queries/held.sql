@@ -6,7 +6,7 @@ WHERE account_id = @account_id AND repository = @repository AND state = 'queued'
 -- The oldest jobs of the lanes, at most so many a lane, as far as their repositories are at their cap: a pick that met
 -- them does not meet them again (ADR 0013).
 UPDATE workflow_jobs SET held = 'repository_limit'
-WHERE workflow_jobs.id IN (
+WHERE workflow_jobs.id = ANY (ARRAY(
     SELECT j.id FROM (
         SELECT c.id, c.repository, l.account_id, l.label_key
         FROM (SELECT DISTINCT v.label_key, v.account_id FROM
@@ -21,13 +21,13 @@ WHERE workflow_jobs.id IN (
         unnest(@repositories::text[]) AS repository) full_ ON full_.label_key = h.label_key
         AND full_.account_id = h.account_id AND full_.repository = h.repository
     JOIN workflow_jobs j ON j.id = h.id
-    WHERE j.state = 'queued' AND j.held = ''
-    FOR UPDATE OF j SKIP LOCKED);
+    WHERE j.state || '' = 'queued' AND j.held || '' = ''
+    FOR UPDATE OF j SKIP LOCKED));
 
 -- name: RepositoryUsage :many
 -- CLAIM-5: read after the locks, like the account's own usage. It costs what the accounts' live claims are, not the backlog.
 SELECT c.account_id, j.repository, count(*) AS jobs
-FROM runner_claims c JOIN workflow_jobs j ON j.id = c.job_id
+FROM runner_claims c CROSS JOIN LATERAL (SELECT w.repository FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j
 WHERE c.account_id = ANY (@accounts::bigint[]) AND c.platform = @platform
   AND c.state IN ('claimed', 'minted', 'executing')
 GROUP BY c.account_id, j.repository;

@@ -63,16 +63,20 @@ SELECT * FROM workflow_jobs WHERE id = @id;
 
 -- name: OldestInLane :one
 -- For a live claim whose own job runs elsewhere: the next job of its lane that its runner can take, unless another replica
--- is taking it. A runner that is registered at a repository takes that one's jobs only.
+-- is taking it. A runner that is registered at a repository takes that one's jobs only. Jobs are locked one after another, in
+-- the order of the queue, until there is one.
 SELECT j.id, j.queued_at FROM (
     SELECT w.id, w.queued_at, w.repository FROM workflow_jobs w
     WHERE w.label_key = @label_key AND w.account_id = @account_id AND w.state = 'queued' AND w.held = ''
     ORDER BY w.queued_at, w.id LIMIT 64
 ) c
-JOIN workflow_jobs j ON j.id = c.id
-LEFT JOIN runner_registrations r ON r.runner_name = @runner_name
-WHERE (r.scope IS NULL OR strpos(r.scope, '/') = 0 OR c.repository = r.scope) AND j.state = 'queued' AND j.held = ''
-ORDER BY c.queued_at, c.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED;
+CROSS JOIN LATERAL (
+    SELECT x.id, x.queued_at FROM workflow_jobs x
+    WHERE x.id = c.id AND x.state || '' = 'queued' AND x.held || '' = '' FOR UPDATE SKIP LOCKED
+) j
+WHERE coalesce((SELECT strpos(r.scope, '/') = 0 OR r.scope = c.repository
+    FROM runner_registrations r WHERE r.runner_name = @runner_name), true)
+ORDER BY c.queued_at, c.id LIMIT 1;
 
 -- name: ParkedLanes :many
 SELECT parked, count(*) AS lanes FROM job_lanes GROUP BY parked;

@@ -45,7 +45,7 @@ CROSS JOIN LATERAL (
     WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL (@excluded::bigint[])
     ORDER BY head_at, job_lanes.account_id LIMIT sqlc.arg(max_lanes)
 ) l
-JOIN accounts a ON a.id = l.account_id
+CROSS JOIN LATERAL (SELECT * FROM accounts o WHERE o.id = l.account_id LIMIT 1) a
 ORDER BY l.head_at, l.account_id, l.label_key LIMIT sqlc.arg(max_lanes);
 
 -- name: CandidateLanesFair :many
@@ -57,7 +57,7 @@ CROSS JOIN LATERAL (
     WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL (@excluded::bigint[])
     ORDER BY running, head_at, job_lanes.account_id LIMIT sqlc.arg(max_lanes)
 ) l
-JOIN accounts a ON a.id = l.account_id
+CROSS JOIN LATERAL (SELECT * FROM accounts o WHERE o.id = l.account_id LIMIT 1) a
 ORDER BY l.running, l.head_at, l.account_id, l.label_key LIMIT sqlc.arg(max_lanes);
 
 -- name: LockLimits :many
@@ -85,7 +85,7 @@ WHERE a.id = ANY (@accounts::bigint[]);
 -- jobs, and then reads the whole table to find them again.
 SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository, j.repository_id
 FROM workflow_jobs j
-WHERE j.state = 'queued' AND j.held = '' AND j.id = ANY (ARRAY(
+WHERE j.state || '' = 'queued' AND j.held || '' = '' AND j.id = ANY (ARRAY(
     SELECT c.id
     FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
         unnest(@allowed::bigint[]) AS allowed) l
@@ -107,32 +107,27 @@ ORDER BY l.account_id, l.label_key FOR UPDATE OF l;
 
 -- name: ClaimJobs :execrows
 UPDATE workflow_jobs SET state = 'claimed', updated_at = @now
-WHERE id = ANY (@ids::bigint[]) AND state = 'queued';
+WHERE id = ANY (@ids::bigint[]) AND state || '' = 'queued';
 
--- name: AdvanceLanes :exec
--- After a batch: count what was claimed and let the hint move on to the oldest job that is left.
-UPDATE job_lanes l SET running = l.running + v.claimed,
-    head_at = coalesce((
-        SELECT w.queued_at FROM workflow_jobs w
-        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
-        ORDER BY w.queued_at, w.id LIMIT 1), l.head_at)
+-- name: SettleLanes :exec
+-- After a batch, behind LockLanes: count what was claimed, let the hint move on to the oldest job that is left, and park what
+-- gave less than it might have (a reason, or none). Parking is a compare-and-set on the version: whoever fed or freed the lane
+-- meanwhile wins. A lane that has nothing but held jobs is no empty one: they wait, and are counted. Each look at the queue ends
+-- at its first row: a NOT EXISTS might be answered by reading all that is queued.
+UPDATE job_lanes l SET running = l.running + v.claimed, head_at = coalesce(h.queued_at, l.head_at),
+    parked = CASE
+        WHEN v.reason = '' OR l.version <> v.version OR v.reason = 'empty' AND h.queued_at IS NOT NULL THEN l.parked
+        WHEN v.reason = 'empty' AND (
+            SELECT w.id FROM workflow_jobs w
+            WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held <> '' LIMIT 1) IS NOT NULL
+        THEN 'held' ELSE v.reason END
 FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
-    unnest(@claimed::bigint[]) AS claimed) v
+    unnest(@claimed::bigint[]) AS claimed, unnest(@versions::bigint[]) AS version, unnest(@reasons::text[]) AS reason) v
+LEFT JOIN LATERAL (
+    SELECT w.queued_at FROM workflow_jobs w
+    WHERE w.label_key = v.label_key AND w.account_id = v.account_id AND w.state = 'queued' AND w.held = ''
+    ORDER BY w.queued_at, w.id LIMIT 1) h ON true
 WHERE l.label_key = v.label_key AND l.account_id = v.account_id;
-
--- name: ParkLanes :exec
--- A compare-and-set on the version: whoever fed or freed the lane meanwhile wins. A lane that has nothing but held jobs
--- is no empty one: they wait, and are counted.
-UPDATE job_lanes l SET parked = CASE WHEN v.reason = 'empty' AND EXISTS (
-    SELECT 1 FROM workflow_jobs h
-    WHERE h.label_key = l.label_key AND h.account_id = l.account_id AND h.state = 'queued' AND h.held <> '')
-    THEN 'held' ELSE v.reason END
-FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
-    unnest(@versions::bigint[]) AS version, unnest(@reasons::text[]) AS reason) v
-WHERE l.label_key = v.label_key AND l.account_id = v.account_id AND l.version = v.version
-  AND (v.reason <> 'empty' OR NOT EXISTS (
-    SELECT 1 FROM workflow_jobs w
-    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''));
 
 -- name: NotifyWork :exec
 SELECT pg_notify('bullpen_work', @label_key::text);

@@ -58,6 +58,6 @@ SELECT count(*) FROM (
 
 -- name: RunningOfRepository :many
 SELECT c.platform, count(*) AS jobs
-FROM runner_claims c JOIN workflow_jobs j ON j.id = c.job_id
-WHERE c.account_id = @account_id::bigint AND j.repository = @repository AND c.state IN ('claimed', 'minted', 'executing')
+FROM runner_claims c CROSS JOIN LATERAL (SELECT w.repository FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j
+WHERE c.account_id = @account_id::bigint AND j.repository = @repository::text AND c.state IN ('claimed', 'minted', 'executing')
 GROUP BY c.platform;

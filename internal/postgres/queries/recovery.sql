@@ -93,7 +93,7 @@ ORDER BY j.id LIMIT @most;
 
 -- name: ReturnJob :exec
 -- GitHub says that it waits for a runner again: what was known of its start is void.
-UPDATE workflow_jobs SET runner_name = '', started_at = NULL, look_at = NULL WHERE id = @id AND state = 'queued';
+UPDATE workflow_jobs SET runner_name = '', started_at = NULL, look_at = NULL WHERE id = @id AND state || '' = 'queued';
 
 -- name: NoteSightings :many
 -- In one order, so that a pass and a check of one pod do not wait for each other.

@@ -20,7 +20,7 @@ func (q *Queries) Asked(ctx context.Context, nextAt time.Time, guid string) erro
 }
 
 const askedAbout = `-- name: AskedAbout :exec
-UPDATE workflow_jobs SET asked_at = $1 WHERE id = ANY ($2::bigint[]) AND state IN ('queued', 'waiting')
+UPDATE workflow_jobs SET asked_at = $1 WHERE id = ANY ($2::bigint[]) AND state || '' IN ('queued', 'waiting')
 `
 
 func (q *Queries) AskedAbout(ctx context.Context, now *time.Time, ids []int64) error {
@@ -45,7 +45,7 @@ func (q *Queries) BookRerun(ctx context.Context, now *time.Time, most int64, iD 
 }
 
 const confirmWaiting = `-- name: ConfirmWaiting :exec
-UPDATE workflow_jobs SET confirmed_at = $1 WHERE id = $2 AND state = 'waiting'
+UPDATE workflow_jobs SET confirmed_at = $1 WHERE id = $2 AND state || '' = 'waiting'
 `
 
 func (q *Queries) ConfirmWaiting(ctx context.Context, now *time.Time, iD int64) error {

@@ -146,9 +146,11 @@ SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.leas
     coalesce(j.repository, '')::text AS repository, coalesce(j.repository_id, 0)::bigint AS repository_id,
     (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped
 FROM runner_claims c
-LEFT JOIN accounts a ON a.id = c.account_id
-LEFT JOIN workflow_jobs j ON j.id = c.job_id
-LEFT JOIN account_limits l ON l.account_id = c.account_id AND l.platform = c.platform
+LEFT JOIN LATERAL (SELECT o.login, o.kind, o.installation_id FROM accounts o WHERE o.id = c.account_id LIMIT 1) a ON true
+LEFT JOIN LATERAL (SELECT w.repository, w.repository_id FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j ON true
+LEFT JOIN LATERAL (
+    SELECT m.repository_jobs FROM account_limits m WHERE m.account_id = c.account_id AND m.platform = c.platform LIMIT 1
+) l ON true
 WHERE c.pod_uid = ANY ($1::text[])
 `
 
@@ -681,21 +683,21 @@ WITH answered AS (
 ), held AS (
     UPDATE runner_claims c SET state = 'minted', minted_at = $6, lease_until = NULL
     FROM answered a, locked
-    WHERE c.pod_uid = locked.pod_uid AND c.pod_uid = a.uid AND c.generation = a.generation
-      AND c.state IN ('claimed', 'minted')
+    WHERE c.pod_uid = ANY ($1::text[]) AND c.pod_uid = locked.pod_uid AND c.pod_uid = a.uid AND c.generation = a.generation
+      AND c.state || '' IN ('claimed', 'minted')
     RETURNING c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, a.runner_id AS minted_id
 ), registered AS (
     UPDATE runner_registrations r SET state = 'alive', runner_id = held.minted_id
-    FROM held WHERE r.runner_name = held.runner_name
+    FROM held WHERE r.runner_name = ANY (ARRAY(SELECT n.runner_name FROM held n)) AND r.runner_name = held.runner_name
 ), moved AS (
     UPDATE workflow_jobs j SET state = 'minted', updated_at = $6
-    FROM held WHERE j.id = held.job_id AND j.state = 'claimed'
+    WHERE j.id = ANY (ARRAY(SELECT n.job_id FROM held n)) AND j.state || '' = 'claimed'
 ), opened AS (
     INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb,
         runner_name, job_id, repository, claimed_at, started_at)
     SELECT h.pod_uid, h.namespace, h.pod_name, h.pool, h.account_id, h.platform, h.milli_cpu, h.memory_mb,
         h.runner_name, h.job_id, coalesce(j.repository, ''), h.claimed_at, $6
-    FROM held h LEFT JOIN workflow_jobs j ON j.id = h.job_id
+    FROM held h LEFT JOIN LATERAL (SELECT w.repository FROM workflow_jobs w WHERE w.id = h.job_id LIMIT 1) j ON true
     ON CONFLICT (pod_uid) DO UPDATE SET runner_name = excluded.runner_name
 )
 SELECT held.pod_uid, held.generation FROM held

@@ -91,7 +91,7 @@ func (q *Queries) HoldRemoved(ctx context.Context, now time.Time, accountID int6
 
 const repositoryUsage = `-- name: RepositoryUsage :many
 SELECT c.account_id, j.repository, count(*) AS jobs
-FROM runner_claims c JOIN workflow_jobs j ON j.id = c.job_id
+FROM runner_claims c CROSS JOIN LATERAL (SELECT w.repository FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j
 WHERE c.account_id = ANY ($1::bigint[]) AND c.platform = $2
   AND c.state IN ('claimed', 'minted', 'executing')
 GROUP BY c.account_id, j.repository
@@ -210,7 +210,7 @@ func (q *Queries) ReturnNext(ctx context.Context, accountID int64, jobID int64) 
 
 const setAside = `-- name: SetAside :execrows
 UPDATE workflow_jobs SET held = 'repository_limit'
-WHERE workflow_jobs.id IN (
+WHERE workflow_jobs.id = ANY (ARRAY(
     SELECT j.id FROM (
         SELECT c.id, c.repository, l.account_id, l.label_key
         FROM (SELECT DISTINCT v.label_key, v.account_id FROM
@@ -225,8 +225,8 @@ WHERE workflow_jobs.id IN (
         unnest($4::text[]) AS repository) full_ ON full_.label_key = h.label_key
         AND full_.account_id = h.account_id AND full_.repository = h.repository
     JOIN workflow_jobs j ON j.id = h.id
-    WHERE j.state = 'queued' AND j.held = ''
-    FOR UPDATE OF j SKIP LOCKED)
+    WHERE j.state || '' = 'queued' AND j.held || '' = ''
+    FOR UPDATE OF j SKIP LOCKED))
 `
 
 type SetAsideParams struct {

@@ -10,23 +10,6 @@ import (
 	"time"
 )
 
-const advanceLanes = `-- name: AdvanceLanes :exec
-UPDATE job_lanes l SET running = l.running + v.claimed,
-    head_at = coalesce((
-        SELECT w.queued_at FROM workflow_jobs w
-        WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
-        ORDER BY w.queued_at, w.id LIMIT 1), l.head_at)
-FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
-    unnest($3::bigint[]) AS claimed) v
-WHERE l.label_key = v.label_key AND l.account_id = v.account_id
-`
-
-// After a batch: count what was claimed and let the hint move on to the oldest job that is left.
-func (q *Queries) AdvanceLanes(ctx context.Context, labelKeys []string, accounts []int64, claimed []int64) error {
-	_, err := q.db.Exec(ctx, advanceLanes, labelKeys, accounts, claimed)
-	return err
-}
-
 const candidateLanesFIFO = `-- name: CandidateLanesFIFO :many
 SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
     a.login, a.kind, a.installation_id, (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
@@ -36,7 +19,7 @@ CROSS JOIN LATERAL (
     WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL ($2::bigint[])
     ORDER BY head_at, job_lanes.account_id LIMIT $3
 ) l
-JOIN accounts a ON a.id = l.account_id
+CROSS JOIN LATERAL (SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts o WHERE o.id = l.account_id LIMIT 1) a
 ORDER BY l.head_at, l.account_id, l.label_key LIMIT $3
 `
 
@@ -91,7 +74,7 @@ CROSS JOIN LATERAL (
     WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL ($2::bigint[])
     ORDER BY running, head_at, job_lanes.account_id LIMIT $3
 ) l
-JOIN accounts a ON a.id = l.account_id
+CROSS JOIN LATERAL (SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts o WHERE o.id = l.account_id LIMIT 1) a
 ORDER BY l.running, l.head_at, l.account_id, l.label_key LIMIT $3
 `
 
@@ -150,7 +133,7 @@ func (q *Queries) ChargeLane(ctx context.Context, labelKey string, accountID int
 
 const claimJobs = `-- name: ClaimJobs :execrows
 UPDATE workflow_jobs SET state = 'claimed', updated_at = $1
-WHERE id = ANY ($2::bigint[]) AND state = 'queued'
+WHERE id = ANY ($2::bigint[]) AND state || '' = 'queued'
 `
 
 func (q *Queries) ClaimJobs(ctx context.Context, now time.Time, ids []int64) (int64, error) {
@@ -352,42 +335,10 @@ func (q *Queries) NotifyWork(ctx context.Context, labelKey string) error {
 	return err
 }
 
-const parkLanes = `-- name: ParkLanes :exec
-UPDATE job_lanes l SET parked = CASE WHEN v.reason = 'empty' AND EXISTS (
-    SELECT 1 FROM workflow_jobs h
-    WHERE h.label_key = l.label_key AND h.account_id = l.account_id AND h.state = 'queued' AND h.held <> '')
-    THEN 'held' ELSE v.reason END
-FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
-    unnest($3::bigint[]) AS version, unnest($4::text[]) AS reason) v
-WHERE l.label_key = v.label_key AND l.account_id = v.account_id AND l.version = v.version
-  AND (v.reason <> 'empty' OR NOT EXISTS (
-    SELECT 1 FROM workflow_jobs w
-    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''))
-`
-
-type ParkLanesParams struct {
-	LabelKeys []string
-	Accounts  []int64
-	Versions  []int64
-	Reasons   []string
-}
-
-// A compare-and-set on the version: whoever fed or freed the lane meanwhile wins. A lane that has nothing but held jobs
-// is no empty one: they wait, and are counted.
-func (q *Queries) ParkLanes(ctx context.Context, arg ParkLanesParams) error {
-	_, err := q.db.Exec(ctx, parkLanes,
-		arg.LabelKeys,
-		arg.Accounts,
-		arg.Versions,
-		arg.Reasons,
-	)
-	return err
-}
-
 const pickJobs = `-- name: PickJobs :many
 SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository, j.repository_id
 FROM workflow_jobs j
-WHERE j.state = 'queued' AND j.held = '' AND j.id = ANY (ARRAY(
+WHERE j.state || '' = 'queued' AND j.held || '' = '' AND j.id = ANY (ARRAY(
     SELECT c.id
     FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
         unnest($3::bigint[]) AS allowed) l
@@ -456,6 +407,46 @@ func (q *Queries) RecountLanes(ctx context.Context, labelKeys []string, accounts
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const settleLanes = `-- name: SettleLanes :exec
+UPDATE job_lanes l SET running = l.running + v.claimed, head_at = coalesce(h.queued_at, l.head_at),
+    parked = CASE
+        WHEN v.reason = '' OR l.version <> v.version OR v.reason = 'empty' AND h.queued_at IS NOT NULL THEN l.parked
+        WHEN v.reason = 'empty' AND (
+            SELECT w.id FROM workflow_jobs w
+            WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held <> '' LIMIT 1) IS NOT NULL
+        THEN 'held' ELSE v.reason END
+FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
+    unnest($3::bigint[]) AS claimed, unnest($4::bigint[]) AS version, unnest($5::text[]) AS reason) v
+LEFT JOIN LATERAL (
+    SELECT w.queued_at FROM workflow_jobs w
+    WHERE w.label_key = v.label_key AND w.account_id = v.account_id AND w.state = 'queued' AND w.held = ''
+    ORDER BY w.queued_at, w.id LIMIT 1) h ON true
+WHERE l.label_key = v.label_key AND l.account_id = v.account_id
+`
+
+type SettleLanesParams struct {
+	LabelKeys []string
+	Accounts  []int64
+	Claimed   []int64
+	Versions  []int64
+	Reasons   []string
+}
+
+// After a batch, behind LockLanes: count what was claimed, let the hint move on to the oldest job that is left, and park what
+// gave less than it might have (a reason, or none). Parking is a compare-and-set on the version: whoever fed or freed the lane
+// meanwhile wins. A lane that has nothing but held jobs is no empty one: they wait, and are counted. Each look at the queue ends
+// at its first row: a NOT EXISTS might be answered by reading all that is queued.
+func (q *Queries) SettleLanes(ctx context.Context, arg SettleLanesParams) error {
+	_, err := q.db.Exec(ctx, settleLanes,
+		arg.LabelKeys,
+		arg.Accounts,
+		arg.Claimed,
+		arg.Versions,
+		arg.Reasons,
+	)
+	return err
 }
 
 const unparkAccount = `-- name: UnparkAccount :exec

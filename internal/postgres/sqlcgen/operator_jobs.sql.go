@@ -343,8 +343,8 @@ func (q *Queries) OlderInLane(ctx context.Context, arg OlderInLaneParams) (int64
 
 const runningOfRepository = `-- name: RunningOfRepository :many
 SELECT c.platform, count(*) AS jobs
-FROM runner_claims c JOIN workflow_jobs j ON j.id = c.job_id
-WHERE c.account_id = $1::bigint AND j.repository = $2 AND c.state IN ('claimed', 'minted', 'executing')
+FROM runner_claims c CROSS JOIN LATERAL (SELECT w.repository FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j
+WHERE c.account_id = $1::bigint AND j.repository = $2::text AND c.state IN ('claimed', 'minted', 'executing')
 GROUP BY c.platform
 `
 

@@ -246,7 +246,7 @@ func (q *Queries) RecoveryClaims(ctx context.Context, arg RecoveryClaimsParams) 
 }
 
 const returnJob = `-- name: ReturnJob :exec
-UPDATE workflow_jobs SET runner_name = '', started_at = NULL, look_at = NULL WHERE id = $1 AND state = 'queued'
+UPDATE workflow_jobs SET runner_name = '', started_at = NULL, look_at = NULL WHERE id = $1 AND state || '' = 'queued'
 `
 
 // GitHub says that it waits for a runner again: what was known of its start is void.
