@@ -38,7 +38,7 @@ type Options struct {
 	// MaxMints bounds one account's concurrent mints of this replica; default 64 (GitHub allows 100 concurrent
 	// requests to everything an installation does).
 	MaxMints int
-	// MaxBatch bounds the claims of one transaction; default 64.
+	// MaxBatch bounds the claims of one transaction; default 128.
 	MaxBatch int
 	// WorkFolder of minted runners; default "_work".
 	WorkFolder string
@@ -49,7 +49,7 @@ type Options struct {
 }
 
 // DefaultMaxBatch is Options.MaxBatch where nothing is said.
-const DefaultMaxBatch = 64
+const DefaultMaxBatch = 128
 
 const defaultMaxMints = 64
 

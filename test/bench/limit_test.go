@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/dispatch"
 )
 
 func createDatabase(tb testing.TB, name string) {
@@ -63,8 +65,8 @@ func (b *bareCommit) measure(tb testing.TB) {
 }
 
 // scriptRate is the best rate at which plain SQL makes the writes of a dispatch: a claim, its registration, the job's
-// two moves, the claim's and the registration's second, and the session, 64 jobs a transaction, over several
-// connections. It decides nothing. The limit of P2.
+// two moves, the claim's and the registration's second, and the session, as many jobs a transaction as a batch of ours has at most, over
+// several connections. It decides nothing. The limit of P2.
 func scriptRate(tb testing.TB, url string, jobs int) float64 {
 	tb.Helper()
 	best := 0.0
@@ -75,9 +77,9 @@ func scriptRate(tb testing.TB, url string, jobs int) float64 {
 		pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 		require.NoError(tb, err)
 		ids := scriptJobs(tb, pool, jobs)
-		batches := make(chan []int64, len(ids)/64+1)
-		for start := 0; start < len(ids); start += 64 {
-			batches <- ids[start:min(start+64, len(ids))]
+		batches := make(chan []int64, len(ids)/dispatch.DefaultMaxBatch+1)
+		for start := 0; start < len(ids); start += dispatch.DefaultMaxBatch {
+			batches <- ids[start:min(start+dispatch.DefaultMaxBatch, len(ids))]
 		}
 		close(batches)
 		start := time.Now()
