@@ -81,9 +81,16 @@ func (s *Store) recordJob(
 	return rec, err
 }
 
+// mostLabelSets bounds what a replica remembers of them: there are workflows that make up a label for each run. One that is
+// forgotten is stored once more, which changes nothing.
+const mostLabelSets = 10_000
+
 func (s *Store) remember(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.labelSets) >= mostLabelSets && !s.labelSets[key] {
+		clear(s.labelSets)
+	}
 	s.labelSets[key] = true
 }
 
