@@ -92,6 +92,7 @@ type Reader struct {
 
 	mu       sync.Mutex
 	readings map[place]*reading
+	swept    time.Time // when those that nobody may use any more were let go
 	places   *survey
 }
 
@@ -250,6 +251,7 @@ func (r *Reader) read(ctx context.Context, p place, since time.Time) *reading {
 			return nil
 		}
 		got = &reading{began: now, done: make(chan struct{})}
+		r.sweep(now)
 		r.readings[p] = got
 		r.mu.Unlock()
 		r.run(ctx, p, got)
@@ -261,6 +263,20 @@ func (r *Reader) read(ctx context.Context, p place, since time.Time) *reading {
 		return got
 	case <-ctx.Done():
 		return nil
+	}
+}
+
+// sweep lets go of readings that are too old to be used: each holds the whole list of a scope that may never be asked for
+// again, renamed and gone ones among them. Those who wait for one have it. The caller holds the lock.
+func (r *Reader) sweep(now time.Time) {
+	if now.Sub(r.swept) <= r.opt.Keep {
+		return
+	}
+	r.swept = now
+	for p, got := range r.readings {
+		if now.Sub(got.began) > r.opt.Keep {
+			delete(r.readings, p)
+		}
 	}
 }
 

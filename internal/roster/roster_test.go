@@ -117,6 +117,20 @@ func TestLook_FindsByPrefixInEveryScopeAndReadsEachOnce(t *testing.T) {
 	require.Len(t, w.reads, 4, "and not for ever")
 }
 
+func TestLook_LetsGoOfListsOfAccountsThatAreGone(t *testing.T) {
+	w, r := newWorld(t, nil)
+	query := roster.Query{UID: uuid.NewString()}
+	for i := range 100 { // one comes as another goes
+		login := fmt.Sprintf("org-%d", i)
+		w.owners = []fleet.Owner{acme, {ID: int64(i + 10), Login: login, InstallationID: int64(i + 1000)}}
+		w.lists[login] = fleet.Roster{Complete: true}
+		query.Since = w.now
+		require.True(t, look(t, r, query)[query.UID].Absent)
+		require.LessOrEqual(t, r.Readings(), 6, "the two of now, and those of the time that one is kept, and of the one before")
+		w.now = w.now.Add(time.Minute)
+	}
+}
+
 // EXCL-6: nothing is proven by a scope that is not read, or not whole, or was read before the pod was out of reach.
 func TestLook_EXCL6_DoubtProvesNothing(t *testing.T) {
 	uid := uuid.NewString()
