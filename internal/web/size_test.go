@@ -191,9 +191,9 @@ func TestPages_CostTheSameAtTenThousandJobs(t *testing.T) {
 		"/ui/":                                 waiting, // how many wait, of each account
 		"/ui/jobs":                             0,
 		"/ui/jobs?ended=true":                  0,
-		"/ui/jobs?account=org-3&limit=10":      waiting, // the account's are sought among those that wait and run
-		"/ui/jobs/100401":                      0,
-		"/ui/jobs/101000":                      0,
+		"/ui/jobs?account=org-3&limit=10":      waiting,      // the account's are sought among those that wait and run
+		"/ui/jobs/100401":                      waiting / 20, // how many of its account wait
+		"/ui/jobs/101000":                      waiting / 20,
 		"/ui/pools":                            0,
 		"/ui/pools/runners/linux-4":            0,
 		"/ui/nodes":                            0,
