@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,6 +80,9 @@ type Options struct {
 	Dispatch func(*dispatch.Options)
 	// Sandbox, if set, changes what a node, counted from 0, starts containers with.
 	Sandbox func(node int, made sandbox.Sandbox) sandbox.Sandbox
+	// Binary, if set, is an executable of the product: the server and the controller are processes of it, so that what each takes
+	// of memory and processor time can be told. What they ask is not counted then, and nothing above that changes them has a meaning.
+	Binary string
 	// Log of all parts; discarded when nil.
 	Log *slog.Logger
 }
@@ -102,7 +103,10 @@ type Fleet struct {
 	pods     *pods
 	machines []*synthetic.Machine
 
+	processes      []Process
 	front          *front // where the server is reached
+	public         string // its URL, as GitHub knows it
+	internal       string // and as the controller does
 	dispatchURL    string // where pods reach it
 	controllerEnds func() // ends the controller, and waits
 }
@@ -130,14 +134,22 @@ func Start(tb testing.TB, options Options) *Fleet {
 	tb.Cleanup(f.stop)
 	f.startGitHub()
 	f.openFront()
-	f.dispatchURL = f.front.internal.URL
+	if options.Binary != "" {
+		f.pods.shareConnections()
+		f.startApart()
+	}
+	f.dispatchURL = f.internal
 	if options.Between != nil {
 		f.pods.apart = true
-		f.dispatchURL = options.Between(ctx, f.Namespace, strings.TrimPrefix(f.front.internal.URL, "http://"))
+		f.dispatchURL = options.Between(ctx, f.Namespace, strings.TrimPrefix(f.internal, "http://"))
 	}
-	f.StartServer()
+	if options.Binary == "" {
+		f.StartServer()
+	}
 	f.announce()
-	f.StartController()
+	if options.Binary == "" {
+		f.StartController()
+	}
 	for i := range options.Nodes {
 		f.machines = append(f.machines, f.startNode(i))
 	}
@@ -214,14 +226,8 @@ func (w *statusWriter) WriteHeader(status int) {
 // StartController runs the controller, until StopController or the end of the test.
 func (f *Fleet) StartController() {
 	f.tb.Helper()
-	tokenFile := filepath.Join(f.tb.TempDir(), "token")
-	issued, err := f.options.Cluster.Kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(f.ctx, controllerName,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			Audiences: []string{dispatchapi.AudienceServer}, ExpirationSeconds: ptr.To[int64](4 * 3600),
-		}}, metav1.CreateOptions{})
-	require.NoError(f.tb, err)
-	require.NoError(f.tb, os.WriteFile(tokenFile, []byte(issued.Status.Token), 0o600))
-	fence, err := serverclient.New(serverclient.Options{BaseURL: f.front.internal.URL, TokenFile: tokenFile})
+	tokenFile := f.controllerToken()
+	fence, err := serverclient.New(serverclient.Options{BaseURL: f.internal, TokenFile: tokenFile})
 	require.NoError(f.tb, err)
 	config := f.as(Controller, serviceAccounts+controllerName, "system:serviceaccounts", "system:authenticated")
 	if f.options.OnDelete != nil {
@@ -241,6 +247,17 @@ func (f *Fleet) StartController() {
 			f.tb.Errorf("the controller: %v", err)
 		}
 	})
+}
+
+// controllerToken is a file with what the controller shows the server.
+func (f *Fleet) controllerToken() string {
+	f.tb.Helper()
+	issued, err := f.options.Cluster.Kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(f.ctx, controllerName,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			Audiences: []string{dispatchapi.AudienceServer}, ExpirationSeconds: ptr.To[int64](4 * 3600),
+		}}, metav1.CreateOptions{})
+	require.NoError(f.tb, err)
+	return f.secret("token", issued.Status.Token)
 }
 
 // StopController ends the controller, as a deploy does, and returns when it has ended.

@@ -37,6 +37,16 @@ func newPods() *pods {
 	return &pods{server: transport, github: &http.Client{Transport: github}, answer: map[string]chan struct{}{}}
 }
 
+// shareConnections has the requests of runners share connections to GitHub: ten thousand that wait for a message would be more open
+// files than a process may have, which holds both ends of each.
+func (p *pods) shareConnections() {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Protocols = protocols
+	p.github = &http.Client{Transport: transport}
+}
+
 // install puts the programs of a runner pod on a machine.
 func (p *pods) install(m *synthetic.Machine) {
 	for container, program := range p.programs() {

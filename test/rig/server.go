@@ -59,6 +59,7 @@ func (f *Fleet) openFront() {
 	f.front = &front{}
 	f.front.public = httptest.NewServer(f.front.pass(func(h *handlers) http.Handler { return h.public }))
 	f.front.internal = httptest.NewServer(f.countInternal(f.front.pass(func(h *handlers) http.Handler { return h.internal })))
+	f.public, f.internal = f.front.public.URL, f.front.internal.URL
 	f.tb.Cleanup(func() { // before the store is closed, and once nothing runs any more
 		f.stop()
 		f.front.public.Close()
@@ -68,7 +69,7 @@ func (f *Fleet) openFront() {
 
 // announce has GitHub send its webhooks here, and say who has the App.
 func (f *Fleet) announce() {
-	require.NoError(f.tb, f.GitHub.SetWebhook(f.front.public.URL+"/webhooks/github", hookSecret))
+	require.NoError(f.tb, f.GitHub.SetWebhook(f.public+"/webhooks/github", hookSecret))
 	for i := range max(f.options.Accounts, 1) {
 		require.NoError(f.tb, f.GitHub.Admin.Announce(f.ctx, int64(100+i)))
 	}

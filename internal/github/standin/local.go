@@ -83,8 +83,12 @@ func (l *Local) Close() {
 }
 
 func newHTTPServer(ctx context.Context, handler http.Handler) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // for clients that have more open requests than a process may have files
 	return &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+		Protocols: protocols,
+		Handler:   handler, ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 }

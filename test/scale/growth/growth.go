@@ -1,0 +1,196 @@
+package growth
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Run is a fleet under load, sampled again and again after so many jobs.
+type Run struct {
+	Pods     int      `json:"pods"`
+	Nodes    int      `json:"nodes"`
+	Queued   int      `json:"queued"` // jobs that wait, all the while
+	Accounts int      `json:"accounts"`
+	Samples  []Sample `json:"samples"` // in the order of Jobs; the first one is taken when every runner has a job
+}
+
+// Sample is what there was after so many jobs.
+type Sample struct {
+	Jobs          int             `json:"jobs"` // that have ended so far
+	Seconds       float64         `json:"seconds"`
+	Queued        int             `json:"queued"`
+	Executing     int             `json:"executing"`
+	DatabaseBytes int64           `json:"database_bytes"`
+	Parts         map[string]Part `json:"parts"` // by name
+}
+
+// Part is what a process takes.
+type Part struct {
+	// HeapBytes is what was alive in its heap at the last collection.
+	HeapBytes     float64 `json:"heap_bytes"`
+	ResidentBytes float64 `json:"resident_bytes"`
+	Goroutines    float64 `json:"goroutines"`
+	CPUSeconds    float64 `json:"cpu_seconds"` // since its start
+}
+
+// What may be called growth: what would be added by an hour's jobs, beyond a share of what is there and something that is there
+// in any case, for a cache that fills and a list that doubles are no leak.
+const (
+	share           = 0.1
+	spareBytes      = 4 << 20
+	spareGoroutines = 100
+	dearer          = 0.5 // of what a job costs: by no more it may rise in an hour, for a busy machine makes all work dearer
+	jobsToTellCosts = 1000
+)
+
+// Hour is how many jobs so many runners do in an hour if each takes a quarter of one.
+func Hour(pods int) int { return 4 * pods }
+
+// names are the parts that were sampled.
+func (r Run) names() []string {
+	if len(r.Samples) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(r.Samples[0].Parts))
+}
+
+// settled are the samples without the first quarter, in which caches fill.
+func (r Run) settled() []Sample { return r.Samples[len(r.Samples)/4:] }
+
+// Growing says of each part what grows with the jobs that have ended; nothing, if nothing does.
+func (r Run) Growing() []string {
+	if len(r.settled()) < 4 {
+		return []string{fmt.Sprintf("%d samples tell nothing", len(r.Samples))}
+	}
+	var found []string
+	for _, name := range r.names() {
+		for _, what := range []struct {
+			name, unit string
+			of         func(Part) float64
+			spare      float64
+		}{
+			{"heap", "bytes", func(p Part) float64 { return p.HeapBytes }, spareBytes},
+			{"goroutines", "of them", func(p Part) float64 { return p.Goroutines }, spareGoroutines},
+		} {
+			perJob, middle := r.slope(name, what.of), r.median(name, what.of)
+			if hour := perJob * float64(Hour(r.Pods)); hour > share*middle+what.spare {
+				found = append(found, fmt.Sprintf("%s of the %s: %.1f %s a job, %.0f in an hour, and %.0f are there", what.name, name, perJob, what.unit, hour, middle))
+			}
+		}
+		if rise, cost := r.costs(name); r.jobs() >= jobsToTellCosts && rise > dearer*cost {
+			found = append(found, fmt.Sprintf("processor time of the %s: %.2f ms a job, and %.2f more after an hour", name, cost, rise))
+		}
+	}
+	return found
+}
+
+func (r Run) jobs() int {
+	if len(r.Samples) == 0 {
+		return 0
+	}
+	return r.Samples[len(r.Samples)-1].Jobs - r.Samples[0].Jobs
+}
+
+// slope is by how much a job raises it.
+func (r Run) slope(part string, of func(Part) float64) float64 {
+	var points []point
+	for _, s := range r.settled() {
+		points = append(points, point{float64(s.Jobs), of(s.Parts[part])})
+	}
+	return slope(points)
+}
+
+func (r Run) median(part string, of func(Part) float64) float64 {
+	var values []float64
+	for _, s := range r.settled() {
+		values = append(values, of(s.Parts[part]))
+	}
+	return median(values)
+}
+
+// costs is what a job costs of the part's processor time, and by how much that rises in an hour, in milliseconds.
+func (r Run) costs(part string) (rise, cost float64) {
+	var points []point
+	var values []float64
+	settled := r.settled()
+	for i, s := range settled[1:] {
+		points = append(points, point{float64(s.Jobs), perJob(part, settled[i], s)})
+		values = append(values, points[i].y)
+	}
+	return slope(points) * float64(Hour(r.Pods)), median(values)
+}
+
+type point struct{ x, y float64 }
+
+// slope is the median of all slopes between two points, which single high ones do not move.
+func slope(points []point) float64 {
+	var slopes []float64
+	for i, a := range points {
+		for _, b := range points[i+1:] {
+			if b.x > a.x {
+				slopes = append(slopes, (b.y-a.y)/(b.x-a.x))
+			}
+		}
+	}
+	return median(slopes)
+}
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+}
+
+// perJob is the part's processor time for each job between two samples, in milliseconds.
+func perJob(part string, from, to Sample) float64 {
+	return 1000 * (to.Parts[part].CPUSeconds - from.Parts[part].CPUSeconds) / float64(max(to.Jobs-from.Jobs, 1))
+}
+
+const mib = 1 << 20
+
+// Table shows the run in Markdown, a row for every tenth of it.
+func (r Run) Table() string {
+	var out strings.Builder
+	out.WriteString("| jobs ended | minutes | queued | executing |")
+	rule := "|--:|--:|--:|--:|"
+	for _, name := range r.names() {
+		fmt.Fprintf(&out, " %s: heap, MiB | resident, MiB | goroutines | processor time a job, ms |", name)
+		rule += "--:|--:|--:|--:|"
+	}
+	fmt.Fprintf(&out, " database, kB a job |\n%s--:|\n", rule)
+	rows := min(10, len(r.Samples)-1)
+	for i := range rows + 1 {
+		at := i * (len(r.Samples) - 1) / max(rows, 1)
+		s, before := r.Samples[at], r.Samples[(max(i, 1)-1)*(len(r.Samples)-1)/max(rows, 1)]
+		fmt.Fprintf(&out, "| %d | %.1f | %d | %d |", s.Jobs, s.Seconds/60, s.Queued, s.Executing)
+		for _, name := range r.names() {
+			cost := "–"
+			if i > 0 {
+				cost = fmt.Sprintf("%.2f", perJob(name, before, s))
+			}
+			p := s.Parts[name]
+			fmt.Fprintf(&out, " %.1f | %.1f | %.0f | %s |", p.HeapBytes/mib, p.ResidentBytes/mib, p.Goroutines, cost)
+		}
+		grown := "–"
+		if i > 0 {
+			grown = fmt.Sprintf("%.2f", float64(s.DatabaseBytes-before.DatabaseBytes)/1000/float64(max(s.Jobs-before.Jobs, 1)))
+		}
+		fmt.Fprintf(&out, " %s |\n", grown)
+	}
+	return out.String()
+}
+
+// Sentence says what was run.
+func (r Run) Sentence() string {
+	if len(r.Samples) == 0 {
+		return "Nothing was sampled."
+	}
+	last := r.Samples[len(r.Samples)-1]
+	return fmt.Sprintf("%d pods on %d nodes, %d jobs queued, %d accounts; %d jobs ended in %.0f minutes, %.1f a second.",
+		r.Pods, r.Nodes, r.Queued, r.Accounts, r.jobs(), last.Seconds/60, float64(r.jobs())/cmp.Or(last.Seconds-r.Samples[0].Seconds, 1))
+}

@@ -1,0 +1,97 @@
+package growth_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/bullpen-ci/bullpen/test/scale/growth"
+)
+
+// steady is a run in which nothing grows: caches fill at first, and every sample is off by as much as noise says.
+func steady(pods, samples int, noise func(i int) float64) growth.Run {
+	r := growth.Run{Pods: pods, Nodes: 5, Queued: 100, Accounts: 10}
+	for i := range samples {
+		jobs := i * pods / 4
+		fill := 1 - 0.5/float64(i+1)
+		r.Samples = append(r.Samples, growth.Sample{
+			Jobs: jobs, Seconds: float64(jobs) / 10, Queued: 100, Executing: pods, DatabaseBytes: int64(1100 * jobs),
+			Parts: map[string]growth.Part{
+				"server":     {HeapBytes: 60e6 * fill * (1 + noise(i)), ResidentBytes: 200e6, Goroutines: 3000 * (1 + noise(i+1)), CPUSeconds: 0.004 * float64(jobs)},
+				"controller": {HeapBytes: 50e6 * fill * (1 + noise(i+2)), ResidentBytes: 150e6, Goroutines: 200, CPUSeconds: 0.002 * float64(jobs)},
+			},
+		})
+	}
+	return r
+}
+
+func change(r growth.Run, part string, of func(jobs int, p *growth.Part)) growth.Run {
+	for i, s := range r.Samples {
+		p := s.Parts[part]
+		of(s.Jobs, &p)
+		r.Samples[i].Parts[part] = p
+	}
+	return r
+}
+
+func TestGrowing_SaysNothingOfNoise(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		off := rapid.SliceOfN(rapid.Float64Range(-0.02, 0.02), 50, 50).Draw(t, "noise")
+		r := steady(1000, 40, func(i int) float64 { return off[i%len(off)] })
+		require.Empty(t, r.Growing())
+	})
+}
+
+func TestGrowing_FindsWhatGrows(t *testing.T) {
+	quiet := func(int) float64 { return 0 }
+	for name, grow := range map[string]func(jobs int, p *growth.Part){
+		"heap of the controller":           func(jobs int, p *growth.Part) { p.HeapBytes += 1000 * float64(jobs) }, // a kilobyte a job
+		"goroutines of the controller":     func(jobs int, p *growth.Part) { p.Goroutines += float64(jobs) / 50 },
+		"processor time of the controller": func(jobs int, p *growth.Part) { p.CPUSeconds += float64(jobs) * float64(jobs) * 1e-7 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := change(steady(10_000, 40, quiet), "controller", grow).Growing()
+			require.Len(t, found, 1)
+			require.Contains(t, found[0], name)
+		})
+	}
+}
+
+func TestGrowing_AFewSamplesTellNothing(t *testing.T) {
+	require.NotEmpty(t, steady(1000, 4, func(int) float64 { return 0 }).Growing())
+	require.NotEmpty(t, growth.Run{}.Growing())
+}
+
+func TestTable_HasARowForEveryTenth(t *testing.T) {
+	r := steady(1000, 41, func(int) float64 { return 0 })
+	table := r.Table()
+	require.Equal(t, 13, bytes.Count([]byte(table), []byte("\n")))
+	require.Contains(t, table, "| 10000 | 16.7 | 100 | 1000 |")
+	require.Contains(t, table, "| 2.00 |", "the controller's 2 ms")
+	require.Contains(t, table, "| 4.00 |", "the server's 4 ms")
+	require.Contains(t, table, "1.10 |\n", "what a job leaves in the database")
+	require.Equal(t, "1000 pods on 5 nodes, 100 jobs queued, 10 accounts; 10000 jobs ended in 17 minutes, 10.0 a second.", r.Sentence())
+	require.NotPanics(t, func() { _ = growth.Run{}.Table(); _ = growth.Run{}.Sentence() })
+}
+
+func TestSVG_IsWellFormed(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, steady(1000, 41, func(int) float64 { return 0 }).SVG(&out))
+	decoder, polylines := xml.NewDecoder(&out), 0
+	for {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "polyline" {
+			polylines++
+		}
+	}
+	require.Equal(t, 8, polylines, "two parts in three panels, and what their lines look like")
+}

@@ -1,0 +1,252 @@
+package scale
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/rig"
+	"github.com/bullpen-ci/bullpen/test/scale/growth"
+)
+
+var sustained struct {
+	pods, nodes, queued, accounts, jobs, samples int
+	length                                       time.Duration
+	publish                                      string
+}
+
+func init() {
+	flag.IntVar(&sustained.pods, "sustained-pods", 40, "TestSustained: runners")
+	flag.IntVar(&sustained.nodes, "sustained-nodes", 4, "TestSustained: nodes")
+	flag.IntVar(&sustained.queued, "sustained-queued", 200, "TestSustained: jobs that wait all the while")
+	flag.IntVar(&sustained.accounts, "sustained-accounts", 20, "TestSustained: organizations")
+	flag.IntVar(&sustained.jobs, "sustained-jobs", 160, "TestSustained: jobs that end before it ends")
+	flag.IntVar(&sustained.samples, "sustained-samples", 16, "TestSustained: samples that are taken meanwhile")
+	flag.DurationVar(&sustained.length, "sustained-length", time.Second, "TestSustained: jobs take up to twice so long")
+	flag.StringVar(&sustained.publish, "sustained-publish", "", "TestSustained: folder for sustained.json and sustained.svg")
+}
+
+// TestSustained keeps every runner of a fleet at work while a backlog waits, and samples what the server and the controller
+// take, each a process of its own: neither takes more memory, more goroutines or more processor time a job after so many
+// jobs than after a quarter of them. And every job that ends ends well, none is lost or given away twice (RECV-7, CLAIM-1).
+func TestSustained_RECV7_CLAIM1_NothingGrowsWithTheJobs(t *testing.T) {
+	s := startSustained(t)
+	s.queue()
+	s.fill()
+	s.keep()
+	s.verdict()
+}
+
+type sustainedRun struct {
+	*testing.T
+	fleet *rig.Fleet
+	run   growth.Run
+	began time.Time
+	made  int // runs that were submitted
+	last  standin.StateView
+	url   string // of the database
+}
+
+func startSustained(t *testing.T) *sustainedRun {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "bullpen")
+	require.NoError(t, gobuild.Build(binary, "github.com/bullpen-ci/bullpen/cmd/bullpen"))
+	s := &sustainedRun{T: t, run: growth.Run{
+		Pods: sustained.pods, Nodes: sustained.nodes, Queued: sustained.queued, Accounts: sustained.accounts,
+	}}
+	s.url = postgrestest.NewDatabase(t, nil)
+	s.fleet = rig.Start(t, rig.Options{
+		Cluster: testkit.Private(t), Database: s.url, Nodes: sustained.nodes, Accounts: sustained.accounts, Binary: binary,
+		PodsEach: int64(2*sustained.pods/sustained.nodes + 10),
+	})
+	return s
+}
+
+// queue submits the first backlog, and enough for every runner besides. The lengths of jobs are spread, so that they end
+// one after another.
+func (s *sustainedRun) queue() {
+	s.Helper()
+	began := time.Now()
+	s.submit(sustained.queued + sustained.pods)
+	s.eventually("the ledger has every job", func() bool {
+		return ledgertest.Int(s, s.url, "SELECT count(*) FROM workflow_jobs") == int64(sustained.queued+sustained.pods)
+	})
+	s.Logf("queue: %d jobs of %d accounts after %s", sustained.queued+sustained.pods, sustained.accounts, phaseTime(began))
+}
+
+// mostOfAMatrix is GitHub's bound of a matrix, and the share of a run.
+const mostOfAMatrix = 256
+
+// submit starts runs with so many jobs, several at a time, for one account after another.
+func (s *sustainedRun) submit(jobs int) {
+	s.Helper()
+	each := max(1, min(mostOfAMatrix, jobs/sustained.accounts))
+	var submitting sync.WaitGroup
+	slots := make(chan struct{}, 8)
+	for jobs > 0 {
+		n, at := min(each, jobs), s.made
+		jobs -= n
+		s.made++
+		slots <- struct{}{}
+		submitting.Go(func() {
+			defer func() { <-slots }()
+			length := 2 * sustained.length * time.Duration(at*7919%100+1) / 100
+			if err := s.fleet.Submit(s.Context(), label, at%sustained.accounts+1, n, length); err != nil {
+				s.Errorf("submitting jobs: %v", err)
+			}
+		})
+	}
+	submitting.Wait()
+}
+
+// fill brings the pool up, until most runners have had a job.
+func (s *sustainedRun) fill() {
+	s.Helper()
+	began := time.Now()
+	require.NoError(s, s.fleet.Admin.Create(s.Context(), &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.fleet.Namespace, Name: "linux"},
+		Spec: v1alpha1.RunnerPoolSpec{
+			Platform: v1alpha1.PlatformLinux, Labels: []string{label}, Replicas: ptr.To(int32(sustained.pods)),
+			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("100m"), Memory: resource.MustParse("64Mi")},
+			Template:  v1alpha1.RunnerTemplate{Image: "runner:1"},
+		},
+	}))
+	s.eventually("most runners have had a job", func() bool {
+		s.last = s.fleet.State()
+		s.refill()
+		return s.last.Jobs["in_progress"]+s.last.Jobs["completed"] >= sustained.pods*9/10
+	})
+	s.Logf("fill: %d of %d runners have a job after %s, and %d jobs have ended", s.last.Jobs["in_progress"], sustained.pods, phaseTime(began), s.last.Jobs["completed"])
+}
+
+// refill keeps the backlog at its size.
+func (s *sustainedRun) refill() {
+	s.Helper()
+	if missing := sustained.queued - s.last.Jobs["queued"]; missing > max(sustained.queued/100, 5) {
+		s.submit(missing)
+	}
+}
+
+// keep lets so many jobs end, and samples after each share of them.
+func (s *sustainedRun) keep() {
+	s.Helper()
+	s.began = time.Now()
+	from := s.last.Jobs["completed"]
+	s.sample(0)
+	for i := 1; i <= sustained.samples; i++ {
+		next := i * sustained.jobs / sustained.samples
+		s.eventually(fmt.Sprintf("%d jobs have ended", next), func() bool {
+			s.last = s.fleet.State()
+			s.refill()
+			return s.last.Jobs["completed"]-from >= next
+		})
+		s.sample(s.last.Jobs["completed"] - from)
+		if i%max(1, sustained.samples/10) == 0 {
+			s.Logf("%s", s.run.Sentence())
+		}
+		s.publish()
+	}
+}
+
+func (s *sustainedRun) sample(jobs int) {
+	s.Helper()
+	sample := growth.Sample{
+		Jobs: jobs, Seconds: time.Since(s.began).Seconds(), Queued: s.last.Jobs["queued"], Executing: s.last.Jobs["in_progress"],
+		Parts: map[string]growth.Part{},
+	}
+	for _, p := range s.fleet.Processes() {
+		sample.Parts[p.Name] = s.part(p)
+	}
+	sample.DatabaseBytes = ledgertest.Int(s, s.url, "SELECT pg_database_size(current_database())")
+	s.run.Samples = append(s.run.Samples, sample)
+}
+
+// part reads what a process tells Prometheus.
+func (s *sustainedRun) part(p rig.Process) growth.Part {
+	s.Helper()
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, p.Metrics, nil)
+	require.NoError(s, err)
+	resp, err := http.DefaultClient.Do(request)
+	require.NoError(s, err)
+	defer resp.Body.Close()
+	told := map[string]float64{}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if name, value, ok := strings.Cut(lines.Text(), " "); ok && !strings.HasPrefix(name, "#") {
+			told[name], _ = strconv.ParseFloat(value, 64) // a histogram's NaN, say, which nobody asks for
+		}
+	}
+	require.NoError(s, lines.Err())
+	for _, name := range []string{"go_memstats_next_gc_bytes", "go_gc_gogc_percent", "process_resident_memory_bytes", "go_goroutines", "process_cpu_seconds_total"} {
+		require.Contains(s, told, name, "the %s does not tell", p.Name)
+	}
+	return growth.Part{
+		// The collector lets the heap grow by that percentage of what it found alive.
+		HeapBytes:     told["go_memstats_next_gc_bytes"] / (1 + told["go_gc_gogc_percent"]/100),
+		ResidentBytes: told["process_resident_memory_bytes"], Goroutines: told["go_goroutines"], CPUSeconds: told["process_cpu_seconds_total"],
+	}
+}
+
+func (s *sustainedRun) verdict() {
+	s.Helper()
+	state := s.fleet.State()
+	s.Logf("%s\n%s", s.run.Sentence(), s.run.Table())
+	require.Equal(s, map[string]int{"success": state.Jobs["completed"]}, state.Conclusions, "every job that ends ends well")
+	require.Zero(s, state.Lost)
+	require.Empty(s, state.AcquiredTwice)
+	require.Empty(s, s.run.Growing())
+}
+
+// publish writes the run so far to where it was asked for.
+func (s *sustainedRun) publish() {
+	s.Helper()
+	if sustained.publish == "" {
+		return
+	}
+	text, err := json.MarshalIndent(s.run, "", " ")
+	require.NoError(s, err)
+	var plot bytes.Buffer
+	require.NoError(s, s.run.SVG(&plot))
+	for name, content := range map[string][]byte{"sustained.json": append(text, '\n'), "sustained.svg": plot.Bytes()} {
+		require.NoError(s, os.WriteFile(filepath.Join(sustained.publish, name), content, 0o644)) //nolint:gosec // everybody may read it
+	}
+}
+
+func (s *sustainedRun) eventually(what string, condition func() bool) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Minute+time.Duration(sustained.pods+sustained.queued/10)*100*time.Millisecond)
+	defer cancel()
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			state := s.fleet.State()
+			require.FailNow(s, "this never happened: "+what, "jobs %v, concluded %v", state.Jobs, maps.Clone(state.Conclusions))
+		case <-ticker.C:
+		}
+	}
+}
