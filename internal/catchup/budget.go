@@ -18,6 +18,9 @@ const (
 	reserve = 0.1
 	// withoutLimits is how many calls a minute are made where GitHub tells no limit, as an Enterprise Server by default.
 	withoutLimits = 300
+	// mostFree is how many calls a minute may turn out to cost nothing and be given back. They still count towards GitHub's
+	// secondary limit, 900 points a minute, of which a mint takes 5.
+	mostFree = 100
 )
 
 // perMinute is how many calls that is.
@@ -49,7 +52,9 @@ type budget struct {
 // purse holds calls that were not made: at most a minute's.
 type purse struct {
 	calls float64
-	at    time.Time
+	at    time.Time // when calls was last right
+	free  float64   // how many more may be given back
+	since time.Time // when free was last right
 }
 
 // mostPurses bounds what is remembered; one that is forgotten is filled anew.
@@ -71,7 +76,7 @@ func (b *budget) spend(installationID int64) bool {
 		if len(b.purses) >= mostPurses {
 			clear(b.purses)
 		}
-		p = &purse{calls: max(rate, min(1, rate*60)), at: now}
+		p = &purse{calls: max(rate, min(1, rate*60)), at: now, free: mostFree, since: now}
 		b.purses[installationID] = p
 	}
 	if passed := now.Sub(p.at); passed > 0 {
@@ -86,11 +91,22 @@ func (b *budget) spend(installationID int64) bool {
 	return true
 }
 
-// refund gives a call back that turned out to cost nothing.
+// refund gives a call back that turned out to cost nothing, up to mostFree a minute.
 func (b *budget) refund(installationID int64) {
+	now := b.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p := b.purses[installationID]; p != nil {
-		p.calls++
+	p := b.purses[installationID]
+	if p == nil {
+		return
 	}
+	if passed := now.Sub(p.since); passed > 0 {
+		p.free = min(mostFree, p.free+mostFree*passed.Minutes())
+		p.since = now
+	}
+	if p.free < 1 {
+		return
+	}
+	p.free--
+	p.calls++
 }

@@ -69,10 +69,11 @@ func (c *CatchUp) askAbout(ctx context.Context, w WaitingJob) error {
 // having been asked about; with any other error it was, in vain.
 func (c *CatchUp) inquire(ctx context.Context, w WaitingJob) error {
 	account := w.Event.Account
-	if err := c.mayAsk(account.InstallationID, PassQueuedReaped); err != nil {
+	ask, err := c.mayAskAgain(ctx, account.InstallationID, PassQueuedReaped)
+	if err != nil {
 		return err
 	}
-	job, err := c.opt.Forge.Job(ctx, account.InstallationID, w.repository(), w.Event.JobID)
+	job, err := c.opt.Forge.Job(ask, account.InstallationID, w.repository(), w.Event.JobID)
 	switch {
 	case err == nil:
 		return c.judge(ctx, w, job)

@@ -108,10 +108,11 @@ func (c *CatchUp) sweptPartly(ctx context.Context, r Repository, reached Resume)
 // it came.
 func (c *CatchUp) sweepStatus(ctx context.Context, r Repository, at Resume) (Resume, error) {
 	for page := 1; page != 0; {
-		if err := c.mayAsk(r.Account.InstallationID, PassQueueSwept); err != nil {
+		ask, err := c.mayAskAgain(ctx, r.Account.InstallationID, PassQueueSwept)
+		if err != nil {
 			return at, err
 		}
-		runs, next, err := c.opt.Forge.Runs(ctx, r.Account.InstallationID, r.Name, at.Status, page)
+		runs, next, err := c.opt.Forge.Runs(ask, r.Account.InstallationID, r.Name, at.Status, page)
 		if err != nil {
 			return at, errors.Join(err, leaveIfLimited(err))
 		}
@@ -138,16 +139,23 @@ func (c *CatchUp) mayAsk(installationID int64, pass string) error {
 	return errLeave
 }
 
+// mayAskAgain is mayAsk for what is asked again and again: asked with the context that it returns, it gives the call back if
+// GitHub says that nothing has changed since the last time.
+func (c *CatchUp) mayAskAgain(ctx context.Context, installationID int64, pass string) (context.Context, error) {
+	return github.WithFree(ctx, func() { c.scopes.refund(installationID) }), c.mayAsk(installationID, pass)
+}
+
 func (c *CatchUp) sweepRun(ctx context.Context, r Repository, run github.Run) error {
 	whose := run.Repository // as GitHub names it: the one that was asked for may have another name by now
 	if whose.Name == "" {
 		whose.Name = r.Name
 	}
 	for page := 1; page != 0; {
-		if err := c.mayAsk(r.Account.InstallationID, PassQueueSwept); err != nil {
+		ask, err := c.mayAskAgain(ctx, r.Account.InstallationID, PassQueueSwept)
+		if err != nil {
 			return err
 		}
-		jobs, next, err := c.opt.Forge.RunJobs(ctx, r.Account.InstallationID, r.Name, run.ID, page)
+		jobs, next, err := c.opt.Forge.RunJobs(ask, r.Account.InstallationID, r.Name, run.ID, page)
 		if errors.Is(err, fleet.ErrNotFound) {
 			return nil // the run was deleted meanwhile
 		}

@@ -215,6 +215,29 @@ func TestSweep_AThousandRepositoriesInTurn(t *testing.T) {
 	t.Logf("%d repositories in %d minutes", repositories, runs)
 }
 
+// A share that is small does not stand between repositories at rest and their sweeps: that nothing has changed costs nothing.
+func TestSweep_WhatHasNotChangedIsNoneOfTheShare(t *testing.T) {
+	w := newWorld(t, nil)
+	w.told("acme/app", "acme/lib")
+	runs, err := w.in.Admin.Runs(t.Context())
+	require.NoError(t, err)
+	for _, run := range runs {
+		require.NoError(t, w.in.Admin.CancelRun(t.Context(), run.ID))
+	}
+	w.forge.rate = &fleet.RateState{Limit: 5000, Remaining: 740, Reset: w.clock.Now().Add(time.Hour)} // one a minute
+	w.c = w.catchUp(nil)
+	w.forge.called()
+	for range 4 {
+		w.sweep()
+		require.Equal(t, 1, count(w.forge.called(), "runs acme/"), "what is new is paid for")
+		w.clock.Advance(time.Minute)
+	}
+	w.clock.Advance(5 * time.Minute)
+	w.forge.rate.Reset = w.clock.Now().Add(time.Hour)
+	w.sweep()
+	require.Equal(t, 4, count(w.forge.called(), "runs acme/"), "all of both repositories with one call to spend")
+}
+
 // A repository with more runs than a share allows is gone on with where the last sweep stopped.
 func TestSweep_ALargeRepositoryIsGoneOnWith(t *testing.T) {
 	w := newWorld(t, nil)

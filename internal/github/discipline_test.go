@@ -284,11 +284,13 @@ func TestETags_UnchangedAnswersAreFree(t *testing.T) {
 		_, _ = w.Write([]byte(`{"total_count":1,"runners":[{"id":23,"name":"v` + strconv.FormatInt(version.Load(), 10) + `","status":"online"}]}`))
 	})
 	c := newTestClient(t, f, nil)
+	var free atomic.Int64
 	for range 3 {
-		list, err := listed(t.Context(), c, 1, org)
+		list, err := listed(WithFree(t.Context(), func() { free.Add(1) }), c, 1, org)
 		require.NoError(t, err)
 		require.Equal(t, "v0", list[0].Name)
 	}
+	require.Equal(t, int64(2), free.Load(), "who asks is told what cost nothing")
 	require.Equal(t, []int64{1, 2}, []int64{full.Load(), unchanged.Load()})
 	rate, _ := c.RateState(1, ResourceCore)
 	require.Equal(t, 3999, rate.Remaining, "the limits are those of the last answer")

@@ -3,6 +3,7 @@ package github
 import (
 	"bytes"
 	"container/list"
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -48,6 +49,15 @@ func (k *kept) size() int {
 	return n
 }
 
+type freeKey struct{}
+
+// WithFree has free called for every answer to a question with that context of which GitHub says that it has not changed,
+// before the answer is returned: such a call counts towards no primary rate limit
+// (docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api). It must be safe for concurrent use.
+func WithFree(ctx context.Context, free func()) context.Context {
+	return context.WithValue(ctx, freeKey{}, free)
+}
+
 func newETags(next http.RoundTripper) *etags {
 	return &etags{next: next, byURL: map[string]*list.Element{}, order: list.New()}
 }
@@ -68,6 +78,9 @@ func (e *etags) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	case resp.StatusCode == http.StatusNotModified && known != nil:
 		_ = resp.Body.Close()
+		if free, ok := req.Context().Value(freeKey{}).(func()); ok {
+			free()
+		}
 		return known.again(resp), nil
 	case resp.StatusCode == http.StatusOK && resp.Header.Get("ETag") != "":
 		return resp, e.keep(req.URL.String(), resp)

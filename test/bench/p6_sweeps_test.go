@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,32 +15,33 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/installations"
 	"github.com/bullpen-ci/bullpen/internal/intake"
 	"github.com/bullpen-ci/bullpen/internal/passes"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
 )
 
-// BenchmarkP6Sweeps counts what an hour of passes asks GitHub, by the passes' own clock, while nothing is amiss: of an
-// installation with one repository whose jobs have all ended. What is asked as the App itself (its deliveries, its
-// installations) counts towards another limit, and is told beside it.
+// restingRepositories are those of the installation whose sweeps are counted, each of which had a job of late.
+const restingRepositories = 25
+
+// BenchmarkP6Sweeps counts what an hour of passes asks GitHub, by the passes' own clock, while nothing is amiss and no job
+// runs. What GitHub answers with "not modified" counts towards no limit, as GitHub has it, and is told beside it, as is what
+// is asked as the App itself (its deliveries, its installations), which counts towards another limit. The hour begins with a
+// client that has asked nothing yet; a token is renewed once an hour, and what was read with another token is read anew.
 func BenchmarkP6Sweeps(b *testing.B) {
 	for b.Loop() {
 		local, forge := startGitHub(b, "")
+		resting := standin.Installation{ID: 43, Account: "resting", Type: "Organization"}
+		for i := range restingRepositories {
+			resting.Repositories = append(resting.Repositories, fmt.Sprintf("r%d", i))
+		}
+		_, err := local.Admin.Install(b.Context(), resting)
+		require.NoError(b, err)
 		r := newRig(b, forge)
 		now := time.Now()
 		list := hourly(b, r, forge, func() time.Time { return now })
-		acme, err := r.store.Account(b.Context(), "acme")
-		require.NoError(b, err)
-		ended := dispatch.JobEvent{
-			Account: dispatch.Account{ID: acme.ID, Login: "acme", InstallationID: 42},
-			JobID:   1, Repository: "acme/app", RunID: 1, Labels: []string{"linux-4cpu"}, QueuedAt: now,
-		}
-		for _, kind := range []fleet.JobEvent{fleet.JobEventQueued, fleet.JobEventCancelled} {
-			ended.Kind, ended.CompletedAt = kind, now
-			_, err := r.store.RecordJob(b.Context(), dispatch.Delivery{GUID: uuid.NewString(), Event: "workflow_job", At: now}, ended)
-			require.NoError(b, err)
-		}
+		endJobs(b, r, resting, now)
 		require.NoError(b, local.Admin.ResetStats(b.Context()))
 		start := now
 		due := make([]time.Time, len(list))
@@ -52,21 +54,41 @@ func BenchmarkP6Sweeps(b *testing.B) {
 				require.NoError(b, pass.Run(b.Context()), pass.Name)
 			}
 		}
-		asApp, asInstallation := 0, 0
+		asApp, counted, free := 0, 0, 0
 		for route, calls := range local.Stats().Routes {
 			_, path, _ := strings.Cut(route, " ")
+			unchanged := calls.ByStatus[http.StatusNotModified]
 			if strings.HasPrefix(path, "/app") {
-				asApp += calls.Calls
+				asApp += calls.Calls - unchanged
 				continue
 			}
-			asInstallation += calls.Calls
+			counted, free = counted+calls.Calls-unchanged, free+unchanged
 		}
-		b.ReportMetric(float64(asInstallation), "calls/hour")
+		require.Positive(b, counted)
+		b.ReportMetric(float64(counted), "calls/hour")
 		report(row{
-			id: "P6", what: "sweeps an hour, an installation with one repository",
-			measured: fmt.Sprintf("%d calls as the installation (and %d as the App)", asInstallation, asApp), limit: "count",
-			result: fmt.Sprint(asInstallation), value: float64(asInstallation), samples: 1, budget: "≤ 60", kept: asInstallation <= 60,
+			id: "P6", what: fmt.Sprintf("sweeps an hour, an installation with %d repositories at rest", restingRepositories),
+			measured: fmt.Sprintf("%d calls that count, %d answered \"not modified\" (and %d as the App)", counted, free, asApp), limit: "count",
+			result: fmt.Sprint(counted), value: float64(counted), samples: 1, budget: "≤ 60", kept: counted <= 60,
 		})
+	}
+}
+
+// endJobs has the ledger know of one job of each repository, which has ended.
+func endJobs(b *testing.B, r *rig, of standin.Installation, at time.Time) {
+	b.Helper()
+	account, err := r.store.Account(b.Context(), of.Account)
+	require.NoError(b, err)
+	for i, name := range of.Repositories {
+		job := dispatch.JobEvent{
+			Account: dispatch.Account{ID: account.ID, Login: of.Account, InstallationID: of.ID},
+			JobID:   int64(1 + i), Repository: of.Account + "/" + name, RunID: int64(1 + i), Labels: []string{"linux-4cpu"}, QueuedAt: at,
+		}
+		for _, kind := range []fleet.JobEvent{fleet.JobEventQueued, fleet.JobEventCancelled} {
+			job.Kind, job.CompletedAt = kind, at
+			_, err := r.store.RecordJob(b.Context(), dispatch.Delivery{GUID: uuid.NewString(), Event: "workflow_job", At: at}, job)
+			require.NoError(b, err)
+		}
 	}
 }
 
