@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/postgres"
 )
@@ -30,6 +31,44 @@ func (w *world) liveClaims() []string {
 	}
 	return live
 }
+
+// tell logs where things stand: jobs that have not succeeded, by GitHub's word, and what the pods are and say.
+func (w *world) tell() {
+	w.Helper()
+	w.Logf("at the gate: %d; connections that broke there: %v", w.gate.count(), w.gate.lost())
+	jobs, err := w.github.Admin.Jobs(w.Context(), 0, "")
+	if err != nil {
+		w.Logf("GitHub's jobs: %v", err)
+	}
+	for _, job := range jobs {
+		if job.Conclusion == "success" {
+			continue
+		}
+		said, _ := w.github.Admin.JobLog(w.Context(), job.ID) // there is none before it has ended
+		w.Logf("job %s: %s %s %s, assigned %t to %q, started %v, ended %v\n%s", job.Name, job.Status, job.Conclusion, job.Reason, job.Assigned, job.RunnerName,
+			job.StartedAt, job.CompletedAt, said)
+	}
+	for _, namespace := range []string{systemNamespace, runnersNamespace} {
+		pods, err := w.cluster.Kube.CoreV1().Pods(namespace).List(w.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.Logf("pods of %s: %v", namespace, err)
+			continue
+		}
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			w.Logf("pod %s: %s, labels %v, deleted %v", pod.Name, pod.Status.Phase, pod.Labels, pod.DeletionTimestamp)
+			files, _ := filepath.Glob(filepath.Join(w.dir, "node", "*", string(pod.UID), "logs", "*.log")) // the pattern is well formed
+			for _, file := range files {
+				content, err := os.ReadFile(file)
+				lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+				w.Logf("%s of it (%v):\n%s", filepath.Base(file), err, strings.Join(lines[max(0, len(lines)-toldLines):], "\n"))
+			}
+		}
+	}
+}
+
+// toldLines are the last ones of a container's log that a failure shows.
+const toldLines = 30
 
 // requireVersion asks the binaries that run in the pods of servers and controllers which they are, once a rollout is over.
 func (w *world) requireVersion(version string) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -234,7 +235,10 @@ func (w *world) awaitJobs(what string, but int) {
 
 func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
-	require.Eventually(w, holds, patience, interval, what)
+	if !assert.Eventually(w, holds, patience, interval, what) {
+		w.tell()
+		w.FailNow()
+	}
 }
 
 func (w *world) runners() []corev1.Pod {
