@@ -326,6 +326,10 @@ func TestETags_KeepsNoMoreThanItsBound(t *testing.T) {
 	}
 	require.LessOrEqual(t, e.order.Len()*1000, etagBytes, "headers and addresses count too")
 
+	answer := &http.Response{Body: http.NoBody, Header: http.Header{"Etag": {`"z"`}, "Link": {`<x>; rel="next"`}, "X-Github-Request-Id": {"9"}}}
+	require.NoError(t, e.keep("paged", answer))
+	require.Equal(t, http.Header{"Etag": {`"z"`}, "Link": {`<x>; rel="next"`}}, e.get("paged").header, "what was about that one call is not kept")
+
 	long := strings.Repeat("x", etagLength+10)
 	f := newForge(t, status(http.StatusOK, long, "ETag", `"y"`))
 	resp := &http.Response{Header: http.Header{"Etag": {`"y"`}}, Body: mustGet(t, f.URL+"/long").Body}

@@ -118,8 +118,19 @@ func (e *etags) keep(url string, resp *http.Response) error {
 	}
 	_ = resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	e.put(&kept{url: url, tag: resp.Header.Get("ETag"), header: resp.Header.Clone(), body: body})
+	e.put(&kept{url: url, tag: resp.Header.Get("ETag"), header: lasting(resp.Header), body: body})
 	return nil
+}
+
+// lasting is what an answer says of its body and of the pages beside it. The rest, two kilobytes of it, is about that one call.
+func lasting(header http.Header) http.Header {
+	kept := http.Header{}
+	for _, name := range []string{"Content-Type", "Etag", "Link"} {
+		if values := header.Values(name); len(values) > 0 {
+			kept[name] = values
+		}
+	}
+	return kept
 }
 
 func (e *etags) get(url string) *kept {
