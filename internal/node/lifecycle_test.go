@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +63,58 @@ func TestDelete_NODE1_APodThatHasSucceededGoes(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(f.stateDir, "pods", string(while.UID)))
 	require.NoDirExists(t, filepath.Join(f.stateDir, "volumes", string(while.UID)))
 }
+
+// The API server logs and counts a call that is cancelled as one that failed: a deletion's answer is waited for, although
+// the watch has long shown that the pod has gone. And what goes with its finalizer is not deleted once more.
+func TestDelete_AsksOnceAndWaitsForTheAnswer(t *testing.T) {
+	f := newFixture(t)
+	var answered, cancelled atomic.Int64
+	f.run(f.process(), func(opts *node.Options) {
+		opts.Config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(req *http.Request) (*http.Response, error) {
+				if req.Method != http.MethodDelete {
+					resp, err := next.RoundTrip(req)
+					if err == nil && req.URL.Query().Get("watch") != "" {
+						resp.Body = late{resp.Body}
+					}
+					return resp, err
+				}
+				resp, err := next.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
+				select {
+				case <-req.Context().Done():
+					cancelled.Add(1)
+				case <-time.After(time.Second): // the watch is quicker by far
+					answered.Add(1)
+				}
+				return resp, err
+			})
+		})
+	})
+	for range 5 {
+		ended := f.awaitPhase(f.create(nil, sh("main", "exit 0")), corev1.PodSucceeded)
+		f.delete(ended, nil)
+		f.await(ended, "gone", isGone)
+	}
+	require.Zero(t, answered.Load()+cancelled.Load(), "they went with their finalizers")
+	runs := f.awaitPhase(f.create(nil, sh("main", "sleep 1000")), corev1.PodRunning)
+	f.delete(runs, ptr.To(int64(1)))
+	f.await(runs, "gone", isGone)
+	require.Eventually(t, func() bool { return answered.Load()+cancelled.Load() > 0 }, patience, 10*time.Millisecond)
+	require.Equal(t, []int64{1, 0}, []int64{answered.Load(), cancelled.Load()})
+}
+
+// late is a watch that lags.
+type late struct{ io.ReadCloser }
+
+func (l late) Read(p []byte) (int, error) {
+	n, err := l.ReadCloser.Read(p)
+	<-time.After(100 * time.Millisecond)
+	return n, err
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (r roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
 
 // What an agent that put terminal phases first left behind: pods that have ended, that are being deleted, and that nothing on the
 // node remembers, held by the finalizer alone.

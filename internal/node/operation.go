@@ -25,14 +25,17 @@ type operation struct {
 	problem string    // of the last one, if it failed
 }
 
+func (w *worker) op(key string) *operation {
+	if w.ops[key] == nil {
+		w.ops[key] = &operation{}
+	}
+	return w.ops[key]
+}
+
 // begin starts an operation unless it is under way or waiting for its next try. do runs beside the worker; done runs in the
 // worker afterwards, whether there was an error or not.
 func (w *worker) begin(ctx context.Context, key string, timeout time.Duration, do func(context.Context) error, done func(error)) {
-	op := w.ops[key]
-	if op == nil {
-		op = &operation{}
-		w.ops[key] = op
-	}
+	op := w.op(key)
 	if op.running || w.a.opts.Clock.Now().Before(op.retryAt) {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
@@ -167,12 +168,22 @@ func (w *worker) dropFinalizer(ctx context.Context) {
 	w.begin(ctx, string(doDropFinalizer), w.a.opts.RequestTimeout, func(ctx context.Context) (err error) {
 		updated, err = w.a.cluster.patchStatus(ctx, old, want)
 		return err
-	}, func(err error) { w.written(updated, err) })
+	}, func(err error) {
+		w.written(updated, err)
+		// With the last finalizer of a pod without grace goes the pod, and the watch will say so.
+		if err == nil && len(updated.Finalizers) == 0 && ptr.Deref(updated.DeletionGracePeriodSeconds, 0) == 0 {
+			w.wakeAt(w.op(string(doDelete)), deleteAgain)
+		}
+	})
 }
 
 func (w *worker) deleteObject(ctx context.Context) {
 	pod := w.pod
 	w.begin(ctx, string(doDelete), w.a.opts.RequestTimeout, func(ctx context.Context) error {
+		// The watch shows that the pod has gone before the answer is here, and ends the worker. The API server would take a call
+		// that is cancelled then for one that has failed, and say so of every pod.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.a.opts.RequestTimeout)
+		defer cancel()
 		err := w.a.cluster.deletePod(ctx, pod)
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil // gone, or another pod has the name: the watch says so
@@ -180,7 +191,7 @@ func (w *worker) deleteObject(ctx context.Context) {
 		return err
 	}, func(err error) {
 		if err == nil {
-			w.wakeAt(w.ops[string(doDelete)], deleteAgain)
+			w.wakeAt(w.op(string(doDelete)), deleteAgain)
 		}
 	})
 }
