@@ -24,6 +24,11 @@ type groups struct{ ids []int }
 // run runs the script and returns its exit code. When stop is closed, or hard is done, the group is ended: SIGINT,
 // then SIGTERM, then SIGKILL, each after its grace.
 func (r *Runner) run(hard context.Context, p process, stop <-chan struct{}, left *groups) (int, error) {
+	if r.opts.Within != nil {
+		if code, ran := r.within(hard, p.args, stop); ran {
+			return code, nil
+		}
+	}
 	// It is r.end that ends it, with its whole group; a context would kill the shell alone.
 	cmd := exec.CommandContext(context.WithoutCancel(hard), p.args[0], p.args[1:]...)
 	cmd.Dir, cmd.Env = p.dir, p.env
@@ -56,6 +61,25 @@ func (r *Runner) run(hard context.Context, p process, stop <-chan struct{}, left
 		return 128 + int(status.Signal()), nil
 	}
 	return cmd.ProcessState.ExitCode(), nil
+}
+
+// within has Options.Within run the script, until stop is closed or hard is done.
+func (r *Runner) within(hard context.Context, args []string, stop <-chan struct{}) (code int, ran bool) {
+	ctx, cancel := context.WithCancel(hard)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	code, ran = r.opts.Within(ctx, args)
+	cancel()
+	<-ended
+	return code, ran
 }
 
 // end ends a process group, step by step, and returns what its script's Wait returned.

@@ -43,6 +43,10 @@ type Options struct {
 	Random func() float64
 	// Version is the listener version that is reported.
 	Version string
+	// Within, if it is set, may run a script without a process of its own, for a program with thousands of runners in it. It
+	// gets the shell's arguments, of which the last is the script's file, and tells its exit code and whether it has run it: if
+	// not, the shell does. The context is done when the script has to end.
+	Within func(ctx context.Context, args []string) (code int, ran bool)
 	// InterruptGrace is how long a step has after SIGINT, TerminateGrace how long after SIGTERM, before SIGKILL.
 	// By default 7.5 s and 2.5 s, as with GitHub's runner.
 	InterruptGrace, TerminateGrace time.Duration

@@ -338,3 +338,28 @@ func BenchmarkOneStepJob(b *testing.B) {
 		run(b, `  a: {runs-on: x, steps: [{run: "true"}]}`)
 	}
 }
+
+// A program with many runners runs some scripts itself; what it leaves alone the shell runs, and the job's end is theirs, too.
+func TestRun_ScriptsWithoutAProcess(t *testing.T) {
+	x := newTrial(t, false)
+	x.opts.Within = func(ctx context.Context, args []string) (code int, ran bool) {
+		script, err := os.ReadFile(args[len(args)-1])
+		require.NoError(t, err)
+		switch strings.TrimSpace(string(script)) {
+		case "of its own":
+			return 0, true
+		case "wait":
+			<-ctx.Done()
+			return 143, true
+		}
+		return 1, false
+	}
+	x.service.queue(`  a: {runs-on: x, steps: [{run: of its own}, {run: echo by the shell}, {run: wait}, {run: echo never}]}`)
+	x.start()
+	x.service.awaitStep("Run wait", "in_progress")
+	x.stop()
+	require.NoError(t, x.wait())
+	require.Equal(t, map[string]string{"Set up job": "succeeded", "Run of its own": "succeeded", "Run echo by the shell": "succeeded", "Run wait": "canceled",
+		"Run echo never": "skipped", "Complete job": "succeeded"}, x.service.conclusions())
+	require.Contains(t, x.service.jobLog(), "Z by the shell\n")
+}
