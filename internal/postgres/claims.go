@@ -120,7 +120,7 @@ func (s *Store) RecordMint(ctx context.Context, podUID string, generation, runne
 
 func (s *Store) recordMints(ctx context.Context, answers []mintAnswer) ([]mintOutcome, error) {
 	recorded, err := s.recordTogether(ctx, answers)
-	if err != nil && len(answers) == 1 {
+	if err != nil && (len(answers) == 1 || ctx.Err() != nil) {
 		return nil, err
 	}
 	outcomes := make([]mintOutcome, len(answers))

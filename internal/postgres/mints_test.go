@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -71,4 +72,16 @@ func queueJobs(t *testing.T, store *Store, n int) ([]string, dispatch.Batch) {
 		batch.Polls = append(batch.Polls, dispatch.Poll{Namespace: "runners", PodName: "pod-" + string(rune('0'+i)), PodUID: pods[i]})
 	}
 	return pods, batch
+}
+
+// Mints that ran out of time together are not tried one by one within the same time.
+func TestRecordMints_WhatRanOutOfTimeIsNotTriedAgain(t *testing.T) {
+	store, err := Open(t.Context(), postgrestest.NewDatabase(t, Migrate), 1)
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	outcomes, err := store.recordMints(ctx, make([]mintAnswer, 2))
+	require.ErrorIs(t, err, context.Canceled)
+	require.Nil(t, outcomes)
 }
