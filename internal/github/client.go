@@ -124,6 +124,7 @@ type Client struct {
 	signer  *signer       // nil with a token
 	own     *installation // the App itself, or the token
 	cache   *cache
+	etags   *etagStore
 	metrics *Metrics
 
 	installations *lookups[string, int64]
@@ -138,7 +139,7 @@ func New(options Options) (*Client, error) {
 		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
 	}
 	c := &Client{
-		options: options, metrics: options.Metrics, installations: newLookups[string, int64](options.Now),
+		options: options, metrics: options.Metrics, etags: newETagStore(), installations: newLookups[string, int64](options.Now),
 		repositories: newLookups[repositoryKey, fleet.Repository](options.Now), groups: newLookups[groupKey, int64](options.Now),
 	}
 	if !c.hasToken() {
@@ -182,14 +183,14 @@ func (c *Client) newInstallation(id int64) (*installation, error) {
 
 func (c *Client) transportOf(id int64) (http.RoundTripper, error) {
 	if c.hasToken() {
-		return newETags(&bearer{token: c.options.Token, next: c.options.Transport}), nil
+		return &etags{next: &bearer{token: c.options.Token, next: c.options.Transport}, installation: id, store: c.etags}, nil
 	}
 	// A transport of the App for each: ghinstallation writes into it when it renews a token.
 	app, err := c.appTransport(c.signer)
 	if err != nil || id == 0 {
 		return app, err
 	}
-	return newETags(ghinstallation.NewFromAppsTransport(app, id)), nil
+	return &etags{next: ghinstallation.NewFromAppsTransport(app, id), installation: id, store: c.etags}, nil
 }
 
 // appTransport speaks as the App, with a key of its own or the one in use.

@@ -303,47 +303,72 @@ func TestETags_UnchangedAnswersAreFree(t *testing.T) {
 	require.Equal(t, int64(3), full.Load(), "an installation is answered from what it may read itself")
 }
 
+// A call that was redirected has cost something, although what it was led to has not changed.
+func TestETags_ARedirectionIsNotFree(t *testing.T) {
+	f := newForge(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/old" {
+			http.Redirect(w, r, "/new", http.StatusMovedPermanently)
+			return
+		}
+		w.Header().Set("ETag", `"x"`)
+		if r.Header.Get("If-None-Match") != "" {
+			w.WriteHeader(http.StatusNotModified)
+		}
+	})
+	client := &http.Client{Transport: &etags{next: http.DefaultTransport, store: newETagStore()}}
+	free := 0
+	for _, step := range []struct {
+		path string
+		free int
+	}{{"/old", 0}, {"/old", 0}, {"/new", 1}} {
+		req, err := http.NewRequestWithContext(WithFree(t.Context(), func() { free++ }), http.MethodGet, f.URL+step.path, nil)
+		require.NoError(t, err)
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Equal(t, step.free, free, step.path)
+	}
+}
+
 // However much is read, what is kept has a bound, and answers that are too long are passed on whole.
 func TestETags_KeepsNoMoreThanItsBound(t *testing.T) {
-	e := newETags(roundTrip(func(req *http.Request) (*http.Response, error) {
-		n, _ := strconv.Atoi(req.URL.Query().Get("n"))
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Etag": {`"x"`}},
-			Body: http.NoBody, ContentLength: int64(n)}, nil
-	}))
-	for i := range 20 {
-		e.put(&kept{url: strconv.Itoa(i), body: make([]byte, etagLength/2)})
-		require.LessOrEqual(t, e.bytes, etagBytes)
+	e := newETagStore()
+	at := func(url string) etagKey { return etagKey{1, url} }
+	const size = etagLength / 2
+	for i := range etagBytes/size + 20 {
+		e.put(&kept{etagKey: etagKey{int64(i), "x"}, body: make([]byte, size)})
+		require.LessOrEqual(t, e.bytes, etagBytes, "of all installations together")
 	}
-	require.Equal(t, 7, e.order.Len())
-	require.Len(t, e.byURL, 7)
-	require.Nil(t, e.get("0"))
-	require.NotNil(t, e.get("19"))
+	require.InDelta(t, etagBytes/size, e.order.Len(), 3)
+	require.Len(t, e.byKey, e.order.Len())
+	require.Nil(t, e.get(etagKey{0, "x"}))
+	require.NotNil(t, e.get(etagKey{etagBytes/size + 19, "x"}))
 
 	// Each runner is asked about at an address of its own, and the answer is mostly header.
 	header := http.Header{"X-Github-Request-Id": {strings.Repeat("r", 1000)}}
-	for i := range 3000 {
-		e.put(&kept{url: "https://api.github.com/orgs/acme/actions/runners?name=" + strconv.Itoa(i), header: header, body: []byte("{}")})
+	for i := range etagBytes / 400 {
+		e.put(&kept{etagKey: at("https://api.github.com/orgs/acme/actions/runners?name=" + strconv.Itoa(i)), header: header, body: []byte("{}")})
 	}
 	require.LessOrEqual(t, e.order.Len()*1000, etagBytes, "headers and addresses count too")
 
-	answer := &http.Response{Body: http.NoBody, Header: http.Header{"Etag": {`"z"`}, "Link": {`<x>; rel="next"`}, "X-Github-Request-Id": {"9"}}}
-	require.NoError(t, e.keep("paged", answer))
-	require.Equal(t, http.Header{"Etag": {`"z"`}, "Link": {`<x>; rel="next"`}}, e.get("paged").header, "what was about that one call is not kept")
+	values := []string{`"z"`, `<x>; rel="next"`, "9"} // of one array, as net/http reads them
+	answer := &http.Response{Body: http.NoBody, Header: http.Header{"Etag": values[0:1:1], "Link": values[1:2:2], "X-Github-Request-Id": values[2:3:3]}}
+	require.NoError(t, e.keep(at("paged"), answer))
+	about := e.get(at("paged")).header
+	require.Equal(t, http.Header{"Etag": {`"z"`}, "Link": {`<x>; rel="next"`}}, about, "what was about that one call is not kept")
+	require.NotSame(t, &values[0], &about["Etag"][0], "nor is it held through the array")
 
 	long := strings.Repeat("x", etagLength+10)
 	f := newForge(t, status(http.StatusOK, long, "ETag", `"y"`))
 	resp := &http.Response{Header: http.Header{"Etag": {`"y"`}}, Body: mustGet(t, f.URL+"/long").Body}
-	require.NoError(t, e.keep("long", resp))
+	require.NoError(t, e.keep(at("long"), resp))
 	defer func() { _ = resp.Body.Close() }()
 	got := make([]byte, len(long)+1)
 	n, _ := readFull(resp, got)
 	require.Equal(t, len(long), n)
-	require.Nil(t, e.get("long"))
+	require.Nil(t, e.get(at("long")))
 }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func mustGet(t *testing.T, url string) *http.Response {
 	t.Helper()

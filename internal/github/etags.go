@@ -6,31 +6,43 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 )
 
-// Bounds of what is kept of one installation's answers.
+// Bounds of what a client keeps of answers, of all installations together.
 const (
-	etagBytes  = 1 << 20
+	etagBytes  = 32 << 20
 	etagLength = 256 << 10 // of one answer
 )
 
-// etags asks GitHub whether what was read before has changed: if not, the answer costs nothing of the rate limit, and is
-// as true as a new one. It keeps the answers that were used last.
+// etags asks GitHub whether what one installation read before has changed: if not, the answer costs nothing of the rate limit,
+// and is as true as a new one.
 type etags struct {
-	next http.RoundTripper
+	next         http.RoundTripper
+	installation int64
+	store        *etagStore
+}
 
+// etagStore keeps the answers that were used last. An installation is answered from its own alone. Safe for concurrent use.
+type etagStore struct {
 	mu    sync.Mutex
 	bytes int
-	byURL map[string]*list.Element // of *kept
-	order *list.List               // front: used last
+	byKey map[etagKey]*list.Element // of *kept
+	order *list.List                // front: used last
+}
+
+type etagKey struct {
+	installation int64
+	url          string
 }
 
 type kept struct {
-	url, tag string
-	header   http.Header
-	body     []byte
+	etagKey
+	tag    string
+	header http.Header
+	body   []byte
 }
 
 // keptOverhead is what an entry takes beside its texts: maps, slices, the place in the order.
@@ -58,8 +70,11 @@ func WithFree(ctx context.Context, free func()) context.Context {
 	return context.WithValue(ctx, freeKey{}, free)
 }
 
-func newETags(next http.RoundTripper) *etags {
-	return &etags{next: next, byURL: map[string]*list.Element{}, order: list.New()}
+// notFree is for what is asked besides: who was told to count one question counts no other.
+func notFree(ctx context.Context) context.Context { return context.WithValue(ctx, freeKey{}, nil) }
+
+func newETagStore() *etagStore {
+	return &etagStore{byKey: map[etagKey]*list.Element{}, order: list.New()}
 }
 
 // RoundTrip implements http.RoundTripper. It concerns GETs alone, and not those whose caller has an ETag of its own.
@@ -67,7 +82,8 @@ func (e *etags) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodGet || req.Header.Get("If-None-Match") != "" {
 		return e.next.RoundTrip(req)
 	}
-	known := e.get(req.URL.String())
+	key := etagKey{e.installation, req.URL.String()}
+	known := e.store.get(key)
 	if known != nil {
 		req = req.Clone(req.Context())
 		req.Header.Set("If-None-Match", known.tag)
@@ -78,12 +94,13 @@ func (e *etags) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	case resp.StatusCode == http.StatusNotModified && known != nil:
 		_ = resp.Body.Close()
-		if free, ok := req.Context().Value(freeKey{}).(func()); ok {
+		// The redirection that led here was not free.
+		if free, ok := req.Context().Value(freeKey{}).(func()); ok && req.Response == nil {
 			free()
 		}
 		return known.again(resp), nil
 	case resp.StatusCode == http.StatusOK && resp.Header.Get("ETag") != "":
-		return resp, e.keep(req.URL.String(), resp)
+		return resp, e.store.keep(key, resp)
 	}
 	return resp, nil
 }
@@ -103,7 +120,7 @@ func (k *kept) again(resp *http.Response) *http.Response {
 }
 
 // keep reads the answer, unless it is too long, and puts it back.
-func (e *etags) keep(url string, resp *http.Response) error {
+func (e *etagStore) keep(key etagKey, resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, etagLength+1))
 	if err != nil {
 		_ = resp.Body.Close()
@@ -118,7 +135,7 @@ func (e *etags) keep(url string, resp *http.Response) error {
 	}
 	_ = resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	e.put(&kept{url: url, tag: resp.Header.Get("ETag"), header: lasting(resp.Header), body: body})
+	e.put(&kept{etagKey: key, tag: resp.Header.Get("ETag"), header: lasting(resp.Header), body: body})
 	return nil
 }
 
@@ -127,16 +144,16 @@ func lasting(header http.Header) http.Header {
 	kept := http.Header{}
 	for _, name := range []string{"Content-Type", "Etag", "Link"} {
 		if values := header.Values(name); len(values) > 0 {
-			kept[name] = values
+			kept[name] = slices.Clone(values) // all values of an answer are parts of one array
 		}
 	}
 	return kept
 }
 
-func (e *etags) get(url string) *kept {
+func (e *etagStore) get(key etagKey) *kept {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	element, ok := e.byURL[url]
+	element, ok := e.byKey[key]
 	if !ok {
 		return nil
 	}
@@ -144,20 +161,20 @@ func (e *etags) get(url string) *kept {
 	return element.Value.(*kept) //nolint:forcetypeassert // only put fills the list
 }
 
-func (e *etags) put(k *kept) {
+func (e *etagStore) put(k *kept) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if old, ok := e.byURL[k.url]; ok {
+	if old, ok := e.byKey[k.etagKey]; ok {
 		e.drop(old)
 	}
-	e.byURL[k.url] = e.order.PushFront(k)
+	e.byKey[k.etagKey] = e.order.PushFront(k)
 	for e.bytes += k.size(); e.bytes > etagBytes; {
 		e.drop(e.order.Back())
 	}
 }
 
-func (e *etags) drop(element *list.Element) {
+func (e *etagStore) drop(element *list.Element) {
 	k := e.order.Remove(element).(*kept) //nolint:forcetypeassert // only put fills the list
-	delete(e.byURL, k.url)
+	delete(e.byKey, k.etagKey)
 	e.bytes -= k.size()
 }

@@ -71,7 +71,7 @@ func (c *Client) whereItIs(
 	if !doubted(err) {
 		return err
 	}
-	now, moved, unknown := c.current(ctx, installationID, scope)
+	now, moved, unknown := c.current(notFree(ctx), installationID, scope)
 	switch {
 	case unknown != nil:
 		return unknown

@@ -92,3 +92,15 @@ func TestRenamed_EXCL6_ARepositoryThatIsNotFoundByItsIdProvesNothing(t *testing.
 	require.ErrorIs(t, err, fleet.ErrUncertain)
 	require.NotErrorIs(t, err, fleet.ErrNotFound)
 }
+
+// A job that is not found has cost a call, although nothing has changed of the repository, which is asked about besides.
+func TestRenamed_WhatIsAskedBesidesMakesNothingFree(t *testing.T) {
+	t.Parallel()
+	_, client, _, was := moved(t)
+	free := 0
+	for range 2 {
+		_, err := client.Job(github.WithFree(t.Context(), func() { free++ }), 42, fleet.Repository{Name: "acme/former-app", ID: was.ID}, 1<<40)
+		require.ErrorIs(t, err, fleet.ErrNotFound)
+	}
+	require.Zero(t, free)
+}
