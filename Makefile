@@ -30,6 +30,8 @@ DEMO_FLAGS ?=
 BENCH      ?= .
 FUZZTIME   ?= 20s
 SCALE_FLAGS ?= -pods 2000
+SUSTAINED_SIZE = -sustained-pods 10000 -sustained-nodes 500 -sustained-queued 100000 -sustained-accounts 1000 -sustained-jobs 40000 -sustained-samples 100 -sustained-length 1500s
+SUSTAINED_FLAGS ?=
 SOAK_FLAGS ?=
 SCENARIO   ?= faults
 
@@ -109,6 +111,11 @@ model: ## Walk the claim protocol's large state spaces too: minutes, and some 10
 scale: ## Take a pool of 2,000 synthetic pods through its life while jobs run (SCALE_FLAGS="-pods 500 -nodes 2")
 	@scripts/prerequisites.sh postgres
 	@$(FIND_ASSETS) && $(GO) test -run '^TestScale' -count 1 -timeout 60m -v ./test/scale -args $(SCALE_FLAGS)
+
+.PHONY: scale-sustained
+scale-sustained: ## Keep 10,000 runners on 500 nodes at work before 100,000 queued jobs, look for what grows, and write docs/scale.md: 2 hours (SUSTAINED_FLAGS="-sustained-for 30m", "-sustained-pods 1000 …")
+	@scripts/prerequisites.sh postgres
+	@$(FIND_ASSETS) && $(GO) test -run '^TestSustained' -count 1 -timeout 4h -v ./test/scale -args $(SUSTAINED_SIZE) -sustained-publish $(CURDIR)/docs $(SUSTAINED_FLAGS)
 
 .PHONY: scale-macos
 scale-macos: ## Take 2,000 pods through one node agent with the fake of Tart, and look for what leaks (PODS=500)

@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/github/standin"
@@ -34,19 +37,20 @@ import (
 
 var sustained struct {
 	pods, nodes, queued, accounts, jobs, samples int
-	length                                       time.Duration
+	length, most                                 time.Duration
 	publish                                      string
 }
 
 func init() {
 	flag.IntVar(&sustained.pods, "sustained-pods", 40, "TestSustained: runners")
 	flag.IntVar(&sustained.nodes, "sustained-nodes", 4, "TestSustained: nodes")
-	flag.IntVar(&sustained.queued, "sustained-queued", 200, "TestSustained: jobs that wait all the while")
+	flag.IntVar(&sustained.queued, "sustained-queued", 100, "TestSustained: jobs that wait all the while")
 	flag.IntVar(&sustained.accounts, "sustained-accounts", 20, "TestSustained: organizations")
-	flag.IntVar(&sustained.jobs, "sustained-jobs", 160, "TestSustained: jobs that end before it ends")
+	flag.IntVar(&sustained.jobs, "sustained-jobs", 80, "TestSustained: jobs that end before it ends")
 	flag.IntVar(&sustained.samples, "sustained-samples", 16, "TestSustained: samples that are taken meanwhile")
-	flag.DurationVar(&sustained.length, "sustained-length", time.Second, "TestSustained: jobs take up to twice so long")
-	flag.StringVar(&sustained.publish, "sustained-publish", "", "TestSustained: folder for sustained.json and sustained.svg")
+	flag.DurationVar(&sustained.length, "sustained-length", 500*time.Millisecond, "TestSustained: jobs take up to twice so long")
+	flag.DurationVar(&sustained.most, "sustained-for", 4*time.Hour, "TestSustained: it ends with the first sample after so long, counted from when most runners have a job")
+	flag.StringVar(&sustained.publish, "sustained-publish", "", "TestSustained: the folder docs, to write what was measured to")
 }
 
 // TestSustained keeps every runner of a fleet at work while a backlog waits, and samples what the server and the controller
@@ -54,8 +58,9 @@ func init() {
 // jobs than after a quarter of them. And every job that ends ends well, none is lost or given away twice (RECV-7, CLAIM-1).
 func TestSustained_RECV7_CLAIM1_NothingGrowsWithTheJobs(t *testing.T) {
 	s := startSustained(t)
-	s.queue()
 	s.fill()
+	s.queue()
+	s.employ()
 	s.keep()
 	s.verdict()
 }
@@ -85,7 +90,27 @@ func startSustained(t *testing.T) *sustainedRun {
 	return s
 }
 
-// queue submits the first backlog, and enough for every runner besides. The lengths of jobs are spread, so that they end
+// fill brings the pool up, with nothing to do yet: jobs that end meanwhile would take from the machine what starts runners.
+func (s *sustainedRun) fill() {
+	s.Helper()
+	began := time.Now()
+	pool := &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.fleet.Namespace, Name: "linux"},
+		Spec: v1alpha1.RunnerPoolSpec{
+			Platform: v1alpha1.PlatformLinux, Labels: []string{label}, Replicas: ptr.To(int32(sustained.pods)),
+			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("100m"), Memory: resource.MustParse("64Mi")},
+			Template:  v1alpha1.RunnerTemplate{Image: "runner:1"},
+		},
+	}
+	require.NoError(s, s.fleet.Admin.Create(s.Context(), pool))
+	s.eventually("every runner waits for a job", func() bool {
+		require.NoError(s, s.fleet.Admin.Get(s.Context(), client.ObjectKeyFromObject(pool), pool))
+		return int(pool.Status.Idle) >= sustained.pods
+	})
+	s.Logf("fill: %d runners wait for jobs after %s", sustained.pods, phaseTime(began))
+}
+
+// queue submits the backlog, and enough for every runner besides. The lengths of jobs are spread, so that they end
 // one after another.
 func (s *sustainedRun) queue() {
 	s.Helper()
@@ -122,24 +147,16 @@ func (s *sustainedRun) submit(jobs int) {
 	submitting.Wait()
 }
 
-// fill brings the pool up, until most runners have had a job.
-func (s *sustainedRun) fill() {
+// employ waits until most runners have a job.
+func (s *sustainedRun) employ() {
 	s.Helper()
 	began := time.Now()
-	require.NoError(s, s.fleet.Admin.Create(s.Context(), &v1alpha1.RunnerPool{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.fleet.Namespace, Name: "linux"},
-		Spec: v1alpha1.RunnerPoolSpec{
-			Platform: v1alpha1.PlatformLinux, Labels: []string{label}, Replicas: ptr.To(int32(sustained.pods)),
-			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("100m"), Memory: resource.MustParse("64Mi")},
-			Template:  v1alpha1.RunnerTemplate{Image: "runner:1"},
-		},
-	}))
 	s.eventually("most runners have had a job", func() bool {
 		s.last = s.fleet.State()
 		s.refill()
 		return s.last.Jobs["in_progress"]+s.last.Jobs["completed"] >= sustained.pods*9/10
 	})
-	s.Logf("fill: %d of %d runners have a job after %s, and %d jobs have ended", s.last.Jobs["in_progress"], sustained.pods, phaseTime(began), s.last.Jobs["completed"])
+	s.Logf("employ: %d of %d runners have a job after %s, and %d jobs have ended", s.last.Jobs["in_progress"], sustained.pods, phaseTime(began), s.last.Jobs["completed"])
 }
 
 // refill keeps the backlog at its size.
@@ -168,6 +185,9 @@ func (s *sustainedRun) keep() {
 			s.Logf("%s", s.run.Sentence())
 		}
 		s.publish()
+		if time.Since(s.began) > sustained.most {
+			return
+		}
 	}
 }
 
@@ -230,9 +250,43 @@ func (s *sustainedRun) publish() {
 	require.NoError(s, err)
 	var plot bytes.Buffer
 	require.NoError(s, s.run.SVG(&plot))
-	for name, content := range map[string][]byte{"sustained.json": append(text, '\n'), "sustained.svg": plot.Bytes()} {
+	page, err := os.ReadFile(filepath.Join(sustained.publish, "scale.md"))
+	require.NoError(s, err)
+	for name, content := range map[string][]byte{
+		sustainedJSON: append(text, '\n'), "images/sustained.svg": plot.Bytes(), "scale.md": shown(s.T, page, s.run),
+	} {
 		require.NoError(s, os.WriteFile(filepath.Join(sustained.publish, name), content, 0o644)) //nolint:gosec // everybody may read it
 	}
+}
+
+const (
+	sustainedJSON  = "sustained.json"
+	sustainedBegin = "<!-- begin: make scale-sustained -->\n"
+	sustainedEnd   = "<!-- end: make scale-sustained -->\n"
+)
+
+// shown is the page with that run in it.
+func shown(t *testing.T, page []byte, run growth.Run) []byte {
+	t.Helper()
+	before, rest, begins := bytes.Cut(page, []byte(sustainedBegin))
+	_, after, ends := bytes.Cut(rest, []byte(sustainedEnd))
+	require.True(t, begins && ends, "the page has no place for it")
+	return fmt.Appendf(nil, "%s%s%s\n\n%s%s%s", before, sustainedBegin, run.Sentence(), run.Table(), sustainedEnd, after)
+}
+
+// The page shows the run that is kept beside it, which found nothing that grows.
+func TestScalePage_ShowsTheRunThatIsKept(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("../../docs", sustainedJSON))
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("no run is kept: run make scale-sustained")
+	}
+	require.NoError(t, err)
+	var run growth.Run
+	require.NoError(t, json.Unmarshal(text, &run))
+	require.Empty(t, run.Growing())
+	page, err := os.ReadFile("../../docs/scale.md")
+	require.NoError(t, err)
+	require.Equal(t, string(shown(t, page, run)), string(page), "run make scale-sustained")
 }
 
 func (s *sustainedRun) eventually(what string, condition func() bool) {

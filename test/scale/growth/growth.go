@@ -41,7 +41,7 @@ type Part struct {
 const (
 	share           = 0.1
 	spareBytes      = 4 << 20
-	spareGoroutines = 100
+	spareGoroutines = 400
 	dearer          = 0.5 // of what a job costs: by no more it may rise in an hour, for a busy machine makes all work dearer
 	jobsToTellCosts = 1000
 )
