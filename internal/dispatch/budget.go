@@ -21,8 +21,17 @@ type budgets struct {
 type accountBudget struct {
 	minting      int
 	failures     int
-	backoffUntil time.Time
-	short        bool // what is left may be what the mints under way use up: their end tells
+	backoffUntil time.Time // after failures: the first mint that succeeds ends it
+	limitedUntil time.Time // the limit is used up: a mint that succeeds was begun before, and says nothing of it
+	short        bool      // what is left may be what the mints under way use up: their end tells
+}
+
+// until is when the account may mint again, as far as waiting helps; past when nothing keeps it from it.
+func (a *accountBudget) until() time.Time {
+	if a.limitedUntil.After(a.backoffUntil) {
+		return a.limitedUntil
+	}
+	return a.backoffUntil
 }
 
 // Back-off of a failing installation.
@@ -61,7 +70,7 @@ func (b *budgets) excluded() ([]int64, time.Duration) {
 	ids := []int64{}
 	var wait time.Duration
 	for id, a := range b.accounts {
-		left := a.backoffUntil.Sub(now)
+		left := a.until().Sub(now)
 		switch {
 		case left > 0:
 			ids = append(ids, id)
@@ -83,20 +92,20 @@ func (b *budgets) reserve(account Account, want int) int {
 	defer b.mu.Unlock()
 	a := b.account(account.ID)
 	now := b.opt.Now()
-	if a.backoffUntil.After(now) {
+	if a.until().After(now) {
 		return 0
 	}
 	room := b.slots(a) - a.minting
 	if rate, ok := b.opt.Forge.MintRate(account.InstallationID); ok && rate.Reset.After(now) {
 		if rate.Remaining <= 0 {
-			a.backoffUntil = rate.Reset
+			a.limitedUntil = rate.Reset
 			return 0
 		}
 		room = min(room, rate.Remaining-a.minting)
 	}
 	got := max(0, min(want, room))
 	a.minting += got
-	a.short = got == 0
+	a.short = got < want
 	return got
 }
 
@@ -139,7 +148,7 @@ func (b *budgets) failed(account Account, err error) {
 	now := b.opt.Now()
 	var limited *fleet.RateLimitedError
 	if errors.As(err, &limited) && limited.Until.After(now) {
-		a.backoffUntil = limited.Until
+		a.limitedUntil = limited.Until
 		return
 	}
 	if a.backoffUntil.After(now) {
@@ -158,7 +167,7 @@ func (b *budgets) forgive(accountID int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if a, ok := b.accounts[accountID]; ok {
-		a.failures, a.backoffUntil = 0, time.Time{}
+		a.failures, a.backoffUntil, a.limitedUntil = 0, time.Time{}, time.Time{}
 	}
 }
 
@@ -167,7 +176,7 @@ func (b *budgets) wait(accountID int64) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if a, ok := b.accounts[accountID]; ok {
-		return max(0, a.backoffUntil.Sub(b.opt.Now()))
+		return max(0, a.until().Sub(b.opt.Now()))
 	}
 	return 0
 }
@@ -177,8 +186,8 @@ func (b *budgets) resume(account Account) (until time.Time, limited bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.opt.Now()
-	if a, known := b.accounts[account.ID]; known && a.backoffUntil.After(now) {
-		return a.backoffUntil, a.failures == 0
+	if a, known := b.accounts[account.ID]; known && a.until().After(now) {
+		return a.until(), a.limitedUntil.After(a.backoffUntil)
 	}
 	if rate, known := b.opt.Forge.MintRate(account.InstallationID); known && rate.Remaining <= 0 && rate.Reset.After(now) {
 		return rate.Reset, true
@@ -195,7 +204,7 @@ func (b *budgets) mintable(account Account) (n int64, ok bool) {
 	minting := 0
 	if a, known := b.accounts[account.ID]; known {
 		switch {
-		case a.backoffUntil.After(now): // CLAIM-11
+		case a.until().After(now): // CLAIM-11, CLAIM-14
 			return 0, true
 		case a.failures > 0:
 			return int64(max(0, b.slots(a)-a.minting)), true

@@ -6,3 +6,12 @@ func (d *Dispatcher) Matchers() int {
 	defer d.mu.Unlock()
 	return len(d.matchers)
 }
+
+// Minted notes the outcome of a request to GitHub.
+func (m *MintBudget) Minted(account Account, err error) { m.b.minted(account, err) }
+
+// OnFreed has f called, instead of nothing, when a slot is free that somebody went without.
+func (m *MintBudget) OnFreed(f func()) { m.b.freed = f }
+
+// Forgive ends the account's waits.
+func (m *MintBudget) Forgive(accountID int64) { m.b.forgive(accountID) }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // slowLedger records no mint before it is let.
@@ -60,4 +61,59 @@ func TestSlots_CLAIM14_BoundWhatIsPicked(t *testing.T) {
 		{ID: 1, AccountID: 1, LabelKey: "a"}, {ID: 2, AccountID: 1, LabelKey: "a"}, {ID: 3, AccountID: 1, LabelKey: "a"}, {ID: 4, AccountID: 1, LabelKey: "b"},
 	}
 	require.Equal(t, []dispatch.Parking{{Lane: lanes[1], Reason: dispatch.ParkedEmpty}}, dispatch.Exhausted(admission, picked))
+}
+
+// CLAIM-14: a mint that was begun before the limit was used up, and is answered after, does not end the wait for its reset:
+// whoever finds no wait looks at nothing again by itself.
+func TestMintBudget_CLAIM14_ALateSuccessDoesNotEndTheWaitForTheReset(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	acme := dispatch.Account{ID: 1, InstallationID: 1}
+	used := fleet.RateState{Limit: 2, Remaining: 0, Reset: now.Add(time.Hour)}
+	for name, spend := range map[string]func(*dispatch.MintBudget){
+		"nothing is left":   func(b *dispatch.MintBudget) { require.Zero(t, b.Reserve(acme, 1)) },
+		"GitHub refused it": func(b *dispatch.MintBudget) { b.Minted(acme, &fleet.RateLimitedError{Until: used.Reset}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rate := fleet.RateState{Limit: 2, Remaining: 2, Reset: used.Reset}
+			budget := dispatch.NewMintBudget(func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return rate, true }, 0)
+			require.Equal(t, 2, budget.Reserve(acme, 2))
+			rate = used
+			spend(budget)
+			budget.Minted(acme, nil)
+			budget.Release(acme.ID, 1)
+			budget.Minted(acme, nil)
+			budget.Release(acme.ID, 1)
+			excluded, wait := budget.Excluded()
+			require.Equal(t, []int64{acme.ID}, excluded)
+			require.Equal(t, time.Hour, wait)
+		})
+	}
+}
+
+// CLAIM-14: whoever got fewer slots than it asked for looks again when one is given back, though it got some: what GitHub
+// has left by then may be more, or nothing until its reset, which is to be waited for.
+func TestMintBudget_CLAIM14_WhoGotSomeOfItLooksAgain(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	acme := dispatch.Account{ID: 1, InstallationID: 1}
+	rate := fleet.RateState{Limit: 2, Remaining: 2, Reset: now.Add(time.Hour)}
+	budget := dispatch.NewMintBudget(func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return rate, true }, 0)
+	freed := 0
+	budget.OnFreed(func() { freed++ })
+	require.Equal(t, 2, budget.Reserve(acme, 5))
+	rate.Remaining = 0
+	budget.Release(acme.ID, 1)
+	require.Equal(t, 1, freed)
+	budget.Release(acme.ID, 1)
+	require.Equal(t, 1, freed, "once is enough")
+}
+
+// CLAIM-14: the limit that was used up was the former installation's: another one is asked at once.
+func TestMintBudget_CLAIM14_AnotherInstallationHasItsOwnLimit(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	budget := dispatch.NewMintBudget(func() time.Time { return now }, func(installation int64) (fleet.RateState, bool) {
+		return fleet.RateState{Limit: 2, Remaining: 0, Reset: now.Add(time.Hour)}, installation == 1
+	}, 0)
+	require.Zero(t, budget.Reserve(dispatch.Account{ID: 1, InstallationID: 1}, 1))
+	budget.Forgive(1)
+	require.Equal(t, 1, budget.Reserve(dispatch.Account{ID: 1, InstallationID: 2}, 1))
 }
