@@ -8,7 +8,7 @@ import (
 
 // coalescer turns calls that come at the same time into one statement: while one is under way the next ones gather,
 // and go together when it is done. A lone call is not delayed. It starts no goroutine: one of the callers does the
-// work of all.
+// work of all. A statement that takes too long no longer holds up the others.
 //
 // A caller whose ctx ends stops waiting; what it asked for may still be done, as with any statement whose answer is
 // lost.
@@ -16,11 +16,19 @@ type coalescer[A, R any] struct {
 	run  func(ctx context.Context, batch []A) ([]R, error) // answers in the order of the batch
 	most int                                               // statements at a time
 	size int                                               // calls in one statement
+	// patience is after how long a statement keeps its turn no longer: it may hang on a connection that is dead. Zero: it keeps it.
+	patience time.Duration
 
 	mu      sync.Mutex
 	waiting []*coalesced[A, R]
 	flying  int
+	late    int // statements that have lost their turn
 }
+
+const (
+	statementPatience = 250 * time.Millisecond
+	mostLate          = 2
+)
 
 type coalesced[A, R any] struct {
 	arg    A
@@ -67,6 +75,7 @@ func (c *coalescer[A, R]) fly(ctx context.Context, call *coalesced[A, R]) {
 		args[i] = member.arg
 	}
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+	turn := c.takeTurn()
 	results, err := c.run(detached, args)
 	cancel()
 	for i, member := range batch {
@@ -75,7 +84,49 @@ func (c *coalescer[A, R]) fly(ctx context.Context, call *coalesced[A, R]) {
 		}
 		close(member.done)
 	}
-	c.pass()
+	turn.end()
+}
+
+// turn is a statement's right to keep others waiting.
+type turn struct {
+	pass  func() // mu is held
+	mu    *sync.Mutex
+	late  *int
+	timer *time.Timer
+	lost  bool // for it took too long
+	ended bool
+}
+
+func (c *coalescer[A, R]) takeTurn() *turn {
+	t := &turn{pass: c.pass, mu: &c.mu, late: &c.late}
+	if c.patience > 0 {
+		t.timer = time.AfterFunc(c.patience, t.lose)
+	}
+	return t
+}
+
+func (t *turn) lose() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended || *t.late >= mostLate {
+		return
+	}
+	t.lost = true
+	*t.late++
+	t.pass()
+}
+
+func (t *turn) end() {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended = true; t.lost {
+		*t.late--
+		return
+	}
+	t.pass()
 }
 
 // take removes the next batch from those who wait: the leader, then the longest waiting.
@@ -106,10 +157,8 @@ func (m *coalesced[A, R]) leads() bool {
 	}
 }
 
-// pass makes the longest waiting call the next leader, or gives the turn back.
+// pass makes the longest waiting call the next leader, or gives the turn back. The caller holds the lock.
 func (c *coalescer[A, R]) pass() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, member := range c.waiting {
 		if !member.leads() {
 			close(member.lead)

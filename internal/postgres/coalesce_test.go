@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -113,4 +114,35 @@ func TestCoalescer_UnderLoadEveryCallIsAnswered(t *testing.T) {
 	}
 	wg.Wait()
 	require.Zero(t, c.flying)
+}
+
+// A statement that hangs, on a connection that is dead, say, loses its turn: others are answered meanwhile, but not without end.
+func TestCoalescer_WhatHangsHoldsUpNobody(t *testing.T) {
+	gate := make(chan struct{})
+	c, _ := doubler(1, 4, nil)
+	answer := c.run
+	c.patience = time.Millisecond
+	c.run = func(ctx context.Context, batch []int) ([]int, error) {
+		if batch[0] < 0 {
+			<-gate
+		}
+		return answer(ctx, batch)
+	}
+	var hanging sync.WaitGroup
+	for n := 1; n <= mostLate; n++ {
+		hanging.Go(func() { _, _ = c.do(context.Background(), -n) })
+		require.Eventually(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.late == n && c.flying == 0 }, patience, interval)
+		got, err := c.do(t.Context(), n)
+		require.NoError(t, err)
+		require.Equal(t, 2*n, got)
+	}
+	hanging.Go(func() { _, _ = c.do(context.Background(), -9) })
+	require.Eventually(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.flying == 1 && len(c.waiting) == 0 }, patience, interval)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := c.do(ctx, 5)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "one that is late keeps its turn where there are enough of them")
+	close(gate)
+	hanging.Wait()
+	require.Equal(t, []int{0, 0}, []int{c.late, c.flying})
 }

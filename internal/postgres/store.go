@@ -52,8 +52,8 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{pool: pool, labelSets: map[string]bool{}, repositories: map[fleet.Repository]time.Time{}}
-	s.reads = &coalescer[string, dispatch.Claim]{run: s.readClaims, most: 2, size: 256} // two: one that hangs on a dead connection holds up no poll
-	s.mints = &coalescer[mintAnswer, mintOutcome]{run: s.recordMints, most: 1, size: 256}
+	s.reads = &coalescer[string, dispatch.Claim]{run: s.readClaims, most: 1, size: 256, patience: statementPatience}
+	s.mints = &coalescer[mintAnswer, mintOutcome]{run: s.recordMints, most: 1, size: 256, patience: statementPatience}
 	return s, nil
 }
 
