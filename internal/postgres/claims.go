@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
@@ -138,7 +139,7 @@ func (s *Store) recordTogether(ctx context.Context, answers []mintAnswer) (map[c
 	arg := sqlcgen.RecordMintsParams{KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch}
 	for _, a := range answers {
 		arg.PodUids = append(arg.PodUids, a.podUID)
-		arg.Generations = append(arg.Generations, a.generation)
+		arg.Keys = append(arg.Keys, a.podUID+" "+strconv.FormatInt(a.generation, 10))
 		arg.RunnerIds = append(arg.RunnerIds, a.runnerID)
 		arg.Now = &a.now
 	}

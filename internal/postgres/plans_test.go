@@ -71,6 +71,7 @@ type node struct {
 	Index    string  `json:"Index Name"`
 	Cond     string  `json:"Index Cond"`
 	Filter   string  `json:"Filter"`
+	Compared string  `json:"Join Filter"`
 	Rows     float64 `json:"Plan Rows"`
 	Plans    []node  `json:"Plans"`
 }
@@ -170,6 +171,55 @@ func TestPlans_NoQueryReadsAGrowingTableWhole(t *testing.T) {
 	}
 	// Whether one of these reads a table that is not so large whole, or by an index, is close: samples decide.
 	for name := range wholeTables {
+		require.Contains(t, all, name, "there is no such query any more")
+	}
+}
+
+// joined are the conditions by which the plan compares each row of one list with each of another: work that grows with the
+// square of a batch.
+func (n node) joined() []string {
+	var found []string
+	if n.Compared != "" && strings.Contains(n.Compared, " = ") {
+		found = append(found, n.Compared)
+	}
+	for _, below := range n.Plans {
+		found = append(found, below.joined()...)
+	}
+	return found
+}
+
+// comparisons are the queries that compare lists, and why each may: their lists are not those of a batch of jobs or mints.
+var comparisons = map[string]string{
+	"CloseStraySession":     ofAPass,
+	"ExpireJobs":            ofAPass,
+	"PruneLanes":            ofAPass,
+	"ForgetDeletedAccounts": ofAPass,
+	"JobInFull":             "one job, and the claims for it",
+	"SetAside":              "the repositories of a batch that are at their share",
+	"FreeRoom":              ofAnAccount,
+	"UnparkAccount":         ofAnAccount,
+}
+
+const (
+	ofAPass     = "a pass of retention or recovery, so many rows at a time"
+	ofAnAccount = "the label sets of one account"
+)
+
+// What a job costs the ledger does not grow with the batch that it is claimed or recorded with.
+func TestPlans_NoBatchIsComparedWithItself(t *testing.T) {
+	pool, err := postgres.OpenPool(t.Context(), postgrestest.NewDatabase(t, postgres.Migrate), 1)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	acquired, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(acquired.Release)
+	all := queries(t)
+	for name, text := range all {
+		if joined := plan(t, acquired.Conn(), name, text).joined(); len(joined) > 0 && comparisons[name] == "" {
+			t.Errorf("%s compares list with list: %s", name, joined)
+		}
+	}
+	for name := range comparisons {
 		require.Contains(t, all, name, "there is no such query any more")
 	}
 }

@@ -17,8 +17,7 @@ WITH wanted AS (
     SELECT unnest(@pod_uids::text[]) AS uid, unnest(@namespaces::text[]) AS namespace,
         unnest(@pod_names::text[]) AS pod_name, unnest(@generations::bigint[]) AS generation,
         unnest(@accounts::bigint[]) AS account_id, unnest(@label_keys::text[]) AS label_key,
-        unnest(@job_ids::bigint[]) AS job_id, unnest(@sequences::bigint[]) AS sequence, unnest(@runner_names::text[]) AS runner_name,
-        unnest(@scopes::text[]) AS scope, unnest(@repository_ids::bigint[]) AS repository_id
+        unnest(@job_ids::bigint[]) AS job_id, unnest(@sequences::bigint[]) AS sequence, unnest(@runner_names::text[]) AS runner_name
     WHERE require_epoch(@known_lineage::text, @known_epoch::bigint) -- CLAIM-17
 ), won AS (
     INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id,
@@ -30,8 +29,9 @@ WITH wanted AS (
     RETURNING pod_uid, runner_name, account_id, generation
 ), intended AS (
     INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, repository_id, generation, state, created_at)
-    SELECT won.runner_name, won.pod_uid, won.account_id, wanted.scope, wanted.repository_id, won.generation, 'intended', @now
-    FROM won JOIN wanted ON wanted.uid = won.pod_uid
+    SELECT won.runner_name, won.pod_uid, won.account_id, (@scopes::text[])[array_position(@pod_uids::text[], won.pod_uid)],
+        (@repository_ids::bigint[])[array_position(@pod_uids::text[], won.pod_uid)], won.generation, 'intended', @now
+    FROM won -- a pod is there once
 )
 SELECT won.pod_uid FROM won;
 
@@ -87,21 +87,21 @@ SELECT @runner_name, held.pod_uid, held.account_id, @scope::text, @repository_id
 -- name: RecordMints :many
 -- CLAIM-15: an answer from GitHub counts only while its generation still holds the claim. Claim and job move in one
 -- statement (CLAIM-2). Mints that are answered at the same time share a commit; the generations that still held come back.
-WITH answered AS (
-    SELECT unnest(@pod_uids::text[]) AS uid, unnest(@generations::bigint[]) AS generation,
-        unnest(@runner_ids::bigint[]) AS runner_id
-    WHERE require_epoch(@known_lineage::text, @known_epoch::bigint) -- CLAIM-17
-), locked AS ( -- claims are locked by UID everywhere
+-- An answer's key is its pod's UID and its generation. Keys are looked up in the array, which costs far less than to compare rows with
+-- rows, as a join of such lists does.
+WITH locked AS ( -- claims are locked by UID everywhere
     SELECT l.pod_uid FROM runner_claims l WHERE l.pod_uid = ANY (@pod_uids::text[]) ORDER BY l.pod_uid FOR UPDATE
 ), held AS (
     UPDATE runner_claims c SET state = 'minted', minted_at = @now, lease_until = NULL
-    FROM answered a, locked
-    WHERE c.pod_uid = ANY (@pod_uids::text[]) AND c.pod_uid = locked.pod_uid AND c.pod_uid = a.uid AND c.generation = a.generation
+    WHERE c.pod_uid = ANY (ARRAY(SELECT l.pod_uid FROM locked l))
+      AND array_position(@keys::text[], c.pod_uid || ' ' || c.generation) IS NOT NULL
       AND c.state || '' IN ('claimed', 'minted')
-    RETURNING c.*, a.runner_id AS minted_id
+      AND (SELECT require_epoch(@known_lineage::text, @known_epoch::bigint)) -- CLAIM-17
+    RETURNING c.*, (@runner_ids::bigint[])[array_position(@keys::text[], c.pod_uid || ' ' || c.generation)] AS minted_id
 ), registered AS (
-    UPDATE runner_registrations r SET state = 'alive', runner_id = held.minted_id
-    FROM held WHERE r.runner_name = ANY (ARRAY(SELECT n.runner_name FROM held n)) AND r.runner_name = held.runner_name
+    UPDATE runner_registrations r SET state = 'alive',
+        runner_id = (ARRAY(SELECT n.minted_id FROM held n))[array_position(ARRAY(SELECT n.runner_name FROM held n), r.runner_name)]
+    WHERE r.runner_name = ANY (ARRAY(SELECT n.runner_name FROM held n))
 ), moved AS (
     UPDATE workflow_jobs j SET state = 'minted', updated_at = @now
     WHERE j.id = ANY (ARRAY(SELECT n.job_id FROM held n)) AND j.state || '' = 'claimed'

@@ -1,7 +1,15 @@
 -- name: RecoveryClaims :many
 -- Rows that are named, and with sweep those live ones that look wrong: their pod is not listed, or was not, or nothing has
--- happened to them for long.
-WITH listed AS (SELECT DISTINCT unnest(@listed::text[]) AS uid), named AS (SELECT DISTINCT unnest(@named::text[]) AS uid)
+-- happened to them for long. Who is named is found by name, and who is listed is hashed: a pass reads each claim once.
+WITH wanted AS (
+    SELECT n.pod_uid FROM runner_claims n WHERE n.pod_uid = ANY (@named::text[]) AND n.pod_uid > @after
+    UNION
+    (SELECT w.pod_uid FROM runner_claims w
+     WHERE @sweep::boolean AND w.pod_uid > @after AND (w.state = 'spent' AND w.proof = ''
+         OR w.state IN ('claimed', 'minted', 'executing') AND (w.missing_since IS NOT NULL OR w.pod_uid NOT IN (SELECT unnest(@listed::text[]))
+         OR greatest(w.claimed_at, w.minted_at, w.acknowledged_at, w.executing_at) <= @long_ago AND (w.look_at IS NULL OR w.look_at <= @now)))
+     ORDER BY w.pod_uid LIMIT @most)
+)
 SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.label_key, c.job_id,
     c.runner_name, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at,
     greatest(c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at)::timestamptz AS moved_at,
@@ -13,16 +21,12 @@ SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.leas
     EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = c.pod_uid AND r.state <> 'gone') AS open,
     coalesce((SELECT max(r.gone_at) FROM runner_registrations r WHERE r.pod_uid = c.pod_uid), 'epoch')::timestamptz AS gone_at,
     s.ended_at AS stopped_at
-FROM runner_claims c
-LEFT JOIN listed l ON l.uid = c.pod_uid
-LEFT JOIN named n ON n.uid = c.pod_uid
+FROM (SELECT wanted.pod_uid FROM wanted ORDER BY wanted.pod_uid LIMIT @most) o
+JOIN runner_claims c ON c.pod_uid = o.pod_uid
 LEFT JOIN accounts a ON a.id = c.account_id
-LEFT JOIN workflow_jobs j ON j.id = c.job_id
-LEFT JOIN runner_sessions s ON s.pod_uid = c.pod_uid
-WHERE c.pod_uid > @after AND (n.uid IS NOT NULL OR @sweep::boolean AND c.state = 'spent' AND c.proof = ''
-    OR @sweep::boolean AND c.state IN ('claimed', 'minted', 'executing') AND (c.missing_since IS NOT NULL OR l.uid IS NULL
-    OR greatest(c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at) <= @long_ago AND (c.look_at IS NULL OR c.look_at <= @now)))
-ORDER BY c.pod_uid LIMIT @most;
+LEFT JOIN LATERAL (SELECT w.repository, w.repository_id, w.state FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j ON true
+LEFT JOIN LATERAL (SELECT u.ended_at FROM runner_sessions u WHERE u.pod_uid = c.pod_uid LIMIT 1) s ON true
+ORDER BY c.pod_uid;
 
 -- name: UnownedPods :many
 -- Of these pods, those for which nobody has a claim, and of which nothing is proven yet.
@@ -51,7 +55,7 @@ SELECT r.pod_uid, min(r.created_at)::timestamptz AS created_at, min(r.account_id
 FROM runner_registrations r JOIN accounts a ON a.id = r.account_id
 WHERE r.state <> 'gone' AND r.created_at <= @long_ago AND r.pod_uid > @after
   AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = r.pod_uid)
-  AND NOT EXISTS (SELECT 1 FROM unnest(@listed::text[]) l (uid) WHERE l.uid = r.pod_uid)
+  AND r.pod_uid NOT IN (SELECT unnest(@listed::text[])) -- which is hashed
 GROUP BY r.pod_uid ORDER BY r.pod_uid LIMIT @most;
 
 -- name: DoubtRegistrations :exec
@@ -67,7 +71,7 @@ UPDATE runner_registrations SET state = 'intended', doubtful = false WHERE runne
 SELECT s.pod_uid, s.started_at FROM runner_sessions s
 WHERE s.ended_at IS NULL AND s.pod_uid > @after
   AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = s.pod_uid)
-  AND NOT EXISTS (SELECT 1 FROM unnest(@listed::text[]) l (uid) WHERE l.uid = s.pod_uid)
+  AND s.pod_uid NOT IN (SELECT unnest(@listed::text[])) -- which is hashed
 ORDER BY s.pod_uid LIMIT @most;
 
 -- name: CloseStraySession :execrows

@@ -425,21 +425,21 @@ WITH wanted AS (
     SELECT unnest($1::text[]) AS uid, unnest($2::text[]) AS namespace,
         unnest($3::text[]) AS pod_name, unnest($4::bigint[]) AS generation,
         unnest($5::bigint[]) AS account_id, unnest($6::text[]) AS label_key,
-        unnest($7::bigint[]) AS job_id, unnest($8::bigint[]) AS sequence, unnest($9::text[]) AS runner_name,
-        unnest($10::text[]) AS scope, unnest($11::bigint[]) AS repository_id
-    WHERE require_epoch($12::text, $13::bigint) -- CLAIM-17
+        unnest($7::bigint[]) AS job_id, unnest($8::bigint[]) AS sequence, unnest($9::text[]) AS runner_name
+    WHERE require_epoch($10::text, $11::bigint) -- CLAIM-17
 ), won AS (
     INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id,
         platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, sequence)
-    SELECT w.uid, w.namespace, w.pod_name, $14, 'claimed', w.generation, $15, w.account_id,
-        $16, $17, $18, w.label_key, w.job_id, w.runner_name, $19, w.sequence
+    SELECT w.uid, w.namespace, w.pod_name, $12, 'claimed', w.generation, $13, w.account_id,
+        $14, $15, $16, w.label_key, w.job_id, w.runner_name, $17, w.sequence
     FROM wanted w ORDER BY w.uid
     ON CONFLICT DO NOTHING
     RETURNING pod_uid, runner_name, account_id, generation
 ), intended AS (
     INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, repository_id, generation, state, created_at)
-    SELECT won.runner_name, won.pod_uid, won.account_id, wanted.scope, wanted.repository_id, won.generation, 'intended', $19
-    FROM won JOIN wanted ON wanted.uid = won.pod_uid
+    SELECT won.runner_name, won.pod_uid, won.account_id, ($18::text[])[array_position($1::text[], won.pod_uid)],
+        ($19::bigint[])[array_position($1::text[], won.pod_uid)], won.generation, 'intended', $17
+    FROM won -- a pod is there once
 )
 SELECT won.pod_uid FROM won
 `
@@ -454,8 +454,6 @@ type InsertClaimsParams struct {
 	JobIds        []int64
 	Sequences     []int64
 	RunnerNames   []string
-	Scopes        []string
-	RepositoryIds []int64
 	KnownLineage  string
 	KnownEpoch    int64
 	Pool          string
@@ -464,6 +462,8 @@ type InsertClaimsParams struct {
 	MilliCpu      int64
 	MemoryMb      int64
 	Now           time.Time
+	Scopes        []string
+	RepositoryIds []int64
 }
 
 // EXCL-1, CLAIM-1: whoever inserts the pod's row first owns its shot; a conflict is the other side's win. The name
@@ -479,8 +479,6 @@ func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) ([]s
 		arg.JobIds,
 		arg.Sequences,
 		arg.RunnerNames,
-		arg.Scopes,
-		arg.RepositoryIds,
 		arg.KnownLineage,
 		arg.KnownEpoch,
 		arg.Pool,
@@ -489,6 +487,8 @@ func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) ([]s
 		arg.MilliCpu,
 		arg.MemoryMb,
 		arg.Now,
+		arg.Scopes,
+		arg.RepositoryIds,
 	)
 	if err != nil {
 		return nil, err
@@ -674,29 +674,27 @@ func (q *Queries) LockClaimsOfEvent(ctx context.Context, runnerName string, jobI
 }
 
 const recordMints = `-- name: RecordMints :many
-WITH answered AS (
-    SELECT unnest($1::text[]) AS uid, unnest($2::bigint[]) AS generation,
-        unnest($3::bigint[]) AS runner_id
-    WHERE require_epoch($4::text, $5::bigint) -- CLAIM-17
-), locked AS ( -- claims are locked by UID everywhere
+WITH locked AS ( -- claims are locked by UID everywhere
     SELECT l.pod_uid FROM runner_claims l WHERE l.pod_uid = ANY ($1::text[]) ORDER BY l.pod_uid FOR UPDATE
 ), held AS (
-    UPDATE runner_claims c SET state = 'minted', minted_at = $6, lease_until = NULL
-    FROM answered a, locked
-    WHERE c.pod_uid = ANY ($1::text[]) AND c.pod_uid = locked.pod_uid AND c.pod_uid = a.uid AND c.generation = a.generation
+    UPDATE runner_claims c SET state = 'minted', minted_at = $2, lease_until = NULL
+    WHERE c.pod_uid = ANY (ARRAY(SELECT l.pod_uid FROM locked l))
+      AND array_position($3::text[], c.pod_uid || ' ' || c.generation) IS NOT NULL
       AND c.state || '' IN ('claimed', 'minted')
-    RETURNING c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, a.runner_id AS minted_id
+      AND (SELECT require_epoch($4::text, $5::bigint)) -- CLAIM-17
+    RETURNING c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, ($6::bigint[])[array_position($3::text[], c.pod_uid || ' ' || c.generation)] AS minted_id
 ), registered AS (
-    UPDATE runner_registrations r SET state = 'alive', runner_id = held.minted_id
-    FROM held WHERE r.runner_name = ANY (ARRAY(SELECT n.runner_name FROM held n)) AND r.runner_name = held.runner_name
+    UPDATE runner_registrations r SET state = 'alive',
+        runner_id = (ARRAY(SELECT n.minted_id FROM held n))[array_position(ARRAY(SELECT n.runner_name FROM held n), r.runner_name)]
+    WHERE r.runner_name = ANY (ARRAY(SELECT n.runner_name FROM held n))
 ), moved AS (
-    UPDATE workflow_jobs j SET state = 'minted', updated_at = $6
+    UPDATE workflow_jobs j SET state = 'minted', updated_at = $2
     WHERE j.id = ANY (ARRAY(SELECT n.job_id FROM held n)) AND j.state || '' = 'claimed'
 ), opened AS (
     INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb,
         runner_name, job_id, repository, claimed_at, started_at)
     SELECT h.pod_uid, h.namespace, h.pod_name, h.pool, h.account_id, h.platform, h.milli_cpu, h.memory_mb,
-        h.runner_name, h.job_id, coalesce(j.repository, ''), h.claimed_at, $6
+        h.runner_name, h.job_id, coalesce(j.repository, ''), h.claimed_at, $2
     FROM held h LEFT JOIN LATERAL (SELECT w.repository FROM workflow_jobs w WHERE w.id = h.job_id LIMIT 1) j ON true
     ON CONFLICT (pod_uid) DO UPDATE SET runner_name = excluded.runner_name
 )
@@ -705,11 +703,11 @@ SELECT held.pod_uid, held.generation FROM held
 
 type RecordMintsParams struct {
 	PodUids      []string
-	Generations  []int64
-	RunnerIds    []int64
+	Now          *time.Time
+	Keys         []string
 	KnownLineage string
 	KnownEpoch   int64
-	Now          *time.Time
+	RunnerIds    []int64
 }
 
 type RecordMintsRow struct {
@@ -719,14 +717,16 @@ type RecordMintsRow struct {
 
 // CLAIM-15: an answer from GitHub counts only while its generation still holds the claim. Claim and job move in one
 // statement (CLAIM-2). Mints that are answered at the same time share a commit; the generations that still held come back.
+// An answer's key is its pod's UID and its generation. Keys are looked up in the array, which costs far less than to compare rows with
+// rows, as a join of such lists does.
 func (q *Queries) RecordMints(ctx context.Context, arg RecordMintsParams) ([]RecordMintsRow, error) {
 	rows, err := q.db.Query(ctx, recordMints,
 		arg.PodUids,
-		arg.Generations,
-		arg.RunnerIds,
+		arg.Now,
+		arg.Keys,
 		arg.KnownLineage,
 		arg.KnownEpoch,
-		arg.Now,
+		arg.RunnerIds,
 	)
 	if err != nil {
 		return nil, err

@@ -121,7 +121,15 @@ func (q *Queries) NoteSightings(ctx context.Context, now time.Time, podUids []st
 }
 
 const recoveryClaims = `-- name: RecoveryClaims :many
-WITH listed AS (SELECT DISTINCT unnest($6::text[]) AS uid), named AS (SELECT DISTINCT unnest($7::text[]) AS uid)
+WITH wanted AS (
+    SELECT n.pod_uid FROM runner_claims n WHERE n.pod_uid = ANY ($2::text[]) AND n.pod_uid > $3
+    UNION
+    (SELECT w.pod_uid FROM runner_claims w
+     WHERE $4::boolean AND w.pod_uid > $3 AND (w.state = 'spent' AND w.proof = ''
+         OR w.state IN ('claimed', 'minted', 'executing') AND (w.missing_since IS NOT NULL OR w.pod_uid NOT IN (SELECT unnest($5::text[]))
+         OR greatest(w.claimed_at, w.minted_at, w.acknowledged_at, w.executing_at) <= $6 AND (w.look_at IS NULL OR w.look_at <= $7)))
+     ORDER BY w.pod_uid LIMIT $1)
+)
 SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.label_key, c.job_id,
     c.runner_name, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at,
     greatest(c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at)::timestamptz AS moved_at,
@@ -133,26 +141,22 @@ SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.leas
     EXISTS (SELECT 1 FROM runner_registrations r WHERE r.pod_uid = c.pod_uid AND r.state <> 'gone') AS open,
     coalesce((SELECT max(r.gone_at) FROM runner_registrations r WHERE r.pod_uid = c.pod_uid), 'epoch')::timestamptz AS gone_at,
     s.ended_at AS stopped_at
-FROM runner_claims c
-LEFT JOIN listed l ON l.uid = c.pod_uid
-LEFT JOIN named n ON n.uid = c.pod_uid
+FROM (SELECT wanted.pod_uid FROM wanted ORDER BY wanted.pod_uid LIMIT $1) o
+JOIN runner_claims c ON c.pod_uid = o.pod_uid
 LEFT JOIN accounts a ON a.id = c.account_id
-LEFT JOIN workflow_jobs j ON j.id = c.job_id
-LEFT JOIN runner_sessions s ON s.pod_uid = c.pod_uid
-WHERE c.pod_uid > $1 AND (n.uid IS NOT NULL OR $2::boolean AND c.state = 'spent' AND c.proof = ''
-    OR $2::boolean AND c.state IN ('claimed', 'minted', 'executing') AND (c.missing_since IS NOT NULL OR l.uid IS NULL
-    OR greatest(c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at) <= $3 AND (c.look_at IS NULL OR c.look_at <= $4)))
-ORDER BY c.pod_uid LIMIT $5
+LEFT JOIN LATERAL (SELECT w.repository, w.repository_id, w.state FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j ON true
+LEFT JOIN LATERAL (SELECT u.ended_at FROM runner_sessions u WHERE u.pod_uid = c.pod_uid LIMIT 1) s ON true
+ORDER BY c.pod_uid
 `
 
 type RecoveryClaimsParams struct {
+	Most    int32
+	Named   []string
 	After   string
 	Sweep   bool
+	Listed  []string
 	LongAgo time.Time
 	Now     *time.Time
-	Most    int32
-	Listed  []string
-	Named   []string
 }
 
 type RecoveryClaimsRow struct {
@@ -187,16 +191,16 @@ type RecoveryClaimsRow struct {
 }
 
 // Rows that are named, and with sweep those live ones that look wrong: their pod is not listed, or was not, or nothing has
-// happened to them for long.
+// happened to them for long. Who is named is found by name, and who is listed is hashed: a pass reads each claim once.
 func (q *Queries) RecoveryClaims(ctx context.Context, arg RecoveryClaimsParams) ([]RecoveryClaimsRow, error) {
 	rows, err := q.db.Query(ctx, recoveryClaims,
+		arg.Most,
+		arg.Named,
 		arg.After,
 		arg.Sweep,
+		arg.Listed,
 		arg.LongAgo,
 		arg.Now,
-		arg.Most,
-		arg.Listed,
-		arg.Named,
 	)
 	if err != nil {
 		return nil, err
@@ -340,7 +344,7 @@ SELECT r.pod_uid, min(r.created_at)::timestamptz AS created_at, min(r.account_id
 FROM runner_registrations r JOIN accounts a ON a.id = r.account_id
 WHERE r.state <> 'gone' AND r.created_at <= $1 AND r.pod_uid > $2
   AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = r.pod_uid)
-  AND NOT EXISTS (SELECT 1 FROM unnest($3::text[]) l (uid) WHERE l.uid = r.pod_uid)
+  AND r.pod_uid NOT IN (SELECT unnest($3::text[])) -- which is hashed
 GROUP BY r.pod_uid ORDER BY r.pod_uid LIMIT $4
 `
 
@@ -398,7 +402,7 @@ const straySessions = `-- name: StraySessions :many
 SELECT s.pod_uid, s.started_at FROM runner_sessions s
 WHERE s.ended_at IS NULL AND s.pod_uid > $1
   AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.pod_uid = s.pod_uid)
-  AND NOT EXISTS (SELECT 1 FROM unnest($2::text[]) l (uid) WHERE l.uid = s.pod_uid)
+  AND s.pod_uid NOT IN (SELECT unnest($2::text[])) -- which is hashed
 ORDER BY s.pod_uid LIMIT $3
 `
 
