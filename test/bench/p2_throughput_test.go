@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +15,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-const p2Jobs = 4000
+const (
+	p2Jobs   = 4000
+	p2Rounds = 5 // the one in the middle counts
+)
 
 // instantGitHub mints at once and forgets.
 type instantGitHub struct{}
@@ -36,17 +40,24 @@ func BenchmarkP2(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				r, url := saturated(b, accounts)
-				b.StartTimer()
-				rate := drain(b, r)
-				b.StopTimer()
-				limit := scriptRate(b, url, p2Jobs)
-				ratio := rate / limit
+				var rates, limits, ratios []float64
+				for range p2Rounds { // half a second each, and the machine is not the same in any two of them
+					r, url := saturated(b, accounts)
+					b.StartTimer()
+					rates = append(rates, drain(b, r))
+					b.StopTimer()
+					limits = append(limits, scriptRate(b, url, p2Jobs))
+					ratios = append(ratios, rates[len(rates)-1]/limits[len(limits)-1])
+				}
+				for _, list := range [][]float64{rates, limits, ratios} {
+					slices.Sort(list)
+				}
+				ratio := ratios[p2Rounds/2]
 				b.ReportMetric(ratio, "ratio")
 				report(row{
-					id: "P2", what: "dispatches a second, " + name, measured: fmt.Sprintf("%.0f/s", rate),
-					limit: fmt.Sprintf("plain SQL, batched: %.0f/s", limit), result: fmt.Sprintf("%.2f", ratio), value: ratio,
-					samples: p2Jobs, budget: "≥ 0.5", kept: ratio >= 0.5,
+					id: "P2", what: "dispatches a second, " + name, measured: fmt.Sprintf("%.0f/s", rates[p2Rounds/2]),
+					limit: fmt.Sprintf("plain SQL, batched: %.0f/s", limits[p2Rounds/2]), result: fmt.Sprintf("%.2f", ratio), value: ratio,
+					samples: p2Rounds * p2Jobs, spread: fmt.Sprintf("%.2f–%.2f", ratios[0], ratios[p2Rounds-1]), budget: "≥ 0.5", kept: ratio >= 0.5,
 				})
 				b.StartTimer()
 			}
