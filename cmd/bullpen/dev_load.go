@@ -154,13 +154,11 @@ func (f *loadFlags) run(ctx context.Context, conn *cli.Connection, format cli.Fo
 	if err != nil {
 		return err
 	}
-	var plot *os.File
-	if f.plot != "" { // now: an hour of load must not end in a folder that does not exist
-		if plot, err = os.Create(f.plot); err != nil {
-			return fmt.Errorf("making the plot: %w", err)
-		}
-		defer plot.Close()
+	plot, err := openPlot(f.plot)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, plot.close()) }()
 	if err := forge.prepare(ctx, mix); err != nil {
 		return err
 	}
@@ -176,10 +174,8 @@ func (f *loadFlags) run(ctx context.Context, conn *cli.Connection, format cli.Fo
 	if err := printLoad(out, format, result); err != nil {
 		return err
 	}
-	if plot != nil {
-		if err := load.SVG(plot, result); err != nil {
-			return fmt.Errorf("writing the plot: %w", err)
-		}
+	if err := plot.draw(result); err != nil {
+		return err
 	}
 	if failed != nil {
 		return failed

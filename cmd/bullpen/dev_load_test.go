@@ -156,6 +156,16 @@ func TestDevLoad_SubmitsAndSaysWhatBecameOfIt(t *testing.T) {
 		require.NotContains(t, err.Error(), "s3cret")
 		require.False(t, errors.Is(err, io.EOF) || strings.Contains(err.Error(), "panic"))
 	}
+
+	unmade := filepath.Join(dir, "unmade.svg")
+	for _, name := range []string{plot, unmade} { // refused before a single job
+		_, _, err = run(t.Context(), "--rate", "1", "--plot", name, "--github-admin-token-file", filepath.Join(dir, "wrong"))
+		require.ErrorContains(t, err, "refuses to be")
+	}
+	kept, err := os.ReadFile(plot)
+	require.NoError(t, err)
+	require.Equal(t, drawn, kept)
+	require.NoFileExists(t, unmade)
 	_, _, err = run(t.Context(), "--rate", "1", "--github", "")
 	require.ErrorContains(t, err, "--github")
 }

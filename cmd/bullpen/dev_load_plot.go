@@ -1,0 +1,61 @@
+//go:build !production
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/bullpen-ci/bullpen/internal/load"
+)
+
+// loadPlot is where a load's waits are to be drawn. It is opened before the load, for an hour of that must not end in a folder
+// that does not exist; what is there already stays until there is something to draw. A nil one draws nothing.
+type loadPlot struct {
+	file       *os.File
+	made, used bool
+}
+
+func openPlot(name string) (*loadPlot, error) {
+	if name == "" {
+		return nil, nil
+	}
+	_, missing := os.Stat(name)
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("making the plot: %w", err)
+	}
+	return &loadPlot{file: file, made: errors.Is(missing, fs.ErrNotExist)}, nil
+}
+
+func (p *loadPlot) draw(result load.Result) error {
+	if p == nil {
+		return nil
+	}
+	p.used = true
+	if info, err := p.file.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := p.file.Truncate(0); err != nil {
+			return fmt.Errorf("writing the plot: %w", err)
+		}
+	}
+	if err := load.SVG(p.file, result); err != nil {
+		return fmt.Errorf("writing the plot: %w", err)
+	}
+	return nil
+}
+
+// close leaves no empty file behind that was not there before.
+func (p *loadPlot) close() error {
+	if p == nil {
+		return nil
+	}
+	if err := p.file.Close(); err != nil {
+		return fmt.Errorf("writing the plot: %w", err)
+	}
+	if p.made && !p.used {
+		return os.Remove(p.file.Name())
+	}
+	return nil
+}
