@@ -44,6 +44,7 @@ type nodeFlags struct {
 	kubelet                 kubeletFlags
 	metrics                 string
 	logFile                 string
+	minDiskFree             string
 }
 
 func newNodeCommand() *cobra.Command {
@@ -94,6 +95,8 @@ Sandboxes:
 	flags.StringVar(&f.cpu, "cpu", "", "CPUs to offer, such as 8 or 7500m (default: what the machine has)")
 	flags.StringVar(&f.memory, "memory", "", "memory to offer, such as 16Gi (default: what the machine has)")
 	flags.Int64Var(&f.pods, "pods", 110, "how many pods to offer room for (with --sandbox tart: the default is --vm-slots)")
+	flags.StringVar(&f.minDiskFree, "min-disk-free", node.DefaultDiskReserve.String(),
+		"what has to be free where the state folder and images are, such as 10% or 20Gi, or no new pods come (those that run go on)")
 	f.tart.add(flags)
 	flags.StringVar(&f.ip, "node-ip", "", "address of the node and its pods (default 127.0.0.1)")
 	flags.StringVar(&f.metrics, "metrics-listen", "", "address for the metrics of --kubelet-port over plain HTTP, such as 127.0.0.1:9091; empty serves none")
@@ -184,6 +187,9 @@ func (f nodeFlags) options() (node.Options, error) {
 	}
 	if opts.Labels, err = parseLabels(f.labels); err != nil {
 		return opts, err
+	}
+	if opts.MinDiskFree, err = node.ParseDiskReserve(f.minDiskFree); err != nil {
+		return opts, fmt.Errorf("--min-disk-free %w", err)
 	}
 	opts.Taints, err = parseTaints(f.taints)
 	return opts, err

@@ -121,7 +121,7 @@ func TestValidate_SaysEverythingThatIsWrongAtOnce(t *testing.T) {
 		Egress: machost.Egress{Machines: []netip.Prefix{netip.MustParsePrefix("fd00::/64"), {}}, Allow: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/16")}},
 		SSH:    machost.SSH{AllowFrom: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")}},
 		Node: machost.Node{Name: "A", IP: "here", Labels: map[string]string{"a b": "c", "ok": "not ok"}, StateDir: "state", CPU: "many",
-			Memory: "-1Gi", ClientCA: ca},
+			Memory: "-1Gi", MinDiskFree: "60%", ClientCA: ca},
 		Logs: machost.Logs{MaxMB: -1, Keep: 1000},
 	}
 	var problems *machost.ConfigError
@@ -132,7 +132,7 @@ func TestValidate_SaysEverythingThatIsWrongAtOnce(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{
 		"user", "hostname", "dhcpLeaseSeconds", "tart.sha256", "tart.archive", "egress.machines[0]", "egress.machines[1]", "egress.allow[0]",
-		"ssh.allowFrom[0]", "node.name", "node.ip", "node.labels", "node.labels", "node.stateDir", "node.cpu", "node.memory", "node.clientCA", "logs.maxMB", "logs.keep",
+		"ssh.allowFrom[0]", "node.name", "node.ip", "node.labels", "node.labels", "node.stateDir", "node.cpu", "node.memory", "node.minDiskFree", "node.clientCA", "logs.maxMB", "logs.keep",
 	}, fields)
 	require.ErrorContains(t, problems, "did you mean 10.1.0.0/16 or 10.1.2.3/32?")
 }

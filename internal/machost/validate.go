@@ -37,8 +37,10 @@ var (
 	hostLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	nodeName  = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 	quantity  = regexp.MustCompile(`^[1-9][0-9]*(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$`)
-	labelName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
-	plainPath = regexp.MustCompile(`^(/[A-Za-z0-9._@+-]+)+$`)
+	// percentage is of up to 50 %, as the node agent takes it.
+	percentage = regexp.MustCompile(`^(0\.0*[1-9][0-9]*|([1-9]|[1-4][0-9])(\.[0-9]+)?|50)%$`)
+	labelName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+	plainPath  = regexp.MustCompile(`^(/[A-Za-z0-9._@+-]+)+$`)
 )
 
 // maxStateDir keeps the paths of the node agent's sockets within what a socket's address holds.
@@ -136,6 +138,8 @@ func (v *validator) node(n Node) {
 		"%q: give an absolute path without spaces, of up to %d characters", n.StateDir, maxStateDir)
 	v.require(n.CPU == "" || quantity.MatchString(n.CPU), "node.cpu", "%q: give a quantity such as 8", n.CPU)
 	v.require(n.Memory == "" || quantity.MatchString(n.Memory), "node.memory", "%q: give a quantity such as 12Gi", n.Memory)
+	v.require(n.MinDiskFree == "" || quantity.MatchString(n.MinDiskFree) || percentage.MatchString(n.MinDiskFree), "node.minDiskFree",
+		"%q: give a percentage of up to 50%% such as 10%%, or a quantity such as 20Gi", n.MinDiskFree)
 	if n.ClientCA != "" {
 		v.require(onlyCertificates(n.ClientCA), "node.clientCA", "give certificates in PEM, and nothing else")
 	}

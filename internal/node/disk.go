@@ -13,12 +13,12 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
-// Shares of a file system that is free. Images are removed before the node says that it is short, and until there is some room to spare.
+// What is done about a disk that fills up, in multiples of what has to be free (Options.MinDiskFree), less than which is DiskPressure. Images
+// are removed before the node says that it is short, and until there is some room to spare.
 const (
-	minDiskFree   = 0.10 // less is DiskPressure
-	clearDiskFree = 0.12 // which ends here, so that it does not come and go
-	collectBelow  = 0.15 // less, and unused images go
-	collectUntil  = 0.25
+	clearTimes   = 1.2 // so much is free, and DiskPressure ends: it does not come and go
+	collectTimes = 1.5 // less, and unused images go
+	roomTimes    = 2.5 // until so much is free
 )
 
 // How long a removal of images may take, and how long the next one waits when the last had nothing to give.
@@ -52,14 +52,14 @@ func sameDisk(a, b string) bool {
 
 // diskShort says in a sentence which of the node's disks is nearly full; empty when none is. Short says whether one was when last asked.
 func (a *Agent) diskShort(short bool) string {
-	least := minDiskFree
+	times := 1.0
 	if short {
-		least = clearDiskFree
+		times = clearTimes
 	}
 	for _, dir := range a.disks() {
 		free, total, err := a.opts.DiskSpace(dir)
-		if err == nil && total > 0 && float64(free) < least*float64(total) {
-			return fmt.Sprintf("%d MiB of %d MiB are free where %s is", free>>20, total>>20, dir)
+		if err == nil && total > 0 && float64(free) < times*a.opts.MinDiskFree.of(total) {
+			return fmt.Sprintf("%d MiB of %d MiB are free where %s is, and %s should be", free>>20, total>>20, dir, a.opts.MinDiskFree)
 		}
 	}
 	return ""
@@ -76,10 +76,11 @@ func (a *Agent) imagesDir() string {
 // toCollect is how many bytes of images should go; 0 when there is room.
 func (a *Agent) toCollect() int64 {
 	free, total, err := a.opts.DiskSpace(a.imagesDir())
-	if err != nil || float64(free) >= collectBelow*float64(total) {
+	least := a.opts.MinDiskFree.of(total)
+	if err != nil || float64(free) >= collectTimes*least {
 		return 0
 	}
-	return int64(collectUntil*float64(total)) - int64(free) //nolint:gosec // no disk has 8 EiB
+	return int64(roomTimes*least) - int64(free) //nolint:gosec // no disk has 8 EiB
 }
 
 // collectImages has the back end remove unused images whenever the disk fills up. It does nothing else: no pod is ever ended for room.
@@ -121,8 +122,8 @@ func (a *Agent) collectOnce(ctx context.Context, images sandbox.ImageCollector, 
 		return false
 	case a.toCollect() > 0:
 		a.nodeEvent(corev1.EventTypeWarning, "FreeDiskSpaceFailed", fmt.Sprintf(
-			"%d MiB more should be free where %s is, and no image is left that nothing uses; runners go on, and when less than %.0f %% is free no new ones are placed here: remove what else fills the disk",
-			a.toCollect()>>20, where, 100*minDiskFree))
+			"%d MiB more should be free where %s is, and no image is left that nothing uses; runners go on, and when less than %s is free no new ones are placed here: remove what else fills the disk",
+			a.toCollect()>>20, where, a.opts.MinDiskFree))
 		return freed > 0
 	}
 	return true

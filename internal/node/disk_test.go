@@ -111,6 +111,41 @@ func TestDisk_UnusedImagesGoBeforeTheNodeIsShortAndNoPodEver(t *testing.T) {
 	require.Equal(t, corev1.PodRunning, same.Status.Phase)
 }
 
+// With a reserve in bytes the size of the disk does not count, and the node says what it misses.
+func TestDisk_AReserveInBytes(t *testing.T) {
+	f := newFixture(t)
+	s := &storehouse{Sandbox: synthetic.New(synthetic.NewMachine(nil)), dir: t.TempDir(), free: 5 * gib}
+	f.run(s, func(o *node.Options) {
+		o.DiskSpace, o.StatusInterval, o.MinDiskFree = s.space, 100*time.Millisecond, node.DiskReserve{Bytes: 2 * gib}
+	})
+	n := f.node(nodeReady)
+	require.Equal(t, corev1.ConditionFalse, nodeCondition(n, "DiskPressure").Status, "5 % of it are enough")
+	require.Empty(t, s.collected())
+
+	s.fill(gib, 0, nil)
+	n = f.node(func(n *corev1.Node) bool { return nodeCondition(n, "DiskPressure").Status == corev1.ConditionTrue })
+	require.Contains(t, nodeCondition(n, "DiskPressure").Message, "1024 MiB of 102400 MiB are free")
+	require.Contains(t, nodeCondition(n, "DiskPressure").Message, "and 2Gi should be")
+	require.Equal(t, int64(4*gib), s.collected()[0])
+}
+
+func TestParseDiskReserve(t *testing.T) {
+	for text, want := range map[string]node.DiskReserve{
+		"10%": {Percent: 10}, "2.5%": {Percent: 2.5}, "50%": {Percent: 50}, "20Gi": {Bytes: 20 * gib}, "1000000": {Bytes: 1e6},
+	} {
+		got, err := node.ParseDiskReserve(text)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		again, err := node.ParseDiskReserve(got.String())
+		require.NoError(t, err)
+		require.Equal(t, got, again)
+	}
+	for _, text := range []string{"", "%", "0%", "-1%", "51%", "NaN%", "Inf%", "0", "-1Gi", "much", "10 %"} {
+		_, err := node.ParseDiskReserve(text)
+		require.ErrorContains(t, err, "20Gi", text)
+	}
+}
+
 // never looks for a second.
 func (f *fixture) never(happens func() bool, why string) {
 	f.Helper()

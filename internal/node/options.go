@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -63,11 +64,16 @@ type Options struct {
 	// own grace period is not known any more. Default 30 s.
 	OrphanGrace time.Duration
 
+	// MinDiskFree is how much has to be free where the state folder and images are, or the node says DiskPressure and gets no new pods.
+	// Default: DefaultDiskReserve.
+	MinDiskFree DiskReserve
 	// DiskSpace measures disks. Default: as the system says.
 	DiskSpace DiskSpace
 
 	Log   *slog.Logger
 	Clock clock.WithTickerAndDelayedExecution
+	// Random spreads what is tried again; it returns a number in [0, 1). Default: rand.Float64.
+	Random func() float64
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -95,6 +101,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.StatusInterval, 10*time.Second)
 	setDefault(&o.RequestTimeout, 10*time.Second)
 	setDefault(&o.OrphanGrace, 30*time.Second)
+	setDefault(&o.MinDiskFree, DefaultDiskReserve)
 	if o.DiskSpace == nil {
 		o.DiskSpace = diskSpace
 	}
@@ -103,6 +110,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Random == nil {
+		o.Random = rand.Float64
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

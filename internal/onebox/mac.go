@@ -44,6 +44,7 @@ func (s setting) macCommand() Command {
 		"--memory=16Gi",
 		"--kubelet-port="+s.addresses.port(s.addresses.MacKubelet),
 		"--client-ca-file="+s.clientAuthority,
+		minDiskFree,
 	)
 	c.Env = append(c.Env[:len(c.Env):len(c.Env)], "TART_HOME="+l.TartHome()) // the fake of launchctl is told by this alone
 	return c

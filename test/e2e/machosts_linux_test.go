@@ -95,7 +95,7 @@ func (f *fleetOfOne) secret(name, key, file string) {
 
 func (f *fleetOfOne) config(archive, digest, more string) {
 	f.t.Helper()
-	text := fmt.Sprintf("user: ci\ntart: {archive: %s, sha256: %s}\nnode: {cpu: \"8\", memory: 16Gi}\n%s", archive, digest, more)
+	text := fmt.Sprintf("user: ci\ntart: {archive: %s, sha256: %s}\nnode: {cpu: \"8\", memory: 16Gi, minDiskFree: 1Gi}\n%s", archive, digest, more)
 	object, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "macs", "namespace": "bullpen-runners"}, "data": map[string]any{"host.yaml": text},
 	})

@@ -173,7 +173,7 @@ func (w *world) startNode() {
 	require.NoError(w, err)
 	agent, err := node.New(node.Options{
 		Name: nodeName, Config: w.cluster.As(w.T, "system:node:"+nodeName, "system:nodes"), Sandbox: sandbox, SandboxName: "process",
-		StateDir: state, Log: log, Dial: w.network.DialContext,
+		StateDir: state, Log: log, Dial: w.network.DialContext, MinDiskFree: node.DiskReserve{Bytes: 1 << 28},
 		APIService: netip.AddrPortFrom(netip.MustParseAddr(controlplane.ServiceAddress), 443),
 		Capacity: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("60"),

@@ -274,7 +274,7 @@ func (f *Fleet) startNode(i int) *synthetic.Machine {
 	}
 	agent, err := node.New(node.Options{
 		Name: name, Config: f.as(NodeAgent, "system:node:"+name, "system:nodes"), StateDir: f.tb.TempDir(),
-		Sandbox: containers, SandboxName: "synthetic", Log: f.options.Log, Labels: map[string]string{labelFleet: f.Namespace},
+		Sandbox: containers, SandboxName: "synthetic", MinDiskFree: node.DiskReserve{Bytes: 1 << 28}, Log: f.options.Log, Labels: map[string]string{labelFleet: f.Namespace},
 		Capacity: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse(cmp.Or(f.options.CPUs, "10000")), corev1.ResourceMemory: resource.MustParse("100Ti"),
 			corev1.ResourcePods: *resource.NewQuantity(f.options.PodsEach, resource.DecimalSI), corev1.ResourceEphemeralStorage: resource.MustParse("100Ti"),

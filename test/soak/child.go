@@ -58,7 +58,7 @@ func runAgent(ctx context.Context, name, socket, kubeconfig, stateDir, pods stri
 		return fmt.Errorf("reading the number of pods: %w", err)
 	}
 	agent, err := node.New(node.Options{
-		Name: name, Config: config, StateDir: stateDir, Sandbox: machine.Dial(socket), SandboxName: "synthetic",
+		Name: name, Config: config, StateDir: stateDir, Sandbox: machine.Dial(socket), SandboxName: "synthetic", MinDiskFree: node.DiskReserve{Bytes: 1 << 28},
 		Labels: map[string]string{"soak": "synthetic"}, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Capacity: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("10000"), corev1.ResourceMemory: resource.MustParse("100Ti"),

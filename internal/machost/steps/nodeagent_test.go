@@ -90,7 +90,7 @@ func (l *fakeLaunchd) calls() string {
 }
 
 func agentConfig() machost.Config {
-	return machost.Config{User: "ci", Hostname: "mac-1", Node: machost.Node{IP: "10.0.0.21", Memory: "12Gi", Labels: map[string]string{"b": "2", "a": "<1>"}}}.Default()
+	return machost.Config{User: "ci", Hostname: "mac-1", Node: machost.Node{IP: "10.0.0.21", Memory: "12Gi", MinDiskFree: "20Gi", Labels: map[string]string{"b": "2", "a": "<1>"}}}.Default()
 }
 
 func (l *fakeLaunchd) step(c machost.Config, bootstrap string) machost.Step {
@@ -300,6 +300,7 @@ func TestNodePlist_IsCanonicalAndKeepsMachinesAlive(t *testing.T) {
 		"<key>AbandonProcessGroup</key><true/>", "<key>KeepAlive</key><true/>", "<key>UserName</key><string>ci</string>",
 		"<string>--label</string>\n\t\t<string>a=&lt;1&gt;</string>\n\t\t<string>--label</string>\n\t\t<string>b=2</string>",
 		"<string>--name</string>\n\t\t<string>mac-1</string>", "<string>--memory</string>\n\t\t<string>12Gi</string>",
+		"<string>--min-disk-free</string>\n\t\t<string>20Gi</string>",
 	} {
 		require.Contains(t, string(plist), want)
 	}

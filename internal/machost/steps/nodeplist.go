@@ -15,7 +15,7 @@ func nodeArguments(c machost.Config, tart string) []string {
 		BinaryPath, "node", "--sandbox", "tart", "--tart", tart, "--name", c.Node.Name,
 		"--bootstrap-kubeconfig", bootstrapFile, "--state-dir", c.Node.StateDir, "--log-file", NodeLog,
 	}
-	for _, option := range [][2]string{{"--node-ip", c.Node.IP}, {"--cpu", c.Node.CPU}, {"--memory", c.Node.Memory}} {
+	for _, option := range [][2]string{{"--node-ip", c.Node.IP}, {"--cpu", c.Node.CPU}, {"--memory", c.Node.Memory}, {"--min-disk-free", c.Node.MinDiskFree}} {
 		if option[1] != "" {
 			args = append(args, option[0], option[1])
 		}
