@@ -61,7 +61,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, fmt.Errorf("making a client of the API server: %w", err)
 	}
 	a := &Agent{
-		opts: opts, kube: kube, cluster: cluster{kube}, workers: map[string]*worker{}, nodeKick: make(chan struct{}, 1), metrics: newMetrics(),
+		opts: opts, kube: kube, cluster: newCluster(kube, opts.RequestTimeout), workers: map[string]*worker{}, nodeKick: make(chan struct{}, 1), metrics: newMetrics(),
 	}
 	if source, ok := opts.Sandbox.(sandbox.NewsSource); ok {
 		source.TellNews(a.tellNews)

@@ -21,8 +21,21 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
+// statusWrites is how many pods' statuses an agent writes at a time. A kubelet writes one. Without a bound, nodes whose pods all change
+// at once fill the queue of an API server that is short of time; what it then refuses is asked again, on top of what is new, and hardly
+// any write succeeds. Two: one that hangs holds up nobody.
+const statusWrites = 2
+
 // cluster is what the agent asks of the API server: no more than a node may.
-type cluster struct{ kube kubernetes.Interface }
+type cluster struct {
+	kube    kubernetes.Interface
+	timeout time.Duration // of a write of a pod's status, once it has its turn
+	turns   chan struct{} // statusWrites
+}
+
+func newCluster(kube kubernetes.Interface, timeout time.Duration) cluster {
+	return cluster{kube: kube, timeout: timeout, turns: make(chan struct{}, statusWrites)}
+}
 
 func (c cluster) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	return c.kube.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -64,12 +77,21 @@ func (c cluster) findPod(ctx context.Context, nodeName string, ref sandbox.PodRe
 }
 
 // patchStatus writes what differs between the two. A node may not patch pods, but its finalizer can be changed
-// through the status. The UID in the patch makes it fail for another pod of the same name.
+// through the status. The UID in the patch makes it fail for another pod of the same name. It waits for its turn as long as ctx lasts, and
+// then for an answer as long as a call may take.
 func (c cluster) patchStatus(ctx context.Context, old, want *corev1.Pod) (*corev1.Pod, error) {
 	patch, err := statusPatch(old, want)
 	if err != nil {
 		return nil, err
 	}
+	select {
+	case c.turns <- struct{}{}:
+		defer func() { <-c.turns }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
 	return c.kube.CoreV1().Pods(old.Namespace).Patch(ctx, old.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 

@@ -61,7 +61,7 @@ func (w *worker) begin(ctx context.Context, key string, timeout time.Duration, d
 			case !canceled:
 				op.problem = err.Error()
 				w.retryLater(op, longestRetry(key))
-				w.log.Warn("a step of a pod failed and will be tried again", "step", key, "in", op.backoff, "error", err)
+				w.log.Warn("a step of a pod failed and will be tried again", "step", key, "in", op.retryAt.Sub(w.a.opts.Clock.Now()), "error", err)
 			}
 			done(err)
 		})
@@ -77,9 +77,11 @@ func longestRetry(key string) time.Duration {
 	return lastRetry
 }
 
+// retryLater tries again after half of the back-off at least, and all of it at most: what failed for all pods at once, as when the API server
+// is restarted, is not tried for all of them at once.
 func (w *worker) retryLater(op *operation, longest time.Duration) {
 	op.backoff = min(max(op.backoff*2, firstRetry), longest)
-	w.wakeAt(op, op.backoff)
+	w.wakeAt(op, op.backoff/2+time.Duration(w.a.opts.Random()*float64(op.backoff/2)))
 }
 
 // wakeAt keeps the operation from being begun for a while, and looks again then.

@@ -143,7 +143,7 @@ func (w *worker) confirmGone(ctx context.Context) {
 func (w *worker) write(ctx context.Context) {
 	old, want := w.pod, w.want
 	var updated *corev1.Pod
-	w.begin(ctx, string(doWrite), w.a.opts.RequestTimeout, func(ctx context.Context) (err error) {
+	w.begin(ctx, string(doWrite), 0, func(ctx context.Context) (err error) { // the turn has no time limit, the call has one
 		updated, err = w.a.cluster.patchStatus(ctx, old, want)
 		return err
 	}, func(err error) { w.written(updated, err) })
@@ -165,7 +165,7 @@ func (w *worker) dropFinalizer(ctx context.Context) {
 	old, want := w.pod, w.pod.DeepCopy()
 	want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == runnerpod.FinalizerSandbox })
 	var updated *corev1.Pod
-	w.begin(ctx, string(doDropFinalizer), w.a.opts.RequestTimeout, func(ctx context.Context) (err error) {
+	w.begin(ctx, string(doDropFinalizer), 0, func(ctx context.Context) (err error) { // the turn has no time limit, the call has one
 		updated, err = w.a.cluster.patchStatus(ctx, old, want)
 		return err
 	}, func(err error) {
