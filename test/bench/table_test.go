@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func printTable() {
 func quantile(samples []time.Duration, q float64) time.Duration {
 	sorted := slices.Clone(samples)
 	slices.Sort(sorted)
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
 func median(samples []time.Duration) time.Duration { return quantile(samples, .5) }
