@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net/http"
 	"strconv"
@@ -30,7 +31,9 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, audience strin
 		refuse(w, http.StatusUnauthorized, "the token is not accepted for the audience "+audience)
 		return clusterview.Identity{}, false
 	case err != nil:
-		s.opt.Log.WarnContext(r.Context(), "asking whose token it is", "error", err)
+		if r.Context().Err() == nil {
+			s.flood.tell(r.Context(), slog.LevelWarn, "asking whose token it is", "error", err)
+		}
 		retryLater(w, time.Second, "the token could not be checked just now")
 		return clusterview.Identity{}, false
 	}
@@ -86,7 +89,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	result, err := s.opt.Dispatcher.PollNumbered(r.Context(), pod, max(0, body.Sequence))
 	if err != nil {
 		if r.Context().Err() == nil {
-			s.opt.Log.ErrorContext(r.Context(), "dispatching", "pod", pod.Name, "error", err)
+			s.flood.tell(r.Context(), slog.LevelError, "dispatching", "pod", pod.Name, "error", err)
 		}
 		retryLater(w, time.Second, "the request could not be served just now")
 		return
@@ -122,7 +125,9 @@ func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request) {
 	held, err := s.opt.Dispatcher.Acknowledge(r.Context(), pod, body.Generation)
 	switch {
 	case err != nil:
-		s.opt.Log.ErrorContext(r.Context(), "acknowledging", "pod", pod.Name, "error", err)
+		if r.Context().Err() == nil {
+			s.flood.tell(r.Context(), slog.LevelError, "acknowledging", "pod", pod.Name, "error", err)
+		}
 		retryLater(w, time.Second, "the acknowledgement could not be stored just now")
 	case !held:
 		refuse(w, http.StatusConflict, "a later answer has replaced that one")

@@ -63,6 +63,7 @@ type Options struct {
 type Server struct {
 	opt        Options
 	signatures *prometheus.CounterVec
+	flood      *flood
 }
 
 // New checks the options.
@@ -84,7 +85,7 @@ func New(opt Options) (*Server, error) {
 	if opt.Metrics == nil {
 		opt.Metrics = prometheus.NewRegistry()
 	}
-	s := &Server{opt: opt, signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
+	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_webhook_signatures_total",
 		Help: "Webhooks by the secret that they were signed with, named by its position: current or previous.",
 	}, []string{"secret"})}

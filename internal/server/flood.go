@@ -1,0 +1,64 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// A fleet asks thousands of times a minute: what fails for all of it is told so often in a minute, and counted beyond.
+const (
+	toldEach = 10
+	toldIn   = time.Minute
+)
+
+// flood logs what fails for each request, and does not drown the log when that is every request. It may be used concurrently.
+type flood struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu      sync.Mutex
+	windows map[string]*window // by message
+}
+
+type window struct {
+	since time.Time
+	told  int
+	left  int // not told
+}
+
+func newFlood(log *slog.Logger, now func() time.Time) *flood {
+	return &flood{log: log, now: now, windows: map[string]*window{}}
+}
+
+// tell logs, or counts. The first line after some were only counted says how many under "unlogged".
+func (f *flood) tell(ctx context.Context, level slog.Level, message string, args ...any) {
+	left, ok := f.take(message)
+	if !ok {
+		return
+	}
+	if left > 0 {
+		args = append(args, "unlogged", left)
+	}
+	f.log.Log(ctx, level, message, args...)
+}
+
+func (f *flood) take(message string) (left int, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w, now := f.windows[message], f.now()
+	if w == nil || now.Sub(w.since) >= toldIn {
+		if w != nil {
+			left = w.left
+		}
+		f.windows[message] = &window{since: now, told: 1}
+		return left, true
+	}
+	if w.told >= toldEach {
+		w.left++
+		return 0, false
+	}
+	w.told++
+	return 0, true
+}
