@@ -227,8 +227,9 @@ func TestNode_POOL9_DrainedWithBusyPods(t *testing.T) {
 	})
 	node := &corev1.Node{}
 	require.NoError(t, y.Admin.Get(t.Context(), client.ObjectKey{Name: drained}, node))
+	cordoned := client.MergeFrom(node.DeepCopy())
 	node.Spec.Unschedulable = true
-	require.NoError(t, y.Admin.Update(t.Context(), node))
+	require.NoError(t, y.Admin.Patch(t.Context(), node, cordoned)) // whatever its agent has written of its status meanwhile
 	on := func() []corev1.Pod {
 		return slices.DeleteFunc(y.podsOf("linux-2cpu"), func(p corev1.Pod) bool { return p.Spec.NodeName != drained })
 	}
@@ -294,9 +295,9 @@ func TestNode_POOL6_OneThatFailsEverySandbox(t *testing.T) {
 
 	// With a limit to how long a start may take they are retired, and what takes their places is retired again, a few at a
 	// time; jobs run all the while.
-	require.NoError(t, y.Admin.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
+	limited := client.MergeFrom(pool.DeepCopy())
 	pool.Spec.Provisioning.StartTimeout = &metav1.Duration{Duration: time.Second}
-	require.NoError(t, y.Admin.Update(t.Context(), pool))
+	require.NoError(t, y.Admin.Patch(t.Context(), pool, limited)) // whatever the controller has written of its status meanwhile
 	y.eventually("those that hung are gone", func() bool {
 		return !slices.ContainsFunc(stuck(), func(uid string) bool { return slices.Contains(hung, uid) })
 	})
