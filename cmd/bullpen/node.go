@@ -96,7 +96,7 @@ Sandboxes:
 	flags.StringVar(&f.memory, "memory", "", "memory to offer, such as 16Gi (default: what the machine has)")
 	flags.Int64Var(&f.pods, "pods", 110, "how many pods to offer room for (with --sandbox tart: the default is --vm-slots)")
 	flags.StringVar(&f.minDiskFree, "min-disk-free", node.DefaultDiskReserve.String(),
-		"what has to be free where the state folder and images are, such as 10% or 20Gi, or no new pods come (those that run go on)")
+		"what has to be free where the state folder and images are, such as 10%, 20Gi, or 10%,20Gi for the lesser of the two, or no new pods come (those that run go on)")
 	f.tart.add(flags)
 	flags.StringVar(&f.ip, "node-ip", "", "address of the node and its pods (default 127.0.0.1)")
 	flags.StringVar(&f.metrics, "metrics-listen", "", "address for the metrics of --kubelet-port over plain HTTP, such as 127.0.0.1:9091; empty serves none")

@@ -54,7 +54,7 @@ type Node struct {
 	StateDir string            `json:"stateDir,omitempty" scope:"fleet"` // default /Users/USER/bullpen
 	CPU      string            `json:"cpu,omitempty" scope:"fleet"`
 	Memory   string            `json:"memory,omitempty" scope:"fleet"`
-	// MinDiskFree is what has to be free for new runners to come, such as 20Gi. Default: 10%.
+	// MinDiskFree is what has to be free for new runners to come, such as 20Gi, 10% or, for the lesser of the two, 10%,20Gi. Default: 10%.
 	MinDiskFree string `json:"minDiskFree,omitempty" scope:"fleet"`
 	ClientCA    string `json:"clientCA,omitempty" scope:"fleet"` // PEM: who may ask for logs and exec
 	// Off leaves the node agent out: the host is prepared, and joins no cluster.

@@ -114,6 +114,12 @@ func TestParseConfig_ReadsWhatPeopleWrite(t *testing.T) {
 
 func TestValidate_SaysEverythingThatIsWrongAtOnce(t *testing.T) {
 	require.NoError(t, machost.Config{User: "ci"}.Validate())
+	for _, free := range []string{"10%", "0.5%", "50%", "20Gi", "10%,20Gi", "20Gi,10%"} {
+		require.NoError(t, machost.Config{User: "ci", Node: machost.Node{MinDiskFree: free}}.Validate(), free)
+	}
+	for _, free := range []string{"0%", "51%", "%", "0", "10%,", ",", "10%,5%", "1Gi,2Gi", "10%,1Gi,2Gi"} {
+		require.ErrorContains(t, machost.Config{User: "ci", Node: machost.Node{MinDiskFree: free}}.Validate(), "node.minDiskFree", free)
+	}
 	require.NoError(t, machost.Config{User: "ci", Hostname: "mac-1"}.Default().Validate())
 	bad := machost.Config{
 		User: "first.last", Hostname: "Mac 1", DHCPLeaseSeconds: 1,

@@ -138,8 +138,13 @@ func (v *validator) node(n Node) {
 		"%q: give an absolute path without spaces, of up to %d characters", n.StateDir, maxStateDir)
 	v.require(n.CPU == "" || quantity.MatchString(n.CPU), "node.cpu", "%q: give a quantity such as 8", n.CPU)
 	v.require(n.Memory == "" || quantity.MatchString(n.Memory), "node.memory", "%q: give a quantity such as 12Gi", n.Memory)
-	v.require(n.MinDiskFree == "" || quantity.MatchString(n.MinDiskFree) || percentage.MatchString(n.MinDiskFree), "node.minDiskFree",
-		"%q: give a percentage of up to 50%% such as 10%%, or a quantity such as 20Gi", n.MinDiskFree)
+	one, other, two := strings.Cut(n.MinDiskFree, ",")
+	if percentage.MatchString(other) {
+		one, other = other, one
+	}
+	v.require(n.MinDiskFree == "" || !two && (percentage.MatchString(one) || quantity.MatchString(one)) ||
+		percentage.MatchString(one) && quantity.MatchString(other), "node.minDiskFree",
+		"%q: give a percentage of up to 50%% such as 10%%, a quantity such as 20Gi, or both for the lesser of the two: 10%%,20Gi", n.MinDiskFree)
 	if n.ClientCA != "" {
 		v.require(onlyCertificates(n.ClientCA), "node.clientCA", "give certificates in PEM, and nothing else")
 	}

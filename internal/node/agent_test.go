@@ -73,7 +73,7 @@ func processOptions(stateDir string) process.Options {
 func options(name, stateDir string, config *rest.Config, sb sandbox.Sandbox) node.Options {
 	return node.Options{
 		Name: name, Config: config, Sandbox: sb, SandboxName: "test", StateDir: stateDir,
-		Labels: map[string]string{"pool": "ci"},
+		Labels: map[string]string{"pool": "ci"}, MinDiskFree: node.DiskReserve{Bytes: 1 << 28},
 		Capacity: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("50"),
 		},

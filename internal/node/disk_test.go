@@ -83,7 +83,9 @@ func TestDisk_UnusedImagesGoBeforeTheNodeIsShortAndNoPodEver(t *testing.T) {
 	f := newFixture(t)
 	machine := synthetic.NewMachine(nil)
 	s := &storehouse{Sandbox: synthetic.New(machine), dir: t.TempDir(), free: 50 * gib}
-	f.run(s, func(o *node.Options) { o.DiskSpace, o.StatusInterval = s.space, 100*time.Millisecond })
+	f.run(s, func(o *node.Options) {
+		o.DiskSpace, o.StatusInterval, o.MinDiskFree = s.space, 100*time.Millisecond, node.DefaultDiskReserve
+	})
 	pod := f.awaitPhase(f.create(nil, sh("main", "")), corev1.PodRunning)
 	require.Empty(t, s.collected(), "there is room")
 
@@ -132,6 +134,7 @@ func TestDisk_AReserveInBytes(t *testing.T) {
 func TestParseDiskReserve(t *testing.T) {
 	for text, want := range map[string]node.DiskReserve{
 		"10%": {Percent: 10}, "2.5%": {Percent: 2.5}, "50%": {Percent: 50}, "20Gi": {Bytes: 20 * gib}, "1000000": {Bytes: 1e6},
+		"10%,2Gi": {Percent: 10, Bytes: 2 * gib}, "2Gi,10%": {Percent: 10, Bytes: 2 * gib},
 	} {
 		got, err := node.ParseDiskReserve(text)
 		require.NoError(t, err)
@@ -140,7 +143,7 @@ func TestParseDiskReserve(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, got, again)
 	}
-	for _, text := range []string{"", "%", "0%", "-1%", "51%", "NaN%", "Inf%", "0", "-1Gi", "much", "10 %"} {
+	for _, text := range []string{"", "%", "0%", "-1%", "51%", "NaN%", "Inf%", "0", "-1Gi", "much", "10 %", "10%,", "10%,5%", "1Gi,2Gi", "10%,2Gi,3Gi"} {
 		_, err := node.ParseDiskReserve(text)
 		require.ErrorContains(t, err, "20Gi", text)
 	}

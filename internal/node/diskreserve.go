@@ -8,43 +8,65 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// DiskReserve is how much of a file system has to be free: a share of its size, or a number of bytes. The zero value is nothing.
+// DiskReserve is how much of a file system has to be free: a share of its size, or a number of bytes; the lesser of the two where both are
+// given. The zero value is nothing.
 type DiskReserve struct {
-	Percent float64 // of the file system's size; used where it is not zero
+	Percent float64 // of the file system's size
 	Bytes   int64
 }
 
 // DefaultDiskReserve is that of kubelets (evictionHard's nodefs.available).
 var DefaultDiskReserve = DiskReserve{Percent: 10}
 
-// ParseDiskReserve reads a percentage of up to 50 such as 10%, or a quantity such as 20Gi.
+// ParseDiskReserve reads a percentage of up to 50 such as 10%, a quantity such as 20Gi, or both with a comma between them: 10%,20Gi.
 func ParseDiskReserve(text string) (DiskReserve, error) {
-	if number, ok := strings.CutSuffix(text, "%"); ok {
-		percent, err := strconv.ParseFloat(number, 64)
-		if err != nil || !(percent > 0 && percent <= 50) { // and NaN is neither
-			return DiskReserve{}, fmt.Errorf("%q: give a percentage above 0%% and up to 50%%, or a quantity such as 20Gi", text)
+	var r DiskReserve
+	for part := range strings.SplitSeq(text, ",") {
+		number, share := strings.CutSuffix(part, "%")
+		switch {
+		case share && r.Percent == 0:
+			percent, err := strconv.ParseFloat(number, 64)
+			if err != nil || !(percent > 0 && percent <= 50) { // and NaN is neither
+				return DiskReserve{}, malformedReserve(text)
+			}
+			r.Percent = percent
+		case !share && r.Bytes == 0:
+			q, err := resource.ParseQuantity(part)
+			if err != nil || q.Sign() <= 0 || q.Value() <= 0 {
+				return DiskReserve{}, malformedReserve(text)
+			}
+			r.Bytes = q.Value()
+		default:
+			return DiskReserve{}, malformedReserve(text)
 		}
-		return DiskReserve{Percent: percent}, nil
 	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Sign() <= 0 || q.Value() <= 0 {
-		return DiskReserve{}, fmt.Errorf("%q: give a percentage such as 10%%, or a quantity such as 20Gi", text)
-	}
-	return DiskReserve{Bytes: q.Value()}, nil
+	return r, nil
+}
+
+func malformedReserve(text string) error {
+	return fmt.Errorf("%q: give a percentage of up to 50%% such as 10%%, a quantity such as 20Gi, or both for the lesser of the two: 10%%,20Gi", text)
 }
 
 // of is the reserve in bytes of a file system of that size.
 func (r DiskReserve) of(total uint64) float64 {
-	if r.Percent > 0 {
-		return r.Percent / 100 * float64(total)
+	share := r.Percent / 100 * float64(total)
+	switch {
+	case r.Percent == 0:
+		return float64(r.Bytes)
+	case r.Bytes == 0:
+		return share
 	}
-	return float64(r.Bytes)
+	return min(share, float64(r.Bytes))
 }
 
 // String is as ParseDiskReserve reads it.
 func (r DiskReserve) String() string {
+	var parts []string
 	if r.Percent > 0 {
-		return strconv.FormatFloat(r.Percent, 'f', -1, 64) + "%"
+		parts = append(parts, strconv.FormatFloat(r.Percent, 'f', -1, 64)+"%")
 	}
-	return resource.NewQuantity(r.Bytes, resource.BinarySI).String()
+	if r.Bytes > 0 {
+		parts = append(parts, resource.NewQuantity(r.Bytes, resource.BinarySI).String())
+	}
+	return strings.Join(parts, ",")
 }

@@ -221,7 +221,7 @@ func (s setting) nodeCommand() Command {
 
 // minDiskFree is what the nodes' disk has to have left. A tenth of it is not to be had on many people's own machines, who would wait for
 // runners that never come; what is left free matters to them less than to a fleet.
-const minDiskFree = "--min-disk-free=2Gi"
+const minDiskFree = "--min-disk-free=10%,2Gi"
 
 func (s setting) command(name string, grace time.Duration, args ...string) Command {
 	return Command{Name: name, Path: s.binary, Args: args, Env: s.env, LogPath: s.layout.Log(name), Grace: grace}
