@@ -170,6 +170,18 @@ func (b *bench) runner(name string, change ...func(*v1alpha1.Runner)) *v1alpha1.
 	return r
 }
 
+// owned has a Runner controlled by a RunnerReplicaSet, which exists: the garbage collector would take the Runner otherwise.
+func (b *bench) owned() func(*v1alpha1.Runner) {
+	b.t.Helper()
+	set := &v1alpha1.RunnerReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "set"}}
+	set.Spec.Template.Spec.Registration = v1alpha1.Registration{Repository: "acme/app"}
+	set.Spec.Template.Spec.Template.Spec.Containers = []corev1.Container{{Name: "runner", Image: "runner:1"}}
+	require.NoError(b.t, b.admin.Create(b.t.Context(), set))
+	return func(r *v1alpha1.Runner) {
+		r.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, v1alpha1.GroupVersion.WithKind("RunnerReplicaSet"))}
+	}
+}
+
 func static(r *v1alpha1.Runner) { r.Spec.Ephemeral = ptr.To(false) }
 
 func (b *bench) edit(name string, change func(*v1alpha1.Runner)) {

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
@@ -129,9 +128,6 @@ func TestRunner_TakesAnotherNameWhereSomebodyElseHasIt(t *testing.T) {
 
 // PR #1179 follow-ups 759349de, e46b90f7, b09c5404, 79a31328: a finished ephemeral runner is never made again in place.
 func TestRunner_RUN7_759349de_e46b90f7_b09c5404_79a31328_GetsNoSecondPod(t *testing.T) {
-	owned := func(r *v1alpha1.Runner) {
-		r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "bullpen.dev/v1alpha1", Kind: "RunnerReplicaSet", Name: "set", UID: "none", Controller: ptr.To(true)}}
-	}
 	t.Run("its pod has succeeded", func(t *testing.T) {
 		b := newBench(t)
 		r := b.idle("r")
@@ -149,7 +145,7 @@ func TestRunner_RUN7_759349de_e46b90f7_b09c5404_79a31328_GetsNoSecondPod(t *test
 	for name, code := range map[string]int32{"failed": 1, "outdated": 7} {
 		t.Run("its pod has "+name+" and its owner takes it away", func(t *testing.T) {
 			b := newBench(t)
-			b.idle("r", owned)
+			b.idle("r", b.owned())
 			b.finish("r", code)
 			for range 3 {
 				b.settle("r")
@@ -170,7 +166,7 @@ func TestRunner_RUN7_759349de_e46b90f7_b09c5404_79a31328_GetsNoSecondPod(t *test
 	}
 	t.Run("its pod has vanished", func(t *testing.T) {
 		b := newBench(t)
-		b.idle("r", owned)
+		b.idle("r", b.owned())
 		b.vanish("r")
 		b.restart()
 		b.settle("r")
