@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -242,6 +243,7 @@ func (m *matcher) round(ctx context.Context) (bool, error) {
 	if !ok || pool.Terminating || pool.Paused || len(keys) == 0 {
 		return false, nil
 	}
+	runtime.Gosched() // polls that are about to join go with this batch, and do not wait for its end
 	taken := m.take(m.d.opt.MaxBatch)
 	if len(taken) == 0 {
 		return false, nil

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -68,7 +69,11 @@ const statementTimeout = 10 * time.Second
 
 // fly runs one batch, led by call, and hands the turn on. The batch serves others too, so it does not end with the
 // leader's ctx; those who wait have contexts of their own.
+//
+// Callers come in herds, for many were served by one statement: the leader lets those who can run right now join first, or
+// it would go alone and the herd wait for it. Where nobody can run that takes no time.
 func (c *coalescer[A, R]) fly(ctx context.Context, call *coalesced[A, R]) {
+	runtime.Gosched()
 	batch := c.take(call)
 	args := make([]A, len(batch))
 	for i, member := range batch {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -65,6 +66,23 @@ func TestCoalescer_CallsThatWaitGoTogether(t *testing.T) {
 	require.Len(t, *batches, 4, "one alone, one alone, four together, the two that were left")
 	require.Zero(t, c.flying)
 	require.Empty(t, c.waiting)
+}
+
+// A herd that one answer set free asks for the next thing together: its first one does not go alone.
+func TestCoalescer_WhoCanRunWithTheLeaderGoesWithIt(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one after another, so that each would find nobody under way
+	const herd = 100
+	c, batches := doubler(1, 2*herd, nil)
+	var wg sync.WaitGroup
+	for n := range herd {
+		wg.Go(func() {
+			if got, err := c.do(context.Background(), n); err != nil || got != 2*n {
+				t.Errorf("%d gave %d, %v", n, got, err)
+			}
+		})
+	}
+	wg.Wait()
+	require.Less(t, len(*batches), herd/10, "of %d calls", herd)
 }
 
 func TestCoalescer_AFailureIsEverybodysOfThatBatchOnly(t *testing.T) {

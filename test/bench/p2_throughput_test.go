@@ -17,7 +17,7 @@ import (
 
 const (
 	p2Jobs   = 4000
-	p2Rounds = 5 // the one in the middle counts
+	p2Rounds = 9 // the one in the middle counts
 )
 
 // instantGitHub mints at once and forgets.
