@@ -77,22 +77,25 @@ func (c cluster) findPod(ctx context.Context, nodeName string, ref sandbox.PodRe
 }
 
 // patchStatus writes what differs between the two. A node may not patch pods, but its finalizer can be changed
-// through the status. The UID in the patch makes it fail for another pod of the same name. It waits for its turn as long as ctx lasts, and
-// then for an answer as long as a call may take.
+// through the status. The UID in the patch makes it fail for another pod of the same name. The caller has a turn.
 func (c cluster) patchStatus(ctx context.Context, old, want *corev1.Pod) (*corev1.Pod, error) {
 	patch, err := statusPatch(old, want)
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case c.turns <- struct{}{}:
-		defer func() { <-c.turns }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	return c.kube.CoreV1().Pods(old.Namespace).Patch(ctx, old.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+}
+
+// turn waits until few enough statuses are being written, as long as ctx lasts. The caller gives it back.
+func (c cluster) turn(ctx context.Context) (giveBack func(), err error) {
+	select {
+	case c.turns <- struct{}{}:
+		return func() { <-c.turns }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 func statusPatch(old, want *corev1.Pod) ([]byte, error) {

@@ -140,18 +140,27 @@ func (w *worker) confirmGone(ctx context.Context) {
 	})
 }
 
+// write tells the API server how the pod is when it is the write's turn, which may be long after there was something to tell.
 func (w *worker) write(ctx context.Context) {
-	old, want := w.pod, w.want
 	var updated *corev1.Pod
-	w.begin(ctx, string(doWrite), 0, func(ctx context.Context) (err error) { // the turn has no time limit, the call has one
-		updated, err = w.a.cluster.patchStatus(ctx, old, want)
+	w.begin(ctx, string(doWrite), 0, func(ctx context.Context) error { // the turn has no time limit, the call has one
+		giveBack, err := w.a.cluster.turn(ctx)
+		if err != nil {
+			return err
+		}
+		defer giveBack()
+		now, err := w.current(ctx)
+		if err == nil && !now.same() {
+			updated, err = w.a.cluster.patchStatus(ctx, now.is, now.want)
+		}
 		return err
 	}, func(err error) { w.written(updated, err) })
 }
 
-// written takes the API server's answer to a change of the pod.
+// written takes the API server's answer to a change of the pod; nil if nothing had to be changed.
 func (w *worker) written(updated *corev1.Pod, err error) {
 	switch {
+	case err == nil && updated == nil:
 	case err == nil:
 		w.accept(updated)
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // no pod of this UID, it seems
@@ -165,7 +174,12 @@ func (w *worker) dropFinalizer(ctx context.Context) {
 	old, want := w.pod, w.pod.DeepCopy()
 	want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == runnerpod.FinalizerSandbox })
 	var updated *corev1.Pod
-	w.begin(ctx, string(doDropFinalizer), 0, func(ctx context.Context) (err error) { // the turn has no time limit, the call has one
+	w.begin(ctx, string(doDropFinalizer), 0, func(ctx context.Context) error { // the turn has no time limit, the call has one
+		giveBack, err := w.a.cluster.turn(ctx)
+		if err != nil {
+			return err
+		}
+		defer giveBack()
 		updated, err = w.a.cluster.patchStatus(ctx, old, want)
 		return err
 	}, func(err error) {
@@ -290,7 +304,7 @@ func (w *worker) inspect(ctx context.Context, name string, state *sandbox.Contai
 // again says beside an error when the step is tried again, if it is.
 func (w *worker) again(key string, err error) error {
 	if op := w.ops[key]; w.refusal == nil && op != nil && op.backoff > 0 {
-		return fmt.Errorf("%w; trying again in %s", err, op.backoff)
+		return fmt.Errorf("%w; trying again within %s", err, op.backoff)
 	}
 	return err
 }

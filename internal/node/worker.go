@@ -241,6 +241,25 @@ func (w *worker) compose(stopping bool) bool {
 	return equality.Semantic.DeepEqual(w.want.Status, w.pod.Status)
 }
 
+// versions are a pod as the API server has it, and as it should have it.
+type versions struct{ is, want *corev1.Pod }
+
+func (v versions) same() bool {
+	return equality.Semantic.DeepEqual(v.is.Status, v.want.Status) && equality.Semantic.DeepEqual(v.is.Finalizers, v.want.Finalizers)
+}
+
+// current asks the worker's goroutine, on behalf of one of its operations.
+func (w *worker) current(ctx context.Context) (versions, error) {
+	answer := make(chan versions, 1)
+	w.post(ctx, func() { answer <- versions{w.pod, w.want} })
+	select {
+	case v := <-answer:
+		return v, nil
+	case <-ctx.Done():
+		return versions{}, context.Cause(ctx)
+	}
+}
+
 // killDue starts the grace period when the pod is to be stopped, shortens it when the API server does, and says whether it is over.
 func (w *worker) killDue(stopping bool) bool {
 	if !stopping {
