@@ -94,18 +94,21 @@ func (c *coalescer[A, R]) fly(ctx context.Context, call *coalesced[A, R]) {
 
 // turn is a statement's right to keep others waiting.
 type turn struct {
-	pass  func() // mu is held
-	mu    *sync.Mutex
-	late  *int
-	timer *time.Timer
-	lost  bool // for it took too long
-	ended bool
+	pass     func() // mu is held
+	mu       *sync.Mutex
+	late     *int
+	patience time.Duration
+	timer    *time.Timer
+	lost     bool // for it took too long
+	ended    bool
 }
 
 func (c *coalescer[A, R]) takeTurn() *turn {
 	t := &turn{pass: c.pass, mu: &c.mu, late: &c.late}
 	if c.patience > 0 {
-		t.timer = time.AfterFunc(c.patience, t.lose)
+		t.mu.Lock() // lose reads it
+		defer t.mu.Unlock()
+		t.patience, t.timer = c.patience, time.AfterFunc(c.patience, t.lose)
 	}
 	return t
 }
@@ -113,7 +116,11 @@ func (c *coalescer[A, R]) takeTurn() *turn {
 func (t *turn) lose() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended || *t.late >= mostLate {
+	switch {
+	case t.ended:
+		return
+	case *t.late >= mostLate:
+		t.timer.Reset(t.patience) // some of those may have ended by then
 		return
 	}
 	t.lost = true

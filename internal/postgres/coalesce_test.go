@@ -160,6 +160,13 @@ func TestCoalescer_WhatHangsHoldsUpNobody(t *testing.T) {
 	defer cancel()
 	_, err := c.do(ctx, 5)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "one that is late keeps its turn where there are enough of them")
+	gate <- struct{}{} // one of those that are late ends, or the last one itself
+	gate <- struct{}{}
+	later, done := context.WithTimeout(t.Context(), patience)
+	defer done()
+	got, err := c.do(later, 6)
+	require.NoError(t, err, "and loses it when there are fewer")
+	require.Equal(t, 12, got)
 	close(gate)
 	hanging.Wait()
 	require.Equal(t, []int{0, 0}, []int{c.late, c.flying})
