@@ -14,7 +14,7 @@ type Run struct {
 	Nodes    int      `json:"nodes"`
 	Queued   int      `json:"queued"` // jobs that wait, all the while
 	Accounts int      `json:"accounts"`
-	Samples  []Sample `json:"samples"` // in the order of Jobs; the first one is taken when every runner has a job
+	Samples  []Sample `json:"samples"` // in the order of Jobs; the first one is taken when most runners have a job and the backlog is there
 }
 
 // Sample is what there was after so many jobs.
