@@ -286,7 +286,7 @@ func examinePressures(r *Report, c Cluster) {
 			Remedy:   "`kubectl describe node " + p.Node + "` says what it is short of: free some of it, or add nodes.",
 		}
 		if p.Condition == "DiskPressure" {
-			f.Remedy = "Free room on its disk: a `bullpen node` wants a tenth of it free, a kubelet what it was told."
+			f.Remedy = "Free room on its disk: a `bullpen node` wants what its --min-disk-free says (10% unless told), a kubelet what it was told."
 		}
 		if p.Message != "" {
 			f.Sentence += ": " + strings.TrimSuffix(p.Message, ".")
