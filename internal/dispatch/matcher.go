@@ -60,6 +60,14 @@ func (m *matcher) wakeUp() {
 	}
 }
 
+// sleep forgets that somebody woke it.
+func (m *matcher) sleep() {
+	select {
+	case <-m.wake:
+	default:
+	}
+}
+
 // await holds the poll until it is matched, told to look again (a nil claim), or one of the channels says that it is
 // over (not ok). A poll that was taken into a batch waits for that batch, however late: a claim must not be lost
 // between the two.
@@ -203,6 +211,9 @@ func (m *matcher) match(ctx context.Context) (time.Duration, bool) {
 	for {
 		_, until := m.d.budgets.excluded()
 		more, err := m.round(ctx)
+		if err != nil { // what it gave back has woken everybody, and itself: there would be no pause
+			m.sleep()
+		}
 		if errors.Is(err, fleet.ErrLedgerHeld) { // CLAIM-17: whoever resumes wakes everybody
 			m.d.opt.Gate.Suspect()
 			return time.Second, true

@@ -2,12 +2,15 @@ package dispatch_test
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // A pool that is deleted leaves no goroutine behind, and one that comes back under its name is served as before.
@@ -41,6 +44,34 @@ func TestMatcher_EndsWithItsPool(t *testing.T) {
 	h.cluster.dropPool("gone")
 	d.PoolsChanged()
 	h.eventually("a matcher for which nobody waits ends when its pool goes", func() bool { return d.Matchers() == 1 })
+}
+
+// refusing is a ledger that refuses each batch after it has taken what mint slots there are.
+type refusing struct {
+	dispatch.Store
+	account dispatch.Account
+	tries   atomic.Int64
+}
+
+func (r *refusing) ClaimBatch(_ context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
+	r.tries.Add(1)
+	b.Return(r.account.ID, b.Reserve(r.account, 5))
+	return dispatch.BatchResult{}, errors.New("refused")
+}
+
+// A batch that fails is tried again after a pause, also where it gives back slots that others may wait for.
+func TestMatcher_PausesAfterABatchThatFailed(t *testing.T) {
+	h := newHarness(t)
+	h.forge.rate = &fleet.RateState{Remaining: 2, Reset: time.Now().Add(time.Hour)}
+	h.queue(1)
+	l := &refusing{Store: h.store, account: job("queued", 1).Account}
+	d := h.replica(func(o *dispatch.Options) { o.Store = l })
+	h.poll(t.Context(), d, h.pod("linux"))
+	h.eventually("it has tried", func() bool { return l.tries.Load() > 0 && h.timers.pendingOf(time.Second) > 0 })
+	require.Never(t, func() bool { return l.tries.Load() > 10 }, 300*time.Millisecond, 5*time.Millisecond, "it would not stop trying")
+	tries := l.tries.Load()
+	h.timers.fire(time.Second)
+	h.eventually("it tries again after a second", func() bool { return l.tries.Load() > tries })
 }
 
 // A request whose connection is half open, and which a replica reads only after the pod's next request was served, takes
