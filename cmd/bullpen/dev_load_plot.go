@@ -51,11 +51,19 @@ func (p *loadPlot) close() error {
 	if p == nil {
 		return nil
 	}
+	superfluous := p.made && !p.used && p.untouched()
 	if err := p.file.Close(); err != nil {
 		return fmt.Errorf("writing the plot: %w", err)
 	}
-	if p.made && !p.used {
+	if superfluous {
 		return os.Remove(p.file.Name())
 	}
 	return nil
+}
+
+// untouched: the name is still that file's, and nobody else has drawn into it.
+func (p *loadPlot) untouched() bool {
+	is, err := p.file.Stat()
+	there, err2 := os.Lstat(p.file.Name())
+	return err == nil && err2 == nil && os.SameFile(is, there) && is.Size() == 0
 }
