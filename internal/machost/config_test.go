@@ -117,7 +117,7 @@ func TestValidate_SaysEverythingThatIsWrongAtOnce(t *testing.T) {
 	for _, free := range []string{"10%", "0.5%", "50%", "20Gi", "10%,20Gi", "20Gi,10%"} {
 		require.NoError(t, machost.Config{User: "ci", Node: machost.Node{MinDiskFree: free}}.Validate(), free)
 	}
-	for _, free := range []string{"0%", "51%", "%", "0", "10%,", ",", "10%,5%", "1Gi,2Gi", "10%,1Gi,2Gi"} {
+	for _, free := range []string{"0%", "51%", "%", "0", "10%,", ",", "10%,5%", "1Gi,2Gi", "10%,1Gi,2Gi", "20m", "10%,20m"} {
 		require.ErrorContains(t, machost.Config{User: "ci", Node: machost.Node{MinDiskFree: free}}.Validate(), "node.minDiskFree", free)
 	}
 	require.NoError(t, machost.Config{User: "ci", Hostname: "mac-1"}.Default().Validate())

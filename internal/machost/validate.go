@@ -37,6 +37,7 @@ var (
 	hostLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	nodeName  = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 	quantity  = regexp.MustCompile(`^[1-9][0-9]*(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$`)
+	byteCount = regexp.MustCompile(`^[1-9][0-9]*(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$`)
 	// percentage is of up to 50 %, as the node agent takes it.
 	percentage = regexp.MustCompile(`^(0\.0*[1-9][0-9]*|([1-9]|[1-4][0-9])(\.[0-9]+)?|50)%$`)
 	labelName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
@@ -142,8 +143,8 @@ func (v *validator) node(n Node) {
 	if percentage.MatchString(other) {
 		one, other = other, one
 	}
-	v.require(n.MinDiskFree == "" || !two && (percentage.MatchString(one) || quantity.MatchString(one)) ||
-		percentage.MatchString(one) && quantity.MatchString(other), "node.minDiskFree",
+	v.require(n.MinDiskFree == "" || !two && (percentage.MatchString(one) || byteCount.MatchString(one)) ||
+		percentage.MatchString(one) && byteCount.MatchString(other), "node.minDiskFree",
 		"%q: give a percentage of up to 50%% such as 10%%, a quantity such as 20Gi, or both for the lesser of the two: 10%%,20Gi", n.MinDiskFree)
 	if n.ClientCA != "" {
 		v.require(onlyCertificates(n.ClientCA), "node.clientCA", "give certificates in PEM, and nothing else")

@@ -18,7 +18,7 @@ import (
 const (
 	clearTimes   = 1.2 // so much is free, and DiskPressure ends: it does not come and go
 	collectTimes = 1.5 // less, and unused images go
-	roomTimes    = 2.5 // until so much is free
+	roomTimes    = 2.5 // until so much is free, or the least and half of the rest if that is less
 )
 
 // How long a removal of images may take, and how long the next one waits when the last had nothing to give.
@@ -80,7 +80,8 @@ func (a *Agent) toCollect() int64 {
 	if err != nil || float64(free) >= collectTimes*least {
 		return 0
 	}
-	return int64(roomTimes*least) - int64(free) //nolint:gosec // no disk has 8 EiB
+	room := min(roomTimes*least, (least+float64(total))/2)
+	return max(0, int64(room)-int64(free)) //nolint:gosec // no disk has 8 EiB
 }
 
 // collectImages has the back end remove unused images whenever the disk fills up. It does nothing else: no pod is ever ended for room.

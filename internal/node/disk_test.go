@@ -132,6 +132,17 @@ func TestDisk_AReserveInBytes(t *testing.T) {
 	require.Equal(t, 4*gib, s.collected()[0])
 }
 
+// No more is wanted than a disk can have.
+func TestDisk_ALargeReserveWantsNoMoreThanThereIs(t *testing.T) {
+	f := newFixture(t)
+	s := &storehouse{Sandbox: synthetic.New(synthetic.NewMachine(nil)), dir: t.TempDir(), free: 70 * gib, unused: 100 * gib}
+	f.run(s, func(o *node.Options) {
+		o.DiskSpace, o.StatusInterval, o.MinDiskFree = s.space, 100*time.Millisecond, node.DiskReserve{Percent: 50}
+	})
+	f.event("Node", f.name, "ImagesRemoved", "5120 MiB are free again of 5120 MiB that were wanted")
+	require.Equal(t, []int64{5 * gib}, s.collected())
+}
+
 func TestParseDiskReserve(t *testing.T) {
 	for text, want := range map[string]node.DiskReserve{
 		"10%": {Percent: 10}, "2.5%": {Percent: 2.5}, "50%": {Percent: 50}, "20Gi": {Bytes: 20 * gib}, "1000000": {Bytes: 1e6},
@@ -144,7 +155,7 @@ func TestParseDiskReserve(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, got, again)
 	}
-	for _, text := range []string{"", "%", "0%", "-1%", "51%", "NaN%", "Inf%", "0", "-1Gi", "much", "10 %", "10%,", "10%,5%", "1Gi,2Gi", "10%,2Gi,3Gi"} {
+	for _, text := range []string{"", "%", "0%", "-1%", "51%", "NaN%", "Inf%", "0", "-1Gi", "much", "10 %", "10%,", "10%,5%", "1Gi,2Gi", "10%,2Gi,3Gi", "20m", "10%,20m"} {
 		_, err := node.ParseDiskReserve(text)
 		require.ErrorContains(t, err, "20Gi", text)
 	}

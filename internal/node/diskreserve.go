@@ -32,7 +32,7 @@ func ParseDiskReserve(text string) (DiskReserve, error) {
 			r.Percent = percent
 		case !share && r.Bytes == 0:
 			q, err := resource.ParseQuantity(part)
-			if err != nil || q.Sign() <= 0 || q.Value() <= 0 {
+			if err != nil || q.Sign() <= 0 || q.Value() <= 0 || strings.ContainsAny(part, "num") { // 20m would be a fiftieth of a byte
 				return DiskReserve{}, malformedReserve(text)
 			}
 			r.Bytes = q.Value()
