@@ -32,33 +32,31 @@ func newFlood(log *slog.Logger, now func() time.Time) *flood {
 	return &flood{log: log, now: now, windows: map[string]*window{}}
 }
 
-// tell logs, or counts. The first line after some were only counted says how many under "unlogged".
+// tell logs, or counts. The last line before it only counts says until when, and the first one after that how many there were, and since when.
 func (f *flood) tell(ctx context.Context, level slog.Level, message string, args ...any) {
-	left, ok := f.take(message)
-	if !ok {
-		return
+	more, ok := f.take(message)
+	if ok {
+		f.log.Log(ctx, level, message, append(args, more...)...)
 	}
-	if left > 0 {
-		args = append(args, "unlogged", left)
-	}
-	f.log.Log(ctx, level, message, args...)
 }
 
-func (f *flood) take(message string) (left int, ok bool) {
+func (f *flood) take(message string) (more []any, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w, now := f.windows[message], f.now()
 	if w == nil || now.Sub(w.since) >= toldIn {
-		if w != nil {
-			left = w.left
+		if w != nil && w.left > 0 {
+			more = []any{"unlogged", w.left, "since", w.since}
 		}
 		f.windows[message] = &window{since: now, told: 1}
-		return left, true
+		return more, true
 	}
 	if w.told >= toldEach {
 		w.left++
-		return 0, false
+		return nil, false
 	}
-	w.told++
-	return 0, true
+	if w.told++; w.told == toldEach {
+		more = []any{"unloggedUntil", w.since.Add(toldIn)}
+	}
+	return more, true
 }
