@@ -304,7 +304,8 @@ func (s *sustainedRun) eventually(what string, condition func() bool) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Minute+time.Duration(sustained.pods+sustained.queued/10)*100*time.Millisecond)
 	defer cancel()
-	ticker := time.NewTicker(200 * time.Millisecond)
+	// To count a hundred thousand jobs takes the stand-in and the ledger some of the machine each time.
+	ticker := time.NewTicker(200*time.Millisecond + time.Duration(sustained.queued)*20*time.Microsecond)
 	defer ticker.Stop()
 	for !condition() {
 		select {
