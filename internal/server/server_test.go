@@ -49,7 +49,7 @@ type world struct {
 	pods   map[string]dispatch.Pod
 	hold   chan time.Time
 	gate   gate
-	log    *bytes.Buffer
+	log    lockedBuffer
 
 	public, internal *httptest.Server
 	unready          error
@@ -70,9 +70,9 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(store.Close)
 	w := &world{
 		t: t, store: store, intake: &failingStore{IntakeStore: store}, tokens: map[string]token{},
-		pods: map[string]dispatch.Pod{}, hold: make(chan time.Time), log: &bytes.Buffer{},
+		pods: map[string]dispatch.Pod{}, hold: make(chan time.Time),
 	}
-	log := slog.New(slog.NewJSONHandler(&lockedWriter{w: w.log}, nil))
+	log := slog.New(slog.NewJSONHandler(&w.log, nil))
 	d, err := dispatch.New(dispatch.Options{
 		Store: store, Forge: mintOnly{}, Cluster: w, Log: log, Gate: &w.gate,
 		After: func(time.Duration) <-chan time.Time { return w.hold },
@@ -99,15 +99,22 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
+// lockedBuffer is written to by parts that go on while it is read.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
-func (l *lockedWriter) Write(p []byte) (int, error) {
+func (l *lockedBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.Write(p)
+	return l.text.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // failingStore is the ledger with a transaction that can be made to fail.
