@@ -105,24 +105,35 @@ func (b *budgets) reserve(account Account, want int) int {
 	}
 	got := max(0, min(want, room))
 	a.minting += got
-	a.short = got < want
+	a.short = a.short || got < want // the end of a mint tells all who went short
 	return got
 }
 
-// release gives slots back.
+// release gives slots back, and wakes whoever may have gone without.
 func (b *budgets) release(accountID int64, slots int) {
-	if slots <= 0 {
-		return
-	}
-	b.mu.Lock()
-	a := b.account(accountID)
-	full := a.short || a.minting >= b.slots(a)
-	a.short = false
-	a.minting = max(0, a.minting-slots)
-	b.mu.Unlock()
-	if full {
+	if b.giveBack(accountID, slots, true) {
 		b.freed()
 	}
+}
+
+// unused takes back slots that a batch had reserved and made no claim with. It reports whether others may have gone without
+// them; that batch did not, and would find no more if it looked again at once.
+func (b *budgets) unused(accountID int64, slots int) (wanted bool) {
+	return b.giveBack(accountID, slots, false)
+}
+
+// giveBack reports whether somebody may have gone without those slots. They are told of it, or are to be told yet.
+func (b *budgets) giveBack(accountID int64, slots int, told bool) bool {
+	if slots <= 0 {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.account(accountID)
+	full := a.short || a.minting >= b.slots(a)
+	a.short = a.short && !told
+	a.minting = max(0, a.minting-slots)
+	return full
 }
 
 // minted notes the outcome of a request to GitHub: success ends a back-off, failure starts or lengthens one.

@@ -269,11 +269,16 @@ func (d *Dispatcher) watch(podUID string) (<-chan struct{}, func()) {
 	}
 }
 
-func (d *Dispatcher) wakeAll() {
+func (d *Dispatcher) wakeAll() { d.wakeOthers(nil) }
+
+// wakeOthers wakes all matchers but that one.
+func (d *Dispatcher) wakeOthers(than *matcher) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range d.matchers {
-		m.wakeUp()
+		if m != than {
+			m.wakeUp()
+		}
 	}
 }
 

@@ -10,6 +10,9 @@ func (d *Dispatcher) Matchers() int {
 // Minted notes the outcome of a request to GitHub.
 func (m *MintBudget) Minted(account Account, err error) { m.b.minted(account, err) }
 
+// Unused takes slots back that no claim was made with, and reports whether others may have gone without them.
+func (m *MintBudget) Unused(accountID int64, slots int) bool { return m.b.unused(accountID, slots) }
+
 // OnFreed has f called, instead of nothing, when a slot is free that somebody went without.
 func (m *MintBudget) OnFreed(f func()) { m.b.freed = f }
 

@@ -60,14 +60,6 @@ func (m *matcher) wakeUp() {
 	}
 }
 
-// sleep forgets that somebody woke it.
-func (m *matcher) sleep() {
-	select {
-	case <-m.wake:
-	default:
-	}
-}
-
 // await holds the poll until it is matched, told to look again (a nil claim), or one of the channels says that it is
 // over (not ok). A poll that was taken into a batch waits for that batch, however late: a claim must not be lost
 // between the two.
@@ -183,16 +175,22 @@ func (m *matcher) giveBack(ws []*waiter) {
 func (m *matcher) run(ctx context.Context) {
 	for {
 		var again <-chan time.Time
-		if wait, ok := m.match(ctx); ok {
+		wake := m.wake
+		wait, ok, failed := m.match(ctx)
+		switch {
+		case ok:
 			again = m.d.opt.After(wait)
-		} else if m.retire() {
+		case m.retire():
 			return
+		}
+		if failed {
+			wake = nil // what batches that fail give back wakes other pools, whose batches fail too: there would be no pause
 		}
 		select {
 		case <-ctx.Done():
 			m.dismiss()
 			return
-		case <-m.wake:
+		case <-wake:
 		case <-again:
 		}
 	}
@@ -206,31 +204,28 @@ func (m *matcher) dismiss() {
 }
 
 // match runs batches until there is no work or no poll left. It reports when to look again by itself: after a failed
-// transaction, or when an account's back-off ends.
-func (m *matcher) match(ctx context.Context) (time.Duration, bool) {
+// transaction, and then not before, or when an account's back-off ends.
+func (m *matcher) match(ctx context.Context) (wait time.Duration, again, failed bool) {
 	for {
 		_, until := m.d.budgets.excluded()
 		more, err := m.round(ctx)
-		if err != nil { // what it gave back has woken everybody, and itself: there would be no pause
-			m.sleep()
-		}
 		if errors.Is(err, fleet.ErrLedgerHeld) { // CLAIM-17: whoever resumes wakes everybody
 			m.d.opt.Gate.Suspect()
-			return time.Second, true
+			return time.Second, true, false
 		}
 		if err != nil {
 			if ctx.Err() == nil {
 				m.d.opt.Log.ErrorContext(ctx, "matching", "pool", m.pool.Name, "error", err)
 				m.d.metrics.matchErrors.Inc()
 			}
-			return time.Second, true
+			return time.Second, true, true
 		}
 		if !more {
 			// The batch may have found an account's budget used up.
 			if _, after := m.d.budgets.excluded(); until == 0 || after > 0 && after < until {
 				until = after
 			}
-			return until, until > 0
+			return until, until > 0, false
 		}
 	}
 }
@@ -278,8 +273,16 @@ func (m *matcher) batch(pool Pool, keys []string, taken []*waiter, excluded []in
 	}
 	return Batch{
 		Pool: pool, LabelKeys: keys, Polls: polls, Excluded: excluded,
-		Reserve: m.d.budgets.reserve, Return: m.d.budgets.release,
+		Reserve: m.d.budgets.reserve, Return: m.unused,
 		Lease: 2 * m.d.opt.MintTimeout, Now: m.d.opt.Now(),
+	}
+}
+
+// unused gives slots back that the batch made no claim with. Others may want them; to look again itself would be to reserve them
+// again, and to give them back again, for as long as somebody else holds the jobs.
+func (m *matcher) unused(accountID int64, slots int) {
+	if m.d.budgets.unused(accountID, slots) {
+		m.d.wakeOthers(m)
 	}
 }
 

@@ -59,19 +59,50 @@ func (r *refusing) ClaimBatch(_ context.Context, b dispatch.Batch) (dispatch.Bat
 	return dispatch.BatchResult{}, errors.New("refused")
 }
 
-// A batch that fails is tried again after a pause, also where it gives back slots that others may wait for.
+// A batch that fails is tried again after a pause, also where it gives back slots that others may wait for: other pools, whose
+// batches fail too, and give back theirs.
 func TestMatcher_PausesAfterABatchThatFailed(t *testing.T) {
 	h := newHarness(t)
+	h.cluster.putPool(linuxPool("large"))
 	h.forge.rate = &fleet.RateState{Remaining: 2, Reset: time.Now().Add(time.Hour)}
 	h.queue(1)
+	_, err := h.store.RecordJob(t.Context(), h.delivery("workflow_job"), job("queued", 2, labelled("large")))
+	require.NoError(t, err)
 	l := &refusing{Store: h.store, account: job("queued", 1).Account}
 	d := h.replica(func(o *dispatch.Options) { o.Store = l })
 	h.poll(t.Context(), d, h.pod("linux"))
-	h.eventually("it has tried", func() bool { return l.tries.Load() > 0 && h.timers.pendingOf(time.Second) > 0 })
+	h.poll(t.Context(), d, h.pod("large"))
+	h.eventually("both have tried", func() bool { return l.tries.Load() > 1 && h.timers.pendingOf(time.Second) > 1 })
 	require.Never(t, func() bool { return l.tries.Load() > 10 }, 300*time.Millisecond, 5*time.Millisecond, "it would not stop trying")
 	tries := l.tries.Load()
 	h.timers.fire(time.Second)
 	h.eventually("it tries again after a second", func() bool { return l.tries.Load() > tries })
+}
+
+// barren is a ledger in which somebody else holds each job that there is.
+type barren struct {
+	dispatch.Store
+	account dispatch.Account
+	tries   atomic.Int64
+}
+
+func (s *barren) ClaimBatch(_ context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
+	s.tries.Add(1)
+	b.Return(s.account.ID, b.Reserve(s.account, 5))
+	return dispatch.BatchResult{}, nil
+}
+
+// A batch that finds no use for its slots, though it wanted more, does not look again for having given them back; other pools do, once.
+func TestMatcher_DoesNotWakeItselfWithSlotsThatItCouldNotUse(t *testing.T) {
+	h := newHarness(t)
+	h.cluster.putPool(linuxPool("large"))
+	h.forge.rate = &fleet.RateState{Remaining: 2, Reset: time.Now().Add(time.Hour)}
+	h.queue(1)
+	l := &barren{Store: h.store, account: job("queued", 1).Account}
+	d := h.replica(func(o *dispatch.Options) { o.Store = l })
+	h.poll(t.Context(), d, h.pod("linux"))
+	h.eventually("it has tried", func() bool { return l.tries.Load() > 0 })
+	require.Never(t, func() bool { return l.tries.Load() > 10 }, 300*time.Millisecond, 5*time.Millisecond, "it would not stop looking")
 }
 
 // A request whose connection is half open, and which a replica reads only after the pod's next request was served, takes

@@ -107,6 +107,25 @@ func TestMintBudget_CLAIM14_WhoGotSomeOfItLooksAgain(t *testing.T) {
 	require.Equal(t, 1, freed, "once is enough")
 }
 
+// CLAIM-14: that somebody else got all that it asked for meanwhile changes nothing for who did not, and neither do slots that a
+// batch gives back unused.
+func TestMintBudget_CLAIM14_WhoWentWithoutIsNotForgotten(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	acme := dispatch.Account{ID: 1, InstallationID: 1}
+	rate := fleet.RateState{Limit: 9, Remaining: 2, Reset: now.Add(time.Hour)}
+	budget := dispatch.NewMintBudget(func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return rate, true }, 0)
+	freed := 0
+	budget.OnFreed(func() { freed++ })
+	require.Equal(t, 2, budget.Reserve(acme, 5))
+	rate.Remaining = 9
+	require.Equal(t, 1, budget.Reserve(acme, 1))
+	require.True(t, budget.Unused(acme.ID, 1), "others may have gone without it")
+	require.Zero(t, freed, "whose slots they were tells them")
+	budget.Release(acme.ID, 1)
+	require.Equal(t, 1, freed)
+	require.False(t, budget.Unused(acme.ID, 1))
+}
+
 // CLAIM-14: the limit that was used up was the former installation's: another one is asked at once.
 func TestMintBudget_CLAIM14_AnotherInstallationHasItsOwnLimit(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
