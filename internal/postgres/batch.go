@@ -282,9 +282,9 @@ type lane struct {
 	account int64
 }
 
-// settle counts what was claimed from each lane, and parks those that are to be parked. It takes the lanes in one order. A
-// single one needs none; but whoever parks it looks at its queue with the lane locked, for a job that comes back meanwhile may be
-// its oldest, and a parked lane keeps the place in line that it is given.
+// settle counts what was claimed from each lane, and parks those that are to be parked. It takes the lanes in one order, and looks
+// at the queue of each with the lane locked: a job that comes back meanwhile may be its oldest, and the lane keeps the place in
+// line that it is given.
 func (t *batchTx) settle(ctx context.Context, aside []dispatch.QueuedJob, parked []dispatch.Parking) error {
 	claimed, parking := map[lane]int64{}, map[lane]dispatch.Parking{}
 	for _, job := range aside { // the next jobs of their lanes may be much younger
@@ -305,10 +305,8 @@ func (t *batchTx) settle(ctx context.Context, aside []dispatch.QueuedJob, parked
 		arg.LabelKeys, arg.Accounts, arg.Claimed = append(arg.LabelKeys, l.key), append(arg.Accounts, l.account), append(arg.Claimed, n)
 		arg.Versions, arg.Reasons = append(arg.Versions, parking[l].Lane.Version), append(arg.Reasons, parking[l].Reason)
 	}
-	if len(claimed) > 1 || len(parking) > 0 {
-		if err := t.q.LockLanes(ctx, arg.LabelKeys, arg.Accounts); err != nil {
-			return err
-		}
+	if err := t.q.LockLanes(ctx, arg.LabelKeys, arg.Accounts); err != nil {
+		return err
 	}
 	return t.q.SettleLanes(ctx, arg)
 }
