@@ -160,7 +160,10 @@ func poolConfig(database string, maxConns int32) (*pgxpool.Config, error) {
 // that has just been made, or grew within the minute until they are gathered anew, the tables look empty, and to read one from its
 // beginning to its end looks cheapest: so the statements of the ledger find rows by keys, and whole tables are what is left where
 // there are none. And none of them is worth being compiled to machine code, which takes seconds. docs/adr/0034 has the figures.
-const steady = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off"
+//
+// A transaction whose client says nothing for a minute is over: a replica whose machine has lost its power would keep an account's
+// limits locked until the operating system tells Postgres so, which may be hours.
+const steady = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off; SET idle_in_transaction_session_timeout = '1min'"
 
 // steadyPlans prepares a connection of a pool.
 func steadyPlans(ctx context.Context, conn *pgx.Conn) error {
