@@ -52,7 +52,7 @@ func (c *Client) Job(ctx context.Context, installationID int64, repository fleet
 	if err != nil {
 		return WorkflowJob{}, err
 	}
-	err = c.whereItIs(ctx, installationID, scope.Of(repository.ID), notThere, func(scope fleet.Scope) (err error) {
+	err = c.whereItIs(ctx, installationID, scope.Of(repository.ID), notThere, func(ctx context.Context, scope fleet.Scope) (err error) {
 		job, err = c.jobIn(ctx, installationID, scope, jobID)
 		return err
 	})
@@ -107,7 +107,7 @@ func (c *Client) ReadRuns(ctx context.Context, installationID int64, repository 
 	if err != nil {
 		return err
 	}
-	return c.whereItIs(ctx, installationID, scope.Of(repository.ID), witness, func(scope fleet.Scope) error {
+	return c.whereItIs(ctx, installationID, scope.Of(repository.ID), witness, func(ctx context.Context, scope fleet.Scope) error {
 		_, _, err := c.runPage(ctx, installationID, opReadRun, scope, &gh.ListWorkflowRunsOptions{
 			ExcludePullRequests: true, ListOptions: gh.ListOptions{PerPage: 1},
 		})

@@ -65,18 +65,19 @@ func (c *Client) current(ctx context.Context, installationID int64, scope fleet.
 // whereItIs does something in a scope, and once more under the repository's present name if doubted says that the outcome
 // would mean something else in another repository.
 func (c *Client) whereItIs(
-	ctx context.Context, installationID int64, scope fleet.Scope, doubted func(error) bool, do func(fleet.Scope) error,
+	ctx context.Context, installationID int64, scope fleet.Scope, doubted func(error) bool, do func(context.Context, fleet.Scope) error,
 ) error {
-	err := do(scope)
+	err := do(ctx, scope)
 	if !doubted(err) {
 		return err
 	}
-	now, moved, unknown := c.current(notFree(ctx), installationID, scope)
+	ctx = notFree(ctx) // what is asked besides is nothing that its caller has counted
+	now, moved, unknown := c.current(ctx, installationID, scope)
 	switch {
 	case unknown != nil:
 		return unknown
 	case moved:
-		return do(now)
+		return do(ctx, now)
 	default:
 		return err
 	}

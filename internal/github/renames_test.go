@@ -93,14 +93,21 @@ func TestRenamed_EXCL6_ARepositoryThatIsNotFoundByItsIdProvesNothing(t *testing.
 	require.NotErrorIs(t, err, fleet.ErrNotFound)
 }
 
-// A job that is not found has cost a call, although nothing has changed of the repository, which is asked about besides.
+// A job that is not found has cost a call, although nothing has changed of the repository, which is asked about besides, or of
+// the job, which is asked about once more where another repository has the old name.
 func TestRenamed_WhatIsAskedBesidesMakesNothingFree(t *testing.T) {
 	t.Parallel()
-	_, client, _, was := moved(t)
+	local, client, id, was := moved(t)
 	free := 0
 	for range 2 {
 		_, err := client.Job(github.WithFree(t.Context(), func() { free++ }), 42, fleet.Repository{Name: "acme/former-app", ID: was.ID}, 1<<40)
 		require.ErrorIs(t, err, fleet.ErrNotFound)
+	}
+	_, err := local.Admin.Install(t.Context(), standin.Installation{Account: "acme", Repositories: []string{"app"}})
+	require.NoError(t, err)
+	for range 2 {
+		_, err := client.Job(github.WithFree(t.Context(), func() { free++ }), 42, was, id)
+		require.NoError(t, err)
 	}
 	require.Zero(t, free)
 }

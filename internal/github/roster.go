@@ -30,7 +30,7 @@ const (
 //
 // Where the id of the scope's repository is known, the list is that repository's, whatever it is called by now.
 func (c *Client) Roster(ctx context.Context, installationID int64, scope fleet.Scope) (list fleet.Roster, err error) {
-	err = c.whereItIs(ctx, installationID, scope, witness, func(scope fleet.Scope) (err error) {
+	err = c.whereItIs(ctx, installationID, scope, witness, func(ctx context.Context, scope fleet.Scope) (err error) {
 		list, err = c.rosterOf(ctx, installationID, scope)
 		return err
 	})

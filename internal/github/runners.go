@@ -109,7 +109,7 @@ func (c *Client) Mint(ctx context.Context, installationID int64, ask fleet.MintR
 // RemoveRunner removes a registration: nil when GitHub answered 204, ErrRunnerBusy when it runs a job. ErrNotFound
 // and ErrForbidden prove something only beside a successful ControlRead of the same scope (EXCL-6).
 func (c *Client) RemoveRunner(ctx context.Context, installationID int64, scope fleet.Scope, runnerID int64) error {
-	return c.whereItIs(ctx, installationID, scope, notThere, func(scope fleet.Scope) error {
+	return c.whereItIs(ctx, installationID, scope, notThere, func(ctx context.Context, scope fleet.Scope) error {
 		return c.removeIn(ctx, installationID, scope, runnerID)
 	})
 }
@@ -145,7 +145,7 @@ func (c *Client) Runner(
 func (c *Client) FindRunner(
 	ctx context.Context, installationID int64, scope fleet.Scope, name string,
 ) (found fleet.Registration, err error) {
-	err = c.whereItIs(ctx, installationID, scope, notThere, func(scope fleet.Scope) (err error) {
+	err = c.whereItIs(ctx, installationID, scope, notThere, func(ctx context.Context, scope fleet.Scope) (err error) {
 		found, err = c.findIn(ctx, installationID, scope, name)
 		return err
 	})
@@ -201,7 +201,7 @@ func (c *Client) ListRunners(
 // witness beside which a 404 or 403 means something (EXCL-6).
 func (c *Client) ControlRead(ctx context.Context, installationID int64, scope fleet.Scope) error {
 	options := &gh.ListRunnersOptions{ListOptions: gh.ListOptions{PerPage: 1}}
-	return c.whereItIs(ctx, installationID, scope, witness, func(scope fleet.Scope) error {
+	return c.whereItIs(ctx, installationID, scope, witness, func(ctx context.Context, scope fleet.Scope) error {
 		_, _, err := c.runnerPage(ctx, installationID, opControl, scope, options)
 		return err
 	})
