@@ -143,6 +143,17 @@ func TestDisk_ALargeReserveWantsNoMoreThanThereIs(t *testing.T) {
 	require.Equal(t, []int64{5 * gib}, s.collected())
 }
 
+// Nor is more to be free than half of a disk, whatever number of bytes is asked for: DiskPressure would never end.
+func TestDisk_AReserveThatIsLargerThanTheDisk(t *testing.T) {
+	f := newFixture(t)
+	s := &storehouse{Sandbox: synthetic.New(synthetic.NewMachine(nil)), dir: t.TempDir(), free: 70 * gib, unused: 100 * gib}
+	f.run(s, func(o *node.Options) {
+		o.DiskSpace, o.StatusInterval, o.MinDiskFree = s.space, 100*time.Millisecond, node.DiskReserve{Bytes: 200 * gib}
+	})
+	f.event("Node", f.name, "ImagesRemoved", "5120 MiB are free again of 5120 MiB that were wanted")
+	require.Equal(t, []int64{5 * gib}, s.collected())
+}
+
 func TestParseDiskReserve(t *testing.T) {
 	for text, want := range map[string]node.DiskReserve{
 		"10%": {Percent: 10}, "2.5%": {Percent: 2.5}, "50%": {Percent: 50}, "20Gi": {Bytes: 20 * gib}, "1000000": {Bytes: 1e6},

@@ -26,7 +26,7 @@ func ParseDiskReserve(text string) (DiskReserve, error) {
 		switch {
 		case share && r.Percent == 0:
 			percent, err := strconv.ParseFloat(number, 64)
-			if err != nil || !(percent > 0 && percent <= 50) { // and NaN is neither
+			if err != nil || !(percent > 0 && percent <= mostPercent) { // and NaN is neither
 				return DiskReserve{}, malformedReserve(text)
 			}
 			r.Percent = percent
@@ -47,16 +47,19 @@ func malformedReserve(text string) error {
 	return fmt.Errorf("%q: give a percentage of up to 50%% such as 10%%, a quantity such as 20Gi, or both for the lesser of the two: 10%%,20Gi", text)
 }
 
+// mostPercent of a disk is what has to be free at the most, whatever is asked for: with more a node could be full for ever.
+const mostPercent = 50
+
 // of is the reserve in bytes of a file system of that size.
 func (r DiskReserve) of(total uint64) float64 {
-	share := r.Percent / 100 * float64(total)
-	switch {
-	case r.Percent == 0:
-		return float64(r.Bytes)
-	case r.Bytes == 0:
-		return share
+	reserve := float64(total)
+	if r.Percent > 0 || r.Bytes == 0 {
+		reserve *= r.Percent / 100
 	}
-	return min(share, float64(r.Bytes))
+	if r.Bytes > 0 {
+		reserve = min(reserve, float64(r.Bytes))
+	}
+	return min(reserve, float64(total)*mostPercent/100)
 }
 
 // String is as ParseDiskReserve reads it.

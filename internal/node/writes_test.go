@@ -70,7 +70,10 @@ func TestStatusWrites_TellWhatIsTrueInTheirTurn(t *testing.T) {
 	for range 2 {
 		others = append(others, f.awaitPhase(f.create(nil, sh("main", "")), corev1.PodRunning))
 	}
-	pod := f.awaitPhase(f.create(nil, sh("main", ""), sh("side", "")), corev1.PodRunning)
+	pod := f.await(f.create(nil, sh("main", ""), sh("side", "")), "both of its containers run", func(p *corev1.Pod) bool {
+		statuses := p.Status.ContainerStatuses
+		return len(statuses) == 2 && statuses[0].State.Running != nil && statuses[1].State.Running != nil
+	})
 	ended := func(uid types.UID, container string) func(node.Report) bool {
 		return func(r node.Report) bool {
 			for _, p := range r.Pods {
