@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -161,12 +162,12 @@ func sleep(ctx context.Context, args []string) (code int, ran bool) {
 	if err != nil {
 		return 0, false
 	}
-	seconds, ok := strings.CutPrefix(strings.TrimSpace(string(script)), "sleep ")
-	length, err := time.ParseDuration(seconds + "s")
-	if !ok || err != nil {
+	text, ok := strings.CutPrefix(strings.TrimSpace(string(script)), "sleep ")
+	seconds, err := strconv.ParseFloat(text, 64)
+	if !ok || err != nil || !(seconds >= 0 && seconds < 1e6) {
 		return 0, false
 	}
-	timer := time.NewTimer(length)
+	timer := time.NewTimer(time.Duration(seconds * float64(time.Second)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
