@@ -58,9 +58,8 @@ func init() {
 // jobs than after a quarter of them. And every job that ends ends well, none is lost or given away twice (RECV-7, CLAIM-1).
 func TestSustained_RECV7_CLAIM1_NothingGrowsWithTheJobs(t *testing.T) {
 	s := startSustained(t)
-	s.fill()
-	s.employ()
 	s.queue()
+	s.fill()
 	s.keep()
 	s.verdict()
 }
@@ -68,6 +67,7 @@ func TestSustained_RECV7_CLAIM1_NothingGrowsWithTheJobs(t *testing.T) {
 type sustainedRun struct {
 	*testing.T
 	fleet *rig.Fleet
+	pool  *v1alpha1.RunnerPool
 	run   growth.Run
 	began time.Time
 	made  int // runs that were submitted
@@ -91,38 +91,45 @@ func startSustained(t *testing.T) *sustainedRun {
 	return s
 }
 
-// fill brings the pool up, with nothing to do yet: jobs that end meanwhile would take from the machine what starts runners.
-func (s *sustainedRun) fill() {
+// queue submits the backlog, with a job for each runner on top of it, to a pool that has no runners yet: what takes in a hundred thousand webhooks is
+// the whole machine.
+func (s *sustainedRun) queue() {
 	s.Helper()
 	began := time.Now()
-	pool := &v1alpha1.RunnerPool{
+	s.pool = &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.fleet.Namespace, Name: "linux"},
 		Spec: v1alpha1.RunnerPoolSpec{
-			Platform: v1alpha1.PlatformLinux, Labels: []string{label}, Replicas: ptr.To(int32(sustained.pods)),
+			Platform: v1alpha1.PlatformLinux, Labels: []string{label}, Replicas: ptr.To[int32](0),
 			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("100m"), Memory: resource.MustParse("64Mi")},
 			Template:  v1alpha1.RunnerTemplate{Image: "runner:1"},
 		},
 	}
-	require.NoError(s, s.fleet.Admin.Create(s.Context(), pool))
-	s.eventually("every runner waits for a job", func() bool {
-		require.NoError(s, s.fleet.Admin.Get(s.Context(), client.ObjectKeyFromObject(pool), pool))
-		return int(pool.Status.Idle) >= sustained.pods
-	})
-	s.Logf("fill: %d runners wait for jobs after %s", sustained.pods, phaseTime(began))
-}
-
-// queue submits the backlog.
-func (s *sustainedRun) queue() {
-	s.Helper()
-	began := time.Now()
-	s.last = s.fleet.State()
-	s.submit(max(0, sustained.queued-s.last.Jobs["queued"]))
+	require.NoError(s, s.fleet.Admin.Create(s.Context(), s.pool))
+	s.submit(sustained.queued + sustained.pods)
 	s.eventually("the ledger has every job", func() bool {
+		s.last = s.fleet.State()
 		return ledgertest.Int(s, s.url, "SELECT count(*) FROM workflow_jobs") >= int64(s.jobs)
 	})
-	s.last = s.fleet.State() // jobs have ended meanwhile
-	s.Logf("queue: %d jobs of %d accounts after %s", sustained.queued, sustained.accounts, phaseTime(began))
+	s.Logf("queue: %d jobs of %d accounts after %s", s.jobs, sustained.accounts, phaseTime(began))
 }
+
+// fill brings the pool up. Each runner takes a job as soon as it is warm, and the jobs' lengths are spread, so that they end one after another.
+func (s *sustainedRun) fill() {
+	s.Helper()
+	began := time.Now()
+	before := s.pool.DeepCopy()
+	s.pool.Spec.Replicas = ptr.To(int32(sustained.pods))
+	require.NoError(s, s.fleet.Admin.Patch(s.Context(), s.pool, client.MergeFrom(before)))
+	s.eventually("most runners have a job", func() bool {
+		s.last = s.fleet.State()
+		return s.last.Jobs["in_progress"] >= sustained.pods*mostRunners/100 || s.last.Jobs["completed"] >= sustained.pods
+	})
+	s.Logf("fill: %d of %d runners have a job after %s, and %d jobs have ended", s.last.Jobs["in_progress"], sustained.pods, phaseTime(began), s.last.Jobs["completed"])
+}
+
+// mostRunners is how many of a hundred are at work when the pool is taken for full: some have just ended, and others are about to begin. Where
+// jobs are shorter than what it takes to replace a runner it is full when as many have ended.
+const mostRunners = 85
 
 // mostOfAMatrix is GitHub's bound of a matrix, and the share of a run.
 const mostOfAMatrix = 256
@@ -148,26 +155,6 @@ func (s *sustainedRun) submit(jobs int) {
 		})
 	}
 	submitting.Wait()
-}
-
-// abreast is how many jobs wait at most while the fleet is given its first ones: so many begin at a time. All at once would be what no machine
-// of this size has to take from its fleet but here: every runner's node would write of it in the same second.
-func abreast() int { return max(10, sustained.pods/100) }
-
-// employ gives the runners jobs at the pace at which they begin with them, until most have one. The lengths of jobs are spread, so
-// that they end one after another.
-func (s *sustainedRun) employ() {
-	s.Helper()
-	began := time.Now()
-	s.eventually("most runners have had a job", func() bool {
-		s.last = s.fleet.State()
-		had := s.last.Jobs["in_progress"] + s.last.Jobs["completed"]
-		if missing := abreast() - s.last.Jobs["queued"]; missing > abreast()/2 {
-			s.submit(missing)
-		}
-		return had >= sustained.pods*9/10
-	})
-	s.Logf("employ: %d of %d runners have a job after %s, and %d jobs have ended", s.last.Jobs["in_progress"], sustained.pods, phaseTime(began), s.last.Jobs["completed"])
 }
 
 // refill keeps the backlog at its size.
@@ -307,12 +294,17 @@ func (s *sustainedRun) eventually(what string, condition func() bool) {
 	// To count a hundred thousand jobs takes the stand-in and the ledger some of the machine each time.
 	ticker := time.NewTicker(200*time.Millisecond + time.Duration(sustained.queued)*20*time.Microsecond)
 	defer ticker.Stop()
+	told := time.Now()
 	for !condition() {
 		select {
 		case <-ctx.Done():
 			state := s.fleet.State()
 			require.FailNow(s, "this never happened: "+what, "jobs %v, concluded %v", state.Jobs, maps.Clone(state.Conclusions))
 		case <-ticker.C:
+		}
+		if time.Since(told) > time.Minute {
+			told = time.Now()
+			s.Logf("not yet: %s; jobs %v", what, s.last.Jobs)
 		}
 	}
 }
