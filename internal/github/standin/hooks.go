@@ -107,7 +107,12 @@ func (h *hookSender) start(ctx context.Context) {
 	}
 }
 
+// wait returns when all workers have ended, after the end of start's ctx. A request that is answered later starts none: what it has to tell stays
+// pending.
 func (h *hookSender) wait() {
+	h.mu.Lock()
+	h.ctx = nil
+	h.mu.Unlock()
 	h.workers.Wait()
 	h.s.opts.HTTPClient.CloseIdleConnections()
 }

@@ -2,6 +2,7 @@ package standin_test
 
 import (
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -219,4 +220,33 @@ func TestFault_Webhooks(t *testing.T) {
 		w.eventually(func() bool { return len(w.hooks.got("workflow_job", action)) == 1 }, "late")
 		require.GreaterOrEqual(t, time.Since(began), 30*time.Millisecond)
 	})
+}
+
+// What is told by a request that is answered while the stand-in ends starts no worker beside the wait for all of them, a race that was seen.
+func TestWebhooks_ARequestBesideTheEndStartsNoWorker(t *testing.T) {
+	for range 10 {
+		w := newWorld(t, nil)
+		began, ended := make(chan struct{}), make(chan struct{})
+		var asking sync.WaitGroup
+		for range 2 {
+			asking.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-ended:
+						return
+					default:
+						_, _ = w.in.Submit(standin.Submission{FileName: "ci.yaml", Content: oneJob, Repo: "acme/app"})
+					}
+					if i == 0 {
+						began <- struct{}{}
+					}
+				}
+			})
+		}
+		<-began
+		<-began
+		w.in.Close()
+		close(ended)
+		asking.Wait()
+	}
 }
