@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -227,18 +228,19 @@ func TestRead_NeverTakesHalfOfASwap(t *testing.T) {
 	stop, swapped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(swapped)
-		for n := 0; ; n++ {
+		for n := 0; ; n++ { // no content comes twice: half of one swap and half of another would look like no swap at all
 			select {
 			case <-stop:
 				return
 			default:
-				text := strings.Repeat("1", n%2+1)
+				text := strconv.Itoa(n)
 				folder := filepath.Join(m.dir, "..s"+text)
 				_ = os.Mkdir(folder, 0o700)
 				_ = os.WriteFile(filepath.Join(folder, "a"), []byte(text), 0o600)
 				_ = os.WriteFile(filepath.Join(folder, "b"), []byte(text), 0o600)
 				_ = os.Symlink("..s"+text, m.file("..tmp"))
 				_ = os.Rename(m.file("..tmp"), m.file("..data"))
+				_ = os.RemoveAll(filepath.Join(m.dir, "..s"+strconv.Itoa(n-1)))
 			}
 		}
 	}()
