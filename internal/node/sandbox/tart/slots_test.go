@@ -75,6 +75,7 @@ func TestSession_NODE9_IsEnsuredBeforeEachStart(t *testing.T) {
 		return len(lines)
 	}
 	running := m.start(s, runs)
+	require.Eventually(t, func() bool { return m.Settled(string(running.UID), "") }, patience, 5*time.Millisecond)
 	m.script(devtart.Script{Session: devtart.SessionNone, LoginwindowRestores: true})
 	pod, c := m.newPod(runs)
 	err := m.tryStart(t.Context(), s, pod, c)
