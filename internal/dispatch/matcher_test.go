@@ -46,17 +46,19 @@ func TestMatcher_EndsWithItsPool(t *testing.T) {
 	h.eventually("a matcher for which nobody waits ends when its pool goes", func() bool { return d.Matchers() == 1 })
 }
 
-// refusing is a ledger that refuses each batch after it has taken what mint slots there are.
-type refusing struct {
+// fruitless is a ledger of which no batch gets anything after it has taken what mint slots there are: because somebody else holds
+// all jobs, or with an error.
+type fruitless struct {
 	dispatch.Store
 	account dispatch.Account
+	err     error
 	tries   atomic.Int64
 }
 
-func (r *refusing) ClaimBatch(_ context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
-	r.tries.Add(1)
-	b.Return(r.account.ID, b.Reserve(r.account, 5))
-	return dispatch.BatchResult{}, errors.New("refused")
+func (f *fruitless) ClaimBatch(_ context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
+	f.tries.Add(1)
+	b.Return(f.account.ID, b.Reserve(f.account, 5))
+	return dispatch.BatchResult{}, f.err
 }
 
 // A batch that fails is tried again after a pause, also where it gives back slots that others may wait for: other pools, whose
@@ -68,7 +70,7 @@ func TestMatcher_PausesAfterABatchThatFailed(t *testing.T) {
 	h.queue(1)
 	_, err := h.store.RecordJob(t.Context(), h.delivery("workflow_job"), job("queued", 2, labelled("large")))
 	require.NoError(t, err)
-	l := &refusing{Store: h.store, account: job("queued", 1).Account}
+	l := &fruitless{Store: h.store, account: acme, err: errors.New("refused")}
 	d := h.replica(func(o *dispatch.Options) { o.Store = l })
 	h.poll(t.Context(), d, h.pod("linux"))
 	h.poll(t.Context(), d, h.pod("large"))
@@ -79,26 +81,13 @@ func TestMatcher_PausesAfterABatchThatFailed(t *testing.T) {
 	h.eventually("it tries again after a second", func() bool { return l.tries.Load() > tries })
 }
 
-// barren is a ledger in which somebody else holds each job that there is.
-type barren struct {
-	dispatch.Store
-	account dispatch.Account
-	tries   atomic.Int64
-}
-
-func (s *barren) ClaimBatch(_ context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
-	s.tries.Add(1)
-	b.Return(s.account.ID, b.Reserve(s.account, 5))
-	return dispatch.BatchResult{}, nil
-}
-
 // A batch that finds no use for its slots, though it wanted more, does not look again for having given them back; other pools do, once.
 func TestMatcher_DoesNotWakeItselfWithSlotsThatItCouldNotUse(t *testing.T) {
 	h := newHarness(t)
 	h.cluster.putPool(linuxPool("large"))
 	h.forge.rate = &fleet.RateState{Remaining: 2, Reset: time.Now().Add(time.Hour)}
 	h.queue(1)
-	l := &barren{Store: h.store, account: job("queued", 1).Account}
+	l := &fruitless{Store: h.store, account: acme}
 	d := h.replica(func(o *dispatch.Options) { o.Store = l })
 	h.poll(t.Context(), d, h.pod("linux"))
 	h.eventually("it has tried", func() bool { return l.tries.Load() > 0 })
