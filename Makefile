@@ -103,6 +103,11 @@ bench: ## Measure latencies, throughput and memory, print one table, and write i
 performance: ## Write the tables of docs/performance.md and README.md from runs of make bench (RUNS="bin/bench.json …", the oldest first)
 	$(GO) run ./scripts/performance $(RUNS)
 
+.PHONY: explain
+explain: ## Run every statement of the ledger with EXPLAIN (ANALYZE, BUFFERS) among 10,000 and 1,000,000 queued jobs, and write docs/queries.md: some minutes
+	@scripts/prerequisites.sh postgres
+	$(GO) test -run '^TestReads_' -count 1 -timeout 60m -v ./internal/postgres -args -ledger-jobs 1000000 -ledger-page
+
 .PHONY: model
 model: ## Walk the claim protocol's large state spaces too: minutes, and some 10 GiB of memory
 	$(GO) test -timeout 60m -run Exhaustive -v ./test/model -model.deep

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,45 +16,91 @@ import (
 
 // Jobs returns a page, the latest first.
 func (s *Store) Jobs(ctx context.Context, q operator.JobQuery) ([]operatorapi.Job, error) {
-	arg := sqlcgen.JobPageParams{Before: q.Before, Repository: q.Repository, States: q.States, Most: int32(q.Most)} //nolint:gosec // at most MaxPage
-	if arg.Before == 0 {
-		arg.Before = math.MaxInt64
-	}
-	if arg.States == nil {
-		arg.States = []string{}
-	}
 	if !storable(q.Repository) {
 		return nil, nil
 	}
-	if q.Account != "" {
-		var err error
-		if arg.AccountID, err = resolveAccount(ctx, s.queries(), q.Account); err != nil {
-			return nil, err
-		}
+	if q.Before == 0 {
+		q.Before = math.MaxInt64
 	}
-	var rows []sqlcgen.JobPageRow
-	if q.Ended {
-		var err error
-		if rows, err = s.queries().JobPage(ctx, arg); err != nil {
-			return nil, fmt.Errorf("reading jobs: %w", err)
-		}
-	} else {
-		live, err := s.queries().LiveJobPage(ctx, sqlcgen.LiveJobPageParams(arg))
-		if err != nil {
-			return nil, fmt.Errorf("reading jobs: %w", err)
-		}
-		for _, row := range live {
-			rows = append(rows, sqlcgen.JobPageRow(row))
-		}
+	accounts, err := s.accountsOf(ctx, q)
+	if err != nil {
+		return nil, err
 	}
-	jobs := make([]operatorapi.Job, len(rows))
-	for i, row := range rows {
-		jobs[i] = jobOf(row)
+	var jobs []operatorapi.Job
+	err = pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
+		queries := sqlcgen.New(tx)
+		ids, err := pageOfJobs(ctx, queries, q, accounts)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		rows, err := queries.JobsInFull(ctx, ids)
+		for _, row := range rows {
+			jobs = append(jobs, jobOf(row))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading jobs: %w", err)
 	}
 	return jobs, nil
 }
 
-func jobOf(row sqlcgen.JobPageRow) operatorapi.Job {
+// accountsOf are the accounts whose jobs are asked for: the one that is named, or those that have the login of the repository's owner. None: it may be any.
+func (s *Store) accountsOf(ctx context.Context, q operator.JobQuery) ([]int64, error) {
+	if q.Account != "" {
+		id, err := resolveAccount(ctx, s.queries(), q.Account)
+		return []int64{id}, err
+	}
+	owner, _, ok := strings.Cut(q.Repository, "/")
+	if !ok {
+		return nil, nil
+	}
+	rows, err := s.queries().AccountsByLogin(ctx, owner)
+	if err != nil {
+		return nil, fmt.Errorf("reading whose repository that is: %w", err)
+	}
+	var accounts []int64
+	for _, row := range rows {
+		accounts = append(accounts, row.ID)
+	}
+	return accounts, nil
+}
+
+// pageOfJobs finds the jobs of a page by an index that has just those, where there is one: what a page costs is what it shows.
+func pageOfJobs(ctx context.Context, queries *sqlcgen.Queries, q operator.JobQuery, accounts []int64) ([]int64, error) {
+	states, live := q.States, true
+	for _, state := range states {
+		live = live && !fleet.JobState(state).Terminal()
+	}
+	if len(states) == 0 {
+		live = !q.Ended
+		for _, state := range fleet.JobStates() {
+			if state != fleet.JobAbsent && (q.Ended || !state.Terminal()) {
+				states = append(states, string(state))
+			}
+		}
+	}
+	most := int32(q.Most) //nolint:gosec // at most MaxPage
+	switch {
+	case len(accounts) > 0:
+		return queries.JobIDsOfAccounts(ctx, sqlcgen.JobIDsOfAccountsParams{Accounts: accounts, States: states, Repository: q.Repository, Before: q.Before, Most: most})
+	case live:
+		return queries.LiveJobIDs(ctx, sqlcgen.LiveJobIDsParams{States: states, Repository: q.Repository, Before: q.Before, Most: most})
+	default:
+		return queries.JobIDs(ctx, sqlcgen.JobIDsParams{States: states, Repository: q.Repository, Before: q.Before, Most: most})
+	}
+}
+
+// jobInFull reads one; false: there is no such row.
+func jobInFull(ctx context.Context, queries *sqlcgen.Queries, id int64) (sqlcgen.JobsInFullRow, bool, error) {
+	rows, err := queries.JobsInFull(ctx, []int64{id})
+	if err != nil || len(rows) == 0 {
+		return sqlcgen.JobsInFullRow{}, false, err
+	}
+	return rows[0], true, nil
+}
+
+func jobOf(row sqlcgen.JobsInFullRow) operatorapi.Job {
 	job := operatorapi.Job{
 		ID: row.ID, RunID: row.RunID, RunAttempt: row.RunAttempt, Account: row.Login, Repository: row.Repository, Workflow: row.Workflow,
 		Name: row.Name, Branch: row.HeadBranch, Commit: row.HeadSha, Labels: row.Labels, State: row.State, Held: row.Held,
@@ -69,14 +116,14 @@ func jobOf(row sqlcgen.JobPageRow) operatorapi.Job {
 
 // Job returns one job; operator.ErrNotFound.
 func (s *Store) Job(ctx context.Context, id int64) (operatorapi.Job, error) {
-	row, ok, err := found(s.queries().JobInFull(ctx, id))
+	row, ok, err := jobInFull(ctx, s.queries(), id)
 	switch {
 	case err != nil:
 		return operatorapi.Job{}, fmt.Errorf("reading a job: %w", err)
 	case !ok:
 		return operatorapi.Job{}, operator.ErrNotFound
 	}
-	job := jobOf(sqlcgen.JobPageRow(row))
+	job := jobOf(row)
 	if row.RunnerName == "" {
 		return job, nil
 	}
@@ -110,10 +157,9 @@ func recall(job *operatorapi.Job, session sqlcgen.SessionOfJobRow) {
 // JobEvidence reads what the ledger knows about why a job has no runner, as of one moment.
 func (s *Store) JobEvidence(ctx context.Context, id int64) (operator.JobEvidence, error) {
 	e := operator.JobEvidence{}
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
 		q := sqlcgen.New(tx)
-		row, ok, err := found(q.JobInFull(ctx, id))
+		row, ok, err := jobInFull(ctx, q, id)
 		if err != nil {
 			return err
 		}
@@ -121,7 +167,7 @@ func (s *Store) JobEvidence(ctx context.Context, id int64) (operator.JobEvidence
 			e.Ended, err = q.TombstoneExists(ctx, id)
 			return err
 		}
-		job := jobOf(sqlcgen.JobPageRow(row))
+		job := jobOf(row)
 		e.Job, e.Claim = &job, fleet.ClaimState(row.Claim)
 		if e.Account, err = s.account(ctx, q, row.AccountID); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
 )
@@ -40,7 +41,7 @@ func TestJobs_ReadsNoEndedOnes(t *testing.T) {
 		return tuples
 	}
 	require.LessOrEqual(t, read(func(q *sqlcgen.Queries) error {
-		jobs, err := q.LiveJobPage(t.Context(), sqlcgen.LiveJobPageParams{Before: math.MaxInt64, States: []string{}, Most: 100})
+		jobs, err := pageOfJobs(t.Context(), q, operator.JobQuery{Before: math.MaxInt64, Most: 100}, nil)
 		require.Len(t, jobs, 5)
 		return err
 	}), int64(10))
@@ -50,7 +51,7 @@ func TestJobs_ReadsNoEndedOnes(t *testing.T) {
 		return err
 	}), int64(10))
 	require.LessOrEqual(t, read(func(q *sqlcgen.Queries) error {
-		jobs, err := q.JobPage(t.Context(), sqlcgen.JobPageParams{Before: math.MaxInt64, States: []string{}, Most: 100})
+		jobs, err := pageOfJobs(t.Context(), q, operator.JobQuery{Before: math.MaxInt64, Most: 100, Ended: true}, nil)
 		require.Len(t, jobs, 100)
 		return err
 	}), int64(250), "a page of those that have ended is read from the end")

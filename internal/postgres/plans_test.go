@@ -31,10 +31,11 @@ var growing = []string{
 
 // wholeTables are the queries that read a growing table as a whole, and why each may: how often, and what it would take to do without.
 var wholeTables = map[string]string{
-	"PoolRunners":    claimsOfPods + "; for the signals of pools, every few seconds",
-	"SessionChanges": claimsOfPods + "; for the peaks of pools, every few minutes",
-	"EndedPods":      claimsOfPods + "; in a pass that forgets pods that have gone",
-	"ProvenEnds":     claimsOfPods + "; in a pass of recovery",
+	"PoolRunners":      claimsOfPods + "; for the signals of pools, every few seconds",
+	"SessionChanges":   claimsOfPods + "; for the peaks of pools, every few minutes",
+	"RepositoryScopes": "registrations that may be alive are of pods that exist; when claims are rebuilt after a restore",
+	"EndedPods":        claimsOfPods + "; in a pass that forgets pods that have gone",
+	"ProvenEnds":       claimsOfPods + "; in a pass of recovery",
 
 	"WaitingLanes":    "the accounts of all lanes that wait are what it is asked for; for the signals of pools, every few seconds",
 	"UnparkLabelSets": "all lanes of some labels are what it is about; when a pool's labels or shape were changed",
@@ -48,20 +49,18 @@ var wholeTables = map[string]string{
 
 	"RerunsOfRun": "the jobs that run now are read; when a job was lost with its pod, and is run again",
 
-	"PruneRegistrations":    oncePerPass,
+	"PruneRegistrations":    oncePerPass + "; those of pods that have a row are passed over, until the pod is forgotten",
 	"ForgetDeletedAccounts": oncePerPass + "; jobs are read for those accounts alone that an operator has deleted",
 
-	"DisownClaims":         onceEver,
-	"BuryJobsOfAccount":    onceEver,
-	"BuryAllJobsOfAccount": onceEver,
-	"PurgeRegistrations":   onceEver,
+	"DisownClaims":       onceEver,
+	"PurgeRegistrations": onceEver,
 }
 
 const (
 	openAsks     = "an index of those deliveries that GitHub was asked for and has not sent: few, and none after a few hours"
 	claimsOfPods = "claims are of pods that exist: whatever is forgotten with its pod has no row"
 	oncePerPass  = "accounts are read, in a pass of retention"
-	onceEver     = "when an operator deletes an account; an index would cost each write of a job or claim more than that ever does"
+	onceEver     = "when an operator deletes an account; an index would cost each write of a claim or registration more than that ever does"
 )
 
 // node is a part of a plan, as EXPLAIN (FORMAT JSON) has it.
@@ -74,6 +73,18 @@ type node struct {
 	Compared string  `json:"Join Filter"`
 	Rows     float64 `json:"Plan Rows"`
 	Plans    []node  `json:"Plans"`
+
+	// Those that only EXPLAIN ANALYZE has, and what reads_test.go goes by.
+	Parent    string  `json:"Parent Relationship"`
+	Operation string  `json:"Operation"`
+	Subplan   string  `json:"Subplan Name"`
+	CTE       string  `json:"CTE Name"`
+	Actual    float64 `json:"Actual Rows"`
+	Loops     float64 `json:"Actual Loops"`
+	Filtered  float64 `json:"Rows Removed by Filter"`
+	Rechecked float64 `json:"Rows Removed by Index Recheck"`
+	Hit       float64 `json:"Shared Hit Blocks"`
+	Read      float64 `json:"Shared Read Blocks"`
 }
 
 // whole are the growing tables that a plan reads as a whole, or of which it expects thousands of rows with nothing to end it.
@@ -192,9 +203,7 @@ func (n node) joined() []string {
 var comparisons = map[string]string{
 	"CloseStraySession":     ofAPass,
 	"ExpireJobs":            ofAPass,
-	"PruneLanes":            ofAPass,
 	"ForgetDeletedAccounts": ofAPass,
-	"JobInFull":             "one job, and the claims for it",
 	"SetAside":              "the repositories of a batch that are at their share",
 	"FreeRoom":              ofAnAccount,
 	"UnparkAccount":         ofAnAccount,

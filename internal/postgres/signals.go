@@ -18,7 +18,6 @@ func (s *Store) Backlog(
 	ctx context.Context, labelKeys []string, look func(dispatch.Backlog) []dispatch.Look,
 ) (dispatch.Backlog, error) {
 	var b dispatch.Backlog
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
 		r := backlogRead{s: s, q: sqlcgen.New(tx), out: &b}
 		for _, step := range []func(context.Context) error{

@@ -145,7 +145,7 @@ func TestOpen_PlansDoNotDependOnStatistics(t *testing.T) {
 	for range 2 {
 		got := map[string]string{}
 		require.NoError(t, store.pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
-			for _, setting := range []string{"plan_cache_mode", "enable_seqscan", "jit", "idle_in_transaction_session_timeout"} {
+			for _, setting := range []string{"plan_cache_mode", "enable_seqscan", "enable_bitmapscan", "jit", "max_parallel_workers_per_gather", "idle_in_transaction_session_timeout"} {
 				var value string
 				if err := conn.QueryRow(t.Context(), "SELECT current_setting($1)", setting).Scan(&value); err != nil {
 					return err
@@ -155,7 +155,8 @@ func TestOpen_PlansDoNotDependOnStatistics(t *testing.T) {
 			return conn.Conn().Close(t.Context()) // the next one is new
 		}))
 		require.Equal(t, map[string]string{
-			"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off", "idle_in_transaction_session_timeout": "1min",
+			"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off",
+			"max_parallel_workers_per_gather": "0", "idle_in_transaction_session_timeout": "1min",
 		}, got)
 	}
 }

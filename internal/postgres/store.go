@@ -144,6 +144,9 @@ func collided(err error) bool {
 		pg.Code == "23503" && (pg.ConstraintName == "workflow_jobs_label_key_fkey" || pg.ConstraintName == "job_lanes_label_key_fkey")
 }
 
+// snapshot has all statements of a transaction see the same moment, and write nothing.
+var snapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+
 func (s *Store) queries() *sqlcgen.Queries { return sqlcgen.New(s.pool) }
 
 func found[T any](row T, err error) (T, bool, error) {

@@ -17,7 +17,6 @@ import (
 // that it returns, not from those of others. It does not wait out an outage.
 func (s *Store) TargetJobs(ctx context.Context, scopes []dispatch.DemandScope, seen []int64) (dispatch.TargetJobs, error) {
 	out := dispatch.TargetJobs{Sees: make([]bool, len(scopes))}
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
 		r := targetRead{q: sqlcgen.New(tx), out: &out}
 		if err := r.places(ctx, scopes); err != nil {

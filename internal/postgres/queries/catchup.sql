@@ -91,11 +91,15 @@ ON CONFLICT DO NOTHING;
 DELETE FROM repositories WHERE repository_id = @repository_id AND name = ANY (@former::text[]);
 
 -- name: RepositoriesToSweep :many
+-- In the order of the index, with a probe for each: joined with the accounts, or found by when they were seen, all repositories might be read and sorted.
 SELECT r.name, r.resume_status, r.resume_run, a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
-FROM repositories r JOIN accounts a ON a.id = r.account_id
-WHERE r.swept_at <= @swept_before AND r.seen_at >= @seen_since AND a.installation_id IS NOT NULL AND NOT a.suspended AND a.deleted_at IS NULL
-  AND r.account_id <> ALL (@without::bigint[])
-  AND NOT EXISTS (SELECT 1 FROM removed_repositories g WHERE g.account_id = r.account_id AND g.repository = r.name)
+FROM repositories r
+CROSS JOIN LATERAL (
+    SELECT o.id, o.login, o.kind, o.installation_id FROM accounts o
+    WHERE o.id = r.account_id AND coalesce(o.installation_id, 0) <> 0 AND NOT o.suspended AND o.deleted_at IS NULL LIMIT 1
+) a
+WHERE r.swept_at <= @swept_before AND coalesce(r.seen_at, '-infinity') >= @seen_since AND r.account_id <> ALL (@without::bigint[])
+  AND (SELECT g.account_id FROM removed_repositories g WHERE g.account_id = r.account_id AND g.repository = r.name LIMIT 1) IS NULL
 ORDER BY r.swept_at, r.name LIMIT @most;
 
 -- name: Swept :exec
@@ -114,7 +118,8 @@ SELECT job_id, 'completed' FROM job_tombstones t WHERE t.job_id = ANY (@ids::big
 -- Those that were asked about longest ago, or never, first: one that nobody can tell about goes to the end of the line.
 SELECT j.id, j.state, j.repository, j.repository_id, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
     j.queued_at, a.id AS account_id, a.login, a.kind, coalesce(a.installation_id, 0)::bigint AS installation_id, a.suspended
-FROM workflow_jobs j JOIN accounts a ON a.id = j.account_id
+FROM workflow_jobs j
+CROSS JOIN LATERAL (SELECT o.id, o.login, o.kind, o.installation_id, o.suspended FROM accounts o WHERE o.id = j.account_id LIMIT 1) a
 WHERE j.state IN ('queued', 'waiting') AND coalesce(j.asked_at, j.queued_at) <= @before
   AND j.account_id <> ALL (@without::bigint[])
 ORDER BY coalesce(j.asked_at, j.queued_at), j.id LIMIT @most;
@@ -148,15 +153,21 @@ UPDATE runner_sessions SET lost_at = coalesce(lost_at, @now)
 WHERE pod_uid = ANY (@pod_uids::text[]) AND job_started_at IS NOT NULL AND job_ended_at IS NULL AND ended_at IS NULL;
 
 -- name: JobsLostWithTheirPods :many
--- A job that GitHub calls failed on the very runner whose pod was lost before that, while it ran.
+-- A job that GitHub calls failed on the very runner whose pod was lost before that, while it ran. Pods that were lost are few: for each
+-- of them its job and its account are looked up.
 SELECT j.id, j.run_id, j.run_attempt, j.name, j.repository, j.runner_name, s.pod_name, s.lost_at,
     a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
 FROM runner_sessions s
-JOIN workflow_jobs j ON j.id = s.executed_job_id
-JOIN accounts a ON a.id = j.account_id
-WHERE s.lost_at IS NOT NULL AND s.lost_at > @since AND s.lost_at <= j.completed_at AND s.runner_name = j.runner_name
-  AND j.state = 'completed' AND j.conclusion = 'failure' AND j.rerun = '' AND (j.rerun_at IS NULL OR j.rerun_at <= @now)
-  AND a.installation_id IS NOT NULL AND NOT a.suspended
+CROSS JOIN LATERAL (
+    SELECT w.id, w.run_id, w.run_attempt, w.name, w.repository, w.runner_name, w.account_id, w.rerun_at, w.completed_at FROM workflow_jobs w
+    WHERE w.id = s.executed_job_id AND s.lost_at <= w.completed_at AND s.runner_name = w.runner_name
+      AND w.state || '' = 'completed' AND w.conclusion = 'failure' AND w.rerun || '' = '' AND (w.rerun_at IS NULL OR w.rerun_at <= @now) LIMIT 1
+) j
+CROSS JOIN LATERAL (
+    SELECT o.id, o.login, o.kind, o.installation_id FROM accounts o
+    WHERE o.id = j.account_id AND coalesce(o.installation_id, 0) <> 0 AND NOT o.suspended LIMIT 1
+) a
+WHERE s.lost_at IS NOT NULL AND s.lost_at > @since
 ORDER BY coalesce(j.rerun_at, j.completed_at), j.id LIMIT @most;
 
 -- name: RerunsOfRun :one

@@ -156,10 +156,15 @@ SELECT * FROM runner_claims WHERE pod_uid = @pod_uid FOR UPDATE;
 
 -- name: LockClaimsOfEvent :many
 -- The claims an event can touch: the one whose runner it names and the one that was made for its job, locked in one
--- order so that two runners that swapped jobs cannot wait for each other.
+-- order so that two runners that swapped jobs cannot wait for each other. Each is found by its own index; what has changed until
+-- it could be locked is none of them any more.
 SELECT * FROM runner_claims
-WHERE (runner_name = @runner_name AND runner_name <> '')
-   OR (job_id = @job_id::bigint AND state IN ('claimed', 'minted', 'executing'))
+WHERE pod_uid = ANY (ARRAY(
+        SELECT n.pod_uid FROM runner_claims n WHERE n.runner_name = @runner_name AND n.runner_name <> ''
+        UNION ALL
+        SELECT j.pod_uid FROM runner_claims j WHERE j.job_id = @job_id::bigint AND j.state IN ('claimed', 'minted', 'executing')))
+    AND (runner_name = @runner_name AND runner_name <> ''
+        OR job_id = @job_id::bigint AND state IN ('claimed', 'minted', 'executing'))
 ORDER BY pod_uid FOR UPDATE;
 
 -- name: DropClaim :execrows

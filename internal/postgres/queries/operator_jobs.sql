@@ -1,45 +1,44 @@
--- name: LiveJobPage :many
--- Jobs that have not ended, the latest first. The condition is written as the index workflow_jobs_live has it.
-SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
-    w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
-    coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
-FROM workflow_jobs w
-JOIN accounts a ON a.id = w.account_id
-JOIN label_sets s ON s.label_key = w.label_key
-LEFT JOIN runner_claims c ON c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing')
-WHERE w.state NOT IN ('completed', 'cancelled', 'stale') AND w.id < @before
-    AND (@account_id::bigint = 0 OR w.account_id = @account_id::bigint)
+-- name: LiveJobIDs :many
+-- The latest of those that are in one of these states, none of which is an end: of each state no more are read than are asked for. The
+-- condition is written as the index workflow_jobs_live has it; and the state as a span of one, so that no other index has the order.
+SELECT j.id FROM unnest(@states::text[]) AS s (state)
+CROSS JOIN LATERAL (
+    SELECT w.id FROM workflow_jobs w
+    WHERE w.state >= s.state AND (w.state, w.id) < (s.state, @before::bigint) AND w.state NOT IN ('completed', 'cancelled', 'stale')
+        AND (@repository::text = '' OR lower(w.repository) = lower(@repository::text))
+    ORDER BY w.state DESC, w.id DESC LIMIT @most) j
+ORDER BY j.id DESC LIMIT @most;
+
+-- name: JobIDsOfAccounts :many
+-- The same of these accounts alone, and of any state.
+SELECT j.id FROM unnest(@accounts::bigint[]) AS a (id) CROSS JOIN unnest(@states::text[]) AS s (state)
+CROSS JOIN LATERAL (
+    SELECT w.id FROM workflow_jobs w
+    WHERE w.account_id = a.id AND w.state >= s.state AND (w.state, w.id) < (s.state, @before::bigint)
+        AND (@repository::text = '' OR lower(w.repository) = lower(@repository::text))
+    ORDER BY w.state DESC, w.id DESC LIMIT @most) j
+ORDER BY j.id DESC LIMIT @most;
+
+-- name: JobIDs :many
+-- The latest of all, GitHub's ids grow; those that are in one of these states are sought among them.
+SELECT w.id FROM workflow_jobs w
+WHERE w.id < @before AND w.state = ANY (@states::text[])
     AND (@repository::text = '' OR lower(w.repository) = lower(@repository::text))
-    AND (cardinality(@states::text[]) = 0 OR w.state = ANY (@states::text[]))
 ORDER BY w.id DESC LIMIT @most;
 
--- name: JobPage :many
--- All jobs, ended ones too, the latest first: GitHub's ids grow.
+-- name: JobsInFull :many
+-- Each with what belongs to it, by their keys.
 SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
     w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
     coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
     coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
 FROM workflow_jobs w
-JOIN accounts a ON a.id = w.account_id
-JOIN label_sets s ON s.label_key = w.label_key
-LEFT JOIN runner_claims c ON c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing')
-WHERE w.id < @before
-    AND (@account_id::bigint = 0 OR w.account_id = @account_id::bigint)
-    AND (@repository::text = '' OR lower(w.repository) = lower(@repository::text))
-    AND (cardinality(@states::text[]) = 0 OR w.state = ANY (@states::text[]))
-ORDER BY w.id DESC LIMIT @most;
-
--- name: JobInFull :one
-SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
-    w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
-    coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
-FROM workflow_jobs w
-JOIN accounts a ON a.id = w.account_id
-JOIN label_sets s ON s.label_key = w.label_key
-LEFT JOIN runner_claims c ON c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing')
-WHERE w.id = @id;
+CROSS JOIN LATERAL (SELECT o.login FROM accounts o WHERE o.id = w.account_id LIMIT 1) a
+CROSS JOIN LATERAL (SELECT k.labels FROM label_sets k WHERE k.label_key = w.label_key LIMIT 1) s
+LEFT JOIN LATERAL (SELECT r.pod_uid FROM runner_claims r WHERE r.job_id = w.id AND r.state IN ('claimed', 'minted', 'executing') LIMIT 1) o ON true
+LEFT JOIN runner_claims c ON c.pod_uid = o.pod_uid
+WHERE w.id = ANY (@ids::bigint[])
+ORDER BY w.id DESC;
 
 -- name: SessionOfJob :one
 -- Of the runner that GitHub has named: one that ends loses its claim, but not its session.

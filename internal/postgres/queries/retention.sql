@@ -11,8 +11,8 @@ DELETE FROM webhook_deliveries WHERE guid = ANY (ARRAY(
 WITH gone AS (
     DELETE FROM workflow_jobs WHERE id = ANY (ARRAY(
         SELECT w.id FROM workflow_jobs w
-        WHERE w.completed_at < sqlc.arg(before)::timestamptz AND NOT EXISTS (
-            SELECT 1 FROM runner_claims c WHERE c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing'))
+        WHERE w.completed_at < sqlc.arg(before)::timestamptz AND (
+            SELECT c.pod_uid FROM runner_claims c WHERE c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing') LIMIT 1) IS NULL
         ORDER BY w.completed_at LIMIT @most FOR UPDATE SKIP LOCKED))
     RETURNING id, conclusion, completed_at
 ), kept AS (
@@ -57,8 +57,12 @@ DELETE FROM runner_adoptions WHERE runner_name = ANY (ARRAY(
 DELETE FROM job_lanes WHERE ctid = ANY (ARRAY(
     SELECT i.ctid FROM job_lanes i
     WHERE i.parked = 'empty' AND i.running = 0 AND i.head_at < @before
-      AND NOT EXISTS (SELECT 1 FROM workflow_jobs w
-        WHERE w.label_key = i.label_key AND w.account_id = i.account_id AND w.state = 'queued')
+      -- Probes of the queue's own indexes, one for what waits and one for what is held.
+      AND (SELECT w.id FROM workflow_jobs w
+        WHERE w.label_key = i.label_key AND w.account_id = i.account_id AND w.state = 'queued' AND w.held = ''
+        ORDER BY w.queued_at, w.id LIMIT 1) IS NULL
+      AND (SELECT h.id FROM workflow_jobs h
+        WHERE h.label_key = i.label_key AND h.account_id = i.account_id AND h.state = 'queued' AND h.held <> '' LIMIT 1) IS NULL
     ORDER BY i.head_at LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: PruneLabelSets :execrows

@@ -15,8 +15,8 @@ UPDATE runner_registrations SET state = 'gone', gone_at = @now
 WHERE runner_name = ANY (@runner_names::text[]) AND state <> 'gone';
 
 -- name: JobOfRunner :one
--- The job that GitHub said this runner executes, if we were told.
-SELECT id FROM workflow_jobs WHERE runner_name = @runner_name AND state = 'executing' ORDER BY id LIMIT 1;
+-- The job that GitHub said this runner executes, if we were told: sought among those of its account that run.
+SELECT id FROM workflow_jobs WHERE account_id = @account_id AND runner_name = @runner_name AND state = 'executing' ORDER BY state, id LIMIT 1;
 
 -- name: SessionFound :exec
 -- A runner at work that we know nothing more of, as after a restore.
@@ -43,4 +43,5 @@ UPDATE runner_claims SET runner_name = @runner_name, generation = greatest(gener
 WHERE pod_uid = @pod_uid AND state IN ('claimed', 'minted', 'executing');
 
 -- name: RecentRepositories :many
-SELECT name FROM repositories WHERE account_id = @account_id ORDER BY seen_at DESC, name LIMIT @most;
+-- Of an account, sorted: the index of when repositories were seen has those of all accounts.
+SELECT name FROM repositories WHERE account_id = @account_id ORDER BY coalesce(seen_at, '-infinity') DESC, name LIMIT @most;

@@ -237,11 +237,16 @@ const jobsLostWithTheirPods = `-- name: JobsLostWithTheirPods :many
 SELECT j.id, j.run_id, j.run_attempt, j.name, j.repository, j.runner_name, s.pod_name, s.lost_at,
     a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
 FROM runner_sessions s
-JOIN workflow_jobs j ON j.id = s.executed_job_id
-JOIN accounts a ON a.id = j.account_id
-WHERE s.lost_at IS NOT NULL AND s.lost_at > $1 AND s.lost_at <= j.completed_at AND s.runner_name = j.runner_name
-  AND j.state = 'completed' AND j.conclusion = 'failure' AND j.rerun = '' AND (j.rerun_at IS NULL OR j.rerun_at <= $2)
-  AND a.installation_id IS NOT NULL AND NOT a.suspended
+CROSS JOIN LATERAL (
+    SELECT w.id, w.run_id, w.run_attempt, w.name, w.repository, w.runner_name, w.account_id, w.rerun_at, w.completed_at FROM workflow_jobs w
+    WHERE w.id = s.executed_job_id AND s.lost_at <= w.completed_at AND s.runner_name = w.runner_name
+      AND w.state || '' = 'completed' AND w.conclusion = 'failure' AND w.rerun || '' = '' AND (w.rerun_at IS NULL OR w.rerun_at <= $1) LIMIT 1
+) j
+CROSS JOIN LATERAL (
+    SELECT o.id, o.login, o.kind, o.installation_id FROM accounts o
+    WHERE o.id = j.account_id AND coalesce(o.installation_id, 0) <> 0 AND NOT o.suspended LIMIT 1
+) a
+WHERE s.lost_at IS NOT NULL AND s.lost_at > $2
 ORDER BY coalesce(j.rerun_at, j.completed_at), j.id LIMIT $3
 `
 
@@ -260,9 +265,10 @@ type JobsLostWithTheirPodsRow struct {
 	InstallationID int64
 }
 
-// A job that GitHub calls failed on the very runner whose pod was lost before that, while it ran.
-func (q *Queries) JobsLostWithTheirPods(ctx context.Context, since *time.Time, now *time.Time, most int32) ([]JobsLostWithTheirPodsRow, error) {
-	rows, err := q.db.Query(ctx, jobsLostWithTheirPods, since, now, most)
+// A job that GitHub calls failed on the very runner whose pod was lost before that, while it ran. Pods that were lost are few: for each
+// of them its job and its account are looked up.
+func (q *Queries) JobsLostWithTheirPods(ctx context.Context, now *time.Time, since *time.Time, most int32) ([]JobsLostWithTheirPodsRow, error) {
+	rows, err := q.db.Query(ctx, jobsLostWithTheirPods, now, since, most)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +303,8 @@ func (q *Queries) JobsLostWithTheirPods(ctx context.Context, since *time.Time, n
 const jobsToAskAbout = `-- name: JobsToAskAbout :many
 SELECT j.id, j.state, j.repository, j.repository_id, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
     j.queued_at, a.id AS account_id, a.login, a.kind, coalesce(a.installation_id, 0)::bigint AS installation_id, a.suspended
-FROM workflow_jobs j JOIN accounts a ON a.id = j.account_id
+FROM workflow_jobs j
+CROSS JOIN LATERAL (SELECT o.id, o.login, o.kind, o.installation_id, o.suspended FROM accounts o WHERE o.id = j.account_id LIMIT 1) a
 WHERE j.state IN ('queued', 'waiting') AND coalesce(j.asked_at, j.queued_at) <= $1
   AND j.account_id <> ALL ($2::bigint[])
 ORDER BY coalesce(j.asked_at, j.queued_at), j.id LIMIT $3
@@ -477,10 +484,13 @@ func (q *Queries) RenameRemoved(ctx context.Context, accountID int64, name strin
 
 const repositoriesToSweep = `-- name: RepositoriesToSweep :many
 SELECT r.name, r.resume_status, r.resume_run, a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
-FROM repositories r JOIN accounts a ON a.id = r.account_id
-WHERE r.swept_at <= $1 AND r.seen_at >= $2 AND a.installation_id IS NOT NULL AND NOT a.suspended AND a.deleted_at IS NULL
-  AND r.account_id <> ALL ($3::bigint[])
-  AND NOT EXISTS (SELECT 1 FROM removed_repositories g WHERE g.account_id = r.account_id AND g.repository = r.name)
+FROM repositories r
+CROSS JOIN LATERAL (
+    SELECT o.id, o.login, o.kind, o.installation_id FROM accounts o
+    WHERE o.id = r.account_id AND coalesce(o.installation_id, 0) <> 0 AND NOT o.suspended AND o.deleted_at IS NULL LIMIT 1
+) a
+WHERE r.swept_at <= $1 AND coalesce(r.seen_at, '-infinity') >= $2 AND r.account_id <> ALL ($3::bigint[])
+  AND (SELECT g.account_id FROM removed_repositories g WHERE g.account_id = r.account_id AND g.repository = r.name LIMIT 1) IS NULL
 ORDER BY r.swept_at, r.name LIMIT $4
 `
 
@@ -501,6 +511,7 @@ type RepositoriesToSweepRow struct {
 	InstallationID int64
 }
 
+// In the order of the index, with a probe for each: joined with the accounts, or found by when they were seen, all repositories might be read and sorted.
 func (q *Queries) RepositoriesToSweep(ctx context.Context, arg RepositoriesToSweepParams) ([]RepositoriesToSweepRow, error) {
 	rows, err := q.db.Query(ctx, repositoriesToSweep,
 		arg.SweptBefore,

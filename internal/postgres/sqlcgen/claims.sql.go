@@ -622,13 +622,18 @@ func (q *Queries) LockClaim(ctx context.Context, podUid string) (RunnerClaim, er
 
 const lockClaimsOfEvent = `-- name: LockClaimsOfEvent :many
 SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence FROM runner_claims
-WHERE (runner_name = $1 AND runner_name <> '')
-   OR (job_id = $2::bigint AND state IN ('claimed', 'minted', 'executing'))
+WHERE pod_uid = ANY (ARRAY(
+        SELECT n.pod_uid FROM runner_claims n WHERE n.runner_name = $1 AND n.runner_name <> ''
+        UNION ALL
+        SELECT j.pod_uid FROM runner_claims j WHERE j.job_id = $2::bigint AND j.state IN ('claimed', 'minted', 'executing')))
+    AND (runner_name = $1 AND runner_name <> ''
+        OR job_id = $2::bigint AND state IN ('claimed', 'minted', 'executing'))
 ORDER BY pod_uid FOR UPDATE
 `
 
 // The claims an event can touch: the one whose runner it names and the one that was made for its job, locked in one
-// order so that two runners that swapped jobs cannot wait for each other.
+// order so that two runners that swapped jobs cannot wait for each other. Each is found by its own index; what has changed until
+// it could be locked is none of them any more.
 func (q *Queries) LockClaimsOfEvent(ctx context.Context, runnerName string, jobID int64) ([]RunnerClaim, error) {
 	rows, err := q.db.Query(ctx, lockClaimsOfEvent, runnerName, jobID)
 	if err != nil {

@@ -10,156 +10,146 @@ import (
 	"time"
 )
 
-const jobInFull = `-- name: JobInFull :one
-SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
-    w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
-    coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
-FROM workflow_jobs w
-JOIN accounts a ON a.id = w.account_id
-JOIN label_sets s ON s.label_key = w.label_key
-LEFT JOIN runner_claims c ON c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing')
-WHERE w.id = $1
-`
-
-type JobInFullRow struct {
-	ID             int64
-	AccountID      int64
-	Repository     string
-	RunID          int64
-	RunAttempt     int64
-	Name           string
-	Workflow       string
-	HeadBranch     string
-	HeadSha        string
-	LabelKey       string
-	State          string
-	Held           string
-	Conclusion     string
-	RunnerName     string
-	QueuedAt       time.Time
-	StartedAt      *time.Time
-	CompletedAt    *time.Time
-	Login          string
-	Labels         []string
-	Pod            string
-	Pool           string
-	Claim          string
-	Registered     string
-	ClaimedAt      *time.Time
-	MintedAt       *time.Time
-	AcknowledgedAt *time.Time
-	ReceivedAt     *time.Time
-	ApprovedAt     *time.Time
-}
-
-func (q *Queries) JobInFull(ctx context.Context, id int64) (JobInFullRow, error) {
-	row := q.db.QueryRow(ctx, jobInFull, id)
-	var i JobInFullRow
-	err := row.Scan(
-		&i.ID,
-		&i.AccountID,
-		&i.Repository,
-		&i.RunID,
-		&i.RunAttempt,
-		&i.Name,
-		&i.Workflow,
-		&i.HeadBranch,
-		&i.HeadSha,
-		&i.LabelKey,
-		&i.State,
-		&i.Held,
-		&i.Conclusion,
-		&i.RunnerName,
-		&i.QueuedAt,
-		&i.StartedAt,
-		&i.CompletedAt,
-		&i.Login,
-		&i.Labels,
-		&i.Pod,
-		&i.Pool,
-		&i.Claim,
-		&i.Registered,
-		&i.ClaimedAt,
-		&i.MintedAt,
-		&i.AcknowledgedAt,
-		&i.ReceivedAt,
-		&i.ApprovedAt,
-	)
-	return i, err
-}
-
-const jobPage = `-- name: JobPage :many
-SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
-    w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
-    coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
-FROM workflow_jobs w
-JOIN accounts a ON a.id = w.account_id
-JOIN label_sets s ON s.label_key = w.label_key
-LEFT JOIN runner_claims c ON c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing')
-WHERE w.id < $1
-    AND ($2::bigint = 0 OR w.account_id = $2::bigint)
+const jobIDs = `-- name: JobIDs :many
+SELECT w.id FROM workflow_jobs w
+WHERE w.id < $1 AND w.state = ANY ($2::text[])
     AND ($3::text = '' OR lower(w.repository) = lower($3::text))
-    AND (cardinality($4::text[]) = 0 OR w.state = ANY ($4::text[]))
-ORDER BY w.id DESC LIMIT $5
+ORDER BY w.id DESC LIMIT $4
 `
 
-type JobPageParams struct {
+type JobIDsParams struct {
 	Before     int64
-	AccountID  int64
-	Repository string
 	States     []string
+	Repository string
 	Most       int32
 }
 
-type JobPageRow struct {
-	ID             int64
-	AccountID      int64
-	Repository     string
-	RunID          int64
-	RunAttempt     int64
-	Name           string
-	Workflow       string
-	HeadBranch     string
-	HeadSha        string
-	LabelKey       string
-	State          string
-	Held           string
-	Conclusion     string
-	RunnerName     string
-	QueuedAt       time.Time
-	StartedAt      *time.Time
-	CompletedAt    *time.Time
-	Login          string
-	Labels         []string
-	Pod            string
-	Pool           string
-	Claim          string
-	Registered     string
-	ClaimedAt      *time.Time
-	MintedAt       *time.Time
-	AcknowledgedAt *time.Time
-	ReceivedAt     *time.Time
-	ApprovedAt     *time.Time
-}
-
-// All jobs, ended ones too, the latest first: GitHub's ids grow.
-func (q *Queries) JobPage(ctx context.Context, arg JobPageParams) ([]JobPageRow, error) {
-	rows, err := q.db.Query(ctx, jobPage,
+// The latest of all, GitHub's ids grow; those that are in one of these states are sought among them.
+func (q *Queries) JobIDs(ctx context.Context, arg JobIDsParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, jobIDs,
 		arg.Before,
-		arg.AccountID,
-		arg.Repository,
 		arg.States,
+		arg.Repository,
 		arg.Most,
 	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []JobPageRow
+	var items []int64
 	for rows.Next() {
-		var i JobPageRow
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const jobIDsOfAccounts = `-- name: JobIDsOfAccounts :many
+SELECT j.id FROM unnest($1::bigint[]) AS a (id) CROSS JOIN unnest($2::text[]) AS s (state)
+CROSS JOIN LATERAL (
+    SELECT w.id FROM workflow_jobs w
+    WHERE w.account_id = a.id AND w.state >= s.state AND (w.state, w.id) < (s.state, $3::bigint)
+        AND ($4::text = '' OR lower(w.repository) = lower($4::text))
+    ORDER BY w.state DESC, w.id DESC LIMIT $5) j
+ORDER BY j.id DESC LIMIT $5
+`
+
+type JobIDsOfAccountsParams struct {
+	Accounts   []int64
+	States     []string
+	Before     int64
+	Repository string
+	Most       int32
+}
+
+// The same of these accounts alone, and of any state.
+func (q *Queries) JobIDsOfAccounts(ctx context.Context, arg JobIDsOfAccountsParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, jobIDsOfAccounts,
+		arg.Accounts,
+		arg.States,
+		arg.Before,
+		arg.Repository,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const jobsInFull = `-- name: JobsInFull :many
+SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
+    w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
+    coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
+    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
+FROM workflow_jobs w
+CROSS JOIN LATERAL (SELECT o.login FROM accounts o WHERE o.id = w.account_id LIMIT 1) a
+CROSS JOIN LATERAL (SELECT k.labels FROM label_sets k WHERE k.label_key = w.label_key LIMIT 1) s
+LEFT JOIN LATERAL (SELECT r.pod_uid FROM runner_claims r WHERE r.job_id = w.id AND r.state IN ('claimed', 'minted', 'executing') LIMIT 1) o ON true
+LEFT JOIN runner_claims c ON c.pod_uid = o.pod_uid
+WHERE w.id = ANY ($1::bigint[])
+ORDER BY w.id DESC
+`
+
+type JobsInFullRow struct {
+	ID             int64
+	AccountID      int64
+	Repository     string
+	RunID          int64
+	RunAttempt     int64
+	Name           string
+	Workflow       string
+	HeadBranch     string
+	HeadSha        string
+	LabelKey       string
+	State          string
+	Held           string
+	Conclusion     string
+	RunnerName     string
+	QueuedAt       time.Time
+	StartedAt      *time.Time
+	CompletedAt    *time.Time
+	Login          string
+	Labels         []string
+	Pod            string
+	Pool           string
+	Claim          string
+	Registered     string
+	ClaimedAt      *time.Time
+	MintedAt       *time.Time
+	AcknowledgedAt *time.Time
+	ReceivedAt     *time.Time
+	ApprovedAt     *time.Time
+}
+
+// Each with what belongs to it, by their keys.
+func (q *Queries) JobsInFull(ctx context.Context, ids []int64) ([]JobsInFullRow, error) {
+	rows, err := q.db.Query(ctx, jobsInFull, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobsInFullRow
+	for rows.Next() {
+		var i JobsInFullRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.AccountID,
@@ -200,110 +190,43 @@ func (q *Queries) JobPage(ctx context.Context, arg JobPageParams) ([]JobPageRow,
 	return items, nil
 }
 
-const liveJobPage = `-- name: LiveJobPage :many
-SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
-    w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
-    coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
-FROM workflow_jobs w
-JOIN accounts a ON a.id = w.account_id
-JOIN label_sets s ON s.label_key = w.label_key
-LEFT JOIN runner_claims c ON c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing')
-WHERE w.state NOT IN ('completed', 'cancelled', 'stale') AND w.id < $1
-    AND ($2::bigint = 0 OR w.account_id = $2::bigint)
-    AND ($3::text = '' OR lower(w.repository) = lower($3::text))
-    AND (cardinality($4::text[]) = 0 OR w.state = ANY ($4::text[]))
-ORDER BY w.id DESC LIMIT $5
+const liveJobIDs = `-- name: LiveJobIDs :many
+SELECT j.id FROM unnest($1::text[]) AS s (state)
+CROSS JOIN LATERAL (
+    SELECT w.id FROM workflow_jobs w
+    WHERE w.state >= s.state AND (w.state, w.id) < (s.state, $2::bigint) AND w.state NOT IN ('completed', 'cancelled', 'stale')
+        AND ($3::text = '' OR lower(w.repository) = lower($3::text))
+    ORDER BY w.state DESC, w.id DESC LIMIT $4) j
+ORDER BY j.id DESC LIMIT $4
 `
 
-type LiveJobPageParams struct {
-	Before     int64
-	AccountID  int64
-	Repository string
+type LiveJobIDsParams struct {
 	States     []string
+	Before     int64
+	Repository string
 	Most       int32
 }
 
-type LiveJobPageRow struct {
-	ID             int64
-	AccountID      int64
-	Repository     string
-	RunID          int64
-	RunAttempt     int64
-	Name           string
-	Workflow       string
-	HeadBranch     string
-	HeadSha        string
-	LabelKey       string
-	State          string
-	Held           string
-	Conclusion     string
-	RunnerName     string
-	QueuedAt       time.Time
-	StartedAt      *time.Time
-	CompletedAt    *time.Time
-	Login          string
-	Labels         []string
-	Pod            string
-	Pool           string
-	Claim          string
-	Registered     string
-	ClaimedAt      *time.Time
-	MintedAt       *time.Time
-	AcknowledgedAt *time.Time
-	ReceivedAt     *time.Time
-	ApprovedAt     *time.Time
-}
-
-// Jobs that have not ended, the latest first. The condition is written as the index workflow_jobs_live has it.
-func (q *Queries) LiveJobPage(ctx context.Context, arg LiveJobPageParams) ([]LiveJobPageRow, error) {
-	rows, err := q.db.Query(ctx, liveJobPage,
-		arg.Before,
-		arg.AccountID,
-		arg.Repository,
+// The latest of those that are in one of these states, none of which is an end: of each state no more are read than are asked for. The
+// condition is written as the index workflow_jobs_live has it; and the state as a span of one, so that no other index has the order.
+func (q *Queries) LiveJobIDs(ctx context.Context, arg LiveJobIDsParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, liveJobIDs,
 		arg.States,
+		arg.Before,
+		arg.Repository,
 		arg.Most,
 	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []LiveJobPageRow
+	var items []int64
 	for rows.Next() {
-		var i LiveJobPageRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.AccountID,
-			&i.Repository,
-			&i.RunID,
-			&i.RunAttempt,
-			&i.Name,
-			&i.Workflow,
-			&i.HeadBranch,
-			&i.HeadSha,
-			&i.LabelKey,
-			&i.State,
-			&i.Held,
-			&i.Conclusion,
-			&i.RunnerName,
-			&i.QueuedAt,
-			&i.StartedAt,
-			&i.CompletedAt,
-			&i.Login,
-			&i.Labels,
-			&i.Pod,
-			&i.Pool,
-			&i.Claim,
-			&i.Registered,
-			&i.ClaimedAt,
-			&i.MintedAt,
-			&i.AcknowledgedAt,
-			&i.ReceivedAt,
-			&i.ApprovedAt,
-		); err != nil {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
 			return nil, err
 		}
-		items = append(items, i)
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

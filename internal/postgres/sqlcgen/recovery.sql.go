@@ -271,10 +271,14 @@ func (q *Queries) SessionReleased(ctx context.Context, now *time.Time, podUid st
 
 const strayJobs = `-- name: StrayJobs :many
 SELECT j.id, j.account_id, j.repository, j.repository_id, j.state, j.label_key, j.updated_at, j.runner_name, a.login, a.kind, a.installation_id
-FROM workflow_jobs j JOIN accounts a ON a.id = j.account_id
-WHERE j.state IN ('claimed', 'minted', 'executing') AND j.id > $1
-  AND (j.state <> 'executing' OR j.updated_at <= $2 AND (j.look_at IS NULL OR j.look_at <= $3))
-  AND NOT EXISTS (SELECT 1 FROM runner_claims c WHERE c.job_id = j.id AND c.state IN ('claimed', 'minted', 'executing'))
+FROM unnest(ARRAY['claimed', 'minted', 'executing']) AS s (state)
+CROSS JOIN LATERAL (
+    SELECT w.id, w.account_id, w.repository, w.repository_id, w.state, w.label_key, w.updated_at, w.runner_name FROM workflow_jobs w
+    WHERE w.state <= s.state AND (w.state, w.id) > (s.state, $1::bigint) AND w.state NOT IN ('completed', 'cancelled', 'stale')
+      AND (w.state <> 'executing' OR w.updated_at <= $2 AND (w.look_at IS NULL OR w.look_at <= $3))
+      AND (SELECT c.pod_uid FROM runner_claims c WHERE c.job_id = w.id AND c.state IN ('claimed', 'minted', 'executing') LIMIT 1) IS NULL
+    ORDER BY w.state, w.id LIMIT $4) j
+JOIN accounts a ON a.id = j.account_id
 ORDER BY j.id LIMIT $4
 `
 
@@ -300,7 +304,8 @@ type StrayJobsRow struct {
 }
 
 // Jobs whose rows say that a claim has them while none does: at once of those that a claim moves with its own row, and of
-// those that run when nothing was heard of them for long.
+// those that run when nothing was heard of them for long. Each state by itself and as a span of one, so that the index of what has not
+// ended has the order, and no other.
 func (q *Queries) StrayJobs(ctx context.Context, arg StrayJobsParams) ([]StrayJobsRow, error) {
 	rows, err := q.db.Query(ctx, strayJobs,
 		arg.After,

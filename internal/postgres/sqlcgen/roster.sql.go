@@ -56,12 +56,12 @@ func (q *Queries) InsertFound(ctx context.Context, arg InsertFoundParams) (int64
 }
 
 const jobOfRunner = `-- name: JobOfRunner :one
-SELECT id FROM workflow_jobs WHERE runner_name = $1 AND state = 'executing' ORDER BY id LIMIT 1
+SELECT id FROM workflow_jobs WHERE account_id = $1 AND runner_name = $2 AND state = 'executing' ORDER BY state, id LIMIT 1
 `
 
-// The job that GitHub said this runner executes, if we were told.
-func (q *Queries) JobOfRunner(ctx context.Context, runnerName string) (int64, error) {
-	row := q.db.QueryRow(ctx, jobOfRunner, runnerName)
+// The job that GitHub said this runner executes, if we were told: sought among those of its account that run.
+func (q *Queries) JobOfRunner(ctx context.Context, accountID int64, runnerName string) (int64, error) {
+	row := q.db.QueryRow(ctx, jobOfRunner, accountID, runnerName)
 	var id int64
 	err := row.Scan(&id)
 	return id, err
@@ -108,9 +108,10 @@ func (q *Queries) ProveEnded(ctx context.Context, arg ProveEndedParams) ([]strin
 }
 
 const recentRepositories = `-- name: RecentRepositories :many
-SELECT name FROM repositories WHERE account_id = $1 ORDER BY seen_at DESC, name LIMIT $2
+SELECT name FROM repositories WHERE account_id = $1 ORDER BY coalesce(seen_at, '-infinity') DESC, name LIMIT $2
 `
 
+// Of an account, sorted: the index of when repositories were seen has those of all accounts.
 func (q *Queries) RecentRepositories(ctx context.Context, accountID int64, most int32) ([]string, error) {
 	rows, err := q.db.Query(ctx, recentRepositories, accountID, most)
 	if err != nil {

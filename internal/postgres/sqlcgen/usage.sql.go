@@ -30,7 +30,7 @@ WITH spans AS (
             ELSE greatest(0, extract(epoch FROM least(coalesce(s.job_ended_at, s.until), m.past) - greatest(s.job_started_at, m.first))) END::float8
             AS job_seconds
     FROM spans s, months m
-    WHERE s.started_at < m.past AND s.until > m.first AND s.account_id > $7::bigint AND ($8::bigint = 0 OR s.account_id = $8::bigint)
+    WHERE s.started_at < m.past AND s.until > m.first AND s.account_id + 0 > $7::bigint AND ($8::bigint = 0 OR s.account_id = $8::bigint)
 )
 SELECT p.account_id, coalesce(a.login, '')::text AS login, p.namespace, p.pool, p.platform, p.first::timestamptz AS month,
     sum(p.began)::bigint AS sessions, count(DISTINCT p.job)::bigint AS jobs, sum(p.seconds)::float8 AS seconds, sum(p.job_seconds)::float8 AS job_seconds,
