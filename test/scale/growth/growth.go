@@ -42,12 +42,23 @@ const (
 	share           = 0.1
 	spareBytes      = 4 << 20
 	spareGoroutines = 400
-	dearer          = 0.5 // of what a job costs: by no more it may rise in an hour, for a busy machine makes all work dearer
+	dearer          = 0.5 // of the processor time: by no more it may rise in an hour, for a busy machine makes all work dearer
+	slower          = 0.5 // of the jobs that end a second: by no more they may become fewer
 	jobsToTellCosts = 1000
 )
 
-// Hour is how many jobs so many runners do in an hour if each takes a quarter of one.
-func Hour(pods int) int { return 4 * pods }
+// jobsAnHour is how many jobs a runner does in an hour, at most: what lasts for a second may end a thousand times as often, and a run of a minute tells nothing of an hour.
+const jobsAnHour = 4
+
+// hour is how many jobs end in an hour: as many as did, by how long that took.
+func (r Run) hour() float64 {
+	most := float64(jobsAnHour * r.Pods)
+	seconds := r.Samples[len(r.Samples)-1].Seconds - r.Samples[0].Seconds
+	if seconds <= 0 {
+		return most
+	}
+	return min(most, float64(r.jobs())*3600/seconds)
+}
 
 // names are the parts that were sampled.
 func (r Run) names() []string {
@@ -76,13 +87,16 @@ func (r Run) Growing() []string {
 			{"goroutines", "of them", func(p Part) float64 { return p.Goroutines }, spareGoroutines},
 		} {
 			perJob, middle := r.slope(name, what.of), r.median(name, what.of)
-			if hour := perJob * float64(Hour(r.Pods)); hour > share*middle+what.spare {
+			if hour := perJob * r.hour(); hour > share*middle+what.spare {
 				found = append(found, fmt.Sprintf("%s of the %s: %.1f %s a job, %.0f in an hour, and %.0f are there", what.name, name, perJob, what.unit, hour, middle))
 			}
 		}
-		if rise, cost := r.costs(name); r.jobs() >= jobsToTellCosts && rise > dearer*cost {
-			found = append(found, fmt.Sprintf("processor time of the %s: %.2f ms a job, and %.2f more after an hour", name, cost, rise))
+		if rise := r.dearer(name); r.jobs() >= jobsToTellCosts && rise > dearer {
+			found = append(found, fmt.Sprintf("processor time of the %s: %.0f %% more in an hour", name, 100*rise))
 		}
+	}
+	if rate := r.rates(); r.jobs() >= jobsToTellCosts && -slope(rate)*r.hour() > slower*median(ys(rate)) {
+		found = append(found, fmt.Sprintf("time from one job's end to the next: %.1f end a second, and %.1f fewer after an hour", median(ys(rate)), -slope(rate)*r.hour()))
 	}
 	return found
 }
@@ -111,16 +125,64 @@ func (r Run) median(part string, of func(Part) float64) float64 {
 	return median(values)
 }
 
-// costs is what a job costs of the part's processor time, and by how much that rises in an hour, in milliseconds.
-func (r Run) costs(part string) (rise, cost float64) {
+// dearer is by what share the part's processor time rises in an hour. What it takes goes by time (runners that wait, leases) and by jobs, and
+// they end in bursts: so each stretch between two samples is compared with what all of them lead one to expect of one that is as long and has as many jobs.
+func (r Run) dearer(part string) float64 {
+	settled := r.settled()
+	var rates, spent []float64 // jobs a second, and processor time a second
+	for i, s := range settled[1:] {
+		seconds := s.Seconds - settled[i].Seconds
+		rates = append(rates, float64(s.Jobs-settled[i].Jobs)/seconds)
+		spent = append(spent, (s.Parts[part].CPUSeconds-settled[i].Parts[part].CPUSeconds)/seconds)
+	}
+	aSecond, aJob := fit(rates, spent)
 	var points []point
-	var values []float64
+	for i, s := range settled[1:] {
+		points = append(points, point{float64(s.Jobs), spent[i] / (aSecond + aJob*rates[i])})
+	}
+	return slope(points) * r.hour()
+}
+
+// rates are how many jobs ended a second, between each two samples.
+func (r Run) rates() []point {
+	var points []point
 	settled := r.settled()
 	for i, s := range settled[1:] {
-		points = append(points, point{float64(s.Jobs), perJob(part, settled[i], s)})
-		values = append(values, points[i].y)
+		points = append(points, point{float64(s.Jobs), float64(s.Jobs-settled[i].Jobs) / (s.Seconds - settled[i].Seconds)})
 	}
-	return slope(points) * float64(Hour(r.Pods)), median(values)
+	return points
+}
+
+// fit is the line through these points that is nearest to them, by least squares: none of its parts is below zero, for neither a second nor a job gives time back.
+func fit(xs, ys []float64) (base, each float64) {
+	x, y := mean(xs), mean(ys)
+	var both, square float64
+	for i := range xs {
+		both += (xs[i] - x) * (ys[i] - y)
+		square += (xs[i] - x) * (xs[i] - x)
+	}
+	if square == 0 || both <= 0 {
+		return y, 0
+	}
+	if each = both / square; each*x > y {
+		return 0, y / x
+	}
+	return y - each*x, each
+}
+
+func mean(values []float64) (sum float64) {
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+func ys(points []point) []float64 {
+	var all []float64
+	for _, p := range points {
+		all = append(all, p.y)
+	}
+	return all
 }
 
 type point struct{ x, y float64 }

@@ -62,6 +62,45 @@ func TestGrowing_FindsWhatGrows(t *testing.T) {
 	}
 }
 
+// Jobs end in bursts, and what is spent on those that wait and run goes by time: a job that ended while few others did is not dearer.
+func TestGrowing_TellsBurstsFromWhatGetsDearer(t *testing.T) {
+	of := func(dearer, slower float64) []string {
+		r := steady(10_000, 40, func(int) float64 { return 0 })
+		seconds, cpu := 0.0, 0.0
+		for i, s := range r.Samples {
+			took := 8.0
+			if i%3 == 0 || i > 30 {
+				took = 40 // few end at once, and fewest at last
+			}
+			took *= 1 + slower*float64(i)
+			seconds += took
+			cpu += took * 0.1 * (1 + dearer*float64(i))
+			p := s.Parts["server"]
+			p.CPUSeconds = cpu
+			r.Samples[i].Seconds, s.Parts["server"] = seconds, p
+		}
+		return r.Growing()
+	}
+	require.Empty(t, of(0, 0))
+	require.Len(t, of(0.3, 0), 1)
+	require.Contains(t, of(0.3, 0)[0], "processor time of the server")
+	require.Contains(t, of(0, 0.2)[0], "end a second")
+}
+
+// What a job leaves counts by how many end in an hour: of runners that are at work for hours that is fewer.
+func TestGrowing_CountsTheJobsOfAnHour(t *testing.T) {
+	of := func(jobsASecond float64) growth.Run {
+		r := change(steady(10_000, 40, func(int) float64 { return 0 }), "controller", func(jobs int, p *growth.Part) { p.HeapBytes += 350 * float64(jobs) })
+		for i, s := range r.Samples {
+			r.Samples[i].Seconds = float64(s.Jobs) / jobsASecond
+		}
+		return r
+	}
+	require.Len(t, of(20).Growing(), 1, "14 MB in an hour, of 40,000 jobs: more is not asked of a runner")
+	require.Len(t, of(11).Growing(), 1, "14 MB in an hour")
+	require.Empty(t, of(1).Growing(), "1 MB in an hour")
+}
+
 func TestGrowing_AFewSamplesTellNothing(t *testing.T) {
 	require.NotEmpty(t, steady(1000, 4, func(int) float64 { return 0 }).Growing())
 	require.NotEmpty(t, growth.Run{}.Growing())
