@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -68,7 +69,9 @@ func (s *Store) accountsOf(ctx context.Context, q operator.JobQuery) ([]int64, e
 
 // pageOfJobs finds the jobs of a page by an index that has just those, where there is one: what a page costs is what it shows.
 func pageOfJobs(ctx context.Context, queries *sqlcgen.Queries, q operator.JobQuery, accounts []int64) ([]int64, error) {
-	states, live := q.States, true
+	states, live := slices.Clone(q.States), true
+	slices.Sort(states)
+	states = slices.Compact(states) // what is asked for twice is shown once
 	for _, state := range states {
 		live = live && !fleet.JobState(state).Terminal()
 	}
