@@ -81,7 +81,7 @@ func (s *Store) Adopt(
 	err := s.inTx(ctx, "adopting a runner", func(q *sqlcgen.Queries) error {
 		adopted = false
 		if a.JobID == 0 {
-			job, known, err := found(q.JobOfRunner(ctx, a.Account.ID, a.RunnerName))
+			job, known, err := found(q.JobOfRunner(ctx, a.RunnerName))
 			if err != nil {
 				return err
 			}

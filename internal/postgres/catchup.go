@@ -207,7 +207,7 @@ func (s *Store) SessionsLost(ctx context.Context, podUIDs []string, now time.Tim
 
 // JobsLostWithTheirPods lists failed jobs whose pods were lost before.
 func (s *Store) JobsLostWithTheirPods(ctx context.Context, since, now time.Time, most int) ([]catchup.LostJob, error) {
-	rows, err := s.queries().JobsLostWithTheirPods(ctx, &since, &now, int32(most)) //nolint:gosec // a small bound
+	rows, err := s.queries().JobsLostWithTheirPods(ctx, &now, &since, int32(most)) //nolint:gosec // a small bound
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 
 // Jobs returns a page, the latest first.
 func (s *Store) Jobs(ctx context.Context, q operator.JobQuery) ([]operatorapi.Job, error) {
-	if !storable(q.Repository) {
+	if !storable(q.Repository) || q.Repository != "" && !strings.Contains(q.Repository, "/") {
 		return nil, nil
 	}
 	if q.Before == 0 {
@@ -52,8 +52,8 @@ func (s *Store) accountsOf(ctx context.Context, q operator.JobQuery) ([]int64, e
 		id, err := resolveAccount(ctx, s.queries(), q.Account)
 		return []int64{id}, err
 	}
-	owner, _, ok := strings.Cut(q.Repository, "/")
-	if !ok {
+	owner, _, _ := strings.Cut(q.Repository, "/")
+	if owner == "" {
 		return nil, nil
 	}
 	rows, err := s.queries().AccountsByLogin(ctx, owner)

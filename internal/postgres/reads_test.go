@@ -54,10 +54,10 @@ func grows(small, large reader) bool {
 
 // shape is how jobs are spread in ledgers that are compared.
 type shape struct {
-	name     string
-	accounts func(jobs int) int
-	large    int
-	longer   map[string]string
+	name         string
+	accounts     func(jobs int) int
+	small, large int // jobs that are queued
+	longer       map[string]string
 }
 
 // Whatever is asked of the ledger, and whatever is written to it, reads as much in one with many jobs and accounts as in one with few, but for those that say why
@@ -65,12 +65,12 @@ type shape struct {
 // BUFFERS) and parameters that find something.
 func TestReads_AreTheSameInALargeLedger(t *testing.T) {
 	for _, s := range []shape{
-		{name: "of many accounts", accounts: func(jobs int) int { return jobs / 100 }, large: *ledgerJobs},
-		{name: "of one account", accounts: func(int) int { return 1 }, large: 3 * smallLedger, longer: ofOneAccount},
+		{name: "of many accounts", accounts: func(jobs int) int { return jobs / 100 }, small: smallLedger, large: *ledgerJobs},
+		{name: "of one account", accounts: func(int) int { return 1 }, small: 3000, large: 12_000, longer: ofOneAccount},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			small, large := fillLedger(t, s, smallLedger), fillLedger(t, s, s.large)
+			small, large := fillLedger(t, s, s.small), fillLedger(t, s, s.large)
 			known := s.compare(t, small.reads(t, true), large.reads(t, true))
 			t.Run("without statistics", func(t *testing.T) { s.compare(t, small.reads(t, false), large.reads(t, false)) })
 			if *ledgerPage && s.longer == nil {
@@ -90,7 +90,7 @@ func (s shape) compare(t *testing.T, small, large map[string]reader) compared {
 		query, _, _ := strings.Cut(name, " ")
 		if grows(before, l) && wholeTables[query] == "" && longer[name] == "" && s.longer[name] == "" {
 			t.Errorf("%s looks at %.0f rows and %.0f pages among %d jobs, and at %.0f and %.0f among %d:\n%s",
-				name, before.rows, before.pages, smallLedger, l.rows, l.pages, s.large, l.plan)
+				name, before.rows, before.pages, s.small, l.rows, l.pages, s.large, l.plan)
 		}
 		if (!before.touched || !l.touched) && findsNothing[name] == "" && s.longer[name] == "" {
 			t.Errorf("%s has found nothing: give it parameters that do, in variants", name)
@@ -144,7 +144,11 @@ func (l filledLedger) reads(t *testing.T, statistics bool) map[string]reader {
 	names, statements, found := parameterNames(t), queries(t), map[string]reader{}
 	for _, name := range inOrder(statements) {
 		for _, s := range all.of(name) {
-			top, err := explain(t, acquired.Conn(), s, record(t, name, names[name], s))
+			statement := record(t, name, names[name], s)
+			top, err := explain(t, acquired.Conn(), s, statement)
+			if err == nil && top.written() <= 1000 { // the first time the session may look at catalogs, too
+				top, err = explain(t, acquired.Conn(), s, statement)
+			}
 			if err != nil {
 				t.Errorf("%s: %v", s.name, err)
 				continue
@@ -323,16 +327,19 @@ func (n node) rows() float64 {
 	return total
 }
 
-// touched: a row of a table was found, or one was written. A statement that has no table needs none.
+// touched: a row was found in a table and, if the statement writes, one was written; if it does not, it returns one.
 func (n node) touched() bool {
-	var tables, found bool
+	var tables, found, writes, written bool
 	n.each(func(below node) {
-		if below.Relation != "" {
+		if below.Type == "ModifyTable" {
+			writes = true
+			written = written || below.input() > 0
+		} else if below.Relation != "" {
 			tables = true
-			found = found || below.Type != "ModifyTable" && below.Actual > 0 || below.Operation == "Insert" && below.input() > 0
+			found = found || below.Actual > 0
 		}
 	})
-	return found || !tables
+	return (found || !tables || written && n.Operation == "Insert") && (written || !writes && n.Actual > 0)
 }
 
 // input is how many rows came to what writes them.

@@ -32,6 +32,9 @@ var seldom = []string{
 	 SELECT 3100000000 + n, 1, 'org-1/app-1', 12, 910000000 + n, 1, 'build', 'ci', 'main', 'abc', '["linux-4cpu"]', 'queued', 'repository_limit', now(), now() FROM generate_series(1, 100) n`,
 	`INSERT INTO workflow_jobs (id, account_id, repository, repository_id, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, queued_at, updated_at)
 	 SELECT 3200000000 + n, 1, 'org-1/app-0', 2, 920000000 + n, 1, 'build', 'ci', 'main', 'abc', '["linux-4cpu"]', 'waiting', now(), now() FROM generate_series(1, 100) n`,
+	// Jobs that no claim has.
+	`INSERT INTO workflow_jobs (id, account_id, repository, repository_id, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, queued_at, updated_at)
+	 SELECT 3400000000 + n, 1, 'org-1/app-0', 2, 940000000 + n, 1, 'build', 'ci', 'main', 'abc', '["linux-4cpu"]', 'claimed', now(), now() FROM generate_series(1, 20) n`,
 	// Jobs that were lost with their pods, and such that were run again after that.
 	`INSERT INTO workflow_jobs (id, account_id, repository, repository_id, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, conclusion, runner_name, rerun, queued_at, started_at, completed_at, updated_at)
 	 SELECT 3300000000 + n, 1, 'org-1/app-0', 2, 930000000, 1, 'build', 'ci', 'main', 'abc', '["linux-4cpu"]', 'completed', 'failure', 'lost-' || n, CASE WHEN n > 10 THEN 'asked' ELSE '' END, now(), now(), now(), now()
@@ -198,6 +201,9 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"TailOfPod":           {{with: map[string]any{"podname": "tail-1"}}},
 		"KeepTail":            {{with: map[string]any{"most": int64(1000)}}},
 
+		"RunningOfRepository": {{with: map[string]any{"repository": "org-1/app-0"}}},
+		"SessionChanges":      {{with: map[string]any{"since": now.Add(-30 * time.Minute)}}},
+
 		"PruneRepositories": {{with: map[string]any{"before": now.AddDate(0, 0, -90)}}},
 		"DropOldAsks":       {{with: map[string]any{"before": now.AddDate(0, 0, -3)}}},
 
@@ -260,14 +266,17 @@ var longer = map[string]string{
 
 // ofOneAccount are those that read more where one account has all the jobs.
 var ofOneAccount = map[string]string{
-	"RenameJobs":      "the jobs of the repository that have not ended",
-	"HoldRemoved":     "the jobs of the account that wait",
-	"PurgeSessions":   "the sessions of the account, when it is purged",
-	"UnparkLabelSets": "it has one lane, which is not parked",
+	"RenameJobs":           "the jobs of the repository that have not ended",
+	"HoldRemoved":          "the jobs of the account that wait",
+	"BuryJobsOfAccount":    "the jobs of the account that wait, when it is deleted",
+	"BuryAllJobsOfAccount": "the jobs of the account, when it is purged",
+	"PurgeSessions":        "the sessions of the account, when it is purged",
+	"UnparkLabelSets":      "it has one lane, which is not parked",
 }
 
 // findsNothing are the samples that need not find anything, and why.
 var findsNothing = map[string]string{
 	"LiveJobIDs of a repository of nobody": "there is none", "JobIDs of a repository of nobody": "there is none", "JobIDs in a state that few are in": "there is none",
 	"JobIDsOfAccounts of an account without any": "there is none",
+	"UnownedPods": "what it finds has no row that counts",
 }

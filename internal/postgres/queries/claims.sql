@@ -160,10 +160,10 @@ SELECT * FROM runner_claims WHERE pod_uid = @pod_uid FOR UPDATE;
 -- it could be locked is none of them any more.
 SELECT * FROM runner_claims
 WHERE pod_uid = ANY (ARRAY(
-        SELECT n.pod_uid FROM runner_claims n WHERE n.runner_name = @runner_name AND n.runner_name <> ''
+        SELECT n.pod_uid FROM runner_claims n WHERE n.runner_name = @runner_name AND @runner_name::text <> ''
         UNION ALL
         SELECT j.pod_uid FROM runner_claims j WHERE j.job_id = @job_id::bigint AND j.state IN ('claimed', 'minted', 'executing')))
-    AND (runner_name = @runner_name AND runner_name <> ''
+    AND (runner_name = @runner_name AND @runner_name <> ''
         OR job_id = @job_id::bigint AND state IN ('claimed', 'minted', 'executing'))
 ORDER BY pod_uid FOR UPDATE;
 

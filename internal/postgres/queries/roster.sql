@@ -15,8 +15,8 @@ UPDATE runner_registrations SET state = 'gone', gone_at = @now
 WHERE runner_name = ANY (@runner_names::text[]) AND state <> 'gone';
 
 -- name: JobOfRunner :one
--- The job that GitHub said this runner executes, if we were told: sought among those of its account that run.
-SELECT id FROM workflow_jobs WHERE account_id = @account_id AND runner_name = @runner_name AND state = 'executing' ORDER BY state, id LIMIT 1;
+-- The job that GitHub said this runner executes, if we were told.
+SELECT id FROM workflow_jobs WHERE runner_name = @runner_name AND state = 'executing' ORDER BY id LIMIT 1;
 
 -- name: SessionFound :exec
 -- A runner at work that we know nothing more of, as after a restore.

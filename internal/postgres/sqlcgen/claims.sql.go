@@ -623,10 +623,10 @@ func (q *Queries) LockClaim(ctx context.Context, podUid string) (RunnerClaim, er
 const lockClaimsOfEvent = `-- name: LockClaimsOfEvent :many
 SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence FROM runner_claims
 WHERE pod_uid = ANY (ARRAY(
-        SELECT n.pod_uid FROM runner_claims n WHERE n.runner_name = $1 AND n.runner_name <> ''
+        SELECT n.pod_uid FROM runner_claims n WHERE n.runner_name = $1 AND $1::text <> ''
         UNION ALL
         SELECT j.pod_uid FROM runner_claims j WHERE j.job_id = $2::bigint AND j.state IN ('claimed', 'minted', 'executing')))
-    AND (runner_name = $1 AND runner_name <> ''
+    AND (runner_name = $1 AND $1 <> ''
         OR job_id = $2::bigint AND state IN ('claimed', 'minted', 'executing'))
 ORDER BY pod_uid FOR UPDATE
 `

@@ -56,12 +56,12 @@ func (q *Queries) InsertFound(ctx context.Context, arg InsertFoundParams) (int64
 }
 
 const jobOfRunner = `-- name: JobOfRunner :one
-SELECT id FROM workflow_jobs WHERE account_id = $1 AND runner_name = $2 AND state = 'executing' ORDER BY state, id LIMIT 1
+SELECT id FROM workflow_jobs WHERE runner_name = $1 AND state = 'executing' ORDER BY id LIMIT 1
 `
 
-// The job that GitHub said this runner executes, if we were told: sought among those of its account that run.
-func (q *Queries) JobOfRunner(ctx context.Context, accountID int64, runnerName string) (int64, error) {
-	row := q.db.QueryRow(ctx, jobOfRunner, accountID, runnerName)
+// The job that GitHub said this runner executes, if we were told.
+func (q *Queries) JobOfRunner(ctx context.Context, runnerName string) (int64, error) {
+	row := q.db.QueryRow(ctx, jobOfRunner, runnerName)
 	var id int64
 	err := row.Scan(&id)
 	return id, err

@@ -91,6 +91,10 @@ func (r Run) Growing() []string {
 				found = append(found, fmt.Sprintf("%s of the %s: %.1f %s a job, %.0f in an hour, and %.0f are there", what.name, name, perJob, what.unit, hour, middle))
 			}
 		}
+		if r.restarted(name) {
+			found = append(found, fmt.Sprintf("the %s was started anew meanwhile: its figures are of two", name))
+			continue
+		}
 		if rise := r.dearer(name); r.jobs() >= jobsToTellCosts && rise > dearer {
 			found = append(found, fmt.Sprintf("processor time of the %s: %.0f %% more in an hour", name, 100*rise))
 		}
@@ -141,6 +145,16 @@ func (r Run) dearer(part string) float64 {
 		points = append(points, point{float64(s.Jobs), spent[i] / (aSecond + aJob*rates[i])})
 	}
 	return slope(points) * r.hour()
+}
+
+// restarted: its processor time is counted from a later start.
+func (r Run) restarted(part string) bool {
+	for i, s := range r.Samples[1:] {
+		if s.Parts[part].CPUSeconds < r.Samples[i].Parts[part].CPUSeconds {
+			return true
+		}
+	}
+	return false
 }
 
 // rates are how many jobs ended a second, between each two samples.

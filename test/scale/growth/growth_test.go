@@ -101,6 +101,17 @@ func TestGrowing_CountsTheJobsOfAnHour(t *testing.T) {
 	require.Empty(t, of(1).Growing(), "1 MB in an hour")
 }
 
+// A process that has died and come back has a small heap again.
+func TestGrowing_FindsWhatWasStartedAnew(t *testing.T) {
+	r := change(steady(1000, 40, func(int) float64 { return 0 }), "server", func(jobs int, p *growth.Part) {
+		if jobs > 5000 {
+			p.CPUSeconds -= 15
+		}
+	})
+	require.Len(t, r.Growing(), 1)
+	require.Contains(t, r.Growing()[0], "server was started anew")
+}
+
 func TestGrowing_AFewSamplesTellNothing(t *testing.T) {
 	require.NotEmpty(t, steady(1000, 4, func(int) float64 { return 0 }).Growing())
 	require.NotEmpty(t, growth.Run{}.Growing())
