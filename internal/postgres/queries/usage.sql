@@ -1,7 +1,8 @@
 -- name: Usage :many
 -- What sessions took of each month of that span (UTC). A session is one runner, from its registration to its pod's end: there is one row of
 -- it whatever happened, and each of its seconds belongs to one month. A session whose pod is forgotten and that was never closed is not
--- over yet: recovery closes it. A job that GitHub has given to two runners is one. Sessions that ended before the span are not read.
+-- over yet: recovery closes it. A job that GitHub has given to two runners is one. Sessions that ended before the span are not read;
+-- and what is added to the account's id keeps its index out of it, which has all sessions there ever were.
 WITH spans AS (
     SELECT e.account_id, e.namespace, e.pool, e.platform, e.milli_cpu, e.memory_mb, e.executed_job_id, e.job_started_at, e.job_ended_at,
         e.started_at, e.ended_at AS until

@@ -69,7 +69,8 @@ type UsageRow struct {
 
 // What sessions took of each month of that span (UTC). A session is one runner, from its registration to its pod's end: there is one row of
 // it whatever happened, and each of its seconds belongs to one month. A session whose pod is forgotten and that was never closed is not
-// over yet: recovery closes it. A job that GitHub has given to two runners is one. Sessions that ended before the span are not read.
+// over yet: recovery closes it. A job that GitHub has given to two runners is one. Sessions that ended before the span are not read;
+// and what is added to the account's id keeps its index out of it, which has all sessions there ever were.
 func (q *Queries) Usage(ctx context.Context, arg UsageParams) ([]UsageRow, error) {
 	rows, err := q.db.Query(ctx, usage,
 		arg.Most,
