@@ -59,14 +59,14 @@ help: ## List the targets
 build: ## Build bin/bullpen
 	@mkdir -p bin
 	$(PLAIN); key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build \
-		-ldflags "-X main.version=$(VERSION) -X $(MODULE)/internal/controlplane/assets.sourceKey=$$key" \
+		-ldflags "-X main.version=$(VERSION) -X $(MODULE)/internal/dev/controlplane/assets.sourceKey=$$key" \
 		-o bin/bullpen ./cmd/bullpen
 
 .PHONY: faults
 faults: ## Build bin/bullpen-faults, which dies at named instants when told to (go doc ./internal/faultpoint)
 	@mkdir -p bin
 	$(PLAIN); key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build -tags faultpoints \
-		-ldflags "-X main.version=$(VERSION)-faults -X $(MODULE)/internal/controlplane/assets.sourceKey=$$key" \
+		-ldflags "-X main.version=$(VERSION)-faults -X $(MODULE)/internal/dev/controlplane/assets.sourceKey=$$key" \
 		-o bin/bullpen-faults ./cmd/bullpen
 
 .PHONY: images

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
-	"github.com/bullpen-ci/bullpen/internal/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/helmchart"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
 // TestMain lets the test binary also be the commands of a model Mac, as the real one is.
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if code, answered := actAnotherPart(); answered {
 		os.Exit(code)
 	}
-	os.Exit(postgrestest.Run(func() int { return devmactest.Main(m.Run) }))
+	os.Exit(postgrestest.Run(func() int { return mactest.Main(m.Run) }))
 }
 
 // Every command line of the chart is one that the program understands, and every kind of recovery that can be switched off

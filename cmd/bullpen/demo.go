@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/bullpen-ci/bullpen/internal/onebox"
+	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
 )
 
 func newDemoCommand() *cobra.Command {

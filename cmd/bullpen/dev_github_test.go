@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 )
 
 func TestDevGitHub_ServesUntilItIsStopped(t *testing.T) {

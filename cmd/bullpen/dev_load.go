@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/load"
+	"github.com/bullpen-ci/bullpen/internal/dev/load"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/load"
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/load"
 )
 
 // loadForge submits to the stand-in.

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/bullpen-ci/bullpen/internal/load"
+	"github.com/bullpen-ci/bullpen/internal/dev/load"
 )
 
 // loadPlot is where a load's waits are to be drawn. It is opened before the load, for an hour of that must not end in a folder

@@ -20,8 +20,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/load"
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/load"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 

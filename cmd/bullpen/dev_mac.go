@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac"
+	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
 )
 
 // devMacFlags are the flags of `bullpen dev mac`, as given.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bullpen-ci/bullpen/internal/devrunner"
+	devrunner "github.com/bullpen-ci/bullpen/internal/dev/runner"
 )
 
 // jitVariable is where GitHub's own runner looks for its JIT config.

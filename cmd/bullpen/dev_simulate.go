@@ -18,15 +18,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/dev/simulate"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
-	"github.com/bullpen-ci/bullpen/internal/simulation"
 )
 
 // simulateFlags are what `bullpen dev simulate` is given.
 type simulateFlags struct {
 	trace, policies, series string
 	boot, mint, connect     string
-	options                 simulation.Options
+	options                 simulate.Options
 }
 
 func newDevSimulateCommand() *cobra.Command {
@@ -89,9 +89,9 @@ func (f *simulateFlags) check() error {
 	}
 	for flag, d := range map[string]struct {
 		text string
-		into *simulation.Distribution
+		into *simulate.Distribution
 	}{"boot": {f.boot, &f.options.Boot}, "mint": {f.mint, &f.options.Mint}, "connect": {f.connect, &f.options.Connect}} {
-		parsed, err := simulation.ParseDistribution(d.text)
+		parsed, err := simulate.ParseDistribution(d.text)
 		if err != nil {
 			return fmt.Errorf("--%s: %w", flag, err)
 		}
@@ -104,7 +104,7 @@ func (f *simulateFlags) check() error {
 	return nil
 }
 
-func (f *simulateFlags) run(stdin io.Reader) (_ []simulation.Result, err error) {
+func (f *simulateFlags) run(stdin io.Reader) (_ []simulate.Result, err error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (f *simulateFlags) run(stdin io.Reader) (_ []simulation.Result, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("reading policies: %w", err)
 	}
-	policies, err := simulation.ParsePolicies(text)
+	policies, err := simulate.ParsePolicies(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.policies, err)
 	}
@@ -130,16 +130,16 @@ func (f *simulateFlags) run(stdin io.Reader) (_ []simulation.Result, err error) 
 		if err := series.Write([]string{"policy", "pool", "seconds", "queued", "busy", "idle", "booting", "desired"}); err != nil {
 			return nil, fmt.Errorf("writing the series: %w", err)
 		}
-		f.options.Sample = func(s simulation.Sample) { writeSample(series, s) }
+		f.options.Sample = func(s simulate.Sample) { writeSample(series, s) }
 		defer func() {
 			if series.Flush(); err == nil && series.Error() != nil {
 				err = fmt.Errorf("writing the series: %w", series.Error())
 			}
 		}()
 	}
-	results := make([]simulation.Result, 0, len(policies))
+	results := make([]simulate.Result, 0, len(policies))
 	for _, policy := range policies {
-		result, err := simulation.Run(trace, policy, f.options)
+		result, err := simulate.Run(trace, policy, f.options)
 		if err != nil {
 			return nil, fmt.Errorf("policy %s: %w", policy.Name, err)
 		}
@@ -148,7 +148,7 @@ func (f *simulateFlags) run(stdin io.Reader) (_ []simulation.Result, err error) 
 	return results, nil
 }
 
-func (f *simulateFlags) readTrace(stdin io.Reader) (simulation.Trace, error) {
+func (f *simulateFlags) readTrace(stdin io.Reader) (simulate.Trace, error) {
 	from := stdin
 	if f.trace != "-" {
 		file, err := os.Open(f.trace)
@@ -158,7 +158,7 @@ func (f *simulateFlags) readTrace(stdin io.Reader) (simulation.Trace, error) {
 		defer file.Close()
 		from = file
 	}
-	trace, err := simulation.ParseTrace(bufio.NewReader(from))
+	trace, err := simulate.ParseTrace(bufio.NewReader(from))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.trace, err)
 	}
@@ -166,7 +166,7 @@ func (f *simulateFlags) readTrace(stdin io.Reader) (simulation.Trace, error) {
 }
 
 // writeSample writes one line; an error stays with the writer until its end.
-func writeSample(w *csv.Writer, s simulation.Sample) {
+func writeSample(w *csv.Writer, s simulate.Sample) {
 	row := []string{s.Policy, s.Pool, strconv.FormatFloat(s.After.Seconds(), 'f', -1, 64)}
 	for _, n := range []int{s.Queued, s.Busy, s.Idle, s.Booting, s.Wanted} {
 		row = append(row, strconv.Itoa(n))
@@ -174,7 +174,7 @@ func writeSample(w *csv.Writer, s simulation.Sample) {
 	_ = w.Write(row) // kept by the writer, and asked for at the end
 }
 
-func simulateTable(results []simulation.Result) cli.Table {
+func simulateTable(results []simulate.Result) cli.Table {
 	table := cli.Table{
 		Columns: []string{"POLICY", "JOBS", "WAITING", "P50", "P90", "P99", "OVER SLO", "UTILIZATION", "RUNNER MIN", "COST", "PODS"},
 		Wide:    []string{"ENDED", "RUNNING", "MEAN", "MAX", "LASTED"},
@@ -182,11 +182,11 @@ func simulateTable(results []simulation.Result) cli.Table {
 	}
 	for _, r := range results {
 		table.Rows = append(table.Rows, []string{
-			r.Policy, strconv.Itoa(r.Jobs), strconv.Itoa(r.Waiting), simulation.Seconds(r.Wait.P50), simulation.Seconds(r.Wait.P90),
-			simulation.Seconds(r.Wait.P99), strconv.Itoa(r.Late), fmt.Sprintf("%.1f%%", 100*r.Utilization),
+			r.Policy, strconv.Itoa(r.Jobs), strconv.Itoa(r.Waiting), simulate.Seconds(r.Wait.P50), simulate.Seconds(r.Wait.P90),
+			simulate.Seconds(r.Wait.P99), strconv.Itoa(r.Late), fmt.Sprintf("%.1f%%", 100*r.Utilization),
 			fmt.Sprintf("%.0f", r.RunnerMinutes), fmt.Sprintf("%.2f", r.Cost), strconv.Itoa(r.PodsStarted),
-			strconv.Itoa(r.Ended), strconv.Itoa(r.Running), simulation.Seconds(r.Wait.Mean), simulation.Seconds(r.Wait.Max),
-			simulation.Seconds(r.Lasted),
+			strconv.Itoa(r.Ended), strconv.Itoa(r.Running), simulate.Seconds(r.Wait.Mean), simulate.Seconds(r.Wait.Max),
+			simulate.Seconds(r.Lasted),
 		})
 	}
 	return table
@@ -195,7 +195,7 @@ func simulateTable(results []simulation.Result) cli.Table {
 func newDevSimulateTracesCommand() *cobra.Command {
 	var seed uint64
 	var names, list []string
-	for _, shape := range simulation.Shapes() {
+	for _, shape := range simulate.Shapes() {
 		names = append(names, shape.Name)
 		list = append(list, fmt.Sprintf("  %-11s %s", shape.Name, shape.Summary))
 	}
@@ -212,11 +212,11 @@ docs/guides/simulate.md states their distributions.`,
 		ValidArgs: names,
 		Args:      cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			trace, err := simulation.MakeTrace(args[0], seed)
+			trace, err := simulate.MakeTrace(args[0], seed)
 			if err != nil {
 				return err
 			}
-			return simulation.WriteTrace(cmd.OutOrStdout(), trace)
+			return simulate.WriteTrace(cmd.OutOrStdout(), trace)
 		},
 	}
 	cmd.Flags().Uint64Var(&seed, "seed", 1, "seed of what is drawn")
@@ -248,7 +248,7 @@ It needs the right to list jobs, as ` + "`bullpen jobs`" + ` does.`,
 			}
 			trace := recorded(jobs)
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d jobs have run and ended\n", len(trace), len(jobs))
-			return simulation.WriteTrace(cmd.OutOrStdout(), trace)
+			return simulate.WriteTrace(cmd.OutOrStdout(), trace)
 		},
 	}
 	conn.Flags(cmd.Flags())
@@ -259,8 +259,8 @@ It needs the right to list jobs, as ` + "`bullpen jobs`" + ` does.`,
 }
 
 // recorded is the trace of the jobs that have run: one that waited for an approval was queued when that was given.
-func recorded(jobs []operatorapi.Job) simulation.Trace {
-	var trace simulation.Trace
+func recorded(jobs []operatorapi.Job) simulate.Trace {
+	var trace simulate.Trace
 	for _, j := range jobs {
 		if j.StartedAt == nil || j.CompletedAt == nil || j.CompletedAt.Before(*j.StartedAt) || len(j.Labels) == 0 {
 			continue
@@ -269,10 +269,10 @@ func recorded(jobs []operatorapi.Job) simulation.Trace {
 		if j.ApprovedAt != nil && j.ApprovedAt.After(queued) {
 			queued = *j.ApprovedAt
 		}
-		trace = append(trace, simulation.Job{
+		trace = append(trace, simulate.Job{
 			QueuedAt: queued, Account: j.Account, Labels: j.Labels, Repository: j.Repository, Duration: j.CompletedAt.Sub(*j.StartedAt),
 		})
 	}
-	slices.SortStableFunc(trace, func(a, b simulation.Job) int { return a.QueuedAt.Compare(b.QueuedAt) })
+	slices.SortStableFunc(trace, func(a, b simulate.Job) int { return a.QueuedAt.Compare(b.QueuedAt) })
 	return trace
 }

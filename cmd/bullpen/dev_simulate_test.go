@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/internal/dev/simulate"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
-	"github.com/bullpen-ci/bullpen/internal/simulation"
 )
 
 const simulatePolicies = `
@@ -56,7 +56,7 @@ func TestSimulate_ComparesPolicies(t *testing.T) {
 	args := []string{"--trace", trace, "--policies", policies, "--boot", "10s", "--mint", "1s", "--connect", "1s", "--series", series, "-o", "json"}
 	first, err := simulated(t, args...)
 	require.NoError(t, err)
-	var results []simulation.Result
+	var results []simulate.Result
 	require.NoError(t, json.Unmarshal([]byte(first), &results))
 	require.Len(t, results, 2)
 	require.Equal(t, []float64{74, 2}, []float64{results[0].Wait.Max, results[1].Wait.Max})
@@ -85,8 +85,8 @@ func TestRecorded_IsWhatRan(t *testing.T) {
 	approved, never, running := job, job, job
 	approved.ApprovedAt, approved.QueuedAt = at(25), *at(5)
 	never.StartedAt, running.CompletedAt = nil, nil
-	want := simulation.Job{QueuedAt: *at(10), Account: "acme", Repository: "acme/app", Labels: []string{"linux-4"}, Duration: time.Minute}
+	want := simulate.Job{QueuedAt: *at(10), Account: "acme", Repository: "acme/app", Labels: []string{"linux-4"}, Duration: time.Minute}
 	later := want
 	later.QueuedAt = *at(25)
-	require.Equal(t, simulation.Trace{want, later}, recorded([]operatorapi.Job{approved, never, running, job}))
+	require.Equal(t, simulate.Trace{want, later}, recorded([]operatorapi.Job{approved, never, running, job}))
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bullpen-ci/bullpen/internal/devtart"
+	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 )
 
 // guestExit passes on an exit code that has been explained already.
@@ -46,7 +46,7 @@ Effects are answer, fail-afterwards, hang, delay, crash, ghost, unlocked, dead-s
 			if err != nil {
 				return err
 			}
-			code := devtart.Main(devtart.Program{
+			code := tart.Main(tart.Program{
 				Self: []string{self, "dev", "tart"}, Args: args, Stdin: os.Stdin, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
 			})
 			if code != 0 {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac"
+	"github.com/bullpen-ci/bullpen/internal/dev/mac"
 )
 
 // developmentCommands are what a cluster has no use for: the one-machine mode and the stand-ins. The tag "production",
@@ -33,8 +33,8 @@ var defaultStateDir = func() (string, error) { return stateDir("") }
 // actAnotherPart is this program under the name of one of a model Mac's commands, in that Mac's folder.
 func actAnotherPart() (code int, answered bool) {
 	self, err := os.Executable()
-	if err != nil || !devmac.IsCommand(self) {
+	if err != nil || !mac.IsCommand(self) {
 		return 0, false
 	}
-	return devmac.Main(devmac.Program{Executable: self, Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}), true
+	return mac.Main(mac.Program{Executable: self, Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}), true
 }

@@ -5,7 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/bullpen-ci/bullpen/internal/onebox"
+	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
 )
 
 func newDownCommand() *cobra.Command {

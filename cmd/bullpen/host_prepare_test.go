@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac"
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
+	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
 // What this program starts of itself is the tests' own executable, and then it is the program.
@@ -28,7 +28,7 @@ func init() {
 }
 
 // bullpenOn runs this program as root of a model Mac, with that on standard input.
-func bullpenOn(t *testing.T, mac *devmactest.Mac, stdin string, args ...string) (code int, said string) {
+func bullpenOn(t *testing.T, mac *mactest.Mac, stdin string, args ...string) (code int, said string) {
 	t.Helper()
 	t.Setenv("DEVMAC_USER", "root")
 	root := newRootCommand()
@@ -49,7 +49,7 @@ func bullpenOn(t *testing.T, mac *devmactest.Mac, stdin string, args ...string) 
 
 // The second review comment of the incident: the manual path skipped what was there already, and a mistyped password left it green.
 func TestIncident_HOST3_PrepareWhereSudoersAreThereAndThePasswordIsMistyped(t *testing.T) {
-	mac := devmactest.Boot(t)
+	mac := mactest.Boot(t)
 	code, said := bullpenOn(t, mac, "", "host", "grant-sudo", "--user", "ci")
 	require.Zero(t, code, said)
 
@@ -71,7 +71,7 @@ func TestIncident_HOST3_PrepareWhereSudoersAreThereAndThePasswordIsMistyped(t *t
 }
 
 func TestIncident_HOST3_PrepareWhereAllIsThereAndTheFileSealedSince(t *testing.T) {
-	mac := devmactest.Boot(t)
+	mac := mactest.Boot(t)
 	prepare := []string{"host", "prepare", "--user", "ci", "--password-stdin"}
 	code, said := bullpenOn(t, mac, devmac.DefaultPassword, prepare...)
 	require.Zero(t, code, said)
@@ -132,7 +132,7 @@ func TestConfirmOnTerminal_HOST7_WantsAYes(t *testing.T) {
 
 // The watchdog is a process of its own: it is there when whoever started it is not any more.
 func TestWatchdog_HOST7_OutlivesTheApply(t *testing.T) {
-	mac := devmactest.Boot(t)
+	mac := mactest.Boot(t)
 	t.Setenv("DEVMAC_USER", "root")
 	t.Setenv("BULLPEN_TEST_IS_BULLPEN", "1")
 	state := mac.Root.Path("/usr/local/var/bullpen")
@@ -161,7 +161,7 @@ func TestWatchdog_HOST7_IsNotThereBeforeItSaysSo(t *testing.T) {
 }
 
 // watchdogOf finds the process by its arguments; 0 is none.
-func watchdogOf(t *testing.T, mac *devmactest.Mac) int {
+func watchdogOf(t *testing.T, mac *mactest.Mac) int {
 	t.Helper()
 	said, err := exec.Command("ps", "-axww", "-o", "pid=,command=").Output()
 	require.NoError(t, err)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	pgserver "github.com/bullpen-ci/bullpen/internal/dev/postgres"
 	"github.com/bullpen-ci/bullpen/internal/passes"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/postgres/pgserver"
 )
 
 // A database that goes away and comes back costs the passes that time, and stops no replica; one that is away is no

@@ -10,9 +10,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres/pgserver"
 )
 
 // A database that restarts under the server loses no webhook: neither the connections that died with it nor the moment
@@ -22,8 +22,8 @@ func TestStore_WaitsOutARestartOfTheDatabase(t *testing.T) {
 	for _, folder := range []string{filepath.Dir(dir), dir} { // as root, Postgres is another user who has to pass
 		require.NoError(t, os.Chmod(folder, 0o711)) //nolint:gosec // a test's folder
 	}
-	options := pgserver.Options{Dir: filepath.Join(dir, "pg"), FastUnsafe: true}
-	server, err := pgserver.Start(t.Context(), options)
+	options := postgres.Options{Dir: filepath.Join(dir, "pg"), FastUnsafe: true}
+	server, err := postgres.Start(t.Context(), options)
 	require.NoError(t, err)
 	require.NoError(t, Migrate(t.Context(), server.URL()))
 	store, err := Open(t.Context(), server.URL(), 2)
@@ -45,7 +45,7 @@ func TestStore_WaitsOutARestartOfTheDatabase(t *testing.T) {
 		_, err := queue(2)
 		answered <- err
 	}()
-	server, err = pgserver.Start(t.Context(), options)
+	server, err = postgres.Start(t.Context(), options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	require.NoError(t, <-answered)

@@ -24,7 +24,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/postgres/pgserver"
+	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 )
 
 // authority signs certificates.
@@ -97,8 +97,8 @@ func startEncrypted(t *testing.T, by authority) *encrypted {
 	require.NoError(t, listener.Close())
 	certs := filepath.Join(folder, "certs")
 	require.NoError(t, os.Mkdir(certs, 0o755))
-	options := pgserver.Options{Dir: e.server, FastUnsafe: true, MaxConnections: 20}
-	first, err := pgserver.Start(t.Context(), options) // makes the folder, of the account that PostgreSQL runs as
+	options := postgres.Options{Dir: e.server, FastUnsafe: true, MaxConnections: 20}
+	first, err := postgres.Start(t.Context(), options) // makes the folder, of the account that PostgreSQL runs as
 	require.NoError(t, err)
 	require.NoError(t, first.Stop(t.Context()))
 	cert, key := by.sign(x509.Certificate{DNSNames: []string{"localhost"}})
@@ -112,7 +112,7 @@ func startEncrypted(t *testing.T, by authority) *encrypted {
 		"ssl_key_file=" + filepath.Join(e.server, "server.key"), "ssl_ca_file=" + filepath.Join(e.server, "clients.crt"),
 		"hba_file=" + filepath.Join(e.server, "hba.conf"),
 	}
-	server, err := pgserver.Start(t.Context(), options)
+	server, err := postgres.Start(t.Context(), options)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = server.Stop(context.Background()) })
 	local, err := url.Parse(server.URL())

@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devrunner"
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/runner"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/registration"
 )
@@ -93,7 +93,7 @@ func TestStandin_RUN2_EphemeralAndStaticRunnersComeAndGo(t *testing.T) {
 			require.NoError(t, err)
 			require.Greater(t, time.Until(token.ExpiresAt), 50*time.Minute)
 			name = fmt.Sprintf("static-%d", n)
-			require.NoError(t, devrunner.Configure(t.Context(), devrunner.ConfigureOptions{Root: t.TempDir(), Environ: []string{
+			require.NoError(t, runner.Configure(t.Context(), runner.ConfigureOptions{Root: t.TempDir(), Environ: []string{
 				"ACTIONS_RUNNER_INPUT_URL=" + token.URL, "ACTIONS_RUNNER_INPUT_TOKEN=" + token.Value.Reveal(),
 				"ACTIONS_RUNNER_INPUT_NAME=" + name, "ACTIONS_RUNNER_INPUT_RUNNERGROUP=" + one.target.Group,
 			}}))

@@ -16,9 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devtart"
-	"github.com/bullpen-ci/bullpen/internal/devtart/devtarttest"
+	devtart "github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/tartcli"
+	"github.com/bullpen-ci/bullpen/test/kit/tarttest"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // tart is the fake.
 var tart string
 
-func TestMain(m *testing.M) { os.Exit(devtarttest.Main(m.Run, &tart)) }
+func TestMain(m *testing.M) { os.Exit(tarttest.Main(m.Run, &tart)) }
 
 // client of a fake, whose home folder a test may look into.
 type client struct {

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/bullpen-ci/bullpen/internal/controlplane"
-	"github.com/bullpen-ci/bullpen/internal/controlplane/assets"
+	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
+	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
 )
 
 // EnvKeep, when set, keeps the state folder (logs, data) of a test process that failed, and prints where it is.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/pty"
+	"github.com/bullpen-ci/bullpen/internal/dev/tart/pty"
 )
 
 // seen is what a terminal was sent so far.

@@ -12,7 +12,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/bullpen-ci/bullpen/internal/controlplane/assets"
+	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
 )
 
 func main() {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devrunner"
-	"github.com/bullpen-ci/bullpen/internal/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	devrunner "github.com/bullpen-ci/bullpen/internal/dev/runner"
 )
 
 const p6Jobs = 200

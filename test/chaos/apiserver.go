@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/controlplane"
+	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 )
 
 // KillAPIServer kills the API server with SIGKILL, leaves it away for so long, and returns when it is healthy again. etcd

@@ -9,19 +9,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/postgres/pgserver"
+	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 )
 
 // database starts a server in a folder that its own user may reach.
-func database(t *testing.T) (string, func() *pgserver.Server) {
+func database(t *testing.T) (string, func() *postgres.Server) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "bullpen-chaos-")
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o711))
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	folder := filepath.Join(dir, "postgres")
-	return folder, func() *pgserver.Server {
-		server, err := pgserver.Start(t.Context(), pgserver.Options{Dir: folder})
+	return folder, func() *postgres.Server {
+		server, err := postgres.Start(t.Context(), postgres.Options{Dir: folder})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = server.Stop(context.Background()) })
 		return server

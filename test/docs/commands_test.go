@@ -133,7 +133,7 @@ var standinPath = regexp.MustCompile(`^http://127\.0\.0\.1:\w+(/_standin/\w+)$`)
 
 func routesOfStandin(t *testing.T) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(top, "internal/github/standin/*.go"))
+	files, err := filepath.Glob(filepath.Join(top, "internal/dev/github/standin/*.go"))
 	require.NoError(t, err)
 	var sources strings.Builder
 	for _, file := range files {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac"
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
+	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
 	"github.com/bullpen-ci/bullpen/internal/helmchart"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
 const modelPool = `
@@ -60,7 +60,7 @@ jobs:
 type fleetOfOne struct {
 	t   *testing.T
 	w   *where
-	mac *devmactest.Mac
+	mac *mactest.Mac
 }
 
 func (f *fleetOfOne) kubectl(args ...string) string {
@@ -144,9 +144,9 @@ func TestMacHosts_HOST1_HOST6_NODE3_FromABareMacToAJob(t *testing.T) {
 	short, err := os.MkdirTemp("", "mac-") // sockets below it have short names only
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(short) })
-	mac := devmactest.Boot(t, devmactest.With(func(o *devmac.Options) { o.Dir = filepath.Join(short, "m") }))
+	mac := mactest.Boot(t, mactest.With(func(o *devmac.Options) { o.Dir = filepath.Join(short, "m") }))
 	ssh := mac.SSH(t)
-	archive, digest := devmactest.TartArchive(t)
+	archive, digest := mactest.TartArchive(t)
 	content, err := os.ReadFile(archive)
 	require.NoError(t, err)
 	mac.WriteFile("/Users/ci/tart.tar.gz", string(content), 0o644)

@@ -1,14 +1,14 @@
 //go:build unix
 
 // Command fakemac is the model of a Mac as an executable: each of the Mac's commands, by the name under which it lies in the model's
-// root; internal/devmac says what it does.
+// root; internal/dev/mac says what it does.
 package main
 
 import (
 	"fmt"
 	"os"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac"
+	"github.com/bullpen-ci/bullpen/internal/dev/mac"
 )
 
 func main() {
@@ -17,5 +17,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "finding this program:", err)
 		os.Exit(70)
 	}
-	os.Exit(devmac.Main(devmac.Program{Executable: self, Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}))
+	os.Exit(mac.Main(mac.Program{Executable: self, Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}))
 }

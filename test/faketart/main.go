@@ -1,13 +1,13 @@
 //go:build unix
 
-// Command faketart is the fake of `tart` as an executable of its own; internal/devtart says what it does. Under the name
+// Command faketart is the fake of `tart` as an executable of its own; internal/dev/tart says what it does. Under the name
 // launchctl it is a fake of that.
 package main
 
 import (
 	"os"
 
-	"github.com/bullpen-ci/bullpen/internal/devtart"
+	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 )
 
 func main() {
@@ -15,7 +15,7 @@ func main() {
 	if err != nil {
 		self = os.Args[0]
 	}
-	os.Exit(devtart.Main(devtart.Program{
+	os.Exit(tart.Main(tart.Program{
 		Self: []string{self}, Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}))
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
 // Step, file and remedy are named, what was there stays, and once the file system can be written the apply goes on.
@@ -38,7 +38,7 @@ func TestApply_AReadOnlyFolderIsNamed(t *testing.T) {
 }
 
 func TestApply_AFullDiskIsToldBeforeAnythingIsChanged(t *testing.T) {
-	h := newHost(t, devmactest.OnDisk(t, devmactest.SmallDisk(t, "300m")))
+	h := newHost(t, mactest.OnDisk(t, mactest.SmallDisk(t, "300m")))
 	before := h.tree(volatile)
 	done := h.apply("-o", "json")
 	require.Equal(t, 1, done.state.ExitCode())

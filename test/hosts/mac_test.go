@@ -21,13 +21,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
 	"github.com/bullpen-ci/bullpen/internal/machost"
 	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
 func TestMain(m *testing.M) {
-	code := devmactest.Main(m.Run)
+	code := mactest.Main(m.Run)
 	if path, err := bullpen(); err == nil {
 		os.RemoveAll(filepath.Dir(path))
 	}
@@ -54,19 +54,19 @@ current-context: c
 
 // host is a model Mac, and what it is to be.
 type host struct {
-	*devmactest.Mac
+	*mactest.Mac
 	t       *testing.T
 	payload machost.Payload
 	faults  string
 }
 
 // newHost boots a Mac. Owners of files count, so it takes root.
-func newHost(t *testing.T, options ...devmactest.Option) *host {
+func newHost(t *testing.T, options ...mactest.Option) *host {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("takes root: files of the model belong to several users")
 	}
-	h := &host{Mac: devmactest.Boot(t, options...), t: t, faults: t.TempDir()}
+	h := &host{Mac: mactest.Boot(t, options...), t: t, faults: t.TempDir()}
 	archive := tartArchive(t)
 	h.WriteFile("/tmp/tart.tar.gz", string(archive), 0o644)
 	sum := sha256.Sum256(archive)

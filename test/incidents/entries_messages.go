@@ -67,7 +67,7 @@ var aboutMessages = []Incident{
 		Rules: []string{"CLAIM-3"},
 		Shown: join(
 			in("internal/fleet", "TestNextJobState_CLAIM3_EveryPair"),
-			in("internal/github/standin", "TestWebhooks_WaitingUntilApproved"),
+			in("internal/dev/github/standin", "TestWebhooks_WaitingUntilApproved"),
 		),
 	},
 }

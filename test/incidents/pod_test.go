@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/agent"
-	"github.com/bullpen-ci/bullpen/internal/devrunner"
+	devrunner "github.com/bullpen-ci/bullpen/internal/dev/runner"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 )
 

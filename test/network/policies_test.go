@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/bullpen-ci/bullpen/internal/networkpolicy"
+	"github.com/bullpen-ci/bullpen/internal/dev/netpolicy"
 )
 
 const dispatchPort = 8081
@@ -18,8 +18,8 @@ const dispatchPort = 8081
 // rollout is what an upgrade of the server did to two runners.
 type rollout struct {
 	w                      *world
-	busyBefore, busyAfter  networkpolicy.View
-	idleBefore, idleAfter  networkpolicy.View
+	busyBefore, busyAfter  netpolicy.View
+	idleBefore, idleAfter  netpolicy.View
 	serversBefore, servers []netip.AddrPort
 }
 

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/bullpen-ci/bullpen/internal/dev/netpolicy"
 	"github.com/bullpen-ci/bullpen/internal/helmchart"
-	"github.com/bullpen-ci/bullpen/internal/networkpolicy"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -34,7 +34,7 @@ func renderPolicies(t *testing.T, values map[string]any) []networkingv1.NetworkP
 }
 
 // evaluate puts a busy runner, an idle one and a server's pod into a cluster with the chart's policies.
-func evaluate(t *testing.T, values map[string]any, server string) (e *networkpolicy.Evaluator, idle, busy types.NamespacedName) {
+func evaluate(t *testing.T, values map[string]any, server string) (e *netpolicy.Evaluator, idle, busy types.NamespacedName) {
 	t.Helper()
 	pod := func(namespace, name, ip string, labels map[string]string) corev1.Pod {
 		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}, Status: corev1.PodStatus{PodIP: ip}}
@@ -42,7 +42,7 @@ func evaluate(t *testing.T, values map[string]any, server string) (e *networkpol
 	space := func(name string) corev1.Namespace {
 		return corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}}}
 	}
-	e, err := networkpolicy.New(renderPolicies(t, values), []corev1.Pod{
+	e, err := netpolicy.New(renderPolicies(t, values), []corev1.Pod{
 		pod(runners, "idle", "10.0.0.1", map[string]string{runnerpod.LabelRunner: "true", runnerpod.LabelPool: "small"}),
 		pod(runners, "busy", "10.0.0.2", map[string]string{runnerpod.LabelRunner: "true", runnerpod.LabelPool: "small", runnerpod.LabelOwner: "acme"}),
 		pod(runners, "registered", "10.0.0.8", map[string]string{runnerpod.LabelRunner: "true", runnerpod.LabelSelfRegistering: "true"}),

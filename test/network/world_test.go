@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/dev/netpolicy"
 	"github.com/bullpen-ci/bullpen/internal/helmchart"
-	"github.com/bullpen-ci/bullpen/internal/networkpolicy"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
 	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
@@ -182,7 +182,7 @@ func (w *world) busy(runner types.NamespacedName) {
 }
 
 // evaluator reads everything from the API server.
-func (w *world) evaluator() *networkpolicy.Evaluator {
+func (w *world) evaluator() *netpolicy.Evaluator {
 	w.t.Helper()
 	var policies networkingv1.NetworkPolicyList
 	var pods corev1.PodList
@@ -190,12 +190,12 @@ func (w *world) evaluator() *networkpolicy.Evaluator {
 	require.NoError(w.t, w.admin.List(w.t.Context(), &policies))
 	require.NoError(w.t, w.admin.List(w.t.Context(), &pods))
 	require.NoError(w.t, w.admin.List(w.t.Context(), &namespaces))
-	e, err := networkpolicy.New(policies.Items, pods.Items, namespaces.Items)
+	e, err := netpolicy.New(policies.Items, pods.Items, namespaces.Items)
 	require.NoError(w.t, err)
 	return e
 }
 
-func (w *world) view(runner types.NamespacedName) networkpolicy.View {
+func (w *world) view(runner types.NamespacedName) netpolicy.View {
 	w.t.Helper()
 	v, known := w.evaluator().View(runner)
 	require.True(w.t, known)

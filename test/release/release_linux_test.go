@@ -14,8 +14,8 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/examples"
-	"github.com/bullpen-ci/bullpen/internal/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/onebox"
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
 )
 
 // held is how many jobs of each run of the workflow hold are held at the gate.

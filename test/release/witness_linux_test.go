@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/bullpen-ci/bullpen/internal/onebox"
+	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 

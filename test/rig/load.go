@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 )
 
 const workflow = `

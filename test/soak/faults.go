@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/controlplane"
-	"github.com/bullpen-ci/bullpen/internal/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"
 )

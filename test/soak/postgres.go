@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/bullpen-ci/bullpen/internal/postgres/pgserver"
+	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 )
 
@@ -53,7 +53,7 @@ type database struct {
 	history string // file
 
 	mu     sync.Mutex // one operation at a time
-	server *pgserver.Server
+	server *postgres.Server
 }
 
 func startDatabase(ctx context.Context, dir, history string) (*database, error) {
@@ -62,7 +62,7 @@ func startDatabase(ctx context.Context, dir, history string) (*database, error) 
 }
 
 func (d *database) start(ctx context.Context) error {
-	server, err := pgserver.Start(ctx, pgserver.Options{Dir: d.dir})
+	server, err := postgres.Start(ctx, postgres.Options{Dir: d.dir})
 	if err != nil {
 		return err
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac"
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
+	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
 	"github.com/bullpen-ci/bullpen/internal/machost"
 	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(devmactest.Main(func() int {
+	os.Exit(mactest.Main(func() int {
 		defer func() {
 			if dir := built.Load(); dir != nil {
 				os.RemoveAll(*dir)
@@ -51,8 +51,8 @@ var bullpen = sync.OnceValues(func() (string, error) {
 
 // model is a bare model Mac behind a real SSH server.
 type model struct {
-	*devmactest.Mac
-	ssh     *devmactest.SSH
+	*mactest.Mac
+	ssh     *mactest.SSH
 	told    events
 	config  machost.Config
 	secrets machost.Secrets
@@ -62,7 +62,7 @@ type model struct {
 func newModel(t *testing.T) *model {
 	t.Helper()
 	t.Parallel() // most of it is waiting
-	mac := devmactest.Boot(t, devmactest.Password(password))
+	mac := mactest.Boot(t, mactest.Password(password))
 	m := &model{Mac: mac, ssh: mac.SSH(t),
 		config: machost.Config{User: "ci", Hostname: "mac-1", Node: machost.Node{Off: true}},
 		secrets: machost.Secrets{

@@ -18,9 +18,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
 	"github.com/bullpen-ci/bullpen/internal/machost"
 	"github.com/bullpen-ci/bullpen/internal/machost/autologin"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
 // token is the one of kubeconfig, as YAML means it.
@@ -112,7 +112,7 @@ func encoded(t *testing.T, value any) string {
 // The whole way with a node agent, which has no API server to reach: whatever comes of that, every secret was in use.
 func TestModel_HOST6_NoSecretIsWhereNobodyMayFindIt(t *testing.T) {
 	m := newModel(t)
-	archive, digest := devmactest.TartArchive(t)
+	archive, digest := mactest.TartArchive(t)
 	content, err := os.ReadFile(archive)
 	require.NoError(t, err)
 	m.WriteFile("/Users/ci/tart.tar.gz", string(content), 0o644)

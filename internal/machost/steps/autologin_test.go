@@ -7,10 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac"
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
+	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
 	"github.com/bullpen-ci/bullpen/internal/machost"
 	"github.com/bullpen-ci/bullpen/internal/machost/steps"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
 const right = devmac.DefaultPassword
@@ -47,7 +47,7 @@ func TestAutoLogin_HOST1_LogsTheUserIn(t *testing.T) {
 func TestAutoLogin_HOST6_PasswordsOfAllSorts(t *testing.T) {
 	for _, password := range []string{`it's "quoted" \ $(id) %s`, "päßwörd 密码 🔑", "elevenbytes", "twenty-two-bytes-long.", " ", "-p", "a", strings.Repeat("long", 64)} {
 		t.Run(password[:min(len(password), 12)], func(t *testing.T) {
-			m := bootMac(t, devmactest.Password(password))
+			m := bootMac(t, mactest.Password(password))
 			p := payload(withPassword(password))
 			done := m.login(p)
 			require.NoError(t, done.err)

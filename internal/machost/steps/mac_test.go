@@ -14,24 +14,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac"
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
+	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
 	"github.com/bullpen-ci/bullpen/internal/machost"
 	"github.com/bullpen-ci/bullpen/internal/machost/autologin"
 	"github.com/bullpen-ci/bullpen/internal/machost/steps"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
 // mac is a model of a Mac on which the steps of this package's tests work as root.
 type mac struct {
-	*devmactest.Mac
+	*mactest.Mac
 	t    *testing.T
 	host machost.Host
 }
 
 // bootMac boots a Mac that has been nothing but taken out of its box.
-func bootMac(t *testing.T, options ...devmactest.Option) *mac {
+func bootMac(t *testing.T, options ...mactest.Option) *mac {
 	t.Setenv("DEVMAC_USER", "root")
-	m := devmactest.Boot(t, options...)
+	m := mactest.Boot(t, options...)
 	return &mac{m, t, machost.Local{Root: string(m.Root)}}
 }
 
@@ -273,11 +273,11 @@ func stepsFor(p machost.Payload, facts steps.Facts) ([]machost.Step, error) {
 
 func errorsIsWrong(err error) bool { return errors.Is(err, machost.ErrWrongPassword) }
 
-func loginTakes(millis int) devmactest.Option {
-	return devmactest.With(func(o *devmac.Options) { o.Machine.LoginMillis = millis })
+func loginTakes(millis int) mactest.Option {
+	return mactest.With(func(o *devmac.Options) { o.Machine.LoginMillis = millis })
 }
 
-var noSession = devmactest.With(func(o *devmac.Options) { o.Machine.NoSession = true })
+var noSession = mactest.With(func(o *devmac.Options) { o.Machine.NoSession = true })
 
 // restart restarts the Mac, and waits until pf filters, if it is to: before that, everything is open.
 func (m *mac) restart() {

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
-func TestMain(m *testing.M) { os.Exit(devmactest.Main(m.Run)) }
+func TestMain(m *testing.M) { os.Exit(mactest.Main(m.Run)) }

@@ -5,9 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac"
-	"github.com/bullpen-ci/bullpen/internal/devmac/devmactest"
+	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
 // A wrong password was once given to sysadminctl in every apply, before anybody knew whether it was right, until macOS had locked the account.
@@ -34,7 +34,7 @@ func TestNoLock_HOST3_GivesNoPasswordThatWasNotTried(t *testing.T) {
 // While machines run, nobody finds out about a new password, and it is not given to anybody either.
 func TestNoLock_HOST3_WaitsWithAPasswordThatMustBeTried(t *testing.T) {
 	// The login at boot comes in its own time, and would seal the wrong password that is stored here.
-	m := bootMac(t, devmactest.With(func(o *devmac.Options) { o.Machine.NoLoginAtBoot = true }))
+	m := bootMac(t, mactest.With(func(o *devmac.Options) { o.Machine.NoLoginAtBoot = true }))
 	p := payload(withPassword(wrongPassword))
 	diff, err := m.only(p, console(), "no-lock")[0].Check(t.Context(), m.host)
 	require.NoError(t, err)

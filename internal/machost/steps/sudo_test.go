@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devmac"
+	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 

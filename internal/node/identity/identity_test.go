@@ -33,7 +33,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bullpen-ci/bullpen/examples"
-	"github.com/bullpen-ci/bullpen/internal/controlplane"
+	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/node/identity"
 	"github.com/bullpen-ci/bullpen/internal/testkit"
 )

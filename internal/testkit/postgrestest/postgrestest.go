@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sys/unix"
 
-	"github.com/bullpen-ci/bullpen/internal/postgres/pgserver"
+	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 )
 
 // EnvDatabaseURL names a running server to use instead of a private one. Its user must be allowed to create
@@ -34,7 +34,7 @@ var shared = &host{templates: map[uintptr]*template{}}
 type host struct {
 	mu      sync.Mutex
 	managed bool // Main runs, and will stop what is started
-	server  *pgserver.Server
+	server  *postgres.Server
 	dir     string
 	url     string
 	err     error
@@ -134,7 +134,7 @@ func (h *host) startPrivate(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("making a folder for the tests' PostgreSQL: %w", err)
 	}
 	h.dir = dir
-	h.server, err = pgserver.Start(ctx, pgserver.Options{Dir: dir, FastUnsafe: true, MaxConnections: 500})
+	h.server, err = postgres.Start(ctx, postgres.Options{Dir: dir, FastUnsafe: true, MaxConnections: 500})
 	if err != nil {
 		return "", err
 	}
@@ -163,7 +163,7 @@ func sweep() {
 	inMemory, _ := filepath.Glob(memory + "/bullpen-pgtest-*")
 	for _, folder := range append(folders, inMemory...) {
 		info, err := os.Stat(folder)
-		if err == nil && time.Since(info.ModTime()) > settled && pgserver.Abandoned(folder) {
+		if err == nil && time.Since(info.ModTime()) > settled && postgres.Abandoned(folder) {
 			_ = os.RemoveAll(folder) // another user's stays; it does no harm
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/bullpen-ci/bullpen/internal/devtart"
+	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
@@ -44,10 +44,10 @@ func TestSlots_NODE5_ACountThatFailsFreesNone(t *testing.T) {
 	m := newMac(t)
 	s := m.open()
 	s.slots.change(func(l *ledger) { l.foreign = 2 })
-	m.script(devtart.Script{Rules: []devtart.Rule{{Command: "list", Effect: devtart.EffectAnswer, Message: "unknown"}}})
+	m.script(tart.Script{Rules: []tart.Rule{{Command: "list", Effect: tart.EffectAnswer, Message: "unknown"}}})
 	require.Error(t, s.countForeign(t.Context()))
 	require.Zero(t, allocatable(s))
-	m.script(devtart.Script{})
+	m.script(tart.Script{})
 	require.NoError(t, s.countForeign(t.Context()))
 	require.Equal(t, int64(2), allocatable(s))
 }
@@ -56,7 +56,7 @@ func TestSlots_NODE5_ACountThatFailsFreesNone(t *testing.T) {
 func TestGuest_NODE3_IsWaitedForAnewByTheNextAgent(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{Images: map[string]devtart.Image{testImage: {NoGuestAgent: true}}})
+	m.script(tart.Script{Images: map[string]tart.Image{testImage: {NoGuestAgent: true}}})
 	var ahead atomic.Int64
 	change := func(o *Options) {
 		o.StayUp, o.GuestPatience = 100*time.Millisecond, time.Hour
@@ -82,8 +82,8 @@ func TestGuest_NODE3_IsWaitedForAnewByTheNextAgent(t *testing.T) {
 func TestTakeBack_NODE6_HoldsUpNoOtherPod(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{Rules: []devtart.Rule{
-		{Command: "run", Effect: devtart.EffectAnswer, Message: "already-running"}, {Command: "stop", Effect: devtart.EffectHang},
+	m.script(tart.Script{Rules: []tart.Rule{
+		{Command: "run", Effect: tart.EffectAnswer, Message: "already-running"}, {Command: "stop", Effect: tart.EffectHang},
 	}})
 	s := m.open()
 	pod, c := m.newPod(runs)
@@ -104,7 +104,7 @@ func TestTakeBack_NODE6_HoldsUpNoOtherPod(t *testing.T) {
 	s.Close()
 	require.Error(t, <-started)
 	<-found
-	m.script(devtart.Script{})
+	m.script(tart.Script{})
 }
 
 // The host may be short of descriptors for a moment: that says nothing about the guest, whose job goes on.
@@ -207,8 +207,8 @@ func TestImages_NODE7_OnlyWhatWasFetchedIsRemoved(t *testing.T) {
 func TestGhostSlot_NODE5_IsLearnedOfLate(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{Rules: []devtart.Rule{
-		{Command: "run", Times: 1, Effect: devtart.EffectAnswer, Message: "limit", After: devtart.Duration(time.Second)},
+	m.script(tart.Script{Rules: []tart.Rule{
+		{Command: "run", Times: 1, Effect: tart.EffectAnswer, Message: "limit", After: tart.Duration(time.Second)},
 	}})
 	s := m.open(func(o *Options) { o.StayUp = 50 * time.Millisecond })
 	pod := m.start(s, runs)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/devtart"
+	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -20,7 +20,7 @@ import (
 func TestGuest_ThatIsNotReachedIsGivenUp(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{Images: map[string]devtart.Image{testImage: {NoGuestAgent: true}}})
+	m.script(tart.Script{Images: map[string]tart.Image{testImage: {NoGuestAgent: true}}})
 	s := m.open(func(o *Options) { o.StayUp, o.GuestPatience = 100*time.Millisecond, 2*time.Second })
 	pod := m.start(s, runs)
 	exit := m.wait(s, pod)
@@ -33,7 +33,7 @@ func TestGuest_ThatIsNotReachedIsGivenUp(t *testing.T) {
 func TestGuest_MayBeStartedByItsImage(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{Images: map[string]devtart.Image{testImage: {
+	m.script(tart.Script{Images: map[string]tart.Image{testImage: {
 		NoGuestAgent: true, Boot: []string{"/bin/sh", "-c", `exec "$BULLPEN_GUEST_SHARES/bullpen/bullpen" agent guest --foreground`},
 	}}})
 	s := m.open()

@@ -24,7 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/bullpen-ci/bullpen/internal/devtart"
+	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/sandboxtest"
@@ -72,7 +72,7 @@ func newMac(t *testing.T) mac {
 	require.NoError(t, err)
 	m := mac{t, dir, &sync.Map{}}
 	require.NoError(t, os.MkdirAll(m.home(), 0o700))
-	m.script(devtart.Script{})
+	m.script(tart.Script{})
 	t.Cleanup(func() {
 		if _, err := Cleanup(context.Background(), m.options()); err != nil {
 			t.Errorf("cleaning up: %v", err)
@@ -87,14 +87,14 @@ func newMac(t *testing.T) mac {
 func (m mac) home() string  { return filepath.Join(m.dir, "tart") }
 func (m mac) state() string { return filepath.Join(m.dir, "state") }
 
-func (m mac) script(s devtart.Script) {
+func (m mac) script(s tart.Script) {
 	m.t.Helper()
-	err := devtart.Write(m.home(), s)
+	err := tart.Write(m.home(), s)
 	for range 100 { // a command that is under way may write into what is being replaced
 		if err == nil {
 			break
 		}
-		err = devtart.Write(m.home(), s)
+		err = tart.Write(m.home(), s)
 	}
 	require.NoError(m.t, err)
 }

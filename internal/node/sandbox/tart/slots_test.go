@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/bullpen-ci/bullpen/internal/devtart"
+	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 )
 
 // The kernel of this Mac would run five; the licence allows two.
 func TestSlots_NODE5_AreCountedByTheAgent(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{VMLimit: 5})
+	m.script(tart.Script{VMLimit: 5})
 	s := m.open()
 	first, second := m.start(s, runs), m.start(s, runs)
 	pod, c := m.newPod(runs)
@@ -41,7 +41,7 @@ func TestSlots_NODE5_AreCountedByTheAgent(t *testing.T) {
 func TestSlots_NODE5_OthersMachinesCount(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{VMLimit: 5, Rules: []devtart.Rule{{Command: "run", Name: "unlisted", Effect: devtart.EffectUnlocked}}})
+	m.script(tart.Script{VMLimit: 5, Rules: []tart.Rule{{Command: "run", Name: "unlisted", Effect: tart.EffectUnlocked}}})
 	m.tart("clone", testImage, "mine")
 	theirs := exec.Command(programs, "tart", "run", "mine", "--no-graphics")
 	theirs.Env = append(os.Environ(), "TART_HOME="+m.home())
@@ -76,7 +76,7 @@ func TestSession_NODE9_IsEnsuredBeforeEachStart(t *testing.T) {
 	}
 	running := m.start(s, runs)
 	require.Eventually(t, func() bool { return m.Settled(string(running.UID), "") }, patience, 5*time.Millisecond)
-	m.script(devtart.Script{Session: devtart.SessionNone, LoginwindowRestores: true})
+	m.script(tart.Script{Session: tart.SessionNone, LoginwindowRestores: true})
 	pod, c := m.newPod(runs)
 	err := m.tryStart(t.Context(), s, pod, c)
 	requireDelayed(t, err, reasonNoSession)
@@ -89,10 +89,10 @@ func TestSession_NODE9_IsEnsuredBeforeEachStart(t *testing.T) {
 	require.True(t, m.Settled(string(running.UID), ""))
 	require.NoError(t, s.Remove(t.Context(), string(running.UID)))
 
-	m.script(devtart.Script{Session: devtart.SessionBackground})
+	m.script(tart.Script{Session: tart.SessionBackground})
 	requireDelayed(t, s.Start(t.Context(), pod, c), reasonNoSession)
 	require.Equal(t, 1, kicks())
-	m.script(devtart.Script{Session: devtart.SessionNone, LoginwindowRestores: true})
+	m.script(tart.Script{Session: tart.SessionNone, LoginwindowRestores: true})
 	requireDelayed(t, s.Start(t.Context(), pod, c), reasonNoSession)
 	require.Equal(t, 1, kicks(), "whoever logs in by hand is left the time to")
 
@@ -107,7 +107,7 @@ func TestSession_NODE9_IsEnsuredBeforeEachStart(t *testing.T) {
 func TestSession_NODE9_ComesBackWithoutAPod(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{Session: devtart.SessionNone, LoginwindowRestores: true})
+	m.script(tart.Script{Session: tart.SessionNone, LoginwindowRestores: true})
 	s := m.open()
 	require.Equal(t, int64(2), allocatable(s))
 	require.Equal(t, "darwin", s.Host().OS)
@@ -117,7 +117,7 @@ func TestSession_NODE9_ComesBackWithoutAPod(t *testing.T) {
 func TestGhostSlot_CoolsDownAndIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{GhostSlots: 2})
+	m.script(tart.Script{GhostSlots: 2})
 	var ahead atomic.Int64
 	s := m.open(func(o *Options) {
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
@@ -136,7 +136,7 @@ func TestGhostSlot_CoolsDownAndIsTriedAgain(t *testing.T) {
 	requireDelayed(t, s.Start(t.Context(), pod, c), reasonNoSlot)
 	require.Len(t, m.calls("run"), tried, "a slot that cools down is not tried")
 
-	m.script(devtart.Script{})
+	m.script(tart.Script{})
 	ahead.Store(int64(3 * time.Hour))
 	require.NoError(t, s.Start(t.Context(), pod, c))
 	require.Equal(t, int64(2), allocatable(s))

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/bullpen-ci/bullpen/internal/devtart"
+	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -27,7 +27,7 @@ import (
 // calls are the commands of that kind that Tart was given.
 func (m mac) calls(command string) [][]string {
 	m.t.Helper()
-	all, err := devtart.Calls(m.home())
+	all, err := tart.Calls(m.home())
 	require.NoError(m.t, err)
 	var args [][]string
 	for _, c := range all {
@@ -71,9 +71,9 @@ func condition(s *Sandbox, kind string) sandbox.Condition {
 func TestPods_NODE6_DoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{Rules: []devtart.Rule{
-		{Command: "pull", Name: "registry.example.com/slow/image:1", Effect: devtart.EffectHang},
-		{Command: "stop", Name: "*-aaaaaaaa-*", Effect: devtart.EffectHang},
+	m.script(tart.Script{Rules: []tart.Rule{
+		{Command: "pull", Name: "registry.example.com/slow/image:1", Effect: tart.EffectHang},
+		{Command: "stop", Name: "*-aaaaaaaa-*", Effect: tart.EffectHang},
 	}})
 	s := m.open()
 	stuck, c := m.newPod(`trap '' TERM; ` + runs)
@@ -102,7 +102,7 @@ func TestPods_NODE6_DoNotWaitForEachOther(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(slow.UID)))
 	giveUp()
 	require.Error(t, <-stopping)
-	m.script(devtart.Script{})
+	m.script(tart.Script{})
 	require.NoError(t, s.Remove(t.Context(), string(stuck.UID)))
 	require.Empty(t, m.runners())
 }
@@ -110,10 +110,10 @@ func TestPods_NODE6_DoNotWaitForEachOther(t *testing.T) {
 // `tart run` exits with 0 when the guest crashes; a job may write anything for a report.
 func TestExit_NODE4_UnknownIsNoSuccess(t *testing.T) {
 	t.Parallel()
-	crashes := []devtart.Rule{{Command: "run", Effect: devtart.EffectCrash, After: devtart.Duration(3 * time.Second)}}
+	crashes := []tart.Rule{{Command: "run", Effect: tart.EffectCrash, After: tart.Duration(3 * time.Second)}}
 	for name, test := range map[string]struct {
 		script string
-		rule   []devtart.Rule
+		rule   []tart.Rule
 		end    func(m mac, uid string)
 		want   sandbox.Exit
 	}{
@@ -128,7 +128,7 @@ func TestExit_NODE4_UnknownIsNoSuccess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMac(t)
-			m.script(devtart.Script{Rules: test.rule})
+			m.script(tart.Script{Rules: test.rule})
 			s := m.open()
 			pod := m.start(s, test.script)
 			if test.end != nil {
@@ -183,7 +183,7 @@ func TestRemove_NODE2_SucceedsWhenTheMachineIsGone(t *testing.T) {
 	pod := m.start(s, runs)
 	uid := string(pod.UID)
 	require.Eventually(t, func() bool { return m.Settled(uid, "") }, patience, 5*time.Millisecond)
-	m.script(devtart.Script{Rules: []devtart.Rule{{Command: "delete", Effect: devtart.EffectAnswer, Message: "unknown"}}})
+	m.script(tart.Script{Rules: []tart.Rule{{Command: "delete", Effect: tart.EffectAnswer, Message: "unknown"}}})
 	require.Error(t, s.Remove(t.Context(), uid))
 	require.Equal(t, []string{m.vm(uid)}, m.runners())
 	require.False(t, m.Settled(uid, ""))
@@ -191,7 +191,7 @@ func TestRemove_NODE2_SucceedsWhenTheMachineIsGone(t *testing.T) {
 	require.NoError(t, err, "it stays on record")
 
 	// A failure that has had its effect all the same is told from one that has not.
-	m.script(devtart.Script{Rules: []devtart.Rule{{Command: "delete", Effect: devtart.EffectFailAfterwards, Message: "unknown"}}})
+	m.script(tart.Script{Rules: []tart.Rule{{Command: "delete", Effect: tart.EffectFailAfterwards, Message: "unknown"}}})
 	require.NoError(t, s.Remove(t.Context(), uid))
 	m.requireNothingOf(s, uid)
 }
@@ -199,9 +199,9 @@ func TestRemove_NODE2_SucceedsWhenTheMachineIsGone(t *testing.T) {
 // Tart does not know that the machine runs, and cannot stop it.
 func TestRemove_NODE2_EndsAMachineThatTartCallsStopped(t *testing.T) {
 	t.Parallel()
-	for _, effect := range []devtart.Effect{devtart.EffectUnlocked, devtart.EffectIgnoreInterrupt} {
+	for _, effect := range []tart.Effect{tart.EffectUnlocked, tart.EffectIgnoreInterrupt} {
 		m := newMac(t)
-		m.script(devtart.Script{Rules: []devtart.Rule{{Command: "run", Effect: effect}}})
+		m.script(tart.Script{Rules: []tart.Rule{{Command: "run", Effect: effect}}})
 		s := m.open()
 		// Without its lock nobody in the guest can be reached: it boots its agent by itself.
 		pod, c := m.newPod(runs)
@@ -267,16 +267,16 @@ func TestGolden_IsMadeOncePerDigest(t *testing.T) {
 
 func TestGolden_ThatFailsIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	for name, rule := range map[string]devtart.Rule{
-		"clone of the image": {Command: "clone", Name: "bullpen-*-golden-*", Times: 1, Effect: devtart.EffectFailAfterwards, Message: "unknown"},
-		"clone of the base":  {Command: "clone", Skip: 1, Times: 1, Effect: devtart.EffectAnswer, Message: "corrupt"},
-		"set":                {Command: "set", Times: 1, Effect: devtart.EffectAnswer, Message: "corrupt"},
-		"run":                {Command: "run", Times: 1, Effect: devtart.EffectAnswer, Message: "corrupt"},
+	for name, rule := range map[string]tart.Rule{
+		"clone of the image": {Command: "clone", Name: "bullpen-*-golden-*", Times: 1, Effect: tart.EffectFailAfterwards, Message: "unknown"},
+		"clone of the base":  {Command: "clone", Skip: 1, Times: 1, Effect: tart.EffectAnswer, Message: "corrupt"},
+		"set":                {Command: "set", Times: 1, Effect: tart.EffectAnswer, Message: "corrupt"},
+		"run":                {Command: "run", Times: 1, Effect: tart.EffectAnswer, Message: "corrupt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMac(t)
-			m.script(devtart.Script{Rules: []devtart.Rule{rule}})
+			m.script(tart.Script{Rules: []tart.Rule{rule}})
 			s := m.open()
 			pod, c := m.newPod("exit 4")
 			requireDelayed(t, m.tryStart(t.Context(), s, pod, c), reasonCreate)
@@ -294,13 +294,13 @@ func TestPull_MakesRoomOnce(t *testing.T) {
 	s := m.open()
 	old := m.start(s, "exit 0")
 	m.wait(s, old)
-	m.script(devtart.Script{Rules: []devtart.Rule{{Command: "pull", Times: 1, Effect: devtart.EffectAnswer, Message: "no-space"}}})
+	m.script(tart.Script{Rules: []tart.Rule{{Command: "pull", Times: 1, Effect: tart.EffectAnswer, Message: "no-space"}}})
 	pod, c := m.newPod("exit 0")
 	c.Image, pod.Spec.Containers[0].Image = "registry.example.com/macos/new:1", "registry.example.com/macos/new:1"
 	require.NoError(t, m.tryStart(t.Context(), s, pod, c))
 	require.Len(t, m.calls("pull"), 3, "the old image, a failure, and again")
 
-	m.script(devtart.Script{Rules: []devtart.Rule{{Command: "pull", Effect: devtart.EffectAnswer, Message: "no-space"}}})
+	m.script(tart.Script{Rules: []tart.Rule{{Command: "pull", Effect: tart.EffectAnswer, Message: "no-space"}}})
 	full, c := m.newPod("exit 0")
 	c.Image, full.Spec.Containers[0].Image = "registry.example.com/macos/newer:1", "registry.example.com/macos/newer:1"
 	m.wait(s, pod)
@@ -347,11 +347,11 @@ func TestTart_ThatCannotBeUsedIsOneCondition(t *testing.T) {
 	healthy := func() bool {
 		return allocatable(s) == 2 && condition(s, ConditionTartReady).Status == corev1.ConditionTrue
 	}
-	for reason, script := range map[string]devtart.Script{
-		"Unreadable": {Rules: []devtart.Rule{{Command: "list", Effect: devtart.EffectAnswer, Stdout: "[{"}}},
+	for reason, script := range map[string]tart.Script{
+		"Unreadable": {Rules: []tart.Rule{{Command: "list", Effect: tart.EffectAnswer, Stdout: "[{"}}},
 		"TooOld":     {Version: "1.9.0"},
-		"Usage":      {Rules: []devtart.Rule{{Command: "list", Effect: devtart.EffectAnswer, Message: "bad-arguments"}}},
-		"Unknown":    {Rules: []devtart.Rule{{Command: "list", Effect: devtart.EffectAnswer, Message: "unknown"}}},
+		"Usage":      {Rules: []tart.Rule{{Command: "list", Effect: tart.EffectAnswer, Message: "bad-arguments"}}},
+		"Unknown":    {Rules: []tart.Rule{{Command: "list", Effect: tart.EffectAnswer, Message: "unknown"}}},
 	} {
 		require.Eventually(t, healthy, patience, 5*time.Millisecond, reason)
 		m.script(script)
@@ -364,7 +364,7 @@ func TestTart_ThatCannotBeUsedIsOneCondition(t *testing.T) {
 			require.Error(t, m.tryStart(t.Context(), s, pod, c), "who cannot count starts nothing")
 			require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 		}
-		m.script(devtart.Script{})
+		m.script(tart.Script{})
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(m.status(string(running.UID)), "go"), nil, 0o600))
 	require.Equal(t, int32(9), m.wait(s, running).Code)
@@ -383,13 +383,13 @@ func TestTart_ThatCannotBeUsedIsOneCondition(t *testing.T) {
 func TestStart_SaysWhyAnImageIsNotThere(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	m.script(devtart.Script{Images: map[string]devtart.Image{testImage: {Missing: true}}})
+	m.script(tart.Script{Images: map[string]tart.Image{testImage: {Missing: true}}})
 	s := m.open()
 	pod, c := m.newPod(runs)
 	err := m.tryStart(t.Context(), s, pod, c)
 	requireDelayed(t, err, reasonPull)
 	require.ErrorContains(t, err, testImage)
-	m.script(devtart.Script{})
+	m.script(tart.Script{})
 	require.NoError(t, s.Start(t.Context(), pod, c))
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }

@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"github.com/bullpen-ci/bullpen/internal/agent"
-	"github.com/bullpen-ci/bullpen/internal/devtart"
+	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
 )
@@ -44,7 +44,7 @@ func run(self, program string, args []string) error {
 	case "launchctl":
 		args = append([]string{"launchctl"}, args...)
 	}
-	os.Exit(devtart.Main(devtart.Program{
+	os.Exit(tart.Main(tart.Program{
 		Self: []string{self, "tart"}, Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}))
 	return nil

@@ -1,0 +1,496 @@
+package onebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
+	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+)
+
+// Options of Start.
+type Options struct {
+	// StateDir is the state folder. Required.
+	StateDir string
+	// Binary is the executable that holds every part. Default: this one.
+	Binary string
+	// Assets is the folder of control plane executables. Default: found, see package assets.
+	Assets string
+	// Macs starts a second node agent, whose runners are macOS virtual machines, or what a fake of Tart makes of them.
+	Macs bool
+	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: their files lie below this folder. Empty: nobody does.
+	MacHosts string
+	// Pools are applied once everything is up; LoadPools reads them.
+	Pools []*unstructured.Unstructured
+	// App is a real GitHub App; nil starts the stand-in.
+	App *App
+	// Poll has the server fetch what GitHub has to tell: nothing that GitHub sends has to reach this machine.
+	Poll bool
+	// DatabaseURL is a database to use instead of a private PostgreSQL; ListenDatabaseURL leads around a pooling proxy.
+	DatabaseURL, ListenDatabaseURL string
+	// Listen and GitHubListen are addresses to use instead of free ports: the server's for webhooks, and the stand-in's.
+	Listen, GitHubListen string
+	// Ungated lets runners reach the server whatever network policies say.
+	Ungated bool
+	// AuditLog is a file to which the API server writes who asked it for what (audit.k8s.io, one JSON object a line), for requests
+	// of the parts and of nodes. It grows for as long as this runs. Empty: nothing is written.
+	AuditLog string
+	// TraceEndpoint is an OpenTelemetry collector that the server sends jobs' traces to, and TraceLink the page that shows one; see the
+	// server's flags. Empty: nothing is traced.
+	TraceEndpoint, TraceLink string
+	// FastUnsafe gives up durability for speed, for state that is thrown away.
+	FastUnsafe bool
+	// StartTimeout bounds the start. Default: three minutes.
+	StartTimeout time.Duration
+	// Report is told what happens. Default: nobody is.
+	Report func(Event)
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.StateDir == "" {
+		return o, errors.New("a state folder is required: name one with --state-dir")
+	}
+	if o.Binary == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return o, fmt.Errorf("finding this executable: %w", err)
+		}
+		o.Binary = self
+	}
+	if err := checkBinaryPath(o.Binary); err != nil {
+		return o, err
+	}
+	if err := checkApp(o.App, o.Poll); err != nil {
+		return o, err
+	}
+	found, err := controlplane.Find(assets.Options{Dir: o.Assets})
+	if err != nil {
+		return o, err
+	}
+	o.Assets = found
+	if o.Report == nil {
+		o.Report = func(Event) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.StartTimeout == 0 {
+		o.StartTimeout = 3 * time.Minute
+	}
+	return o, nil
+}
+
+// Box is everything that runs in one state folder. Its methods may be called concurrently.
+type Box struct {
+	opts      Options
+	layout    Layout
+	lock      *os.File
+	log       *slog.Logger
+	logFile   *os.File
+	record    *record
+	addresses addresses
+
+	// ctx is the life of what runs beside the parts: watchers and the renewal of tokens.
+	ctx      context.Context
+	cancel   context.CancelFunc
+	watchers sync.WaitGroup
+
+	plane    *controlplane.ControlPlane
+	database *database
+	kube     kubernetes.Interface
+	parts    map[string]*supervised
+	ready    map[string]readiness
+
+	up       atomic.Bool // everything was ready once
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// ErrInterrupted says that the start, or the demonstration, was called off, and that nothing is left running.
+var ErrInterrupted = errors.New("interrupted; nothing is left running")
+
+// Start brings everything up in the state folder and returns when all parts are ready. What an earlier, killed owner of
+// the folder left behind is ended first. ctx bounds the start only; Stop ends what runs.
+//
+// Errors to tell apart: ErrInterrupted, *InUseError, *StaleFolderError, assets.ErrMissing, pgserver.ErrNotInstalled. Each is one
+// sentence that says what to do.
+func Start(ctx context.Context, opts Options) (*Box, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	starting, cancel := context.WithTimeout(ctx, opts.StartTimeout)
+	defer cancel()
+	b, err := open(starting, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.bringUp(starting); err != nil {
+		return nil, b.stopAfter(ctx, err)
+	}
+	return b, nil
+}
+
+// stopAfter stops everything after an error, which is the interruption itself when ctx has ended.
+func (b *Box) stopAfter(ctx context.Context, err error) error {
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+	defer cancel()
+	stopped := b.Stop(stopping)
+	if err != nil && ctx.Err() != nil && stopped == nil {
+		return ErrInterrupted
+	}
+	return errors.Join(err, stopped)
+}
+
+// stopPatience bounds a stop; what has not ended by then is killed.
+const stopPatience = 90 * time.Second
+
+// open takes the folder and clears away what a killed owner left.
+func open(ctx context.Context, opts Options) (*Box, error) {
+	layout, err := NewLayout(opts.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := layout.check(); err != nil {
+		return nil, err
+	}
+	lock, err := layout.lock()
+	if err != nil {
+		return nil, err
+	}
+	b := &Box{
+		opts: opts, layout: layout, lock: lock, record: &record{path: layout.recordFile()},
+		parts: map[string]*supervised{}, ready: map[string]readiness{},
+	}
+	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	err = b.prepare(ctx)
+	if err != nil {
+		b.cancel()
+		_ = lock.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *Box) prepare(ctx context.Context) error {
+	if err := b.layout.prepare(os.Geteuid() == 0); err != nil {
+		return err
+	}
+	ended, err := clearLeftovers(ctx, b.layout, b.opts.Binary)
+	if err != nil {
+		return err
+	}
+	if ended > 0 {
+		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("an earlier run was killed: ended what it left behind (%d processes and pods)", ended)})
+	}
+	if b.addresses, err = chooseAddresses(b.layout, b.opts); err != nil {
+		return err
+	}
+	if err := makeSecrets(b.layout); err != nil {
+		return err
+	}
+	b.logFile, err = os.OpenFile(b.layout.Log("up"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening the log: %w", err)
+	}
+	b.log = slog.New(slog.NewTextHandler(b.logFile, nil))
+	return nil
+}
+
+func (b *Box) report(event Event) {
+	event.Time = b.opts.Now()
+	b.opts.Report(event)
+	if event.Kind == EventStarted && b.up.Load() {
+		b.refreshStatus()
+	}
+}
+
+// refreshStatus writes down who runs now. The file is for people and scripts; nothing here depends on it.
+func (b *Box) refreshStatus() {
+	if err := writeJSON(b.layout.statusFile(), b.Where()); err != nil {
+		b.log.Warn("the status was not written", "error", err)
+	}
+}
+
+func (b *Box) bringUp(ctx context.Context) error {
+	b.report(Event{Kind: EventNote, Message: "state folder " + b.layout.Dir})
+	if err := b.startInfrastructure(ctx); err != nil {
+		return err
+	}
+	admin := b.plane.AdminConfig()
+	var err error
+	if b.kube, err = kubernetes.NewForConfig(admin); err != nil {
+		return fmt.Errorf("making a client of the cluster: %w", err)
+	}
+	apply, err := newApplier(admin)
+	if err != nil {
+		return err
+	}
+	if err := apply.install(ctx); err != nil {
+		return err
+	}
+	if err := b.startIdentities(ctx); err != nil {
+		return err
+	}
+	if !b.opts.Ungated {
+		if err := b.startGate(ctx); err != nil {
+			return err
+		}
+	}
+	if err := b.startParts(ctx); err != nil {
+		return err
+	}
+	if err := apply.applyPools(ctx, b.opts.Pools); err != nil {
+		return err
+	}
+	where := b.Where()
+	if err := writeJSON(b.layout.statusFile(), where); err != nil {
+		return err
+	}
+	b.up.Store(true)
+	b.report(Event{Kind: EventReady, Message: "Bullpen is up.", Where: &where})
+	return nil
+}
+
+func (b *Box) startIdentities(ctx context.Context) error {
+	if err := writeKubeconfigs(b.layout, b.plane); err != nil {
+		return err
+	}
+	ids := newIdentities(b.layout, b.kube, b.report, b.opts.Now)
+	if err := ids.letNodeAsk(ctx, b.layout, b.plane.AdminConfig()); err != nil {
+		return err
+	}
+	end, err := ids.issue(ctx)
+	if err != nil {
+		return err
+	}
+	b.watchers.Go(func() { ids.keep(b.ctx, end) })
+	approver := newApprover(b.kube, b.log)
+	b.watchers.Go(func() { approver.run(b.ctx) })
+	return nil
+}
+
+func (b *Box) setting() setting {
+	s := setting{
+		layout: b.layout, binary: b.opts.Binary, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
+		capacity: capacity{CPU: 64, Memory: "256Gi", Pods: 250}, env: baseEnvironment(os.Environ()),
+		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts,
+	}
+	if b.opts.TraceEndpoint != "" {
+		s.traces = []string{"--trace-endpoint=" + b.opts.TraceEndpoint, "--trace-link=" + b.opts.TraceLink}
+	}
+	if b.opts.App != nil {
+		s.appID = b.opts.App.ID
+	}
+	return s
+}
+
+// startParts starts our own processes side by side and waits until each is ready.
+func (b *Box) startParts(ctx context.Context) error {
+	s := b.setting()
+	server := s.serverCommand()
+	if b.opts.ListenDatabaseURL != "" {
+		// A URL that holds a password is no argument; the environment of a process is its owner's to read alone.
+		server.Env = append(server.Env, "BULLPEN_LISTEN_DATABASE_URL="+b.opts.ListenDatabaseURL)
+	}
+	commands := []Command{server, s.controllerCommand(), s.nodeCommand()}
+	if b.opts.Macs {
+		if err := prepareMac(b.layout); err != nil {
+			return err
+		}
+		commands = append(commands, s.macCommand())
+		b.ready[partMac] = all(nodeReady(b.kube, MacNodeName), servingReady(b.addresses.MacKubelet, b.plane.AdminConfig().CAData))
+	}
+	b.ready[partServer] = httpReady(b.addresses.url(b.addresses.Webhooks) + "/readyz")
+	b.ready[partController] = httpReady(b.addresses.url(b.addresses.ControllerHealth) + "/readyz")
+	b.ready[partNode] = all(nodeReady(b.kube, NodeName), servingReady(b.addresses.Kubelet, b.plane.AdminConfig().CAData))
+	if b.opts.App == nil {
+		commands = append([]Command{s.standInCommand()}, commands...)
+		admin, err := b.adminClient()
+		if err != nil {
+			return err
+		}
+		b.ready[partGitHub] = func(ctx context.Context, _ time.Time) error {
+			_, err := admin.State(ctx)
+			return err
+		}
+	}
+	for _, command := range commands {
+		part, err := supervise(b.ctx, command, b.record, b.report, b.opts.Now)
+		if err != nil {
+			return err
+		}
+		b.parts[command.Name] = part
+	}
+	for _, command := range commands {
+		part := b.parts[command.Name]
+		if err := part.awaitReady(ctx, b.ready[command.Name]); err != nil {
+			return err
+		}
+		c, _, _ := part.state()
+		b.report(Event{Kind: EventStarted, Part: command.Name, PID: c.PID(), Log: command.LogPath,
+			Message: fmt.Sprintf("%-14s process %d", command.Name, c.PID())})
+	}
+	return nil
+}
+
+func (b *Box) adminClient() (*standin.AdminClient, error) {
+	token, err := readSecret(b.layout.secret("admin-token"))
+	if err != nil {
+		return nil, err
+	}
+	return &standin.AdminClient{URL: b.addresses.url(b.addresses.GitHub), Token: token, HTTP: boundedClient()}, nil
+}
+
+// GitHub speaks to the stand-in; it fails when a real App is used.
+func (b *Box) GitHub() (*standin.AdminClient, error) {
+	if b.opts.App != nil {
+		return nil, errors.New("a real GitHub App is used, so there is no stand-in to submit workflows to: push to a repository that has the App installed")
+	}
+	return b.adminClient()
+}
+
+// AdminConfig connects to the cluster as an administrator.
+func (b *Box) AdminConfig() *rest.Config { return b.plane.AdminConfig() }
+
+// Where says where to look.
+func (b *Box) Where() Where {
+	w := Where{
+		StateDir: b.layout.Dir, PID: os.Getpid(), Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
+		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github", Operators: b.addresses.url(b.addresses.Operators),
+		Dispatch: b.addresses.url(b.addresses.dispatch()),
+		Metrics: map[string]string{
+			partServer:     b.addresses.url(b.addresses.ServerMetrics) + "/metrics",
+			partController: b.addresses.url(b.addresses.ControllerMetrics) + "/metrics",
+		},
+		Logs: b.layout.path("logs"), StandIn: b.opts.App == nil, Processes: map[string]int{},
+	}
+	if b.opts.App == nil {
+		w.GitHub, w.Repository = b.addresses.url(b.addresses.GitHub), standInRepository
+	} else {
+		w.GitHub = b.opts.App.api()
+	}
+	for _, pool := range b.opts.Pools {
+		w.Pools = append(w.Pools, pool.GetName())
+	}
+	for name, part := range b.parts {
+		if c, _, _ := part.state(); c != nil {
+			w.Processes[name] = c.PID()
+		}
+	}
+	for component, pid := range b.plane.Pids() {
+		w.Processes[string(component)] = pid
+	}
+	if pid := b.database.pid(); pid != 0 {
+		w.Processes[partPostgres] = pid
+	}
+	return w
+}
+
+// Replacement is one restart that was asked for.
+type Replacement struct {
+	Part   string        `json:"part"`
+	Signal string        `json:"signal"`
+	OldPID int           `json:"oldPid"`
+	NewPID int           `json:"newPid"`
+	Took   time.Duration `json:"took"`
+}
+
+// Replace ends one of our own processes ("server", "controller", "node", "node-mac", "github") with SIGTERM or, hard, with SIGKILL,
+// and returns when its successor is ready.
+func (b *Box) Replace(ctx context.Context, name string, hard bool) (Replacement, error) {
+	part := b.parts[name]
+	if part == nil {
+		return Replacement{}, fmt.Errorf("there is no process %q to restart", name)
+	}
+	signal, word := termination(hard)
+	began := b.opts.Now()
+	oldPID, newPID, err := part.replace(ctx, signal)
+	if err != nil {
+		return Replacement{}, err
+	}
+	if err := part.awaitReady(ctx, b.ready[name]); err != nil {
+		return Replacement{}, err
+	}
+	b.refreshStatus()
+	return Replacement{Part: name, Signal: word, OldPID: oldPID, NewPID: newPID, Took: b.opts.Now().Sub(began)}, nil
+}
+
+// Running says how many runners have a job right now: what a stop would cut off.
+func (b *Box) Running(ctx context.Context) (int, error) {
+	pods, err := listRunnerPods(ctx, b.kube)
+	if err != nil {
+		return 0, err
+	}
+	busy := 0
+	for _, pod := range pods {
+		if stageOf(&pod) == stageBusy {
+			busy++
+		}
+	}
+	return busy, nil
+}
+
+// Stop ends everything in the order in which nothing is replaced, or misses what it needs, on the way: the controller,
+// the node agent, the runner pods, the server, GitHub, the control plane, the database. When it returns no process is
+// left; what takes longer than ctx is killed. A second Stop does nothing.
+func (b *Box) Stop(ctx context.Context) error {
+	b.stopOnce.Do(func() { b.stopErr = b.stop(ctx) })
+	return b.stopErr
+}
+
+func (b *Box) stop(ctx context.Context) error {
+	if b.up.Load() {
+		b.report(Event{Kind: EventStopping, Message: "Stopping everything."})
+	}
+	var errs []error
+	for _, name := range []string{partController, partNode, partMac} {
+		b.stopPart(name)
+	}
+	if _, err := endPods(context.WithoutCancel(ctx), b.layout, b.opts.Binary); err != nil {
+		errs = append(errs, err)
+	}
+	for _, name := range []string{partServer, partGitHub} {
+		b.stopPart(name)
+	}
+	b.cancel()
+	b.watchers.Wait()
+	if b.plane != nil {
+		errs = append(errs, b.plane.Stop(ctx))
+	}
+	errs = append(errs, b.database.stop(ctx))
+	if left := b.record.alive(); len(left) > 0 {
+		errs = append(errs, fmt.Errorf("process %d (%s) is still there", left[0].PID, left[0].Name))
+	} else {
+		_ = os.Remove(b.layout.recordFile())
+	}
+	_ = os.Remove(b.layout.statusFile())
+	if b.logFile != nil {
+		errs = append(errs, b.logFile.Close())
+	}
+	errs = append(errs, b.lock.Close())
+	err := errors.Join(errs...)
+	if err == nil && b.up.Load() {
+		b.report(Event{Kind: EventStopped, Message: "Everything has stopped; no process is left."})
+	}
+	return err
+}
+
+func (b *Box) stopPart(name string) {
+	if part := b.parts[name]; part != nil {
+		part.stop()
+	}
+}

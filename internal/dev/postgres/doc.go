@@ -1,0 +1,8 @@
+// Package postgres runs a private, real PostgreSQL from binaries that are already installed: the database of the
+// one-machine mode and of the tests. Its data lives in one folder, it listens on a Unix socket in a folder that only
+// its owner may enter, it asks for a generated password, and it does not outlive the process that started it.
+//
+// It imports nothing but the standard library and childproc: what speaks SQL lives in the packages beside it. Begin with
+// Start; binaries.go finds the installation, server.go owns the process, leftovers.go deals with what a killed owner
+// left behind.
+package postgres

@@ -1,0 +1,297 @@
+package runner
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin/workflow"
+)
+
+// Conclusions of steps, and the status of a job while it runs.
+const (
+	success   = "success"
+	failed    = "failure"
+	cancelled = "cancelled"
+	skipped   = "skipped"
+)
+
+// work is one job on its way through its steps.
+type work struct {
+	r     *Runner
+	msg   *workflow.Message
+	stop  *stopper
+	masks *masker
+	logs  *uploader
+
+	workspace, temp string
+	contexts        *workflow.Object // those that stay the same, and steps
+	steps           *workflow.Object
+	env             environment
+	path            []string // what steps added to PATH, last first
+	defaults        workflow.Defaults
+	status          string
+	ran             []*stepRun
+	left            groups
+	notes           []annotation
+}
+
+// environment is the env of the job: names as spelled, last one wins.
+type environment map[string]string
+
+func (e environment) clone() environment {
+	out := make(environment, len(e))
+	for k, v := range e {
+		out[k] = v
+	}
+	return out
+}
+
+// execute runs a job from its first to its last step and says how it ended.
+func (r *Runner) execute(msg *workflow.Message, stop *stopper) completion {
+	w := &work{r: r, msg: msg, stop: stop, masks: newMasker(msg), env: environment{}, status: success, steps: workflow.NewObject()}
+	endpoint, _ := msg.Endpoint(workflow.SystemConnection)
+	service := &results{
+		caller: caller{r.opts.HTTP, fixedToken(endpoint.Authorization.Parameters["AccessToken"])},
+		url:    msg.Variables[workflow.VarResults].Value, planID: msg.Plan.PlanID, jobID: msg.JobID, now: r.opts.Now,
+	}
+	w.logs = newUploader(service, r, w.masks)
+	defer w.logs.close()
+	w.announce()
+	w.internal("Set up job", w.setUp)
+	for _, step := range msg.Steps {
+		w.step(step)
+	}
+	var outputs map[string]workflow.Variable
+	w.internal("Complete job", func(s *stepRun) error {
+		// What cleans up after a job has to run after a cancelled one too.
+		err := w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_COMPLETED", nil)
+		outputs = w.outputs(s)
+		if n := w.left.clean(); n > 0 {
+			w.print(s, "Cleaned up %d process groups that steps left behind.", n)
+		}
+		return err
+	})
+	if stop.cancelled() {
+		w.status = cancelled
+		w.notes = append(w.notes, annotation{Level: "FAILURE", Message: stop.reason})
+	}
+	return w.completion(outputs)
+}
+
+func (w *work) completion(outputs map[string]workflow.Variable) completion {
+	c := completion{
+		PlanID: w.msg.Plan.PlanID, JobID: w.msg.JobID, Outputs: outputs, Annotations: w.notes,
+		Conclusion: map[string]string{success: "succeeded", failed: "failed", cancelled: "canceled"}[w.status],
+	}
+	for _, s := range w.ran {
+		c.StepResults = append(c.StepResults, s.result())
+	}
+	return c
+}
+
+// setUp makes the folders and evaluates what holds for all steps.
+func (w *work) setUp(s *stepRun) error {
+	w.print(s, "Runner name: '%s'", w.r.config.AgentName)
+	w.print(s, "Runner version: '%s' (development runner, no isolation)", w.r.opts.Version)
+	w.contexts = w.msg.Contexts()
+	if err := w.makeFolders(); err != nil {
+		return fmt.Errorf("making the job's folders: %w", err)
+	}
+	w.contexts.Set("github", w.githubContext())
+	w.contexts.Set("runner", workflow.NewObject("name", w.r.config.AgentName, "os", osName(), "arch", archName(),
+		"temp", w.temp, "tool_cache", filepath.Join(w.r.work, "_tool"), "workspace", filepath.Dir(w.workspace),
+		"environment", "self-hosted", "debug", ""))
+	w.contexts.Set("secrets", w.secrets())
+	w.contexts.Set("steps", w.steps)
+	for _, t := range w.msg.EnvironmentVariables {
+		if err := w.addEnv(w.env, t, w.scope(w.env)); err != nil {
+			return fmt.Errorf("evaluating env: %w", err)
+		}
+	}
+	if err := w.evaluateDefaults(); err != nil {
+		return fmt.Errorf("evaluating defaults: %w", err)
+	}
+	return w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_STARTED", w.stop.gentle)
+}
+
+// makeFolders makes _work/<repository>/<repository> and _work/_temp, as GitHub's runner lays them out.
+func (w *work) makeFolders() error {
+	github, _ := w.contexts.Get("github")
+	object, _ := github.(*workflow.Object)
+	name := filepath.Base(filepath.Clean("/" + object.String("repository")))
+	if name == "/" || name == "." {
+		name = "workspace"
+	}
+	w.workspace = filepath.Join(w.r.work, name, name)
+	w.temp = filepath.Join(w.r.work, "_temp")
+	for _, dir := range []string{w.workspace, filepath.Join(w.temp, "_runner_file_commands"), filepath.Join(w.temp, "_github_workflow")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	event, _ := object.Get("event")
+	data, err := json.Marshal(event)
+	if err != nil {
+		return err
+	}
+	if event == nil {
+		data = []byte("{}")
+	}
+	return os.WriteFile(w.eventPath(), data, 0o644)
+}
+
+func (w *work) eventPath() string { return filepath.Join(w.temp, "_github_workflow", "event.json") }
+
+func (w *work) githubContext() *workflow.Object {
+	from, _ := w.contexts.Get("github")
+	object, _ := from.(*workflow.Object)
+	out := object.Clone()
+	out.Set("workspace", w.workspace)
+	out.Set("event_path", w.eventPath())
+	out.Set("token", w.msg.Variables[workflow.VarToken].Value)
+	if job := w.msg.Variables[workflow.VarJob].Value; job != "" {
+		out.Set("job", job)
+	}
+	return out
+}
+
+func (w *work) secrets() *workflow.Object {
+	out := workflow.NewObject("GITHUB_TOKEN", w.msg.Variables[workflow.VarToken].Value)
+	for name, v := range w.msg.Variables {
+		if v.IsSecret && !strings.HasPrefix(name, "system.") {
+			out.Set(name, v.Value)
+		}
+	}
+	return out
+}
+
+// scope is what expressions see now, with the env that holds where they stand.
+func (w *work) scope(env environment) workflow.Scope {
+	contexts := w.contexts.Clone()
+	vars := workflow.NewObject()
+	for k, v := range env {
+		vars.Set(k, v)
+	}
+	contexts.Set("env", vars)
+	contexts.Set("job", workflow.NewObject("status", w.status))
+	return workflow.Scope{Contexts: contexts}
+}
+
+// withStatus adds the status functions, which are for conditions only.
+func withStatus(s workflow.Scope, status string) workflow.Scope {
+	s.Success = func() bool { return status == success }
+	s.Failure = func() bool { return status == failed }
+	s.Cancelled = func() bool { return status == cancelled }
+	return s
+}
+
+// addEnv evaluates a block of variables into env. Names keep their case: FOO and foo are two variables.
+func (w *work) addEnv(env environment, t workflow.Token, scope workflow.Scope) error {
+	if t.Kind == workflow.TokenMapping {
+		for _, p := range t.Pairs {
+			name, err := scope.EvalToken(p.Key)
+			if err != nil {
+				return err
+			}
+			value, err := scope.EvalToken(p.Value)
+			if err != nil {
+				return err
+			}
+			env[workflow.ToString(name)] = workflow.ToString(value)
+		}
+		return nil
+	}
+	v, err := scope.EvalToken(t)
+	if err != nil {
+		return err
+	}
+	object, ok := v.(*workflow.Object)
+	if !ok {
+		return fmt.Errorf("it is not a map")
+	}
+	for _, k := range object.Keys() {
+		env[k] = object.String(k)
+	}
+	return nil
+}
+
+func (w *work) evaluateDefaults() error {
+	for _, t := range w.msg.Defaults {
+		run, ok := t.Get("run")
+		if !ok {
+			continue
+		}
+		for key, into := range map[string]*string{"shell": &w.defaults.Shell, "working-directory": &w.defaults.WorkingDirectory} {
+			token, ok := run.Get(key)
+			if !ok {
+				continue
+			}
+			v, err := w.scope(w.env).EvalToken(token)
+			if err != nil {
+				return err
+			}
+			*into = workflow.ToString(v)
+		}
+	}
+	return nil
+}
+
+// outputs evaluates the job's outputs. One that holds a secret is left out, as GitHub does: it would be readable by
+// everybody who can read the run.
+func (w *work) outputs(s *stepRun) map[string]workflow.Variable {
+	out := map[string]workflow.Variable{}
+	if w.msg.JobOutputs == nil || w.contexts == nil {
+		return out
+	}
+	for _, p := range w.msg.JobOutputs.Pairs {
+		v, err := w.scope(w.env).EvalToken(p.Value)
+		if err != nil {
+			w.print(s, "##[error]Evaluating the output %s: %v", p.Key.Text, err)
+			w.status = failed
+			continue
+		}
+		value := workflow.ToString(v)
+		if w.masks.mask(value) != value {
+			w.print(s, "##[warning]Skip output '%s' since it may contain secret.", p.Key.Text)
+			continue
+		}
+		out[p.Key.Text] = workflow.Variable{Value: value}
+	}
+	return out
+}
+
+// hook runs one of the scripts that whoever operates the runner has set, until halt is closed.
+func (w *work) hook(s *stepRun, variable string, halt <-chan struct{}) error {
+	script := ""
+	for _, e := range w.r.opts.Environ {
+		if value, ok := strings.CutPrefix(e, variable+"="); ok {
+			script = value
+		}
+	}
+	if script == "" {
+		return nil
+	}
+	w.print(s, "A job %s hook has been configured: %s", strings.ToLower(variable[strings.LastIndex(variable, "_")+1:]), script)
+	code, err := w.script(s, scriptRun{args: []string{"bash", "--noprofile", "--norc", "-eo", "pipefail", script}, dir: w.workspace, env: w.env.clone(), halt: halt})
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return fmt.Errorf("the hook %s failed with exit code %d", script, code)
+	}
+	return nil
+}
+
+// announce tells the Results service of all steps before the first runs.
+func (w *work) announce() {
+	w.newStep(uuid.NewString(), "Set up job")
+	for _, s := range w.msg.Steps {
+		w.newStep(s.ID, stepName(s, nil))
+	}
+	w.newStep(uuid.NewString(), "Complete job")
+}

@@ -1,0 +1,312 @@
+//go:build unix
+
+package tart
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/tart/pty"
+)
+
+func execFlags(f *pflag.FlagSet) {
+	f.BoolP("interactive", "i", false, "")
+	f.BoolP("tty", "t", false, "")
+}
+
+// order is what `exec` asks of the guest. Tart speaks gRPC here; nobody but the fake itself sees the difference.
+type order struct {
+	Command     []string `json:"command"`
+	Interactive bool     `json:"interactive"`
+	Terminal    bool     `json:"terminal"`
+	Columns     uint16   `json:"columns"`
+	Rows        uint16   `json:"rows"`
+}
+
+// Kinds of frames: a letter, the payload's length in four bytes, the payload.
+const (
+	frameOrder  = 'c' // an order in JSON, once
+	frameInput  = 'i' // empty: the end of the input
+	frameSize   = 's' // columns and rows, two bytes each
+	frameOutput = 'o'
+	frameErrors = 'e'
+	frameExit   = 'x' // the exit code, in four bytes
+	frameFailed = 'f' // why the command was not started
+)
+
+// maxFrame is more than any frame has, in bytes.
+const maxFrame = 1 << 20
+
+// frames writes to a connection from several goroutines.
+type frames struct {
+	mu   sync.Mutex
+	conn net.Conn
+}
+
+func (f *frames) send(kind byte, payload []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	header := binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(payload))) //nolint:gosec // below maxFrame
+	if _, err := f.conn.Write(append(header, payload...)); err != nil {
+		return err
+	}
+	return nil
+}
+
+// writer sends what is written to it.
+func (f *frames) writer(kind byte) io.Writer {
+	return writerFunc(func(p []byte) (int, error) { return len(p), f.send(kind, p) })
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
+
+func receive(r *bufio.Reader) (byte, []byte, error) {
+	var header [5]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return 0, nil, err
+	}
+	length := binary.BigEndian.Uint32(header[1:])
+	if length > maxFrame {
+		return 0, nil, fmt.Errorf("a frame of %d bytes", length)
+	}
+	payload := make([]byte, length)
+	_, err := io.ReadFull(r, payload)
+	return header[0], payload, err
+}
+
+// runExec runs a command in the guest, and ends with its exit code (Tart 4.1). Without -i the command has no input.
+func runExec(_ context.Context, c *command) error {
+	name := c.args[0]
+	if _, err := c.runningPID(name); err != nil {
+		return err
+	}
+	unreachable := func(err error) error {
+		return failed(codeFailed, "Failed to connect to the VM using its control socket: %v, is the Tart Guest Agent running?", err)
+	}
+	if err := os.Chdir(string(c.vm(name))); err != nil {
+		return unreachable(err)
+	}
+	conn, err := new(net.Dialer).Dial("unix", controlSocket)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer conn.Close()
+	o := order{Command: c.args[1:]}
+	o.Interactive, _ = c.flags.GetBool("interactive")
+	o.Terminal, _ = c.flags.GetBool("tty")
+	to := &frames{conn: conn}
+	if o.Terminal {
+		restore, err := c.terminal(&o, to)
+		if err != nil {
+			return err
+		}
+		defer restore()
+	}
+	encoded, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if err := to.send(frameOrder, encoded); err != nil {
+		return unreachable(err)
+	}
+	if o.Interactive {
+		go func() { // ends with the process
+			_, _ = io.Copy(to.writer(frameInput), c.Stdin)
+			_ = to.send(frameInput, nil)
+		}()
+	}
+	return c.output(bufio.NewReader(conn), unreachable)
+}
+
+// output passes on what the guest says, up to the command's exit.
+func (c *command) output(from *bufio.Reader, unreachable func(error) error) error {
+	for heard := false; ; heard = true {
+		kind, payload, err := receive(from)
+		switch {
+		case err != nil && !heard: // the guest is not up yet, or has no agent (Tart 4.3)
+			return unreachable(errors.New("connection reset by peer"))
+		case err != nil: // the VM has gone (likely)
+			return failed(codeFailed, "Error: unavailable (14): stream unexpectedly closed: %v", err)
+		case kind == frameOutput:
+			_, err = c.Stdout.Write(payload)
+		case kind == frameErrors:
+			_, err = c.Stderr.Write(payload)
+		case kind == frameFailed:
+			return failed(codeFailed, "Error: failed to start the command: %s", payload)
+		case kind == frameExit && len(payload) == 4:
+			if code := binary.BigEndian.Uint32(payload); code != 0 {
+				return exitCode(code)
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// terminal makes this process's own terminal raw, and tells the guest its size whenever that changes. Who asks for a
+// terminal without having one is refused (likely: Tart needs its size).
+func (c *command) terminal(o *order, to *frames) (func(), error) {
+	columns, rows, err := pty.Size(c.Stdin)
+	if err != nil {
+		return nil, failed(codeFailed, "Error: failed to determine terminal size: %v", err)
+	}
+	o.Columns, o.Rows = columns, rows
+	state, err := term.MakeRaw(int(c.Stdin.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	go func() { // ends with the process
+		for range changed {
+			if columns, rows, err := pty.Size(c.Stdin); err == nil {
+				_ = to.send(frameSize, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, columns), rows))
+			}
+		}
+	}()
+	return func() { _ = term.Restore(int(c.Stdin.Fd()), state) }, nil
+}
+
+// drainAfterExit is how long output is still passed on when a command has ended and something else has it open.
+const drainAfterExit = time.Second
+
+// serve answers one `exec`.
+func (g *guest) serve(conn net.Conn) {
+	from, to := bufio.NewReader(conn), &frames{conn: conn}
+	kind, payload, err := receive(from)
+	var o order
+	if err != nil || kind != frameOrder || json.Unmarshal(payload, &o) != nil || len(o.Command) == 0 {
+		return
+	}
+	run := g.piped
+	if o.Terminal {
+		run = g.onTerminal
+	}
+	status, err := run(o, from, to)
+	if err != nil {
+		_ = to.send(frameFailed, []byte(err.Error()))
+		return
+	}
+	code := status.ExitStatus()
+	if status.Signaled() {
+		code = 128 + int(status.Signal())
+	}
+	_ = to.send(frameExit, binary.BigEndian.AppendUint32(nil, uint32(code))) //nolint:gosec // not negative
+}
+
+// piped runs a command with its streams apart.
+func (g *guest) piped(o order, from *bufio.Reader, to *frames) (syscall.WaitStatus, error) {
+	var mine, theirs [3]*os.File // input, output, errors
+	defer func() {
+		for _, f := range append(mine[:], theirs[:]...) {
+			f.Close() // of nil, too
+		}
+	}()
+	for i := range mine {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return 0, err
+		}
+		mine[i], theirs[i] = r, w
+		if i == 0 {
+			mine[i], theirs[i] = w, r
+		}
+	}
+	command, err := g.start(o.Command, theirs[:], false)
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range theirs {
+		f.Close()
+	}
+	if !o.Interactive {
+		mine[0].Close()
+	}
+	go func() {
+		feed(from, mine[0], nil)
+		g.children.kill(command)
+	}()
+	drained := make(chan struct{})
+	var copies sync.WaitGroup
+	copies.Go(func() { _, _ = io.Copy(to.writer(frameOutput), mine[1]) })
+	copies.Go(func() { _, _ = io.Copy(to.writer(frameErrors), mine[2]) })
+	go func() { copies.Wait(); close(drained) }()
+	return await(command, drained), nil
+}
+
+// onTerminal runs a command with a terminal in front of it.
+func (g *guest) onTerminal(o order, from *bufio.Reader, to *frames) (syscall.WaitStatus, error) {
+	controller, terminal, err := pty.Open()
+	if err != nil {
+		return 0, err
+	}
+	defer controller.Close()
+	defer terminal.Close()
+	if err := pty.SetSize(controller, o.Columns, o.Rows); err != nil {
+		return 0, err
+	}
+	command, err := g.start(o.Command, []*os.File{terminal, terminal, terminal}, true)
+	if err != nil {
+		return 0, err
+	}
+	terminal.Close()
+	go func() {
+		feed(from, controller, controller)
+		g.children.kill(command)
+	}()
+	drained := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(to.writer(frameOutput), controller)
+		close(drained)
+	}()
+	return await(command, drained), nil
+}
+
+func await(command *started, drained <-chan struct{}) syscall.WaitStatus {
+	status := <-command.ended
+	timer := time.NewTimer(drainAfterExit)
+	defer timer.Stop()
+	select {
+	case <-drained:
+	case <-timer.C:
+	}
+	return status
+}
+
+// feed passes on the input, and the size of the terminal, until the connection ends. The command is ended then (likely): what
+// is to outlive whoever called `exec` has to leave the command's process.
+func feed(from *bufio.Reader, input, terminal *os.File) {
+	for {
+		kind, payload, err := receive(from)
+		switch {
+		case err != nil:
+			return
+		case kind == frameInput && len(payload) == 0:
+			if terminal == nil {
+				input.Close()
+			}
+		case kind == frameInput:
+			_, _ = input.Write(payload) // who does not read it misses it
+		case kind == frameSize && terminal != nil && len(payload) == 4:
+			_ = pty.SetSize(terminal, binary.BigEndian.Uint16(payload), binary.BigEndian.Uint16(payload[2:]))
+		}
+	}
+}

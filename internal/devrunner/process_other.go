@@ -1,8 +1,0 @@
-//go:build !linux
-
-package devrunner
-
-import "syscall"
-
-// ownGroup starts a script in a process group of its own.
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
