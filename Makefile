@@ -7,7 +7,7 @@ MODULE  := github.com/bullpen-ci/bullpen
 VERSION ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo dev)
 
 # Everything but what the race detector runs is compiled in one way, that of images and of the programs that tests build
-# (internal/testkit/gobuild): what one step compiled, the others take from Go's cache.
+# (test/kit/gobuild): what one step compiled, the others take from Go's cache.
 PLAIN = export CGO_ENABLED=0 GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
 
 # Test packages at once. Most of them wait more than they compute, so four keep two cores busy; and each may start a control

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 // TestMain lets the test binary also be the commands of a model Mac, as the real one is.

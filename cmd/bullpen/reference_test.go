@@ -26,8 +26,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/node"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
-	"github.com/bullpen-ci/bullpen/internal/reference"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/reference"
 )
 
 var updateReference = flag.Bool("update", false, "write the pages of docs/reference that come from the program, as make generate does")
@@ -106,7 +106,7 @@ func metricsOf(t *testing.T, registry *prometheus.Registry) []reference.Metric {
 		for _, metric := range metrics {
 			if metric.Name == family.GetName() {
 				require.Equal(t, metric.Type(), map[string]string{"COUNTER": "counter", "GAUGE": "gauge", "HISTOGRAM": "histogram"}[family.GetType().String()],
-					"%s: say in internal/reference what it is", metric.Name)
+					"%s: say in test/kit/reference what it is", metric.Name)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/bullpen-ci/bullpen/internal/arcmigration"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // server takes what was made, as kubectl apply would send it: a field that it does not know is refused, not pruned.
@@ -23,7 +23,7 @@ type server struct {
 }
 
 func newServer(t testing.TB) *server {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	return &server{client: env.Client(t), namespace: env.Namespace(t)}
 }
 

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/bullpen-ci/bullpen/charts"
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 	interval = 10 * time.Millisecond
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // output is written by one goroutine and read by another.
 type output struct {
@@ -49,7 +49,7 @@ func (o *output) String() string {
 }
 
 // under is a client with the rights that a hook of the chart has, and no others (NET-8).
-func under(t *testing.T, env *testkit.Env, hook, runners string) dynamic.Interface {
+func under(t *testing.T, env *kit.Env, hook, runners string) dynamic.Interface {
 	t.Helper()
 	manifests, err := helmchart.Render(helmchart.Release{Upgrade: true, Values: map[string]any{
 		"github": map[string]any{"appID": 1.0}, "runners": map[string]any{"namespace": runners}, "selfRegistering": map[string]any{"enabled": true},
@@ -87,7 +87,7 @@ func pool(namespace, name, release string) *unstructured.Unstructured {
 }
 
 func TestDrain_POOL2_ReturnsWhenTheLastPoolIsGoneAndTouchesNoOthers(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	namespace := env.Namespace(t)
 	admin, err := dynamic.NewForConfig(env.Config)
 	require.NoError(t, err)
@@ -147,7 +147,7 @@ func registering(namespace, kind, name string) *unstructured.Unstructured {
 
 // Uninstalling in any order: whatever would keep a finalizer goes while its controller is still there.
 func TestDrain_RUN2_WaitsForRunnersThatRegisterThemselves(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	namespace := env.Namespace(t)
 	admin, err := dynamic.NewForConfig(env.Config)
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestDrain_RUN2_WaitsForRunnersThatRegisterThemselves(t *testing.T) {
 }
 
 func TestDrain_SaysWhatItWaitedForAndNeedsASelector(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	namespace := env.Namespace(t)
 	drainer := under(t, env, "drain", namespace)
 	require.ErrorContains(t, Drain(t.Context(), drainer, DrainOptions{Namespace: namespace, Every: interval}, &output{}), "no selector")
@@ -202,7 +202,7 @@ func TestDrain_SaysWhatItWaitedForAndNeedsASelector(t *testing.T) {
 }
 
 func TestApplyCRDs_NET8_BringsDefinitionsUpToDateUnderTheHooksRole(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, err := dynamic.NewForConfig(env.Config)
 	require.NoError(t, err)
 	const name = "runnerpools.bullpen.dev"

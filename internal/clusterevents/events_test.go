@@ -15,24 +15,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/clusterevents"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const patience = time.Minute
 
 // scene is a namespace of a real cluster that Events are written in.
 type scene struct {
 	*testing.T
-	env       *testkit.Env
+	env       *kit.Env
 	namespace string
 	reader    *clusterevents.Reader
 }
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{T: t, env: testkit.Cluster(t)}
+	s := &scene{T: t, env: kit.Cluster(t)}
 	s.namespace = s.env.Namespace(t)
 	var err error
 	s.reader, err = clusterevents.NewReader(s.env.Config)
@@ -184,7 +184,7 @@ func TestFollow_TellsOfEachOnce(t *testing.T) {
 
 // A cluster that goes away for a while ends nothing, and loses nothing.
 func TestFollow_OutlivesTheAPIServer(t *testing.T) {
-	env := testkit.Private(t)
+	env := kit.Private(t)
 	s := &scene{T: t, env: env, namespace: env.Namespace(t)}
 	var err error
 	s.reader, err = clusterevents.NewReader(env.Config)

@@ -13,13 +13,13 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/epoch"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // NET-8, CLAIM-17: the server keeps the copy of its epoch under the role that it is shipped with, which lets it touch no other
 // ConfigMap.
 func TestCopies_NET8_CLAIM17_UnderTheShippedRole(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	env.ShippedRoles(t, env.Namespace(t))
 	config := env.As(t, serverUser, "system:serviceaccounts", "system:authenticated")
 	maps := env.Kube.CoreV1().ConfigMaps("bullpen-system")

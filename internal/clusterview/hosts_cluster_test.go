@@ -11,13 +11,13 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/clusterview"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // NET-8: with what the chart grants the server where Macs are prepared it shows them; where it is granted nothing of them, dispatch does not wait for
 // them, and it is said that nothing is known.
 func TestHosts_NET8_AreShownWhereMacsArePrepared(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	prepared, other := env.Namespace(t), env.Namespace(t)
 	env.ShippedMacRoles(t, prepared, "mac-ssh")
 	env.ShippedRoles(t, other)

@@ -26,15 +26,15 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/apicontract"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/apicontract"
 )
 
 // desk is the operators' API under the server's own role (NET-8), on a real cluster's word; the store is never asked for
 // more than that it was reached.
 type desk struct {
 	t         *testing.T
-	env       *testkit.Env
+	env       *kit.Env
 	namespace string
 	kube      kubernetes.Interface
 	url       string
@@ -147,7 +147,7 @@ func (oneFleet) ClaimChanged(string) {}
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	d := &desk{t: t, env: testkit.Cluster(t)}
+	d := &desk{t: t, env: kit.Cluster(t)}
 	d.namespace = d.env.Namespace(t)
 	d.env.ShippedRoles(t, d.namespace)
 	d.kube = d.env.Kube

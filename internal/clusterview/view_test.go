@@ -19,17 +19,17 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const serverUser = "system:serviceaccount:bullpen-system:bullpen-server"
 
 // scene is a view under the server's own role, and what it was told.
 type scene struct {
 	t         *testing.T
-	env       *testkit.Env
+	env       *kit.Env
 	namespace string
 	view      *clusterview.View
 
@@ -40,7 +40,7 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{t: t, env: testkit.Cluster(t), changed: map[string]dispatch.Pod{}, gone: map[string]bool{}}
+	s := &scene{t: t, env: kit.Cluster(t), changed: map[string]dispatch.Pod{}, gone: map[string]bool{}}
 	s.namespace = s.env.Namespace(t)
 	s.env.ShippedRoles(t, s.namespace)
 	view, err := clusterview.New(clusterview.Options{

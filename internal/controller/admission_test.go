@@ -24,12 +24,12 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // A RunnerPool with bad fields is refused by the API server, with a sentence that says what to do.
 func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	for name, c := range map[string]struct {
 		spoil func(*v1alpha1.RunnerPool)
@@ -107,7 +107,7 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 
 // The pools that people start from are what the API server takes, and what pods are made from.
 func TestRunnerPool_TheExamplesAreGood(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	for _, name := range []string{"pool.yaml", "macos-pool.yaml"} {
 		data, err := os.ReadFile(filepath.Join("../../examples", name))
@@ -122,7 +122,7 @@ func TestRunnerPool_TheExamplesAreGood(t *testing.T) {
 }
 
 func TestRunnerPool_DefaultsAreVisibleAndAnExplicitZeroStays(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	pool := newPool(namespace, "defaults", 0)
 	pool.Spec.Provisioning.StartTimeout = &metav1.Duration{}
@@ -152,7 +152,7 @@ func TestRunnerPool_DefaultsAreVisibleAndAnExplicitZeroStays(t *testing.T) {
 
 // NET-8: each component may do what it does, and nothing that would break a rule if it were taken over.
 func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	env.ShippedRoles(t, namespace)
 	server := env.ClientAs(t, env.As(t, "system:serviceaccount:bullpen-system:bullpen-server", "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)
@@ -214,7 +214,7 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 
 // What looks like those contradictions and is none.
 func TestRunnerPool_FieldsThatAgreeAreAccepted(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	pool := newPool(namespace, "agrees", 0)
 	pool.Spec.MaxRunnerAge = &metav1.Duration{Duration: 10*time.Minute + time.Second}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // What deletes pods in Kubernetes by itself, each for real.
@@ -72,7 +72,7 @@ func TestRunner_EXCL2_TheGarbageCollectorTakesNone(t *testing.T) {
 }
 
 // collectorWasRefused looks into the log of kube-controller-manager for the refusal of one object's collection.
-func collectorWasRefused(t *testing.T, env *testkit.Env, namespace, name string) bool {
+func collectorWasRefused(t *testing.T, env *kit.Env, namespace, name string) bool {
 	t.Helper()
 	log, err := os.ReadFile(env.Plane.LogPath(controlplane.ControllerManager))
 	require.NoError(t, err)

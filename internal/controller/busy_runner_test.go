@@ -21,7 +21,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 // yard is a namespace with runner pods that no controller looks after: what the API server itself lets happen to them.
 type yard struct {
 	t         *testing.T
-	env       *testkit.Env
+	env       *kit.Env
 	namespace string
 	admin     client.WithWatch // whatever a person could do
 	kubelet   client.WithWatch // the same, counting as a node
@@ -40,7 +40,7 @@ type yard struct {
 
 func newYard(t *testing.T) *yard {
 	t.Helper()
-	y := &yard{t: t, env: testkit.Cluster(t)}
+	y := &yard{t: t, env: kit.Cluster(t)}
 	y.namespace = y.env.Namespace(t)
 	y.admin, y.kubelet = y.env.Client(t), y.env.Kubelet(t)
 	y.env.ShippedRoles(t, y.namespace)
@@ -259,7 +259,7 @@ func TestBusyRunner_EXCL7_BreakGlassIsAudited(t *testing.T) {
 	policy, log := filepath.Join(folder, "policy.yaml"), filepath.Join(folder, "audit.log")
 	require.NoError(t, os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+
 		"rules: [{level: Metadata, verbs: [delete], namespaces: [default], resources: [{group: \"\", resources: [pods]}]}, {level: None}]\n"), 0o600))
-	env := testkit.Private(t, func(o *controlplane.Options) {
+	env := kit.Private(t, func(o *controlplane.Options) {
 		o.ExtraArgs = map[controlplane.Component][]string{
 			controlplane.APIServer: {"--audit-policy-file=" + policy, "--audit-log-path=" + log},
 		}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 func lasting(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
@@ -22,7 +22,7 @@ func lasting(d time.Duration) *metav1.Duration { return &metav1.Duration{Duratio
 // The fields that say how a pool scales and how long its runners live: what makes no sense is refused with a sentence
 // that says what to do, and what makes sense is kept as it was written.
 func TestRunnerPool_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	scaled := func(change func(*v1alpha1.Autoscaling)) func(*v1alpha1.RunnerPoolSpec) {
 		return func(spec *v1alpha1.RunnerPoolSpec) {

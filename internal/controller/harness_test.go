@@ -28,10 +28,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const (
 	patience = 90 * time.Second // what a controller does by itself takes milliseconds, but the machine may be busy
@@ -43,7 +43,7 @@ const controllerUser = "system:serviceaccount:bullpen-system:bullpen-controller"
 // bench is a control plane, a controller under its own role, and a stand-in for the server.
 type bench struct {
 	t         *testing.T
-	env       *testkit.Env
+	env       *kit.Env
 	namespace string
 	admin     client.WithWatch
 	kubelet   client.WithWatch
@@ -58,7 +58,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, env: testkit.Cluster(t)}
+	b := &bench{t: t, env: kit.Cluster(t)}
 	b.namespace = b.env.Namespace(t)
 	b.admin = b.env.Client(t, v1alpha1.AddToScheme)
 	b.kubelet = b.env.Kubelet(t)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 func selfRegistering() v1alpha1.RunnerSpec {
@@ -44,7 +44,7 @@ func kindsOf(namespace, name string, spec v1alpha1.RunnerSpec) map[string]client
 
 // What no runner can be made from is refused when it is written, by each of the kinds, with a sentence that says what to do.
 func TestKinds_BadRunnersAreRefusedWithASentence(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	claim := corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
 	n := 0
@@ -96,7 +96,7 @@ func TestKinds_BadRunnersAreRefusedWithASentence(t *testing.T) {
 }
 
 func TestKinds_WhatIsNotWrittenHasTheDefaultsThatTheDocumentsName(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	spec := selfRegistering()
 	spec.Template.Labels = map[string]string{"team": "shop"}
@@ -125,7 +125,7 @@ func TestKinds_WhatIsNotWrittenHasTheDefaultsThatTheDocumentsName(t *testing.T) 
 }
 
 func TestKinds_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	now := metav1.Now()
 	n := 0
@@ -169,7 +169,7 @@ func TestKinds_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T) {
 
 // A name that pods, Runners or labels could not be called after is refused with the object, not when its first runner is made.
 func TestKinds_NamesThatNothingCanBeNamedAfterAreRefused(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	longest := map[string]int{v1alpha1.KindRunner: 58, v1alpha1.KindRunnerReplicaSet: 50, v1alpha1.KindRunnerDeployment: 40, v1alpha1.KindRunnerSet: 40}
 	name := func(length int) string { return fmt.Sprintf("%0*d", length, 7) }
@@ -182,7 +182,7 @@ func TestKinds_NamesThatNothingCanBeNamedAfterAreRefused(t *testing.T) {
 
 // The runners that people start from are what the API server takes, and what pods are made from.
 func TestKinds_TheExamplesAreGood(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	deployment, set := &v1alpha1.RunnerDeployment{}, &v1alpha1.RunnerSet{}
 	for name, object := range map[string]client.Object{"runner-deployment.yaml": deployment, "runner-set.yaml": set} {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/machost"
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
 // What the chart's alerts and dashboard, and the runbooks, name of the controller is what it exports; the server's test looks at the rest.

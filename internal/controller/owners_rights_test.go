@@ -15,13 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // NET-8: an object that keeps its owner from being deleted is accepted only from somebody who may set the owner's finalizers. Each right to
 // that stands for a kind of owner: without it what the owner makes is refused.
 func TestRoles_NET8_WhatBlocksItsOwnersDeletionNeedsTheOwnersFinalizers(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	env.ShippedRoles(t, namespace)
 	controller := env.ClientAs(t, env.As(t, controllerUser, "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)

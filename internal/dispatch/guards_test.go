@@ -15,8 +15,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/roster"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // The guards here hold only when two things happen at one moment; each test brings that moment about.

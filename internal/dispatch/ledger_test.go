@@ -11,7 +11,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // CLAIM-13: one adoption that cannot be read, or whose installation does not answer, delays no other.

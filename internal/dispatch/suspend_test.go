@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // CLAIM-5: what GitHub withholds is withheld from the moment at which that is committed: a batch that is under way then either

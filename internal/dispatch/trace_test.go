@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/tracing"
-	"github.com/bullpen-ci/bullpen/internal/tracing/tracingtest"
+	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
 // The claim and every request for a configuration are in the trace of the job that they were made for; one that GitHub refused says why.

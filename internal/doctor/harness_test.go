@@ -23,11 +23,11 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-func TestMain(m *testing.M) { os.Exit(postgrestest.Run(func() int { return testkit.Main(m) })) }
+func TestMain(m *testing.M) { os.Exit(postgrestest.Run(func() int { return kit.Main(m) })) }
 
 const secret = "the secret of the webhooks"
 
@@ -38,7 +38,7 @@ const patience = time.Minute
 // chart's roles.
 type site struct {
 	t      *testing.T
-	env    *testkit.Env
+	env    *kit.Env
 	admin  client.WithWatch
 	github *standin.Local
 	hook   string
@@ -46,7 +46,7 @@ type site struct {
 }
 
 func newSite(t *testing.T) *site {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	s := &site{t: t, env: env, admin: env.Client(t, v1alpha1.AddToScheme)}
 	namespace := env.Namespace(t)
 	env.ShippedRoles(t, namespace)
@@ -65,7 +65,7 @@ func newSite(t *testing.T) *site {
 		GitHub:      &GitHubAccess{URL: local.URL + "/api/v3", AppID: 1, Key: local.AppKeyPEM, Push: true},
 		DatabaseURL: postgrestest.NewDatabase(t, postgres.Migrate),
 		Kubernetes:  env.Config,
-		Release:     Installation{SystemNamespace: testkit.SystemNamespace, RunnerNamespace: namespace},
+		Release:     Installation{SystemNamespace: kit.SystemNamespace, RunnerNamespace: namespace},
 	}
 	s.delivered(1)
 	s.pool("linux", "linux-4", runnerpod.FinalizerPoolDrain)
@@ -129,7 +129,7 @@ func (s *site) pool(name, label string, finalizers ...string) *v1alpha1.RunnerPo
 func (s *site) lease(renewed time.Time) {
 	s.t.Helper()
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: testkit.SystemNamespace, Name: leaseName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: kit.SystemNamespace, Name: leaseName},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("a controller"), RenewTime: ptr.To(metav1.NewMicroTime(renewed)), LeaseDurationSeconds: ptr.To[int32](15)},
 	}
 	s.remake(lease)
@@ -186,7 +186,7 @@ func (s *site) finds(code string, says ...string) Finding {
 
 func (s *site) removeLease() {
 	s.t.Helper()
-	s.remove(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: testkit.SystemNamespace, Name: leaseName}})
+	s.remove(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kit.SystemNamespace, Name: leaseName}})
 }
 
 func set(names []string) map[string]bool {

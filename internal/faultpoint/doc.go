@@ -12,5 +12,5 @@
 //     is wrong. It is read again ten times a second.
 //
 // The package imports the standard library only, and nothing of this module may change what it does without the tag: a
-// test looks for it in the binary. Begin with [Points]; test/chaos arms them from tests.
+// test looks for it in the binary. Begin with [Points]; test/kit/chaos arms them from tests.
 package faultpoint

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
 
 // helper is a program that passes a point five times and then prints its clock.

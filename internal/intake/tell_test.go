@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/intake"
 	"github.com/bullpen-ci/bullpen/internal/tracing"
-	"github.com/bullpen-ci/bullpen/internal/tracing/tracingtest"
+	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
 // scripted is a ledger that answers what it is told to.

@@ -26,7 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 const patience = 30 * time.Second
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(testkit.Main(m))
+	os.Exit(kit.Main(m))
 }
 
 func agentThatIsKilled(name, stateDir, kubeconfig string) error {
@@ -85,7 +85,7 @@ func options(name, stateDir string, config *rest.Config, sb sandbox.Sandbox) nod
 // fixture is one node of the shared control plane.
 type fixture struct {
 	*testing.T
-	env      *testkit.Env
+	env      *kit.Env
 	kube     kubernetes.Interface
 	name     string
 	ns       string
@@ -94,7 +94,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Parallel()
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	dir, err := os.MkdirTemp("", "bullpen-node-")
 	require.NoError(t, err)
 	f := &fixture{T: t, env: env, kube: env.Kube, name: "node-" + rand.String(6), ns: env.Namespace(t), stateDir: dir}

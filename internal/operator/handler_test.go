@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
-	"github.com/bullpen-ci/bullpen/internal/testkit/apicontract"
+	"github.com/bullpen-ci/bullpen/test/kit/apicontract"
 )
 
 // oracle answers as it is told; its store fails whatever is asked of it.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/passes"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // Any replica serves a check, soon, also one that another has asked for.

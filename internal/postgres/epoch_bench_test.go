@@ -9,7 +9,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 // What it costs that a statement asks for the epoch (CLAIM-17): a claim or a retirement is one transaction of several.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // An event finds claims by its runner and by its job, and waits for those that somebody is changing. One that has another job by then, or has ended,

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 // Replicas that start together on an empty database all come up, with the job queue's tables in their own schema.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/operator"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // What listing the jobs that wait or run costs, and what looking at one of them costs, does not grow with those that have ended.

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 const (

@@ -26,9 +26,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/postgres/sqlcgen"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 var (

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 // A job comes back to a lane that is older than what the batch sees while the batch settles the lane: its place in line is that

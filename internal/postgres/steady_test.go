@@ -12,7 +12,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 // What a dispatch reads depends on what it dispatches: not on how much is queued or runs beside it, and not on what the

@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/roster"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 // CLAIM-17: while a transaction of a rebuilding is under way the hold cannot end, and nobody can take its turn: what it writes is

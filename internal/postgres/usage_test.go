@@ -10,7 +10,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // Every second of every session is counted once, in the month in which it passed; every session and job once, in the month in which it began:

@@ -9,8 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // RECV-2: a claim that was minted for and never acknowledged ends once its time is over: its registration is removed first,

@@ -11,8 +11,8 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/clock"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // wrong is by how much a replica's own clock is ahead. A little more than the patience: whoever goes by it judges all wrong.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // asked is a GitHub that says of runners what a test wants.

@@ -9,8 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // lagging is a pod whose runner was minted for one job and has been given another, while GitHub's word lags in every way that

@@ -17,7 +17,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/tracing"
-	"github.com/bullpen-ci/bullpen/internal/tracing/tracingtest"
+	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
 var start = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)

@@ -19,10 +19,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/testkit/apicontract"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
 	"github.com/bullpen-ci/bullpen/internal/web"
 	"github.com/bullpen-ci/bullpen/internal/why"
+	"github.com/bullpen-ci/bullpen/test/kit/apicontract"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 func TestMain(m *testing.M) { postgrestest.Main(m) }

@@ -20,9 +20,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/operator"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
 	"github.com/bullpen-ci/bullpen/internal/web"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 // relay counts the statements that pass to a PostgreSQL.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/bullpen-ci/bullpen/internal/benchresults"
+	benchresults "github.com/bullpen-ci/bullpen/test/bench/results"
 )
 
 const (

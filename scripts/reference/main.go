@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/bullpen-ci/bullpen/internal/reference"
+	"github.com/bullpen-ci/bullpen/test/kit/reference"
 )
 
 func main() {

@@ -36,7 +36,7 @@ func TestDeletions_EXCL2_NobodyElseDeletesInKubernetes(t *testing.T) {
 	found := map[string]bool{}
 	for _, path := range slices.Sorted(maps.Keys(own)) {
 		p := own[path]
-		if within(path, "internal/testkit") || within(path, "test") || !speaksToKubernetes(p.Imports) {
+		if within(path, "test/kit") || within(path, "test") || !speaksToKubernetes(p.Imports) {
 			continue
 		}
 		for _, name := range p.GoFiles {

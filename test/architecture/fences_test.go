@@ -64,9 +64,9 @@ var closures = []struct {
 		reason: "building the devcluster must not wait for client-go to compile"},
 	{pkg: "internal/controller/machost", deny: []string{module + "/internal/lifecycle", module + "/internal/controller/runnerpool", module + "/internal/scaling"},
 		reason: "who prepares Macs ends no runner"},
-	{pkg: "cmd/bullpen", deny: []string{"testing", "github.com/stretchr/testify", "pgregory.net/rapid", module + "/internal/testkit", module + "/test"},
+	{pkg: "cmd/bullpen", deny: []string{"testing", "github.com/stretchr/testify", "pgregory.net/rapid", module + "/test/kit", module + "/test"},
 		reason: "what is for tests does not ship"},
-	{pkg: "cmd/bullpen", deny: []string{"helm.sh/helm", module + "/internal/helmchart"},
+	{pkg: "cmd/bullpen", deny: []string{"helm.sh/helm", module + "/test/kit/helmchart"},
 		reason: "the binary carries what the chart renders to, not the engine that renders it"},
 }
 
@@ -111,15 +111,15 @@ var owners = []struct {
 	tests   bool // tests of any package may, too
 	reason  string
 }{
-	{library: "github.com/jackc/pgx/v5", only: []string{"internal/postgres", "internal/passes", "internal/testkit", "test/bench", "test/soak"},
+	{library: "github.com/jackc/pgx/v5", only: []string{"internal/postgres", "internal/passes", "test/kit", "test/bench", "test/soak"},
 		reason: "one package speaks SQL, and the one whose queue lives in the database"},
 	{library: "github.com/pressly/goose/v3", only: []string{"internal/postgres"},
 		reason: "migrations are the database package's"},
 	{library: "github.com/riverqueue/river", only: []string{"internal/postgres", "internal/passes"},
 		reason: "what runs again and again, and how, is one package's business"},
-	{library: "sigs.k8s.io/controller-runtime", only: []string{"internal/controller", "internal/node", "internal/dev/onebox", "internal/testkit", "test"}, tests: true,
+	{library: "sigs.k8s.io/controller-runtime", only: []string{"internal/controller", "internal/node", "internal/dev/onebox", "test/kit", "test"}, tests: true,
 		reason: "the rest of the product stays plain"},
-	{library: "helm.sh/helm/v4", only: []string{"internal/helmchart"},
+	{library: "helm.sh/helm/v4", only: []string{"test/kit/helmchart"},
 		reason: "one package knows Helm's engine, and it does not ship"},
 }
 

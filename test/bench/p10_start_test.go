@@ -17,8 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
 
 const p10Rounds = 3
@@ -35,7 +35,7 @@ jobs:
 func BenchmarkP10(b *testing.B) {
 	bullpen := filepath.Join(b.TempDir(), "bullpen")
 	require.NoError(b, gobuild.Build(bullpen, "github.com/bullpen-ci/bullpen/cmd/bullpen"))
-	assets := testkit.AssetsOrFail(b)
+	assets := kit.AssetsOrFail(b)
 	file := filepath.Join(b.TempDir(), "first.yaml")
 	require.NoError(b, os.WriteFile(file, []byte(p10Workflow), 0o600))
 	for b.Loop() {
@@ -63,7 +63,7 @@ func firstPod(b *testing.B) time.Duration {
 	var took time.Duration
 	b.Run("control plane", func(b *testing.B) { // which it lives for
 		start := time.Now()
-		env := testkit.Bare(b)
+		env := kit.Bare(b)
 		env.RegisterNode(b, "first", nil)
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "first", Namespace: metav1.NamespaceDefault},

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	whole "github.com/bullpen-ci/bullpen/test/rig"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	whole "github.com/bullpen-ci/bullpen/test/kit/rig"
 )
 
 const p5Jobs = 20
@@ -14,7 +14,7 @@ const p5Jobs = 20
 // real but the inside of the pods. `make costs` writes the whole table of calls.
 func BenchmarkP5(b *testing.B) {
 	for b.Loop() {
-		fleet := whole.Start(b, whole.Options{Cluster: testkit.Private(b), Database: newDatabase(b), Nodes: 1, PodsEach: 50})
+		fleet := whole.Start(b, whole.Options{Cluster: kit.Private(b), Database: newDatabase(b), Nodes: 1, PodsEach: 50})
 		perJob := fleet.CostOfAJob(p5Jobs)
 		writes := whole.WritesOfAJob(perJob)
 		b.ReportMetric(writes, "writes/job")

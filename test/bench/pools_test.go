@@ -31,7 +31,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 const (
@@ -42,9 +42,9 @@ const (
 var podOptions = runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"}
 
 // startPlane runs a control plane without a scheduler: pods wait, and whoever creates them is all that is measured.
-func startPlane(b *testing.B) *testkit.Env {
+func startPlane(b *testing.B) *kit.Env {
 	b.Helper()
-	env := testkit.Private(b)
+	env := kit.Private(b)
 	require.NoError(b, env.Plane.StopComponent(b.Context(), controlplane.Scheduler))
 	return env
 }
@@ -52,7 +52,7 @@ func startPlane(b *testing.B) *testkit.Env {
 // side is one of those that are compared: a namespace, the identity that works in it, and a watch of its pods.
 type side struct {
 	tb     testing.TB
-	env    *testkit.Env
+	env    *kit.Env
 	ns     string
 	admin  client.Client
 	client client.Client // under the controller's own role, so that permissions cost the same for all
@@ -85,7 +85,7 @@ func (s *side) create(owner *v1alpha1.RunnerPool, suffix string) {
 }
 
 // newNamespace makes one that nobody clears: thousands of pods go with their control plane.
-func newNamespace(b *testing.B, env *testkit.Env) string {
+func newNamespace(b *testing.B, env *kit.Env) string {
 	b.Helper()
 	made, err := env.Kube.CoreV1().Namespaces().Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}, metav1.CreateOptions{})
 	require.NoError(b, err)
@@ -96,7 +96,7 @@ func newNamespace(b *testing.B, env *testkit.Env) string {
 	return made.Name
 }
 
-func newSide(b *testing.B, env *testkit.Env) *side {
+func newSide(b *testing.B, env *kit.Env) *side {
 	b.Helper()
 	s := &side{tb: b, env: env, ns: newNamespace(b, env), admin: env.Client(b, v1alpha1.AddToScheme), seen: make(chan podEvent, 65536)}
 	env.ShippedRoles(b, s.ns)

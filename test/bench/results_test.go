@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/benchresults"
+	"github.com/bullpen-ci/bullpen/test/bench/results"
 )
 
 var resultsFile = flag.String("results", "", "file that the table is written to as JSON")
@@ -22,15 +22,15 @@ func writeResults(file string, now time.Time) error {
 	if file == "" || len(table.rows) == 0 {
 		return nil
 	}
-	run := benchresults.Run{At: now.UTC().Truncate(time.Second), Cores: runtime.NumCPU(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	run := results.Run{At: now.UTC().Truncate(time.Second), Cores: runtime.NumCPU(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	measured := map[string]bool{}
 	for _, r := range table.rows {
 		measured[r.id] = true
-		run.Rows = append(run.Rows, benchresults.Row{
+		run.Rows = append(run.Rows, results.Row{
 			ID: r.id, What: r.what, Measured: r.measured, Limit: r.limit, Result: r.result, Value: r.value, Samples: r.samples, Spread: r.spread, Budget: r.budget, Kept: r.kept,
 		})
 	}
-	var former benchresults.Run
+	var former results.Run
 	if text, err := os.ReadFile(file); err == nil && json.Unmarshal(text, &former) == nil {
 		for _, r := range former.Rows {
 			if !measured[r.ID] {
@@ -38,7 +38,7 @@ func writeResults(file string, now time.Time) error {
 			}
 		}
 	}
-	slices.SortStableFunc(run.Rows, func(a, b benchresults.Row) int { return benchresults.Order(a.ID, b.ID) })
+	slices.SortStableFunc(run.Rows, func(a, b results.Row) int { return results.Order(a.ID, b.ID) })
 	text, err := json.MarshalIndent(run, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding the results: %w", err)

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
 const (
@@ -31,7 +31,7 @@ func containsPolicy(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "other-bullpen-runner-privileges.elsewhere")
 }
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // dryApply has the API server check an object, unknown fields included, and change nothing.
 func dryApply(t *testing.T, admin client.Client, object *unstructured.Unstructured) error {
@@ -45,7 +45,7 @@ func dryApply(t *testing.T, admin client.Client, object *unstructured.Unstructur
 // A real API server takes everything, with nothing and with everything turned on; but for the kinds of the Prometheus
 // operator, which it does not know.
 func TestObjects_AnAPIServerTakesThem(t *testing.T) {
-	admin := testkit.Cluster(t).Client(t)
+	admin := kit.Cluster(t).Client(t)
 	for _, namespace := range []string{"bullpen-system", "bullpen-runners"} {
 		err := admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 		if !apierrors.IsAlreadyExists(err) {
@@ -74,7 +74,7 @@ func TestObjects_AnAPIServerTakesThem(t *testing.T) {
 
 // NET-7, EXCL-7: policies of a release hold among its runners, under whatever names, and nowhere else.
 func TestPolicies_HoldInTheNamespaceOfTheirRelease(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	admin := env.Client(t)
 	text := least + "runners: {namespace: elsewhere-runners}\nmicroVMRuntimeClasses: [only-this]\n"
 	var last string

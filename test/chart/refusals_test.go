@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
 func TestValues_ThatCannotBeRightAreRefused(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bullpen-ci/bullpen/charts"
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
 // everything turns on what is off by default.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 const top = "../.."
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 func pages(t *testing.T) map[string]string {
 	t.Helper()
@@ -155,8 +155,8 @@ var absent = regexp.MustCompile(`(?i)not ?found|no objects passed|no matching re
 
 // Each kubectl command is run against a real API server with the product's definitions; what would change something, as a dry run.
 func TestKubectl_UnderstandsEachCommand(t *testing.T) {
-	env := testkit.Cluster(t)
-	kubectl := filepath.Join(testkit.AssetsOrFail(t), "kubectl")
+	env := kit.Cluster(t)
+	kubectl := filepath.Join(kit.AssetsOrFail(t), "kubectl")
 	dir := t.TempDir()
 	for _, name := range []string{"charts", "examples"} {
 		from, err := filepath.Abs(filepath.Join(top, name))

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
 var (
@@ -154,7 +154,7 @@ func examples(t *testing.T) []example {
 
 // What is shown as YAML is taken: objects by the API server, values by the chart.
 func TestYAML_IsTakenByTheAPIServerOrTheChart(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	kube, err := client.New(env.Config, client.Options{})
 	require.NoError(t, err)
 	for _, name := range []string{"bullpen-system", "bullpen-runners"} {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/test/chaos"
+	"github.com/bullpen-ci/bullpen/test/kit/chaos"
 )
 
 // smallDisk puts a disk of its own under a state folder; nil where that takes rights that the test has not.

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
-	"github.com/bullpen-ci/bullpen/test/chaos"
+	"github.com/bullpen-ci/bullpen/test/kit/chaos"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
 
 // buildFaults builds the product with its fault points.

@@ -22,8 +22,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
 
 const (
@@ -58,7 +58,7 @@ func bullpen(t *testing.T, args ...string) *exec.Cmd {
 	command.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		return strings.HasPrefix(entry, "BULLPEN_DATABASE_URL=") || strings.HasPrefix(entry, "BULLPEN_LISTEN_DATABASE_URL=")
 	})
-	command.Env = append(command.Env, "BULLPEN_ASSETS="+testkit.AssetsOrFail(t))
+	command.Env = append(command.Env, "BULLPEN_ASSETS="+kit.AssetsOrFail(t))
 	return command
 }
 

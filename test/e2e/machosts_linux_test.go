@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/bullpen-ci/bullpen/charts"
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 	"github.com/bullpen-ci/bullpen/test/rights"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
-	"github.com/bullpen-ci/bullpen/internal/tracing/tracingtest"
+	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
 // traced finds the trace of a job that has ended by what is said of the job, and in it all that became of the job.

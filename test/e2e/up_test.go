@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
-	"github.com/bullpen-ci/bullpen/internal/tracing/tracingtest"
+	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
 const oneJob = `

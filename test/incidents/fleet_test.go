@@ -22,9 +22,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
-	"github.com/bullpen-ci/bullpen/test/rig"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/rig"
 )
 
 // yard is a whole Bullpen: a real API server with the shipped roles and policies, server, controller, node agents, pollers and
@@ -37,7 +37,7 @@ type yard struct {
 
 func newYard(t *testing.T, options rig.Options) *yard {
 	t.Helper()
-	options.Cluster, options.Database = testkit.Cluster(t), postgrestest.NewDatabase(t, nil)
+	options.Cluster, options.Database = kit.Cluster(t), postgrestest.NewDatabase(t, nil)
 	options.Nodes, options.PodsEach = max(options.Nodes, 1), 50
 	return &yard{rig.Start(t, options), t, options.Database}
 }

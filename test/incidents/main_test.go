@@ -4,13 +4,13 @@ import (
 	"os"
 	"testing"
 
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(postgrestest.Run(func() int { return testkit.Main(m) }))
+	os.Exit(postgrestest.Run(func() int { return kit.Main(m) }))
 }
 
 // count asks the ledger for a number.

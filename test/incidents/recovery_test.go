@@ -13,11 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
 	"github.com/bullpen-ci/bullpen/internal/recovery"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/test/rig"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/rig"
 )
 
 // proofs remembers what was known of each pod when the controller had it deleted.
@@ -95,7 +95,7 @@ func TestRecovery_RECV1_RECV5_PodsThatWaitForNothing(t *testing.T) {
 	cancelled := y.work("cancelled", 1, away)
 	pods := []corev1.Pod{y.worker("never-registers"), y.worker("cancelled"), y.podsOf("stamped")[0]}
 	require.NoError(t, y.GitHub.Admin.CancelRun(t.Context(), cancelled.run))
-	server := testkit.Cluster(t).ClientAs(t, testkit.Cluster(t).As(t, "system:serviceaccount:bullpen-system:bullpen-server", "system:serviceaccounts"))
+	server := kit.Cluster(t).ClientAs(t, kit.Cluster(t).As(t, "system:serviceaccount:bullpen-system:bullpen-server", "system:serviceaccounts"))
 	labelled := client.MergeFrom(pods[2].DeepCopy())
 	pods[2].Labels[runnerpod.LabelOwner] = "org-1"
 	before := late.Now()

@@ -26,8 +26,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
-	"github.com/bullpen-ci/bullpen/test/rig"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/rig"
 )
 
 const (

@@ -20,9 +20,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
-	"github.com/bullpen-ci/bullpen/test/rig"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/rig"
 )
 
 // gatedLabel is what jobs ask for.
@@ -42,7 +42,7 @@ type gated struct {
 
 func newGated(t *testing.T, change func(*gated, *rig.Options)) *gated {
 	t.Helper()
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	g := &gated{T: t, cut: map[string]int{}, refused: map[string]int{}}
 	options := rig.Options{
 		Cluster: env, Database: postgrestest.NewDatabase(t, nil), Nodes: 1, PodsEach: 20,
@@ -57,9 +57,9 @@ func newGated(t *testing.T, change func(*gated, *rig.Options)) *gated {
 	return g
 }
 
-func (g *gated) between(ctx context.Context, env *testkit.Env, namespace, server string) string {
+func (g *gated) between(ctx context.Context, env *kit.Env, namespace, server string) string {
 	admin := env.Client(g.T)
-	for _, object := range render(g.T, testkit.SystemNamespace, map[string]any{
+	for _, object := range render(g.T, kit.SystemNamespace, map[string]any{
 		"runners": map[string]any{"namespace": namespace, "createNamespace": false},
 	}, "templates/networkpolicy.yaml") {
 		require.NoError(g, admin.Create(g.Context(), object))
@@ -67,7 +67,7 @@ func (g *gated) between(ctx context.Context, env *testkit.Env, namespace, server
 	made, err := policygate.New(policygate.Options{
 		Kube: env.Kube, Namespace: namespace, Upstream: server, Port: dispatchPort, Observe: g.observe,
 		Server: &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: testkit.SystemNamespace, Name: "server", Labels: deployment(g.T).Spec.Template.Labels},
+			ObjectMeta: metav1.ObjectMeta{Namespace: kit.SystemNamespace, Name: "server", Labels: deployment(g.T).Spec.Template.Labels},
 			Status:     corev1.PodStatus{PodIP: "192.0.2.1"},
 		},
 	})

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/netpolicy"
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
 const (

@@ -22,13 +22,13 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/dev/netpolicy"
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-func TestMain(m *testing.M) { os.Exit(postgrestest.Run(func() int { return testkit.Main(m) })) }
+func TestMain(m *testing.M) { os.Exit(postgrestest.Run(func() int { return kit.Main(m) })) }
 
 const (
 	patience = 60 * time.Second
@@ -41,7 +41,7 @@ const (
 // what its nodes would do is the test's (settle).
 type world struct {
 	t               *testing.T
-	env             *testkit.Env
+	env             *kit.Env
 	admin           client.WithWatch
 	system, runners string
 }
@@ -51,7 +51,7 @@ var addresses atomic.Int64
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	w := &world{t: t, env: env, admin: env.Client(t), system: env.Namespace(t), runners: env.Namespace(t)}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "bullpen-server"}}
 	require.NoError(t, w.admin.Create(t.Context(), account))

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(postgrestest.Run(func() int { return testkit.Main(m) }))
+	os.Exit(postgrestest.Run(func() int { return kit.Main(m) }))
 }
 
 // files is where everything of a world is: a folder of the file system of /, which runners have as theirs, and open to

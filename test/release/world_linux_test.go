@@ -20,11 +20,11 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/node"
-	"github.com/bullpen-ci/bullpen/internal/node/podnetwork"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
-	"github.com/bullpen-ci/bullpen/internal/serviceproxy"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/podnetwork"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/serviceproxy"
 )
 
 const (
@@ -44,7 +44,7 @@ var nameserver = netip.MustParseAddr("10.111.0.10")
 // world is a cluster of one node, a GitHub and a database, and nothing of Bullpen.
 type world struct {
 	*testing.T
-	cluster  *testkit.Env
+	cluster  *kit.Env
 	dir      string // bin/, images/, work/, …
 	network  *podnetwork.Network
 	github   *standin.Local
@@ -59,12 +59,12 @@ func newWorld(t *testing.T) *world {
 	if os.Getuid() != 0 {
 		t.Skip("pods with networks and files of their own take root: run this test as root on Linux (CI does)")
 	}
-	w := &world{T: t, cluster: testkit.Bare(t), ran: map[string]bool{}}
+	w := &world{T: t, cluster: kit.Bare(t), ran: map[string]bool{}}
 	var err error
 	w.dir, err = files()
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if t.Failed() && os.Getenv(testkit.EnvKeep) != "" {
+		if t.Failed() && os.Getenv(kit.EnvKeep) != "" {
 			t.Logf("logs and files are kept in %s", w.dir)
 			return
 		}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
-	"github.com/bullpen-ci/bullpen/test/rig"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/rig"
 )
 
 var updateFlag = flag.Bool("update", false, "write the measured costs into docs/reference/costs.md")
@@ -28,7 +28,7 @@ const (
 // TestCosts counts what one job costs over its whole life, from the pod that waits for it to the pod that takes its
 // place, and holds docs/reference/costs.md to it. The jobs run one after another, in a small pool that is otherwise idle.
 func TestCosts_P5_OneJobsCallsAreThoseOfTheDocument(t *testing.T) {
-	fleet := rig.Start(t, rig.Options{Cluster: testkit.Cluster(t), Database: postgrestest.NewDatabase(t, nil), Nodes: 1, PodsEach: 50})
+	fleet := rig.Start(t, rig.Options{Cluster: kit.Cluster(t), Database: postgrestest.NewDatabase(t, nil), Nodes: 1, PodsEach: 50})
 	measured := fleet.CostOfAJob(costJobs)
 	writes := rig.WritesOfAJob(measured)
 	t.Logf("%.2f writes per job by server and controller:\n%s", writes, costTable(measured))

@@ -5,8 +5,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
 var (
@@ -16,5 +16,5 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(postgrestest.Run(func() int { return testkit.Main(m) }))
+	os.Exit(postgrestest.Run(func() int { return kit.Main(m) }))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // observer follows every pod of the pool through a watch of its own, and every deletion that the controller asks for.
@@ -59,7 +59,7 @@ func newObserver() *observer {
 }
 
 // watch begins to follow the pods of a namespace.
-func (o *observer) watch(t *testing.T, env *testkit.Env, namespace string, store *postgres.Store) {
+func (o *observer) watch(t *testing.T, env *kit.Env, namespace string, store *postgres.Store) {
 	t.Helper()
 	o.mu.Lock()
 	o.store = store

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
-	"github.com/bullpen-ci/bullpen/test/rig"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/rig"
 )
 
 const (
@@ -58,7 +58,7 @@ type scenario struct {
 func newScenario(t *testing.T, size int) *scenario {
 	t.Helper()
 	s := &scenario{T: t, size: size, limit: max(1, size/20), jobs: cmp.Or(*jobsFlag, max(2, min(size/20, 6))), o: newObserver()}
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	s.fleet = rig.Start(t, rig.Options{
 		Cluster: env, Database: postgrestest.NewDatabase(t, nil), Nodes: *nodesFlag, PodsEach: int64(size), Accounts: accounts,
 		OnDelete: s.o.beforeDeletion, OnGranted: s.o.grant,

@@ -27,11 +27,11 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/postgres/ledgertest"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
-	"github.com/bullpen-ci/bullpen/internal/testkit/postgrestest"
-	"github.com/bullpen-ci/bullpen/test/rig"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/rig"
 	"github.com/bullpen-ci/bullpen/test/scale/growth"
 )
 
@@ -85,7 +85,7 @@ func startSustained(t *testing.T) *sustainedRun {
 	}}
 	s.url = postgrestest.NewDatabase(t, nil)
 	s.fleet = rig.Start(t, rig.Options{
-		Cluster: testkit.Private(t), Database: s.url, Nodes: sustained.nodes, Accounts: sustained.accounts, Binary: binary,
+		Cluster: kit.Private(t), Database: s.url, Nodes: sustained.nodes, Accounts: sustained.accounts, Binary: binary,
 		PodsEach: int64(2*sustained.pods/sustained.nodes + 10),
 	})
 	return s

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/test/chaos"
+	"github.com/bullpen-ci/bullpen/test/kit/chaos"
 )
 
 // diskSize is what the database has to itself: more than it ever needs in a soak, backup included.

@@ -19,8 +19,8 @@ import (
 
 	"github.com/bullpen-ci/bullpen/charts"
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
 	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 	"github.com/bullpen-ci/bullpen/test/rights"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"

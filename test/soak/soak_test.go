@@ -25,8 +25,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"
 )
@@ -60,14 +60,14 @@ func buildAndRun(m *testing.M) int {
 // shortSeed is the seed of the short soak.
 const shortSeed = 20
 
-// stateDir is a folder that PostgreSQL's user may pass through. It is kept when the test fails and testkit.EnvKeep is set.
+// stateDir is a folder that PostgreSQL's user may pass through. It is kept when the test fails and kit.EnvKeep is set.
 func stateDir(t *testing.T) string {
 	t.Helper()
-	testkit.AssetsOrFail(t)
+	kit.AssetsOrFail(t)
 	dir, err := os.MkdirTemp("", "bullpen-soak-")
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if t.Failed() && os.Getenv(testkit.EnvKeep) != "" {
+		if t.Failed() && os.Getenv(kit.EnvKeep) != "" {
 			t.Logf("everything that was seen is in %s", dir)
 			return
 		}

@@ -34,10 +34,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	host "github.com/bullpen-ci/bullpen/internal/machost"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const (
 	patience = 90 * time.Second // what a controller does by itself takes milliseconds, but the machine may be busy
@@ -54,7 +54,7 @@ const (
 // bench is a control plane, a controller under its own role, and a stand-in for Macs.
 type bench struct {
 	t         *testing.T
-	env       *testkit.Env
+	env       *kit.Env
 	namespace string
 	admin     client.WithWatch
 	macs      *fakeMacs
@@ -75,7 +75,7 @@ func kubeconfigWith(token string) string {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, env: testkit.Cluster(t), macs: &fakeMacs{}, binary: "1111", stop: func() {}}
+	b := &bench{t: t, env: kit.Cluster(t), macs: &fakeMacs{}, binary: "1111", stop: func() {}}
 	b.namespace = b.env.Namespace(t)
 	b.admin = b.env.Client(t, v1alpha1.AddToScheme)
 	b.env.ShippedMacRoles(t, b.namespace, keySecret, passwordSecret, kubeconfigSecret)
@@ -133,7 +133,7 @@ func (b *bench) start() {
 		Registry: b.registry, Log: slog.New(slog.NewTextHandler(&b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Now: func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) },
 		Macs: &controller.MacOptions{
-			Bootstrapper: b.macs, BinarySHA256: b.binary, SecretsNamespace: testkit.SystemNamespace, Attempts: b.attempts,
+			Bootstrapper: b.macs, BinarySHA256: b.binary, SecretsNamespace: kit.SystemNamespace, Attempts: b.attempts,
 		},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -226,7 +226,7 @@ func until(done <-chan struct{}, result machost.Result) func(context.Context, in
 
 func (b *bench) secret(name, key, value string) {
 	b.t.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: testkit.SystemNamespace, Name: name, Annotations: map[string]string{"written": time.Now().String()}}, StringData: map[string]string{key: value}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kit.SystemNamespace, Name: name, Annotations: map[string]string{"written": time.Now().String()}}, StringData: map[string]string{key: value}}
 	err := b.admin.Create(b.t.Context(), secret)
 	if apierrors.IsAlreadyExists(err) {
 		err = b.admin.Update(b.t.Context(), secret)

@@ -14,10 +14,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 var born = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 

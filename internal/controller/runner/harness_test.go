@@ -25,19 +25,19 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/registered"
-	"github.com/bullpen-ci/bullpen/internal/controller/registered/registeredtest"
 	"github.com/bullpen-ci/bullpen/internal/controller/runner"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // bench is a real API server, a GitHub in memory, a clock that a test moves, and the controllers of Runners and of their pods,
 // which run when the test says so.
 type bench struct {
 	t         *testing.T
-	env       *testkit.Env
+	env       *kit.Env
 	namespace string
 	admin     client.WithWatch
 	kubelet   client.WithWatch
@@ -55,7 +55,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, env: testkit.Cluster(t), writes: map[string]int{}, recorder: events.NewFakeRecorder(1000)}
+	b := &bench{t: t, env: kit.Cluster(t), writes: map[string]int{}, recorder: events.NewFakeRecorder(1000)}
 	b.namespace = b.env.Namespace(t)
 	b.admin, b.kubelet = b.env.Client(t, v1alpha1.AddToScheme), b.env.Kubelet(t)
 	b.github = registeredtest.New(b.now)

@@ -11,10 +11,10 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/registered"
-	"github.com/bullpen-ci/bullpen/internal/controller/registered/registeredtest"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/registration"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
 
 // refuseAll has GitHub not be asked: the Secret with the credentials is gone.

@@ -14,10 +14,10 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/registered"
-	"github.com/bullpen-ci/bullpen/internal/controller/registered/registeredtest"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/registration"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
 
 // [K] 1.3, [F] 1.9; and what a Runner costs.

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/controller/registered/registeredtest"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
 
 // RUN-3 (adc889ce, c612e87d): a rollout on a real API server. The old set goes only when nothing of it is left, and one remains.

@@ -37,16 +37,16 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/registered"
-	"github.com/bullpen-ci/bullpen/internal/controller/registered/registeredtest"
 	"github.com/bullpen-ci/bullpen/internal/controller/runner"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerdeployment"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerreplicaset"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerset"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const (
 	patience = 60 * time.Second // what a controller does by itself takes milliseconds, but the machine may be busy
@@ -58,7 +58,7 @@ const (
 type bench struct {
 	t         *testing.T
 	kind      kind
-	env       *testkit.Env
+	env       *kit.Env
 	namespace string
 	admin     client.WithWatch
 	kubelet   client.WithWatch
@@ -75,7 +75,7 @@ type bench struct {
 
 func newBench(t *testing.T, k kind) *bench {
 	t.Helper()
-	b := &bench{t: t, kind: k, env: testkit.Cluster(t), busy: map[string]bool{}}
+	b := &bench{t: t, kind: k, env: kit.Cluster(t), busy: map[string]bool{}}
 	b.namespace = b.env.Namespace(t)
 	b.admin, b.kubelet = b.env.Client(t, v1alpha1.AddToScheme), b.env.Kubelet(t)
 	theNode.Do(b.registerNode)

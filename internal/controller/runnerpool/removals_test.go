@@ -28,10 +28,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // scriptedServer answers as a test says, and notes what it was told.
 type scriptedServer struct {
@@ -84,7 +84,7 @@ type shop struct {
 
 func newShop(t *testing.T, funcs interceptor.Funcs) *shop {
 	t.Helper()
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	s := &shop{t: t, admin: env.Client(t, v1alpha1.AddToScheme), server: &scriptedServer{verdict: lifecycle.Granted}}
 	s.pool = &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: env.Namespace(t), Name: "pool"},

@@ -25,10 +25,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/registration"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 var t0 = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
@@ -61,7 +61,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	b := &bench{
 		T: t, namespace: env.Namespace(t), now: t0, jobs: map[string][]dispatchapi.DemandJob{}, blind: map[string]bool{},
 		queue: map[string][]github.WorkflowJob{}, reads: map[string]int{}, as: map[string]place{}, recorder: events.NewFakeRecorder(1000),

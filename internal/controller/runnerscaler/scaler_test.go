@@ -23,7 +23,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/registration"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // Both kinds of owners are scaled by their jobs, up at once and down after the cooldown, in one question for all.
@@ -379,7 +379,7 @@ func TestScaler_WritesNothingButItsOwn(t *testing.T) {
 // The whole of it runs in a manager: an owner that is made is decided on at once, and the end of the manager ends it.
 func TestSetup_InAManager(t *testing.T) {
 	b := newBench(t)
-	mgr, err := manager.New(testkit.Cluster(t).As(t, "admin", "system:masters"), manager.Options{
+	mgr, err := manager.New(kit.Cluster(t).As(t, "admin", "system:masters"), manager.Options{
 		Scheme: b.admin.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{b.namespace: {}}},
 	})

@@ -23,7 +23,7 @@ type componentPlan struct {
 const issuer = "https://kubernetes.default.svc.cluster.local"
 
 // ServiceRange is where Services' addresses are; ServiceAddress, its first, is that of the API server's own Service,
-// kubernetes. Nothing listens at any of them unless somebody sees to it (package internal/serviceproxy).
+// kubernetes. Nothing listens at any of them unless somebody sees to it (package test/kit/serviceproxy).
 const (
 	ServiceRange   = "10.111.0.0/16"
 	ServiceAddress = "10.111.0.1"

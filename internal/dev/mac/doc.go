@@ -1,5 +1,5 @@
 // Package mac is a model of a Mac, for machines that are none: what prepares a Mac (bullpen host) is built and tested on it. It is a
-// folder, the root, with the files that macOS ships and with the commands that it has: one executable (test/fakemac, and `bullpen dev mac`) that
+// folder, the root, with the files that macOS ships and with the commands that it has: one executable (test/kit/fakemac, and `bullpen dev mac`) that
 // lies there under the name of each.
 //
 // What is modelled, from which fact, and what is not known is in docs/reference/model-mac.md. None of it has been compared with a Mac

@@ -15,7 +15,7 @@ import (
 
 // Options say what Mac is made.
 type Options struct {
-	// Executable is the model's program: test/fakemac, or what calls Main in the same way.
+	// Executable is the model's program: test/kit/fakemac, or what calls Main in the same way.
 	Executable string
 	// User is the account that is there from the start, uid 501, an administrator. Default "ci".
 	User string

@@ -1,5 +1,5 @@
 // Package tart is a fake of the program `tart`, for machines that are no Mac: the node agent's Tart back end is built and
-// tested on it, and so are demonstrations. It is an executable in its own right (test/faketart, and `bullpen dev tart`).
+// tested on it, and so are demonstrations. It is an executable in its own right (test/kit/faketart, and `bullpen dev tart`).
 //
 // It reproduces what is publicly known of Tart's commands, files, answers and defects; comments name the fact as "Tart 4.2"
 // and so on:

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
-	"github.com/bullpen-ci/bullpen/test/chaos"
+	"github.com/bullpen-ci/bullpen/test/kit/chaos"
 )
 
 func TestBootstrap_SaysThatTheDiskIsFull(t *testing.T) {

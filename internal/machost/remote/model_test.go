@@ -20,7 +20,7 @@ import (
 
 	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
 	"github.com/bullpen-ci/bullpen/internal/machost"
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 

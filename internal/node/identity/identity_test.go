@@ -35,13 +35,13 @@ import (
 	"github.com/bullpen-ci/bullpen/examples"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/node/identity"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())                                 // client-go tells it of every folder that a test has removed
 	transport.CertCallbackRefreshDuration = 200 * time.Millisecond // how soon clients notice a rotated certificate; 5 minutes otherwise
-	os.Exit(testkit.Main(m))
+	os.Exit(kit.Main(m))
 }
 
 // patience bounds what takes a moment.
@@ -50,10 +50,10 @@ const patience = time.Minute
 // fixture is a real control plane, with its approving and signing controllers.
 type fixture struct {
 	*testing.T
-	env *testkit.Env
+	env *kit.Env
 }
 
-func newFixture(t *testing.T, env *testkit.Env) *fixture {
+func newFixture(t *testing.T, env *kit.Env) *fixture {
 	t.Helper()
 	f := &fixture{T: t, env: env}
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(examples.NodeBootstrap()), 4096)
@@ -195,7 +195,7 @@ func (f *fixture) confined(config *rest.Config, node string) {
 
 // NET-5, NET-8: a token that may only ask becomes a certificate that is this node's and nothing else, and is not needed again.
 func TestOpen_NET5_NET8_ATokenBecomesTheNodesOwnCertificate(t *testing.T) {
-	f := newFixture(t, testkit.Cluster(t))
+	f := newFixture(t, kit.Cluster(t))
 	bootstrap, dir := f.bootstrap("first1"), identity.Dir(t.TempDir())
 	_, err := f.kube(bootstrap).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.True(t, apierrors.IsForbidden(err), "a bootstrap token is good for nothing else: %v", err)
@@ -226,7 +226,7 @@ func TestOpen_NET5_NET8_ATokenBecomesTheNodesOwnCertificate(t *testing.T) {
 
 // A provider or a person may want to approve each request: then the agent waits, and says for what.
 func TestOpen_WaitsForAnApproval(t *testing.T) {
-	f := newFixture(t, testkit.Cluster(t))
+	f := newFixture(t, kit.Cluster(t))
 	const group = "system:bootstrappers:by-hand" // which may ask, and no more
 	_, err := f.env.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: group}},
@@ -275,7 +275,7 @@ func TestOpen_WaitsForAnApproval(t *testing.T) {
 
 // Another cluster has taken the place of the one that signed the certificate, or its authority was replaced.
 func TestOpen_ACertificateThatIsNotAcceptedIsReplaced(t *testing.T) {
-	f := newFixture(t, testkit.Cluster(t))
+	f := newFixture(t, kit.Cluster(t))
 	bootstrap, dir := f.bootstrap("other2"), t.TempDir()
 	strange(t, dir, "mac-4")
 	own := f.open(identity.Options{Name: "mac-4", Bootstrap: bootstrap, Dir: dir})
@@ -323,7 +323,7 @@ func strange(t *testing.T, dir, node string) *big.Int {
 
 // The fallback of docs/guides/credentials.md: an identity of the provider's that may become this node, and no other.
 func TestFallback_NET5_NET8_AnIdentityThatMayBecomeOneNode(t *testing.T) {
-	f := newFixture(t, testkit.Cluster(t))
+	f := newFixture(t, kit.Cluster(t))
 	become := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "become-mac-8"},
 		Rules: []rbacv1.PolicyRule{

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/node/identity"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // Not for the race detector: client-go's dynamicClientCert.loadClientCert (transport/cert_rotation.go, v0.36) returns its
@@ -22,7 +22,7 @@ import (
 // Long before it expires a certificate is replaced, by a request that it signs itself: the bootstrap token is gone by then.
 func TestOpen_NET5_ACertificateRenewsItself(t *testing.T) {
 	// The signer backdates by five minutes. So a certificate that has some seconds left has used up most of its time at once.
-	f := newFixture(t, testkit.Private(t, func(o *controlplane.Options) {
+	f := newFixture(t, kit.Private(t, func(o *controlplane.Options) {
 		o.ExtraArgs = map[controlplane.Component][]string{controlplane.ControllerManager: {"--cluster-signing-duration=15s"}}
 	}))
 	bootstrap := f.bootstrap("renew1")

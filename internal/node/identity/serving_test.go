@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/node/identity"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // served is the certificate that a node serves with now.
@@ -28,7 +28,7 @@ func served(t *testing.T, s *identity.Serving) *tls.Certificate {
 // A node serves with a certificate that it signed itself until its request is approved, which nobody does by itself; then with that, also
 // after a restart.
 func TestServing_SelfSignedUntilApproved(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	options := identity.ServingOptions{
 		Name: "mac-9", Address: net.IPv4(192, 0, 2, 9), Config: env.As(t, identity.UserPrefix+"mac-9", identity.Group), Dir: t.TempDir(),
 	}
@@ -71,7 +71,7 @@ func TestServing_SelfSignedUntilApproved(t *testing.T) {
 
 // What lies in files is read again when it changes, and what cannot be used leaves what was in use.
 func TestFiles_AreReadAgain(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	dir := t.TempDir()
 	cert, key, ca := filepath.Join(dir, "c.pem"), filepath.Join(dir, "k.pem"), filepath.Join(dir, "ca.pem")
 	_, err := identity.FromFiles(cert, key)

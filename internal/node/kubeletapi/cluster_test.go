@@ -14,15 +14,15 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/node/identity"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // NET-3, NET-5: with a real API server behind it, and asking that as a node may, the server lets in the API server's own client and
 // nobody with a pod's token: one for dispatch is no token here, one for the API has no right.
 func TestServer_NET3_NET5_NoTokenOfAPodOpensIt(t *testing.T) {
-	env := testkit.Cluster(t)
+	env := kit.Cluster(t)
 	w := newWorld(t)
 	roots, err := identity.AuthoritiesFromFile(env.Plane.ClientAuthority())
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
 
 // Mac is a booted model Mac.
@@ -59,7 +59,7 @@ var Executable = sync.OnceValues(func() (string, error) {
 	}
 	built.Store(&dir)
 	path := filepath.Join(dir, "fakemac")
-	return path, gobuild.Build(path, "github.com/bullpen-ci/bullpen/test/fakemac")
+	return path, gobuild.Build(path, "github.com/bullpen-ci/bullpen/test/kit/fakemac")
 })
 
 // Main runs the tests of a package and removes the executable after them: to be called by TestMain. Without it, the executable stays in the

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
 
 // Main builds the fake, runs the tests of a package with its path, and returns their exit code: to be called by TestMain. The
@@ -20,7 +20,7 @@ func Main(run func() int, tart *string) int {
 	}
 	defer os.RemoveAll(dir)
 	*tart = filepath.Join(dir, "tart")
-	if err := gobuild.Build(*tart, "github.com/bullpen-ci/bullpen/test/faketart"); err != nil {
+	if err := gobuild.Build(*tart, "github.com/bullpen-ci/bullpen/test/kit/faketart"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

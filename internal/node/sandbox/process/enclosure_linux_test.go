@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/bullpen-ci/bullpen/internal/node/podnetwork"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
-	"github.com/bullpen-ci/bullpen/internal/node/sandbox/sandboxtest"
+	"github.com/bullpen-ci/bullpen/test/kit/podnetwork"
+	"github.com/bullpen-ci/bullpen/test/kit/sandboxtest"
 )
 
 // imageName is this machine's own files.

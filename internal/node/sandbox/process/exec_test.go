@@ -18,7 +18,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
-	"github.com/bullpen-ci/bullpen/internal/node/sandbox/sandboxtest"
+	"github.com/bullpen-ci/bullpen/test/kit/sandboxtest"
 )
 
 // runs is a sandbox with one running container.

@@ -25,7 +25,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
-	"github.com/bullpen-ci/bullpen/internal/node/sandbox/sandboxtest"
+	"github.com/bullpen-ci/bullpen/test/kit/sandboxtest"
 )
 
 const patience = 20 * time.Second

@@ -12,8 +12,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
-	"github.com/bullpen-ci/bullpen/internal/node/sandbox/sandboxtest"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
+	"github.com/bullpen-ci/bullpen/test/kit/sandboxtest"
 )
 
 type machine struct{ *synthetic.Machine }

@@ -27,10 +27,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
-	"github.com/bullpen-ci/bullpen/internal/node/sandbox/sandboxtest"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/tartcli"
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit/sandboxtest"
 )
 
 const (

@@ -16,12 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 const patience = 30 * time.Second
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // loopback stands for the pods' network: each of its addresses is a port of this machine.
 type loopback struct {
@@ -84,7 +84,7 @@ func ask(conn net.Conn) string {
 // Connections go to endpoints that are ready, as they come and go; one that has begun goes on; and where nobody is ready nobody
 // listens.
 func TestProxy_FollowsEndpoints(t *testing.T) {
-	cluster := testkit.Cluster(t)
+	cluster := kit.Cluster(t)
 	namespace := cluster.Namespace(t)
 	network := &loopback{ports: map[string]string{}}
 	network.echo(t, "10.112.0.2:8080", "first")

@@ -1,15 +1,15 @@
-// Package testkit gives tests the real parts that the product runs on: a Kubernetes control plane with garbage
+// Package kit gives tests the real parts that the product runs on: a Kubernetes control plane with garbage
 // collection, RBAC, TokenReview and the scheduler, started once per test process. (A real Postgres is in the
 // postgrestest folder beside it.)
 //
 // Only tests may import it. It must not import the product's controllers or servers, which would make it useless for
 // testing them. Begin with Main and Cluster:
 //
-//	func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+//	func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 //
 //	func TestSomething(t *testing.T) {
-//		cluster := testkit.Cluster(t)
+//		cluster := kit.Cluster(t)
 //		namespace := cluster.Namespace(t)
 //		…
 //	}
-package testkit
+package kit

@@ -34,7 +34,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
 	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 const (
@@ -48,7 +48,7 @@ const (
 // Options of Start.
 type Options struct {
 	// Cluster is the control plane. Required.
-	Cluster *testkit.Env
+	Cluster *kit.Env
 	// Database is the URL of an empty database. Required.
 	Database string
 	// Nodes is how many node agents there are; PodsEach is how many pods each has room for. Required.

@@ -1,4 +1,4 @@
-package testkit_test
+package kit_test
 
 import (
 	"os"
@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const (
 	patience = 30 * time.Second
@@ -32,11 +32,11 @@ func newPod(namespace, name string) *corev1.Pod {
 }
 
 func TestCluster_IsOnePerProcess(t *testing.T) {
-	require.Same(t, testkit.Cluster(t), testkit.Cluster(t))
+	require.Same(t, kit.Cluster(t), kit.Cluster(t))
 }
 
 func TestCluster_ServesTheProductsKinds(t *testing.T) {
-	found, err := testkit.Cluster(t).Kube.Discovery().ServerResourcesForGroupVersion("bullpen.dev/v1alpha1")
+	found, err := kit.Cluster(t).Kube.Discovery().ServerResourcesForGroupVersion("bullpen.dev/v1alpha1")
 	require.NoError(t, err)
 	require.NotEmpty(t, found.APIResources)
 }
@@ -44,7 +44,7 @@ func TestCluster_ServesTheProductsKinds(t *testing.T) {
 // The garbage collector is the controller manager's: envtest alone has none, and rules about ownerReferences could
 // not be tested.
 func TestCluster_GarbageCollectsWhatALostOwnerOwned(t *testing.T) {
-	cluster := testkit.Cluster(t)
+	cluster := kit.Cluster(t)
 	ctx, namespace := t.Context(), cluster.Namespace(t)
 	maps := cluster.Kube.CoreV1().ConfigMaps(namespace)
 	owner, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
@@ -67,7 +67,7 @@ func TestCluster_GarbageCollectsWhatALostOwnerOwned(t *testing.T) {
 }
 
 func TestCluster_ReviewsTokensOfPods(t *testing.T) {
-	cluster := testkit.Cluster(t)
+	cluster := kit.Cluster(t)
 	ctx, namespace := t.Context(), cluster.Namespace(t)
 	_, err := cluster.Kube.CoreV1().ServiceAccounts(namespace).Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "runner"}}, metav1.CreateOptions{})
@@ -100,7 +100,7 @@ func TestCluster_ReviewsTokensOfPods(t *testing.T) {
 }
 
 func TestCluster_RefusesWhatNoRoleAllows(t *testing.T) {
-	cluster := testkit.Cluster(t)
+	cluster := kit.Cluster(t)
 	ctx, namespace := t.Context(), cluster.Namespace(t)
 	limited, err := kubernetes.NewForConfig(cluster.As(t, "reader", "readers"))
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestCluster_RefusesWhatNoRoleAllows(t *testing.T) {
 }
 
 func TestCluster_KeepsNodesToTheirOwn(t *testing.T) {
-	cluster := testkit.Cluster(t)
+	cluster := kit.Cluster(t)
 	cluster.RegisterNode(t, "mine", nil)
 	cluster.RegisterNode(t, "theirs", nil)
 	agent, err := kubernetes.NewForConfig(cluster.As(t, "system:node:mine", "system:nodes"))
@@ -142,7 +142,7 @@ func TestCluster_KeepsNodesToTheirOwn(t *testing.T) {
 }
 
 func TestCluster_SchedulesOntoARegisteredNode(t *testing.T) {
-	cluster := testkit.Cluster(t)
+	cluster := kit.Cluster(t)
 	ctx, namespace := t.Context(), cluster.Namespace(t)
 	cluster.RegisterNode(t, "bench-seat", nil)
 	pod := newPod(namespace, "waiting")
@@ -157,7 +157,7 @@ func TestCluster_SchedulesOntoARegisteredNode(t *testing.T) {
 }
 
 func TestPrivate_SurvivesAnOutageOfItsAPIServer(t *testing.T) {
-	cluster := testkit.Private(t)
+	cluster := kit.Private(t)
 	ctx, namespace := t.Context(), cluster.Namespace(t)
 
 	require.NoError(t, cluster.Plane.StopComponent(ctx, controlplane.APIServer))

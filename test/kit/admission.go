@@ -1,4 +1,4 @@
-package testkit
+package kit
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 
 // labelNamespace marks the namespaces of tests, and default, of which each is the runners' namespace of its test: policies
 // that are shipped for the one hold in all of them.
-const labelNamespace = "testkit.bullpen.dev/runners"
+const labelNamespace = "kit.bullpen.dev/runners"
 
 // installAdmission creates the product's admission policies, and returns when the API server goes by them. They hold in
 // every test, so that nothing is tested that an installation would refuse (EXCL-7).

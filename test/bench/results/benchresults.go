@@ -1,4 +1,4 @@
-package benchresults
+package results
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package testkit
+package kit
 
 import (
 	"context"
@@ -50,7 +50,7 @@ var shared struct {
 }
 
 // Main runs the tests of a package, and stops the shared control plane afterwards. Use it in TestMain:
-// os.Exit(testkit.Main(m)).
+// os.Exit(kit.Main(m)).
 func Main(m *testing.M) int {
 	ctrllog.SetLogger(logr.Discard()) // tests that want a log give their own; without any, controller-runtime complains
 	shared.mu.Lock()
@@ -63,7 +63,7 @@ func Main(m *testing.M) int {
 		return code
 	}
 	if err := shared.env.stop(code != 0); err != nil {
-		fmt.Fprintln(os.Stderr, "testkit: stopping the control plane:", err)
+		fmt.Fprintln(os.Stderr, "kit: stopping the control plane:", err)
 		return max(code, 1)
 	}
 	return code
@@ -76,7 +76,7 @@ func Cluster(t testing.TB) *Env {
 	dir := AssetsOrFail(t)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	require.True(t, shared.main, "a package that uses testkit.Cluster needs: func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }")
+	require.True(t, shared.main, "a package that uses kit.Cluster needs: func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }")
 	if shared.env == nil && shared.err == nil {
 		shared.env, shared.err = start(dir)
 	}
@@ -163,7 +163,7 @@ func (e *Env) stop(failed bool) error {
 
 func discard(stateDir string, failed bool) error {
 	if failed && os.Getenv(EnvKeep) != "" {
-		fmt.Fprintln(os.Stderr, "testkit: the control plane's logs and data are kept in", stateDir)
+		fmt.Fprintln(os.Stderr, "kit: the control plane's logs and data are kept in", stateDir)
 		return nil
 	}
 	return os.RemoveAll(stateDir)

@@ -1,4 +1,4 @@
-package testkit
+package kit
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func (e *Env) ClientAs(t testing.TB, config *rest.Config, addToScheme ...func(*r
 // status of a runner as its node would need it, for nobody else says that a busy runner has ended (EXCL-7).
 func (e *Env) Kubelet(t testing.TB, addToScheme ...func(*runtime.Scheme) error) client.WithWatch {
 	t.Helper()
-	return e.ClientAs(t, e.As(t, "testkit-kubelet", "system:masters", "system:nodes"), addToScheme...)
+	return e.ClientAs(t, e.As(t, "kit-kubelet", "system:masters", "system:nodes"), addToScheme...)
 }
 
 // AllowDeletion breaks the glass for one runner pod: it can be deleted from now on, whatever it does (EXCL-7).

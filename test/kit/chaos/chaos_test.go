@@ -16,12 +16,12 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
-	"github.com/bullpen-ci/bullpen/internal/testkit"
-	"github.com/bullpen-ci/bullpen/internal/testkit/gobuild"
+	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
 
 func TestKillAPIServer_ComesBackWithItsData(t *testing.T) {
-	env := testkit.Private(t)
+	env := kit.Private(t)
 	t.Run("a proxy before it breaks a watch in the middle", func(t *testing.T) { watchThroughProxy(t, env) })
 	before := env.Plane.Pids()
 	began := time.Now()
@@ -34,7 +34,7 @@ func TestKillAPIServer_ComesBackWithItsData(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func watchThroughProxy(t *testing.T, env *testkit.Env) {
+func watchThroughProxy(t *testing.T, env *kit.Env) {
 	at, err := url.Parse(env.Plane.URL())
 	require.NoError(t, err)
 	proxy, err := NewProxy(at.Host)

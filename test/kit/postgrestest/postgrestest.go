@@ -57,7 +57,7 @@ func Main(m *testing.M) { os.Exit(Run(m.Run)) }
 // Run is Main for a package whose tests need another thing from their TestMain, too: it runs tests, stops the server and
 // returns the exit code.
 //
-//	os.Exit(postgrestest.Run(func() int { return testkit.Main(m) }))
+//	os.Exit(postgrestest.Run(func() int { return kit.Main(m) }))
 func Run(tests func() int) int {
 	shared.mu.Lock()
 	shared.managed = true

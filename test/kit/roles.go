@@ -1,4 +1,4 @@
-package testkit
+package kit
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/bullpen-ci/bullpen/internal/helmchart"
+	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
 // SystemNamespace is where the chart's ServiceAccounts of ShippedRoles are.

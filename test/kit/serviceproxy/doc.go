@@ -1,6 +1,6 @@
 // Package serviceproxy makes Services reachable where no kube-proxy and no cluster DNS do: it listens at the address of each
 // Service, passes TCP connections on to endpoints that are ready, and answers DNS queries for Services' names. Beside the
-// pods of one machine (package internal/node/podnetwork) it is what an installation needs of a cluster's network.
+// pods of one machine (package test/kit/podnetwork) it is what an installation needs of a cluster's network.
 //
 // # What it supports
 //

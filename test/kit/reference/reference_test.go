@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const top = "../.."
+const top = "../../.."
 
 func read(t *testing.T, path ...string) []byte {
 	t.Helper()
@@ -106,6 +107,9 @@ func TestMetricsOf_ReadsWhatARegistryHas(t *testing.T) {
 // mayBeRead is what a variable of the environment that matters to people is called.
 var mayBeRead = regexp.MustCompile(`^(BULLPEN_[A-Z_]+[A-Z]|KUBEBUILDER_ASSETS|KUBECONFIG|NO_COLOR|TERM|TART_HOME|XDG_[A-Z]+_HOME)$`)
 
+// imitations are programs for which the variables of what they imitate count.
+var imitations = []string{top + "/internal/dev/tart", top + "/internal/dev/mac"}
+
 // Each variable that the programs name is on the page, and none that they do not name.
 func TestVariables_AreThoseOfTheSources(t *testing.T) {
 	known, named := map[string]bool{}, map[string]bool{}
@@ -119,7 +123,7 @@ func TestVariables_AreThoseOfTheSources(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if name := entry.Name(); entry.IsDir() && (name == "testkit" || name == "testdata" || name == "reference" || name == "devtart" || name == "devmac") {
+			if entry.IsDir() && (entry.Name() == "testdata" || slices.Contains(imitations, filepath.ToSlash(path))) {
 				return filepath.SkipDir
 			}
 			if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -135,7 +139,7 @@ func TestVariables_AreThoseOfTheSources(t *testing.T) {
 					require.NoError(t, err)
 					if mayBeRead.MatchString(value) {
 						named[value] = true
-						require.True(t, known[value], "%s names %s: say in internal/reference/environment.go what it is for", path, value)
+						require.True(t, known[value], "%s names %s: say in test/kit/reference/environment.go what it is for", path, value)
 					}
 				}
 				return true
