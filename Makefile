@@ -16,8 +16,8 @@ TEST_P ?= 4
 
 # Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.
 SLOW := $(addprefix ./, test/e2e internal/machost/steps internal/controller test/soak test/release internal/machost/remote \
-	internal/dispatch test/hosts internal/controller/runnerowner test/scale test/incidents internal/controller/machost test/restore \
-	internal/recovery internal/controller/runner test/chart test/network internal/catchup)
+	internal/server/dispatch test/hosts internal/controller/runnerowner test/scale test/incidents internal/controller/machost test/restore \
+	internal/server/recovery internal/controller/runner test/chart test/network internal/server/events/catchup)
 
 # Collecting garbage is a fifth of what control planes and tests compute. Where there is memory for four of them, it is done less
 # often.
@@ -45,7 +45,7 @@ IMAGES_GO = $(shell awk '$$1 == "go" { print $$2 }' images/go.mod)
 BUILD_RELEASE = if [ "$$(id -u)" = 0 ]; then $(PLAIN) && \
 	$(GO) build -tags=production -o /dev/null ./cmd/bullpen && $(GO) build -C tools -o /dev/null helm.sh/helm/v4/cmd/helm; fi
 
-GENERATED := api charts/bullpen/crds charts/rendered docs/incidents.md docs/reference internal/postgres/sqlcgen
+GENERATED := api charts/bullpen/crds charts/rendered docs/incidents.md docs/reference internal/server/ledger/sqlcgen
 
 .DEFAULT_GOAL := help
 
@@ -106,7 +106,7 @@ performance: ## Write the tables of docs/performance.md and README.md from runs 
 .PHONY: explain
 explain: ## Run every statement of the ledger with EXPLAIN (ANALYZE, BUFFERS) among 10,000 and 1,000,000 queued jobs, and write docs/queries.md: some minutes
 	@scripts/prerequisites.sh postgres
-	$(GO) test -run '^TestReads_' -count 1 -timeout 60m -v ./internal/postgres -args -ledger-jobs 1000000 -ledger-page
+	$(GO) test -run '^TestReads_' -count 1 -timeout 60m -v ./internal/server/ledger -args -ledger-jobs 1000000 -ledger-page
 
 .PHONY: model
 model: ## Walk the claim protocol's large state spaces too: minutes, and some 10 GiB of memory
@@ -179,7 +179,7 @@ generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:artifacts:config=charts/bullpen/crds
 	$(PLAIN); $(GO) run ./scripts/crds
-	cd internal/postgres && ../../bin/sqlc generate
+	cd internal/server/ledger && ../../../bin/sqlc generate
 	$(PLAIN); $(GO) run ./scripts/incidents
 	$(PLAIN); $(GO) run ./scripts/runnerkinds
 	$(PLAIN); $(GO) run ./scripts/chart

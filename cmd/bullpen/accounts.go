@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 func newAccountsCommand() *cobra.Command {
@@ -27,7 +27,7 @@ You are who your kubeconfig says; what you may do is decided by the cluster's ro
 	}
 	cmd.AddCommand(
 		newAccountsListCommand(), newAccountsGetCommand(), newAccountsSetLimitsCommand(),
-		newAccountsVerbCommand(operatorapi.VerbSuspend), newAccountsVerbCommand(operatorapi.VerbResume), newAccountsDeleteCommand(),
+		newAccountsVerbCommand(adminapi.VerbSuspend), newAccountsVerbCommand(adminapi.VerbResume), newAccountsDeleteCommand(),
 	)
 	return cmd
 }
@@ -58,7 +58,7 @@ is in use: at 100% nothing further begins, and a job that needs more than what i
 					return err
 				}
 				if accounts == nil {
-					accounts = []operatorapi.Account{}
+					accounts = []adminapi.Account{}
 				}
 				return cli.Print(out, format, accounts, cli.AccountTable(accounts))
 			})
@@ -102,8 +102,8 @@ func oneAccount(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func printAccount(cmd *cobra.Command, format cli.Format, account operatorapi.Account) error {
-	return cli.Print(cmd.OutOrStdout(), format, account, cli.AccountTable([]operatorapi.Account{account}))
+func printAccount(cmd *cobra.Command, format cli.Format, account adminapi.Account) error {
+	return cli.Print(cmd.OutOrStdout(), format, account, cli.AccountTable([]adminapi.Account{account}))
 }
 
 // limitFlags are the limits that set-limits was given.
@@ -112,8 +112,8 @@ type limitFlags struct {
 	jobs, perRepository   int64
 }
 
-func (l *limitFlags) change(cmd *cobra.Command) (operatorapi.LimitsChange, error) {
-	var change operatorapi.LimitsChange
+func (l *limitFlags) change(cmd *cobra.Command) (adminapi.LimitsChange, error) {
+	var change adminapi.LimitsChange
 	set := cmd.Flags().Changed
 	if l.platform != string(fleet.Linux) && l.platform != string(fleet.MacOS) {
 		return change, fmt.Errorf("--platform %q: it is linux or macos", l.platform)
@@ -138,7 +138,7 @@ func (l *limitFlags) change(cmd *cobra.Command) (operatorapi.LimitsChange, error
 		}
 		change.MemoryMB = &mebibytes
 	}
-	if change == (operatorapi.LimitsChange{}) {
+	if change == (adminapi.LimitsChange{}) {
 		return change, errors.New("which limit? give at least one of --jobs, --cpu, --memory and --jobs-per-repository")
 	}
 	return change, nil
@@ -168,8 +168,8 @@ which needs the App's repository permission "Administration: write"; 0 takes the
 			if err != nil {
 				return err
 			}
-			account, err := setLimits(cmd, client, args[0], version, operatorapi.ChangeLimits{
-				Platforms: map[string]operatorapi.LimitsChange{limits.platform: change}, Reason: reason,
+			account, err := setLimits(cmd, client, args[0], version, adminapi.ChangeLimits{
+				Platforms: map[string]adminapi.LimitsChange{limits.platform: change}, Reason: reason,
 			})
 			if err != nil {
 				return err
@@ -196,9 +196,9 @@ which needs the App's repository permission "Administration: write"; 0 takes the
 // setLimits changes the version that was named, or the one that is there now, so that a change that somebody else makes
 // meanwhile is not overwritten unseen.
 func setLimits(
-	cmd *cobra.Command, client *cli.Client, ref string, version int64, change operatorapi.ChangeLimits,
-) (operatorapi.Account, error) {
-	account, err := operatorapi.Account{Version: version}, error(nil)
+	cmd *cobra.Command, client *cli.Client, ref string, version int64, change adminapi.ChangeLimits,
+) (adminapi.Account, error) {
+	account, err := adminapi.Account{Version: version}, error(nil)
 	if version == 0 {
 		if account, err = client.Account(cmd.Context(), ref); err != nil {
 			return account, err
@@ -222,7 +222,7 @@ GitHub's own suspension of the App: both must be off for the account to run.`,
 		Example: "  bullpen accounts suspend acme --reason \"mining; see ticket 812\"",
 		Args:    oneAccount,
 	}
-	if verb == operatorapi.VerbResume {
+	if verb == adminapi.VerbResume {
 		cmd.Use, cmd.Short = "resume ACCOUNT", "Let a suspended account's jobs go on"
 		cmd.Long = `Takes back an operator's suspension; queued jobs go on at once. An account that GitHub has suspended too stays so.`
 		cmd.Example = "  bullpen accounts resume acme"
@@ -233,7 +233,7 @@ GitHub's own suspension of the App: both must be off for the account to run.`,
 			return err
 		}
 		act := client.Suspend
-		if verb == operatorapi.VerbResume {
+		if verb == adminapi.VerbResume {
 			act = client.Resume
 		}
 		account, err := act(cmd.Context(), args[0], reason)

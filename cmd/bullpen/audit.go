@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 func newAuditCommand() *cobra.Command {
@@ -31,7 +31,7 @@ same transaction as the change itself.`,
 				return err
 			}
 			if events == nil {
-				events = []operatorapi.AuditEvent{}
+				events = []adminapi.AuditEvent{}
 			}
 			return cli.Print(cmd.OutOrStdout(), format, events, cli.AuditTable(events))
 		},

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/recovery"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/server/recovery"
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // A shell that asks for names blocks the terminal of whoever pressed Tab: it is answered within completionTime and with at most
@@ -35,14 +35,14 @@ func completeNames(root *cobra.Command) {
 	} {
 		find(root, path).ValidArgsFunction = first(complete)
 	}
-	for _, verb := range []string{"get", "set-limits", operatorapi.VerbSuspend, operatorapi.VerbResume, "delete"} {
+	for _, verb := range []string{"get", "set-limits", adminapi.VerbSuspend, adminapi.VerbResume, "delete"} {
 		find(root, "accounts "+verb).ValidArgsFunction = first(completion(accountNames))
 	}
 	for _, command := range []string{"jobs", "usage", "audit"} {
 		completeFlag(find(root, command), "account", completion(accountNames))
 	}
 	completeFlag(find(root, "runners"), "pool", pools)
-	completeFlag(find(root, "runners"), "stage", cobra.FixedCompletions(operatorapi.RunnerStages(), cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(find(root, "runners"), "stage", cobra.FixedCompletions(adminapi.RunnerStages(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 func find(root *cobra.Command, path string) *cobra.Command {
@@ -121,7 +121,7 @@ func jobIDs(ended bool) names {
 
 // idleRunners are those that can be retired: others are refused.
 func idleRunners(ctx context.Context, cmd *cobra.Command, client *cli.Client) ([]cobra.Completion, error) {
-	runners, err := client.Runners(ctx, cli.RunnerFilter{Stages: []string{"idle"}, Most: operatorapi.MaxPage})
+	runners, err := client.Runners(ctx, cli.RunnerFilter{Stages: []string{"idle"}, Most: adminapi.MaxPage})
 	var idle []cobra.Completion
 	for _, runner := range runners {
 		if runner.Namespace == namespaceOf(cmd) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // completionServer answers as the operators' API does.
@@ -24,30 +24,30 @@ func completionServer(t *testing.T) (address string, asked *atomic.Int32) {
 		asked.Add(1)
 		var answer any
 		switch r.URL.Path {
-		case operatorapi.PathJobs:
-			jobs := []operatorapi.Job{{ID: 271, State: "queued", Repository: "acme/app"}, {ID: 314, State: "executing", Repository: "acme/lib"}}
+		case adminapi.PathJobs:
+			jobs := []adminapi.Job{{ID: 271, State: "queued", Repository: "acme/app"}, {ID: 314, State: "executing", Repository: "acme/lib"}}
 			if r.URL.Query().Get("ended") == "true" {
-				jobs = append(jobs, operatorapi.Job{ID: 279, State: "completed", Repository: "acme/app"})
+				jobs = append(jobs, adminapi.Job{ID: 279, State: "completed", Repository: "acme/app"})
 			}
-			answer = operatorapi.JobList{Jobs: jobs}
-		case operatorapi.PathPools:
-			answer = operatorapi.PoolList{Pools: []operatorapi.Pool{
+			answer = adminapi.JobList{Jobs: jobs}
+		case adminapi.PathPools:
+			answer = adminapi.PoolList{Pools: []adminapi.Pool{
 				{Namespace: "bullpen-runners", Name: "linux", Labels: []string{"linux-4"}}, {Namespace: "other", Name: "large"},
 			}}
-		case operatorapi.PathRunners:
+		case adminapi.PathRunners:
 			if r.URL.Query().Get("stage") != "idle" {
 				http.Error(w, "only idle runners can be retired", http.StatusBadRequest)
 				return
 			}
-			answer = operatorapi.RunnerList{Runners: []operatorapi.Runner{
+			answer = adminapi.RunnerList{Runners: []adminapi.Runner{
 				{Namespace: "bullpen-runners", Name: "linux-abc", Pool: "linux"}, {Namespace: "other", Name: "linux-def", Pool: "large"},
 			}}
-		case operatorapi.PathAccounts:
-			accounts := []operatorapi.Account{{Login: "acme", State: operatorapi.AccountActive}, {Login: "zoo"}}
+		case adminapi.PathAccounts:
+			accounts := []adminapi.Account{{Login: "acme", State: adminapi.AccountActive}, {Login: "zoo"}}
 			if r.URL.Query().Get("deleted") == "true" {
-				accounts = append(accounts, operatorapi.Account{Login: "old", State: operatorapi.AccountDeleted})
+				accounts = append(accounts, adminapi.Account{Login: "old", State: adminapi.AccountDeleted})
 			}
-			answer = operatorapi.AccountList{Accounts: accounts}
+			answer = adminapi.AccountList{Accounts: accounts}
 		default:
 			http.NotFound(w, r)
 			return
@@ -109,7 +109,7 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 		"audit --account z|":            {"zoo"},
 		"runners --pool l|":             {"linux", "large"},
 		"runners --stage idle --pool |": {"linux", "large"},
-		"runners --stage b|":            operatorapi.RunnerStages(), // the shell picks
+		"runners --stage b|":            adminapi.RunnerStages(), // the shell picks
 	} {
 		before, begun := splitWords(words)
 		offered, _ := tab(t, append(before, begun)...)

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/dev/load"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // Exit codes of `bullpen dev load` beside 0 and 1.
@@ -221,11 +221,11 @@ const mostLive = 200_000
 // loadLedger reads by the operators' API.
 type loadLedger struct{ *cli.Client }
 
-func (l loadLedger) Live(ctx context.Context) ([]operatorapi.Job, error) {
+func (l loadLedger) Live(ctx context.Context) ([]adminapi.Job, error) {
 	return l.Jobs(ctx, cli.JobFilter{Most: mostLive})
 }
 
-func (l loadLedger) Job(ctx context.Context, id int64) (operatorapi.Job, bool, error) {
+func (l loadLedger) Job(ctx context.Context, id int64) (adminapi.Job, bool, error) {
 	job, err := l.Client.Job(ctx, id)
 	var refused *cli.APIError
 	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {

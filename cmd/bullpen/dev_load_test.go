@@ -20,9 +20,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/dev/load"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // loadedFleet is a genuine stand-in, and an operators' API by which its jobs have ended, but for those that ask for "never".
@@ -38,19 +38,19 @@ func loadedFleet(t *testing.T) (github *standin.AdminClient, server string) {
 	forge := httptest.NewServer(fake)
 	t.Cleanup(forge.Close)
 	github = &standin.AdminClient{URL: forge.URL, Token: "s3cret"}
-	jobOf := func(view standin.JobView) operatorapi.Job {
+	jobOf := func(view standin.JobView) adminapi.Job {
 		at := time.Unix(1_700_000_000, 0).UTC()
-		job := operatorapi.Job{ID: view.ID, Repository: view.Repo, Name: view.Name, Labels: view.Labels, State: "queued", QueuedAt: at}
+		job := adminapi.Job{ID: view.ID, Repository: view.Repo, Name: view.Name, Labels: view.Labels, State: "queued", QueuedAt: at}
 		if view.Labels[0] == "never" {
 			return job
 		}
 		job.State, job.Conclusion, job.StartedAt, job.CompletedAt = "completed", "success", &at, &at
-		job.Timeline = &operatorapi.Timeline{Split: []operatorapi.TimelinePhase{{Name: "dispatch", Seconds: 0.5}, {Name: "run", Seconds: 9}}}
+		job.Timeline = &adminapi.Timeline{Split: []adminapi.TimelinePhase{{Name: "dispatch", Seconds: 0.5}, {Name: "run", Seconds: 9}}}
 		return job
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+operatorapi.PathJobs, func(w http.ResponseWriter, _ *http.Request) {
-		list := operatorapi.JobList{Jobs: []operatorapi.Job{}}
+	mux.HandleFunc("GET "+adminapi.PathJobs, func(w http.ResponseWriter, _ *http.Request) {
+		list := adminapi.JobList{Jobs: []adminapi.Job{}}
 		for _, view := range fake.Jobs() {
 			if job := jobOf(view); job.CompletedAt == nil {
 				list.Jobs = append(list.Jobs, job)
@@ -58,7 +58,7 @@ func loadedFleet(t *testing.T) (github *standin.AdminClient, server string) {
 		}
 		_ = json.NewEncoder(w).Encode(list)
 	})
-	one := func(w http.ResponseWriter, r *http.Request, answer func(operatorapi.Job) any) {
+	one := func(w http.ResponseWriter, r *http.Request, answer func(adminapi.Job) any) {
 		id, _ := strconv.ParseInt(r.PathValue("job"), 10, 64)
 		for _, view := range fake.Jobs() {
 			if view.ID == id {
@@ -68,12 +68,12 @@ func loadedFleet(t *testing.T) (github *standin.AdminClient, server string) {
 		}
 		http.NotFound(w, r)
 	}
-	mux.HandleFunc("GET "+operatorapi.PathJobs+"/{job}", func(w http.ResponseWriter, r *http.Request) {
-		one(w, r, func(job operatorapi.Job) any { return job })
+	mux.HandleFunc("GET "+adminapi.PathJobs+"/{job}", func(w http.ResponseWriter, r *http.Request) {
+		one(w, r, func(job adminapi.Job) any { return job })
 	})
-	mux.HandleFunc("GET "+operatorapi.PathJobs+"/{job}/why", func(w http.ResponseWriter, r *http.Request) {
-		one(w, r, func(job operatorapi.Job) any {
-			return operatorapi.Why{JobID: job.ID, Job: &job, Reasons: []operatorapi.Reason{{Code: "no-pool", Sentence: "Nobody serves never."}}}
+	mux.HandleFunc("GET "+adminapi.PathJobs+"/{job}/why", func(w http.ResponseWriter, r *http.Request) {
+		one(w, r, func(job adminapi.Job) any {
+			return adminapi.Why{JobID: job.ID, Job: &job, Reasons: []adminapi.Reason{{Code: "no-pool", Sentence: "Nobody serves never."}}}
 		})
 	})
 	api := httptest.NewServer(mux)

@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/dev/simulate"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // simulateFlags are what `bullpen dev simulate` is given.
@@ -259,7 +259,7 @@ It needs the right to list jobs, as ` + "`bullpen jobs`" + ` does.`,
 }
 
 // recorded is the trace of the jobs that have run: one that waited for an approval was queued when that was given.
-func recorded(jobs []operatorapi.Job) simulate.Trace {
+func recorded(jobs []adminapi.Job) simulate.Trace {
 	var trace simulate.Trace
 	for _, j := range jobs {
 		if j.StartedAt == nil || j.CompletedAt == nil || j.CompletedAt.Before(*j.StartedAt) || len(j.Labels) == 0 {

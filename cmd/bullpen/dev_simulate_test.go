@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/dev/simulate"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 const simulatePolicies = `
@@ -81,12 +81,12 @@ func TestSimulate_ComparesPolicies(t *testing.T) {
 // What was recorded is the jobs that ran, as they were queued: an approval is no queue of ours.
 func TestRecorded_IsWhatRan(t *testing.T) {
 	at := func(s int) *time.Time { t := time.Unix(int64(s), 0).UTC(); return &t }
-	job := operatorapi.Job{Account: "acme", Repository: "acme/app", Labels: []string{"linux-4"}, QueuedAt: *at(10), StartedAt: at(30), CompletedAt: at(90)}
+	job := adminapi.Job{Account: "acme", Repository: "acme/app", Labels: []string{"linux-4"}, QueuedAt: *at(10), StartedAt: at(30), CompletedAt: at(90)}
 	approved, never, running := job, job, job
 	approved.ApprovedAt, approved.QueuedAt = at(25), *at(5)
 	never.StartedAt, running.CompletedAt = nil, nil
 	want := simulate.Job{QueuedAt: *at(10), Account: "acme", Repository: "acme/app", Labels: []string{"linux-4"}, Duration: time.Minute}
 	later := want
 	later.QueuedAt = *at(25)
-	require.Equal(t, simulate.Trace{want, later}, recorded([]operatorapi.Job{approved, never, running, job}))
+	require.Equal(t, simulate.Trace{want, later}, recorded([]adminapi.Job{approved, never, running, job}))
 }

@@ -7,13 +7,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/bullpen-ci/bullpen/internal/clusterview"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/passes"
-	"github.com/bullpen-ci/bullpen/internal/rebuild"
-	"github.com/bullpen-ci/bullpen/internal/roster"
+	"github.com/bullpen-ci/bullpen/internal/server/cluster"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
+	"github.com/bullpen-ci/bullpen/internal/server/restore/rebuild"
 )
 
 // epochConfig is what an operator says of restored databases.
@@ -24,7 +24,7 @@ type epochConfig struct {
 
 func (c *epochConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.namespace, "namespace", "bullpen-system",
-		"the server's own namespace: the ConfigMap "+clusterview.CopyName+" there is how a restored database is noticed")
+		"the server's own namespace: the ConfigMap "+cluster.CopyName+" there is how a restored database is noticed")
 	f.DurationVar(&c.hold, "restore-hold", time.Minute,
 		"how long nothing is dispatched or removed after the database was restored, while claims are rebuilt from pods and GitHub")
 }
@@ -34,7 +34,7 @@ func newKeeper(cfg serverConfig, r *replica, forge *github.Client, lists *roster
 	if cfg.epoch.hold < time.Second {
 		return nil, fmt.Errorf("--restore-hold is %s: a second is the least, a minute is what GitHub's lists need", cfg.epoch.hold)
 	}
-	copies, err := clusterview.NewCopies(r.view.Config(), cfg.epoch.namespace)
+	copies, err := cluster.NewCopies(r.view.Config(), cfg.epoch.namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (r *replica) unexplained(ctx context.Context) (bool, error) {
 const gatePatience = 5 * time.Second
 
 // unlessHeld has passes do nothing while the ledger is held: what they would go by is being rebuilt (CLAIM-17).
-func unlessHeld(gate dispatch.Gate, list []passes.Pass) []passes.Pass {
+func unlessHeld(gate dispatch.Gate, list []periodic.Pass) []periodic.Pass {
 	for i, pass := range list {
 		list[i].Run = func(ctx context.Context) error {
 			if !opens(ctx, gate) {

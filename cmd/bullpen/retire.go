@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 func newRetireCommand() *cobra.Command {
@@ -29,7 +29,7 @@ You need the right retire on runnerpods.bullpen.dev (the role bullpen-operator).
 			if err != nil {
 				return err
 			}
-			return cli.Print(cmd.OutOrStdout(), format, retired, cli.RetiredTable([]operatorapi.RetiredRunner{retired}))
+			return cli.Print(cmd.OutOrStdout(), format, retired, cli.RetiredTable([]adminapi.RetiredRunner{retired}))
 		},
 	}
 	conn.Flags(cmd.Flags())

@@ -20,25 +20,25 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/bullpen-ci/bullpen/internal/catchup"
-	"github.com/bullpen-ci/bullpen/internal/clock"
-	"github.com/bullpen-ci/bullpen/internal/clusterview"
 	"github.com/bullpen-ci/bullpen/internal/credential"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/installations"
-	"github.com/bullpen-ci/bullpen/internal/intake"
-	"github.com/bullpen-ci/bullpen/internal/operator"
-	"github.com/bullpen-ci/bullpen/internal/passes"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/recovery"
-	"github.com/bullpen-ci/bullpen/internal/retention"
-	"github.com/bullpen-ci/bullpen/internal/roster"
-	"github.com/bullpen-ci/bullpen/internal/server"
-	"github.com/bullpen-ci/bullpen/internal/tracing"
-	"github.com/bullpen-ci/bullpen/internal/web"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
+	"github.com/bullpen-ci/bullpen/internal/server/clock"
+	"github.com/bullpen-ci/bullpen/internal/server/cluster"
+	web "github.com/bullpen-ci/bullpen/internal/server/console"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/catchup"
+	"github.com/bullpen-ci/bullpen/internal/server/events/installations"
+	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
+	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	server "github.com/bullpen-ci/bullpen/internal/server/http"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic/retention"
+	"github.com/bullpen-ci/bullpen/internal/server/recovery"
+	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
+	"github.com/bullpen-ci/bullpen/internal/server/tracing"
 )
 
 type serverConfig struct {
@@ -127,18 +127,18 @@ type replica struct {
 	log           *slog.Logger
 	registry      *prometheus.Registry
 	listenURL     string
-	store         *postgres.Store
+	store         *ledger.Store
 	clock         *clock.Clock
-	view          *clusterview.View
+	view          *cluster.View
 	dispatcher    *dispatch.Dispatcher
 	intake        *intake.Intake
 	recovery      *recovery.Recovery
 	retention     *retention.Retention
 	catchup       *catchup.CatchUp
-	passes        *passes.Runner
+	passes        *periodic.Runner
 	keeper        *epoch.Keeper
 	http          *server.Server
-	operators     *operator.API
+	operators     *admin.API
 	console       *web.Console
 	installations *installations.Pass
 	forge         *github.Client
@@ -249,7 +249,7 @@ func (r *replica) wirePasses(ctx context.Context, url string, forge *github.Clie
 	if r.listenURL, err = cfg.database.listenURL(url); err != nil {
 		return err
 	}
-	pool, err := postgres.OpenPool(ctx, r.listenURL, passConnections)
+	pool, err := ledger.OpenPool(ctx, r.listenURL, passConnections)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (r *replica) wirePasses(ctx context.Context, url string, forge *github.Clie
 	if r.retention, err = newRetention(cfg, r); err != nil {
 		return err
 	}
-	if r.passes, err = passes.New(passes.Options{
+	if r.passes, err = periodic.New(periodic.Options{
 		Pool: pool, Passes: unlessHeld(r.keeper, r.onTime(r.passList())), Check: checkUnlessHeld(r.keeper, r.recovery.CheckPod), Log: r.log, Metrics: r.registry,
 	}); err != nil {
 		return err
@@ -273,15 +273,15 @@ func (r *replica) wirePasses(ctx context.Context, url string, forge *github.Clie
 const passConnections = 8
 
 // passList is what this replica does again and again.
-func (r *replica) passList() []passes.Pass {
-	return slices.Concat(r.accountPasses(), r.catchup.Passes(), []passes.Pass{
+func (r *replica) passList() []periodic.Pass {
+	return slices.Concat(r.accountPasses(), r.catchup.Passes(), []periodic.Pass{
 		{Name: "recovery", Every: r.cfg.recoveryEvery, Run: r.recovery.Pass},
 		{Name: "retention", Every: 15 * time.Minute, Timeout: 5 * time.Minute, Run: r.retention.Run},
 	})
 }
 
 // onTime has each pass begin with the database's word on the time: what it judges by age was written by that (RECV-2, RECV-4).
-func (r *replica) onTime(list []passes.Pass) []passes.Pass {
+func (r *replica) onTime(list []periodic.Pass) []periodic.Pass {
 	for i := range list {
 		list[i].Run = r.clock.Before(list[i].Run)
 	}
@@ -299,14 +299,14 @@ func newRecovery(cfg serverConfig, r *replica, forge *github.Client, lists *rost
 	})
 }
 
-func newView(cfg serverConfig, log *slog.Logger) (*clusterview.View, error) {
+func newView(cfg serverConfig, log *slog.Logger) (*cluster.View, error) {
 	rest, err := clientcmd.BuildConfigFromFlags("", cfg.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster (use --kubeconfig outside of one): %w", err)
 	}
 	rest.QPS, rest.Burst = 200, 400 // one token review per poll and minute, one label per job
 	rest.UserAgent = "bullpen-server"
-	return clusterview.New(clusterview.Options{Config: rest, Namespace: cfg.namespace, MacHosts: cfg.macHosts, Log: log})
+	return cluster.New(cluster.Options{Config: rest, Namespace: cfg.namespace, MacHosts: cfg.macHosts, Log: log})
 }
 
 // openLedger connects, sets the clock by it and has it know what accounts may have.
@@ -332,12 +332,12 @@ func (r *replica) openLedger(ctx context.Context, url string) error {
 }
 
 // openStore connects and brings the schema up to date.
-func openStore(ctx context.Context, url string, maxConns int32) (*postgres.Store, error) {
-	store, err := postgres.Open(ctx, url, maxConns)
+func openStore(ctx context.Context, url string, maxConns int32) (*ledger.Store, error) {
+	store, err := ledger.Open(ctx, url, maxConns)
 	if err != nil {
 		return nil, err
 	}
-	if err := postgres.Migrate(ctx, url); err != nil {
+	if err := ledger.Migrate(ctx, url); err != nil {
 		store.Close()
 		return nil, err
 	}
@@ -350,7 +350,7 @@ func (r *replica) ready(ctx context.Context) error {
 		return errors.New("the watch of the cluster has not delivered its first list yet")
 	}
 	if err := r.store.Ping(ctx); err != nil {
-		return postgres.ErrUnreachable
+		return ledger.ErrUnreachable
 	}
 	return nil
 }
@@ -396,7 +396,7 @@ func (r *replica) serve(ctx context.Context) error {
 	group.Go(func() error { r.credentials.Run(ctx); return nil })
 	group.Go(func() error { return r.keeper.Run(ctx) })
 	group.Go(func() error { return r.passes.Run(ctx) })
-	group.Go(func() error { postgres.Listen(ctx, r.listenURL, r.dispatcher, r.log); return nil })
+	group.Go(func() error { ledger.Listen(ctx, r.listenURL, r.dispatcher, r.log); return nil })
 	group.Go(func() error { return r.console.Run(ctx) })
 	listen := func(flag, address string, handler http.Handler) {
 		group.Go(func() error { return listenAndServe(ctx, flag, address, handler, r.log) })

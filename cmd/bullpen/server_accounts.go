@@ -8,15 +8,15 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/bullpen-ci/bullpen/internal/clusterview"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/installations"
-	"github.com/bullpen-ci/bullpen/internal/operator"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
-	"github.com/bullpen-ci/bullpen/internal/passes"
-	"github.com/bullpen-ci/bullpen/internal/why"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
+	"github.com/bullpen-ci/bullpen/internal/server/cluster"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/installations"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+	"github.com/bullpen-ci/bullpen/internal/server/why"
 )
 
 // operatorConfig is what the server is told of accounts and of those who run it.
@@ -54,17 +54,17 @@ func (c *operatorConfig) defaultLimits() (map[fleet.Platform]fleet.Limits, error
 	return limits, nil
 }
 
-func newOperatorAPI(cfg serverConfig, r *replica) (*operator.API, error) {
+func newOperatorAPI(cfg serverConfig, r *replica) (*admin.API, error) {
 	rest, err := clientcmd.BuildConfigFromFlags("", cfg.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster (use --kubeconfig outside of one): %w", err)
 	}
 	rest.UserAgent = "bullpen-server"
-	access, err := clusterview.NewOperators(clusterview.OperatorsOptions{Config: rest, RunnerNamespace: cfg.namespace})
+	access, err := cluster.NewOperators(cluster.OperatorsOptions{Config: rest, RunnerNamespace: cfg.namespace})
 	if err != nil {
 		return nil, err
 	}
-	return operator.New(operator.Options{
+	return admin.New(admin.Options{
 		Store: r.store, Access: access, Fleet: fleetView{r}, Trace: r.tracer.Trace, Log: r.log, Metrics: r.registry, Now: r.clock.Now,
 	})
 }
@@ -74,7 +74,7 @@ type fleetView struct{ r *replica }
 
 func (f fleetView) Pools() []dispatch.Pool { return f.r.view.Pools() }
 
-func (f fleetView) Hosts() ([]operatorapi.Host, bool) { return f.r.view.Hosts() }
+func (f fleetView) Hosts() ([]adminapi.Host, bool) { return f.r.view.Hosts() }
 
 func (f fleetView) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) { return f.r.view.PoolStatus(ref) }
 
@@ -82,13 +82,13 @@ func (f fleetView) Backoff(account dispatch.Account) (time.Time, bool) {
 	return f.r.dispatcher.Backoff(account)
 }
 
-func (f fleetView) DescribePools() []operatorapi.Pool { return f.r.view.DescribePools() }
+func (f fleetView) DescribePools() []adminapi.Pool { return f.r.view.DescribePools() }
 
-func (f fleetView) PodsOfPool(ref dispatch.PoolRef) []operator.RunnerPod {
+func (f fleetView) PodsOfPool(ref dispatch.PoolRef) []admin.RunnerPod {
 	return f.r.view.PodsOfPool(ref)
 }
 
-func (f fleetView) Demand(ctx context.Context) ([]dispatchapi.PoolSignals, error) {
+func (f fleetView) Demand(ctx context.Context) ([]runnerapi.PoolSignals, error) {
 	signals, err := f.r.dispatcher.Signals(ctx)
 	return signals.Pools, err
 }
@@ -107,8 +107,8 @@ func (f fleetView) Runner(namespace, name string) (dispatch.Pod, bool) {
 func (f fleetView) ClaimChanged(podUID string) { f.r.dispatcher.ClaimChanged(podUID) }
 
 // accountPasses keep accounts in step with GitHub, and with their own caps.
-func (r *replica) accountPasses() []passes.Pass {
-	return []passes.Pass{
+func (r *replica) accountPasses() []periodic.Pass {
+	return []periodic.Pass{
 		{Name: "installations", Every: installations.Every, Run: r.installations.Run},
 		{Name: "repositories", Every: installations.RepositoriesEvery, Timeout: 10 * time.Minute, Run: r.repositories.Run},
 		{Name: "held_jobs", Every: time.Minute, Run: r.store.ReturnHeld},

@@ -5,12 +5,12 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/bullpen-ci/bullpen/internal/web"
+	"github.com/bullpen-ci/bullpen/internal/server/console"
 )
 
 // newConsole makes the pages for people. Their sessions are sealed with a key that comes from the App's private key: every replica has that, nobody
 // else does, and when it is replaced people log in again.
-func newConsole(cfg serverConfig, r *replica) (*web.Console, error) {
+func newConsole(cfg serverConfig, r *replica) (*console.Console, error) {
 	secret, err := os.ReadFile(cfg.keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the App's private key (--github-private-key-file): %w", err)
@@ -19,7 +19,7 @@ func newConsole(cfg serverConfig, r *replica) (*web.Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	return web.New(web.Options{
+	return console.New(console.Options{
 		OIDC: provider, API: r.operators.Handler(), Admission: r.operators.Admission(), Secret: secret, Counters: r.registry, Log: r.log, Now: r.clock.Now,
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/bullpen-ci/bullpen/internal/credential"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
 
 // Environment variables of the server. Database URLs hold a password, so they are no flags.
@@ -23,7 +23,7 @@ const (
 // databaseConfig is where the database is, and how it and we prove what we are.
 type databaseConfig struct {
 	urlFile  string
-	tls      postgres.TLS
+	tls      ledger.TLS
 	maxConns int32
 }
 
@@ -107,7 +107,7 @@ func newServerMigrateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return postgres.Migrate(cmd.Context(), url)
+			return ledger.Migrate(cmd.Context(), url)
 		},
 	}
 	cfg.flags(cmd.Flags())

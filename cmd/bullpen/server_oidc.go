@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/bullpen-ci/bullpen/internal/web"
+	web "github.com/bullpen-ci/bullpen/internal/server/console"
 )
 
 // oidcConfig is how people log in to the console at an identity provider. Its flags have the names, and mean the same, as kube-apiserver's.

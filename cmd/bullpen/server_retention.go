@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/bullpen-ci/bullpen/internal/retention"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic/retention"
 )
 
 // keepFlags are the flags that say how long rows are kept.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/bullpen-ci/bullpen/internal/tracing"
+	"github.com/bullpen-ci/bullpen/internal/server/tracing"
 )
 
 // traceConfig is where the traces of jobs go. Everything else (headers, certificates, attributes) is said by OpenTelemetry's own variables.

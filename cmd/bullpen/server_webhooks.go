@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/bullpen-ci/bullpen/internal/catchup"
 	"github.com/bullpen-ci/bullpen/internal/credential"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/server/events/catchup"
 )
 
 // How payloads come.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 )
 
 // Neither waits in a folder that will never hold anything.
@@ -40,7 +40,7 @@ func FuzzDecode(f *testing.F) {
 		if err == nil && got.JITConfig == "" {
 			t.Fatal("an empty configuration would end the runner as if there were nothing to do")
 		}
-		if err != nil && (got != dispatchapi.Dispatch{}) {
+		if err != nil && (got != runnerapi.Dispatch{}) {
 			t.Fatal("a broken answer came through")
 		}
 	})

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 )
 
 // PollOptions of Poll. The zero value of an optional field takes its default.
@@ -32,7 +32,7 @@ type PollOptions struct {
 	Space func(dir string) (Space, error)
 	// Transport of the requests; optional.
 	Transport http.RoundTripper
-	// Timeout of one poll; dispatchapi.PollClientTimeout when zero.
+	// Timeout of one poll; runnerapi.PollClientTimeout when zero.
 	Timeout time.Duration
 	// Sleep waits, or returns ctx's error; optional.
 	Sleep func(ctx context.Context, d time.Duration) error
@@ -79,7 +79,7 @@ func (o PollOptions) withDefaults() (PollOptions, error) {
 		o.Transport = transport
 	}
 	if o.Timeout == 0 {
-		o.Timeout = dispatchapi.PollClientTimeout
+		o.Timeout = runnerapi.PollClientTimeout
 	}
 	if o.Sleep == nil {
 		o.Sleep = sleep
@@ -243,7 +243,7 @@ func (p *poller) endRunner(ctx context.Context) {
 }
 
 // deliver stages the configuration, and only then says so.
-func (p *poller) deliver(ctx context.Context, got dispatchapi.Dispatch) error {
+func (p *poller) deliver(ctx context.Context, got runnerapi.Dispatch) error {
 	if err := p.stage([]byte(got.JITConfig)); err != nil {
 		p.endRunner(ctx)
 		return err // not acknowledged: the server must not believe that a runner starts

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 )
 
 const (
@@ -43,15 +43,15 @@ func newDispatcher(t *testing.T, answers ...http.HandlerFunc) *dispatcher {
 	t.Helper()
 	d := &dispatcher{answers: answers}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+dispatchapi.PathDispatch, d.poll)
-	mux.HandleFunc("POST "+dispatchapi.PathAcknowledge, d.acknowledge)
+	mux.HandleFunc("POST "+runnerapi.PathDispatch, d.poll)
+	mux.HandleFunc("POST "+runnerapi.PathAcknowledge, d.acknowledge)
 	d.Server = httptest.NewServer(mux)
 	t.Cleanup(d.Close)
 	return d
 }
 
 func (d *dispatcher) poll(w http.ResponseWriter, r *http.Request) {
-	var body dispatchapi.Poll
+	var body runnerapi.Poll
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	_, _ = io.Copy(io.Discard, r.Body)
 	d.mu.Lock()
@@ -67,7 +67,7 @@ func (d *dispatcher) poll(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *dispatcher) acknowledge(w http.ResponseWriter, r *http.Request) {
-	var body dispatchapi.Acknowledge
+	var body runnerapi.Acknowledge
 	if json.NewDecoder(r.Body).Decode(&body) != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 )
 
 type answerKind int
@@ -33,7 +33,7 @@ const (
 type result struct {
 	kind     answerKind
 	status   int
-	dispatch dispatchapi.Dispatch
+	dispatch runnerapi.Dispatch
 	after    time.Duration
 	err      error
 }
@@ -45,7 +45,7 @@ func (p *poller) ask(ctx context.Context) result {
 	defer cancel()
 	// A later request has a larger number, also than those of a poller that ran in this pod before.
 	p.sequence = max(p.sequence+1, p.Now().UnixMicro())
-	resp, err := p.post(ctx, dispatchapi.PathDispatch, dispatchapi.Poll{Sequence: p.sequence})
+	resp, err := p.post(ctx, runnerapi.PathDispatch, runnerapi.Poll{Sequence: p.sequence})
 	if err != nil {
 		return result{err: err}
 	}
@@ -73,8 +73,8 @@ func (p *poller) ask(ctx context.Context) result {
 }
 
 // decode accepts a configuration only if it is whole. Its errors show nothing of it (NET-3).
-func decode(body io.Reader) (dispatchapi.Dispatch, error) {
-	var got dispatchapi.Dispatch
+func decode(body io.Reader) (runnerapi.Dispatch, error) {
+	var got runnerapi.Dispatch
 	text, err := io.ReadAll(io.LimitReader(body, maxJIT+1))
 	if err != nil {
 		return got, fmt.Errorf("reading the answer: %w", err)
@@ -83,10 +83,10 @@ func decode(body io.Reader) (dispatchapi.Dispatch, error) {
 		return got, errors.New("the answer is too long")
 	}
 	if err := json.Unmarshal(text, &got); err != nil {
-		return dispatchapi.Dispatch{}, errors.New("the answer is not the JSON it should be")
+		return runnerapi.Dispatch{}, errors.New("the answer is not the JSON it should be")
 	}
 	if decoded, err := base64.StdEncoding.DecodeString(got.JITConfig); err != nil || len(decoded) == 0 {
-		return dispatchapi.Dispatch{}, errors.New("the answer holds no configuration")
+		return runnerapi.Dispatch{}, errors.New("the answer holds no configuration")
 	}
 	return got, nil
 }
@@ -94,7 +94,7 @@ func decode(body io.Reader) (dispatchapi.Dispatch, error) {
 func (p *poller) acknowledge(ctx context.Context, generation int64) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
-	resp, err := p.post(ctx, dispatchapi.PathAcknowledge, dispatchapi.Acknowledge{Generation: generation})
+	resp, err := p.post(ctx, runnerapi.PathAcknowledge, runnerapi.Acknowledge{Generation: generation})
 	if err != nil {
 		return 0, err
 	}

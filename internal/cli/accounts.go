@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // AccountTable shows accounts, one row per account and platform.
-func AccountTable(accounts []operatorapi.Account) Table {
+func AccountTable(accounts []adminapi.Account) Table {
 	t := Table{
 		Columns: []string{"ACCOUNT", "STATE", "PLATFORM", "JOBS", "CPU", "MEMORY", "CLOSEST", "PER REPO", "QUEUED"},
 		Wide:    []string{"ID", "KIND", "INSTALLATION", "VERSION", "REASON"},
@@ -20,7 +20,7 @@ func AccountTable(accounts []operatorapi.Account) Table {
 	for _, a := range accounts {
 		budgets := a.Budgets
 		if len(budgets) == 0 {
-			budgets = []operatorapi.Budget{{Platform: "-"}}
+			budgets = []adminapi.Budget{{Platform: "-"}}
 		}
 		for i, b := range budgets {
 			row := []string{"", "", b.Platform, "-", "-", "-", "-", "-", ""}
@@ -46,13 +46,13 @@ func AccountTable(accounts []operatorapi.Account) Table {
 
 // closest names the limit that is reached first as things are, and how much of it is in use. The percentage is cut, not rounded, so that
 // 100% says that the limit is reached; it is more after a limit was lowered below what runs. A limit of zero is always reached.
-func closest(b operatorapi.Budget) string {
+func closest(b adminapi.Budget) string {
 	name, percent := Closest(b)
 	return strconv.FormatInt(percent, 10) + "% " + name
 }
 
 // Closest is the limit of a budget that is reached first (jobs, cpu or memory), and how much of it is in use, in percent.
-func Closest(b operatorapi.Budget) (limit string, percent int64) {
+func Closest(b adminapi.Budget) (limit string, percent int64) {
 	name, most := "", int64(-1)
 	for _, l := range []struct {
 		name        string
@@ -72,7 +72,7 @@ func Closest(b operatorapi.Budget) (limit string, percent int64) {
 }
 
 // NothingRuns says so when a limit of 0 keeps an account from running anything on a platform; "" otherwise.
-func NothingRuns(a operatorapi.Account, platform string) string {
+func NothingRuns(a adminapi.Account, platform string) string {
 	for _, b := range a.Budgets {
 		if b.Platform != platform {
 			continue
@@ -90,7 +90,7 @@ func NothingRuns(a operatorapi.Account, platform string) string {
 	return ""
 }
 
-func accountState(a operatorapi.Account) string {
+func accountState(a adminapi.Account) string {
 	var by []string
 	if a.SuspendedByGitHub {
 		by = append(by, "github")
@@ -101,14 +101,14 @@ func accountState(a operatorapi.Account) string {
 	if len(by) == 0 {
 		return string(a.State)
 	}
-	if a.State != operatorapi.AccountSuspended {
+	if a.State != adminapi.AccountSuspended {
 		return string(a.State) + " (suspended by " + strings.Join(by, ", ") + ")"
 	}
 	return "suspended (" + strings.Join(by, ", ") + ")"
 }
 
 // queue says how many jobs wait, and how many of them for their repository.
-func queue(a operatorapi.Account) string {
+func queue(a adminapi.Account) string {
 	if a.Held == 0 {
 		return count(a.Queued)
 	}
@@ -125,14 +125,14 @@ func orDash(n int64) string {
 
 // count says so when it is a lower bound.
 func count(n int64) string {
-	if n >= operatorapi.MaxQueued {
-		return strconv.Itoa(operatorapi.MaxQueued) + "+"
+	if n >= adminapi.MaxQueued {
+		return strconv.Itoa(adminapi.MaxQueued) + "+"
 	}
 	return strconv.FormatInt(n, 10)
 }
 
 // AuditTable shows events, the latest first.
-func AuditTable(events []operatorapi.AuditEvent) Table {
+func AuditTable(events []adminapi.AuditEvent) Table {
 	t := Table{
 		Columns: []string{"TIME", "ACTOR", "ACTION", "ACCOUNT", "CHANGE", "REASON"},
 		Wide:    []string{"ID", "ACCOUNT ID", "BEFORE", "CREDENTIAL"},

@@ -12,11 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/operator"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit/apicontract"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -26,14 +26,14 @@ func TestMain(m *testing.M) { postgrestest.Main(m) }
 // everybody is a cluster that lets whoever has the token do anything.
 type everybody struct{}
 
-func (everybody) Identify(_ context.Context, token string) (operator.User, error) {
+func (everybody) Identify(_ context.Context, token string) (admin.User, error) {
 	if token != "ada's" {
-		return operator.User{}, operator.ErrRejected
+		return admin.User{}, admin.ErrRejected
 	}
-	return operator.User{Name: "ada", Credential: "JTI=1"}, nil
+	return admin.User{Name: "ada", Credential: "JTI=1"}, nil
 }
 
-func (everybody) Allowed(context.Context, operator.User, operator.Right) (bool, error) {
+func (everybody) Allowed(context.Context, admin.User, admin.Right) (bool, error) {
 	return true, nil
 }
 
@@ -42,18 +42,18 @@ type desk struct {
 	*cli.Client
 	t     *testing.T
 	url   string
-	store *postgres.Store
+	store *ledger.Store
 	fleet *knownFleet
 }
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), postgrestest.NewDatabase(t, postgres.Migrate), 0)
+	store, err := ledger.Open(t.Context(), postgrestest.NewDatabase(t, ledger.Migrate), 0)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	store.UseRepositoryCaps()
 	fleet := newKnownFleet()
-	api, err := operator.New(operator.Options{Store: store, Access: everybody{}, Fleet: fleet})
+	api, err := admin.New(admin.Options{Store: store, Access: everybody{}, Fleet: fleet})
 	require.NoError(t, err)
 	server := httptest.NewServer(apicontract.Checked(t, api.Handler()))
 	t.Cleanup(server.Close)
@@ -91,8 +91,8 @@ func (d *desk) raw(method, path, ifMatch, body string) (int, string) {
 
 func ptr(n int64) *int64 { return &n }
 
-func jobs(n int64) operatorapi.ChangeLimits {
-	return operatorapi.ChangeLimits{Platforms: map[string]operatorapi.LimitsChange{"linux": {Jobs: ptr(n)}}, Reason: "tests"}
+func jobs(n int64) adminapi.ChangeLimits {
+	return adminapi.ChangeLimits{Platforms: map[string]adminapi.LimitsChange{"linux": {Jobs: ptr(n)}}, Reason: "tests"}
 }
 
 // Two operators who read the same state do not overwrite each other.
@@ -174,7 +174,7 @@ func TestAPI_Pages(t *testing.T) {
 	}
 	seen, after := []string{}, ""
 	for range 20 {
-		accounts, next, err := d.store.Accounts(t.Context(), operator.AccountQuery{After: after, Most: 5})
+		accounts, next, err := d.store.Accounts(t.Context(), admin.AccountQuery{After: after, Most: 5})
 		require.NoError(t, err)
 		for _, a := range accounts {
 			seen = append(seen, a.Login)
@@ -204,5 +204,5 @@ func TestAPI_Pages(t *testing.T) {
 	require.NoError(t, d.DeleteAccount(t.Context(), "org-02", "gone", true))
 	events, err = d.Audit(t.Context(), "ORG-02", 2)
 	require.NoError(t, err)
-	require.Equal(t, operatorapi.ActionPurge, events[0].Action, "the log outlives what it tells of")
+	require.Equal(t, adminapi.ActionPurge, events[0].Action, "the log outlives what it tells of")
 }

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/clusterevents"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // A token goes to https, or to this machine, and nowhere else; a redirect does not carry it on.
@@ -71,7 +71,7 @@ func TestConnection_TokenOfAKubeconfig(t *testing.T) {
 		asked = r.URL.Path
 		var body map[string]any
 		_ = json.NewDecoder(r.Body).Decode(&body)
-		if got := body["spec"].(map[string]any)["audiences"].([]any)[0]; got != operatorapi.Audience {
+		if got := body["spec"].(map[string]any)["audiences"].([]any)[0]; got != adminapi.Audience {
 			t.Errorf("asked for the audience %v", got)
 		}
 		seconds, _ = body["spec"].(map[string]any)["expirationSeconds"].(float64)
@@ -190,16 +190,16 @@ func TestConnection_TakesNoTokenAsAnArgument(t *testing.T) {
 }
 
 func TestPrint_Formats(t *testing.T) {
-	account := operatorapi.Account{
-		ID: 7, Login: "acme", Kind: "Organization", State: operatorapi.AccountSuspended, InstallationID: 9, SuspendedByOperator: true,
-		SuspensionReason: "a\x1b[2Jb\tc", Queued: 4, Held: operatorapi.MaxQueued, Version: 3, Budgets: []operatorapi.Budget{
-			{Platform: "linux", Limits: operatorapi.Limits{Jobs: 40, MilliCPU: 32500, MemoryMB: 65536, JobsPerRepository: 5}, Usage: operatorapi.Usage{Jobs: 2, MilliCPU: 2000, MemoryMB: 512}},
+	account := adminapi.Account{
+		ID: 7, Login: "acme", Kind: "Organization", State: adminapi.AccountSuspended, InstallationID: 9, SuspendedByOperator: true,
+		SuspensionReason: "a\x1b[2Jb\tc", Queued: 4, Held: adminapi.MaxQueued, Version: 3, Budgets: []adminapi.Budget{
+			{Platform: "linux", Limits: adminapi.Limits{Jobs: 40, MilliCPU: 32500, MemoryMB: 65536, JobsPerRepository: 5}, Usage: adminapi.Usage{Jobs: 2, MilliCPU: 2000, MemoryMB: 512}},
 			{Platform: "macos"},
 		},
 	}
 	print := func(format cli.Format) string {
 		var out bytes.Buffer
-		require.NoError(t, cli.Print(&out, format, []operatorapi.Account{account}, cli.AccountTable([]operatorapi.Account{account})))
+		require.NoError(t, cli.Print(&out, format, []adminapi.Account{account}, cli.AccountTable([]adminapi.Account{account})))
 		return out.String()
 	}
 	require.Equal(t, `ACCOUNT   STATE                  PLATFORM   JOBS   CPU        MEMORY       CLOSEST     PER REPO   QUEUED
@@ -210,9 +210,9 @@ acme      suspended (operator)   linux      2/40   2/32500m   512Mi/64Gi   6% cp
 	require.Contains(t, wide, "INSTALLATION")
 	require.Contains(t, wide, "a [2Jb c")
 	require.NotContains(t, wide, "\x1b", "what others wrote moves nobody's cursor")
-	var back []operatorapi.Account
+	var back []adminapi.Account
 	require.NoError(t, json.Unmarshal([]byte(print(cli.FormatJSON)), &back))
-	require.Equal(t, []operatorapi.Account{account}, back)
+	require.Equal(t, []adminapi.Account{account}, back)
 	require.Contains(t, print(cli.FormatYAML), "suspendedByOperator: true\n")
 	var none bytes.Buffer
 	require.NoError(t, cli.Print(&none, cli.FormatTable, nil, cli.AccountTable(nil)))

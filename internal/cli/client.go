@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // TokenSource gives the token that proves who asks. It is called once per request, so that a token that was renewed is
@@ -124,7 +124,7 @@ func (c *Client) read(status int, answer []byte, into any) error {
 		}
 		return nil
 	}
-	var refusal operatorapi.Error
+	var refusal adminapi.Error
 	if json.Unmarshal(answer, &refusal) != nil || refusal.Error == "" {
 		refusal.Error = fmt.Sprintf("%s answers %d %s: is it the address of Bullpen's operators' API?", c.base, status, http.StatusText(status))
 	}
@@ -139,18 +139,18 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("cannot reach %s (%w): is the server running, and is that its address for operators?", c.base, err)
 }
 
-func accountPath(ref string) string { return operatorapi.PathAccounts + "/" + url.PathEscape(ref) }
+func accountPath(ref string) string { return adminapi.PathAccounts + "/" + url.PathEscape(ref) }
 
 // Accounts reads every page.
-func (c *Client) Accounts(ctx context.Context, deleted bool) ([]operatorapi.Account, error) {
-	var all []operatorapi.Account
-	query := url.Values{"limit": {strconv.Itoa(operatorapi.MaxPage)}}
+func (c *Client) Accounts(ctx context.Context, deleted bool) ([]adminapi.Account, error) {
+	var all []adminapi.Account
+	query := url.Values{"limit": {strconv.Itoa(adminapi.MaxPage)}}
 	if deleted {
 		query.Set("deleted", "true")
 	}
 	for {
-		var page operatorapi.AccountList
-		if err := c.call(ctx, http.MethodGet, operatorapi.PathAccounts, query, "", nil, &page); err != nil {
+		var page adminapi.AccountList
+		if err := c.call(ctx, http.MethodGet, adminapi.PathAccounts, query, "", nil, &page); err != nil {
 			return nil, err
 		}
 		all = append(all, page.Accounts...)
@@ -162,32 +162,32 @@ func (c *Client) Accounts(ctx context.Context, deleted bool) ([]operatorapi.Acco
 }
 
 // Account reads one, by login or "@id".
-func (c *Client) Account(ctx context.Context, ref string) (operatorapi.Account, error) {
-	var account operatorapi.Account
+func (c *Client) Account(ctx context.Context, ref string) (adminapi.Account, error) {
+	var account adminapi.Account
 	err := c.call(ctx, http.MethodGet, accountPath(ref), nil, "", nil, &account)
 	return account, err
 }
 
 // ChangeLimits changes limits of the account as it was read; an *APIError with status 412 when it is another by now.
-func (c *Client) ChangeLimits(ctx context.Context, ref, etag string, change operatorapi.ChangeLimits) (operatorapi.Account, error) {
-	var account operatorapi.Account
+func (c *Client) ChangeLimits(ctx context.Context, ref, etag string, change adminapi.ChangeLimits) (adminapi.Account, error) {
+	var account adminapi.Account
 	err := c.call(ctx, http.MethodPatch, accountPath(ref)+"/limits", nil, etag, change, &account)
 	return account, err
 }
 
 // Suspend withholds the account's jobs; Resume takes that back.
-func (c *Client) Suspend(ctx context.Context, ref, reason string) (operatorapi.Account, error) {
-	return c.verb(ctx, ref, operatorapi.VerbSuspend, reason)
+func (c *Client) Suspend(ctx context.Context, ref, reason string) (adminapi.Account, error) {
+	return c.verb(ctx, ref, adminapi.VerbSuspend, reason)
 }
 
 // Resume lets the account's jobs go on, unless GitHub has suspended it too.
-func (c *Client) Resume(ctx context.Context, ref, reason string) (operatorapi.Account, error) {
-	return c.verb(ctx, ref, operatorapi.VerbResume, reason)
+func (c *Client) Resume(ctx context.Context, ref, reason string) (adminapi.Account, error) {
+	return c.verb(ctx, ref, adminapi.VerbResume, reason)
 }
 
-func (c *Client) verb(ctx context.Context, ref, verb, reason string) (operatorapi.Account, error) {
-	var account operatorapi.Account
-	err := c.call(ctx, http.MethodPost, accountPath(ref)+":"+verb, nil, "", operatorapi.Change{Reason: reason}, &account)
+func (c *Client) verb(ctx context.Context, ref, verb, reason string) (adminapi.Account, error) {
+	var account adminapi.Account
+	err := c.call(ctx, http.MethodPost, accountPath(ref)+":"+verb, nil, "", adminapi.Change{Reason: reason}, &account)
 	return account, err
 }
 
@@ -197,20 +197,20 @@ func (c *Client) DeleteAccount(ctx context.Context, ref, reason string, purge bo
 	if purge {
 		query.Set("purge", "true")
 	}
-	return c.call(ctx, http.MethodDelete, accountPath(ref), query, "", operatorapi.Change{Reason: reason}, nil)
+	return c.call(ctx, http.MethodDelete, accountPath(ref), query, "", adminapi.Change{Reason: reason}, nil)
 }
 
 // Audit reads the latest events, at most so many; of one account, or of all.
-func (c *Client) Audit(ctx context.Context, account string, most int) ([]operatorapi.AuditEvent, error) {
-	var all []operatorapi.AuditEvent
+func (c *Client) Audit(ctx context.Context, account string, most int) ([]adminapi.AuditEvent, error) {
+	var all []adminapi.AuditEvent
 	query := url.Values{}
 	if account != "" {
 		query.Set("account", account)
 	}
 	for len(all) < most {
-		query.Set("limit", strconv.Itoa(min(most-len(all), operatorapi.MaxPage)))
-		var page operatorapi.AuditList
-		if err := c.call(ctx, http.MethodGet, operatorapi.PathAudit, query, "", nil, &page); err != nil {
+		query.Set("limit", strconv.Itoa(min(most-len(all), adminapi.MaxPage)))
+		var page adminapi.AuditList
+		if err := c.call(ctx, http.MethodGet, adminapi.PathAudit, query, "", nil, &page); err != nil {
 			return nil, err
 		}
 		all = append(all, page.Events...)

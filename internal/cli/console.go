@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // ConsoleTokenLife is how long a token lives that the cluster issues for a session of the console: a working day.
@@ -15,8 +15,8 @@ const ConsoleTokenLife = 8 * time.Hour
 
 // ConsoleLink returns an address that logs a browser in as the client's user, once and within a minute.
 func (c *Client) ConsoleLink(ctx context.Context) (string, error) {
-	var answer operatorapi.ConsoleCode
-	if err := c.call(ctx, http.MethodPost, operatorapi.PathConsoleCode, nil, "", nil, &answer); err != nil {
+	var answer adminapi.ConsoleCode
+	if err := c.call(ctx, http.MethodPost, adminapi.PathConsoleCode, nil, "", nil, &answer); err != nil {
 		return "", err
 	}
 	if answer.Code == "" {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // credentials turn a kubeconfig into a token for the operators' API.
@@ -119,7 +119,7 @@ func (c *credentials) request(ctx context.Context) (string, error) {
 	}
 	seconds := int64(c.life / time.Second)
 	issued, err := client.CoreV1().ServiceAccounts(c.namespace).CreateToken(ctx, c.name, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{operatorapi.Audience}, ExpirationSeconds: &seconds},
+		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{adminapi.Audience}, ExpirationSeconds: &seconds},
 	}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // JobFilter says which jobs are asked for; a field that is empty asks for all.
@@ -22,7 +22,7 @@ type JobFilter struct {
 }
 
 // Jobs reads the latest jobs.
-func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]operatorapi.Job, error) {
+func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]adminapi.Job, error) {
 	query := url.Values{"state": f.States}
 	for key, value := range map[string]string{"account": f.Account, "repository": f.Repository} {
 		if value != "" {
@@ -32,11 +32,11 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]operatorapi.Job, erro
 	if f.Ended {
 		query.Set("ended", "true")
 	}
-	jobs := []operatorapi.Job{}
+	jobs := []adminapi.Job{}
 	for len(jobs) < f.Most {
-		query.Set("limit", strconv.Itoa(min(f.Most-len(jobs), operatorapi.MaxPage)))
-		var page operatorapi.JobList
-		if err := c.call(ctx, http.MethodGet, operatorapi.PathJobs, query, "", nil, &page); err != nil {
+		query.Set("limit", strconv.Itoa(min(f.Most-len(jobs), adminapi.MaxPage)))
+		var page adminapi.JobList
+		if err := c.call(ctx, http.MethodGet, adminapi.PathJobs, query, "", nil, &page); err != nil {
 			return nil, err
 		}
 		jobs = append(jobs, page.Jobs...)
@@ -48,18 +48,18 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]operatorapi.Job, erro
 	return jobs, nil
 }
 
-func jobPath(id int64) string { return operatorapi.PathJobs + "/" + strconv.FormatInt(id, 10) }
+func jobPath(id int64) string { return adminapi.PathJobs + "/" + strconv.FormatInt(id, 10) }
 
 // Job reads one; an *APIError with status 404 when the ledger has none of that id.
-func (c *Client) Job(ctx context.Context, id int64) (operatorapi.Job, error) {
-	var job operatorapi.Job
+func (c *Client) Job(ctx context.Context, id int64) (adminapi.Job, error) {
+	var job adminapi.Job
 	err := c.call(ctx, http.MethodGet, jobPath(id), nil, "", nil, &job)
 	return job, err
 }
 
 // Why says why a job has no runner yet, or what became of it. There is an answer for every id.
-func (c *Client) Why(ctx context.Context, id int64) (operatorapi.Why, error) {
-	var why operatorapi.Why
+func (c *Client) Why(ctx context.Context, id int64) (adminapi.Why, error) {
+	var why adminapi.Why
 	err := c.call(ctx, http.MethodGet, jobPath(id)+"/why", nil, "", nil, &why)
 	return why, err
 }
@@ -86,7 +86,7 @@ func ParseJob(text string) (int64, error) {
 }
 
 // JobTable shows jobs, one a row.
-func JobTable(jobs []operatorapi.Job, now time.Time) Table {
+func JobTable(jobs []adminapi.Job, now time.Time) Table {
 	t := Table{
 		Columns: []string{"ID", "REPOSITORY", "NAME", "STATE", "LABELS", "POOL", "RUNNER", "WAITED", "RAN", "AGE"},
 		Wide:    []string{"ACCOUNT", "WORKFLOW", "BRANCH", "RUN", "ATTEMPT", "POD", "HELD"},
@@ -102,7 +102,7 @@ func JobTable(jobs []operatorapi.Job, now time.Time) Table {
 	return t
 }
 
-func jobState(j operatorapi.Job) string {
+func jobState(j adminapi.Job) string {
 	switch {
 	case j.Conclusion != "":
 		return j.State + " (" + j.Conclusion + ")"
@@ -114,7 +114,7 @@ func jobState(j operatorapi.Job) string {
 }
 
 // waited is how long the job waited for its first step, so far or altogether.
-func waited(j operatorapi.Job, now time.Time) string {
+func waited(j adminapi.Job, now time.Time) string {
 	switch {
 	case j.StartedAt != nil:
 		return short(j.StartedAt.Sub(j.QueuedAt))
@@ -125,7 +125,7 @@ func waited(j operatorapi.Job, now time.Time) string {
 	}
 }
 
-func ran(j operatorapi.Job, now time.Time) string {
+func ran(j adminapi.Job, now time.Time) string {
 	switch {
 	case j.StartedAt == nil:
 		return "-"

@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-func ids(jobs []operatorapi.Job) []int64 {
+func ids(jobs []adminapi.Job) []int64 {
 	out := []int64{}
 	for _, j := range jobs {
 		out = append(out, j.ID)
@@ -71,7 +71,7 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 	require.Equal(t, "elsewhere", job.RunnerName)
 	require.Equal(t, []string{"linux-4"}, job.Labels)
 	var shown bytes.Buffer
-	require.NoError(t, cli.Print(&shown, cli.FormatWide, job, cli.JobTable([]operatorapi.Job{job}, time.Now().Add(90*time.Second))))
+	require.NoError(t, cli.Print(&shown, cli.FormatWide, job, cli.JobTable([]adminapi.Job{job}, time.Now().Add(90*time.Second))))
 	require.Contains(t, shown.String(), "acme/app")
 	require.Contains(t, shown.String(), "1m30s")
 }

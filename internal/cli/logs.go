@@ -14,13 +14,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // RunnerLog reads what a runner that died had said last.
-func (c *Client) RunnerLog(ctx context.Context, namespace, pod string) (operatorapi.RunnerLog, error) {
-	var log operatorapi.RunnerLog
-	err := c.call(ctx, http.MethodGet, operatorapi.PathRunners+"/"+url.PathEscape(namespace)+"/"+url.PathEscape(pod)+"/log", nil, "", nil, &log)
+func (c *Client) RunnerLog(ctx context.Context, namespace, pod string) (adminapi.RunnerLog, error) {
+	var log adminapi.RunnerLog
+	err := c.call(ctx, http.MethodGet, adminapi.PathRunners+"/"+url.PathEscape(namespace)+"/"+url.PathEscape(pod)+"/log", nil, "", nil, &log)
 	return log, err
 }
 
@@ -59,7 +59,7 @@ func LiveLog(ctx context.Context, config *rest.Config, q LogQuery, to io.Writer)
 }
 
 // LogHeadline says how a runner ended whose last lines are kept.
-func LogHeadline(log operatorapi.RunnerLog) string {
+func LogHeadline(log adminapi.RunnerLog) string {
 	how := log.Reason
 	if log.ExitCode != nil {
 		how = strings.TrimSpace(fmt.Sprintf("exit code %d %s", *log.ExitCode, parenthesized(log.Reason)))

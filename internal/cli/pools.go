@@ -11,20 +11,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // Pools reads every pool.
-func (c *Client) Pools(ctx context.Context) (operatorapi.PoolList, error) {
-	var list operatorapi.PoolList
-	err := c.call(ctx, http.MethodGet, operatorapi.PathPools, nil, "", nil, &list)
+func (c *Client) Pools(ctx context.Context) (adminapi.PoolList, error) {
+	var list adminapi.PoolList
+	err := c.call(ctx, http.MethodGet, adminapi.PathPools, nil, "", nil, &list)
 	return list, err
 }
 
 // PoolsIn are those of one namespace.
-func PoolsIn(namespace string, pools []operatorapi.Pool) []operatorapi.Pool {
-	return slices.DeleteFunc(slices.Clone(pools), func(p operatorapi.Pool) bool { return p.Namespace != namespace })
+func PoolsIn(namespace string, pools []adminapi.Pool) []adminapi.Pool {
+	return slices.DeleteFunc(slices.Clone(pools), func(p adminapi.Pool) bool { return p.Namespace != namespace })
 }
 
 // RunnerFilter says which runners are listed.
@@ -36,7 +36,7 @@ type RunnerFilter struct {
 }
 
 // Runners reads runners by name.
-func (c *Client) Runners(ctx context.Context, f RunnerFilter) ([]operatorapi.Runner, error) {
+func (c *Client) Runners(ctx context.Context, f RunnerFilter) ([]adminapi.Runner, error) {
 	query := url.Values{"stage": f.Stages}
 	if f.Namespace != "" {
 		query.Set("namespace", f.Namespace)
@@ -48,11 +48,11 @@ func (c *Client) Runners(ctx context.Context, f RunnerFilter) ([]operatorapi.Run
 		}
 		query.Set("pool", pool)
 	}
-	runners := []operatorapi.Runner{}
+	runners := []adminapi.Runner{}
 	for len(runners) < f.Most {
-		query.Set("limit", strconv.Itoa(min(f.Most-len(runners), operatorapi.MaxPage)))
-		var page operatorapi.RunnerList
-		if err := c.call(ctx, http.MethodGet, operatorapi.PathRunners, query, "", nil, &page); err != nil {
+		query.Set("limit", strconv.Itoa(min(f.Most-len(runners), adminapi.MaxPage)))
+		var page adminapi.RunnerList
+		if err := c.call(ctx, http.MethodGet, adminapi.PathRunners, query, "", nil, &page); err != nil {
 			return nil, err
 		}
 		runners = append(runners, page.Runners...)
@@ -92,7 +92,7 @@ func (c *Client) resolvePool(ctx context.Context, namespace, name string) (strin
 }
 
 // PoolTable shows pools, one a row.
-func PoolTable(pools []operatorapi.Pool, now time.Time) Table {
+func PoolTable(pools []adminapi.Pool, now time.Time) Table {
 	t := Table{
 		Columns: []string{"POOL", "LABELS", "WANTED", "IDLE", "BUSY", "STARTING", "QUEUED", "WITHHELD", "OLDEST", "PROBLEM"},
 		Wide:    []string{"NAMESPACE", "PLATFORM", "CPU", "MEMORY", "LEAVING", "FINISHED"},
@@ -115,7 +115,7 @@ func PoolTable(pools []operatorapi.Pool, now time.Time) Table {
 	return t
 }
 
-func withheldJobs(d *operatorapi.PoolDemand) (jobs int64) {
+func withheldJobs(d *adminapi.PoolDemand) (jobs int64) {
 	for _, n := range d.Withheld {
 		jobs += n
 	}
@@ -123,7 +123,7 @@ func withheldJobs(d *operatorapi.PoolDemand) (jobs int64) {
 }
 
 // poolProblem is the first of them, or what else is to be known.
-func poolProblem(p operatorapi.Pool) string {
+func poolProblem(p adminapi.Pool) string {
 	switch {
 	case len(p.Problems) > 0:
 		return p.Problems[0].Condition
@@ -134,7 +134,7 @@ func poolProblem(p operatorapi.Pool) string {
 }
 
 // RunnerTable shows runners, one a row.
-func RunnerTable(runners []operatorapi.Runner, now time.Time) Table {
+func RunnerTable(runners []adminapi.Runner, now time.Time) Table {
 	t := Table{
 		Columns: []string{"RUNNER", "POOL", "STAGE", "ACCOUNT", "JOB", "SINCE", "NODE", "AGE"},
 		Wide:    []string{"NAMESPACE", "NAME AT GITHUB"},
@@ -168,12 +168,12 @@ type Status struct {
 	// OldestQueued is when the job that has waited longest for a runner was queued.
 	OldestQueued *time.Time `json:"oldestQueued,omitempty"`
 	// Problems are what somebody should look at, the gravest first; none: all is well.
-	Problems []string           `json:"problems"`
-	Pools    []operatorapi.Pool `json:"pools"`
+	Problems []string        `json:"problems"`
+	Pools    []adminapi.Pool `json:"pools"`
 }
 
 // Sum puts the fleet's status together.
-func Sum(list operatorapi.PoolList, accounts []operatorapi.Account) Status {
+func Sum(list adminapi.PoolList, accounts []adminapi.Account) Status {
 	s := Status{Held: list.Held, Pools: list.Pools, Problems: []string{}}
 	if list.Held != "" {
 		s.Problems = append(s.Problems, "No job is handed out: "+list.Held+".")
@@ -194,7 +194,7 @@ func Sum(list operatorapi.PoolList, accounts []operatorapi.Account) Status {
 	}
 	for _, a := range accounts {
 		switch {
-		case a.State == operatorapi.AccountSuspended && a.Queued > 0:
+		case a.State == adminapi.AccountSuspended && a.Queued > 0:
 			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is suspended, and %s of it %s.", a.Login, jobs(a.Queued), wait(a.Queued)))
 		case a.Queued > 0 && slices.ContainsFunc(a.Budgets, atLimit):
 			full := a.Budgets[slices.IndexFunc(a.Budgets, atLimit)]
@@ -204,7 +204,7 @@ func Sum(list operatorapi.PoolList, accounts []operatorapi.Account) Status {
 	return s
 }
 
-func atLimit(b operatorapi.Budget) bool {
+func atLimit(b adminapi.Budget) bool {
 	return b.Usage.Jobs > 0 && (b.Usage.Jobs >= b.Limits.Jobs || b.Usage.MilliCPU >= b.Limits.MilliCPU || b.Usage.MemoryMB >= b.Limits.MemoryMB)
 }
 

@@ -10,26 +10,26 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/operator"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 func twoPools(d *desk) (now time.Time) {
 	now = time.Now()
 	oldest := now.Add(-90 * time.Second)
-	d.fleet.described = []operatorapi.Pool{
+	d.fleet.described = []adminapi.Pool{
 		{
 			Namespace: "runners", Name: "macos", Labels: []string{"macos"}, Platform: "macos", Desired: 2, Busy: 2,
-			Problems: []operatorapi.Problem{{Condition: "Saturated", Sentence: "3 jobs wait and there may be no more runners"}},
+			Problems: []adminapi.Problem{{Condition: "Saturated", Sentence: "3 jobs wait and there may be no more runners"}},
 		},
 		{Namespace: "runners", Name: "linux-4", Labels: []string{"linux-4"}, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Booting: 1},
 	}
-	d.fleet.demand = []dispatchapi.PoolSignals{
-		{Namespace: "runners", Name: "linux-4", Queued: 1, Withheld: map[dispatchapi.WithheldReason]int{dispatchapi.WithheldLimit: 4, dispatchapi.WithheldSuspended: 1}},
+	d.fleet.demand = []runnerapi.PoolSignals{
+		{Namespace: "runners", Name: "linux-4", Queued: 1, Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 4, runnerapi.WithheldSuspended: 1}},
 		{Namespace: "runners", Name: "macos", Queued: 3, OldestQueued: &oldest},
 		{Namespace: "elsewhere", Name: "linux-4", Queued: 1000},
 	}
@@ -42,7 +42,7 @@ func TestPools_AreShownWithWhatWaitsForThem(t *testing.T) {
 	now := twoPools(d)
 	list, err := d.Pools(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, &operatorapi.PoolDemand{Queued: 1, Withheld: map[string]int64{"account_limit": 4, "suspended": 1}}, list.Pools[0].Demand)
+	require.Equal(t, &adminapi.PoolDemand{Queued: 1, Withheld: map[string]int64{"account_limit": 4, "suspended": 1}}, list.Pools[0].Demand)
 	var shown bytes.Buffer
 	require.NoError(t, cli.Print(&shown, cli.FormatTable, list.Pools, cli.PoolTable(list.Pools, now)))
 	require.Regexp(t, `(?m)^linux-4 +linux-4 +3 +1 +1 +1 +1 +5 +- +-$`, shown.String())
@@ -81,7 +81,7 @@ func TestStatus_SaysWhatToLookAt(t *testing.T) {
 	twoPools(d)
 	require.Contains(t, show(), "1 to look at:\n  - Pool macos: 3 jobs wait and there may be no more runners.\n")
 	require.Contains(t, show(), "Jobs      4 wait for a runner (the oldest for 1m30s), 5 for something else\nRunners   1 idle, 3 busy, 1 starting, 5 wanted\n")
-	_, err := d.ChangeLimits(t.Context(), "acme", "*", operatorapi.ChangeLimits{Platforms: map[string]operatorapi.LimitsChange{"linux": {Jobs: ptr(1)}}})
+	_, err := d.ChangeLimits(t.Context(), "acme", "*", adminapi.ChangeLimits{Platforms: map[string]adminapi.LimitsChange{"linux": {Jobs: ptr(1)}}})
 	require.NoError(t, err)
 	d.tell(fleet.JobEventQueued, 6)
 	d.tell(fleet.JobEventQueued, 7)
@@ -99,8 +99,8 @@ func TestStatus_SaysWhatToLookAt(t *testing.T) {
 func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	d := newDesk(t)
 	twoPools(d)
-	pod := func(pool, name, uid string, change func(*operator.RunnerPod)) {
-		p := operator.RunnerPod{
+	pod := func(pool, name, uid string, change func(*admin.RunnerPod)) {
+		p := admin.RunnerPod{
 			Pod:  dispatch.Pod{Namespace: "runners", Name: name, UID: uid, Pool: dispatch.PoolRef{Namespace: "runners", Name: pool}},
 			Node: "node-1", CreatedAt: time.Now().Add(-time.Hour), Ready: true,
 		}
@@ -110,7 +110,7 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 		d.fleet.pods = append(d.fleet.pods, p)
 	}
 	for n := range 1200 { // more than two pages
-		pod("macos", fmt.Sprintf("macos-%04d", n), fmt.Sprintf("uid-%d", n), func(p *operator.RunnerPod) { p.Ready = n%2 == 0 })
+		pod("macos", fmt.Sprintf("macos-%04d", n), fmt.Sprintf("uid-%d", n), func(p *admin.RunnerPod) { p.Ready = n%2 == 0 })
 	}
 	pod("linux-4", "linux-4-b", podUIDs["linux-4-b"], nil)
 	pod("linux-4", "linux-4-a", podUIDs["linux-4-a"], nil)
@@ -149,7 +149,7 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	elsewhere, err := d.Runners(t.Context(), cli.RunnerFilter{Namespace: "elsewhere", Most: 10})
 	require.NoError(t, err)
 	require.Empty(t, elsewhere)
-	require.Equal(t, []operatorapi.Pool{{Namespace: "b", Name: "x"}}, cli.PoolsIn("b", []operatorapi.Pool{{Namespace: "a", Name: "x"}, {Namespace: "b", Name: "x"}}))
+	require.Equal(t, []adminapi.Pool{{Namespace: "b", Name: "x"}}, cli.PoolsIn("b", []adminapi.Pool{{Namespace: "a", Name: "x"}, {Namespace: "b", Name: "x"}}))
 
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Pool: "windows", Most: 1})
 	require.ErrorContains(t, err, "there is no pool windows: `bullpen pools` shows those there are")

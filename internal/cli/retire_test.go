@@ -7,10 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // idle is a runner of the one pool there is.
@@ -30,13 +30,13 @@ func (d *desk) refused(name string) *cli.APIError {
 	return refused
 }
 
-func (d *desk) retirements() []operatorapi.AuditEvent {
+func (d *desk) retirements() []adminapi.AuditEvent {
 	d.t.Helper()
 	events, err := d.Audit(d.t.Context(), "", 100)
 	require.NoError(d.t, err)
-	var found []operatorapi.AuditEvent
+	var found []adminapi.AuditEvent
 	for _, event := range events {
-		if event.Action == operatorapi.ActionRetire {
+		if event.Action == adminapi.ActionRetire {
 			found = append(found, event)
 		}
 	}
@@ -49,7 +49,7 @@ func TestRetire_EXCL5_AnIdleRunner(t *testing.T) {
 	pod := d.idle("linux-4-a")
 	retired, err := d.Retire(t.Context(), "runners", pod.Name, "its disk is slow")
 	require.NoError(t, err)
-	require.Equal(t, operatorapi.RetiredRunner{
+	require.Equal(t, adminapi.RetiredRunner{
 		Namespace: "runners", Name: pod.Name, UID: pod.UID, Pool: "linux-4", State: string(fleet.ClaimRetired), Changed: true,
 	}, retired)
 	require.Equal(t, []string{pod.UID}, d.fleet.changed, "whoever holds its poll is told")

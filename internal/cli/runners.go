@@ -5,19 +5,19 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // Retire has a runner that waits for work replaced. An *APIError with status 409 when it works, 404 when there is none of that name.
-func (c *Client) Retire(ctx context.Context, namespace, name, reason string) (operatorapi.RetiredRunner, error) {
-	var retired operatorapi.RetiredRunner
-	path := operatorapi.PathRunners + "/" + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "/retire"
-	err := c.call(ctx, http.MethodPost, path, nil, "", operatorapi.Change{Reason: reason}, &retired)
+func (c *Client) Retire(ctx context.Context, namespace, name, reason string) (adminapi.RetiredRunner, error) {
+	var retired adminapi.RetiredRunner
+	path := adminapi.PathRunners + "/" + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "/retire"
+	err := c.call(ctx, http.MethodPost, path, nil, "", adminapi.Change{Reason: reason}, &retired)
 	return retired, err
 }
 
 // RetiredTable shows what became of runners.
-func RetiredTable(runners []operatorapi.RetiredRunner) Table {
+func RetiredTable(runners []adminapi.RetiredRunner) Table {
 	t := Table{Columns: []string{"NAMESPACE", "RUNNER", "POOL", "STATE"}, Wide: []string{"UID", "CHANGED"}, Empty: "No runner."}
 	for _, r := range runners {
 		changed := "yes"

@@ -7,18 +7,18 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // PrintJob writes one job for people: its row, what became of its runner, and where the time went.
-func PrintJob(w io.Writer, format Format, job operatorapi.Job, now time.Time) error {
-	if err := Print(w, format, job, JobTable([]operatorapi.Job{job}, now)); err != nil || job.Timeline == nil || format == FormatJSON || format == FormatYAML {
+func PrintJob(w io.Writer, format Format, job adminapi.Job, now time.Time) error {
+	if err := Print(w, format, job, JobTable([]adminapi.Job{job}, now)); err != nil || job.Timeline == nil || format == FormatJSON || format == FormatYAML {
 		return err
 	}
 	var b strings.Builder
 	b.WriteByte('\n')
-	took := map[string]operatorapi.TimelinePhase{}
+	took := map[string]adminapi.TimelinePhase{}
 	for i, phase := range job.Timeline.Split { // the first step ends no phase
 		took[job.Timeline.Steps[i+1].Name] = phase
 	}

@@ -7,10 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // A job's timeline is whole while it runs, when it has ended, and when its pod and the pod's claim are long gone.
@@ -34,14 +34,14 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 		require.NoError(t, err)
 		return rec
 	}
-	read := func() operatorapi.Job {
+	read := func() adminapi.Job {
 		t.Helper()
 		job, err := d.Job(t.Context(), 7)
 		require.NoError(t, err)
 		return job
 	}
 	event(fleet.JobEventWaiting, at(0.5))
-	require.Equal(t, []operatorapi.TimelinePhase{{Name: "webhook", Seconds: 0.5}}, read().Timeline.Split)
+	require.Equal(t, []adminapi.TimelinePhase{{Name: "webhook", Seconds: 0.5}}, read().Timeline.Split)
 	event(fleet.JobEventQueued, at(60))
 	result, err := d.store.ClaimBatch(t.Context(), dispatch.Batch{
 		Pool: d.fleet.pools[0], LabelKeys: []string{dispatch.LabelKey([]string{"linux-4"})},
@@ -65,7 +65,7 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 	require.Equal(t, &dispatch.Started{Pool: "linux-4", Times: fleet.JobTimes{
 		Queued: start, Received: at(0.5), Approved: at(60), Claimed: at(60.25), Minted: at(61), Acknowledged: at(61.125), Executing: at(66),
 	}}, inUTC(started))
-	want := []operatorapi.TimelinePhase{
+	want := []adminapi.TimelinePhase{
 		{Name: "webhook", Seconds: 0.5}, {Name: "approval", Seconds: 59.5}, {Name: "dispatch", Seconds: 0.25}, {Name: "mint", Seconds: 0.75},
 		{Name: "handover", Seconds: 0.125}, {Name: "start", Seconds: 4.875},
 	}
@@ -73,7 +73,7 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 	require.Nil(t, event(fleet.JobEventStarted, at(67)).Started, "it is counted once")
 
 	event(fleet.JobEventCompleted, at(96.5))
-	want = append(want, operatorapi.TimelinePhase{Name: "run", Seconds: 30})
+	want = append(want, adminapi.TimelinePhase{Name: "run", Seconds: 30})
 	require.Equal(t, want, read().Timeline.Split)
 	forgotten, err := d.store.ForgetPod(t.Context(), claim.PodUID)
 	require.NoError(t, err)

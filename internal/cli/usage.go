@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // FormatCSV is one that only usage is printed in.
@@ -36,17 +36,17 @@ type UsageFilter struct {
 }
 
 // Usage reads what accounts have used.
-func (c *Client) Usage(ctx context.Context, f UsageFilter) ([]operatorapi.MonthUsage, error) {
+func (c *Client) Usage(ctx context.Context, f UsageFilter) ([]adminapi.MonthUsage, error) {
 	query := url.Values{}
 	for key, value := range map[string]string{"account": f.Account, "from": f.From, "to": f.To} {
 		if value != "" {
 			query.Set(key, value)
 		}
 	}
-	usage := []operatorapi.MonthUsage{}
+	usage := []adminapi.MonthUsage{}
 	for {
-		var page operatorapi.UsageList
-		if err := c.call(ctx, http.MethodGet, operatorapi.PathUsage, query, "", nil, &page); err != nil {
+		var page adminapi.UsageList
+		if err := c.call(ctx, http.MethodGet, adminapi.PathUsage, query, "", nil, &page); err != nil {
 			return nil, err
 		}
 		usage = append(usage, page.Usage...)
@@ -58,9 +58,9 @@ func (c *Client) Usage(ctx context.Context, f UsageFilter) ([]operatorapi.MonthU
 }
 
 // PrintUsage writes usage as a table for people, or in full precision for programs.
-func PrintUsage(w io.Writer, format Format, usage []operatorapi.MonthUsage) error {
+func PrintUsage(w io.Writer, format Format, usage []adminapi.MonthUsage) error {
 	if format == FormatCSV {
-		return operatorapi.WriteUsageCSV(w, usage)
+		return adminapi.WriteUsageCSV(w, usage)
 	}
 	t := Table{
 		Columns: []string{"ACCOUNT", "MONTH", "POOL", "SESSIONS", "JOBS", "RUNNER HOURS", "JOB HOURS"},

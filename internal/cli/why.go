@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // PrintWhy writes the answer for people: the job in a line, and then one cause after the other, with what to do about it.
-func PrintWhy(w io.Writer, answer operatorapi.Why, now time.Time) error {
+func PrintWhy(w io.Writer, answer adminapi.Why, now time.Time) error {
 	var b strings.Builder
 	if j := answer.Job; j != nil {
 		fmt.Fprintf(&b, "Job %d, %s of %s, asks for %s", j.ID, printable(j.Name), printable(j.Repository), printable(strings.Join(j.Labels, ", ")))

@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/operator"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
-	"github.com/bullpen-ci/bullpen/internal/why"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/why"
 )
 
 // knownFleet is what a server knows beside the ledger: one pool, and what GitHub allows.
@@ -28,9 +28,9 @@ type knownFleet struct {
 	runners []dispatch.Pod
 	changed []string // the pods of which it was told
 
-	described []operatorapi.Pool
-	pods      []operator.RunnerPod
-	demand    []dispatchapi.PoolSignals
+	described []adminapi.Pool
+	pods      []admin.RunnerPod
+	demand    []runnerapi.PoolSignals
 	unread    error // why the demand cannot be read
 }
 
@@ -50,17 +50,17 @@ func (f *knownFleet) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
 
 func (f *knownFleet) Backoff(dispatch.Account) (time.Time, bool) { return f.until, f.limited }
 
-func (f *knownFleet) DescribePools() []operatorapi.Pool { return slices.Clone(f.described) }
+func (f *knownFleet) DescribePools() []adminapi.Pool { return slices.Clone(f.described) }
 
-func (f *knownFleet) PodsOfPool(ref dispatch.PoolRef) []operator.RunnerPod {
-	return slices.DeleteFunc(slices.Clone(f.pods), func(p operator.RunnerPod) bool { return ref.Name != "" && p.Pool != ref })
+func (f *knownFleet) PodsOfPool(ref dispatch.PoolRef) []admin.RunnerPod {
+	return slices.DeleteFunc(slices.Clone(f.pods), func(p admin.RunnerPod) bool { return ref.Name != "" && p.Pool != ref })
 }
 
-func (f *knownFleet) Demand(context.Context) ([]dispatchapi.PoolSignals, error) {
+func (f *knownFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 	return f.demand, f.unread
 }
 
-func (*knownFleet) Hosts() ([]operatorapi.Host, bool) { return nil, false }
+func (*knownFleet) Hosts() ([]adminapi.Host, bool) { return nil, false }
 
 func (f *knownFleet) Held() (string, bool) { return f.held, f.held != "" }
 
@@ -113,8 +113,8 @@ func (d *desk) claim(pod string) {
 // is played, from what the server's own parts have tests for.
 func TestWhy_EachAnswerIsTrue(t *testing.T) {
 	queue := func(d *desk) { d.tell(fleet.JobEventQueued, 7) }
-	limit := func(d *desk, change operatorapi.LimitsChange) {
-		_, err := d.ChangeLimits(d.t.Context(), "acme", "*", operatorapi.ChangeLimits{Platforms: map[string]operatorapi.LimitsChange{"linux": change}})
+	limit := func(d *desk, change adminapi.LimitsChange) {
+		_, err := d.ChangeLimits(d.t.Context(), "acme", "*", adminapi.ChangeLimits{Platforms: map[string]adminapi.LimitsChange{"linux": change}})
 		require.NoError(d.t, err)
 	}
 	mint := func(d *desk) {
@@ -157,19 +157,19 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 			d.repositories(dispatch.RepositoriesRemoved, "acme/app")
 		}, "no access to acme/app"},
 		why.RepositoryAtLimit: {func(d *desk) {
-			limit(d, operatorapi.LimitsChange{JobsPerRepository: ptr(1)})
+			limit(d, adminapi.LimitsChange{JobsPerRepository: ptr(1)})
 			d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.QueuedAt = ev.QueuedAt.Add(-time.Minute) })
 			queue(d)
 			d.claim("linux-4-a")
 			d.claim("linux-4-b")
 		}, "acme/app runs 1 of the 1 job that a repository of acme may."},
 		why.AccountAtLimit: {func(d *desk) {
-			limit(d, operatorapi.LimitsChange{Jobs: ptr(1)})
+			limit(d, adminapi.LimitsChange{Jobs: ptr(1)})
 			d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.QueuedAt = ev.QueuedAt.Add(-time.Minute) })
 			queue(d)
 			d.claim("linux-4-a")
 		}, "acme is at its limit on linux: it runs 1 of 1 job."},
-		why.TooLarge:      {func(d *desk) { limit(d, operatorapi.LimitsChange{MilliCPU: ptr(1000)}); queue(d) }, "One runner of pool linux-4 is more than acme may use on linux"},
+		why.TooLarge:      {func(d *desk) { limit(d, adminapi.LimitsChange{MilliCPU: ptr(1000)}); queue(d) }, "One runner of pool linux-4 is more than acme may use on linux"},
 		why.GitHubLimit:   {func(d *desk) { queue(d); d.fleet.until, d.fleet.limited = time.Now().Add(time.Hour), true }, "GitHub's rate limit for acme is used up until "},
 		why.GitHubFailing: {func(d *desk) { queue(d); d.fleet.until = time.Now().Add(time.Hour) }, "GitHub registers no runner for acme"},
 		why.LedgerHeld:    {func(d *desk) { queue(d); d.fleet.held = "the database was restored" }, "the database was restored."},

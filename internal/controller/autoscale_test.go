@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 )
 
 // newScalingBench is a bench whose autoscaler looks often, and a node for the pools that are made on.
@@ -89,7 +89,7 @@ func (b *bench) scaled(name string, minWarm, most int32, change ...func(*v1alpha
 	}}, change...)...)
 }
 
-func (b *bench) ask(pool string, demand dispatchapi.PoolSignals) { b.server.ask(pool, demand) }
+func (b *bench) ask(pool string, demand runnerapi.PoolSignals) { b.server.ask(pool, demand) }
 
 // passes waits until the autoscaler has asked the server so many more times.
 func (b *bench) passes(n int) {
@@ -111,13 +111,13 @@ func TestAutoscale_SCALE3_GrowsAtOnceAndShrinksAfterTheWindow(t *testing.T) {
 	b.desired("burst", 0)
 	require.Empty(t, b.pods("burst"), "spec.replicas, which is 1, is not used")
 
-	b.ask("burst", dispatchapi.PoolSignals{Queued: 30})
+	b.ask("burst", runnerapi.PoolSignals{Queued: 30})
 	b.havePods("burst", 10)
 	b.desired("burst", 10)
 	names := b.podNames("burst")
 	b.makeIdle(names...)
 	b.makeBusy(names[0])
-	b.ask("burst", dispatchapi.PoolSignals{Occupied: 1, Claimed: 1})
+	b.ask("burst", runnerapi.PoolSignals{Occupied: 1, Claimed: 1})
 	quiet := time.Now()
 	b.passes(3)
 	if time.Since(quiet) < 2*time.Second {
@@ -127,14 +127,14 @@ func TestAutoscale_SCALE3_GrowsAtOnceAndShrinksAfterTheWindow(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(quiet), 2*time.Second, "SCALE-3")
 	require.Equal(t, names[:1], b.podNames("burst"), "the busy one stays")
 
-	b.ask("burst", dispatchapi.PoolSignals{})
+	b.ask("burst", runnerapi.PoolSignals{})
 	b.desired("burst", 0)
 	require.Equal(t, names[:1], b.podNames("burst"), "busy is busy, whatever is desired")
 	b.finish(names[0])
 	b.shrunk("burst", 0)
 	require.EqualValues(t, 1, *b.get("burst").Spec.Replicas, "the spec is nobody's but its owner's")
 
-	b.ask("burst", dispatchapi.PoolSignals{Withheld: map[dispatchapi.WithheldReason]int{dispatchapi.WithheldLimit: 7}})
+	b.ask("burst", runnerapi.PoolSignals{Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 7}})
 	b.havePods("burst", 1)
 	b.passes(3)
 	b.havePods("burst", 1)
@@ -144,13 +144,13 @@ func TestAutoscale_SCALE3_GrowsAtOnceAndShrinksAfterTheWindow(t *testing.T) {
 func TestAutoscale_POOL8_ADeafControllerLeavesTheNumberAlone(t *testing.T) {
 	b := newScalingBench(t, "50")
 	b.scaled("deaf", 1, 10)
-	b.ask("deaf", dispatchapi.PoolSignals{Occupied: 3})
+	b.ask("deaf", runnerapi.PoolSignals{Occupied: 3})
 	b.desired("deaf", 4)
 	b.havePods("deaf", 4)
 	names := b.podNames("deaf")
 	b.makeIdle(names...)
 	b.server.setUnsure(true)
-	b.ask("deaf", dispatchapi.PoolSignals{})
+	b.ask("deaf", runnerapi.PoolSignals{})
 	b.eventually("it says that it cannot see", func() bool {
 		c := b.condition("deaf", v1alpha1.ConditionScalingActive)
 		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "no database")
@@ -183,7 +183,7 @@ func TestAutoscale_SCALE1_TwoPoolsShareANode(t *testing.T) {
 	b.havePods("warm", 6)
 	b.makeIdle(b.podNames("warm")...)
 	b.scaled("jobs", 0, 9)
-	b.ask("jobs", dispatchapi.PoolSignals{Queued: 4})
+	b.ask("jobs", runnerapi.PoolSignals{Queued: 4})
 	b.havePods("jobs", 4)
 	b.desired("warm", 2)
 	b.eventually("and says what is in its way", func() bool {
@@ -199,7 +199,7 @@ func TestAutoscale_SCALE1_TwoPoolsShareANode(t *testing.T) {
 		}
 		return true
 	})
-	b.ask("jobs", dispatchapi.PoolSignals{})
+	b.ask("jobs", runnerapi.PoolSignals{})
 	b.makeIdle(b.podNames("jobs")...)
 	b.shrunk("jobs", 0)
 	b.havePods("warm", 6)

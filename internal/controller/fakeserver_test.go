@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
@@ -33,13 +33,13 @@ type fakeServer struct {
 	retires int
 	reports int
 	down    bool
-	demand  map[string]dispatchapi.PoolSignals // by the pool's name; nothing is asked of others
-	unsure  bool                               // signals alone cannot be read
-	looked  int                                // how often signals were asked for
+	demand  map[string]runnerapi.PoolSignals // by the pool's name; nothing is asked of others
+	unsure  bool                             // signals alone cannot be read
+	looked  int                              // how often signals were asked for
 }
 
 type stopReport struct {
-	dispatchapi.PodStopped
+	runnerapi.PodStopped
 	existed bool // the pod still existed when its end was reported
 	times   int
 }
@@ -47,12 +47,12 @@ type stopReport struct {
 func newFakeServer(t *testing.T, admin client.Client) *fakeServer {
 	s := &fakeServer{
 		t: t, admin: admin, claims: map[string]fleet.ClaimState{}, proofs: map[string]string{}, lost: map[string]int{},
-		stopped: map[string]stopReport{}, demand: map[string]dispatchapi.PoolSignals{},
+		stopped: map[string]stopReport{}, demand: map[string]runnerapi.PoolSignals{},
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+dispatchapi.PathRetire, s.retire)
-	mux.HandleFunc("POST "+dispatchapi.PathPodsStopped, s.podsStopped)
-	mux.HandleFunc("GET "+dispatchapi.PathSignals, s.signals)
+	mux.HandleFunc("POST "+runnerapi.PathRetire, s.retire)
+	mux.HandleFunc("POST "+runnerapi.PathPodsStopped, s.podsStopped)
+	mux.HandleFunc("GET "+runnerapi.PathSignals, s.signals)
 	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+fakeToken {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -65,7 +65,7 @@ func newFakeServer(t *testing.T, admin client.Client) *fakeServer {
 }
 
 func (s *fakeServer) retire(w http.ResponseWriter, r *http.Request) {
-	var request dispatchapi.RetireRequest
+	var request runnerapi.RetireRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
@@ -78,9 +78,9 @@ func (s *fakeServer) retire(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(`{"error":"no database"}`))
 		return
 	}
-	var response dispatchapi.RetireResponse
+	var response runnerapi.RetireResponse
 	for _, pod := range request.Pods {
-		answer := dispatchapi.RetireAnswer{UID: pod.UID, Verdict: dispatchapi.Busy, Owner: "acme", State: string(s.claims[pod.UID])}
+		answer := runnerapi.RetireAnswer{UID: pod.UID, Verdict: runnerapi.Busy, Owner: "acme", State: string(s.claims[pod.UID])}
 		if pod.Lost {
 			s.lost[pod.UID]++
 			if answer.Proof = s.proofs[pod.UID]; answer.Proof != "" && s.claims[pod.UID].Live() {
@@ -88,7 +88,7 @@ func (s *fakeServer) retire(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if next, outcome := fleet.NextClaimState(s.claims[pod.UID], fleet.ClaimEventRetire); outcome != fleet.Refuse {
-			s.claims[pod.UID], answer.Verdict = next, dispatchapi.Granted
+			s.claims[pod.UID], answer.Verdict = next, runnerapi.Granted
 		}
 		response.Answers = append(response.Answers, answer)
 	}
@@ -96,7 +96,7 @@ func (s *fakeServer) retire(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *fakeServer) podsStopped(w http.ResponseWriter, r *http.Request) {
-	var report dispatchapi.PodStopped
+	var report runnerapi.PodStopped
 	if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
@@ -127,7 +127,7 @@ func (s *fakeServer) signals(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(`{"error":"no database"}`))
 		return
 	}
-	signals := dispatchapi.Signals{At: at, Pools: []dispatchapi.PoolSignals{}}
+	signals := runnerapi.Signals{At: at, Pools: []runnerapi.PoolSignals{}}
 	for _, pool := range pools.Items {
 		demand := s.demand[pool.Name]
 		demand.Namespace, demand.Name = pool.Namespace, pool.Name
@@ -137,7 +137,7 @@ func (s *fakeServer) signals(w http.ResponseWriter, r *http.Request) {
 }
 
 // ask says what a pool is asked for from now on.
-func (s *fakeServer) ask(pool string, demand dispatchapi.PoolSignals) {
+func (s *fakeServer) ask(pool string, demand runnerapi.PoolSignals) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.demand[pool] = demand

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -122,7 +122,7 @@ func TestDoctor_Database(t *testing.T) {
 		s := newSite(t)
 		s.look.DatabaseURL = postgrestest.NewDatabase(t, nil)
 		s.finds("schema-behind", "is at 0")
-		state, err := postgres.InspectSchema(t.Context(), s.look.DatabaseURL)
+		state, err := ledger.InspectSchema(t.Context(), s.look.DatabaseURL)
 		require.NoError(t, err)
 		require.Zero(t, state.Has, "a look changes nothing")
 	})

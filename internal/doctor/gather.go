@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
 
 // Look says what to look at. A part that has a reason not to is told as unchecked; one that is neither is left out.
@@ -134,7 +134,7 @@ func (g *gatherer) ledger(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, g.look.Timeout)
 	defer cancel()
 	before := g.look.Now()
-	state, err := postgres.InspectSchema(ctx, g.look.DatabaseURL)
+	state, err := ledger.InspectSchema(ctx, g.look.DatabaseURL)
 	seen := &Ledger{Schema: state}
 	if err != nil {
 		seen.Unreachable = err.Error()

@@ -21,8 +21,8 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -63,7 +63,7 @@ func newSite(t *testing.T) *site {
 	s.look = Look{
 		Timeout:     patience,
 		GitHub:      &GitHubAccess{URL: local.URL + "/api/v3", AppID: 1, Key: local.AppKeyPEM, Push: true},
-		DatabaseURL: postgrestest.NewDatabase(t, postgres.Migrate),
+		DatabaseURL: postgrestest.NewDatabase(t, ledger.Migrate),
 		Kubernetes:  env.Config,
 		Release:     Installation{SystemNamespace: kit.SystemNamespace, RunnerNamespace: namespace},
 	}

@@ -3,13 +3,13 @@ package doctor
 import (
 	"strconv"
 
-	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
 
 // Ledger is what was seen of the database.
 type Ledger struct {
 	Unreachable string // why; empty: it was reached
-	Schema      postgres.SchemaState
+	Schema      ledger.SchemaState
 	Clock       Clock
 }
 

@@ -9,10 +9,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/scaling"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // The defaults of the spec's fields, for pools that were made without the API server's defaulting.

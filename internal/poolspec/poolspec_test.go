@@ -11,9 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/scaling"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 func TestShare_SaysNothingOfWhatItCannotRead(t *testing.T) {

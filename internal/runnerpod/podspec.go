@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 )
 
 // The defaults of RunnerTemplate's fields, for pools that were made without the API server's defaulting.
@@ -66,7 +66,7 @@ func volumes() []corev1.Volume {
 		{Name: VolumeToken, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			DefaultMode: ptr.To[int32](0o400),
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
-				Audience:          dispatchapi.AudienceDispatch,
+				Audience:          runnerapi.AudienceDispatch,
 				ExpirationSeconds: ptr.To[int64](TokenSeconds),
 				Path:              tokenFile,
 			}}},

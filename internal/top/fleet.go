@@ -6,31 +6,31 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // Source is where the fleet is read from: *cli.Client.
 type Source interface {
-	Pools(ctx context.Context) (operatorapi.PoolList, error)
-	Accounts(ctx context.Context, deleted bool) ([]operatorapi.Account, error)
-	Jobs(ctx context.Context, filter cli.JobFilter) ([]operatorapi.Job, error)
-	Why(ctx context.Context, job int64) (operatorapi.Why, error)
+	Pools(ctx context.Context) (adminapi.PoolList, error)
+	Accounts(ctx context.Context, deleted bool) ([]adminapi.Account, error)
+	Jobs(ctx context.Context, filter cli.JobFilter) ([]adminapi.Job, error)
+	Why(ctx context.Context, job int64) (adminapi.Why, error)
 }
 
 // Fleet is what was read at once.
 type Fleet struct {
-	Pools    operatorapi.PoolList
-	Accounts []operatorapi.Account
-	Jobs     []operatorapi.Job // those that wait, the longest first, then those that run
-	Cut      bool              // more jobs wait than were read, older ones among them
-	Why      map[int64]string  // the first code for those that have waited longest
+	Pools    adminapi.PoolList
+	Accounts []adminapi.Account
+	Jobs     []adminapi.Job   // those that wait, the longest first, then those that run
+	Cut      bool             // more jobs wait than were read, older ones among them
+	Why      map[int64]string // the first code for those that have waited longest
 	At       time.Time
 }
 
 // What one reading asks for at most: it is repeated every few seconds.
 const (
-	mostWaiting = operatorapi.MaxPage
+	mostWaiting = adminapi.MaxPage
 	mostRunning = 200
 	mostWhys    = 5
 )
@@ -53,7 +53,7 @@ func read(ctx context.Context, source Source, now func() time.Time) (Fleet, erro
 	if err != nil {
 		return Fleet{}, err
 	}
-	slices.SortStableFunc(waiting, func(a, b operatorapi.Job) int {
+	slices.SortStableFunc(waiting, func(a, b adminapi.Job) int {
 		return cmp.Or(a.QueuedAt.Compare(b.QueuedAt), cmp.Compare(a.ID, b.ID))
 	})
 	f.Cut, f.Jobs, f.Why = len(waiting) >= mostWaiting, append(waiting, running...), map[int64]string{}

@@ -6,7 +6,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // screen is one of the lists.
@@ -22,7 +22,7 @@ const (
 // model is what is known and shown. It is a value: Update gives another.
 type model struct {
 	read  func() (Fleet, error)
-	why   func(job int64) (operatorapi.Why, error)
+	why   func(job int64) (adminapi.Why, error)
 	every time.Duration
 
 	width, height int
@@ -37,8 +37,8 @@ type model struct {
 	typing   bool // the filter
 	help     bool
 	detail   bool
-	reasons  operatorapi.Why // of the job that detail shows
-	unknown  error           // why the reasons could not be read
+	reasons  adminapi.Why // of the job that detail shows
+	unknown  error        // why the reasons could not be read
 }
 
 // fleetRead, whyRead and again are what comes from outside besides keys and sizes.
@@ -49,7 +49,7 @@ type (
 	}
 	whyRead struct {
 		job int64
-		why operatorapi.Why
+		why adminapi.Why
 		err error
 	}
 	again struct{}
@@ -124,7 +124,7 @@ func (m model) press(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 		m.typing, m.help, m.detail = true, false, false
 	case "enter":
 		m.detail, m.help = !m.detail && m.selected[m.at] != "", false
-		m.reasons, m.unknown = operatorapi.Why{}, nil
+		m.reasons, m.unknown = adminapi.Why{}, nil
 		return m, m.asking()
 	case "p", "1":
 		m.turn(pools)
@@ -188,7 +188,7 @@ func (m *model) move(key string) {
 	}
 	to := min(max(0, m.cursor[m.at]+by), len(rows)-1)
 	m.cursor[m.at], m.selected[m.at] = to, rows[to].key
-	m.reasons, m.unknown = operatorapi.Why{}, nil
+	m.reasons, m.unknown = adminapi.Why{}, nil
 }
 
 // settle finds the chosen row again after the list has changed; if it is gone, what stands in its place is chosen.

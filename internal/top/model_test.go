@@ -13,31 +13,31 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // known is a fleet that answers; failing makes it fail.
 type known struct {
-	pools    []operatorapi.Pool
-	jobs     []operatorapi.Job
-	accounts []operatorapi.Account
+	pools    []adminapi.Pool
+	jobs     []adminapi.Job
+	accounts []adminapi.Account
 	failing  error
 	whys     []int64
 }
 
-func (k *known) Pools(context.Context) (operatorapi.PoolList, error) {
-	return operatorapi.PoolList{Pools: k.pools}, k.failing
+func (k *known) Pools(context.Context) (adminapi.PoolList, error) {
+	return adminapi.PoolList{Pools: k.pools}, k.failing
 }
 
-func (k *known) Accounts(context.Context, bool) ([]operatorapi.Account, error) {
+func (k *known) Accounts(context.Context, bool) ([]adminapi.Account, error) {
 	return k.accounts, k.failing
 }
 
-func (k *known) Jobs(_ context.Context, f cli.JobFilter) ([]operatorapi.Job, error) {
-	var found []operatorapi.Job
+func (k *known) Jobs(_ context.Context, f cli.JobFilter) ([]adminapi.Job, error) {
+	var found []adminapi.Job
 	for _, j := range k.jobs {
 		for _, state := range f.States {
 			if j.State == state {
@@ -48,27 +48,27 @@ func (k *known) Jobs(_ context.Context, f cli.JobFilter) ([]operatorapi.Job, err
 	return found, k.failing
 }
 
-func (k *known) Why(_ context.Context, job int64) (operatorapi.Why, error) {
+func (k *known) Why(_ context.Context, job int64) (adminapi.Why, error) {
 	k.whys = append(k.whys, job)
-	return operatorapi.Why{JobID: job, Reasons: []operatorapi.Reason{{
+	return adminapi.Why{JobID: job, Reasons: []adminapi.Reason{{
 		Code: "account-at-limit", Sentence: fmt.Sprintf("Job %d waits for its account.", job), Remedy: "Raise the limit.",
 	}}}, k.failing
 }
 
 func aFleet() *known {
 	k := &known{
-		pools: []operatorapi.Pool{
-			{Namespace: "bullpen-runners", Name: "linux-4", Labels: []string{"linux-4"}, Idle: 4, Busy: 34, Desired: 40, Intake: "Paused", Booting: 2, Demand: &operatorapi.PoolDemand{Queued: 3}},
-			{Namespace: "bullpen-runners", Name: "macos", Problems: []operatorapi.Problem{{Condition: "Starved", Sentence: "No Mac has room."}}, Demand: &operatorapi.PoolDemand{}},
+		pools: []adminapi.Pool{
+			{Namespace: "bullpen-runners", Name: "linux-4", Labels: []string{"linux-4"}, Idle: 4, Busy: 34, Desired: 40, Intake: "Paused", Booting: 2, Demand: &adminapi.PoolDemand{Queued: 3}},
+			{Namespace: "bullpen-runners", Name: "macos", Problems: []adminapi.Problem{{Condition: "Starved", Sentence: "No Mac has room."}}, Demand: &adminapi.PoolDemand{}},
 		},
-		accounts: []operatorapi.Account{
-			{ID: 1, Login: "acme", Budgets: []operatorapi.Budget{{Platform: "linux", Usage: operatorapi.Usage{Jobs: 9}, Limits: operatorapi.Limits{Jobs: 10, MilliCPU: 1, MemoryMB: 1}}}},
-			{ID: 2, Login: "zoo", Budgets: []operatorapi.Budget{{Platform: "macos", Usage: operatorapi.Usage{Jobs: 1}, Limits: operatorapi.Limits{Jobs: 4, MilliCPU: 1, MemoryMB: 1}}}},
+		accounts: []adminapi.Account{
+			{ID: 1, Login: "acme", Budgets: []adminapi.Budget{{Platform: "linux", Usage: adminapi.Usage{Jobs: 9}, Limits: adminapi.Limits{Jobs: 10, MilliCPU: 1, MemoryMB: 1}}}},
+			{ID: 2, Login: "zoo", Budgets: []adminapi.Budget{{Platform: "macos", Usage: adminapi.Usage{Jobs: 1}, Limits: adminapi.Limits{Jobs: 4, MilliCPU: 1, MemoryMB: 1}}}},
 		},
-		jobs: []operatorapi.Job{{ID: 100, State: "executing", Repository: "acme/runs", QueuedAt: noon.Add(-time.Hour), StartedAt: &noon}},
+		jobs: []adminapi.Job{{ID: 100, State: "executing", Repository: "acme/runs", QueuedAt: noon.Add(-time.Hour), StartedAt: &noon}},
 	}
 	for i := range int64(30) { // the latest first, as the API has them
-		k.jobs = append(k.jobs, operatorapi.Job{ID: 30 - i, State: "queued", Repository: "acme/app", Name: "build", QueuedAt: noon.Add(-time.Duration(i) * time.Minute)})
+		k.jobs = append(k.jobs, adminapi.Job{ID: 30 - i, State: "queued", Repository: "acme/app", Name: "build", QueuedAt: noon.Add(-time.Duration(i) * time.Minute)})
 	}
 	return k
 }
@@ -77,7 +77,7 @@ func aFleet() *known {
 func shown(t require.TestingT, k *known, width, height int) model {
 	m := model{
 		read:  func() (Fleet, error) { return read(context.Background(), k, func() time.Time { return noon }) },
-		why:   func(job int64) (operatorapi.Why, error) { return k.Why(context.Background(), job) },
+		why:   func(job int64) (adminapi.Why, error) { return k.Why(context.Background(), job) },
 		every: time.Hour,
 	}
 	m = send(t, m, tea.WindowSizeMsg{Width: width, Height: height})
@@ -112,7 +112,7 @@ func text(m model) string { return ansi.Strip(strings.Join(m.lines(), "\n")) }
 
 func TestModel_ShowsTheFleetOn80x24(t *testing.T) {
 	k := aFleet()
-	k.accounts = append(k.accounts, operatorapi.Account{ID: 3, Login: "nothing", Budgets: []operatorapi.Budget{{Platform: "linux"}}})
+	k.accounts = append(k.accounts, adminapi.Account{ID: 3, Login: "nothing", Budgets: []adminapi.Budget{{Platform: "linux"}}})
 	m := shown(t, k, 80, 24)
 	require.Len(t, m.lines(), 24)
 	require.NotContains(t, text(m), "nothing", "who has no limit and uses nothing is close to none")
@@ -141,7 +141,7 @@ func TestModel_Keys(t *testing.T) {
 	require.Contains(t, text(list), "> 1 ")
 	require.Contains(t, text(press(t, list, "enter")), "Job 1 waits for its account.")
 	require.Contains(t, text(press(t, list, "enter", "j")), "Job 2 waits for its account.", "the detail follows")
-	late := whyRead{job: 1, why: operatorapi.Why{Reasons: []operatorapi.Reason{{Sentence: "Of job 1."}}}}
+	late := whyRead{job: 1, why: adminapi.Why{Reasons: []adminapi.Reason{{Sentence: "Of job 1."}}}}
 	require.NotContains(t, text(send(t, press(t, list, "enter", "j"), late)), "Of job 1.", "an answer about another job comes late")
 	require.Contains(t, text(press(t, list, "G")), "> 100")
 	require.Contains(t, text(press(t, list, "/", "r", "u", "n", "s", "enter")), "> 100")
@@ -163,7 +163,7 @@ func TestModel_TheChosenRowStaysChosen(t *testing.T) {
 	k := aFleet()
 	m := press(t, shown(t, k, 80, 24), "J", "j", "j", "enter")
 	require.Contains(t, text(m), "Job 3 waits")
-	k.jobs = append(k.jobs, operatorapi.Job{ID: 999, State: "queued", QueuedAt: noon.Add(-9 * time.Hour)})
+	k.jobs = append(k.jobs, adminapi.Job{ID: 999, State: "queued", QueuedAt: noon.Add(-9 * time.Hour)})
 	m = send(t, m, m.Init()())
 	require.Contains(t, text(m), "Job 3 waits")
 	require.Contains(t, text(press(t, m, "esc")), "> 3 ")

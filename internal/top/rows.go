@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // row is one line of a list; key tells it from the others whatever its place.
@@ -47,7 +47,7 @@ func (m model) rows() []row {
 		}
 	case accounts:
 		for _, a := range m.fleet.Accounts {
-			table := cli.AccountTable([]operatorapi.Account{a})
+			table := cli.AccountTable([]adminapi.Account{a})
 			for i := range table.Rows {
 				name := map[string]string{"ACCOUNT": a.Login} // the table says it once an account, and a filter may hide that row
 				all = append(all, row{fmt.Sprintf("%d/%d", a.ID, i), pick(table, i, columns, name)})
@@ -75,16 +75,16 @@ func pick(table cli.Table, at int, columns []string, own map[string]string) []st
 func few(code string) string { return cmp.Or(strings.ReplaceAll(code, "-", " "), "-") }
 
 // job is the chosen one.
-func (m model) job() (operatorapi.Job, bool) {
+func (m model) job() (adminapi.Job, bool) {
 	if m.at != jobs {
-		return operatorapi.Job{}, false
+		return adminapi.Job{}, false
 	}
 	for _, j := range m.fleet.Jobs {
 		if strconv.FormatInt(j.ID, 10) == m.selected[jobs] {
 			return j, true
 		}
 	}
-	return operatorapi.Job{}, false
+	return adminapi.Job{}, false
 }
 
 // nearest are the accounts' limits that are reached first, the closest first.

@@ -10,7 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"golang.org/x/term"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // ErrNoTerminal is what Run answers where nobody sits in front of a screen.
@@ -30,7 +30,7 @@ func Run(ctx context.Context, source Source, every time.Duration, in, out *os.Fi
 	}
 	m := model{
 		read:  func() (Fleet, error) { return read(ctx, source, time.Now) },
-		why:   func(job int64) (operatorapi.Why, error) { return source.Why(ctx, job) },
+		why:   func(job int64) (adminapi.Why, error) { return source.Why(ctx, job) },
 		every: max(every, time.Second), fleet: first, known: true,
 	}
 	m.settle()

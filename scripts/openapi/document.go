@@ -13,8 +13,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/bullpen-ci/bullpen/internal/operator"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
 const intro = `The operators' API of a Bullpen server. A request carries a Kubernetes token as a bearer token (of the cluster's own audience or of
@@ -37,14 +37,14 @@ var refusals = map[int]string{
 }
 
 // describe writes the document. It fails when routes and operations do not cover each other.
-func describe(routes []operator.Route, list []operation, w words) ([]byte, error) {
-	rights := map[string]operator.Right{}
+func describe(routes []admin.Route, list []operation, w words) ([]byte, error) {
+	rights := map[string]admin.Right{}
 	for _, route := range routes {
 		rights[route.Pattern] = route.Right
 	}
 	described := map[string]bool{}
 	s := &schemas{words: w, all: object{}}
-	s.of(reflect.TypeFor[operatorapi.Error]())
+	s.of(reflect.TypeFor[adminapi.Error]())
 	paths := object{}
 	for _, one := range list {
 		right, served := rights[one.route]
@@ -119,7 +119,7 @@ var placeholders = map[string]string{
 	"pool": "Its name.", "runner": "The name of its pod.",
 }
 
-func (o operation) describe(s *schemas, path string, right operator.Right) object {
+func (o operation) describe(s *schemas, path string, right admin.Right) object {
 	var parameters []any
 	for _, found := range placeholder.FindAllStringSubmatch(path, -1) {
 		says, known := placeholders[found[1]]
@@ -152,7 +152,7 @@ func (o operation) describe(s *schemas, path string, right operator.Right) objec
 	}
 	out := object{
 		"operationId": o.id, "tags": []string{o.tag}, "summary": o.says, "responses": answers,
-		"description": "Needs the right " + right.Verb + " on " + right.Resource + "." + operatorapi.Group + ".",
+		"description": "Needs the right " + right.Verb + " on " + right.Resource + "." + adminapi.Group + ".",
 	}
 	if len(parameters) > 0 {
 		out["parameters"] = parameters
@@ -177,8 +177,8 @@ func (p parameter) describe() object {
 }
 
 // readable is docs/reference/api.md.
-func readable(routes []operator.Route, list []operation, w words) string {
-	rights := map[string]operator.Right{}
+func readable(routes []admin.Route, list []operation, w words) string {
+	rights := map[string]admin.Right{}
 	for _, route := range routes {
 		rights[route.Pattern] = route.Right
 	}
@@ -186,7 +186,7 @@ func readable(routes []operator.Route, list []operation, w words) string {
 	b.WriteString("# HTTP API\n\n<!-- Written by make generate; the tests compare. -->\n\n" + intro + `
 
 The whole of it, for programs, is [openapi.yaml](../../api/openapi/openapi.yaml) (OpenAPI 3.0), which each server has at
-` + "`" + operator.PathDocument + "`" + `. The tests hold what the server answers against it. ` + "`bullpen … -o json`" + ` prints the same objects.
+` + "`" + admin.PathDocument + "`" + `. The tests hold what the server answers against it. ` + "`bullpen … -o json`" + ` prints the same objects.
 
 | request | | right on ` + "`bullpen.dev`" + ` | answer |
 |---|---|---|---|
@@ -214,7 +214,7 @@ The whole of it, for programs, is [openapi.yaml](../../api/openapi/openapi.yaml)
 		fmt.Fprintf(&b, "| %d | %s |\n", status, refusals[status])
 	}
 	s := &schemas{words: w, all: object{}}
-	for _, one := range append(list, operation{answer: operatorapi.Error{}}) {
+	for _, one := range append(list, operation{answer: adminapi.Error{}}) {
 		for _, value := range []any{one.answer, one.body} {
 			if value != nil {
 				s.of(reflect.TypeOf(value))

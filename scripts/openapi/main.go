@@ -1,5 +1,5 @@
 // Command openapi writes api/openapi/openapi.yaml, the description of the operators' HTTP API, and docs/reference/api.md, from the routes of
-// internal/operator, the types of internal/operatorapi with their comments, and what operations.go says of each route. `make generate` runs it
+// internal/server/admin, the types of api/adminapi with their comments, and what operations.go says of each route. `make generate` runs it
 // at the top of the repository.
 package main
 
@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/bullpen-ci/bullpen/internal/operator"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
 func main() {
@@ -19,16 +19,16 @@ func main() {
 }
 
 func run(top string) error {
-	words, err := readWords(top + "/internal/operatorapi")
+	words, err := readWords(top + "/api/adminapi")
 	if err != nil {
 		return err
 	}
-	document, err := describe(operator.Routes(), operations(), words)
+	document, err := describe(admin.Routes(), operations(), words)
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(top+"/api/openapi/openapi.yaml", document, 0o644),                                              //nolint:gosec // no secret
-		os.WriteFile(top+"/docs/reference/api.md", []byte(readable(operator.Routes(), operations(), words)), 0o644), //nolint:gosec // a document
+		os.WriteFile(top+"/api/openapi/openapi.yaml", document, 0o644),                                           //nolint:gosec // no secret
+		os.WriteFile(top+"/docs/reference/api.md", []byte(readable(admin.Routes(), operations(), words)), 0o644), //nolint:gosec // a document
 	)
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/operator"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
 const top = "../.."
 
 // What is committed is what the routes and types say, and it is OpenAPI.
 func TestDocument_IsWhatTheRoutesAndTypesSay(t *testing.T) {
-	words, err := readWords(filepath.Join(top, "internal/operatorapi"))
+	words, err := readWords(filepath.Join(top, "api/adminapi"))
 	require.NoError(t, err)
-	document, err := describe(operator.Routes(), operations(), words)
+	document, err := describe(admin.Routes(), operations(), words)
 	require.NoError(t, err)
-	for file, want := range map[string]string{"api/openapi/openapi.yaml": string(document), "docs/reference/api.md": readable(operator.Routes(), operations(), words)} {
+	for file, want := range map[string]string{"api/openapi/openapi.yaml": string(document), "docs/reference/api.md": readable(admin.Routes(), operations(), words)} {
 		text, err := os.ReadFile(filepath.Join(top, file))
 		require.NoError(t, err)
 		require.Equal(t, string(text), want, "%s: run make generate", file)
@@ -44,10 +44,10 @@ func TestDocument_IsWhatTheRoutesAndTypesSay(t *testing.T) {
 // A route that nobody has described, and a description of no route, stop the generator.
 func TestDescribe_RoutesAndOperationsCoverEachOther(t *testing.T) {
 	words := words{says: map[string]string{}, enums: map[string][]string{}}
-	more := append(operator.Routes(), operator.Route{Pattern: "GET /api/v1/more"})
+	more := append(admin.Routes(), admin.Route{Pattern: "GET /api/v1/more"})
 	_, err := describe(more, operations(), words)
 	require.ErrorContains(t, err, `"GET /api/v1/more" is not described`)
-	_, err = describe(operator.Routes(), append(operations(), operation{route: "GET /api/v1/gone"}), words)
+	_, err = describe(admin.Routes(), append(operations(), operation{route: "GET /api/v1/gone"}), words)
 	require.ErrorContains(t, err, `"GET /api/v1/gone", which is no route any more`)
 }
 
@@ -59,7 +59,7 @@ func TestOperations_DescribeTheParametersThatAreRead(t *testing.T) {
 			described[p.name] = true
 		}
 	}
-	files, err := filepath.Glob(filepath.Join(top, "internal/operator/*.go"))
+	files, err := filepath.Glob(filepath.Join(top, "internal/server/admin/*.go"))
 	require.NoError(t, err)
 	read := map[string]bool{}
 	for _, file := range files {
@@ -110,7 +110,7 @@ func parameterRead(n ast.Node) string {
 }
 
 func TestSchemas_FieldsHaveWordsAndValues(t *testing.T) {
-	words, err := readWords(filepath.Join(top, "internal/operatorapi"))
+	words, err := readWords(filepath.Join(top, "api/adminapi"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"active", "suspended", "uninstalled", "deleted"}, words.enums["AccountState"])
 	s := &schemas{words: words, all: object{}}

@@ -14,8 +14,8 @@ import (
 
 // ownTime may be told another time than the database's, or none: they only measure how long something lasts within one process.
 var ownTime = map[string]string{
-	"internal/clusterview": "for how long an answer of the API server is remembered",
-	"internal/epoch":       "since when a copy could not be read",
+	"internal/server/cluster":       "for how long an answer of the API server is remembered",
+	"internal/server/restore/epoch": "since when a copy could not be read",
 }
 
 // RECV-2, RECV-4: whatever a server writes down, or judges by its age, goes by the database's clock. A part that is wired without a

@@ -27,17 +27,17 @@ var closures = []struct {
 	{pkg: "internal/childproc", strict: true, reason: "it knows nothing of what it runs"},
 	{pkg: "internal/lifecycle", strict: true, allow: []string{module + "/internal/fleet", module + "/internal/lifecycle"},
 		reason: "plans are pure functions, to be tested over every state with no cluster"},
-	{pkg: "internal/why", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/postgres", module + "/internal/clusterview",
-		module + "/internal/operator"}, reason: "the answer is a pure function of evidence, whoever gathers it"},
+	{pkg: "internal/server/why", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/server/ledger", module + "/internal/server/cluster",
+		module + "/internal/server/admin"}, reason: "the answer is a pure function of evidence, whoever gathers it"},
 	{pkg: "internal/scaling", strict: true, allow: []string{module + "/internal/scaling"},
 		reason: "plans are pure functions, to be tested over every state with no cluster"},
-	{pkg: "internal/poolspec", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/postgres"},
+	{pkg: "internal/poolspec", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/server/ledger"},
 		reason: "what a field means is a pure function, for controllers and for the simulator"},
-	{pkg: "internal/dev/simulate", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/postgres", module + "/internal/controller"},
+	{pkg: "internal/dev/simulate", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/server/ledger", module + "/internal/controller"},
 		reason: "what is played by a virtual clock knows no cluster and no database"},
 	{pkg: "internal/dev/netpolicy", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", module},
 		reason: "what policies mean is a function of the objects"},
-	{pkg: "internal/dev/netpolicy/gate", deny: []string{"sigs.k8s.io/controller-runtime", module + "/api", module + "/internal/dispatch", module + "/internal/runnerpod"},
+	{pkg: "internal/dev/netpolicy/gate", deny: []string{"sigs.k8s.io/controller-runtime", module + "/api", module + "/internal/server/dispatch", module + "/internal/runnerpod"},
 		reason: "a network plug-in knows policies and pods, and nothing of what they are for"},
 	{pkg: "internal/machost/pfrules", strict: true, reason: "what rules say is a function of networks, to be tested over all of them with no host"},
 	{pkg: "internal/tartcli", strict: true, allow: []string{"golang.org/x/sys", module + "/internal/tartcli"},
@@ -54,7 +54,7 @@ var closures = []struct {
 		reason: "a stand-in that shares code with what is tested on it shares its mistakes"},
 	{pkg: "internal/dev/mac/pf", strict: true, allow: []string{module + "/internal/dev/mac/pf"},
 		reason: "what rules mean is a function of the rules"},
-	{pkg: "internal/agent", deny: []string{"k8s.io", "sigs.k8s.io", "github.com/jackc", module + "/internal/postgres", module + "/api"},
+	{pkg: "internal/agent", deny: []string{"k8s.io", "sigs.k8s.io", "github.com/jackc", module + "/internal/server/ledger", module + "/api"},
 		reason: "the agent runs beside customer code: small, and knowing no cluster and no database"},
 	{pkg: "api/v1alpha1", deny: []string{"sigs.k8s.io/controller-runtime", module + "/internal"},
 		reason: "whoever uses the API types must not inherit a controller"},
@@ -111,11 +111,11 @@ var owners = []struct {
 	tests   bool // tests of any package may, too
 	reason  string
 }{
-	{library: "github.com/jackc/pgx/v5", only: []string{"internal/postgres", "internal/passes", "test/kit", "test/bench", "test/soak"},
+	{library: "github.com/jackc/pgx/v5", only: []string{"internal/server/ledger", "internal/server/periodic", "test/kit", "test/bench", "test/soak"},
 		reason: "one package speaks SQL, and the one whose queue lives in the database"},
-	{library: "github.com/pressly/goose/v3", only: []string{"internal/postgres"},
+	{library: "github.com/pressly/goose/v3", only: []string{"internal/server/ledger"},
 		reason: "migrations are the database package's"},
-	{library: "github.com/riverqueue/river", only: []string{"internal/postgres", "internal/passes"},
+	{library: "github.com/riverqueue/river", only: []string{"internal/server/ledger", "internal/server/periodic"},
 		reason: "what runs again and again, and how, is one package's business"},
 	{library: "sigs.k8s.io/controller-runtime", only: []string{"internal/controller", "internal/node", "internal/dev/onebox", "test/kit", "test"}, tests: true,
 		reason: "the rest of the product stays plain"},
@@ -160,7 +160,7 @@ func TestPackages_SayWhatTheyAreFor(t *testing.T) {
 	own, _ := modulePackages(t)
 	for _, path := range slices.Sorted(maps.Keys(own)) {
 		p := own[path]
-		if len(p.GoFiles) == 0 || withinAny(path, []string{"internal/postgres/sqlcgen"}) { // tests only; generated
+		if len(p.GoFiles) == 0 || withinAny(path, []string{"internal/server/ledger/sqlcgen"}) { // tests only; generated
 			continue
 		}
 		documented := map[string]string{}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const migrationsDir = "internal/postgres/migrations"
+const migrationsDir = "internal/server/ledger/migrations"
 
 // The migrations of the first release meet an empty database: their tables are new, and their indexes cost nothing. Every
 // later one meets a ledger at work, with servers of the former version on it.

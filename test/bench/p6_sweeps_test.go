@@ -11,15 +11,15 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/catchup"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/installations"
-	"github.com/bullpen-ci/bullpen/internal/intake"
-	"github.com/bullpen-ci/bullpen/internal/passes"
-	"github.com/bullpen-ci/bullpen/internal/recovery"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/catchup"
+	"github.com/bullpen-ci/bullpen/internal/server/events/installations"
+	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+	"github.com/bullpen-ci/bullpen/internal/server/recovery"
 )
 
 // restingRepositories are those of the installation whose sweeps are counted, each of which had a job of late.
@@ -93,7 +93,7 @@ func endJobs(b *testing.B, r *rig, of standin.Installation, at time.Time) {
 }
 
 // hourly are the server's passes that ask GitHub, by that clock.
-func hourly(b *testing.B, r *rig, forge *github.Client, now func() time.Time) []passes.Pass {
+func hourly(b *testing.B, r *rig, forge *github.Client, now func() time.Time) []periodic.Pass {
 	b.Helper()
 	payloads, err := intake.New(intake.Options{Store: r.store})
 	require.NoError(b, err)
@@ -104,5 +104,5 @@ func hourly(b *testing.B, r *rig, forge *github.Client, now func() time.Time) []
 	known, err := installations.New(installations.Options{Forge: forge, Store: r.store, Now: now})
 	require.NoError(b, err)
 	require.NoError(b, known.Run(context.Background()))
-	return append(caught.Passes(), passes.Pass{Name: "installations", Every: installations.Every, Run: known.Run})
+	return append(caught.Passes(), periodic.Pass{Name: "installations", Every: installations.Every, Run: known.Run})
 }

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -167,7 +167,7 @@ func pollForever(url string) {
 		token := tokens.Text()
 		polls.Go(func() {
 			for {
-				req, err := http.NewRequest(http.MethodPost, url+dispatchapi.PathDispatch, strings.NewReader("{}"))
+				req, err := http.NewRequest(http.MethodPost, url+runnerapi.PathDispatch, strings.NewReader("{}"))
 				if err != nil {
 					return
 				}

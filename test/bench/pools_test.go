@@ -25,11 +25,11 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
@@ -250,17 +250,17 @@ func slowly(delay time.Duration) http.Handler {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+dispatchapi.PathRetire, func(w http.ResponseWriter, r *http.Request) {
-		var asked dispatchapi.RetireRequest
+	mux.HandleFunc("POST "+runnerapi.PathRetire, func(w http.ResponseWriter, r *http.Request) {
+		var asked runnerapi.RetireRequest
 		_ = json.NewDecoder(r.Body).Decode(&asked) // nothing asked, nothing granted
 		wait(r)
-		var answer dispatchapi.RetireResponse
+		var answer runnerapi.RetireResponse
 		for _, pod := range asked.Pods {
-			answer.Answers = append(answer.Answers, dispatchapi.RetireAnswer{UID: pod.UID, Verdict: dispatchapi.Granted})
+			answer.Answers = append(answer.Answers, runnerapi.RetireAnswer{UID: pod.UID, Verdict: runnerapi.Granted})
 		}
 		_ = json.NewEncoder(w).Encode(answer)
 	})
-	mux.HandleFunc("POST "+dispatchapi.PathPodsStopped, func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST "+runnerapi.PathPodsStopped, func(w http.ResponseWriter, r *http.Request) {
 		wait(r)
 		w.WriteHeader(http.StatusNoContent)
 	})

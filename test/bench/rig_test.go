@@ -20,15 +20,15 @@ import (
 	"github.com/stretchr/testify/require"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/bullpen-ci/bullpen/internal/clusterview"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	pgserver "github.com/bullpen-ci/bullpen/internal/dev/postgres"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/intake"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/server"
+	"github.com/bullpen-ci/bullpen/internal/server/cluster"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
+	server "github.com/bullpen-ci/bullpen/internal/server/http"
+	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
 
 const hookSecret = "bench"
@@ -138,11 +138,11 @@ func newRig(tb testing.TB, forge dispatch.Forge) *rig {
 }
 
 // Review takes a pod's UID for its token.
-func (r *rig) Review(_ context.Context, token, _ string) (clusterview.Identity, error) {
-	return clusterview.Identity{PodUID: token}, nil
+func (r *rig) Review(_ context.Context, token, _ string) (cluster.Identity, error) {
+	return cluster.Identity{PodUID: token}, nil
 }
 
-func (r *rig) Runner(id clusterview.Identity) (dispatch.Pod, bool) { return r.Pod(id.PodUID) }
+func (r *rig) Runner(id cluster.Identity) (dispatch.Pod, bool) { return r.Pod(id.PodUID) }
 
 func (r *rig) Pool(ref dispatch.PoolRef) (dispatch.Pool, bool) {
 	return r.Pools()[0], ref.Name == "linux"
@@ -210,14 +210,14 @@ func (r *rig) hook(action string, job int64, account dispatch.Account, runner st
 // jit is a configuration in an agent's hands.
 type jit struct {
 	pod dispatch.Pod
-	dispatchapi.Dispatch
+	runnerapi.Dispatch
 	at time.Time
 }
 
 // agent polls for one pod over HTTP until it has its configuration or ctx ends.
 func (r *rig) agent(ctx context.Context, pod dispatch.Pod, out chan<- jit) {
 	for ctx.Err() == nil {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.internal.URL+dispatchapi.PathDispatch, strings.NewReader("{}"))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.internal.URL+runnerapi.PathDispatch, strings.NewReader("{}"))
 		if err != nil {
 			return
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/test/docs"
 )
 
@@ -16,7 +16,7 @@ import (
 func documented(t *testing.T, dir string) {
 	list, stderr, code := run(t, "jobs", "--ended", "-o", "json", "--state-dir", dir)
 	require.Zero(t, code, stderr)
-	var jobs []operatorapi.Job
+	var jobs []adminapi.Job
 	require.NoError(t, json.Unmarshal([]byte(list), &jobs))
 	require.NotEmpty(t, jobs)
 	id := strconv.FormatInt(jobs[0].ID, 10)

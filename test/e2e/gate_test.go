@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -111,7 +111,7 @@ func (g *gated) refusals() (cut, refused int) {
 // theLabelCutsTheRunnerOff runs a job beside a connection of its own pod that stays open.
 func theLabelCutsTheRunnerOff(t *testing.T, dir string, w *where, up *running) {
 	g := idleRunner(t, dir, w)
-	token := g.kubectl("create", "token", g.pod.Spec.ServiceAccountName, "--audience", dispatchapi.AudienceDispatch,
+	token := g.kubectl("create", "token", g.pod.Spec.ServiceAccountName, "--audience", runnerapi.AudienceDispatch,
 		"--bound-object-kind", "Pod", "--bound-object-name", g.pod.Name, "--bound-object-uid", string(g.pod.UID))
 	open, err := g.connect(token)
 	require.NoError(t, err, "an idle runner reaches the server")
@@ -155,7 +155,7 @@ func (g *gated) claims() int64 {
 	g.Helper()
 	stdout, stderr, code := run(g.T, "accounts", "get", "acme", "--state-dir", g.dir, "-o", "json")
 	require.Zero(g, code, "%s", stderr)
-	var account operatorapi.Account
+	var account adminapi.Account
 	require.NoError(g, json.Unmarshal([]byte(stdout), &account))
 	return account.Budgets[0].Usage.Jobs
 }

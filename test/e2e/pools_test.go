@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 )
 
 // pauseAndDrain has the pool hand out nothing while a long job runs in it: what comes waits, idle runners stay or leave, that job goes on.
@@ -22,13 +22,13 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 		require.NoError(t, json.Unmarshal([]byte(stdout), &changed))
 		return changed
 	}
-	pool := func() operatorapi.Pool {
+	pool := func() adminapi.Pool {
 		t.Helper()
 		stdout, stderr, code := run(t, "pools", "--state-dir", dir, "-o", "json")
 		require.Zero(t, code, "%s", stderr)
-		var pools []operatorapi.Pool
+		var pools []adminapi.Pool
 		require.NoError(t, json.Unmarshal([]byte(stdout), &pools))
-		at := slices.IndexFunc(pools, func(p operatorapi.Pool) bool { return p.Name == "default" })
+		at := slices.IndexFunc(pools, func(p adminapi.Pool) bool { return p.Name == "default" })
 		require.GreaterOrEqual(t, at, 0)
 		return pools[at]
 	}

@@ -10,16 +10,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // lastWords kills an idle runner as the kernel would: another takes its place, and how it ended can be read when its pod has gone.
 func lastWords(t *testing.T, dir string, w *where) {
-	idle := func() []operatorapi.Runner {
+	idle := func() []adminapi.Runner {
 		t.Helper()
 		stdout, stderr, code := run(t, "runners", "--stage", "idle", "--pool", "default", "--state-dir", dir, "-o", "json")
 		require.Zero(t, code, "%s", stderr)
-		var runners []operatorapi.Runner
+		var runners []adminapi.Runner
 		require.NoError(t, json.Unmarshal([]byte(stdout), &runners))
 		return runners
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
@@ -15,13 +15,13 @@ import (
 func traced(t *testing.T, dir string, collector *tracingtest.Collector) {
 	stdout, stderr, code := run(t, "jobs", "--ended", "--state", "completed", "--state-dir", dir, "-o", "json")
 	require.Zero(t, code, "%s", stderr)
-	var jobs []operatorapi.Job
+	var jobs []adminapi.Job
 	require.NoError(t, json.Unmarshal([]byte(stdout), &jobs))
 	require.NotEmpty(t, jobs)
 	id := strconv.FormatInt(jobs[0].ID, 10)
 	stdout, stderr, code = run(t, "job", id, "--state-dir", dir, "-o", "json")
 	require.Zero(t, code, "%s", stderr)
-	var job operatorapi.Job
+	var job adminapi.Job
 	require.NoError(t, json.Unmarshal([]byte(stdout), &job))
 	require.Equal(t, "https://traces.example.com/"+job.TraceID, job.TraceURL)
 	stdout, stderr, code = run(t, "job", id, "--state-dir", dir)

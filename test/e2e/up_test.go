@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
@@ -174,15 +174,15 @@ jobs:
 
 // suspendAndResume is what an operator does with the commands, under the roles that are shipped.
 func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
-	account := func(args ...string) operatorapi.Account {
+	account := func(args ...string) adminapi.Account {
 		t.Helper()
 		stdout, stderr, code := run(t, append(append([]string{"accounts"}, args...), "--state-dir", dir, "-o", "json")...)
 		require.Zero(t, code, "%s", stderr)
-		var a operatorapi.Account
+		var a adminapi.Account
 		require.NoError(t, json.Unmarshal([]byte(stdout), &a))
 		return a
 	}
-	require.Equal(t, operatorapi.AccountSuspended, account("suspend", "acme", "--reason", "a test").State)
+	require.Equal(t, adminapi.AccountSuspended, account("suspend", "acme", "--reason", "a test").State)
 	submit(t, dir, w, heldJob)
 	require.Eventually(t, func() bool { return account("get", "acme").Queued == 1 }, patience, interval)
 
@@ -190,7 +190,7 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	installation := strconv.FormatInt(account("get", "acme").InstallationID, 10)
 	admin(t, dir, w, "/_standin/installations/"+installation+"/suspend")
 	require.Eventually(t, func() bool { return account("get", "acme").SuspendedByGitHub }, patience, interval)
-	require.Equal(t, operatorapi.AccountSuspended, account("resume", "acme").State, "GitHub has it suspended still")
+	require.Equal(t, adminapi.AccountSuspended, account("resume", "acme").State, "GitHub has it suspended still")
 	require.EqualValues(t, 1, account("get", "acme").Queued, "withheld, not lost")
 	id := whyTheJobWaits(t, dir, "suspended-by-github")
 	admin(t, dir, w, "/_standin/installations/"+installation+"/unsuspend")
@@ -243,7 +243,7 @@ func jobsThatRan(t *testing.T, dir string) (ran int) {
 	t.Helper()
 	stdout, stderr, code := run(t, "jobs", "--ended", "--limit", "1000", "--state-dir", dir, "-o", "json")
 	require.Zero(t, code, "%s", stderr)
-	var jobs []operatorapi.Job
+	var jobs []adminapi.Job
 	require.NoError(t, json.Unmarshal([]byte(stdout), &jobs))
 	for _, j := range jobs {
 		if j.RunnerName != "" && j.StartedAt != nil {
@@ -256,7 +256,7 @@ func jobsThatRan(t *testing.T, dir string) (ran int) {
 func jobsCounted(t *testing.T, dir string) (counted int) {
 	t.Helper()
 	now := time.Now().UTC()
-	stdout, stderr, code := run(t, "usage", "--from", now.Add(-time.Hour).Format(operatorapi.MonthFormat), "--to", now.Format(operatorapi.MonthFormat),
+	stdout, stderr, code := run(t, "usage", "--from", now.Add(-time.Hour).Format(adminapi.MonthFormat), "--to", now.Format(adminapi.MonthFormat),
 		"--state-dir", dir, "-o", "csv")
 	require.Zero(t, code, "%s", stderr)
 	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
@@ -275,14 +275,14 @@ func whyTheJobWaits(t *testing.T, dir, code string) string {
 	t.Helper()
 	stdout, stderr, exit := run(t, "jobs", "--state", "queued", "--state-dir", dir, "-o", "json")
 	require.Zero(t, exit, "%s", stderr)
-	var jobs []operatorapi.Job
+	var jobs []adminapi.Job
 	require.NoError(t, json.Unmarshal([]byte(stdout), &jobs))
 	require.Len(t, jobs, 1)
 	require.Equal(t, "acme/app", jobs[0].Repository)
 	id := strconv.FormatInt(jobs[0].ID, 10)
 	stdout, stderr, exit = run(t, "why", id, "--state-dir", dir, "-o", "json")
 	require.Zero(t, exit, "%s", stderr)
-	var answer operatorapi.Why
+	var answer adminapi.Why
 	require.NoError(t, json.Unmarshal([]byte(stdout), &answer))
 	require.Equal(t, code, answer.Reasons[0].Code, "%v", answer.Reasons)
 	return id

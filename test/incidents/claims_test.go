@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // between holds a server's mints: the first few at GitHub's door, the others when GitHub has minted already. None of them is

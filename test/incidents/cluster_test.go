@@ -5,8 +5,8 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/bullpen-ci/bullpen/internal/clusterview"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	clusterview "github.com/bullpen-ci/bullpen/internal/server/cluster"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 var errAPIServer = errors.New("the API server does not answer")

@@ -11,7 +11,7 @@ var aboutClaims = []Incident{
 		Rules: []string{"CLAIM-16", "CLAIM-15", "CLAIM-6", "EXCL-6"},
 		Shown: join(
 			in("", "TestDeploy_CLAIM16_AWholeWarmPoolInFlight", "TestDeploy_CLAIM16_TheWholeFleetGoesOn"),
-			in("internal/dispatch", "TestPoll_CLAIM16_ClaimOfADeadServerIsTakenOver"),
+			in("internal/server/dispatch", "TestPoll_CLAIM16_ClaimOfADeadServerIsTakenOver"),
 		),
 		Control: `With the label written at the claim, and a recovery that releases rows alone, every pod of the pool is left labelled and nobody's.`,
 	},
@@ -22,7 +22,7 @@ var aboutClaims = []Incident{
 		Here: `A mint that definitely failed gives job and pod back, and the pod, which never had a label, serves the next job. One
 			that may have happened keeps the claim, and the pod's next poll sorts it out.`,
 		Rules:   []string{"CLAIM-8", "CLAIM-16", "CLAIM-6"},
-		Shown:   join(in("", "TestMint_CLAIM8_AFailureLeavesNoLabel"), in("internal/dispatch", "TestPoll_CLAIM8_RefusedMintReturnsThePodAndTheJob")),
+		Shown:   join(in("", "TestMint_CLAIM8_AFailureLeavesNoLabel"), in("internal/server/dispatch", "TestPoll_CLAIM8_RefusedMintReturnsThePodAndTheJob")),
 		Control: `With the label before the mint the pod looks busy and is nobody's.`,
 	},
 	{
@@ -32,7 +32,7 @@ var aboutClaims = []Incident{
 		Here: `Three attempts, 100 ms apart. Giving up fails no dispatch, as ownership is the row; a pass that compares claims with labels
 			writes it later.`,
 		Rules: []string{"CLAIM-6"},
-		Shown: join(in("", "TestLabel_CLAIM6_PatchesThatFail"), in("internal/dispatch", "TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts", "TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly")),
+		Shown: join(in("", "TestLabel_CLAIM6_PatchesThatFail"), in("internal/server/dispatch", "TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts", "TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly")),
 	},
 	{
 		ID: "egress-cut-before-the-answer", Title: "The label could cut the way on which the answer was coming", Source: SeedSystem,
@@ -41,7 +41,7 @@ var aboutClaims = []Incident{
 		Here: `The label is written when the pod has said that it has its configuration, or has visibly ended its poll: there is nothing
 			left to lose on the way.`,
 		Rules:   []string{"CLAIM-6", "CLAIM-7"},
-		Shown:   join(in("", "TestEgress_CLAIM6_CutAtTheLabel"), in("internal/dispatch", "TestAcknowledge_CLAIM6_EgressCutAtTheLabelCostsNothing")),
+		Shown:   join(in("", "TestEgress_CLAIM6_CutAtTheLabel"), in("internal/server/dispatch", "TestAcknowledge_CLAIM6_EgressCutAtTheLabelCostsNothing")),
 		Control: `With the label at the claim and egress cut by it, no configuration arrives and no job starts.`,
 	},
 	{
@@ -50,7 +50,7 @@ var aboutClaims = []Incident{
 			released: it ran job B, uncharged and unprotected, while runner 2 stayed charged.`,
 		Here:    `A completed job ends the claim of the runner that GitHub names, within the account that sent the event, and no other.`,
 		Rules:   []string{"CLAIM-8", "CLAIM-9"},
-		Shown:   join(in("", "TestRelease_CLAIM8_ByJobIDWouldFreeAWorkingRunner"), in("internal/dispatch", "TestRecordJob_CLAIM8_ReleaseIsByExecutor")),
+		Shown:   join(in("", "TestRelease_CLAIM8_ByJobIDWouldFreeAWorkingRunner"), in("internal/server/dispatch", "TestRecordJob_CLAIM8_ReleaseIsByExecutor")),
 		Control: `With the claim deleted that was made for the ended job, a runner works without a claim.`,
 	},
 	{
@@ -60,7 +60,7 @@ var aboutClaims = []Incident{
 		Here: `in_progress names the runner, and the claim follows it: the job that runs is executing, the one that was displaced is
 			queued again at once, and a claim that has lost its job takes the next of its lane.`,
 		Rules: []string{"CLAIM-9"},
-		Shown: join(in("", "TestJob_CLAIM9_GivenToAnotherRunner"), in("internal/dispatch", "TestRecordJob_CLAIM9_InProgressReBinds")),
+		Shown: join(in("", "TestJob_CLAIM9_GivenToAnotherRunner"), in("internal/server/dispatch", "TestRecordJob_CLAIM9_InProgressReBinds")),
 	},
 	{
 		ID: "runner-steals-a-job", Title: "Ephemeral runners took each other's jobs, and one was left over", Source: Peer,
@@ -68,7 +68,7 @@ var aboutClaims = []Incident{
 			nothing, idled until it was cleared away, and its own job waited for a machine that nobody started.`,
 		Here:  `A claim is a pod's slot and not a reservation of a job. Two runners that swap jobs need no third mint.`,
 		Rules: []string{"CLAIM-9"},
-		Shown: join(in("", "TestJob_CLAIM9_GivenToAnotherRunner"), in("internal/dispatch", "TestRecordJob_CLAIM9_SwappedRunnersNeedNoThirdMint")),
+		Shown: join(in("", "TestJob_CLAIM9_GivenToAnotherRunner"), in("internal/server/dispatch", "TestRecordJob_CLAIM9_SwappedRunnersNeedNoThirdMint")),
 	},
 	{
 		ID: "lost-answer-costs-a-pod", Title: "An answer that was lost on its way cost a pod and stranded a job", Source: SeedSystem, Flaw: true,
@@ -76,7 +76,7 @@ var aboutClaims = []Incident{
 			waited until GitHub was asked about it minutes later.`,
 		Here:  `Until the pod acknowledges it is served the same claim again, under a fresh registration; the earlier one is removed first.`,
 		Rules: []string{"CLAIM-7", "EXCL-6"},
-		Shown: in("internal/dispatch", "TestPoll_CLAIM7_LostAnswerIsServedAgain", "TestPoll_CLAIM7_ReMintStopsWhenTheFirstRegistrationRuns"),
+		Shown: in("internal/server/dispatch", "TestPoll_CLAIM7_LostAnswerIsServedAgain", "TestPoll_CLAIM7_ReMintStopsWhenTheFirstRegistrationRuns"),
 	},
 	{
 		ID: "stale-copy-is-saved", Title: "A scheduler re-read a row, then checked and saved its stale copy", Source: Peer, Flaw: true,
@@ -86,7 +86,7 @@ var aboutClaims = []Incident{
 			when it no longer holds. A model walks the interleavings.`,
 		Rules: []string{"CLAIM-15", "EXCL-1"},
 		Shown: join(
-			in("internal/dispatch", "TestStore_CLAIM15_CLAIM16_StaleActorsAreVoid", "TestMint_CLAIM15_StaleMinterIsVoid"),
+			in("internal/server/dispatch", "TestStore_CLAIM15_CLAIM16_StaleActorsAreVoid", "TestMint_CLAIM15_StaleMinterIsVoid"),
 			in("test/model", "TestMutants"),
 		),
 	},

@@ -7,7 +7,7 @@ var aboutMessages = []Incident{
 			job that GitHub would never hand out.`,
 		Here:    `A finished job leaves a tombstone, which outlives its row. Terminal states never move.`,
 		Rules:   []string{"CLAIM-3", "CLAIM-4"},
-		Shown:   join(in("", "TestWebhook_CLAIM4_RedeliveredAfterTheEnd"), in("internal/dispatch", "TestRecordJob_CLAIM4_TombstoneBarsAPrunedJob")),
+		Shown:   join(in("", "TestWebhook_CLAIM4_RedeliveredAfterTheEnd"), in("internal/server/dispatch", "TestRecordJob_CLAIM4_TombstoneBarsAPrunedJob")),
 		Control: `Without the tombstone a pod is claimed for the job that ended long ago.`,
 	},
 	{
@@ -16,7 +16,7 @@ var aboutMessages = []Incident{
 			never ended.`,
 		Here:  `Completed of an unknown job inserts its terminal row and its tombstone; queued after it changes nothing.`,
 		Rules: []string{"CLAIM-3", "CLAIM-4"},
-		Shown: join(in("", "TestWebhook_CLAIM3_CompletedBeforeQueued"), in("internal/dispatch", "TestRecordJob_CLAIM3_CLAIM4_TerminalJobsNeverMove")),
+		Shown: join(in("", "TestWebhook_CLAIM3_CompletedBeforeQueued"), in("internal/server/dispatch", "TestRecordJob_CLAIM3_CLAIM4_TerminalJobsNeverMove")),
 	},
 	{
 		ID: "webhook-stalls", Title: "Webhooks were worked off while GitHub waited, and timed out", Source: SeedSystem,
@@ -25,7 +25,7 @@ var aboutMessages = []Incident{
 		Here: `One transaction and nothing else. What is not committed within eight seconds is answered 503, so that GitHub has it on its list
 			of failed deliveries, and a redelivery makes it good. What is accepted is stored.`,
 		Rules:   []string{"RECV-8"},
-		Shown:   join(in("", "TestWebhook_RECV8_ADatabaseThatStandsStill"), in("internal/server", "TestWebhook_NotCommittedIsNotAcknowledged")),
+		Shown:   join(in("", "TestWebhook_RECV8_ADatabaseThatStandsStill"), in("internal/server/http", "TestWebhook_NotCommittedIsNotAcknowledged")),
 		Control: `A handler that accepts at once and dies before it has worked off what it accepted leaves nothing on GitHub's list of failures.`,
 	},
 	{
@@ -34,7 +34,7 @@ var aboutMessages = []Incident{
 			cancelled.`,
 		Here:  `Missed deliveries are found on GitHub's list and redelivered; a sweep of GitHub's queue is the last resort.`,
 		Rules: []string{"RECV-8"},
-		Shown: in("internal/catchup", "TestDeliveries_RECV8_AWebhookThatFailedIsDeliveredAgainOnce", "TestDeliveries_RECV8_WhatRedeliveryDoesNotHealIsFetched", "TestPoll_RECV8_JobsAreTakenFromTheListAlone"),
+		Shown: in("internal/server/events/catchup", "TestDeliveries_RECV8_AWebhookThatFailedIsDeliveredAgainOnce", "TestDeliveries_RECV8_WhatRedeliveryDoesNotHealIsFetched", "TestPoll_RECV8_JobsAreTakenFromTheListAlone"),
 	},
 	{
 		ID: "sweep-costs-the-budget", Title: "Asking GitHub for every repository's jobs used up the rate limit", Source: Peer, Flaw: true,
@@ -42,7 +42,7 @@ var aboutMessages = []Incident{
 			call for each running job a minute.`,
 		Here:  `The list of deliveries is read from where the last look ended; the queue's sweep has a budget from GitHub's own headers.`,
 		Rules: []string{"RECV-8"},
-		Shown: in("internal/catchup", "TestDeliveries_UnchangedCostsNothing", "TestDeliveries_TheShareOfTheLimitIsKept"),
+		Shown: in("internal/server/events/catchup", "TestDeliveries_UnchangedCostsNothing", "TestDeliveries_TheShareOfTheLimitIsKept"),
 	},
 	{
 		ID: "full-pool-drops-the-job", Title: "A job that found the pool full was dropped", Source: Peer, Flaw: true,
@@ -50,14 +50,14 @@ var aboutMessages = []Incident{
 			tried later.`,
 		Here:  `A job is queued in the ledger whatever the pools hold, and stays until it is handed out or ends; freed room is used at once.`,
 		Rules: []string{"RECV-7", "CLAIM-5"},
-		Shown: in("internal/dispatch", "TestPoll_CLAIM5_FreedRoomWakesTheQueue"),
+		Shown: in("internal/server/dispatch", "TestPoll_CLAIM5_FreedRoomWakesTheQueue"),
 	},
 	{
 		ID: "deleted-before-handled", Title: "A message was acknowledged before it was handled", Source: Peer, Flaw: true,
 		Elsewhere: `The listener of a message queue deleted each message and then worked on it. One that died in between had lost it.`,
 		Here:      `2xx follows the commit. Deliveries are told apart by their GUID, so one that comes again is applied once.`,
 		Rules:     []string{"RECV-8"},
-		Shown:     join(in("", "TestWebhook_RECV8_ADatabaseThatStandsStill"), in("internal/dispatch", "TestRecordJob_DeliveriesAreDeduplicated")),
+		Shown:     join(in("", "TestWebhook_RECV8_ADatabaseThatStandsStill"), in("internal/server/dispatch", "TestRecordJob_DeliveriesAreDeduplicated")),
 	},
 	{
 		ID: "waiting-jobs", Title: "Jobs that were announced as waiting were never announced as queued", Source: SeedSystem,

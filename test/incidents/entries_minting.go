@@ -16,7 +16,7 @@ var aboutMinting = []Incident{
 		Here: `Each mint has a name of its own, written down before GitHub is asked. What may have been registered under the former one is
 			found by it and removed.`,
 		Rules:   []string{"CLAIM-10", "CLAIM-16"},
-		Shown:   join(in("", "TestName_CLAIM10_CLAIM16_UsedAgainAfterALostAnswer"), in("internal/dispatch", "TestPoll_CLAIM16_AmbiguousMintIsFoundByNameAndRemoved")),
+		Shown:   join(in("", "TestName_CLAIM10_CLAIM16_UsedAgainAfterALostAnswer"), in("internal/server/dispatch", "TestPoll_CLAIM16_AmbiguousMintIsFoundByNameAndRemoved")),
 		Control: `The same name again is refused as often as it is tried.`,
 	},
 	{
@@ -26,7 +26,7 @@ var aboutMinting = []Incident{
 		Here: `Where a runner registers is read from the repository owner of the job's own events. An installation that fails backs
 			off by itself and lets one mint at a time ask whether that is over; other accounts do not notice.`,
 		Rules: []string{"CLAIM-11", "CLAIM-8"},
-		Shown: join(in("", "TestInstallation_CLAIM11_AWrongLoginPinsAndSpinsNothing"), in("internal/dispatch", "TestPoll_CLAIM11_OneOutageCountsOnce")),
+		Shown: join(in("", "TestInstallation_CLAIM11_AWrongLoginPinsAndSpinsNothing"), in("internal/server/dispatch", "TestPoll_CLAIM11_OneOutageCountsOnce")),
 	},
 	{
 		ID: "burst-beyond-the-rate-limit", Title: "A burst of mints ran into GitHub's limits and every claim waited", Source: Peer, Flaw: true,
@@ -34,7 +34,7 @@ var aboutMinting = []Incident{
 		Here:      `A mint slot is reserved before a claim is made; what GitHub will not mint now waits in the queue. No client sleeps.`,
 		Rules:     []string{"CLAIM-14", "CLAIM-11"},
 		Shown: join(
-			in("internal/dispatch", "TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue", "TestPoll_CLAIM14_LooksAgainAtTheReset"),
+			in("internal/server/dispatch", "TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue", "TestPoll_CLAIM14_LooksAgainAtTheReset"),
 			in("internal/github", "TestStandin_RegistrationBudgetEmpties"),
 		),
 	},
@@ -45,7 +45,7 @@ var aboutMinting = []Incident{
 		Here:  `403 and 404 count only beside a successful read of the same scope just then; otherwise nothing is known, and nothing goes.`,
 		Rules: []string{"EXCL-6", "EXCL-3"},
 		Shown: join(
-			in("internal/dispatch", "TestPoll_EXCL6_WhatProvesARegistrationGone"),
+			in("internal/server/dispatch", "TestPoll_EXCL6_WhatProvesARegistrationGone"),
 			in("internal/github", "TestToken_RefusalIsNeverNotFound_EXCL6"),
 		),
 	},

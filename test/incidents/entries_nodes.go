@@ -65,7 +65,7 @@ var aboutNodes = []Incident{
 		Rules: []string{"POOL-4", "CLAIM-6"},
 		Shown: join(
 			in("internal/agent", "TestPoll_AsksOnlyWhileTheRunnersContainerWaits", "TestPoll_StagingThatFailsEndsThePod"),
-			in("internal/clusterview", "TestToPod_CLAIM6_OnlyAPollerThatExited0HasAcknowledged"),
+			in("internal/server/cluster", "TestToPod_CLAIM6_OnlyAPollerThatExited0HasAcknowledged"),
 			in("internal/node/sandbox/tart", "TestGuest_NODE3_SilenceAloneEndsNoMachine"),
 		),
 	},

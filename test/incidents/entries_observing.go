@@ -15,7 +15,7 @@ var aboutObserving = []Incident{
 		Elsewhere: `The alarm went by the age of the oldest job, whether or not anybody could have served it.`,
 		Here:      `What could be handed out now and what is withheld, and why, are told apart in the signals.`,
 		Rules:     []string{"SCALE-2"},
-		Shown:     in("internal/dispatch", "TestSignals_SCALE2_IsWhatPollsAreGiven", "TestDemand_SCALE2_Table"),
+		Shown:     in("internal/server/dispatch", "TestSignals_SCALE2_IsWhatPollsAreGiven", "TestDemand_SCALE2_Table"),
 		Missing:   `Alerts, and the age of the oldest job that could be handed out.`,
 	},
 	{
@@ -29,7 +29,7 @@ var aboutObserving = []Incident{
 		Elsewhere: `A job that waits looks the same whether no machine fits it, a budget is used up, GitHub limits calls or a label is misspelt.`,
 		Here:      `The signals say for each pool how many jobs are withheld and for which reason; a pool's conditions say what its runners wait for.`,
 		Rules:     []string{"SCALE-2"},
-		Shown:     join(in("internal/dispatch", "TestSignals_SCALE2_Suspended", "TestSignals_CLAIM11_Backoff", "TestSignals_CLAIM12_ConflictAndTerminating"), in("internal/controller", "TestPool_StarvedRepeatsWhatTheSchedulerSays")),
+		Shown:     join(in("internal/server/dispatch", "TestSignals_SCALE2_Suspended", "TestSignals_CLAIM11_Backoff", "TestSignals_CLAIM12_ConflictAndTerminating"), in("internal/controller", "TestPool_StarvedRepeatsWhatTheSchedulerSays")),
 		Missing:   `The answer for one job, for a person.`,
 	},
 	{

@@ -8,7 +8,7 @@ var aboutRecovering = []Incident{
 		Here: `Recovery removes the registration, ends the claim with the proof, queues the job again and has the controller remove the
 			pod and its ServiceAccount.`,
 		Rules: []string{"RECV-1", "EXCL-6"},
-		Shown: join(in("", "TestRecovery_RECV1_RECV5_PodsThatWaitForNothing"), in("internal/recovery", "TestPass_RECV1_AnAgentThatNeverRegistersGoes")),
+		Shown: join(in("", "TestRecovery_RECV1_RECV5_PodsThatWaitForNothing"), in("internal/server/recovery", "TestPass_RECV1_AnAgentThatNeverRegistersGoes")),
 	},
 	{
 		ID: "unstamped-zombie", Title: "A leaked pod that was un-stamped would have looked warm", Source: SeedSystem, Flaw: true,
@@ -20,7 +20,7 @@ var aboutRecovering = []Incident{
 		Rules: []string{"RECV-1", "EXCL-2", "NET-8"},
 		Shown: join(
 			in("", "TestRecovery_RECV1_RECV5_PodsThatWaitForNothing"),
-			in("internal/recovery", "TestPass_RECV1_AStampedPodWithoutAClaimGoes", "TestPass_RECV1_OnlyTheOrphansOfAMixedBatchGo", "TestPass_RECV1_PodsAreListedBeforeClaims"),
+			in("internal/server/recovery", "TestPass_RECV1_AStampedPodWithoutAClaimGoes", "TestPass_RECV1_OnlyTheOrphansOfAMixedBatchGo", "TestPass_RECV1_PodsAreListedBeforeClaims"),
 			in("test/architecture", "TestDeletions_EXCL2_NobodyElseDeletesInKubernetes"),
 		),
 	},
@@ -40,7 +40,7 @@ var aboutRecovering = []Incident{
 			claim there any more: exactly the jobs that needed help were passed over.`,
 		Here:  `A displaced job is queued again when it is displaced, so the pod's end has nothing left to do for it.`,
 		Rules: []string{"CLAIM-9", "RECV-5"},
-		Shown: join(in("", "TestJob_CLAIM9_GivenToAnotherRunner"), in("internal/recovery", "TestCheckPod_RECV4_AReportedEndIsBelieved", "TestCheckPod_RECV3_AnOrphanedRunnerIsReleasedAtOnce")),
+		Shown: join(in("", "TestJob_CLAIM9_GivenToAnotherRunner"), in("internal/server/recovery", "TestCheckPod_RECV4_AReportedEndIsBelieved", "TestCheckPod_RECV3_AnOrphanedRunnerIsReleasedAtOnce")),
 	},
 	{
 		ID: "late-recovery-takes-the-replacement", Title: "A recovery that came late released its successor's claim", Source: SeedSystem,
@@ -48,7 +48,7 @@ var aboutRecovering = []Incident{
 		Here: `A verdict is about one pod's row in one generation. Whoever acts takes a new generation first, and what has changed since
 			the evidence was gathered makes it void.`,
 		Rules: []string{"CLAIM-15", "RECV-2"},
-		Shown: join(in("internal/recovery", "TestCheckPod_CLAIM15_ALateCheckTouchesNoOtherClaim"), in("internal/dispatch", "TestRetireLost_CLAIM15_StaleGenerationsReleaseNothing")),
+		Shown: join(in("internal/server/recovery", "TestCheckPod_CLAIM15_ALateCheckTouchesNoOtherClaim"), in("internal/server/dispatch", "TestRetireLost_CLAIM15_StaleGenerationsReleaseNothing")),
 	},
 	{
 		ID: "cancelled-while-queued", Title: "A job that was cancelled while it was queued left its runner over", Source: SeedSystem,
@@ -56,7 +56,7 @@ var aboutRecovering = []Incident{
 			watchdog in the guest gave up.`,
 		Here:  `The claim stays a slot and takes the next job of its lane. Without one the runner is idle, and recovery frees it.`,
 		Rules: []string{"CLAIM-8", "RECV-5"},
-		Shown: join(in("", "TestRecovery_RECV1_RECV5_PodsThatWaitForNothing"), in("internal/recovery", "TestPass_RECV5_AnIdleRunnerGoes"), in("internal/dispatch", "TestRecordJob_CLAIM8_ReleaseIsByExecutor")),
+		Shown: join(in("", "TestRecovery_RECV1_RECV5_PodsThatWaitForNothing"), in("internal/server/recovery", "TestPass_RECV5_AnIdleRunnerGoes"), in("internal/server/dispatch", "TestRecordJob_CLAIM8_ReleaseIsByExecutor")),
 	},
 	{
 		ID: "empty-list-means-gone", Title: "An empty or failed list was taken for a world without pods", Source: SeedSystem, Flaw: true,
@@ -66,8 +66,8 @@ var aboutRecovering = []Incident{
 			removes nothing.`,
 		Rules: []string{"RECV-4", "EXCL-1", "EXCL-3"},
 		Shown: join(
-			in("internal/recovery", "TestPass_RECV4_AnEmptyOrFailedListAbortsThePass", "TestPass_RECV4_AMissingPodIsGoneWhenItsAbsenceLasts", "TestPass_RECV6_CapsHold"),
-			in("internal/dispatch", "TestForget_EXCL1_RowLivesUntilTheUIDIsProvenGone"),
+			in("internal/server/recovery", "TestPass_RECV4_AnEmptyOrFailedListAbortsThePass", "TestPass_RECV4_AMissingPodIsGoneWhenItsAbsenceLasts", "TestPass_RECV6_CapsHold"),
+			in("internal/server/dispatch", "TestForget_EXCL1_RowLivesUntilTheUIDIsProvenGone"),
 			in("internal/scaling", "TestPlan_POOL8_AnyReadErrorLeavesEveryNumber"),
 		),
 	},
@@ -77,7 +77,7 @@ var aboutRecovering = []Incident{
 			stood still.`,
 		Here: `No replica is in charge of the schedule. Each queues what is due of its own list, by the database's clock, and whoever knows a pass
 			takes it. A leader that knows none halts none.`,
-		Shown: in("internal/passes", "TestRun_ALeaderWithAnEmptyListHaltsNothing", "TestRun_OneAtATimeOnAnyReplica", "TestRun_AKilledReplicaIsSucceededWithinTheBound"),
+		Shown: in("internal/server/periodic", "TestRun_ALeaderWithAnEmptyListHaltsNothing", "TestRun_OneAtATimeOnAnyReplica", "TestRun_AKilledReplicaIsSucceededWithinTheBound"),
 	},
 	{
 		ID: "log-fetch-for-ever", Title: "Logs of jobs that never ran were fetched for ever", Source: SeedSystem,
@@ -92,7 +92,7 @@ var aboutRecovering = []Incident{
 		Here: `No work is right only because one process does it: every write is a compare-and-set, every deletion has preconditions.
 			Leadership saves work, no more.`,
 		Rules: []string{"CLAIM-15", "EXCL-2"},
-		Shown: join(in("internal/controller", "TestController_OneLeaderAtATime"), in("internal/passes", "TestRun_AHolderThatLosesTheLockEnds", "TestRun_AHolderThatIsSilentLosesTheLockAfterTheLease")),
+		Shown: join(in("internal/controller", "TestController_OneLeaderAtATime"), in("internal/server/periodic", "TestRun_AHolderThatLosesTheLockEnds", "TestRun_AHolderThatIsSilentLosesTheLockAfterTheLease")),
 	},
 	{
 		ID: "unclosed-sessions", Title: "A fifth of all sessions were never closed", Source: SeedSystem,

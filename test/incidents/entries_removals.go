@@ -12,7 +12,7 @@ var aboutRemovals = []Incident{
 		Control: `With one policy for every runner, what a runner mid-job is selected by changes with each rollout of the server.`,
 		Shown: join(
 			in("test/network", "TestPolicies_NET1_ARolloutChangesNothingForAPodMidJob", "TestPolicies_NET2_ARunnerMidJobDoesNotReachDispatch"),
-			in("internal/dispatch", "TestAcknowledge_CLAIM6_LabelFollowsTheAcknowledgement"),
+			in("internal/server/dispatch", "TestAcknowledge_CLAIM6_LabelFollowsTheAcknowledgement"),
 		),
 	},
 	{
@@ -74,7 +74,7 @@ var aboutRemovals = []Incident{
 			and what is deleted is deleted by UID and resource version.`,
 		Rules: []string{"EXCL-1", "EXCL-2", "EXCL-4"},
 		Shown: join(
-			in("internal/dispatch", "TestRetire_EXCL1_ExactlyOneOfClaimAndRetireWins"),
+			in("internal/server/dispatch", "TestRetire_EXCL1_ExactlyOneOfClaimAndRetireWins"),
 			in("internal/controller", "TestPool_EXCL2_AClaimedPodIsNotScaledDown"),
 			in("internal/lifecycle", "TestHistory_EXCL4_NoPodWithAJobIsDeleted"),
 		),
@@ -116,7 +116,7 @@ var aboutRemovals = []Incident{
 		Shown: join(
 			in("internal/lifecycle", "TestMayDelete_EXCL2_EXCL4_NeedsAGrantAndNoSignOfWork"),
 			in("internal/controller/runnerpool", "TestObserve_EXCL4_AnyOneSignOfWorkIsBusy"),
-			in("internal/recovery", "TestPass_EXCL6_RECV3_ARunnerThatGitHubShowsIdleKeepsItsJob", "TestPass_EXCL6_ThePodIsReadAgainBeforeAnythingIsDone",
+			in("internal/server/recovery", "TestPass_EXCL6_RECV3_ARunnerThatGitHubShowsIdleKeepsItsJob", "TestPass_EXCL6_ThePodIsReadAgainBeforeAnythingIsDone",
 				"TestPass_EXCL6_ARemovalThatRacesWithAnAssignmentCostsNoPod"),
 		),
 	},

@@ -7,7 +7,7 @@ var aboutScaling = []Incident{
 			when the budget was free nobody polled for them.`,
 		Here:    `Withheld work asks for exactly one runner, as a job would: enough to take freed room, too little to squat.`,
 		Rules:   []string{"SCALE-2", "SCALE-1"},
-		Shown:   join(in("", "TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed"), in("internal/dispatch", "TestDemand_SCALE2_Table")),
+		Shown:   join(in("", "TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed"), in("internal/server/dispatch", "TestDemand_SCALE2_Table")),
 		Control: `With withheld work asking for nothing the plan gives its pool no runner, and after room is freed its jobs wait on.`,
 	},
 	{
@@ -25,7 +25,7 @@ var aboutScaling = []Incident{
 			database stranded jobs.`,
 		Here:    `Job, claim and lane are in one database and move in one transaction. A pick reads the head of a lane, however long the backlog.`,
 		Rules:   []string{"CLAIM-2", "CLAIM-5"},
-		Shown:   join(in("", "TestQueue_CLAIM5_TheCostOfAPickIsFlat"), in("internal/dispatch", "TestUnclaim_CLAIM2_ClaimAndJobMoveTogether", "TestBacklog_LooksNoFurtherThanAsked")),
+		Shown:   join(in("", "TestQueue_CLAIM5_TheCostOfAPickIsFlat"), in("internal/server/dispatch", "TestUnclaim_CLAIM2_ClaimAndJobMoveTogether", "TestBacklog_LooksNoFurtherThanAsked")),
 		Control: `The obvious query for the oldest job reads every one that waits.`,
 	},
 	{
@@ -76,7 +76,7 @@ var aboutScaling = []Incident{
 		Rules:     []string{"POOL-8"},
 		Shown: join(
 			in("internal/controller", "TestAutoscale_POOL8_ADeafControllerLeavesTheNumberAlone"),
-			in("internal/dispatch", "TestSignals_POOL8_WholeOrNotAtAll"),
+			in("internal/server/dispatch", "TestSignals_POOL8_WholeOrNotAtAll"),
 		),
 	},
 	{
@@ -109,7 +109,7 @@ var aboutScaling = []Incident{
 		Here:      `The jobs wait and both pools say with whom they conflict; a pool that is being deleted does not count. It heals by itself.`,
 		Rules:     []string{"CLAIM-12"},
 		Shown: join(
-			in("internal/dispatch", "TestRoute_CLAIM12_NeitherOfTwoPoolsServes"),
+			in("internal/server/dispatch", "TestRoute_CLAIM12_NeitherOfTwoPoolsServes"),
 			in("internal/controller", "TestPool_CLAIM12_LabelConflictIsSeenAndHealsByItself"),
 		),
 	},

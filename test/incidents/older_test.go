@@ -3,7 +3,7 @@ package incidents
 import (
 	"context"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // What was done elsewhere, for the controls.

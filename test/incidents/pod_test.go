@@ -16,7 +16,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/agent"
 	devrunner "github.com/bullpen-ci/bullpen/internal/dev/runner"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // pod is a runner pod: the agent's poller, then the development runner.

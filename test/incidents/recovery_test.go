@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/recovery"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/server/recovery"
 	"github.com/bullpen-ci/bullpen/test/kit"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/rig"

@@ -19,13 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/intake"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/server"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
+	server "github.com/bullpen-ci/bullpen/internal/server/http"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 	"github.com/bullpen-ci/bullpen/test/kit/rig"
 )
@@ -46,7 +46,7 @@ type world struct {
 	t       *testing.T
 	clock   *clock
 	url     string // of the ledger
-	store   *postgres.Store
+	store   *ledger.Store
 	github  *standin.Local
 	forge   *github.Client // an onlooker's own
 	cluster *cluster
@@ -73,9 +73,9 @@ func newWorld(t *testing.T, change ...func(*worldOptions)) *world {
 		f(&options)
 	}
 	w := &world{t: t, clock: newClock(), cluster: newCluster(), last: int64(100 + len(options.accounts))}
-	w.url = postgrestest.NewDatabase(t, postgres.Migrate)
+	w.url = postgrestest.NewDatabase(t, ledger.Migrate)
 	var err error
-	w.store, err = postgres.Open(t.Context(), w.url, 8)
+	w.store, err = ledger.Open(t.Context(), w.url, 8)
 	require.NoError(t, err)
 	t.Cleanup(w.store.Close)
 	w.startGitHub(options)
@@ -154,7 +154,7 @@ func (w *world) replica(change func(*dispatch.Options)) *replica {
 	database, url := rig.DatabaseWire(w.t, w.url)
 	toGitHub := rig.NewWire(w.t, "tcp", strings.TrimPrefix(w.github.URL, "http://"))
 	r := &replica{end: cancel, wires: []*rig.Wire{database, toGitHub}, metrics: prometheus.NewRegistry()}
-	store, err := postgres.Open(ctx, url, 8)
+	store, err := ledger.Open(ctx, url, 8)
 	require.NoError(w.t, err)
 	through := http.DefaultTransport.(*http.Transport).Clone()
 	through.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -181,7 +181,7 @@ func (w *world) replica(change func(*dispatch.Options)) *replica {
 	r.public = handlers.Public()
 	r.internal = httptest.NewServer(handlers.Internal())
 	r.running.Go(func() { _ = r.dispatcher.Run(ctx) })
-	r.running.Go(func() { postgres.Listen(ctx, url, r.dispatcher, quiet) })
+	r.running.Go(func() { ledger.Listen(ctx, url, r.dispatcher, quiet) })
 	w.cluster.tell(r.dispatcher)
 	w.mu.Lock()
 	w.replicas = append(w.replicas, r)

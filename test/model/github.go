@@ -139,7 +139,7 @@ func (s *state) ending(j int) eventKind {
 }
 
 // adoptionSteps: a runner that GitHub named and no live claim explains is adopted when GitHub confirms that it runs
-// now (CLAIM-13): internal/dispatch's adopt.go.
+// now (CLAIM-13): internal/server/dispatch's adopt.go.
 func (m *machine) adoptionSteps(s *state) {
 	for p := range m.pods {
 		s.eachReg(p, func(reg uint8) bool {

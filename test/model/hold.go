@@ -1,6 +1,6 @@
 package model
 
-// The hold after a restore (CLAIM-17): internal/epoch and internal/rebuild. That the database is an older one is known to
+// The hold after a restore (CLAIM-17): internal/server/restore/epoch and internal/server/restore/rebuild. That the database is an older one is known to
 // every statement from the first, because each asks for the epoch that its replica has seen; when it began is written down,
 // so that there is nothing here that a crash could forget. Claims are rebuilt in one step with the end of the hold: a replica
 // that has lost its turn, or that wakes up when the hold is over, is refused and changes nothing (ADR 0019).

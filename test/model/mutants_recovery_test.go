@@ -1,6 +1,6 @@
 package model
 
-import table "github.com/bullpen-ci/bullpen/internal/recovery"
+import table "github.com/bullpen-ci/bullpen/internal/server/recovery"
 
 // withoutKinds is the product's table with rows that do nothing.
 func withoutKinds(kinds ...table.Kind) func(*rules) {

@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // mutant is one guard taken out: a rule of the product replaced, or a condition left out.
@@ -202,7 +202,7 @@ func controllerMutants(restored config) []mutant {
 	return []mutant{
 		{name: "EXCL1 a live claim is granted", broken: "EXCL-1 the removal of a claimed pod",
 			rules: func(r *rules) {
-				r.retireVerdict = func(fleet.ClaimState) dispatchapi.Verdict { return dispatchapi.Granted }
+				r.retireVerdict = func(fleet.ClaimState) runnerapi.Verdict { return runnerapi.Granted }
 			}},
 		{name: "EXCL2 neither the plan nor the rule asks for a grant", broken: "EXCL-1 a pod was deleted",
 			rules: func(r *rules) {

@@ -1,8 +1,8 @@
 package model
 
-import "github.com/bullpen-ci/bullpen/internal/dispatch"
+import "github.com/bullpen-ci/bullpen/internal/server/dispatch"
 
-// A request of a poller at a server replica: internal/dispatch's poll.go, matcher.go, takeover.go and dispatcher.go.
+// A request of a poller at a server replica: internal/server/dispatch's poll.go, matcher.go, takeover.go and dispatcher.go.
 
 // hangUp ends a request without an answer; a poller that still listens asks again.
 func (s *state) hangUp(i int) {

@@ -2,11 +2,11 @@ package model
 
 import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	table "github.com/bullpen-ci/bullpen/internal/recovery"
+	table "github.com/bullpen-ci/bullpen/internal/server/recovery"
 )
 
-// The recovery passes: internal/recovery's Judge says what is done, on evidence made of the state; what is done is
-// internal/dispatch's recover.go and lost.go. What the queue's own passes do is re-stated as it is specified.
+// The recovery passes: internal/server/recovery's Judge says what is done, on evidence made of the state; what is done is
+// internal/server/dispatch's recover.go and lost.go. What the queue's own passes do is re-stated as it is specified.
 //
 // Ages are left out: everything is old, so that what holds does so whatever the thresholds are. Leases are over: a replica
 // may stand still past its own. One claim is being ended at a time.
@@ -28,7 +28,7 @@ const (
 	endClaim                    // EndClaim
 	unregister                  // Unregister: the first half of it
 	retireProven                // RetireProven: the row is there, GitHub's lists are read
-	lostPod                     // the product's own, in internal/dispatch's lost.go
+	lostPod                     // the product's own, in internal/server/dispatch's lost.go
 )
 
 func (m *machine) recoverySteps(s *state) {

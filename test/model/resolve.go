@@ -3,9 +3,9 @@ package model
 import (
 	"fmt"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // question is what dispatch.Resolve is asked: an event, and the rows that it can touch.

@@ -3,11 +3,11 @@ package model
 import (
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
-	table "github.com/bullpen-ci/bullpen/internal/recovery"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	table "github.com/bullpen-ci/bullpen/internal/server/recovery"
 )
 
 // rules are the product's decisions. A test replaces one by a mutant.
@@ -19,7 +19,7 @@ type rules struct {
 	admit          func([]dispatch.Lane, map[int64]fleet.Limits, map[int64]fleet.Usage, fleet.Shape, int) dispatch.Admission
 	choose         func([]dispatch.QueuedJob, map[int64]int64, map[int64]int64, int, bool) []dispatch.QueuedJob
 	nextGeneration func(int64, time.Time) int64
-	retireVerdict  func(fleet.ClaimState) dispatchapi.Verdict
+	retireVerdict  func(fleet.ClaimState) runnerapi.Verdict
 	plan           func(lifecycle.Wish, *lifecycle.Set, time.Time) lifecycle.Plan
 	mayDelete      func(lifecycle.Observed, lifecycle.Grant) error
 	judge          func(table.Evidence) table.Verdict
@@ -148,7 +148,7 @@ func decideAll(r rules, budget int) *decisions {
 			d.claim[i][j] = move{claimIndex[next], outcome}
 		}
 		d.live[i] = state.Live()
-		d.granted[i] = r.retireVerdict(state) == dispatchapi.Granted
+		d.granted[i] = r.retireVerdict(state) == runnerapi.Granted
 		for b := range 16 {
 			deleting, acknowledged, leased, late := b&1, b>>1&1, b>>2&1, b>>3&1
 			c := dispatch.Claim{State: state, Acknowledged: acknowledged == 1, Sequence: 7 + int64(late)}

@@ -17,9 +17,9 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	policygate "github.com/bullpen-ci/bullpen/internal/dev/netpolicy/gate"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 	"github.com/bullpen-ci/bullpen/test/kit/rig"

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
 
 // liveClaims are the pods that somebody still works in, by the ledger's word, of all that there ever were.
 func (w *world) liveClaims() []string {
-	store, err := postgres.Open(w.Context(), w.database, 2)
+	store, err := ledger.Open(w.Context(), w.database, 2)
 	require.NoError(w, err)
 	defer store.Close()
 	var live []string

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // forge is a GitHub in memory: it has runners, and jobs that run on them.

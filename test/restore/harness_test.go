@@ -10,13 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
-	"github.com/bullpen-ci/bullpen/internal/epoch"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/rebuild"
-	"github.com/bullpen-ci/bullpen/internal/roster"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
+	"github.com/bullpen-ci/bullpen/internal/server/restore/rebuild"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -81,7 +81,7 @@ func (c *copied) set(m epoch.Mark, unread error) {
 // server is one replica.
 type server struct {
 	w          *world
-	store      *postgres.Store
+	store      *ledger.Store
 	dispatcher *dispatch.Dispatcher
 	keeper     *epoch.Keeper
 	stop       func()
@@ -90,7 +90,7 @@ type server struct {
 // server starts a replica on a database; skew is how wrong its clock is.
 func (w *world) server(url string, skew time.Duration) *server {
 	w.t.Helper()
-	store, err := postgres.Open(w.t.Context(), url, 8)
+	store, err := ledger.Open(w.t.Context(), url, 8)
 	require.NoError(w.t, err)
 	store.Guard()
 	now := func() time.Time { return time.Now().Add(skew) }
@@ -130,7 +130,7 @@ func (w *world) server(url string, skew time.Duration) *server {
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.dispatcher.Run(ctx) })
 	running.Go(func() { _ = s.keeper.Run(ctx) })
-	running.Go(func() { postgres.Listen(ctx, url, s.dispatcher, slog.New(slog.DiscardHandler)) })
+	running.Go(func() { ledger.Listen(ctx, url, s.dispatcher, slog.New(slog.DiscardHandler)) })
 	s.stop = sync.OnceFunc(func() { cancel(); running.Wait(); store.Close() })
 	w.t.Cleanup(s.stop)
 	return s
@@ -225,7 +225,7 @@ func (s *server) job(id int64) fleet.JobState {
 	return state
 }
 
-func (s *server) retire(pods ...dispatch.Pod) []dispatchapi.RetireAnswer {
+func (s *server) retire(pods ...dispatch.Pod) []runnerapi.RetireAnswer {
 	s.w.t.Helper()
 	answers, err := s.dispatcher.Retire(s.w.t.Context(), pods)
 	require.NoError(s.w.t, err)
@@ -236,16 +236,16 @@ func (s *server) retire(pods ...dispatch.Pod) []dispatchapi.RetireAnswer {
 func (w *world) guardian(servers []*server, pods ...dispatch.Pod) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
-	granted := make(chan dispatchapi.RetireAnswer, 1)
+	granted := make(chan runnerapi.RetireAnswer, 1)
 	for _, s := range servers {
-		for _, ask := range []func(context.Context, []dispatch.Pod) ([]dispatchapi.RetireAnswer, error){
+		for _, ask := range []func(context.Context, []dispatch.Pod) ([]runnerapi.RetireAnswer, error){
 			s.dispatcher.Retire, s.dispatcher.RetireLost,
 		} {
 			asking.Go(func() {
 				for ctx.Err() == nil {
 					answers, _ := ask(ctx, pods) // while there is no database nobody can be asked
 					for _, answer := range answers {
-						if answer.Verdict == dispatchapi.Granted {
+						if answer.Verdict == runnerapi.Granted {
 							select {
 							case granted <- answer:
 							default:

@@ -6,10 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/roster"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -56,8 +56,8 @@ func TestRebuild_CLAIM17_EveryRow(t *testing.T) {
 		"retired, and something offline":   {row{fleet.ClaimRetired, "", 0, false, false}, false, []roster.Found{offline}, row{fleet.ClaimRetired, "", 0, false, false}, fleet.JobQueued},
 		"minted, and an older one is left": {row{fleet.ClaimMinted, name, 1, true, false}, true, []roster.Found{found(older, 1, false, false), offline}, row{fleet.ClaimMinted, name, 1, true, false}, fleet.JobMinted},
 	}
-	url := postgrestest.NewDatabase(t, postgres.Migrate)
-	store, err := postgres.Open(t.Context(), url, 0)
+	url := postgrestest.NewDatabase(t, ledger.Migrate)
+	store, err := ledger.Open(t.Context(), url, 0)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	turn := holding(t, store, time.Minute)

@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
-	"github.com/bullpen-ci/bullpen/internal/epoch"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -20,7 +20,7 @@ import (
 // off. What was dispatched since is not in it.
 func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	w := newWorld(t)
-	url := postgrestest.NewDatabase(t, postgres.Migrate)
+	url := postgrestest.NewDatabase(t, ledger.Migrate)
 	one := w.server(url, 0).open()
 	one.install(3)
 	one.tell(fleet.JobEventQueued, 1, "")
@@ -55,7 +55,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	for _, s := range []*server{one, two} {
 		answer := s.retire(idle)[0]
 		if s.held() {
-			require.Equal(t, dispatchapi.Unknown, answer.Verdict)
+			require.Equal(t, runnerapi.Unknown, answer.Verdict)
 			require.NotEmpty(t, answer.Reason)
 			_, err := s.dispatcher.Signals(t.Context())
 			require.ErrorIs(t, err, fleet.ErrLedgerHeld)
@@ -83,8 +83,8 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	registered := one.claim(waiting)
 	require.Equal(t, fleet.ClaimMinted, registered.State, "it may be given a job at any moment")
 	require.True(t, registered.Acknowledged)
-	require.Equal(t, dispatchapi.Busy, two.retire(working)[0].Verdict)
-	require.Equal(t, dispatchapi.Busy, two.retire(waiting)[0].Verdict)
+	require.Equal(t, runnerapi.Busy, two.retire(working)[0].Verdict)
+	require.Equal(t, runnerapi.Busy, two.retire(waiting)[0].Verdict)
 	stop()
 
 	// What GitHub told since the backup is asked for again, and the budget holds: three are charged, and a fourth that is gone.
@@ -114,7 +114,7 @@ func TestRestore_CLAIM17_AnEmptyDatabase(t *testing.T) {
 	for name, copyLost := range map[string]bool{"the copy tells": false, "the copy is gone too, but pods work": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			former := w.server(postgrestest.NewDatabase(t, postgres.Migrate), 0).open()
+			former := w.server(postgrestest.NewDatabase(t, ledger.Migrate), 0).open()
 			former.install(9)
 			former.tell(fleet.JobEventQueued, 1, "")
 			working := w.pod()
@@ -156,7 +156,7 @@ func TestRestore_CLAIM17_AnEmptyDatabase(t *testing.T) {
 // empty is a database with a lineage of its own: those of one template would share theirs.
 func empty(t *testing.T) string {
 	url := postgrestest.NewDatabase(t, nil)
-	require.NoError(t, postgres.Migrate(t.Context(), url))
+	require.NoError(t, ledger.Migrate(t.Context(), url))
 	return url
 }
 
@@ -164,7 +164,7 @@ func empty(t *testing.T) string {
 // does not skip it.
 func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 	w := newWorld(t)
-	url := postgrestest.NewDatabase(t, postgres.Migrate)
+	url := postgrestest.NewDatabase(t, ledger.Migrate)
 	s := w.server(url, 0).open()
 	s.install(9)
 	s.tell(fleet.JobEventQueued, 1, "")
@@ -196,7 +196,7 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 		return err == nil && row.Now.After(row.HoldUntil.Add(holdFor))
 	})
 	require.True(t, s.held(), "nothing is rebuilt: nothing is dispatched")
-	require.Equal(t, dispatchapi.Unknown, s.retire(working)[0].Verdict)
+	require.Equal(t, runnerapi.Unknown, s.retire(working)[0].Verdict)
 	w.forge.set(func(f *forge) { f.down = nil })
 	s.open()
 	require.Equal(t, fleet.ClaimExecuting, s.claim(working).State)
@@ -208,7 +208,7 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 // dispatches, and it is the former as long as it goes on.
 func TestRestore_CLAIM17_TwoDatabasesAtOnce(t *testing.T) {
 	w := newWorld(t)
-	url := postgrestest.NewDatabase(t, postgres.Migrate)
+	url := postgrestest.NewDatabase(t, ledger.Migrate)
 	former := w.server(url, 0).open()
 	former.install(9)
 	backup := postgrestest.TakeBackup(t, url)
@@ -239,7 +239,7 @@ func TestRestore_CLAIM17_TwoDatabasesAtOnce(t *testing.T) {
 // CLAIM-17: without the copy nobody starts, and whoever runs goes on.
 func TestRestore_CLAIM17_TheCopyCannotBeRead(t *testing.T) {
 	w := newWorld(t)
-	url := postgrestest.NewDatabase(t, postgres.Migrate)
+	url := postgrestest.NewDatabase(t, ledger.Migrate)
 	runs := w.server(url, 0).open()
 	runs.install(9)
 	w.copy.set(w.copy.now(), errAway)
@@ -262,8 +262,8 @@ func TestRestore_CLAIM17_TheCopyCannotBeRead(t *testing.T) {
 
 // CLAIM-17: what may hand out or grant asks for the epoch inside its own statement.
 func TestRestore_CLAIM17_StatementsRefuseADatabaseThatIsBehind(t *testing.T) {
-	url := postgrestest.NewDatabase(t, postgres.Migrate)
-	store, err := postgres.Open(t.Context(), url, 0)
+	url := postgrestest.NewDatabase(t, ledger.Migrate)
+	store, err := ledger.Open(t.Context(), url, 0)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	row, err := store.Epoch(t.Context())

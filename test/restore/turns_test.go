@@ -8,13 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/epoch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/rebuild"
-	"github.com/bullpen-ci/bullpen/internal/roster"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
+	"github.com/bullpen-ci/bullpen/internal/server/restore/rebuild"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )

@@ -201,11 +201,11 @@ var autoscaling = []Item{
 		)},
 	{ID: "6.2", Standard: Matched, Expected: `A queued job adds one, its completion takes one away; a skipped job, or one that no runner took, changes nothing.`,
 		Shown: join(
-			in("internal/server", "TestDemand_62_63_WhatChangesNothing"),
-			in("internal/dispatch", "TestTargetDemand_66_ThroughAJobsLife"),
+			in("internal/server/http", "TestDemand_62_63_WhatChangesNothing"),
+			in("internal/server/dispatch", "TestTargetDemand_66_ThroughAJobsLife"),
 		)},
 	{ID: "6.3", Standard: Matched, Expected: `A message with a bad signature is refused; one that concerns no target is taken and changes nothing.`,
-		Shown: in("internal/server", "TestDemand_62_63_WhatChangesNothing")},
+		Shown: in("internal/server/http", "TestDemand_62_63_WhatChangesNothing")},
 	{ID: "6.4", Standard: Matched, Expected: `Many messages at once make one write for each target.`,
 		Shown: in("internal/controller/runnerscaler", "TestScaler_64_e2c8163b_af96de61_EventsMergeIntoOneWritePerOwner")},
 	{ID: "6.5", Standard: Matched, Expected: `A job beyond the most is not forgotten while it waits.`,
@@ -232,7 +232,7 @@ var autoscaling = []Item{
 	{ID: "6.11", Standard: Better, Expected: `A preferred pool fills before another, and caps of a repository hold under a burst.`,
 		Here: `Of RunnerPools: which pool is asked for is the label's, and caps are checked in the claim's transaction (CLAIM-5). GitHub chooses among
 			runners that register themselves.`,
-		Shown: in("internal/dispatch", "TestCap_CLAIM5_HoldsUnderConcurrencyAndBlocksNobody")},
+		Shown: in("internal/server/dispatch", "TestCap_CLAIM5_HoldsUnderConcurrencyAndBlocksNobody")},
 }
 
 var failures = []Item{

@@ -16,15 +16,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // observer follows every pod of the pool through a watch of its own, and every deletion that the controller asks for.
 type observer struct {
 	mu      sync.Mutex
-	store   *postgres.Store
+	store   *ledger.Store
 	read    func(name string) (*corev1.Pod, error) // past every cache
 	pods    map[string]*seen                       // by UID
 	vacant  []vacancy                              // places whose runner has stopped serving, oldest first
@@ -59,7 +59,7 @@ func newObserver() *observer {
 }
 
 // watch begins to follow the pods of a namespace.
-func (o *observer) watch(t *testing.T, env *kit.Env, namespace string, store *postgres.Store) {
+func (o *observer) watch(t *testing.T, env *kit.Env, namespace string, store *ledger.Store) {
 	t.Helper()
 	o.mu.Lock()
 	o.store = store

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"
 )
@@ -32,7 +32,7 @@ func (s *System) writeIdentities(ctx context.Context) error {
 			return err
 		}
 	}
-	token, err := s.token(ctx, "bullpen-controller", dispatchapi.AudienceServer)
+	token, err := s.token(ctx, "bullpen-controller", runnerapi.AudienceServer)
 	if err != nil {
 		return err
 	}

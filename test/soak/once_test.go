@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/charts"
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 	"github.com/bullpen-ci/bullpen/test/rights"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
@@ -147,12 +147,12 @@ func (w window) provoked(use rights.Use) bool {
 // takeRightAway has an operator ask the server for something, and asks again while the server may not ask the cluster who may.
 func takeRightAway(ctx context.Context, t *testing.T, s *System) window {
 	t.Helper()
-	token, err := s.token(ctx, "bullpen-operator", operatorapi.Audience)
+	token, err := s.token(ctx, "bullpen-operator", adminapi.Audience)
 	require.NoError(t, err)
 	ask := func() int {
 		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		request, err := http.NewRequestWithContext(bounded, http.MethodGet, "http://"+s.operators+operatorapi.PathAccounts, nil)
+		request, err := http.NewRequestWithContext(bounded, http.MethodGet, "http://"+s.operators+adminapi.PathAccounts, nil)
 		require.NoError(t, err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		response, err := http.DefaultClient.Do(request)

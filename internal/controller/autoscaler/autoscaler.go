@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/scaling"
 )
@@ -25,7 +25,7 @@ import (
 // Source says what all pools are asked for, whole or not at all.
 type Source interface {
 	// Signals asks the server. An error means that nothing is known, not that nothing is asked for.
-	Signals(ctx context.Context) (dispatchapi.Signals, error)
+	Signals(ctx context.Context) (runnerapi.Signals, error)
 }
 
 // Options configures an Autoscaler.

@@ -26,9 +26,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -41,14 +41,14 @@ type bench struct {
 	*Autoscaler
 	registry *prometheus.Registry
 	now      time.Time
-	signals  dispatchapi.Signals
+	signals  runnerapi.Signals
 	down     error
 	fail     map[string]error // by kind that is listed or read
 	asked    atomic.Int64
 }
 
 // Signals implements Source.
-func (b *bench) Signals(context.Context) (dispatchapi.Signals, error) {
+func (b *bench) Signals(context.Context) (runnerapi.Signals, error) {
 	b.asked.Add(1)
 	b.signals.At = b.now
 	return b.signals, b.down
@@ -99,7 +99,7 @@ func (b *bench) decision(name string) runnerpool.Decision {
 	return b.Decision(types.NamespacedName{Namespace: "ns", Name: name})
 }
 
-func (b *bench) ask(pools ...dispatchapi.PoolSignals) {
+func (b *bench) ask(pools ...runnerapi.PoolSignals) {
 	for i := range pools {
 		pools[i].Namespace = "ns"
 	}
@@ -149,8 +149,8 @@ func TestPass_PublishesAndWakesWhatHasChanged(t *testing.T) {
 	b := newBench(t, node("n", 100), pool("a", 0, 50), pool("b", 1, 50), pool("f", 0, 0, fixed))
 	require.Equal(t, runnerpool.Decision{}, b.decision("a"), "nothing before the first pass")
 	oldest := t0.Add(-time.Minute)
-	b.ask(dispatchapi.PoolSignals{Name: "a"}, dispatchapi.PoolSignals{Name: "b"}, dispatchapi.PoolSignals{Name: "f", Occupied: 1, Claimed: 2, Queued: 3, OldestQueued: &oldest,
-		Withheld: map[dispatchapi.WithheldReason]int{dispatchapi.WithheldLimit: 2, dispatchapi.WithheldBackoff: 3}})
+	b.ask(runnerapi.PoolSignals{Name: "a"}, runnerapi.PoolSignals{Name: "b"}, runnerapi.PoolSignals{Name: "f", Occupied: 1, Claimed: 2, Queued: 3, OldestQueued: &oldest,
+		Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 2, runnerapi.WithheldBackoff: 3}})
 	woken, next := b.look(0)
 	require.Equal(t, []string{"a", "b", "f"}, woken)
 	require.Equal(t, 2*time.Second, next)
@@ -161,12 +161,12 @@ func TestPass_PublishesAndWakesWhatHasChanged(t *testing.T) {
 
 	woken, _ = b.look(2 * time.Second)
 	require.Empty(t, woken, "nothing has changed")
-	b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 3}, dispatchapi.PoolSignals{Name: "b"}, dispatchapi.PoolSignals{Name: "f", Occupied: 5, Queued: 2, Withheld: map[dispatchapi.WithheldReason]int{"x": 1}})
+	b.ask(runnerapi.PoolSignals{Name: "a", Queued: 3}, runnerapi.PoolSignals{Name: "b"}, runnerapi.PoolSignals{Name: "f", Occupied: 5, Queued: 2, Withheld: map[runnerapi.WithheldReason]int{"x": 1}})
 	woken, _ = b.look(2 * time.Second)
 	require.Equal(t, []string{"a"}, woken, "of f only numbers have changed")
 	require.Equal(t, 3, b.decision("a").Desired)
 	require.Equal(t, 2, b.decision("f").Demand.Queued)
-	b.signals.Removals = []dispatchapi.Removal{{Pod: dispatchapi.PodRef{Namespace: "ns", Name: "b-1", UID: "u1", Pool: "b"}, Proof: "its job is over"}}
+	b.signals.Removals = []runnerapi.Removal{{Pod: runnerapi.PodRef{Namespace: "ns", Name: "b-1", UID: "u1", Pool: "b"}, Proof: "its job is over"}}
 	woken, _ = b.look(2 * time.Second)
 	require.Equal(t, []string{"b"}, woken)
 	require.Equal(t, map[string]string{"u1": "its job is over"}, b.decision("b").Removals)
@@ -176,14 +176,14 @@ func TestPass_LooksLessOftenWhenNothingAsksForIt(t *testing.T) {
 	b := newBench(t, node("n", 10), pool("f", 0, 0, fixed))
 	_, next := b.look(0)
 	require.Equal(t, 10*time.Second, next)
-	b.ask(dispatchapi.PoolSignals{Name: "f", Queued: 1})
+	b.ask(runnerapi.PoolSignals{Name: "f", Queued: 1})
 	_, next = b.look(0)
 	require.Equal(t, 2*time.Second, next)
 
 	b = newBench(t, node("n", 10), pool("a", 0, 9, had(5, time.Time{}), func(p *v1alpha1.RunnerPool) {
 		p.Spec.Autoscaling.Stabilization = &metav1.Duration{Duration: 700 * time.Millisecond}
 	}))
-	b.ask(dispatchapi.PoolSignals{Name: "a"})
+	b.ask(runnerapi.PoolSignals{Name: "a"})
 	_, next = b.look(0)
 	require.Equal(t, 700*time.Millisecond, next, "a step down may be due sooner")
 	_, next = b.look(650 * time.Millisecond)
@@ -219,15 +219,15 @@ func TestPass_POOL8_WhatCannotBeReadLeavesTheNumber(t *testing.T) {
 			p.Spec.Template.Image = ""
 			require.NoError(b, b.Update(b.Context(), &p))
 		}, map[string]string{"a": "", "vm": "reading where pods of vm may run: spec.template.image is empty: name the runner's image"}},
-		"one pool's signal": {func(b *bench) { b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 9}) },
+		"one pool's signal": {func(b *bench) { b.ask(runnerapi.PoolSignals{Name: "a", Queued: 9}) },
 			map[string]string{"a": "", "vm": "the server has not said what this pool is asked for"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, node("n", 100), pool("a", 0, 50), pool("vm", 0, 50, inVM), pool("f", 0, 0, fixed),
 				&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata"})
-			b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 5}, dispatchapi.PoolSignals{Name: "vm", Queued: 5}, dispatchapi.PoolSignals{Name: "f"})
+			b.ask(runnerapi.PoolSignals{Name: "a", Queued: 5}, runnerapi.PoolSignals{Name: "vm", Queued: 5}, runnerapi.PoolSignals{Name: "f"})
 			b.look(0)
-			b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 9}, dispatchapi.PoolSignals{Name: "vm", Queued: 9}, dispatchapi.PoolSignals{Name: "f"})
+			b.ask(runnerapi.PoolSignals{Name: "a", Queued: 9}, runnerapi.PoolSignals{Name: "vm", Queued: 9}, runnerapi.PoolSignals{Name: "f"})
 			c.fail(b)
 			woken, next := b.look(2 * time.Second)
 			require.Equal(t, 2*time.Second, next)
@@ -252,8 +252,8 @@ func TestPass_POOL8_WhatCannotBeReadLeavesTheNumber(t *testing.T) {
 // POOL-8: no signals, or old ones, say nothing of removals and of demand either.
 func TestPass_POOL8_OldSignalsSayNothing(t *testing.T) {
 	b := newBench(t, node("n", 10), pool("f", 0, 0, fixed))
-	b.ask(dispatchapi.PoolSignals{Name: "f", Queued: 1})
-	b.signals.Removals = []dispatchapi.Removal{{Pod: dispatchapi.PodRef{Namespace: "ns", Name: "f-1", UID: "u1", Pool: "f"}, Proof: "over"}}
+	b.ask(runnerapi.PoolSignals{Name: "f", Queued: 1})
+	b.signals.Removals = []runnerapi.Removal{{Pod: runnerapi.PodRef{Namespace: "ns", Name: "f-1", UID: "u1", Pool: "f"}, Proof: "over"}}
 	b.look(0)
 	require.NotNil(t, b.decision("f").Demand)
 	require.NotEmpty(t, b.decision("f").Removals)
@@ -276,7 +276,7 @@ func TestPass_ANewLeaderBeginsFromTheStatus(t *testing.T) {
 	require.Equal(t, runnerpool.Decision{Desired: 20, Decided: true, LastScaleDown: t0.Add(-time.Minute).Local(), Blind: "not yet up", BlindSince: t0}, b.decision("a"))
 	require.Equal(t, runnerpool.Decision{Blind: "not yet up", BlindSince: t0}, b.decision("new"))
 	b.down = nil
-	b.ask(dispatchapi.PoolSignals{Name: "a"}, dispatchapi.PoolSignals{Name: "new"})
+	b.ask(runnerapi.PoolSignals{Name: "a"}, runnerapi.PoolSignals{Name: "new"})
 	for range 23 {
 		b.look(10 * time.Second)
 		require.Equal(t, 20, b.decision("a").Desired, "at %s", b.now)
@@ -291,7 +291,7 @@ func TestPass_ANewLeaderBeginsFromTheStatus(t *testing.T) {
 	require.NoError(t, b.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, &p))
 	p.Spec.Autoscaling = pool("a", 1, 50).Spec.Autoscaling
 	require.NoError(t, b.Update(t.Context(), &p))
-	b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 3})
+	b.ask(runnerapi.PoolSignals{Name: "a", Queued: 3})
 	b.look(time.Second)
 	require.Equal(t, 4, b.decision("a").Desired, "from spec.replicas, not from an older status")
 }
@@ -300,13 +300,13 @@ func TestPass_ANewLeaderBeginsFromTheStatus(t *testing.T) {
 func TestPass_ANameUsedAgainHasNoPast(t *testing.T) {
 	uid := func(uid types.UID) func(*v1alpha1.RunnerPool) { return func(p *v1alpha1.RunnerPool) { p.UID = uid } }
 	b := newBench(t, node("n", 100), pool("a", 1, 50, uid("first")))
-	b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 29})
+	b.ask(runnerapi.PoolSignals{Name: "a", Queued: 29})
 	b.look(0)
 	require.Equal(t, 30, b.decision("a").Desired)
 	require.Equal(t, types.UID("first"), b.decision("a").Pool)
 	require.NoError(t, b.Delete(t.Context(), pool("a", 1, 50)))
 	require.NoError(t, b.Create(t.Context(), pool("a", 1, 50, uid("second"))))
-	b.ask(dispatchapi.PoolSignals{Name: "a"})
+	b.ask(runnerapi.PoolSignals{Name: "a"})
 	woken, _ := b.look(time.Second)
 	require.Equal(t, []string{"a"}, woken)
 	require.Equal(t, runnerpool.Decision{Pool: "second", Desired: 1, Decided: true, Demand: &runnerpool.Demand{}}, b.decision("a"))
@@ -332,7 +332,7 @@ func TestPass_SCALE1_RoomIsWhatNodesAndShapesSay(t *testing.T) {
 	inVM := func(p *v1alpha1.RunnerPool) { p.Spec.Template.RuntimeClassName = ptr.To("kata") }
 	kata := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata", Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}
 	b := newBench(t, node("n", 10), pool("a", 20, 50, inVM), kata)
-	b.ask(dispatchapi.PoolSignals{Name: "a"})
+	b.ask(runnerapi.PoolSignals{Name: "a"})
 	b.look(0)
 	require.Equal(t, 5, b.decision("a").Desired, "11 CPUs, and two for each")
 	require.Contains(t, b.decision("a").Short, "5 of the 20")
@@ -348,7 +348,7 @@ func TestPass_SCALE1_RoomIsWhatNodesAndShapesSay(t *testing.T) {
 	ended := busy("p3")
 	ended.Status.Phase = corev1.PodSucceeded
 	b = newBench(t, node("n", 10), cordoned, pool("a", 20, 50), busy("p1"), busy("p2"), ended)
-	b.ask(dispatchapi.PoolSignals{Name: "a", Occupied: 4})
+	b.ask(runnerapi.PoolSignals{Name: "a", Occupied: 4})
 	b.look(0)
 	require.Equal(t, 12, b.decision("a").Desired, "ten here, and the two that work elsewhere")
 }
@@ -357,7 +357,7 @@ func TestPass_SCALE1_RoomIsWhatNodesAndShapesSay(t *testing.T) {
 func TestPass_SCALE1_ADrainedPoolTakesNoRoom(t *testing.T) {
 	for intake, rest := range map[v1alpha1.Intake]int{v1alpha1.IntakeOpen: 5, v1alpha1.IntakePaused: 5, v1alpha1.IntakeDrained: 10} {
 		b := newBench(t, node("n", 10), pool("a", 20, 50, func(p *v1alpha1.RunnerPool) { p.Spec.Intake = intake }), pool("b", 20, 50))
-		b.ask(dispatchapi.PoolSignals{Name: "a"}, dispatchapi.PoolSignals{Name: "b"})
+		b.ask(runnerapi.PoolSignals{Name: "a"}, runnerapi.PoolSignals{Name: "b"})
 		b.look(0)
 		require.Equal(t, rest, b.decision("b").Desired, intake)
 	}
@@ -374,7 +374,7 @@ func TestPass_NODE5_AMacHasRoomForItsSlots(t *testing.T) {
 		return n
 	}
 	b := newBench(t, node("linux", 100), mac("m1", 2), mac("m2", 2), mac("m3", 0), pool("a", 20, 50, onMacs), pool("b", 20, 50))
-	b.ask(dispatchapi.PoolSignals{Name: "a"}, dispatchapi.PoolSignals{Name: "b"})
+	b.ask(runnerapi.PoolSignals{Name: "a"}, runnerapi.PoolSignals{Name: "b"})
 	b.look(0)
 	require.Equal(t, 4, b.decision("a").Desired)
 	require.Contains(t, b.decision("a").Short, "4 of the 20")
@@ -385,8 +385,8 @@ func TestPass_POOL3_ATerminatingPoolIsLeftAloneAndItsRemovalsPassOn(t *testing.T
 	b := newBench(t, node("n", 10), pool("t", 3, 50, had(5, time.Time{}), func(p *v1alpha1.RunnerPool) {
 		p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: t0}, []string{"x"}
 	}))
-	b.ask(dispatchapi.PoolSignals{Name: "t", Queued: 9})
-	b.signals.Removals = []dispatchapi.Removal{{Pod: dispatchapi.PodRef{Namespace: "ns", UID: "u1", Pool: "t"}, Proof: "over"}}
+	b.ask(runnerapi.PoolSignals{Name: "t", Queued: 9})
+	b.signals.Removals = []runnerapi.Removal{{Pod: runnerapi.PodRef{Namespace: "ns", UID: "u1", Pool: "t"}, Proof: "over"}}
 	b.look(0)
 	require.Equal(t, 5, b.decision("t").Desired)
 	require.Equal(t, map[string]string{"u1": "over"}, b.decision("t").Removals)
@@ -416,8 +416,8 @@ func (b *bench) series(name string) map[string]float64 {
 func TestMetrics_TellWhatIsDecidedAndForgetWhatIsGone(t *testing.T) {
 	b := newBench(t, node("n", 10), pool("a", 2, 50), pool("f", 0, 0, fixed))
 	oldest := t0.Add(-time.Minute)
-	b.ask(dispatchapi.PoolSignals{Name: "a", Queued: 3, P95LastHour: 20}, dispatchapi.PoolSignals{
-		Name: "f", Queued: 2, OldestQueued: &oldest, Withheld: map[dispatchapi.WithheldReason]int{"x": 1, "y": 4},
+	b.ask(runnerapi.PoolSignals{Name: "a", Queued: 3, P95LastHour: 20}, runnerapi.PoolSignals{
+		Name: "f", Queued: 2, OldestQueued: &oldest, Withheld: map[runnerapi.WithheldReason]int{"x": 1, "y": 4},
 	})
 	b.look(0)
 	require.Equal(t, map[string]float64{"a": 3, "f": 2}, b.series("bullpen_runnerpool_queued_jobs"))

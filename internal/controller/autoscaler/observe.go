@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/scaling"
@@ -26,8 +26,8 @@ type observation struct {
 	keys    map[string]types.NamespacedName // of the pools, by the plan's name
 	pools   map[string]scaling.Pool
 	uids    map[types.NamespacedName]types.UID
-	demand  map[types.NamespacedName]dispatchapi.PoolSignals // what is recent
-	removed map[types.NamespacedName]map[string]string       // by pool, then UID: the proof
+	demand  map[types.NamespacedName]runnerapi.PoolSignals // what is recent
+	removed map[types.NamespacedName]map[string]string     // by pool, then UID: the proof
 }
 
 // observe reads everything once for all pools.
@@ -38,7 +38,7 @@ func (a *Autoscaler) observe(ctx context.Context) observation {
 	now := a.options.Now()
 	seen := observation{
 		input: scaling.Input{Now: now}, keys: map[string]types.NamespacedName{}, pools: map[string]scaling.Pool{}, uids: map[types.NamespacedName]types.UID{},
-		demand: map[types.NamespacedName]dispatchapi.PoolSignals{}, removed: map[types.NamespacedName]map[string]string{},
+		demand: map[types.NamespacedName]runnerapi.PoolSignals{}, removed: map[types.NamespacedName]map[string]string{},
 	}
 	seen.takeSignals(signals, failure, a.lastAt)
 	if failure == nil {
@@ -65,7 +65,7 @@ func (a *Autoscaler) observe(ctx context.Context) observation {
 	return seen
 }
 
-func (a *Autoscaler) ask(ctx context.Context) (dispatchapi.Signals, error) {
+func (a *Autoscaler) ask(ctx context.Context) (runnerapi.Signals, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.options.Timeout)
 	defer cancel()
 	return a.options.Source.Signals(ctx)
@@ -74,7 +74,7 @@ func (a *Autoscaler) ask(ctx context.Context) (dispatchapi.Signals, error) {
 func nameOf(namespace, name string) string { return namespace + "/" + name }
 
 // takeSignals brings the server's answer into the plan's form. What is unusable says nothing of any pool.
-func (seen *observation) takeSignals(signals dispatchapi.Signals, failure error, previous time.Time) {
+func (seen *observation) takeSignals(signals runnerapi.Signals, failure error, previous time.Time) {
 	in := &seen.input.Signals
 	if failure != nil {
 		in.Problem = failure.Error() // POOL-8

@@ -3,7 +3,7 @@ package machost_test
 import (
 	"context"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
 
@@ -13,10 +13,10 @@ type noServer struct{}
 func (noServer) Ask(_ context.Context, runners []lifecycle.RunnerRef) []lifecycle.Answer {
 	return make([]lifecycle.Answer, len(runners))
 }
-func (noServer) ReportStopped(context.Context, dispatchapi.PodStopped) error { return nil }
-func (noServer) Signals(context.Context) (dispatchapi.Signals, error) {
-	return dispatchapi.Signals{}, nil
+func (noServer) ReportStopped(context.Context, runnerapi.PodStopped) error { return nil }
+func (noServer) Signals(context.Context) (runnerapi.Signals, error) {
+	return runnerapi.Signals{}, nil
 }
-func (noServer) Demand(context.Context, []dispatchapi.DemandTarget) ([]dispatchapi.TargetDemand, error) {
+func (noServer) Demand(context.Context, []runnerapi.DemandTarget) ([]runnerapi.TargetDemand, error) {
 	return nil, nil
 }

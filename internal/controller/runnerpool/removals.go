@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/logtail"
@@ -23,7 +23,7 @@ import (
 
 // Reporter tells the server that a pod is terminal or gone. After any error it is told again; telling twice does no harm.
 type Reporter interface {
-	ReportStopped(ctx context.Context, stopped dispatchapi.PodStopped) error
+	ReportStopped(ctx context.Context, stopped runnerapi.PodStopped) error
 }
 
 // Logs reads the end of a container's log. Required by nobody: what a runner said last is for people.
@@ -215,8 +215,8 @@ func (q *removals) step(ctx context.Context, state *poolState, name string) (tim
 }
 
 func (q *removals) report(ctx context.Context, m member) error {
-	stopped := dispatchapi.PodStopped{
-		Pod:     dispatchapi.PodRef{Namespace: m.view.namespace, Name: m.name, UID: m.uid, Pool: m.view.pool},
+	stopped := runnerapi.PodStopped{
+		Pod:     runnerapi.PodRef{Namespace: m.view.namespace, Name: m.name, UID: m.uid, Pool: m.view.pool},
 		EndedAt: m.view.end.at, Reason: m.view.end.reason,
 	}
 	if stopped.EndedAt.IsZero() {

@@ -23,9 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/podsigns"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit"
@@ -41,7 +41,7 @@ type scriptedServer struct {
 	onAsk    func()
 	fail     int // so many reports fail
 	reported []string
-	onReport func(dispatchapi.PodStopped)
+	onReport func(runnerapi.PodStopped)
 }
 
 func (s *scriptedServer) Ask(_ context.Context, runners []lifecycle.RunnerRef) []lifecycle.Answer {
@@ -58,7 +58,7 @@ func (s *scriptedServer) Ask(_ context.Context, runners []lifecycle.RunnerRef) [
 	return answers
 }
 
-func (s *scriptedServer) ReportStopped(_ context.Context, stopped dispatchapi.PodStopped) error {
+func (s *scriptedServer) ReportStopped(_ context.Context, stopped runnerapi.PodStopped) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail > 0 {
@@ -268,7 +268,7 @@ func TestRemovals_POOL4_NoReportNoDeletion(t *testing.T) {
 	s.run()
 	v := s.runner(terminal)
 	s.server.fail = 2
-	s.server.onReport = func(stopped dispatchapi.PodStopped) {
+	s.server.onReport = func(stopped runnerapi.PodStopped) {
 		require.True(t, s.exists(&corev1.Pod{}, v.name), "POOL-4: reported before it is deleted")
 		require.Equal(t, v.uid, stopped.Pod.UID)
 	}

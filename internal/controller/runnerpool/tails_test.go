@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -33,8 +33,8 @@ func TestReport_TakesTheLastLinesOfARunnerThatDied(t *testing.T) {
 			p.Status.ContainerStatuses[i].State = ended(137)
 		}
 	}
-	var reported dispatchapi.PodStopped
-	s.server.onReport = func(stopped dispatchapi.PodStopped) { reported = stopped }
+	var reported runnerapi.PodStopped
+	s.server.onReport = func(stopped runnerapi.PodStopped) { reported = stopped }
 	for name, c := range map[string]struct {
 		change func(*corev1.Pod)
 		log    func(pod string) ([]byte, error)
@@ -72,8 +72,8 @@ func TestReport_TakesTheLastLinesOfARunnerThatDied(t *testing.T) {
 func TestReport_TakesTheLastLinesBeforeThePodGoes(t *testing.T) {
 	s := newShop(t, interceptor.Funcs{})
 	s.run()
-	reports := make(chan dispatchapi.PodStopped, 1)
-	s.server.onReport = func(stopped dispatchapi.PodStopped) { reports <- stopped }
+	reports := make(chan runnerapi.PodStopped, 1)
+	s.server.onReport = func(stopped runnerapi.PodStopped) { reports <- stopped }
 	s.removals.logs = scriptedLogs(func(_ context.Context, pod, _ string) ([]byte, error) {
 		require.True(t, s.exists(&corev1.Pod{}, pod), "there is nothing to read any more")
 		return []byte("out of memory"), nil

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/registration"
 	"github.com/bullpen-ci/bullpen/test/kit"
@@ -45,9 +45,9 @@ type bench struct {
 
 	mu      sync.Mutex
 	now     time.Time
-	jobs    map[string][]dispatchapi.DemandJob // at the server, by owner's name; one with a runner runs
-	blind   map[string]bool                    // owners that GitHub does not tell the server of
-	asked   []dispatchapi.DemandTarget         // in the last call
+	jobs    map[string][]runnerapi.DemandJob // at the server, by owner's name; one with a runner runs
+	blind   map[string]bool                  // owners that GitHub does not tell the server of
+	asked   []runnerapi.DemandTarget         // in the last call
 	calls   int
 	down    error
 	patchs  []string // what was written, by owner and body
@@ -63,7 +63,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	env := kit.Cluster(t)
 	b := &bench{
-		T: t, namespace: env.Namespace(t), now: t0, jobs: map[string][]dispatchapi.DemandJob{}, blind: map[string]bool{},
+		T: t, namespace: env.Namespace(t), now: t0, jobs: map[string][]runnerapi.DemandJob{}, blind: map[string]bool{},
 		queue: map[string][]github.WorkflowJob{}, reads: map[string]int{}, as: map[string]place{}, recorder: events.NewFakeRecorder(1000),
 	}
 	b.admin = env.Client(t, v1alpha1.AddToScheme)
@@ -145,7 +145,7 @@ func (b *bench) passes(d time.Duration) {
 }
 
 // Demand implements Source.
-func (b *bench) Demand(_ context.Context, targets []dispatchapi.DemandTarget) ([]dispatchapi.TargetDemand, error) {
+func (b *bench) Demand(_ context.Context, targets []runnerapi.DemandTarget) ([]runnerapi.TargetDemand, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls++
@@ -153,10 +153,10 @@ func (b *bench) Demand(_ context.Context, targets []dispatchapi.DemandTarget) ([
 	if b.down != nil {
 		return nil, b.down
 	}
-	var out []dispatchapi.TargetDemand
+	var out []runnerapi.TargetDemand
 	for _, target := range targets {
 		name := target.Labels[0]
-		answer := dispatchapi.TargetDemand{Key: target.Key, Sees: !b.blind[name], Queued: []dispatchapi.DemandJob{}, Running: []dispatchapi.DemandJob{}}
+		answer := runnerapi.TargetDemand{Key: target.Key, Sees: !b.blind[name], Queued: []runnerapi.DemandJob{}, Running: []runnerapi.DemandJob{}}
 		for _, job := range b.jobs[name] {
 			if job.RunnerName != "" {
 				answer.Running = append(answer.Running, job)
@@ -224,7 +224,7 @@ func (b *bench) waits(name string, ids ...int64) {
 	defer b.mu.Unlock()
 	b.jobs[name] = nil
 	for _, id := range ids {
-		b.jobs[name] = append(b.jobs[name], dispatchapi.DemandJob{ID: id, Repository: "acme/app", Since: b.now})
+		b.jobs[name] = append(b.jobs[name], runnerapi.DemandJob{ID: id, Repository: "acme/app", Since: b.now})
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/registration"
 	"github.com/bullpen-ci/bullpen/internal/scaling/selfregistering"
@@ -27,7 +27,7 @@ const Name = "bullpen-runnerscaler"
 // Source says which jobs all targets' runners are for, whole or not at all.
 type Source interface {
 	// Demand answers for each target, in the order asked. An error means that nothing is known, not that nothing is wanted.
-	Demand(ctx context.Context, targets []dispatchapi.DemandTarget) ([]dispatchapi.TargetDemand, error)
+	Demand(ctx context.Context, targets []runnerapi.DemandTarget) ([]runnerapi.TargetDemand, error)
 }
 
 // Queue is GitHub's queue of a repository, read with the credentials that runners of a target use. Errors are those of
@@ -233,7 +233,7 @@ func (s *Scaler) ask(ctx context.Context, owners []owner) {
 	}
 	failed := error(nil)
 	for len(of) > 0 {
-		some := of[:min(len(of), dispatchapi.MostDemandTargets)]
+		some := of[:min(len(of), runnerapi.MostDemandTargets)]
 		of = of[len(some):]
 		if err := s.askSome(ctx, some); err != nil {
 			failed = err
@@ -257,16 +257,16 @@ func (s *Scaler) ask(ctx context.Context, owners []owner) {
 func (s *Scaler) askSome(ctx context.Context, owners []*owner) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
-	targets := make([]dispatchapi.DemandTarget, len(owners))
+	targets := make([]runnerapi.DemandTarget, len(owners))
 	for i, o := range owners {
-		targets[i] = dispatchapi.DemandTarget{
+		targets[i] = runnerapi.DemandTarget{
 			Key: string(o.uid), Enterprise: o.registration.Enterprise, Organization: o.registration.Organization, Repository: o.registration.Repository,
 			Labels: o.labels(), Most: int(o.scaling.MaxReplicas),
 		}
 		if o.registration.Enterprise != "" {
 			targets[i].Repositories = o.scaling.Jobs.Repositories
 		}
-		most := min(dispatchapi.MostDemandJobs, dispatchapi.MostDemandSeen/len(owners))
+		most := min(runnerapi.MostDemandJobs, runnerapi.MostDemandSeen/len(owners))
 		targets[i].Seen = s.readings.seen(o, most)
 	}
 	answers, err := s.options.Source.Demand(ctx, targets)
@@ -282,7 +282,7 @@ func (s *Scaler) askSome(ctx context.Context, owners []*owner) error {
 	return nil
 }
 
-func wordOf(answer dispatchapi.TargetDemand) selfregistering.Server {
+func wordOf(answer runnerapi.TargetDemand) selfregistering.Server {
 	word := selfregistering.Server{Sees: answer.Sees, More: answer.More, Settled: answer.Settled}
 	for _, job := range answer.Queued {
 		word.Jobs = append(word.Jobs, selfregistering.Job{ID: job.ID, Repository: job.Repository, Since: job.Since})

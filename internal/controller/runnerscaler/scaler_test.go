@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/registration"
@@ -138,7 +138,7 @@ func TestScaler_66_ByJobIDs(t *testing.T) {
 	b.look(3 * time.Second)
 	require.Equal(t, 2, b.desired(d), "1 waits, 2 runs, and 3 is somebody else's")
 	require.Equal(t, []int64{1, 2}, b.asked[0].Seen, "the server is asked what has become of them")
-	b.jobs["web"] = []dispatchapi.DemandJob{{ID: 1, Repository: "acme/app", RunnerName: "web-1a2b3c4d-x-y"}, {ID: 4, Repository: "acme/app"}}
+	b.jobs["web"] = []runnerapi.DemandJob{{ID: 1, Repository: "acme/app", RunnerName: "web-1a2b3c4d-x-y"}, {ID: 4, Repository: "acme/app"}}
 	b.look(3 * time.Second)
 	status := b.status(d)
 	require.Equal(t, []int32{3, 1, 2}, []int32{*status.DesiredReplicas, status.Queued, status.Running})
@@ -152,7 +152,7 @@ func TestScaler_66_ByJobIDs(t *testing.T) {
 // settle has the server say that jobs have ended.
 func (b *bench) settle(ids ...int64) {
 	source := b.scaler.options.Source
-	b.scaler.options.Source = sourceFunc(func(ctx context.Context, targets []dispatchapi.DemandTarget) ([]dispatchapi.TargetDemand, error) {
+	b.scaler.options.Source = sourceFunc(func(ctx context.Context, targets []runnerapi.DemandTarget) ([]runnerapi.TargetDemand, error) {
 		answers, err := source.Demand(ctx, targets)
 		for i := range answers {
 			answers[i].Settled = ids
@@ -161,9 +161,9 @@ func (b *bench) settle(ids ...int64) {
 	})
 }
 
-type sourceFunc func(context.Context, []dispatchapi.DemandTarget) ([]dispatchapi.TargetDemand, error)
+type sourceFunc func(context.Context, []runnerapi.DemandTarget) ([]runnerapi.TargetDemand, error)
 
-func (f sourceFunc) Demand(ctx context.Context, targets []dispatchapi.DemandTarget) ([]dispatchapi.TargetDemand, error) {
+func (f sourceFunc) Demand(ctx context.Context, targets []runnerapi.DemandTarget) ([]runnerapi.TargetDemand, error) {
 	return f(ctx, targets)
 }
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
 
@@ -58,7 +58,7 @@ func New(options Options) (*Client, error) {
 		return nil, fmt.Errorf("server URL %q is not an http or https URL: write it like http://bullpen-server:8080", options.BaseURL)
 	}
 	if options.TokenFile == "" {
-		return nil, errors.New("no server token file: name the file that holds the token for the audience " + dispatchapi.AudienceServer)
+		return nil, errors.New("no server token file: name the file that holds the token for the audience " + runnerapi.AudienceServer)
 	}
 	c := &Client{base: base, tokenFile: options.TokenFile, timeout: options.Timeout, batch: options.Batch, http: options.HTTPClient}
 	if c.timeout <= 0 {
@@ -109,19 +109,19 @@ func (c *Client) Ask(ctx context.Context, runners []lifecycle.RunnerRef) []lifec
 }
 
 func (c *Client) askBatch(ctx context.Context, runners []lifecycle.RunnerRef) []lifecycle.Answer {
-	request := dispatchapi.RetireRequest{Pods: make([]dispatchapi.PodRef, len(runners))}
+	request := runnerapi.RetireRequest{Pods: make([]runnerapi.PodRef, len(runners))}
 	for i, r := range runners {
-		request.Pods[i] = dispatchapi.PodRef{Namespace: r.Namespace, Name: r.Name, UID: r.UID, Pool: r.Owner, Lost: r.Lost}
+		request.Pods[i] = runnerapi.PodRef{Namespace: r.Namespace, Name: r.Name, UID: r.UID, Pool: r.Owner, Lost: r.Lost}
 	}
 	answers := make([]lifecycle.Answer, len(runners))
-	var response dispatchapi.RetireResponse
-	if err := c.post(ctx, dispatchapi.PathRetire, request, &response); err != nil {
+	var response runnerapi.RetireResponse
+	if err := c.post(ctx, runnerapi.PathRetire, request, &response); err != nil {
 		for i := range answers {
 			answers[i] = lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: err.Error()} // EXCL-3
 		}
 		return answers
 	}
-	byUID := make(map[string]dispatchapi.RetireAnswer, len(response.Answers))
+	byUID := make(map[string]runnerapi.RetireAnswer, len(response.Answers))
 	for _, answer := range response.Answers {
 		byUID[answer.UID] = answer
 	}
@@ -130,9 +130,9 @@ func (c *Client) askBatch(ctx context.Context, runners []lifecycle.RunnerRef) []
 		switch {
 		case !answered || r.UID == "":
 			answers[i] = lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: "the server did not answer for this runner"} // EXCL-3
-		case answer.Verdict == dispatchapi.Granted:
+		case answer.Verdict == runnerapi.Granted:
 			answers[i] = lifecycle.Answer{Verdict: lifecycle.Granted, Proof: answer.Proof}
-		case answer.Verdict == dispatchapi.Busy:
+		case answer.Verdict == runnerapi.Busy:
 			answers[i] = lifecycle.Answer{Verdict: lifecycle.Busy, Detail: busyDetail(answer)}
 		default:
 			answers[i] = lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: unknownDetail(r, answer)}
@@ -141,7 +141,7 @@ func (c *Client) askBatch(ctx context.Context, runners []lifecycle.RunnerRef) []
 	return answers
 }
 
-func unknownDetail(r lifecycle.RunnerRef, answer dispatchapi.RetireAnswer) string {
+func unknownDetail(r lifecycle.RunnerRef, answer runnerapi.RetireAnswer) string {
 	if answer.Reason != "" {
 		return answer.Reason
 	}
@@ -151,7 +151,7 @@ func unknownDetail(r lifecycle.RunnerRef, answer dispatchapi.RetireAnswer) strin
 	return "the server cannot say"
 }
 
-func busyDetail(answer dispatchapi.RetireAnswer) string {
+func busyDetail(answer runnerapi.RetireAnswer) string {
 	if answer.Owner == "" {
 		return "it has a claim (" + answer.State + ")"
 	}
@@ -159,8 +159,8 @@ func busyDetail(answer dispatchapi.RetireAnswer) string {
 }
 
 // ReportStopped tells the server that a pod is terminal or gone. After any error it must be told again.
-func (c *Client) ReportStopped(ctx context.Context, stopped dispatchapi.PodStopped) error {
-	return c.post(ctx, dispatchapi.PathPodsStopped, stopped, nil)
+func (c *Client) ReportStopped(ctx context.Context, stopped runnerapi.PodStopped) error {
+	return c.post(ctx, runnerapi.PathPodsStopped, stopped, nil)
 }
 
 func (c *Client) post(ctx context.Context, path string, body, answer any) error {
@@ -213,7 +213,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte)
 }
 
 func errorText(content []byte) string {
-	var body dispatchapi.Error
+	var body runnerapi.Error
 	if json.Unmarshal(content, &body) != nil {
 		return ""
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 )
 
@@ -48,19 +48,19 @@ func TestAsk_AnswersInOrderAndInBatches(t *testing.T) {
 	var requests atomic.Int32
 	client, token := newClient(t, func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
-		require.Equal(t, dispatchapi.PathRetire, r.URL.Path)
-		var request dispatchapi.RetireRequest
+		require.Equal(t, runnerapi.PathRetire, r.URL.Path)
+		var request runnerapi.RetireRequest
 		require.NoError(t, json.NewDecoder(r.Body).Decode(&request))
 		require.LessOrEqual(t, len(request.Pods), 2)
 		if requests.Load() == 1 {
 			require.Equal(t, "Bearer first", r.Header.Get("Authorization"))
-			require.Equal(t, dispatchapi.PodRef{Namespace: "ns", Name: "name-a", UID: "a", Pool: "pool"}, request.Pods[0])
+			require.Equal(t, runnerapi.PodRef{Namespace: "ns", Name: "name-a", UID: "a", Pool: "pool"}, request.Pods[0])
 		}
-		var response dispatchapi.RetireResponse
+		var response runnerapi.RetireResponse
 		for i := range request.Pods { // backwards: the UID decides, not the place
 			pod := request.Pods[len(request.Pods)-1-i]
-			verdict := map[string]dispatchapi.Verdict{"a": dispatchapi.Granted, "b": dispatchapi.Busy, "c": "maybe"}[pod.UID]
-			response.Answers = append(response.Answers, dispatchapi.RetireAnswer{UID: pod.UID, Verdict: verdict, Owner: "acme", State: "executing"})
+			verdict := map[string]runnerapi.Verdict{"a": runnerapi.Granted, "b": runnerapi.Busy, "c": "maybe"}[pod.UID]
+			response.Answers = append(response.Answers, runnerapi.RetireAnswer{UID: pod.UID, Verdict: verdict, Owner: "acme", State: "executing"})
 		}
 		require.NoError(t, json.NewEncoder(w).Encode(response))
 	}, 2)
@@ -115,21 +115,21 @@ func TestAsk_EXCL3_WhateverGoesWrongIsUnknown(t *testing.T) {
 func TestReportStopped_POOL4_OnlyA2xxIsAReport(t *testing.T) {
 	status := http.StatusServiceUnavailable
 	client, token := newClient(t, func(w http.ResponseWriter, r *http.Request) {
-		require.Equal(t, dispatchapi.PathPodsStopped, r.URL.Path)
+		require.Equal(t, runnerapi.PathPodsStopped, r.URL.Path)
 		w.WriteHeader(status)
 		if status >= 400 {
 			_, _ = w.Write([]byte(`{"error":"no database: try again"}`))
 		}
 	}, 0)
-	err := client.ReportStopped(context.Background(), dispatchapi.PodStopped{})
+	err := client.ReportStopped(context.Background(), runnerapi.PodStopped{})
 	var refused *StatusError
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, 503, refused.Status)
 	require.ErrorContains(t, err, "no database")
 	status = http.StatusNoContent
-	require.NoError(t, client.ReportStopped(context.Background(), dispatchapi.PodStopped{}))
+	require.NoError(t, client.ReportStopped(context.Background(), runnerapi.PodStopped{}))
 	require.NoError(t, os.Remove(token))
-	require.ErrorContains(t, client.ReportStopped(context.Background(), dispatchapi.PodStopped{}), "reading the server token")
+	require.ErrorContains(t, client.ReportStopped(context.Background(), runnerapi.PodStopped{}), "reading the server token")
 }
 
 func TestNew_BadOptions(t *testing.T) {
@@ -170,7 +170,7 @@ func TestClient_EXCL3_FollowsNoRedirect(t *testing.T) {
 			w.Header().Set("Location", other.URL)
 			w.WriteHeader(status)
 		}, 0)
-		require.Error(t, client.ReportStopped(t.Context(), dispatchapi.PodStopped{}), "told nobody")
+		require.Error(t, client.ReportStopped(t.Context(), runnerapi.PodStopped{}), "told nobody")
 		require.Equal(t, []lifecycle.Verdict{lifecycle.Unknown}, verdicts(client.Ask(t.Context(), refs("a"))))
 	}
 	require.Zero(t, visits.Load())
@@ -185,16 +185,16 @@ func TestClient_UsesNoProxy(t *testing.T) {
 // POOL-7: that a runner is lost reaches the server, and the proof comes back; an answer without one carries none.
 func TestAsk_POOL7_LostGoesThereAndProofComesBack(t *testing.T) {
 	client, _ := newClient(t, func(w http.ResponseWriter, r *http.Request) {
-		var request dispatchapi.RetireRequest
+		var request runnerapi.RetireRequest
 		require.NoError(t, json.NewDecoder(r.Body).Decode(&request))
-		var response dispatchapi.RetireResponse
+		var response runnerapi.RetireResponse
 		for _, pod := range request.Pods {
-			answer := dispatchapi.RetireAnswer{UID: pod.UID, Verdict: dispatchapi.Granted}
+			answer := runnerapi.RetireAnswer{UID: pod.UID, Verdict: runnerapi.Granted}
 			if pod.Lost {
 				answer.Proof = "GitHub said so"
 			}
 			if pod.UID == "c" {
-				answer.Verdict, answer.Proof = dispatchapi.Unknown, ""
+				answer.Verdict, answer.Proof = runnerapi.Unknown, ""
 			}
 			response.Answers = append(response.Answers, answer)
 		}

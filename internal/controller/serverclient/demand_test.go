@@ -12,14 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 )
 
 func TestDemand_POOL8_WhatCannotBeUsedIsNoAnswer(t *testing.T) {
 	status, body := http.StatusOK, ""
-	var asked dispatchapi.DemandRequest
+	var asked runnerapi.DemandRequest
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		require.Equal(t, dispatchapi.PathDemand, r.URL.Path)
+		require.Equal(t, runnerapi.PathDemand, r.URL.Path)
 		require.Equal(t, "Bearer secret", r.Header.Get("Authorization"))
 		require.NoError(t, json.NewDecoder(r.Body).Decode(&asked))
 		w.WriteHeader(status)
@@ -30,7 +30,7 @@ func TestDemand_POOL8_WhatCannotBeUsedIsNoAnswer(t *testing.T) {
 	require.NoError(t, os.WriteFile(tokenFile, []byte("secret\n"), 0o600))
 	client, err := New(Options{BaseURL: server.URL, TokenFile: tokenFile, Timeout: 5 * time.Second})
 	require.NoError(t, err)
-	targets := []dispatchapi.DemandTarget{
+	targets := []runnerapi.DemandTarget{
 		{Key: "a", Organization: "acme", Labels: []string{"gpu"}, Most: 3}, {Key: "b", Repository: "acme/app", Labels: []string{}, Seen: []int64{7}},
 	}
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 )
 
 const whole = `{"at":"2026-01-02T03:04:05Z","pools":[{"namespace":"r","name":"a","occupied":3,"claimed":2,"queued":1,
@@ -20,21 +20,21 @@ const whole = `{"at":"2026-01-02T03:04:05Z","pools":[{"namespace":"r","name":"a"
 func TestSignals(t *testing.T) {
 	client, _ := newClient(t, func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, http.MethodGet, r.Method)
-		require.Equal(t, dispatchapi.PathSignals, r.URL.Path)
+		require.Equal(t, runnerapi.PathSignals, r.URL.Path)
 		require.Equal(t, "Bearer first", r.Header.Get("Authorization"))
 		_, _ = w.Write([]byte(whole))
 	}, 0)
 	oldest := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 	got, err := client.Signals(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, dispatchapi.Signals{
+	require.Equal(t, runnerapi.Signals{
 		At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		Pools: []dispatchapi.PoolSignals{{
+		Pools: []runnerapi.PoolSignals{{
 			Namespace: "r", Name: "a", Occupied: 3, Claimed: 2, Queued: 1, P95LastHour: 5, OldestQueued: &oldest,
-			Withheld: map[dispatchapi.WithheldReason]int{dispatchapi.WithheldLimit: 4, "a newer reason": 1},
+			Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 4, "a newer reason": 1},
 		}, {Namespace: "r", Name: "b"}},
-		Removals: []dispatchapi.Removal{{
-			Pod: dispatchapi.PodRef{Namespace: "r", Name: "p", UID: "u", Pool: "a"}, Proof: "it completed",
+		Removals: []runnerapi.Removal{{
+			Pod: runnerapi.PodRef{Namespace: "r", Name: "p", UID: "u", Pool: "a"}, Proof: "it completed",
 		}},
 	}, got)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -22,12 +22,12 @@ var update = flag.Bool("update", false, "write the golden files")
 // measured is a result with a bit of everything.
 func measured() Result {
 	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	var jobs []operatorapi.Job
+	var jobs []adminapi.Job
 	for i := range 200 {
 		queued := began.Add(time.Duration(i/10) * time.Second)
 		mint := 0.02 * float64(1+i%50)
 		started := queued.Add(time.Duration((1.1 + mint + float64(i)/100) * float64(time.Second)))
-		jobs = append(jobs, operatorapi.Job{ID: int64(i), QueuedAt: queued, StartedAt: &started, Timeline: &operatorapi.Timeline{Split: []operatorapi.TimelinePhase{
+		jobs = append(jobs, adminapi.Job{ID: int64(i), QueuedAt: queued, StartedAt: &started, Timeline: &adminapi.Timeline{Split: []adminapi.TimelinePhase{
 			{Name: "webhook", Seconds: 0.1}, {Name: "dispatch", Seconds: float64(i) / 100}, {Name: "mint", Seconds: mint}, {Name: "start", Seconds: 1}, {Name: "run", Seconds: 99},
 		}}})
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // Progress is how far it is, in jobs.
@@ -82,7 +82,7 @@ var stages = []struct{ name, phase string }{
 }
 
 // Stages splits the waits of jobs that have begun. A stage that no job has is left out.
-func Stages(jobs []operatorapi.Job) []Stage {
+func Stages(jobs []adminapi.Job) []Stage {
 	values := map[string][]float64{}
 	for _, job := range jobs {
 		if _, begun := waited(job); !begun {
@@ -106,7 +106,7 @@ func Stages(jobs []operatorapi.Job) []Stage {
 }
 
 // waited is the sum of a job's stages, in seconds; false: it has not begun.
-func waited(job operatorapi.Job) (seconds float64, begun bool) {
+func waited(job adminapi.Job) (seconds float64, begun bool) {
 	if job.Timeline == nil || job.StartedAt == nil {
 		return 0, false
 	}
@@ -122,8 +122,8 @@ func waited(job operatorapi.Job) (seconds float64, begun bool) {
 const mostPoints = 60
 
 // Series is the wait over the time of queueing. A part in which no job was queued has no point.
-func Series(jobs []operatorapi.Job) []Point {
-	var begun []operatorapi.Job
+func Series(jobs []adminapi.Job) []Point {
+	var begun []adminapi.Job
 	for _, job := range jobs {
 		if _, is := waited(job); is {
 			begun = append(begun, job)
@@ -132,7 +132,7 @@ func Series(jobs []operatorapi.Job) []Point {
 	if len(begun) == 0 {
 		return []Point{}
 	}
-	slices.SortFunc(begun, func(a, b operatorapi.Job) int { return cmp.Or(a.QueuedAt.Compare(b.QueuedAt), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(begun, func(a, b adminapi.Job) int { return cmp.Or(a.QueuedAt.Compare(b.QueuedAt), cmp.Compare(a.ID, b.ID)) })
 	first := begun[0].QueuedAt
 	last := begun[len(begun)-1].QueuedAt.Sub(first).Seconds()
 	width := math.Max(1, math.Ceil((last+1)/mostPoints)) // GitHub's times are whole seconds

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // Forge is where workflows are submitted to.
@@ -18,11 +18,11 @@ type Forge interface {
 // Ledger is where it is read what became of jobs. Run calls it from one goroutine.
 type Ledger interface {
 	// Live returns the jobs that have not ended, those of others included.
-	Live(ctx context.Context) ([]operatorapi.Job, error)
+	Live(ctx context.Context) ([]adminapi.Job, error)
 	// Job returns one job with its timeline; false: nobody has told of it yet.
-	Job(ctx context.Context, id int64) (operatorapi.Job, bool, error)
+	Job(ctx context.Context, id int64) (adminapi.Job, bool, error)
 	// Why says what keeps a job.
-	Why(ctx context.Context, id int64) (operatorapi.Why, error)
+	Why(ctx context.Context, id int64) (adminapi.Why, error)
 }
 
 // Clock tells the time and when some of it has passed.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/operator"
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
 // wall is time as everybody has it; in the tests it is that of their bubble.
@@ -62,9 +62,9 @@ func (w *world) Submit(ctx context.Context, _, workflow string) ([]int64, error)
 	return ids, nil
 }
 
-func (w *world) job(id int64) operatorapi.Job {
+func (w *world) job(id int64) adminapi.Job {
 	queued := w.jobs[id-1]
-	job := operatorapi.Job{ID: id, Repository: "acme/app", Name: "load", QueuedAt: queued, State: "queued"}
+	job := adminapi.Job{ID: id, Repository: "acme/app", Name: "load", QueuedAt: queued, State: "queued"}
 	at := func(d time.Duration) *time.Time {
 		if t := queued.Add(d); !w.never[id] && !t.After(time.Now()) {
 			return &t
@@ -76,19 +76,19 @@ func (w *world) job(id int64) operatorapi.Job {
 	if job.CompletedAt != nil {
 		job.State, job.Conclusion = "completed", "success"
 	}
-	timeline := operator.TimelineOf(job)
+	timeline := admin.TimelineOf(job)
 	job.Timeline = &timeline
 	return job
 }
 
-func (w *world) Live(context.Context) ([]operatorapi.Job, error) {
+func (w *world) Live(context.Context) ([]adminapi.Job, error) {
 	<-time.After(w.pages)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.unread {
 		return nil, w.away
 	}
-	var live []operatorapi.Job
+	var live []adminapi.Job
 	for i := range w.jobs {
 		if job := w.job(int64(i + 1)); job.ReceivedAt != nil && job.CompletedAt == nil || w.never[job.ID] {
 			live = append(live, job)
@@ -97,7 +97,7 @@ func (w *world) Live(context.Context) ([]operatorapi.Job, error) {
 	return live, nil
 }
 
-func (w *world) Job(_ context.Context, id int64) (operatorapi.Job, bool, error) {
+func (w *world) Job(_ context.Context, id int64) (adminapi.Job, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.alone++
@@ -105,11 +105,11 @@ func (w *world) Job(_ context.Context, id int64) (operatorapi.Job, bool, error) 
 	return job, job.ReceivedAt != nil, nil
 }
 
-func (w *world) Why(_ context.Context, id int64) (operatorapi.Why, error) {
+func (w *world) Why(_ context.Context, id int64) (adminapi.Why, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	job := w.job(id)
-	return operatorapi.Why{JobID: id, Job: &job, Reasons: []operatorapi.Reason{{Code: "account-at-limit", Sentence: "It is full.", Remedy: "Wait."}}}, nil
+	return adminapi.Why{JobID: id, Job: &job, Reasons: []adminapi.Reason{{Code: "account-at-limit", Sentence: "It is full.", Remedy: "Wait."}}}, nil
 }
 
 func generated(w *world) Options {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/operatorapi"
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // tracked is a job that was submitted and has not ended, as far as is known.
@@ -18,7 +18,7 @@ type tracked struct {
 // tracker knows what was submitted and what became of it. It has no clock and no lock.
 type tracker struct {
 	pending map[int64]*tracked
-	ended   []operatorapi.Job
+	ended   []adminapi.Job
 	runs    int
 	jobs    int
 }
@@ -35,7 +35,7 @@ func (t *tracker) submitted(repository string, ids []int64) {
 
 // live takes the jobs that have not ended, and returns those of ours that are not among them, at most so many: they have
 // ended, or nobody has told of them yet. Those that were asked for least often come first.
-func (t *tracker) live(jobs []operatorapi.Job, most int) []int64 {
+func (t *tracker) live(jobs []adminapi.Job, most int) []int64 {
 	alive := make(map[int64]bool, len(jobs))
 	for _, job := range jobs {
 		alive[job.ID] = true
@@ -60,7 +60,7 @@ func (t *tracker) live(jobs []operatorapi.Job, most int) []int64 {
 }
 
 // read takes a job that was asked for alone.
-func (t *tracker) read(job operatorapi.Job) {
+func (t *tracker) read(job adminapi.Job) {
 	if t.pending[job.ID] == nil || job.CompletedAt == nil && !terminal(job.State) {
 		return
 	}

@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/examples"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	nodeidentity "github.com/bullpen-ci/bullpen/internal/node/identity"
 )
 
@@ -51,7 +51,7 @@ func newIdentities(l Layout, kube kubernetes.Interface, report func(Event), now 
 	return &identities{kube: kube, report: report, now: now, tokens: []token{
 		{account: "bullpen-server", path: l.identity("server.token")},
 		{account: "bullpen-controller", path: l.identity("controller.token")},
-		{account: "bullpen-controller", audience: dispatchapi.AudienceServer, path: l.identity("controller-server.token")},
+		{account: "bullpen-controller", audience: runnerapi.AudienceServer, path: l.identity("controller-server.token")},
 	}}
 }
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // heldAtOnce bounds how many jobs of a lane are looked at when some are set aside, as in the ledger's SQL.
@@ -16,7 +16,7 @@ const heldAtOnce = 1000
 // laneHeld is how a lane is parked that has none but held jobs.
 const laneHeld = "held"
 
-// ledger is the queue: what internal/postgres keeps in job_lanes, workflow_jobs and runner_claims, as far as it decides who
+// ledger is the queue: what internal/server/ledger keeps in job_lanes, workflow_jobs and runner_claims, as far as it decides who
 // is next. What its statements order by and pass over is written here once more; TestLedger_AnswersAsPostgres holds the two
 // together.
 type ledger struct {

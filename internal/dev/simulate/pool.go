@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/poolspec"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // namespace of the pools; a policy's file names none.

@@ -4,10 +4,10 @@ import (
 	"math"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/scaling"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // How often the autoscaler passes, and how old what it knows of the last hour may be: as in a fleet.
@@ -76,7 +76,7 @@ func (a *scaler) pass(s *simulation) {
 }
 
 // demand is what the server says of every pool.
-func (a *scaler) demand(s *simulation) []dispatchapi.PoolSignals {
+func (a *scaler) demand(s *simulation) []runnerapi.PoolSignals {
 	if a.peakAt.IsZero() || s.now.Sub(a.peakAt) >= peaksKept {
 		a.peakAt = s.now
 		var changes []dispatch.SessionChange

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // Options are the same for all policies that are compared.

@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // free is a policy of one pool without limits.

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/node/identity"
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
@@ -40,7 +40,7 @@ func TestServer_NET3_NET5_NoTokenOfAPodOpensIt(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, path := range []string{"/healthz", "/pods", "/metrics", "/containerLogs/ns/p/main", "/exec/ns/p/main?command=x&output=1"} {
-		code, _ := w.get(path, env.PodToken(t, pod, dispatchapi.AudienceDispatch))
+		code, _ := w.get(path, env.PodToken(t, pod, runnerapi.AudienceDispatch))
 		require.Equal(t, http.StatusUnauthorized, code, path)
 		code, _ = w.get(path, env.PodToken(t, pod))
 		require.Equal(t, http.StatusForbidden, code, path)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -91,7 +91,7 @@ func WritesOfAJob(perJob map[Call]float64) float64 {
 // byTheClock says whether a call is made every so often, whether jobs run or not.
 func (c Call) byTheClock() bool {
 	return c.Verb == "watch" || c.Verb == "list" || c.Resource == "leases" || strings.HasPrefix(c.Resource, "nodes") ||
-		strings.HasPrefix(c.Resource, "/internal/v1/signals") || c.Resource == dispatchapi.PathDispatch+" → 204"
+		strings.HasPrefix(c.Resource, "/internal/v1/signals") || c.Resource == runnerapi.PathDispatch+" → 204"
 }
 
 // idle returns the names of the runners if there are exactly n, all of which can take a job, and nothing is left of

@@ -23,17 +23,17 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
-	"github.com/bullpen-ci/bullpen/internal/dispatchapi"
 	"github.com/bullpen-ci/bullpen/internal/node"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
@@ -91,7 +91,7 @@ type Options struct {
 type Fleet struct {
 	Namespace string
 	Admin     client.WithWatch
-	Store     *postgres.Store
+	Store     *ledger.Store
 	GitHub    *standin.Local
 	Calls     Calls
 
@@ -187,12 +187,12 @@ func (f *Fleet) startGitHub() {
 func (f *Fleet) countInternal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		noted := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-		if r.URL.Path == dispatchapi.PathRetire && f.options.OnGranted != nil {
+		if r.URL.Path == runnerapi.PathRetire && f.options.OnGranted != nil {
 			noted.granted = f.options.OnGranted
 		}
 		next.ServeHTTP(noted, r)
 		component := Controller
-		if r.URL.Path == dispatchapi.PathDispatch || r.URL.Path == dispatchapi.PathAcknowledge {
+		if r.URL.Path == runnerapi.PathDispatch || r.URL.Path == runnerapi.PathAcknowledge {
 			component = Poller
 		}
 		f.Calls.Count(Call{component, r.Method, fmt.Sprintf("%s → %d", r.URL.Path, noted.status)})
@@ -207,10 +207,10 @@ type statusWriter struct {
 
 // Write passes on the answer, which the server writes in one piece.
 func (w *statusWriter) Write(answer []byte) (int, error) {
-	var retired dispatchapi.RetireResponse
+	var retired runnerapi.RetireResponse
 	if w.granted != nil && json.Unmarshal(answer, &retired) == nil {
 		for _, a := range retired.Answers {
-			if a.Verdict == dispatchapi.Granted {
+			if a.Verdict == runnerapi.Granted {
 				w.granted(a.UID)
 			}
 		}
@@ -254,7 +254,7 @@ func (f *Fleet) controllerToken() string {
 	f.tb.Helper()
 	issued, err := f.options.Cluster.Kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(f.ctx, controllerName,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			Audiences: []string{dispatchapi.AudienceServer}, ExpirationSeconds: ptr.To[int64](4 * 3600),
+			Audiences: []string{runnerapi.AudienceServer}, ExpirationSeconds: ptr.To[int64](4 * 3600),
 		}}, metav1.CreateOptions{})
 	require.NoError(f.tb, err)
 	return f.secret("token", issued.Status.Token)

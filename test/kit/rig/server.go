@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
-	"github.com/bullpen-ci/bullpen/internal/clusterview"
-	"github.com/bullpen-ci/bullpen/internal/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/intake"
-	"github.com/bullpen-ci/bullpen/internal/passes"
-	"github.com/bullpen-ci/bullpen/internal/postgres"
-	"github.com/bullpen-ci/bullpen/internal/recovery"
-	"github.com/bullpen-ci/bullpen/internal/roster"
-	"github.com/bullpen-ci/bullpen/internal/server"
+	clusterview "github.com/bullpen-ci/bullpen/internal/server/cluster"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
+	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	server "github.com/bullpen-ci/bullpen/internal/server/http"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+	"github.com/bullpen-ci/bullpen/internal/server/recovery"
 )
 
 // front is where pods, the controller and GitHub reach the server, whichever it is just now.
@@ -51,10 +51,10 @@ func (fr *front) pass(of func(*handlers) http.Handler) http.Handler {
 
 // openFront makes the addresses, and the ledger behind them.
 func (f *Fleet) openFront() {
-	store, err := postgres.Open(f.ctx, f.options.Database, 16)
+	store, err := ledger.Open(f.ctx, f.options.Database, 16)
 	require.NoError(f.tb, err)
 	f.tb.Cleanup(store.Close)
-	require.NoError(f.tb, postgres.Migrate(f.ctx, f.options.Database))
+	require.NoError(f.tb, ledger.Migrate(f.ctx, f.options.Database))
 	f.Store = store
 	f.front = &front{}
 	f.front.public = httptest.NewServer(f.front.pass(func(h *handlers) http.Handler { return h.public }))
@@ -79,7 +79,7 @@ func (f *Fleet) announce() {
 type ways struct {
 	ctx      context.Context //nolint:containedctx // the life of the server
 	database string
-	store    *postgres.Store
+	store    *ledger.Store
 	github   http.RoundTripper
 	cluster  func(http.RoundTripper) http.RoundTripper
 }
@@ -92,7 +92,7 @@ func (f *Fleet) waysOf() ways {
 	ctx, end := context.WithCancel(f.ctx)
 	wire, url := DatabaseWire(f.tb, f.options.Database)
 	toGitHub := NewWire(f.tb, "tcp", strings.TrimPrefix(f.GitHub.URL, "http://"))
-	store, err := postgres.Open(f.ctx, url, 16)
+	store, err := ledger.Open(f.ctx, url, 16)
 	require.NoError(f.tb, err)
 	f.tb.Cleanup(store.Close)
 	through := http.DefaultTransport.(*http.Transport).Clone()
@@ -151,7 +151,7 @@ func (f *Fleet) StartServer() {
 			f.tb.Errorf("the dispatcher: %v", err)
 		}
 	})
-	f.parts.Go(func() { postgres.Listen(by.ctx, by.database, dispatcher, f.options.Log) })
+	f.parts.Go(func() { ledger.Listen(by.ctx, by.database, dispatcher, f.options.Log) })
 	require.Eventually(f.tb, view.Synced, time.Minute, 10*time.Millisecond)
 	f.front.mu.Lock()
 	defer f.front.mu.Unlock()
@@ -187,8 +187,8 @@ func (f *Fleet) dispatcher(by ways, config *rest.Config) (*clusterview.View, *di
 }
 
 // startPasses runs what the server does again and again.
-func (f *Fleet) startPasses(by ways, look *recovery.Recovery, synced func() bool) *passes.Runner {
-	pool, err := postgres.OpenPool(f.ctx, by.database, passes.MinConnections)
+func (f *Fleet) startPasses(by ways, look *recovery.Recovery, synced func() bool) *periodic.Runner {
+	pool, err := ledger.OpenPool(f.ctx, by.database, periodic.MinConnections)
 	require.NoError(f.tb, err)
 	f.tb.Cleanup(pool.Close)
 	every := recovery.DefaultEvery
@@ -196,9 +196,9 @@ func (f *Fleet) startPasses(by ways, look *recovery.Recovery, synced func() bool
 		every = max(f.options.RecoveryPatience/5, time.Second)
 	}
 	every = cmp.Or(f.options.RecoveryEvery, every)
-	again, err := passes.New(passes.Options{
+	again, err := periodic.New(periodic.Options{
 		Pool: pool, Check: look.CheckPod, Log: f.options.Log,
-		Passes: []passes.Pass{{Name: "recovery", Every: every, Timeout: time.Minute, Run: func(ctx context.Context) error {
+		Passes: []periodic.Pass{{Name: "recovery", Every: every, Timeout: time.Minute, Run: func(ctx context.Context) error {
 			if !synced() {
 				return nil
 			}

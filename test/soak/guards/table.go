@@ -22,7 +22,7 @@ func Unguarded() map[string]string {
 // The texts that several guards replace.
 const (
 	admission     = "charts/rendered/20-admission.yaml"
-	recoveryTable = "internal/recovery/table.go"
+	recoveryTable = "internal/server/recovery/table.go"
 )
 
 // Edits that several guards need.
@@ -45,7 +45,7 @@ func fenceGuards() []Guard {
 			Name: "fence", Invariant: "EXCL-1, EXCL-4, EXCL-7",
 			Off: "the server grants what it has claimed, the controller sees no work, and the API server lets it delete",
 			Edits: []Edit{
-				{File: "internal/dispatch/retire.go", Old: "return dispatchapi.Busy // EXCL-5: a claimed pod is never retired", New: "return dispatchapi.Granted"},
+				{File: "internal/server/dispatch/retire.go", Old: "return dispatchapi.Busy // EXCL-5: a claimed pod is never retired", New: "return dispatchapi.Granted"},
 				{
 					File: "internal/controller/runnerpool/plan-input.go", Old: "	v.signs = signsOfWork(pod, poller, runner)\n",
 					New: "	_ = signsOfWork(pod, poller, runner)\n",
@@ -131,7 +131,7 @@ func claimGuards() []Guard {
 		{
 			Name: "limit-lock", Invariant: "CLAIM-5", Off: "two batches of one account may read its budget at the same time",
 			Edits: []Edit{{
-				File: "internal/postgres/sqlcgen/lanes.sql.go",
+				File: "internal/server/ledger/sqlcgen/lanes.sql.go",
 				Old:  "WHERE platform = $1 AND account_id = ANY ($2::bigint[])\nORDER BY account_id FOR UPDATE\n",
 				New:  "WHERE platform = $1 AND account_id = ANY ($2::bigint[])\nORDER BY account_id\n",
 			}},
@@ -140,7 +140,7 @@ func claimGuards() []Guard {
 		{
 			Name: "limit-usage", Invariant: "CLAIM-5", Off: "what an account has running is not taken off its budget",
 			Edits: []Edit{{
-				File: "internal/dispatch/admit.go", Old: "limits[lane.Account.ID].Room(usage[lane.Account.ID], shape)",
+				File: "internal/server/dispatch/admit.go", Old: "limits[lane.Account.ID].Room(usage[lane.Account.ID], shape)",
 				New: "limits[lane.Account.ID].Room(fleet.Usage{}, shape)",
 			}},
 			Scenario: limits(), Rows: []string{check.RowBudget},
@@ -148,7 +148,7 @@ func claimGuards() []Guard {
 		{
 			Name: "unparking", Invariant: "CLAIM-5, RECV-7", Off: "a claim's end gives its account's waiting lanes no sign",
 			Edits: []Edit{{
-				File: "internal/postgres/sqlcgen/lanes.sql.go",
+				File: "internal/server/ledger/sqlcgen/lanes.sql.go",
 				Old:  "UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.parked END, version = l.version + 1,\n    running",
 				New:  "UPDATE job_lanes l SET version = l.version + 1,\n    running",
 			}},
@@ -157,7 +157,7 @@ func claimGuards() []Guard {
 		{
 			Name: "requeue", Invariant: "CLAIM-2, CLAIM-8, RECV-5", Off: "a job whose mint was refused does not go back to the queue, and recovery does not look for it",
 			Edits: []Edit{
-				{File: "internal/postgres/claims.go", Old: `		n, err := q.DropClaim(ctx, podUID, generation)
+				{File: "internal/server/ledger/claims.go", Old: `		n, err := q.DropClaim(ctx, podUID, generation)
 		if err != nil || n == 0 {
 			return err
 		}
@@ -180,7 +180,7 @@ func claimGuards() []Guard {
 		{
 			Name: "rebinding", Invariant: "CLAIM-9, RECV-5", Off: "a job whose runner was given another is forgotten, by recovery too",
 			Edits: []Edit{
-				{File: "internal/dispatch/resolve.go", Old: "		change.Requeue = runner.JobID // CLAIM-9: re-bind first, then take effect\n", New: "		change.Requeue = 0\n"},
+				{File: "internal/server/dispatch/resolve.go", Old: "		change.Requeue = runner.JobID // CLAIM-9: re-bind first, then take effect\n", New: "		change.Requeue = 0\n"},
 				nobodyRequeues,
 			},
 			Covers:   "recovery finds a job that no claim has at once",
@@ -189,14 +189,14 @@ func claimGuards() []Guard {
 		{
 			Name: "registration-removal", Invariant: "EXCL-6", Off: "claims are ended without removing what was registered for them",
 			Edits: []Edit{{
-				File: "internal/dispatch/takeover.go", Old: "	for _, r := range registrations {\n",
+				File: "internal/server/dispatch/takeover.go", Old: "	for _, r := range registrations {\n",
 				New: "	for _, r := range registrations[:0] {\n",
 			}},
 			Scenario: dyingMints(), Rows: []string{check.RowRegistrations},
 		},
 		{
 			Name: "takeover", Invariant: "CLAIM-16", Off: "nobody goes on with the claim of a server that died",
-			Edits:    []Edit{{File: "internal/dispatch/decide.go", Old: "		return StepTakeOver // CLAIM-7, CLAIM-16\n", New: "		return StepAwait\n"}},
+			Edits:    []Edit{{File: "internal/server/dispatch/decide.go", Old: "		return StepTakeOver // CLAIM-7, CLAIM-16\n", New: "		return StepAwait\n"}},
 			Scenario: stuckMints(), Rows: []string{check.RowLate},
 		},
 	}
@@ -207,10 +207,10 @@ func recoveryGuards() []Guard {
 		{
 			Name: "busy-evidence", Invariant: "RECV-3, EXCL-6", Off: "recovery takes a runner that GitHub shows busy for an idle one, and believes neither that it has its job nor the pod's own sign",
 			Edits: []Edit{
-				{File: "internal/recovery/ask.go", Old: "	case one.Busy:\n		return RunnerBusy\n", New: "	case one.Busy:\n		return RunnerIdle\n"},
-				{File: "internal/recovery/ask.go", Old: "			return JobHere\n", New: "			return JobElsewhere\n"},
+				{File: "internal/server/recovery/ask.go", Old: "	case one.Busy:\n		return RunnerBusy\n", New: "	case one.Busy:\n		return RunnerIdle\n"},
+				{File: "internal/server/recovery/ask.go", Old: "			return JobHere\n", New: "			return JobElsewhere\n"},
 				{
-					File: "internal/recovery/subject.go", Old: "		e.Poller, e.Runner = s.pod.Poller, s.pod.Runner\n",
+					File: "internal/server/recovery/subject.go", Old: "		e.Poller, e.Runner = s.pod.Poller, s.pod.Runner\n",
 					New: "		e.Poller, e.Runner = s.pod.Poller, Ready\n",
 				},
 			},
@@ -253,8 +253,8 @@ func recoveryGuards() []Guard {
 		{
 			Name: "catch-up", Invariant: "RECV-8", Off: "nobody reads GitHub's list of deliveries, or its queue",
 			Edits: []Edit{
-				{File: "internal/catchup/passes.go", Old: "		add(recovery.Redelivered, 2*patience, c.Deliveries)\n"},
-				{File: "internal/catchup/passes.go", Old: "	add(recovery.QueueSwept, patience, c.Sweep)\n"},
+				{File: "internal/server/events/catchup/passes.go", Old: "		add(recovery.Redelivered, 2*patience, c.Deliveries)\n"},
+				{File: "internal/server/events/catchup/passes.go", Old: "	add(recovery.QueueSwept, patience, c.Sweep)\n"},
 			},
 			Covers:   "the queue is swept, so that jobs of which no delivery tells are found",
 			Scenario: lostHooks(), Rows: []string{check.RowLost},
@@ -269,7 +269,7 @@ func otherGuards() []Guard {
 			Edits: []Edit{
 				{File: "internal/fleet/account.go", Old: "func (Secret) MarshalText() ([]byte, error) { return []byte(\"[secret]\"), nil }", New: "func (s Secret) MarshalText() ([]byte, error) { return []byte(s.text), nil }"},
 				{
-					File: "internal/dispatch/poll.go", Old: "		d.metrics.mints.WithLabelValues(\"minted\").Inc()\n",
+					File: "internal/server/dispatch/poll.go", Old: "		d.metrics.mints.WithLabelValues(\"minted\").Inc()\n",
 					New: "		d.metrics.mints.WithLabelValues(\"minted\").Inc()\n		d.opt.Log.InfoContext(ctx, \"minted\", \"jit\", jit)\n",
 				},
 			},

@@ -1,0 +1,93 @@
+package adminapi
+
+import "time"
+
+// PathJobs lists jobs; one job is PathJobs + "/" + its id, and why it waits is at that + "/why".
+const PathJobs = "/api/v1/jobs"
+
+// ResourceJobs is what Kubernetes is asked about for jobs.
+const ResourceJobs = "jobs"
+
+// Job is one workflow job, as GitHub has told of it and as the ledger has it.
+type Job struct {
+	ID           int64      `json:"id"` // GitHub's
+	RunID        int64      `json:"runId"`
+	RunAttempt   int64      `json:"runAttempt"`
+	Account      string     `json:"account"`    // its login
+	Repository   string     `json:"repository"` // owner/name
+	Workflow     string     `json:"workflow"`
+	Name         string     `json:"name"`
+	Branch       string     `json:"branch,omitempty"`
+	Commit       string     `json:"commit,omitempty"`
+	Labels       []string   `json:"labels"`         // what runs-on asks for
+	State        string     `json:"state"`          // waiting, queued, claimed, minted, executing, completed, cancelled or stale
+	Held         string     `json:"held,omitempty"` // why a queued one is set aside: repository_limit or repository_removed
+	Conclusion   string     `json:"conclusion,omitempty"`
+	RunnerName   string     `json:"runnerName,omitempty"`   // of the one that executes it, or that was registered for it
+	Pool         string     `json:"pool,omitempty"`         // of a live claim; of one job also when it has ended
+	Pod          string     `json:"pod,omitempty"`          // as Pool
+	PodNamespace string     `json:"podNamespace,omitempty"` // of one job, once GitHub has named its runner
+	QueuedAt     time.Time  `json:"queuedAt"`
+	ReceivedAt   *time.Time `json:"receivedAt,omitempty"`     // GitHub's first event of it was taken
+	ApprovedAt   *time.Time `json:"approvedAt,omitempty"`     // it had waited at GitHub until then
+	ClaimedAt    *time.Time `json:"claimedAt,omitempty"`      // a pod was chosen; as Pool
+	MintedAt     *time.Time `json:"mintedAt,omitempty"`       // its runner was registered; as Pool
+	Acknowledged *time.Time `json:"acknowledgedAt,omitempty"` // the pod has its configuration; as Pool
+	StartedAt    *time.Time `json:"startedAt,omitempty"`
+	CompletedAt  *time.Time `json:"completedAt,omitempty"`
+	// ExitCode is the runner's; of one job, when its pod has ended and Kubernetes knew it.
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// RunnerLostAt is when the pod was lost with the job in it; of one job.
+	RunnerLostAt *time.Time `json:"runnerLostAt,omitempty"`
+	// TraceID is that of its OpenTelemetry trace, if it is traced; of one job.
+	TraceID string `json:"traceId,omitempty"`
+	// TraceURL is where the trace is shown, if the server was told; of one job.
+	TraceURL string `json:"traceUrl,omitempty"`
+	// Timeline is there when one job was asked for.
+	Timeline *Timeline `json:"timeline,omitempty"`
+}
+
+// Timeline is what became of a job, and where the time went.
+type Timeline struct {
+	// Steps are those that were taken, in the order of a job's life: queued, received, approved, claimed, minted, acknowledged, executing,
+	// ended. GitHub's (queued, executing, ended) are in whole seconds of its clock.
+	Steps []TimelineStep `json:"steps"`
+	// Split says what took how long, up to the last step: webhook, approval, dispatch, mint, handover, start, run. It adds up to the time
+	// between the first and the latest step.
+	Split []TimelinePhase `json:"split"`
+}
+
+// TimelineStep is a step and when it was taken.
+type TimelineStep struct {
+	Name string    `json:"name"`
+	At   time.Time `json:"at"`
+}
+
+// TimelinePhase is what took time.
+type TimelinePhase struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+}
+
+// JobList is one page, the latest first.
+type JobList struct {
+	Jobs []Job `json:"jobs"`
+	Next int64 `json:"next,omitempty"` // the "before" of the next page; 0: this is the last
+}
+
+// Why says why a job has no runner yet, or what became of it.
+type Why struct {
+	JobID int64 `json:"jobId"`
+	// Job is what the ledger has of it; nil when it has nothing.
+	Job *Job `json:"job,omitempty"`
+	// Reasons are at least one; the first has to go first.
+	Reasons []Reason `json:"reasons"`
+}
+
+// Reason is one answer. Codes are stable, sentences are not.
+type Reason struct {
+	Code     string     `json:"code"`
+	Sentence string     `json:"sentence"`
+	Remedy   string     `json:"remedy,omitempty"`
+	Until    *time.Time `json:"until,omitempty"` // when it passes by itself, if that is known
+}

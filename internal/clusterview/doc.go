@@ -1,6 +1,0 @@
-// Package clusterview is what the server sees of Kubernetes: runner pods, their ServiceAccounts and the pools from a
-// watch, token reviews, the owner label it stamps, and one uncached read. It turns client-go objects into plain
-// values; none of them leaves this package.
-//
-// It decides nothing and must not import controller-runtime or a database driver. Begin with View.
-package clusterview

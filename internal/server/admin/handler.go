@@ -1,0 +1,329 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/api/openapi"
+)
+
+// Options configure an API; Store, Access and Fleet are required.
+type Options struct {
+	Store  Store
+	Access Access
+	// Fleet is what is known beside the ledger.
+	Fleet   Fleet
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	Now     func() time.Time
+	// Trace returns the id of a job's trace and where it is shown, each empty when there is none; nil when jobs are not traced.
+	Trace func(jobID int64) (id, link string)
+	// Timeout bounds one request; default 15 s.
+	Timeout time.Duration
+}
+
+// API holds the handlers. It is stateless and safe for concurrent use.
+type API struct {
+	opt      Options
+	requests *prometheus.CounterVec
+}
+
+// New checks the options.
+func New(opt Options) (*API, error) {
+	if opt.Store == nil || opt.Access == nil || opt.Fleet == nil {
+		return nil, errors.New("the operators' API needs a store, a view of the fleet, and somebody who knows what operators may do")
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Metrics == nil {
+		opt.Metrics = prometheus.NewRegistry()
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Trace == nil {
+		opt.Trace = func(int64) (string, string) { return "", "" }
+	}
+	if opt.Timeout == 0 {
+		opt.Timeout = 15 * time.Second
+	}
+	a := &API{opt: opt, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "bullpen_operator_requests_total", Help: "Requests to the operators' API, by verb, resource and outcome.",
+	}, []string{"verb", "resource", "outcome"})}
+	opt.Metrics.MustRegister(a.requests)
+	return a, nil
+}
+
+// request is one that was admitted: who asks, and for what.
+type request struct {
+	*http.Request
+	user User
+	name string // of the account, or the job's id; empty where there is none
+	verb string // after the colon
+}
+
+// change begins a change by the request's user.
+func (r request) change(reason string, version int64, now time.Time) Change {
+	return Change{
+		Account: r.name, Actor: r.user.Name, Credential: r.user.Credential, Reason: reason, Version: version, At: now,
+	}
+}
+
+// route is one thing that operators can do. There is no way to serve one without a right.
+type route struct {
+	pattern string
+	right   Right
+	serve   func(a *API, w http.ResponseWriter, r request) error
+}
+
+// Route is one thing that operators can do: the pattern that serves it, and the right that it needs.
+type Route struct {
+	Pattern string
+	Right   Right
+}
+
+// Routes are all of them, for whoever describes the API.
+func Routes() []Route {
+	var all []Route
+	for _, rt := range routes() {
+		all = append(all, Route{rt.pattern, rt.right})
+	}
+	return all
+}
+
+// PathDocument is where the API's description is. It is the same everywhere and tells nothing of an installation: nobody is asked who they are.
+const PathDocument = "/api/v1/openapi.yaml"
+
+func routes() []route {
+	accounts := adminapi.PathAccounts
+	one := func(verb string) Right { return Right{Verb: verb, Resource: adminapi.ResourceAccounts} }
+	job := func(verb string) Right { return Right{Verb: verb, Resource: adminapi.ResourceJobs} }
+	return []route{
+		{"GET " + accounts, one("list"), (*API).listAccounts},
+		{"GET " + accounts + "/{account}", one("get"), (*API).getAccount},
+		{"PATCH " + accounts + "/{account}/limits", one("update"), (*API).changeLimits},
+		{"POST " + accounts + "/{account}", one("update"), (*API).accountVerb},
+		{"DELETE " + accounts + "/{account}", one("delete"), (*API).deleteAccount},
+		{"GET " + adminapi.PathAudit, Right{Verb: "list", Resource: adminapi.ResourceAudits}, (*API).listAudit},
+		{"GET " + adminapi.PathJobs, job("list"), (*API).listJobs},
+		{"GET " + adminapi.PathJobs + "/{job}", job("get"), (*API).getJob},
+		{"GET " + adminapi.PathJobs + "/{job}/why", job("get"), (*API).whyJob},
+		{"GET " + adminapi.PathPools, Right{Verb: "list", Resource: adminapi.ResourcePools}, (*API).listPools},
+		{"GET " + adminapi.PathPools + "/{namespace}/{pool}", Right{Verb: "get", Resource: adminapi.ResourcePools}, (*API).getPool},
+		{"GET " + adminapi.PathRunners, Right{Verb: "list", Resource: adminapi.ResourceRunnerPods}, (*API).listRunners},
+		{"GET " + adminapi.PathHosts, Right{Verb: "list", Resource: adminapi.ResourceHosts}, (*API).listHosts},
+		{"GET " + adminapi.PathUsage, Right{Verb: "list", Resource: adminapi.ResourceUsage}, (*API).listUsage},
+		{"GET " + adminapi.PathRunners + "/{namespace}/{runner}/log", Right{Verb: "get", Resource: adminapi.ResourceRunnerLogs}, (*API).runnerLog},
+		{"POST " + adminapi.PathRunners + "/{namespace}/{runner}/retire", Right{Verb: adminapi.VerbRetire, Resource: adminapi.ResourceRunnerPods}, (*API).retireRunner},
+	}
+}
+
+// Handler serves /api/v1.
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, rt := range routes() {
+		mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, rt) })
+	}
+	mux.HandleFunc("GET "+PathDocument, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(openapi.Document()) // the client has gone
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusNotFound, "there is nothing at this path; accounts are at "+adminapi.PathAccounts+" and jobs at "+adminapi.PathJobs)
+	})
+	return mux
+}
+
+// Admission has the paths of Handler and serves none of them: whoever may is answered 204, everybody else as Handler does. The console
+// asks it whether somebody may still see what it shows them (NET-5).
+func (a *API) Admission() http.Handler {
+	mux := http.NewServeMux()
+	for _, rt := range routes() {
+		mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), a.opt.Timeout)
+			defer cancel()
+			req, right := a.begin(r.WithContext(ctx), rt)
+			if a.admit(w, &req, right) == "" {
+				w.WriteHeader(http.StatusNoContent)
+			}
+		})
+	}
+	return mux
+}
+
+// begin says what a request is about, and the right that it needs.
+func (a *API) begin(r *http.Request, rt route) (request, Right) {
+	req := request{Request: r, name: cmp.Or(r.PathValue("account"), r.PathValue("job"), r.PathValue("pool"), r.PathValue("runner"))}
+	if r.Method == http.MethodPost {
+		req.name, req.verb = cutVerb(req.name)
+	}
+	right := rt.right
+	right.Name = req.name
+	return req, right
+}
+
+// serve asks who it is and whether they may, before anything else of the request is looked at (NET-5).
+func (a *API) serve(w http.ResponseWriter, r *http.Request, rt route) {
+	ctx, cancel := context.WithTimeout(r.Context(), a.opt.Timeout)
+	defer cancel()
+	req, right := a.begin(r.WithContext(ctx), rt)
+	outcome := a.admit(w, &req, right)
+	if outcome == "" {
+		outcome = a.answer(ctx, w, req, rt)
+	}
+	a.requests.WithLabelValues(right.Verb, right.Resource, outcome).Inc()
+}
+
+func cutVerb(segment string) (name, verb string) {
+	at := strings.LastIndex(segment, ":")
+	if at < 0 {
+		return segment, ""
+	}
+	return segment[:at], segment[at+1:]
+}
+
+// admit lets a request through (""), or answers it and says how.
+func (a *API) admit(w http.ResponseWriter, r *request, right Right) string {
+	ctx := r.Context()
+	user, err := a.identify(r)
+	switch {
+	case errors.Is(err, errNoToken):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		refuse(w, http.StatusUnauthorized, "send a Kubernetes token as a bearer token; the bullpen command does so by itself")
+		return "unauthenticated"
+	case errors.Is(err, ErrRejected):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		refuse(w, http.StatusUnauthorized, "the cluster does not accept this token; get a new one, for the audience "+adminapi.Audience)
+		return "unauthenticated"
+	case err != nil:
+		a.unavailable(ctx, w, "asking whose token it is", err)
+		return "unavailable"
+	}
+	allowed, err := a.opt.Access.Allowed(ctx, user, right)
+	if err != nil {
+		a.unavailable(ctx, w, "asking what a user may do", err)
+		return "unavailable"
+	}
+	if !allowed { // NET-5
+		refuse(w, http.StatusForbidden, user.Name+" may not "+right.Verb+" "+right.Resource+"."+adminapi.Group+
+			": bind the ClusterRole "+roles(right)+" to it")
+		return "forbidden"
+	}
+	r.user = user
+	return ""
+}
+
+// roles are those of the chart that a right is in.
+func roles(right Right) string {
+	if (right.Verb == "get" || right.Verb == "list") && right.Resource != adminapi.ResourceRunnerLogs {
+		return "bullpen-viewer or bullpen-operator"
+	}
+	return "bullpen-operator"
+}
+
+// errNoToken: a request says nothing of who asks.
+var errNoToken = errors.New("no token")
+
+func (a *API) identify(r *request) (User, error) {
+	if user, known := r.Context().Value(userKey{}).(User); known {
+		return user, nil
+	}
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || token == "" {
+		return User{}, errNoToken
+	}
+	return a.opt.Access.Identify(r.Context(), token)
+}
+
+func (a *API) unavailable(ctx context.Context, w http.ResponseWriter, doing string, err error) {
+	a.opt.Log.WarnContext(ctx, doing, "error", err)
+	w.Header().Set("Retry-After", "1")
+	refuse(w, http.StatusServiceUnavailable, "Kubernetes could not be asked who you are and what you may do: try again")
+}
+
+// answer serves an admitted request and translates what went wrong.
+func (a *API) answer(ctx context.Context, w http.ResponseWriter, r request, rt route) string {
+	w.Header().Set("Cache-Control", "no-store")
+	err := rt.serve(a, w, r)
+	var conflict *ConflictError
+	var version *VersionError
+	var invalid *InvalidError
+	switch {
+	case err == nil:
+		return "done"
+	case errors.Is(err, errNoLog):
+		refuse(w, http.StatusNotFound, "no last lines of "+r.PathValue("runner")+" are kept: they are of a runner of a pool that died within the last week; "+
+			"`kubectl -n "+r.PathValue("namespace")+" logs "+r.PathValue("runner")+"` shows those of one that is there")
+		return "not_found"
+	case errors.Is(err, ErrNotFound):
+		refuse(w, http.StatusNotFound, absent(r))
+		return "not_found"
+	case errors.As(err, &conflict):
+		refuse(w, http.StatusConflict, conflict.Sentence)
+		return "conflict"
+	case errors.As(err, &version):
+		refuse(w, http.StatusPreconditionFailed, version.Error())
+		return "conflict"
+	case errors.As(err, &invalid):
+		refuse(w, http.StatusBadRequest, invalid.Sentence)
+		return "invalid"
+	}
+	a.opt.Log.ErrorContext(ctx, "serving an operator", "verb", rt.right.Verb, "resource", rt.right.Resource, "error", err)
+	w.Header().Set("Retry-After", "1")
+	refuse(w, http.StatusServiceUnavailable, "the ledger could not be asked just now: try again")
+	return "failed"
+}
+
+func absent(r request) string {
+	if name := r.PathValue("runner"); name != "" {
+		return "there is no runner " + name + " in " + r.PathValue("namespace") + ", or no more: `kubectl -n " + r.PathValue("namespace") + " get pods` shows those there are"
+	}
+	if id := r.PathValue("job"); id != "" {
+		return "the ledger has no job " + id + ": `bullpen why " + id + "` says what is known of it"
+	}
+	if name := r.PathValue("pool"); name != "" {
+		return "there is no pool " + name + " in namespace " + r.PathValue("namespace") + ": `bullpen pools` shows those there are"
+	}
+	return "there is no account " + cmp.Or(r.name, r.URL.Query().Get("account")) + ": `bullpen accounts list` shows those there are"
+}
+
+// maxBody bounds a request's body.
+const maxBody = 64 << 10
+
+// decode reads a JSON body strictly; one that is empty leaves into as it is when that is allowed.
+func decode(w http.ResponseWriter, r request, into any, mayBeEmpty bool) error {
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(into)
+	if errors.Is(err, io.EOF) && mayBeEmpty {
+		return nil
+	}
+	if err == nil && decoder.More() {
+		err = errors.New("there is something after it")
+	}
+	if err != nil {
+		return &InvalidError{"the body is not the JSON that this path takes: " + err.Error()}
+	}
+	return nil
+}
+
+func refuse(w http.ResponseWriter, status int, sentence string) {
+	write(w, status, adminapi.Error{Error: sentence})
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the client has gone
+}

@@ -1,0 +1,216 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/why"
+)
+
+// JobStore reads jobs.
+type JobStore interface {
+	// Jobs returns a page, the latest first. ErrNotFound and *ConflictError are about the account.
+	Jobs(ctx context.Context, q JobQuery) ([]adminapi.Job, error)
+	// Job returns one; ErrNotFound.
+	Job(ctx context.Context, id int64) (adminapi.Job, error)
+	// JobEvidence reads, as of one moment, what the ledger knows of a job and of what may be in its way.
+	JobEvidence(ctx context.Context, id int64) (JobEvidence, error)
+}
+
+// JobQuery asks for a page of jobs.
+type JobQuery struct {
+	Account    string // login or "@id"; empty: all
+	Repository string // owner/name; empty: all
+	States     []string
+	Ended      bool  // those that have ended, too
+	Before     int64 // only jobs with a lower id; 0: the latest
+	Most       int
+}
+
+// JobEvidence is what the ledger knows of one job.
+type JobEvidence struct {
+	Job          *adminapi.Job // nil: no such row
+	Ended        bool          // without a row: the ledger remembers that it ended
+	Account      adminapi.Account
+	Claim        fleet.ClaimState         // of the live claim that was made for it, if there is one
+	Older        int64                    // queued jobs of its account and labels that go before it
+	OfRepository map[fleet.Platform]int64 // running jobs of its repository
+}
+
+// Fleet is what the server knows beside the ledger, at this moment and on this replica.
+type Fleet interface {
+	Pools() []dispatch.Pool
+	// PoolStatus is what a pool says of itself.
+	PoolStatus(ref dispatch.PoolRef) (why.Pool, bool)
+	// Backoff is until when no runner is registered for an account (zero: nothing keeps that), and whether that is for a limit.
+	Backoff(account dispatch.Account) (until time.Time, limited bool)
+	// Held is why no job is handed out at all.
+	Held() (reason string, held bool)
+	// Runner finds a runner's pod by its name.
+	Runner(namespace, name string) (dispatch.Pod, bool)
+	// ClaimChanged says that the ledger says something else of a pod now.
+	ClaimChanged(podUID string)
+
+	PoolWatch
+	HostWatch
+}
+
+func (a *API) listJobs(w http.ResponseWriter, r request) error {
+	query := r.URL.Query()
+	most, err := pageSize(query.Get("limit"))
+	if err != nil {
+		return err
+	}
+	q := JobQuery{Account: query.Get("account"), Repository: query.Get("repository"), States: query["state"], Ended: query.Get("ended") == "true", Most: most}
+	for _, state := range q.States {
+		if state == "" || !slices.Contains(fleet.JobStates(), fleet.JobState(state)) {
+			return &InvalidError{"state is one of waiting, queued, claimed, minted, executing, completed, cancelled and stale"}
+		}
+		q.Ended = q.Ended || fleet.JobState(state).Terminal()
+	}
+	if text := query.Get("before"); text != "" {
+		if q.Before, err = strconv.ParseInt(text, 10, 64); err != nil || q.Before < 1 {
+			return &InvalidError{"before is what the former page gave as next"}
+		}
+	}
+	jobs, err := a.opt.Store.Jobs(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	list := adminapi.JobList{Jobs: jobs}
+	if jobs == nil {
+		list.Jobs = []adminapi.Job{}
+	}
+	if len(jobs) == most {
+		list.Next = jobs[most-1].ID
+	}
+	write(w, http.StatusOK, list)
+	return nil
+}
+
+func jobID(r request) (int64, error) {
+	id, err := strconv.ParseInt(r.PathValue("job"), 10, 64)
+	if err != nil || id < 1 {
+		return 0, &InvalidError{"a job is named by its id at GitHub, a number; `bullpen jobs` shows it"}
+	}
+	return id, nil
+}
+
+func (a *API) getJob(w http.ResponseWriter, r request) error {
+	id, err := jobID(r)
+	if err != nil {
+		return err
+	}
+	job, err := a.opt.Store.Job(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	job = a.whole(job)
+	write(w, http.StatusOK, job)
+	return nil
+}
+
+// whole adds to a job what one that is asked for alone is shown with.
+func (a *API) whole(job adminapi.Job) adminapi.Job {
+	timeline := TimelineOf(job)
+	job.Timeline = &timeline
+	job.TraceID, job.TraceURL = a.opt.Trace(job.ID)
+	return job
+}
+
+// TimelineOf says what became of a job, and where the time went.
+func TimelineOf(job adminapi.Job) adminapi.Timeline {
+	times := fleet.JobTimes{
+		Queued: job.QueuedAt, Received: timeOf(job.ReceivedAt), Approved: timeOf(job.ApprovedAt), Claimed: timeOf(job.ClaimedAt),
+		Minted: timeOf(job.MintedAt), Acknowledged: timeOf(job.Acknowledged), Executing: timeOf(job.StartedAt), Ended: timeOf(job.CompletedAt),
+	}
+	timeline := adminapi.Timeline{Steps: []adminapi.TimelineStep{}, Split: []adminapi.TimelinePhase{}}
+	for _, s := range times.Steps() {
+		timeline.Steps = append(timeline.Steps, adminapi.TimelineStep{Name: string(s.Step), At: s.At.UTC()})
+	}
+	for _, s := range times.Split() {
+		timeline.Split = append(timeline.Split, adminapi.TimelinePhase{Name: string(s.Phase), Seconds: s.Time.Seconds()})
+	}
+	return timeline
+}
+
+// whyJob answers for jobs that nobody has told of, too: that is an answer.
+func (a *API) whyJob(w http.ResponseWriter, r request) error {
+	id, err := jobID(r)
+	if err != nil {
+		return err
+	}
+	known, err := a.opt.Store.JobEvidence(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	answer := adminapi.Why{JobID: id, Job: known.Job}
+	for _, reason := range why.Explain(a.evidence(id, known)) {
+		shown := adminapi.Reason{Code: string(reason.Code), Sentence: reason.Sentence, Remedy: reason.Remedy}
+		if !reason.Until.IsZero() {
+			until := reason.Until.UTC()
+			shown.Until = &until
+		}
+		answer.Reasons = append(answer.Reasons, shown)
+	}
+	write(w, http.StatusOK, answer)
+	return nil
+}
+
+// evidence puts together what the ledger and this replica know.
+func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
+	e := why.Evidence{Now: a.opt.Now(), Job: why.Job{ID: id}, Tombstone: known.Ended}
+	if known.Job == nil {
+		return e
+	}
+	job := known.Job
+	e.Job = why.Job{
+		ID: id, State: fleet.JobState(job.State), Held: job.Held, Repository: job.Repository, Labels: job.Labels, Conclusion: job.Conclusion,
+		RunnerName: job.RunnerName, QueuedAt: job.QueuedAt, StartedAt: timeOf(job.StartedAt), EndedAt: timeOf(job.CompletedAt),
+	}
+	account := known.Account
+	e.Account = why.Account{
+		Login: account.Login, Installed: account.InstallationID != 0, SuspendedByGitHub: account.SuspendedByGitHub,
+		SuspendedByOperator: account.SuspendedByOperator, SuspensionReason: account.SuspensionReason,
+	}
+	e.Ahead, e.Pools = known.Older, a.opt.Fleet.Pools()
+	e.Mint.Until, e.Mint.Limited = a.opt.Fleet.Backoff(dispatch.Account{ID: account.ID, Login: account.Login, InstallationID: account.InstallationID})
+	e.Held, _ = a.opt.Fleet.Held()
+	if known.Claim.Live() {
+		e.Claim = &why.Claim{
+			Pod: job.Pod, Pool: job.Pool, State: known.Claim, RunnerName: job.RunnerName,
+			ClaimedAt: timeOf(job.ClaimedAt), MintedAt: timeOf(job.MintedAt), AcknowledgedAt: timeOf(job.Acknowledged),
+		}
+	}
+	if ref, served := why.Route(e.Pools, job.Labels); served {
+		e.Pool, _ = a.opt.Fleet.PoolStatus(ref)
+		e.Budget = budgetOf(account, e.Pool.Platform)
+		e.Budget.RepositoryUsage = known.OfRepository[e.Pool.Platform]
+	}
+	return e
+}
+
+func budgetOf(account adminapi.Account, platform fleet.Platform) why.Budget {
+	for _, b := range account.Budgets {
+		if b.Platform == string(platform) {
+			return why.Budget{
+				Limits: fleet.Limits{Jobs: b.Limits.Jobs, MilliCPU: b.Limits.MilliCPU, MemoryMB: b.Limits.MemoryMB, JobsPerRepository: b.Limits.JobsPerRepository},
+				Usage:  fleet.Usage{Jobs: b.Usage.Jobs, MilliCPU: b.Usage.MilliCPU, MemoryMB: b.Usage.MemoryMB},
+			}
+		}
+	}
+	return why.Budget{}
+}
+
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}

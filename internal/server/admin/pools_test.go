@@ -1,0 +1,39 @@
+package admin
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+)
+
+// Where a runner is in its life is said by what the ledger knows, and without that by what its pod shows; any sign of work is work (EXCL-4).
+func TestStageOf_EXCL4(t *testing.T) {
+	ready := RunnerPod{Ready: true}
+	for name, c := range map[string]struct {
+		pod   RunnerPod
+		claim fleet.ClaimState // "": none
+		want  string
+	}{
+		"just made":                           {RunnerPod{}, "", "booting"},
+		"ready":                               {ready, "", "idle"},
+		"chosen":                              {ready, fleet.ClaimClaimed, "claimed"},
+		"registered":                          {RunnerPod{}, fleet.ClaimMinted, "minted"},
+		"at work":                             {RunnerPod{}, fleet.ClaimExecuting, "busy"},
+		"at work while it is deleted":         {RunnerPod{Pod: dispatch.Pod{Deleting: true}}, fleet.ClaimExecuting, "busy"},
+		"an owner's label without a claim":    {RunnerPod{Pod: dispatch.Pod{OwnerLabel: "acme"}, Ready: true}, "", "busy"},
+		"its configuration without a claim":   {RunnerPod{Pod: dispatch.Pod{PollerEnded: true}}, "", "busy"},
+		"retired":                             {ready, fleet.ClaimRetired, "leaving"},
+		"deleted":                             {RunnerPod{Pod: dispatch.Pod{Deleting: true}, Ready: true}, "", "leaving"},
+		"its job is over":                     {RunnerPod{}, fleet.ClaimSpent, "finished"},
+		"its containers have ended":           {RunnerPod{Ended: true}, fleet.ClaimExecuting, "finished"},
+		"its containers have ended, no claim": {RunnerPod{Ended: true}, "", "finished"},
+	} {
+		got := stageOf(c.pod, RunnerClaim{State: c.claim}, c.claim != "")
+		require.Equal(t, c.want, got, name)
+		require.Contains(t, adminapi.RunnerStages(), got)
+	}
+}

@@ -1,0 +1,112 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+)
+
+// Store keeps accounts, the audit log, jobs, and what was used. Every change is one transaction with its audit row.
+type Store interface {
+	// Accounts returns a page ordered by login, and where the next one begins (empty: nowhere).
+	Accounts(ctx context.Context, q AccountQuery) (accounts []adminapi.Account, next string, err error)
+	// Account finds by login or "@id". ErrNotFound, *ConflictError when a login names two.
+	Account(ctx context.Context, ref string) (adminapi.Account, error)
+	// ChangeLimits changes the budgets of those platforms; ErrNotFound, *VersionError, *ConflictError.
+	ChangeLimits(ctx context.Context, c Change, platforms map[string]adminapi.LimitsChange) (adminapi.Account, error)
+	// Pause suspends the account or lets it go on; a repetition changes nothing and is not audited.
+	Pause(ctx context.Context, c Change, paused bool) (adminapi.Account, error)
+	// DeleteAccount ends what is queued and forgets the limits, or with purge everything; *ConflictError while anything of
+	// the account is live, or the App is installed.
+	DeleteAccount(ctx context.Context, c Change, purge bool) error
+	// Audit returns a page, the latest first.
+	Audit(ctx context.Context, q AuditQuery) ([]adminapi.AuditEvent, error)
+
+	JobStore
+	UsageStore
+	RunnerStore
+	ClaimStore
+	LogStore
+}
+
+// AccountQuery asks for a page of accounts.
+type AccountQuery struct {
+	After   string // where the former page said that the next one begins
+	Most    int
+	Deleted bool // deleted ones too
+}
+
+// AuditQuery asks for a page of the audit log.
+type AuditQuery struct {
+	Account string // login or "@id"; empty: all
+	Before  int64  // only events with a lower id; 0: the latest
+	Most    int
+}
+
+// Change says who changes which account, and what they believe it to be.
+type Change struct {
+	Account           string // login or "@id"
+	Actor, Credential string
+	Reason            string
+	Version           int64 // 0: whatever it is
+	At                time.Time
+}
+
+// ErrNotFound: there is no such account, or job.
+var ErrNotFound = errors.New("there is no such thing in the ledger")
+
+// ConflictError: the account's state forbids the change. Its sentence says what to do.
+type ConflictError struct{ Sentence string }
+
+// Error is the sentence.
+func (e *ConflictError) Error() string { return e.Sentence }
+
+// VersionError: somebody else has changed the account since it was read.
+type VersionError struct{ Is int64 }
+
+// Error says what to do.
+func (e *VersionError) Error() string {
+	return "the account was changed since you read it: read it again, and decide anew"
+}
+
+// InvalidError: the change makes no sense.
+type InvalidError struct{ Sentence string }
+
+// Error is the sentence.
+func (e *InvalidError) Error() string { return e.Sentence }
+
+// User is whom a token speaks for.
+type User struct {
+	Name       string
+	UID        string
+	Groups     []string
+	Extra      map[string][]string
+	Credential string // the id of the token; empty when it has none
+}
+
+// userKey is where a context has somebody who was identified in this process.
+type userKey struct{}
+
+// As has the API take requests with that context as the user's own, without a token: for the console, which has identified whoever it speaks for by
+// itself. Nothing of a request that comes over a network ends up there, so nobody can name themselves (NET-5). What they may is asked as for everybody.
+func As(ctx context.Context, user User) context.Context {
+	return context.WithValue(ctx, userKey{}, user)
+}
+
+// Right is what somebody wants to do: a verb on a resource of group bullpen.dev.
+type Right struct {
+	Verb, Resource string
+	Name           string // empty: not one of them
+}
+
+// ErrRejected: the token is not accepted.
+var ErrRejected = errors.New("the token is not accepted")
+
+// Access asks Kubernetes. Implementations may remember a yes for a few seconds, and never a no.
+type Access interface {
+	// Identify returns ErrRejected for a token that is not accepted; any other error means that it could not be asked.
+	Identify(ctx context.Context, token string) (User, error)
+	Allowed(ctx context.Context, user User, right Right) (bool, error)
+}

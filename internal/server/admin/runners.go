@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+)
+
+// RunnerStore retires runners.
+type RunnerStore interface {
+	// Claim is the pod's, or one without a state where it has none.
+	Claim(ctx context.Context, podUID string) (dispatch.Claim, error)
+	// RetireRunner inserts a retired row for a pod that has none, and the audit row with it in one transaction; it returns the claim that
+	// the pod has then, whoever made it (EXCL-1), and whether this call has retired it. fleet.ErrLedgerHeld.
+	RetireRunner(ctx context.Context, c Change, pod dispatch.Pod) (claim dispatch.Claim, changed bool, err error)
+}
+
+// LogStore keeps what runners that died had said last.
+type LogStore interface {
+	// RunnerLog is that of the pod of that name which died last; ErrNotFound.
+	RunnerLog(ctx context.Context, namespace, pod string) (adminapi.RunnerLog, error)
+}
+
+// errNoLog: nothing is kept of that runner.
+var errNoLog = errors.New("nothing is kept of that runner")
+
+func (a *API) runnerLog(w http.ResponseWriter, r request) error {
+	log, err := a.opt.Store.RunnerLog(r.Context(), r.PathValue("namespace"), r.PathValue("runner"))
+	if errors.Is(err, ErrNotFound) {
+		return errNoLog
+	}
+	if err != nil {
+		return err
+	}
+	write(w, http.StatusOK, log)
+	return nil
+}
+
+// retireRunner takes a runner that waits for work out of the pool, as the controller would: whoever owns its single shot is decided by
+// one primary key, and a claim that was there first wins (EXCL-1). Nothing is deleted here: the pod is told to go at its next poll.
+func (a *API) retireRunner(w http.ResponseWriter, r request) error {
+	var body adminapi.Change
+	if err := decode(w, r, &body, true); err != nil {
+		return err
+	}
+	if err := checkReason(body.Reason); err != nil {
+		return err
+	}
+	pod, there := a.opt.Fleet.Runner(r.PathValue("namespace"), r.PathValue("runner"))
+	switch {
+	case !there:
+		return ErrNotFound
+	case pod.Pool.Name == "":
+		return &ConflictError{pod.Name + " registers itself with GitHub and belongs to no pool: `kubectl delete` what it belongs to, which waits for its job"}
+	case pod.OwnerLabel != "" || pod.PollerEnded: // EXCL-4
+		return a.alreadyGoing(w, r, pod)
+	}
+	const held = "the ledger is being compared with GitHub after a restore, and nobody is retired meanwhile: try again in a few minutes"
+	if _, is := a.opt.Fleet.Held(); is { // CLAIM-17
+		return &ConflictError{held}
+	}
+	change := r.change(body.Reason, 0, a.opt.Now())
+	change.Account = pod.Namespace + "/" + pod.Name
+	claim, changed, err := a.opt.Store.RetireRunner(r.Context(), change, pod)
+	switch {
+	case errors.Is(err, fleet.ErrLedgerHeld):
+		return &ConflictError{held}
+	case err != nil:
+		return err
+	case dispatch.RetireVerdict(claim.State) == runnerapi.Busy: // EXCL-5
+		return busy(pod, claim.Account.Login)
+	case dispatch.RetireVerdict(claim.State) != runnerapi.Granted:
+		return &ConflictError{"what " + pod.Name + " does is not known: nothing was done"} // EXCL-3
+	}
+	a.opt.Fleet.ClaimChanged(pod.UID)
+	showRetired(w, pod, claim, changed)
+	return nil
+}
+
+// alreadyGoing answers for a runner that shows work: nothing is done to it. One that was retired a moment ago shows the end of its
+// poller, too, until it has gone.
+func (a *API) alreadyGoing(w http.ResponseWriter, r request, pod dispatch.Pod) error {
+	claim, err := a.opt.Store.Claim(r.Context(), pod.UID)
+	switch {
+	case err != nil:
+		return err
+	case dispatch.RetireVerdict(claim.State) != runnerapi.Granted:
+		return busy(pod, pod.OwnerLabel)
+	}
+	showRetired(w, pod, claim, false)
+	return nil
+}
+
+func showRetired(w http.ResponseWriter, pod dispatch.Pod, claim dispatch.Claim, changed bool) {
+	write(w, http.StatusOK, adminapi.RetiredRunner{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Pool: pod.Pool.Name, State: string(claim.State), Changed: changed,
+	})
+}
+
+func busy(pod dispatch.Pod, owner string) error {
+	forWhom := ""
+	if owner != "" {
+		forWhom = " for " + owner
+	}
+	return &ConflictError{pod.Name + " works" + forWhom + ", and a runner that works is left alone: it goes by itself when its job ends; to end that, cancel it at GitHub"}
+}

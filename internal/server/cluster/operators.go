@@ -1,0 +1,172 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	authnv1 "k8s.io/api/authentication/v1"
+	authzv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
+)
+
+// operatorLife is how long a yes is believed without asking again. A no is asked about every time.
+const operatorLife = 3 * time.Second
+
+// OperatorsOptions configure Operators.
+type OperatorsOptions struct {
+	Config *rest.Config
+	// RunnerNamespace is where runner pods are: whatever anybody bound there, no ServiceAccount of it is an operator.
+	RunnerNamespace string
+	Now             func() time.Time
+}
+
+// Operators asks Kubernetes who an operator is and what they may do: a TokenReview and a SubjectAccessReview on
+// resources that exist in roles only. Cluster administrators need no second list of users. It is safe for concurrent
+// use.
+type Operators struct {
+	opt    OperatorsOptions
+	client kubernetes.Interface
+
+	mu      sync.Mutex
+	users   map[[sha256.Size]byte]remembered[admin.User] // by the token's hash: a token is never kept
+	rights  map[[sha256.Size]byte]remembered[bool]
+	sweptAt time.Time
+}
+
+type remembered[T any] struct {
+	value T
+	until time.Time
+}
+
+var _ admin.Access = (*Operators)(nil)
+
+// NewOperators makes a client of its own, so that a flood of tokens takes nothing from dispatch.
+func NewOperators(opt OperatorsOptions) (*Operators, error) {
+	if opt.Config == nil || opt.RunnerNamespace == "" {
+		return nil, errors.New("reviewing operators needs a client configuration and the namespace of the runners")
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	config := rest.CopyConfig(opt.Config)
+	config.QPS, config.Burst, config.RateLimiter = 20, 40, nil
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
+	}
+	return &Operators{
+		opt: opt, client: client,
+		users: map[[sha256.Size]byte]remembered[admin.User]{}, rights: map[[sha256.Size]byte]remembered[bool]{},
+	}, nil
+}
+
+// Identify says whose token it is: one made for this API, or one that the cluster's own API takes.
+func (o *Operators) Identify(ctx context.Context, token string) (admin.User, error) {
+	key := sha256.Sum256([]byte(token))
+	if user, ok := recall(o, o.users, key); ok {
+		return user, nil
+	}
+	for _, audiences := range [][]string{{adminapi.Audience}, nil} {
+		review, err := o.client.AuthenticationV1().TokenReviews().Create(ctx, &authnv1.TokenReview{
+			Spec: authnv1.TokenReviewSpec{Token: token, Audiences: audiences},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return admin.User{}, fmt.Errorf("reviewing an operator's token: %w", err)
+		}
+		if !review.Status.Authenticated || audiences != nil && !contains(review.Status.Audiences, adminapi.Audience) {
+			continue
+		}
+		user := toUser(review.Status.User)
+		keep(o, o.users, key, user)
+		return user, nil
+	}
+	return admin.User{}, admin.ErrRejected
+}
+
+func toUser(info authnv1.UserInfo) admin.User {
+	user := admin.User{
+		Name: info.Username, UID: info.UID, Groups: info.Groups, Extra: make(map[string][]string, len(info.Extra)),
+		Credential: first(info.Extra["authentication.kubernetes.io/credential-id"]),
+	}
+	for name, values := range info.Extra {
+		user.Extra[name] = values
+	}
+	return user
+}
+
+// Allowed asks whether the user may do it (NET-5).
+func (o *Operators) Allowed(ctx context.Context, user admin.User, right admin.Right) (bool, error) {
+	if strings.HasPrefix(user.Name, "system:serviceaccount:"+o.opt.RunnerNamespace+":") {
+		return false, nil // NET-5: other people's code runs there
+	}
+	question, err := json.Marshal([]any{user, right})
+	if err != nil {
+		return false, fmt.Errorf("encoding a question about a user: %w", err)
+	}
+	key := sha256.Sum256(question)
+	if yes, ok := recall(o, o.rights, key); ok {
+		return yes, nil
+	}
+	extra := make(map[string]authzv1.ExtraValue, len(user.Extra))
+	for name, values := range user.Extra {
+		extra[name] = values
+	}
+	review, err := o.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authzv1.SubjectAccessReview{
+		Spec: authzv1.SubjectAccessReviewSpec{
+			User: user.Name, UID: user.UID, Groups: user.Groups, Extra: extra,
+			ResourceAttributes: &authzv1.ResourceAttributes{
+				Group: adminapi.Group, Resource: right.Resource, Verb: right.Verb, Name: right.Name,
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("asking whether %s may %s %s: %w", user.Name, right.Verb, right.Resource, err)
+	}
+	allowed := review.Status.Allowed && !review.Status.Denied
+	if allowed {
+		keep(o, o.rights, key, true)
+	}
+	return allowed, nil
+}
+
+func recall[T any](o *Operators, from map[[sha256.Size]byte]remembered[T], key [sha256.Size]byte) (T, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	entry, ok := from[key]
+	if !ok || !entry.until.After(o.opt.Now()) {
+		var none T
+		return none, false
+	}
+	return entry.value, true
+}
+
+func keep[T any](o *Operators, in map[[sha256.Size]byte]remembered[T], key [sha256.Size]byte, value T) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.opt.Now()
+	if now.Sub(o.sweptAt) > operatorLife {
+		o.sweptAt = now
+		sweep(o.users, now)
+		sweep(o.rights, now)
+	}
+	in[key] = remembered[T]{value, now.Add(operatorLife)}
+}
+
+func sweep[T any](from map[[sha256.Size]byte]remembered[T], now time.Time) {
+	for key, entry := range from {
+		if !entry.until.After(now) {
+			delete(from, key)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package console
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The audit log shows what a change made different, and no more; whatever else is in it does not break the page.
+func TestDifferences_AreWhatChanged(t *testing.T) {
+	for _, c := range []struct {
+		before, after string
+		want          []difference
+	}{
+		{`{"linux":{"jobs":40,"milliCpu":32000}}`, `{"linux":{"jobs":1,"milliCpu":32000}}`, []difference{{"linux jobs", "40", "1"}}},
+		{`{"suspendedByOperator":false}`, `{"suspendedByOperator":true,"suspensionReason":"unpaid"}`,
+			[]difference{{"suspendedByOperator", "false", "true"}, {"suspensionReason", "", "unpaid"}}},
+		{``, `{"login":"acme","id":9007199254740993}`, []difference{{"id", "", "9007199254740993"}, {"login", "", "acme"}}},
+		{`{"a":[1,2]}`, `{"a":null}`, []difference{{"a", "[1,2]", ""}}},
+		{`{"a":1}`, `{"a":1}`, nil},
+		{`null`, `not JSON`, nil},
+	} {
+		require.Equal(t, c.want, differences(json.RawMessage(c.before), json.RawMessage(c.after)), c.after)
+	}
+}

@@ -1,0 +1,199 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+func accountPath(at location) string {
+	return adminapi.PathAccounts + "/" + url.PathEscape(at.path("account"))
+}
+
+// accountPage is where an account is seen, by what names it even when it is renamed.
+func accountPage(id int64) string { return "/ui/accounts/@" + strconv.FormatInt(id, 10) }
+
+func readAccount(v *visitor, at location) (adminapi.Account, error) {
+	var account adminapi.Account
+	err := v.get(accountPath(at), &account)
+	return account, err
+}
+
+func limitsCall(at location) call {
+	return call{method: http.MethodPatch, path: accountPath(at) + "/limits"}
+}
+
+// limitField is one limit in the form.
+type limitField struct {
+	Name, Label, Hint string // Name is of the input
+	Value, Was        string
+}
+
+// touched says whether somebody typed over it. What nobody touched is shown as it is now, whatever it was when the form was read before:
+// otherwise sending that again would take back what another has changed.
+func (f limitField) touched(typed url.Values) bool {
+	return typed.Has(f.Name) && strings.TrimSpace(typed.Get(f.Name)) != typed.Get("was."+f.Name)
+}
+
+// limitsShown is the form of limits: an account as it was when somebody read it, and a group of fields for each platform.
+type limitsShown struct {
+	Account   adminapi.Account
+	Platforms []platformFields
+}
+
+type platformFields struct {
+	Platform string
+	Fields   []limitField
+}
+
+// limitKinds are the limits, how each is written and read, and where it is in a change.
+var limitKinds = []struct {
+	name, label, hint string
+	of                func(adminapi.Limits) int64
+	write             func(int64) string
+	read              func(string) (int64, error)
+	set               func(*adminapi.LimitsChange, *int64)
+}{
+	{
+		"jobs", "Jobs at a time", "0: none is started",
+		func(l adminapi.Limits) int64 { return l.Jobs }, decimal, readCount, func(c *adminapi.LimitsChange, n *int64) { c.Jobs = n },
+	}, {
+		"cpu", "CPUs", "like 4, 0.5 or 500m",
+		func(l adminapi.Limits) int64 { return l.MilliCPU }, fleet.FormatCPU, fleet.ParseCPU, func(c *adminapi.LimitsChange, n *int64) { c.MilliCPU = n },
+	}, {
+		"memory", "Memory", "like 512Mi, 64Gi or 1Ti",
+		func(l adminapi.Limits) int64 { return l.MemoryMB }, fleet.FormatMemory, fleet.ParseMemory, func(c *adminapi.LimitsChange, n *int64) { c.MemoryMB = n },
+	}, {
+		"repository", "Jobs of one repository", "0: no bound but the account's",
+		func(l adminapi.Limits) int64 { return l.JobsPerRepository }, decimal, readCount, func(c *adminapi.LimitsChange, n *int64) { c.JobsPerRepository = n },
+	},
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+func readCount(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
+		return 0, errors.New(strconv.Quote(text) + " is no number of jobs: write it like 20")
+	}
+	return n, nil
+}
+
+func limitsForm(v *visitor, at location, typed url.Values) (formView, error) {
+	account, err := readAccount(v, at)
+	if err != nil {
+		return formView{}, err
+	}
+	show := limitsShown{Account: account}
+	for _, budget := range account.Budgets {
+		group := platformFields{Platform: budget.Platform}
+		for _, kind := range limitKinds {
+			is := kind.write(kind.of(budget.Limits))
+			field := limitField{Name: budget.Platform + "." + kind.name, Label: kind.label, Hint: kind.hint, Value: is, Was: is}
+			if field.touched(typed) {
+				field.Value = typed.Get(field.Name)
+			}
+			group.Fields = append(group.Fields, field)
+		}
+		show.Platforms = append(show.Platforms, group)
+	}
+	return formView{
+		Title: "Limits of " + account.Login, Back: accountPage(account.ID), Button: "Change the limits", Shown: show,
+		Lead: "A change holds at once, on every server. A limit below what is in use ends no job: no further one starts until enough have ended.",
+	}, nil
+}
+
+// changeLimits sends what was typed over, and only that: a field that is as it was shown changes nothing.
+func changeLimits(v *visitor, at location, typed url.Values) (string, error) {
+	version, err := strconv.ParseInt(typed.Get("version"), 10, 64)
+	if err != nil || version < 1 {
+		return "", &inputError{"This form was not sent whole: load it again."}
+	}
+	change := adminapi.ChangeLimits{Platforms: map[string]adminapi.LimitsChange{}, Reason: reasonOf(typed)}
+	for _, platform := range []fleet.Platform{fleet.Linux, fleet.MacOS} {
+		limits, err := typedLimits(string(platform), typed)
+		if err != nil {
+			return "", err
+		}
+		if limits != (adminapi.LimitsChange{}) {
+			change.Platforms[string(platform)] = limits
+		}
+	}
+	if len(change.Platforms) == 0 {
+		return "", &inputError{"No limit was changed: type over those that are to be others."}
+	}
+	var account adminapi.Account
+	err = v.do(call{method: http.MethodPatch, path: accountPath(at) + "/limits", version: version, body: change}, &account)
+	var refused *refusedError
+	if errors.As(err, &refused) && refused.Status == http.StatusPreconditionFailed {
+		return changedMeanwhile(v, at, change)
+	}
+	return accountPage(account.ID) + "#changes", err
+}
+
+func typedLimits(platform string, typed url.Values) (adminapi.LimitsChange, error) {
+	var limits adminapi.LimitsChange
+	for _, kind := range limitKinds {
+		field := limitField{Name: platform + "." + kind.name}
+		if !field.touched(typed) {
+			continue
+		}
+		n, err := kind.read(strings.TrimSpace(typed.Get(field.Name)))
+		if err != nil {
+			return limits, &inputError{kind.label + " (" + platform + "): " + err.Error() + "."}
+		}
+		kind.set(&limits, &n)
+	}
+	return limits, nil
+}
+
+// changedMeanwhile tells a form that was sent twice from one that somebody else was quicker than.
+func changedMeanwhile(v *visitor, at location, change adminapi.ChangeLimits) (string, error) {
+	account, err := readAccount(v, at)
+	if err != nil {
+		return "", err
+	}
+	for _, budget := range account.Budgets {
+		if change.Platforms[budget.Platform].Apply(budget.Limits) != budget.Limits {
+			return "", &refusedError{Status: http.StatusPreconditionFailed, Sentence: "The account was changed by somebody else since this form was shown. " +
+				"Nothing was done: beside each field is what it is now. Decide anew, and send it again."}
+		}
+	}
+	return accountPage(account.ID) + "#changes", nil
+}
+
+func pauseCall(verb string) func(at location) call {
+	return func(at location) call { return call{method: http.MethodPost, path: accountPath(at) + ":" + verb} }
+}
+
+func pause(verb string) func(v *visitor, at location, typed url.Values) (string, error) {
+	return func(v *visitor, at location, typed url.Values) (string, error) {
+		what := pauseCall(verb)(at)
+		what.body = adminapi.Change{Reason: reasonOf(typed)}
+		var account adminapi.Account
+		err := v.do(what, &account)
+		return accountPage(account.ID) + "#changes", err
+	}
+}
+
+func suspendForm(v *visitor, at location, _ url.Values) (formView, error) {
+	account, err := readAccount(v, at)
+	return formView{
+		Title: "Suspend " + account.Login, Back: accountPage(account.ID), Button: "Suspend " + account.Login,
+		Lead: "No further job of " + account.Login + " starts. Those that run go on to their end, and those that wait go on waiting until it is resumed.",
+	}, err
+}
+
+func resumeForm(v *visitor, at location, _ url.Values) (formView, error) {
+	account, err := readAccount(v, at)
+	lead := "Jobs of " + account.Login + " start again, those that wait first."
+	if account.SuspendedByGitHub {
+		lead = "This takes back what an operator decided. The installation is suspended at GitHub, too: its jobs start only when that is taken back there."
+	}
+	return formView{Title: "Resume " + account.Login, Back: accountPage(account.ID), Button: "Resume " + account.Login, Lead: lead}, err
+}

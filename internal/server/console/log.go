@@ -1,0 +1,48 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/logtail"
+)
+
+// logView is what the runner of a job had said last. What a job prints may be nobody else's business, so it has a right of its own, and a page that
+// is never kept live.
+type logView struct {
+	Job  adminapi.Job
+	Back string
+	Log  *adminapi.RunnerLog
+	// Without says why there is none to see.
+	Without string
+}
+
+func loadLog(_ *Console, v *visitor, at location) (string, any, error) {
+	id := url.PathEscape(at.path("job"))
+	var view logView
+	if err := v.get(adminapi.PathJobs+"/"+id, &view.Job); err != nil {
+		return "", nil, err
+	}
+	title := "Last lines of job " + strconv.FormatInt(view.Job.ID, 10)
+	view.Back = "/ui/jobs/" + id
+	if view.Job.Pod == "" || view.Job.PodNamespace == "" {
+		view.Without = "No runner of this job is known, so there are no lines of it."
+		return title, view, nil
+	}
+	var log adminapi.RunnerLog
+	err := v.get(adminapi.PathRunners+"/"+url.PathEscape(view.Job.PodNamespace)+"/"+url.PathEscape(view.Job.Pod)+"/log", &log)
+	var refused *refusedError
+	switch {
+	case err == nil:
+		log.Tail, _ = logtail.Of([]byte(log.Tail)) // whoever has written it into the ledger: nothing that a terminal obeys is copied from here
+		view.Log = &log
+	case errors.As(err, &refused) && (refused.Status == http.StatusForbidden || refused.Status == http.StatusNotFound):
+		view.Without = refused.Sentence
+	default:
+		return "", nil, err
+	}
+	return title, view, nil
+}

@@ -1,0 +1,75 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+)
+
+// page is one that a visitor can look at. Its load asks the operators' API and nobody else.
+type page struct {
+	pattern  string // of its path
+	template string
+	nav      string // which entry of the menu it belongs to
+	load     func(c *Console, v *visitor, at location) (title string, data any, err error)
+	// still: it is read when it is opened, for whoever opens it, and is never kept live, which is once for all who look at it and again and again.
+	still bool
+}
+
+// location is what of an address a page depends on.
+type location struct {
+	path  func(name string) string // a part of the path
+	query url.Values
+}
+
+func pages() []page {
+	return []page{
+		{"/ui/{$}", "overview.html", "overview", loadOverview, false},
+		{"/ui/jobs", "jobs.html", "jobs", loadJobs, false},
+		{"/ui/jobs/{job}", "job.html", "jobs", loadJob, false},
+		{"/ui/jobs/{job}/log", "log.html", "jobs", loadLog, true},
+		{"/ui/pools", "pools.html", "pools", loadPools, false},
+		{"/ui/pools/{namespace}/{pool}", "pool.html", "pools", loadPool, false},
+		{"/ui/nodes", "nodes.html", "nodes", loadNodes, false},
+		{"/ui/accounts", "accounts.html", "accounts", loadAccounts, false},
+		{"/ui/accounts/{account}", "account.html", "accounts", loadAccount, false},
+		{"/ui/usage", "usage.html", "usage", loadUsage, true},
+		{"/ui/audit", "audit.html", "audit", loadAudit, false},
+		{"/ui/recovery", "recovery.html", "recovery", loadRecovery, false},
+	}
+}
+
+// servePage shows a page, or the way to log in.
+func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
+	who, err := c.caller(r)
+	if err != nil {
+		toLogin(w, r)
+		return
+	}
+	made, _, err := c.make(r.Context(), p, who, r)
+	if err != nil {
+		c.fail(w, r, p.pattern, err)
+		return
+	}
+	if !p.still {
+		made.Live = r.URL.RequestURI()
+	}
+	c.render(w, http.StatusOK, p.template, made)
+}
+
+// make asks for what a page shows, and says what it asked.
+func (c *Console) make(ctx context.Context, p page, who caller, r *http.Request) (shown, []string, error) {
+	v := &visitor{ctx: ctx, api: c.opt.API, who: who}
+	title, data, err := p.load(c, v, location{path: r.PathValue, query: r.URL.Query()})
+	return shown{Title: title, Nav: p.nav, Data: data}, v.asked, err
+}
+
+func toLogin(w http.ResponseWriter, r *http.Request) {
+	http.Redirect(w, r, "/ui/login?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+}
+
+// refusePage says in a page why there is none.
+func (c *Console) refusePage(w http.ResponseWriter, r *http.Request, status int, sentence string) {
+	_, err := c.caller(r)
+	c.render(w, status, "refused.html", shown{Title: http.StatusText(status), Bare: err != nil, Data: sentence})
+}

@@ -1,0 +1,204 @@
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+//go:embed static
+var staticFiles embed.FS
+
+// shown is what every template is given.
+type shown struct {
+	Title string
+	Nav   string // the current entry of the menu
+	Bare  bool   // nobody is logged in: there is no menu
+	Live  string // the address that is kept up to date; empty: none
+	// Onward is where the browser goes by itself at once; empty: nowhere.
+	Onward string
+	Data   any
+}
+
+// templates are one set for each page: the layout, and what the page puts into it. They are parsed once; one that cannot be is a mistake
+// that every test finds.
+var templates = func() map[string]*template.Template {
+	sets := map[string]*template.Template{}
+	names, err := fs.Glob(templateFiles, "templates/*.html")
+	if err != nil {
+		panic(err) // a bad pattern
+	}
+	for _, name := range names {
+		base := path.Base(name)
+		if base == "layout.html" || base == "parts.html" {
+			continue
+		}
+		sets[base] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", name))
+	}
+	return sets
+}()
+
+var functions = template.FuncMap{
+	"stamp": func(t time.Time) template.HTML { return stamp(t, "ago") },
+	"since": func(t time.Time) template.HTML { return stamp(t, "for") },
+	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") },
+	"deref": func(t *time.Time) time.Time {
+		if t == nil {
+			return time.Time{}
+		}
+		return *t
+	},
+	"entry": func(on shown, nav, to, text string) map[string]any {
+		return map[string]any{"To": to, "Text": text, "Current": on.Nav == nav}
+	},
+	"meter":   func(used, most int64, unit string) meterView { return newMeter(used, most, unit) },
+	"between": func(from, to time.Time) string { return took(to.Sub(from)) },
+	"asset":   asset,
+	"count":   count,
+	"cores":   func(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) },
+	"gib":     func(mb int64) string { return strconv.FormatFloat(float64(mb)/1024, 'f', -1, 64) + " GiB" },
+	"join":    func(list []string) string { return strings.Join(list, ", ") },
+	"took":    func(seconds float64) string { return took(time.Duration(seconds * float64(time.Second))) },
+	"phase":   func(name string) string { return fleet.Phase(name).Words() },
+	"hours":   func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) },
+	"prose":   prose,
+	"lower":   strings.ToLower,
+	"action":  func(name string) string { return strings.ReplaceAll(name, "_", " ") },
+}
+
+// meterView is what is used of a limit.
+type meterView struct {
+	Value, Max, High int64
+	Text, Label      string
+}
+
+func newMeter(used, most int64, unit string) meterView {
+	scale, suffix := 1.0, ""
+	switch unit {
+	case "cpu":
+		scale, suffix = 1000, " vCPU"
+	case "memory":
+		scale, suffix = 1024, " GiB"
+	}
+	number := func(n int64) string { return strconv.FormatFloat(float64(n)/scale, 'f', -1, 64) }
+	text := number(used) + " of " + number(most) + suffix
+	return meterView{Value: used, Max: max(most, 1), High: most * 9 / 10, Text: text, Label: text + " " + unit}
+}
+
+// stamp is a moment by the clock; the page's script shows how long ago that is, so that what the server says does not change by itself.
+func stamp(t time.Time, style string) template.HTML {
+	if t.IsZero() {
+		return `<span class="none">–</span>`
+	}
+	t = t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-style="%s">%s UTC</time>`, //nolint:gosec // numbers alone
+		t.Format(time.RFC3339Nano), style, t.Format("2006-01-02 15:04:05")))
+}
+
+// count shows numbers with thin separators, as people read them.
+func count(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "\u202f" + digits[i:]
+	}
+	return digits
+}
+
+// took shows milliseconds of what is short, and two units of what is long.
+func took(d time.Duration) string {
+	switch {
+	case d < 10*time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm %02ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%dh %02dm", d/time.Hour, d%time.Hour/time.Minute)
+}
+
+// prose shows what is between backquotes as code.
+func prose(text string) template.HTML {
+	var b strings.Builder
+	for i, part := range strings.Split(text, "`") {
+		if i%2 == 1 {
+			b.WriteString("<code>" + template.HTMLEscapeString(part) + "</code>")
+		} else {
+			b.WriteString(template.HTMLEscapeString(part))
+		}
+	}
+	return template.HTML(b.String()) //nolint:gosec // each part is escaped
+}
+
+// render writes a page whole or not at all.
+func (c *Console) render(w http.ResponseWriter, status int, name string, with shown) {
+	var b bytes.Buffer
+	if err := templates[name].ExecuteTemplate(&b, "layout.html", with); err != nil {
+		c.opt.Log.Error("writing a page of the console", "template", name, "error", err)
+		http.Error(w, "The console could not write this page. The server's log says why.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the client has gone
+}
+
+// part renders what of a page is kept live.
+func part(name string, with shown) ([]byte, error) {
+	var b bytes.Buffer
+	err := templates[name].ExecuteTemplate(&b, "content", with)
+	return b.Bytes(), err
+}
+
+// assets are the addresses of static files, which change with their content: browsers may keep them for ever.
+var assets = func() map[string]string {
+	known := map[string]string{}
+	files, err := staticFiles.ReadDir("static")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	for _, file := range files {
+		content, err := staticFiles.ReadFile("static/" + file.Name())
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		sum := sha256.Sum256(content)
+		known[file.Name()] = "/ui/static/" + file.Name() + "?v=" + hex.EncodeToString(sum[:6])
+	}
+	return known
+}()
+
+func asset(name string) (string, error) {
+	address, ok := assets[name]
+	if !ok {
+		return "", fmt.Errorf("there is no static file %s", name)
+	}
+	return address, nil
+}
+
+func serveStatic(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	address, ok := assets[name]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	if r.URL.RequestURI() == address {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	http.ServeFileFS(w, r, staticFiles, "static/"+name)
+}

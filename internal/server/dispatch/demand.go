@@ -1,0 +1,312 @@
+package dispatch
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// Backlog is what the ledger says at one moment of the jobs that wait, and of what their accounts may still use.
+type Backlog struct {
+	Lanes   []WaitingLane
+	Limits  map[Budget]fleet.Limits
+	Usage   map[Budget]fleet.Usage
+	Runners map[PoolRef]Runners
+	// Repositories is what runs of each repository, of accounts with a cap per repository.
+	Repositories map[RepositoryBudget]int64
+}
+
+// RepositoryBudget names what one repository of an account may use on one platform.
+type RepositoryBudget struct {
+	Budget
+	Repository string
+}
+
+// Budget names what one account may use on one platform.
+type Budget struct {
+	AccountID int64
+	Platform  fleet.Platform
+}
+
+// Runners are those of a pool that are in use.
+type Runners struct {
+	Occupied int64 // with a live claim or an open session
+	Claimed  int64 // with a live claim
+}
+
+// WaitingLane is one account's queue for one label set, as far as it was looked into.
+type WaitingLane struct {
+	LabelKey  string
+	Account   Account
+	Suspended bool     // by GitHub or an operator, or the App was uninstalled
+	Jobs      int64    // queued jobs that are not held; Look.Count means that many or more
+	Held      int64    // queued jobs that wait for their repository, counted as far
+	Oldest    []JobAge // the first Look.Ages of Jobs, oldest first
+	// Repositories of Oldest, where Look asked for them.
+	Repositories []string
+}
+
+// JobAge places a queued job among others.
+type JobAge struct {
+	ID       int64
+	QueuedAt time.Time
+}
+
+// Look says how far to look into a lane: up to which number to count its jobs, and of how many to read the age.
+type Look struct {
+	Count, Ages  int64
+	Repositories bool // of those whose age is read
+}
+
+// How far lanes are looked into. What could be handed out is counted in full, up to maxCounted a lane; of what is
+// withheld it matters that there is some, so the lanes share spareCounts between them and each has at least minSpare:
+// beyond that, a number of withheld jobs says "so many or more".
+const (
+	maxCounted  = 10_000
+	spareCounts = 10_000
+	minSpare    = 5
+	// crowdedAges is how many more jobs' ages are read of a lane where some may belong to repositories at their cap.
+	crowdedAges = 1000
+)
+
+// destination is where a label set's jobs go.
+type destination struct {
+	pool     Pool
+	conflict bool // more than one live pool serves it; pool is the first of them, where its jobs are counted
+}
+
+// destinations routes label sets as matchers do. Label sets that no live pool serves have none.
+func destinations(pools []Pool, sets []LabelSet) map[string]destination {
+	byRef := make(map[PoolRef]Pool, len(pools))
+	for _, pool := range pools {
+		byRef[pool.Ref()] = pool
+	}
+	routing := Route(pools, sets)
+	to := map[string]destination{}
+	for ref, keys := range routing.Served {
+		for _, key := range keys {
+			to[key] = destination{pool: byRef[ref]}
+		}
+	}
+	for key, refs := range routing.Ambiguous {
+		to[key] = destination{pool: byRef[slices.MinFunc(refs, compareRefs)], conflict: true} // CLAIM-12
+	}
+	return to
+}
+
+func compareRefs(a, b PoolRef) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// Looks says for each lane of the backlog how far to look into it, in their order. An account's lanes share its
+// budget, oldest job first, so that of an account with several lanes as many ages are needed as could be handed out.
+func Looks(pools []Pool, sets []LabelSet, b Backlog) []Look {
+	to := destinations(pools, sets)
+	spare := int64(max(minSpare, spareCounts/max(1, len(b.Lanes))))
+	lanes := map[int64]int{}
+	for _, lane := range b.Lanes {
+		lanes[lane.Account.ID]++
+	}
+	out := make([]Look, len(b.Lanes))
+	for i, lane := range b.Lanes {
+		dest, served := to[lane.LabelKey]
+		if !served {
+			continue
+		}
+		out[i].Count = spare
+		if dest.conflict || dest.pool.Paused || lane.Suspended {
+			continue
+		}
+		budget := Budget{lane.Account.ID, dest.pool.Platform}
+		room := min(maxCounted, b.Limits[budget].Room(b.Usage[budget], dest.pool.Shape))
+		out[i].Count += room
+		out[i].Ages = room
+		if b.Limits[budget].JobsPerRepository > 0 { // which jobs are asked for depends on whose they are
+			out[i].Repositories = true
+			out[i].Ages = min(maxCounted, room+crowdedAges)
+			continue
+		}
+		if lanes[lane.Account.ID] == 1 {
+			out[i].Ages = min(1, room)
+		}
+	}
+	return out
+}
+
+// Demand says what every pool is asked for: what dispatch would hand out now if there were runners without end, and
+// what it withholds, each job under one reason (SCALE-2). mints bounds how many registrations GitHub may be asked for
+// now, by account; an account that is not in it has no such bound. The answer is sorted, and depends on no order of
+// what is given (SCALE-4).
+func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []runnerapi.PoolSignals {
+	to := destinations(pools, sets)
+	counts := make(map[PoolRef]*tally, len(pools))
+	for _, pool := range pools {
+		counts[pool.Ref()] = &tally{}
+	}
+	accounts := map[int64][]wish{}
+	for _, lane := range b.Lanes {
+		dest, served := to[lane.LabelKey]
+		switch {
+		case !served || lane.Jobs+lane.Held == 0:
+		case dest.conflict:
+			counts[dest.pool.Ref()].withhold(runnerapi.WithheldConflict, lane.Jobs+lane.Held)
+		case dest.pool.Paused:
+			counts[dest.pool.Ref()].withhold(runnerapi.WithheldPaused, lane.Jobs+lane.Held)
+		case lane.Suspended:
+			counts[dest.pool.Ref()].withhold(runnerapi.WithheldSuspended, lane.Jobs+lane.Held)
+		default:
+			accounts[lane.Account.ID] = append(accounts[lane.Account.ID], wish{lane, dest.pool, counts[dest.pool.Ref()]})
+		}
+	}
+	for id, wishes := range accounts {
+		bound, bounded := mints[id]
+		if !bounded {
+			bound = math.MaxInt64
+		}
+		fund(wishes, b, bound)
+	}
+	out := make([]runnerapi.PoolSignals, 0, len(pools))
+	for _, pool := range pools {
+		out = append(out, counts[pool.Ref()].signals(pool, b.Runners[pool.Ref()]))
+	}
+	slices.SortFunc(out, func(a, b runnerapi.PoolSignals) int {
+		return compareRefs(PoolRef{a.Namespace, a.Name}, PoolRef{b.Namespace, b.Name})
+	})
+	return out
+}
+
+// wish is one lane of an account and the pool that serves it.
+type wish struct {
+	lane WaitingLane
+	pool Pool
+	into *tally
+}
+
+// seat is one job that would have a runner if its account had room for no other.
+type seat struct {
+	wish       int
+	age        JobAge
+	repository string // where the account has a cap per repository
+}
+
+// fund spends the room of one account on the jobs of all its lanes, whatever pools they go to, oldest first: an
+// account with room for one job asks for one runner, not for one a pool (CLAIM-5).
+func fund(wishes []wish, b Backlog, mints int64) {
+	var seats []seat
+	for i, w := range wishes {
+		budget := Budget{w.lane.Account.ID, w.pool.Platform}
+		room := b.Limits[budget].Room(b.Usage[budget], w.pool.Shape)
+		n := min(w.lane.Jobs, room)
+		if room > 0 && b.Limits[budget].JobsPerRepository > 0 {
+			n = min(w.lane.Jobs, int64(len(w.lane.Oldest)))
+		}
+		for n := range n {
+			seats = append(seats, seat{i, w.lane.age(n), w.lane.repository(n)})
+		}
+	}
+	slices.SortStableFunc(seats, func(x, y seat) int {
+		return cmp.Or(x.age.QueuedAt.Compare(y.age.QueuedAt), cmp.Compare(x.age.ID, y.age.ID))
+	})
+	used := map[fleet.Platform]fleet.Usage{}
+	funded, crowded := make([]int64, len(wishes)), make([]int64, len(wishes))
+	running := maps.Clone(b.Repositories)
+	for _, s := range seats {
+		w := wishes[s.wish]
+		budget := Budget{w.lane.Account.ID, w.pool.Platform}
+		usage, seen := used[w.pool.Platform]
+		if !seen {
+			usage = b.Usage[budget]
+		}
+		if b.Limits[budget].Room(usage, w.pool.Shape) == 0 {
+			continue // SCALE-2: older jobs took the room
+		}
+		if most := b.Limits[budget].JobsPerRepository; most > 0 {
+			repository := RepositoryBudget{budget, s.repository}
+			if running[repository] >= most {
+				crowded[s.wish]++ // SCALE-2: so did older jobs of its repository
+				continue
+			}
+			if running == nil {
+				running = map[RepositoryBudget]int64{}
+			}
+			running[repository]++
+		}
+		used[w.pool.Platform] = fleet.Usage{
+			MilliCPU: usage.MilliCPU + w.pool.Shape.MilliCPU, MemoryMB: usage.MemoryMB + w.pool.Shape.MemoryMB, Jobs: usage.Jobs + 1,
+		}
+		funded[s.wish]++
+		if mints == 0 {
+			w.into.withhold(runnerapi.WithheldBackoff, 1) // CLAIM-11
+			continue
+		}
+		mints--
+		w.into.queue(s.age)
+	}
+	for i, w := range wishes {
+		if crowded[i] > 0 && funded[i] == 0 && mints > 0 && w.lane.Jobs > int64(len(w.lane.Oldest)) {
+			// Jobs of other repositories may stand behind all those that were looked at: a poll finds out, and sets aside
+			// what is in its way, so one has to be asked for.
+			budget := Budget{w.lane.Account.ID, w.pool.Platform}
+			if usage, seen := used[w.pool.Platform]; !seen && b.Limits[budget].Room(b.Usage[budget], w.pool.Shape) > 0 ||
+				seen && b.Limits[budget].Room(usage, w.pool.Shape) > 0 {
+				funded[i]++
+				mints--
+				w.into.queue(w.lane.age(w.lane.Jobs))
+			}
+		}
+		w.into.withhold(runnerapi.WithheldLimit, w.lane.Jobs-funded[i]-crowded[i])
+		w.into.withhold(runnerapi.WithheldRepository, w.lane.Held+crowded[i])
+	}
+}
+
+// age of the lane's n-th oldest job. Of an account with one lane only the first was read: its jobs compete with no
+// others.
+func (l WaitingLane) age(n int64) JobAge {
+	if len(l.Oldest) == 0 {
+		return JobAge{}
+	}
+	return l.Oldest[min(n, int64(len(l.Oldest)-1))]
+}
+
+func (l WaitingLane) repository(n int64) string {
+	if n < int64(len(l.Repositories)) {
+		return l.Repositories[n]
+	}
+	return ""
+}
+
+// tally adds up what one pool is asked for.
+type tally struct {
+	queued   int
+	oldest   *time.Time
+	withheld map[runnerapi.WithheldReason]int
+}
+
+func (t *tally) queue(job JobAge) {
+	t.queued++
+	if t.oldest == nil || job.QueuedAt.Before(*t.oldest) {
+		t.oldest = &job.QueuedAt
+	}
+}
+
+func (t *tally) withhold(reason runnerapi.WithheldReason, jobs int64) {
+	if jobs == 0 {
+		return
+	}
+	if t.withheld == nil {
+		t.withheld = map[runnerapi.WithheldReason]int{}
+	}
+	t.withheld[reason] += int(jobs)
+}
+
+func (t *tally) signals(pool Pool, in Runners) runnerapi.PoolSignals {
+	return runnerapi.PoolSignals{
+		Namespace: pool.Namespace, Name: pool.Name, Occupied: int(in.Occupied), Claimed: int(in.Claimed),
+		Queued: t.queued, OldestQueued: t.oldest, Withheld: t.withheld,
+	}
+}

@@ -1,0 +1,361 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/tracing"
+)
+
+// Options configure a Dispatcher. Store, Forge and Cluster are required.
+type Options struct {
+	Store   Store
+	Forge   Forge
+	Cluster Cluster
+	// Roster matches GitHub's lists of runners to pods; without it, rows that were lost are never proven over.
+	Roster Roster
+	// Gate is closed while the ledger is held after a restore; never, by default.
+	Gate    Gate
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	// Tracer is told of claims and mints; nil traces none.
+	Tracer *tracing.Tracer
+
+	// Hold is how long a poll without work is held; default runnerapi.PollHold.
+	Hold time.Duration
+	// MintTimeout bounds one request to GitHub; default 15 s, at most half of LongestLease. A claim's lease is twice that.
+	MintTimeout time.Duration
+	// MaxMints bounds one account's concurrent mints of this replica; default 64 (GitHub allows 100 concurrent
+	// requests to everything an installation does).
+	MaxMints int
+	// MaxBatch bounds the claims of one transaction; default 128.
+	MaxBatch int
+	// WorkFolder of minted runners; default "_work".
+	WorkFolder string
+
+	Now    func() time.Time
+	After  func(time.Duration) <-chan time.Time
+	Jitter func() float64 // in [0, 1)
+}
+
+// DefaultMaxBatch is Options.MaxBatch where nothing is said.
+const DefaultMaxBatch = 128
+
+const defaultMaxMints = 64
+
+func (o *Options) setDefaults() error {
+	if o.Store == nil || o.Forge == nil || o.Cluster == nil {
+		return errors.New("dispatch needs a store, a forge and a cluster")
+	}
+	if o.Gate == nil {
+		o.Gate = open{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = prometheus.NewRegistry()
+	}
+	if o.Hold == 0 {
+		o.Hold = runnerapi.PollHold
+	}
+	if o.MintTimeout == 0 {
+		o.MintTimeout = 15 * time.Second
+	}
+	if 2*o.MintTimeout > LongestLease {
+		return fmt.Errorf("a mint may take %s at most, not %s", LongestLease/2, o.MintTimeout)
+	}
+	if o.MaxMints == 0 {
+		o.MaxMints = defaultMaxMints
+	}
+	if o.MaxBatch == 0 {
+		o.MaxBatch = DefaultMaxBatch
+	}
+	if o.WorkFolder == "" {
+		o.WorkFolder = "_work"
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.After == nil {
+		o.After = time.After
+	}
+	if o.Jitter == nil {
+		o.Jitter = rand.Float64
+	}
+	return nil
+}
+
+// Dispatcher is one replica's dispatch: stateless but for the polls it holds and what it last heard of GitHub's
+// limits. All methods are safe for concurrent use; Run owns every goroutine.
+type Dispatcher struct {
+	opt     Options
+	metrics *metrics
+	budgets *budgets
+
+	mu       sync.Mutex
+	matchers map[PoolRef]*matcher
+	watchers map[string][]chan struct{} // pod UID → polls that wait for a change of its row
+	routing  Routing
+	wanted   uint64 // raised by whatever makes routing out of date
+	routed   uint64 // the value of wanted that routing answers
+
+	stamps stamps
+	ended  endings
+
+	routeMu sync.Mutex // held while label sets are read: who looks meanwhile waits for the outcome
+	served  map[string]servedBy
+
+	examined atomic.Uint64 // claims of lost pods, so that each question begins with others
+
+	demand *cached[runnerapi.Signals]
+	peaks  *cached[map[PoolRef]int]
+
+	adoptions chan struct{}
+	adopting  chan struct{} // a slot for each adoption that GitHub is being asked about
+	tasks     chan func(context.Context)
+	running   sync.WaitGroup
+	started   chan struct{}
+	runCtx    context.Context //nolint:containedctx // the life of the goroutines that Run owns
+}
+
+// New checks the options; the result does nothing until Run.
+func New(opt Options) (*Dispatcher, error) {
+	if err := opt.setDefaults(); err != nil {
+		return nil, err
+	}
+	d := &Dispatcher{
+		opt:       opt,
+		metrics:   newMetrics(opt.Metrics),
+		matchers:  map[PoolRef]*matcher{},
+		watchers:  map[string][]chan struct{}{},
+		wanted:    1,
+		served:    map[string]servedBy{},
+		adoptions: make(chan struct{}, 1),
+		adopting:  make(chan struct{}, 2*MaxAdoptions),
+		tasks:     make(chan func(context.Context), 1024),
+		started:   make(chan struct{}),
+	}
+	d.budgets = newBudgets(opt, d.wakeAll)
+	d.demand = &cached[runnerapi.Signals]{keep: signalsKept, now: opt.Now, read: d.readSignals}
+	d.peaks = &cached[map[PoolRef]int]{keep: peaksKept, now: opt.Now, read: d.readPeaks}
+	return d, nil
+}
+
+// taskWorkers bounds the label stamps and clean-ups that run at once.
+const taskWorkers = 16
+
+// Run serves until ctx ends, and returns when everything it started has stopped. Polls that are held then are
+// answered as if their time were up.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	d.mu.Lock()
+	d.runCtx = ctx
+	d.mu.Unlock()
+	close(d.started)
+	for range taskWorkers {
+		d.running.Go(func() { d.runTasks(ctx) })
+	}
+	d.running.Go(func() { d.runAdoptions(ctx) })
+	d.running.Go(func() { d.runSweep(ctx) })
+	d.wakeAll()
+	<-ctx.Done()
+	d.mu.Lock()   // whoever starts a matcher has started it by now, or sees that ctx has ended
+	d.mu.Unlock() //nolint:staticcheck // an empty critical section is the point
+	d.running.Wait()
+	return nil
+}
+
+func (d *Dispatcher) runTasks(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case task := <-d.tasks:
+			task(ctx)
+		}
+	}
+}
+
+// later hands work to a worker that Run owns; when too much is waiting it is dropped, since everything done here is
+// a projection that a later pass repeats.
+func (d *Dispatcher) later(task func(context.Context)) {
+	select {
+	case d.tasks <- task:
+	default:
+		d.metrics.dropped.Inc()
+	}
+}
+
+// PoolsChanged tells that a pool appeared, changed or went: label sets are matched anew.
+func (d *Dispatcher) PoolsChanged() {
+	d.mu.Lock()
+	d.wanted++
+	d.mu.Unlock()
+	d.wakeAll()
+}
+
+// Reconnected tells that notifications may have been lost: everything they can tell of is looked at again.
+func (d *Dispatcher) Reconnected() {
+	d.PoolsChanged()
+	d.AdoptionRequested()
+}
+
+// WorkArrived tells that jobs of that label set were queued, or that room was made (empty key).
+func (d *Dispatcher) WorkArrived(labelKey string) {
+	d.mu.Lock()
+	if labelKey != "" && !d.routing.knows(labelKey) {
+		d.wanted++
+	}
+	d.mu.Unlock()
+	d.wakeAll()
+}
+
+// ClaimChanged tells that a pod's row changed at some replica: polls of that pod look again.
+func (d *Dispatcher) ClaimChanged(podUID string) {
+	d.mu.Lock()
+	waiting := d.watchers[podUID]
+	delete(d.watchers, podUID)
+	d.mu.Unlock()
+	for _, ch := range waiting {
+		close(ch)
+	}
+}
+
+// AccountChanged tells that GitHub or an operator changed what an account may do: what was held against its installation
+// until now says nothing any more.
+func (d *Dispatcher) AccountChanged(accountID int64) {
+	d.budgets.forgive(accountID)
+	d.wakeAll()
+}
+
+// AdoptionRequested tells that a runner is to be confirmed with GitHub.
+func (d *Dispatcher) AdoptionRequested() {
+	select {
+	case d.adoptions <- struct{}{}:
+	default:
+	}
+}
+
+// watch returns a channel that closes at the next ClaimChanged of that pod, and a function that gives it up.
+func (d *Dispatcher) watch(podUID string) (<-chan struct{}, func()) {
+	ch := make(chan struct{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watchers[podUID] = append(d.watchers[podUID], ch)
+	return ch, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		left := d.watchers[podUID][:0]
+		for _, other := range d.watchers[podUID] {
+			if other != ch {
+				left = append(left, other)
+			}
+		}
+		if len(left) == 0 {
+			delete(d.watchers, podUID)
+		} else {
+			d.watchers[podUID] = left
+		}
+	}
+}
+
+func (d *Dispatcher) wakeAll() { d.wakeOthers(nil) }
+
+// wakeOthers wakes all matchers but that one.
+func (d *Dispatcher) wakeOthers(than *matcher) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range d.matchers {
+		if m != than {
+			m.wakeUp()
+		}
+	}
+}
+
+// routingNow matches label sets to pools again when either changed since the last time.
+func (d *Dispatcher) routingNow(ctx context.Context) (Routing, error) {
+	d.routeMu.Lock()
+	defer d.routeMu.Unlock()
+	d.mu.Lock()
+	wanted, r, fresh := d.wanted, d.routing, d.routed == d.wanted
+	d.mu.Unlock()
+	if fresh {
+		return r, nil
+	}
+	sets, err := d.opt.Store.LabelSets(ctx)
+	if err != nil {
+		return Routing{}, err
+	}
+	pools := d.opt.Cluster.Pools()
+	r = Route(pools, sets)
+	if err := d.unparkReshaped(ctx, r, pools); err != nil {
+		return Routing{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, pools := range r.Ambiguous {
+		if _, known := d.routing.Ambiguous[key]; !known {
+			d.opt.Log.WarnContext(ctx, "jobs wait: more than one live pool serves their labels",
+				"labels", key, "pools", pools)
+		}
+	}
+	d.metrics.ambiguous.Set(float64(len(r.Ambiguous)))
+	d.routing, d.routed = r, wanted
+	return r, nil
+}
+
+// servedBy is what a label set's lanes were parked for: how much of a budget one runner takes.
+type servedBy struct {
+	platform fleet.Platform
+	shape    fleet.Shape
+}
+
+// unparkReshaped has lanes at their limit looked at again when their runners take another size or platform than
+// before: no claim's end would ever wake those that were parked because one runner was too large.
+func (d *Dispatcher) unparkReshaped(ctx context.Context, r Routing, pools []Pool) error {
+	served := make(map[string]servedBy, len(d.served))
+	changed := []string{}
+	for _, pool := range pools {
+		now := servedBy{pool.Platform, pool.Shape}
+		for _, key := range r.Served[pool.Ref()] {
+			served[key] = now
+			if d.served[key] != now {
+				changed = append(changed, key)
+			}
+		}
+	}
+	if len(changed) > 0 {
+		if err := d.opt.Store.UnparkLabelSets(ctx, changed); err != nil {
+			return err
+		}
+	}
+	d.served = served
+	return nil
+}
+
+func (r Routing) knows(key string) bool {
+	if _, ok := r.Ambiguous[key]; ok {
+		return true
+	}
+	if _, ok := r.Unserved[key]; ok {
+		return true
+	}
+	for _, keys := range r.Served {
+		for _, k := range keys {
+			if k == key {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,403 @@
+package dispatch_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+)
+
+// The guards here hold only when two things happen at one moment; each test brings that moment about.
+
+// counted reports whether anything was counted under that name.
+func counted(t *testing.T, registry *prometheus.Registry, name string) bool {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		if family.GetName() == name {
+			return true
+		}
+	}
+	return false
+}
+
+// CLAIM-1: a job that an event is just ending is not claimed.
+func TestClaimBatch_CLAIM1_JobThatIsEndingIsSkipped(t *testing.T) {
+	h := newHarness(t)
+	h.queue(1, 2)
+	commit := ledgertest.Hold(t, h.url,
+		`UPDATE workflow_jobs SET state = 'cancelled', completed_at = now() WHERE id = 1`)
+	result, err := h.store.ClaimBatch(t.Context(), h.batch(h.pod("linux"), h.pod("linux")))
+	require.NoError(t, err)
+	commit()
+	require.Len(t, result.Claims, 1)
+	require.Equal(t, int64(2), result.Claims[0].JobID)
+}
+
+// CLAIM-5: a batch waits for another one of the same account, and counts what that one claimed.
+func TestClaimBatch_CLAIM5_WaitsForTheAccountsOtherBatch(t *testing.T) {
+	h := newHarness(t)
+	require.NoError(t, h.store.SetLimits(t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 1000, MemoryMB: 1024, Jobs: 1}))
+	h.queue(1)
+	commit := ledgertest.Hold(t, h.url, `SELECT 1 FROM account_limits WHERE account_id = 1 FOR UPDATE`,
+		`INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, account_id, platform, milli_cpu, memory_mb, claimed_at)
+		 VALUES ('other', 'runners', 'other', 'linux', 'claimed', 1, 1, 'linux', 1000, 1024, now())`)
+	done := make(chan dispatch.BatchResult, 1)
+	b := h.batch(h.pod("linux"))
+	go func() {
+		result, err := h.store.ClaimBatch(context.Background(), b)
+		if err != nil {
+			t.Errorf("claiming: %v", err)
+		}
+		done <- result
+	}()
+	h.eventually("the batch waits, or is done", func() bool {
+		return len(done) > 0 || ledgertest.Int(t, h.url, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+	})
+	commit()
+	require.Empty(t, (<-done).Claims, "the budget of one job is spent")
+}
+
+// CLAIM-3: a late in_progress of a finished job binds no runner, not even one that is alive.
+func TestRecordJob_CLAIM3_LateInProgressBindsNoRunner(t *testing.T) {
+	h := newHarness(t)
+	d := h.replica()
+	h.queue(1)
+	pod := h.pod("linux")
+	name := h.served(d, pod).JIT.Name
+	h.record(job(fleet.JobEventCompleted, 2))
+	h.record(job(fleet.JobEventStarted, 2, by(name)))
+	require.Equal(t, fleet.ClaimMinted, h.claim(pod).State)
+	require.Equal(t, int64(1), h.claim(pod).JobID)
+	require.Equal(t, fleet.JobMinted, h.jobState(1))
+}
+
+// CLAIM-9: a runner takes one job. GitHub's word on the one it executes stands, whatever names it again.
+func TestRecordJob_CLAIM9_ExecutingRunnerKeepsItsJob(t *testing.T) {
+	h := newHarness(t)
+	d := h.replica()
+	h.queue(1)
+	pod := h.pod("linux")
+	name := h.started(d, pod, 1).JIT.Name
+	for _, kind := range []fleet.JobEvent{fleet.JobEventStarted, fleet.JobEventCompleted} {
+		h.record(job(kind, 2, by(name)))
+		require.Equal(t, fleet.ClaimExecuting, h.claim(pod).State)
+		require.Equal(t, int64(1), h.claim(pod).JobID)
+		require.Equal(t, fleet.JobExecuting, h.jobState(1))
+	}
+}
+
+// CLAIM-6: three attempts, neither less nor more.
+func TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts(t *testing.T) {
+	h := newHarness(t)
+	registry := prometheus.NewRegistry()
+	d := h.replica(func(o *dispatch.Options) { o.Metrics = registry })
+	h.cluster.stampErr = errAPIServer
+	h.queue(1)
+	pod := h.pod("linux")
+	answer := h.served(d, pod)
+	_, err := d.Acknowledge(t.Context(), pod, answer.Generation)
+	require.NoError(t, err)
+	h.eventually("it gives up", func() bool {
+		h.timers.fire(100 * time.Millisecond)
+		return counted(t, registry, "bullpen_dispatch_owner_stamps_total")
+	})
+	require.Len(t, h.cluster.stamped(), 3)
+}
+
+// CLAIM-6: a poller that was sent away ends like one that was served; its pod has no owner, and gets no label. What a
+// replica that was away missed, its sweep projects.
+func TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly(t *testing.T) {
+	h := newHarness(t)
+	h.cluster.stampErr = errAPIServer
+	d := h.replica()
+	h.queue(1)
+	owned, retired := h.pod("linux"), h.pod("linux")
+	answer := h.served(d, owned)
+	_, err := d.Retire(t.Context(), []dispatch.Pod{retired})
+	require.NoError(t, err)
+	held, err := d.Acknowledge(t.Context(), owned, answer.Generation)
+	require.NoError(t, err)
+	require.True(t, held)
+	h.eventually("given up", func() bool { h.timers.fire(100 * time.Millisecond); return len(h.cluster.stamped()) == 3 })
+	retired.PollerEnded, owned.PollerEnded = true, true
+	h.cluster.putPod(owned)
+	h.cluster.putPod(retired)
+	d.PodChanged(retired)
+	h.cluster.repair()
+	h.eventually("projected", func() bool {
+		h.timers.fire(time.Minute)
+		pod, _ := h.cluster.Pod(owned.UID)
+		return pod.OwnerLabel == "acme"
+	})
+	for _, stamp := range h.cluster.stamped() {
+		require.NotContains(t, stamp, retired.UID)
+	}
+}
+
+// CLAIM-14: a pool that finds an account's budget used up looks again when it is renewed, though nothing else happens.
+func TestPoll_CLAIM14_LooksAgainAtTheReset(t *testing.T) {
+	h := newHarness(t)
+	reset := time.Now().Add(time.Hour)
+	h.forge.set(func(f *forge) { f.rate = &fleet.RateState{Limit: 2, Remaining: 0, Reset: reset} })
+	d := h.replica()
+	h.record(job(fleet.JobEventQueued, 9, labelled("linux")))
+	h.record(job(fleet.JobEventCompleted, 9, labelled("linux"))) // the label set is known: one wake-up a job
+	ctx, hangUp := context.WithCancel(t.Context())
+	waiting := h.poll(ctx, d, h.pod("linux"))
+	h.held(1)
+	h.queue(1)
+	h.eventually("the pool waits for the reset", func() bool {
+		return h.timers.count(func(d time.Duration) bool { return d > 50*time.Minute && d <= time.Hour }) > 0
+	})
+	require.Zero(t, h.forge.minted())
+	hangUp()
+	<-waiting
+}
+
+// CLAIM-8: a claim that was minted once is not taken back because a later mint was refused: its row, and so the
+// protection of its pod, stays.
+func TestPoll_CLAIM8_RefusedReMintKeepsTheRow(t *testing.T) {
+	h := newHarness(t)
+	d := h.replica()
+	h.queue(1)
+	pod := h.pod("linux")
+	h.served(d, pod)
+	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
+	answer, err := d.Poll(t.Context(), pod)
+	require.NoError(t, err)
+	require.Equal(t, dispatch.ReplyRetry, answer.Reply)
+	require.Equal(t, fleet.ClaimMinted, h.claim(pod).State)
+	require.Equal(t, fleet.JobMinted, h.jobState(1))
+}
+
+// CLAIM-12: a label set that two live pools serve is served by neither.
+func TestRoute_CLAIM12_NeitherOfTwoPoolsServes(t *testing.T) {
+	sets := []dispatch.LabelSet{{Key: "k", Labels: []string{"linux"}}}
+	a, b := linuxPool("a", "linux"), linuxPool("b", "linux")
+	r := dispatch.Route([]dispatch.Pool{a, b}, sets)
+	require.Empty(t, r.Served)
+	require.Len(t, r.Ambiguous["k"], 2)
+	b.Terminating = true
+	r = dispatch.Route([]dispatch.Pool{a, b}, sets)
+	require.Equal(t, map[dispatch.PoolRef][]string{a.Ref(): {"k"}}, r.Served)
+	require.Empty(t, r.Ambiguous)
+}
+
+// CLAIM-13: while GitHub does not answer, an adoption is neither made nor given up.
+func TestAdoption_CLAIM13_NoAnswerIsAskedAgain(t *testing.T) {
+	for name, prepare := range map[string]func(h *harness, runner string){
+		"unreadable": func(h *harness, _ string) { h.forge.set(func(f *forge) { f.unread = fleet.ErrUncertain }) },
+		"not busy":   func(h *harness, runner string) { h.forge.set(func(f *forge) { f.runners[runner].busy = false }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			var mu sync.Mutex
+			now := time.Now().Add(time.Minute) // whatever is asked for from here on is due
+			registry := prometheus.NewRegistry()
+			h.replica(func(o *dispatch.Options) {
+				o.Metrics = registry
+				o.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+			})
+			pod := h.pod("linux")
+			runner := h.ghost(pod)
+			h.forge.start(runner)
+			prepare(h, runner)
+			h.record(job(fleet.JobEventStarted, 50, by(runner)))
+			h.eventually("asked once", func() bool {
+				h.timers.fire(10 * time.Second)
+				return counted(t, registry, "bullpen_dispatch_adoptions_total")
+			})
+			require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
+			h.forge.set(func(f *forge) { f.unread = nil })
+			h.forge.start(runner)
+			h.eventually("adopted", func() bool {
+				mu.Lock()
+				now = now.Add(20 * time.Second)
+				mu.Unlock()
+				h.timers.fire(10 * time.Second)
+				return h.claim(pod).State == fleet.ClaimExecuting
+			})
+		})
+	}
+}
+
+// CLAIM-13: a job that has ended meanwhile revives nobody, and an adopted runner is charged to its lane.
+func TestAdopt_CLAIM13_EndedJobRevivesNobody(t *testing.T) {
+	h := newHarness(t)
+	pod := h.pod("linux")
+	runner := h.ghost(pod)
+	pool, _ := h.cluster.Pool(pod.Pool)
+	adoption := dispatch.Adoption{
+		RunnerName: runner, RunnerID: 9, PodUID: pod.UID, Account: acme, JobID: 1, Scope: fleet.Scope{Owner: "acme"},
+	}
+	h.record(job(fleet.JobEventStarted, 1, by(runner)))
+	h.record(job(fleet.JobEventCompleted, 1, by(runner)))
+	adopted, err := h.store.Adopt(t.Context(), adoption, pod, pool, time.Now())
+	require.NoError(t, err)
+	require.False(t, adopted)
+	require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
+
+	h.record(job(fleet.JobEventStarted, 2, by(runner)))
+	adoption.JobID = 2
+	adopted, err = h.store.Adopt(t.Context(), adoption, pod, pool, time.Now())
+	require.NoError(t, err)
+	require.True(t, adopted)
+	require.Equal(t, int64(1), ledgertest.Int(t, h.url, `SELECT sum(running)::bigint FROM job_lanes`))
+	h.record(job(fleet.JobEventCompleted, 2, by(runner)))
+	require.Zero(t, ledgertest.Int(t, h.url, `SELECT sum(running)::bigint FROM job_lanes`))
+}
+
+// CLAIM-13, CLAIM-17: a list of GitHub's that was read before the runner's job ended revives nobody, when it is believed after.
+func TestAdopt_CLAIM13_CLAIM17_ALateReadingRevivesNobody(t *testing.T) {
+	h := newHarness(t)
+	h.queue(1)
+	pod := h.pod("linux")
+	pool, _ := h.cluster.Pool(pod.Pool)
+	runner := h.served(h.replica(), pod).JIT.Name
+	shown := roster.Sighting{Found: []roster.Found{{Registration: fleet.Registration{Name: runner, ID: 9, Online: true, Busy: true},
+		Scope: fleet.Scope{Owner: "acme"}, Owner: fleet.Owner{ID: acme.ID, Login: acme.Login, InstallationID: acme.InstallationID}}}}
+	seen, ok := dispatch.FoundAt(pod, pool, shown)
+	require.True(t, ok)
+	h.record(job(fleet.JobEventStarted, 1, by(runner)))
+	h.record(job(fleet.JobEventCompleted, 1, by(runner)))
+	require.Equal(t, fleet.ClaimSpent, h.claim(pod).State)
+
+	adopted, err := h.store.Adopt(t.Context(), seen.Adoption(), pod, pool, time.Now())
+	require.NoError(t, err)
+	require.False(t, adopted)
+	state, err := h.store.Rebuild(t.Context(), h.turn(), seen, time.Now())
+	require.NoError(t, err)
+	require.Equal(t, fleet.ClaimSpent, state)
+	require.Equal(t, fleet.ClaimSpent, h.claim(pod).State)
+}
+
+// turn begins a hold, and has the turn to rebuild in it.
+func (h *harness) turn() epoch.Turn {
+	h.t.Helper()
+	row, err := h.store.Epoch(h.t.Context())
+	require.NoError(h.t, err)
+	require.NoError(h.t, h.store.BeginHold(h.t.Context(), row.Mark, epoch.Decision{Over: row.Mark, Reason: "a test"}, time.Minute))
+	turn, mine, err := h.store.BeginRebuild(h.t.Context(), time.Minute, 0)
+	require.NoError(h.t, err)
+	require.True(h.t, mine)
+	return turn
+}
+
+// EXCL-5, CLAIM-7, CLAIM-16: the table of what a poll gets, whole.
+func TestDecide_EXCL5_CLAIM7_CLAIM16_WholeTable(t *testing.T) {
+	now := time.Now()
+	for _, state := range fleet.ClaimStates() {
+		for _, deleting := range []bool{false, true} {
+			for _, acknowledged := range []bool{false, true} {
+				for _, leased := range []bool{false, true} {
+					claim := dispatch.Claim{State: state, Acknowledged: acknowledged}
+					if leased {
+						claim.LeaseUntil = now.Add(time.Second)
+					}
+					want := dispatch.StepGone
+					switch {
+					case deleting:
+					case state == fleet.ClaimNone:
+						want = dispatch.StepMatch
+					case (state == fleet.ClaimClaimed || state == fleet.ClaimMinted) && !acknowledged && leased:
+						want = dispatch.StepAwait
+					case (state == fleet.ClaimClaimed || state == fleet.ClaimMinted) && !acknowledged:
+						want = dispatch.StepTakeOver
+					}
+					require.Equal(t, want, dispatch.Decide(dispatch.Pod{Deleting: deleting}, claim, 0, now),
+						fmt.Sprintf("%q deleting=%v acknowledged=%v leased=%v", state, deleting, acknowledged, leased))
+				}
+			}
+		}
+	}
+}
+
+// EXCL-1: a pod whose row cannot be written, because a former pod's row of that name stands, is unknown and not granted.
+func TestRetire_EXCL1_PodWithoutARowIsUnknown(t *testing.T) {
+	h := newHarness(t)
+	d := h.replica()
+	former := h.pod("linux")
+	_, err := d.Retire(t.Context(), []dispatch.Pod{former})
+	require.NoError(t, err)
+	successor := former
+	successor.UID = uuid.NewString()
+	answers, err := d.Retire(t.Context(), []dispatch.Pod{successor})
+	require.NoError(t, err)
+	require.Equal(t, runnerapi.Unknown, answers[0].Verdict)
+}
+
+// EXCL-6: with a scope that can be read, 404 and a 403 beside an absence in the list are proofs; a 403 beside the
+// runner, a 5xx, and a name that cannot be looked up are not.
+func TestPoll_EXCL6_WhatProvesARegistrationGone(t *testing.T) {
+	cases := map[string]struct {
+		answer error
+		listed bool
+		want   dispatch.Reply
+	}{
+		"404":                {fleet.ErrNotFound, true, dispatch.ReplyServe},
+		"403, not listed":    {fleet.ErrForbidden, false, dispatch.ReplyServe},
+		"403, still listed":  {fleet.ErrForbidden, true, dispatch.ReplyRetry},
+		"5xx, scope is read": {fleet.ErrUncertain, true, dispatch.ReplyRetry},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			d := h.replica()
+			h.queue(1)
+			pod := h.pod("linux")
+			first := h.served(d, pod)
+			h.forge.set(func(f *forge) {
+				f.removeErr = c.answer
+				if !c.listed {
+					delete(f.runners, first.JIT.Name)
+				}
+			})
+			got, err := d.Poll(t.Context(), pod)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got.Reply)
+		})
+	}
+	t.Run("a mint without an answer, and a list that cannot be read", func(t *testing.T) {
+		h := newHarness(t)
+		h.forge.set(func(f *forge) { f.onMint = func(string) error { return fleet.ErrUncertain } })
+		h.queue(1)
+		pod := h.pod("linux")
+		_, err := h.replica().Poll(t.Context(), pod)
+		require.NoError(t, err)
+		h.forge.set(func(f *forge) { f.onMint, f.unread = nil, fleet.ErrUncertain })
+		got, err := h.replica().Poll(t.Context(), pod)
+		require.NoError(t, err)
+		require.Equal(t, dispatch.ReplyRetry, got.Reply)
+		require.Equal(t, 1, h.forge.minted())
+	})
+}
+
+// standingStill is a store whose next look at registrations takes as long as the test wants.
+type standingStill struct {
+	dispatch.Store
+	once             sync.Once
+	reached, release chan struct{}
+}
+
+func (s *standingStill) Registrations(ctx context.Context, podUID string, before int64) ([]dispatch.Registration, error) {
+	s.once.Do(func() {
+		close(s.reached)
+		<-s.release
+	})
+	return s.Store.Registrations(ctx, podUID, before)
+}

@@ -1,0 +1,151 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+)
+
+// A pool that is deleted leaves no goroutine behind, and one that comes back under its name is served as before.
+func TestMatcher_EndsWithItsPool(t *testing.T) {
+	h := newHarness(t)
+	h.cluster.putPool(linuxPool("gone"))
+	d := h.replica()
+	ctx, cancel := context.WithCancel(t.Context())
+	staying, held := h.poll(t.Context(), d, h.pod("linux")), h.poll(ctx, d, h.pod("gone"))
+	h.eventually("both polls are held", func() bool { return d.HeldPolls() == 2 })
+	require.Equal(t, 2, d.Matchers())
+
+	h.cluster.dropPool("gone")
+	d.PoolsChanged()
+	h.eventually("it has looked whether to end", func() bool { return h.cluster.misses() >= 2 })
+	require.Equal(t, 2, d.Matchers(), "a poll that is held is answered by its matcher")
+	cancel()
+	<-held
+	h.eventually("the matcher has ended", func() bool { return d.Matchers() == 1 })
+
+	h.cluster.putPool(linuxPool("gone"))
+	d.PoolsChanged()
+	_, err := h.store.RecordJob(t.Context(), h.delivery("workflow_job"), job("queued", 1, labelled("gone")))
+	require.NoError(t, err)
+	answer := h.served(d, h.pod("gone"))
+	require.Equal(t, dispatch.ReplyServe, answer.Reply)
+
+	h.queue(2)
+	require.Equal(t, dispatch.ReplyServe, (<-staying).answer.Reply)
+
+	h.cluster.dropPool("gone")
+	d.PoolsChanged()
+	h.eventually("a matcher for which nobody waits ends when its pool goes", func() bool { return d.Matchers() == 1 })
+}
+
+// fruitless is a ledger of which no batch gets anything after it has taken what mint slots there are: because somebody else holds
+// all jobs, or with an error.
+type fruitless struct {
+	dispatch.Store
+	account dispatch.Account
+	err     error
+	tries   atomic.Int64
+}
+
+func (f *fruitless) ClaimBatch(_ context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
+	f.tries.Add(1)
+	b.Return(f.account.ID, b.Reserve(f.account, 5))
+	return dispatch.BatchResult{}, f.err
+}
+
+// A batch that fails is tried again after a pause, also where it gives back slots that others may wait for: other pools, whose
+// batches fail too, and give back theirs.
+func TestMatcher_PausesAfterABatchThatFailed(t *testing.T) {
+	h := newHarness(t)
+	h.cluster.putPool(linuxPool("large"))
+	h.forge.rate = &fleet.RateState{Remaining: 2, Reset: time.Now().Add(time.Hour)}
+	h.queue(1)
+	_, err := h.store.RecordJob(t.Context(), h.delivery("workflow_job"), job("queued", 2, labelled("large")))
+	require.NoError(t, err)
+	l := &fruitless{Store: h.store, account: acme, err: errors.New("refused")}
+	d := h.replica(func(o *dispatch.Options) { o.Store = l })
+	h.poll(t.Context(), d, h.pod("linux"))
+	h.poll(t.Context(), d, h.pod("large"))
+	h.eventually("both have tried", func() bool { return l.tries.Load() > 1 && h.timers.pendingOf(time.Second) > 1 })
+	require.Never(t, func() bool { return l.tries.Load() > 10 }, 300*time.Millisecond, 5*time.Millisecond, "it would not stop trying")
+	tries := l.tries.Load()
+	h.timers.fire(time.Second)
+	h.eventually("it tries again after a second", func() bool { return l.tries.Load() > tries })
+}
+
+// A batch that finds no use for its slots, though it wanted more, does not look again for having given them back; other pools do, once.
+func TestMatcher_DoesNotWakeItselfWithSlotsThatItCouldNotUse(t *testing.T) {
+	h := newHarness(t)
+	h.cluster.putPool(linuxPool("large"))
+	h.forge.rate = &fleet.RateState{Remaining: 2, Reset: time.Now().Add(time.Hour)}
+	h.queue(1)
+	l := &fruitless{Store: h.store, account: acme}
+	d := h.replica(func(o *dispatch.Options) { o.Store = l })
+	h.poll(t.Context(), d, h.pod("linux"))
+	h.eventually("it has tried", func() bool { return l.tries.Load() > 0 })
+	require.Never(t, func() bool { return l.tries.Load() > 10 }, 300*time.Millisecond, 5*time.Millisecond, "it would not stop looking")
+}
+
+// A request whose connection is half open, and which a replica reads only after the pod's next request was served, takes
+// nothing away from it, at no replica (test/model: HalfOpen). A later one takes the claim over as ever: the answer was lost.
+func TestPoll_CLAIM7_AnEarlierRequestTakesNothingOver(t *testing.T) {
+	h := newHarness(t)
+	a, b := h.replica(), h.replica()
+	pod := h.pod("linux")
+	h.queue(1)
+	served, err := a.PollNumbered(t.Context(), pod, 6)
+	require.NoError(t, err)
+	require.Equal(t, dispatch.ReplyServe, served.Reply)
+	for _, d := range []*dispatch.Dispatcher{a, b} {
+		late, err := d.PollNumbered(t.Context(), pod, 5)
+		require.NoError(t, err)
+		require.Equal(t, dispatch.ReplyRetry, late.Reply)
+	}
+	require.Equal(t, served.Generation, h.claim(pod).Generation)
+	require.Contains(t, h.forge.alive(), served.JIT.Name, "what was delivered still stands")
+
+	again, err := b.PollNumbered(t.Context(), pod, 8)
+	require.NoError(t, err)
+	require.Equal(t, dispatch.ReplyServe, again.Reply)
+	late, err := a.PollNumbered(t.Context(), pod, 7)
+	require.NoError(t, err)
+	require.Equal(t, dispatch.ReplyRetry, late.Reply, "who took the claim over counts")
+
+	unnumbered, err := a.Poll(t.Context(), pod)
+	require.NoError(t, err)
+	require.Equal(t, dispatch.ReplyServe, unnumbered.Reply, "an agent that numbers nothing works as before")
+	held, err := a.Acknowledge(t.Context(), pod, unnumbered.Generation)
+	require.NoError(t, err)
+	require.True(t, held)
+}
+
+// An earlier request does not push a later one of its pod out of the queue either.
+func TestPoll_CLAIM7_AnEarlierRequestWaitsInNobodysStead(t *testing.T) {
+	h := newHarness(t)
+	d := h.replica()
+	pod := h.pod("linux")
+	waiting := make(chan polled, 1)
+	go func() {
+		answer, err := d.PollNumbered(t.Context(), pod, 6)
+		waiting <- polled{answer, err}
+	}()
+	h.eventually("the later one is held", func() bool { return d.HeldPolls() == 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	late, err := d.PollNumbered(ctx, pod, 5)
+	require.NoError(t, err, "it waits")
+	require.Equal(t, dispatch.ReplyRetry, late.Reply)
+	require.Equal(t, 1, d.HeldPolls())
+	h.queue(1)
+	got := <-waiting
+	require.NoError(t, got.err)
+	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
+}

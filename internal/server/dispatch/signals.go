@@ -1,0 +1,147 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
+)
+
+// However many controllers ask however often, a replica reads the ledger this often.
+const (
+	signalsKept = time.Second
+	peaksKept   = 30 * time.Second
+)
+
+// signalsTimeout bounds one reading.
+const signalsTimeout = 8 * time.Second
+
+// peakMinutes is how many moments, a minute apart, a pool's 95th percentile is taken of.
+const peakMinutes = 60
+
+// Signals says what every pool is asked for, in one answer: whole, or an error (POOL-8). It may be a second old, and
+// what it says of the last hour half a minute. Answers share memory: they must not be changed.
+func (d *Dispatcher) Signals(ctx context.Context) (runnerapi.Signals, error) {
+	if err := d.notHeld(); err != nil { // CLAIM-17, POOL-8: a ledger that lacks claims would have the fleet shrink, or grow
+		return runnerapi.Signals{}, err
+	}
+	signals, err := d.demand.get(ctx)
+	if err == nil {
+		err = d.notHeld() // since it was read
+	}
+	if err != nil {
+		return runnerapi.Signals{}, err
+	}
+	return signals, nil
+}
+
+func (d *Dispatcher) readSignals(ctx context.Context) (runnerapi.Signals, error) {
+	at := d.opt.Now()
+	peaks, err := d.peaks.get(ctx)
+	if err != nil {
+		return runnerapi.Signals{}, err
+	}
+	pools := d.opt.Cluster.Pools()
+	sets, err := d.opt.Store.LabelSets(ctx)
+	if err != nil {
+		return runnerapi.Signals{}, fmt.Errorf("reading label sets: %w", err)
+	}
+	keys := []string{}
+	for key := range destinations(pools, sets) {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	backlog, err := d.opt.Store.Backlog(ctx, keys, func(b Backlog) []Look { return Looks(pools, sets, b) })
+	if err != nil {
+		return runnerapi.Signals{}, err
+	}
+	mints := map[int64]int64{}
+	for _, lane := range backlog.Lanes {
+		if n, bounded := d.budgets.mintable(lane.Account); bounded {
+			mints[lane.Account.ID] = n
+		}
+	}
+	signals := runnerapi.Signals{At: at, Pools: Demand(pools, sets, backlog, mints)}
+	for i := range signals.Pools {
+		p := &signals.Pools[i]
+		p.P95LastHour = peaks[PoolRef{p.Namespace, p.Name}]
+	}
+	signals.Removals, err = d.removals(ctx, at)
+	if err != nil {
+		return runnerapi.Signals{}, err
+	}
+	return signals, nil
+}
+
+// A runner whose work is over ends by itself: its pod is asked for only when it is still there after removalGrace.
+const (
+	removalGrace = time.Minute
+	maxRemovals  = 1000
+)
+
+// ProvenEnd is a pod whose work is over, and how that is known.
+type ProvenEnd struct {
+	Pod   Pod
+	Proof string
+}
+
+// removals lists the pods that should have gone by themselves and that the watch still shows, the oldest ends first.
+func (d *Dispatcher) removals(ctx context.Context, now time.Time) ([]runnerapi.Removal, error) {
+	ends, err := d.opt.Store.ProvenEnds(ctx, now.Add(-removalGrace))
+	if err != nil {
+		return nil, err
+	}
+	var out []runnerapi.Removal
+	for _, end := range ends {
+		pod, alive := d.opt.Cluster.Pod(end.Pod.UID)
+		if !alive || pod.Deleting || len(out) == maxRemovals {
+			continue
+		}
+		out = append(out, runnerapi.Removal{Proof: end.Proof, Pod: runnerapi.PodRef{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Pool: pod.Pool.Name,
+		}})
+	}
+	return out, nil
+}
+
+func (d *Dispatcher) readPeaks(ctx context.Context) (map[PoolRef]int, error) {
+	since := d.opt.Now().Add(-(peakMinutes - 1) * time.Minute)
+	changes, err := d.opt.Store.SessionChanges(ctx, since, peakMinutes)
+	if err != nil {
+		return nil, err
+	}
+	return Peaks(changes, peakMinutes), nil
+}
+
+// SessionChange says that in one minute the number of a pool's open sessions changed.
+type SessionChange struct {
+	Pool   PoolRef
+	Minute int // from 0; changes at later minutes than are asked for are ignored
+	By     int
+}
+
+// Peaks is each pool's 95th percentile of the numbers of sessions that were open at so many minutes: the smallest
+// number that at least 95 in 100 of them do not exceed.
+func Peaks(changes []SessionChange, minutes int) map[PoolRef]int {
+	open := map[PoolRef][]int{}
+	for _, c := range changes {
+		if c.Minute < 0 || c.Minute >= minutes {
+			continue
+		}
+		if open[c.Pool] == nil {
+			open[c.Pool] = make([]int, minutes)
+		}
+		open[c.Pool][c.Minute] += c.By
+	}
+	peaks := make(map[PoolRef]int, len(open))
+	for pool, counts := range open {
+		for i := 1; i < minutes; i++ {
+			counts[i] += counts[i-1]
+		}
+		slices.Sort(counts)
+		peaks[pool] = counts[(minutes*95+99)/100-1]
+	}
+	return peaks
+}

@@ -1,0 +1,441 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+)
+
+// clock is a time of day that goes on when a test says so.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newClock() *clock { return &clock{at: time.Now()} }
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+func at(c *clock) func(*dispatch.Options) { return func(o *dispatch.Options) { o.Now = c.now } }
+
+// asks reads the signals anew, by pool.
+func (h *harness) asks(d *dispatch.Dispatcher, c *clock) map[string]runnerapi.PoolSignals {
+	h.t.Helper()
+	c.pass(time.Minute)
+	signals, err := d.Signals(h.t.Context())
+	require.NoError(h.t, err)
+	require.Equal(h.t, c.now(), signals.At)
+	pools := map[string]runnerapi.PoolSignals{}
+	for _, p := range signals.Pools {
+		pools[p.Name] = p
+	}
+	return pools
+}
+
+func withheld(reason runnerapi.WithheldReason, jobs int) map[runnerapi.WithheldReason]int {
+	return map[runnerapi.WithheldReason]int{reason: jobs}
+}
+
+func TestSignals_SCALE2_ThroughAJobsLife(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	require.NoError(t, h.store.SetLimits(t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 9000, MemoryMB: 2048, Jobs: 9}))
+	linux := runnerapi.PoolSignals{Namespace: "runners", Name: "linux"}
+	require.Equal(t, linux, h.asks(d, c)["linux"])
+
+	h.queue(1, 2, 3)
+	got := h.asks(d, c)["linux"]
+	require.Equal(t, 2, got.Queued, "memory for two")
+	require.Equal(t, withheld(runnerapi.WithheldLimit, 1), got.Withheld)
+	require.Equal(t, int64(1_700_000_001), got.OldestQueued.Unix())
+
+	first, second := h.pod("linux"), h.pod("linux")
+	name := h.started(d, first, 1).JIT.Name
+	h.started(d, second, 2)
+	got = h.asks(d, c)["linux"]
+	require.Equal(t, runnerapi.PoolSignals{
+		Namespace: "runners", Name: "linux", Occupied: 2, Claimed: 2, Withheld: withheld(runnerapi.WithheldLimit, 1),
+	}, runnerapi.PoolSignals{
+		Namespace: got.Namespace, Name: got.Name, Occupied: got.Occupied, Claimed: got.Claimed, Queued: got.Queued, Withheld: got.Withheld,
+	})
+
+	// The job is over, its pod is not: uploads and the end of the pod still take a place.
+	h.record(job(fleet.JobEventCompleted, 1, by(name)))
+	got = h.asks(d, c)["linux"]
+	require.Equal(t, []int{2, 1, 1}, []int{got.Occupied, got.Claimed, got.Queued})
+	require.Empty(t, got.Withheld)
+	live, err := d.PodStopped(t.Context(), first.UID, c.now(), nil)
+	require.NoError(t, err)
+	require.False(t, live, "GitHub has said what became of its job")
+	require.Equal(t, 1, h.asks(d, c)["linux"].Occupied)
+	require.Zero(t, h.asks(d, c)["linux"].Withheld)
+}
+
+// A session whose pod went without a report is not open for ever.
+func TestSignals_ForgottenPodsOccupyNothing(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	h.queue(1)
+	pod := h.pod("linux")
+	name := h.started(d, pod, 1).JIT.Name
+	h.record(job(fleet.JobEventCompleted, 1, by(name)))
+	require.Equal(t, 1, h.asks(d, c)["linux"].Occupied)
+	forgotten, err := h.store.ForgetPod(t.Context(), pod.UID)
+	require.NoError(t, err)
+	require.True(t, forgotten)
+	require.Zero(t, h.asks(d, c)["linux"].Occupied)
+}
+
+func TestSignals_SCALE2_Suspended(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	h.queue(1, 2)
+	again := acme
+	for _, action := range []string{"suspend", "deleted"} {
+		h.install(again)
+		require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
+		_, err := h.store.RecordInstallation(t.Context(), h.delivery("installation"), dispatch.Installation{Action: action, Account: again})
+		require.NoError(t, err)
+		got := h.asks(d, c)["linux"]
+		require.Zero(t, got.Queued, action)
+		require.Equal(t, withheld(runnerapi.WithheldSuspended, 2), got.Withheld, action)
+	}
+	h.install(again)
+	require.Equal(t, withheld(runnerapi.WithheldSuspended, 2), h.asks(d, c)["linux"].Withheld, "GitHub uses no installation's id again")
+	again.InstallationID++
+	h.install(again)
+	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
+}
+
+// CLAIM-12: what two live pools serve is handed out by neither, and counted once; a pool that is being deleted does not count.
+func TestSignals_CLAIM12_ConflictAndTerminating(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	h.queue(1)
+	other := linuxPool("other", "LINUX")
+	h.cluster.putPool(other)
+	got := h.asks(d, c)
+	require.Zero(t, got["linux"].Queued+got["other"].Queued)
+	require.Equal(t, withheld(runnerapi.WithheldConflict, 1), got["linux"].Withheld)
+	require.Empty(t, got["other"].Withheld)
+	other.Terminating = true
+	h.cluster.putPool(other)
+	got = h.asks(d, c)
+	require.Equal(t, 1, got["linux"].Queued)
+	require.Zero(t, got["other"].Queued)
+}
+
+// CLAIM-11: while GitHub is not to be asked for an account, its jobs ask for no runner; afterwards one job tries.
+func TestSignals_CLAIM11_Backoff(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
+	h.queue(1, 2, 3)
+	pod := h.pod("linux")
+	_, err := d.Poll(t.Context(), pod) // tries in vain, once
+	require.NoError(t, err)
+	signals, err := d.Signals(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, withheld(runnerapi.WithheldBackoff, 3), signals.Pools[0].Withheld)
+	require.Zero(t, signals.Pools[0].Queued)
+
+	got := h.asks(d, c)["linux"] // the back-off is over
+	require.Equal(t, 1, got.Queued)
+	require.Equal(t, withheld(runnerapi.WithheldBackoff, 2), got.Withheld)
+	h.forge.set(func(f *forge) { f.refuse = nil })
+	h.served(d, pod)
+	require.Equal(t, 2, h.asks(d, c)["linux"].Queued, "GitHub answers again")
+
+	h.forge.set(func(f *forge) {
+		f.rate = &fleet.RateState{Limit: 10, Remaining: 1, Reset: c.now().Add(time.Hour)}
+	})
+	got = h.asks(d, c)["linux"] // CLAIM-14
+	require.Equal(t, 1, got.Queued)
+	require.Equal(t, withheld(runnerapi.WithheldBackoff, 1), got.Withheld)
+	c.pass(time.Hour)
+	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
+}
+
+// What operators are told of an account's back-off is what dispatch goes by, and whether a limit or a failure is the cause.
+func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	acme := dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}
+	until, _ := d.Backoff(acme)
+	require.Zero(t, until)
+	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
+	h.queue(1)
+	pod := h.pod("linux")
+	_, err := d.Poll(t.Context(), pod) // tries in vain
+	require.NoError(t, err)
+	until, limited := d.Backoff(acme)
+	require.True(t, until.After(c.now()))
+	require.False(t, limited)
+	until, _ = d.Backoff(dispatch.Account{ID: 2, Login: "globex", InstallationID: 102})
+	require.Zero(t, until, "another account is not kept from anything")
+
+	c.pass(time.Hour)
+	until, _ = d.Backoff(acme)
+	require.Zero(t, until, "it is over")
+	reset := c.now().Add(time.Minute)
+	h.forge.set(func(f *forge) { f.refuse, f.rate = nil, &fleet.RateState{Limit: 10, Remaining: 0, Reset: reset} })
+	until, limited = d.Backoff(acme)
+	require.Equal(t, reset, until)
+	require.True(t, limited)
+	c.pass(time.Minute)
+	until, _ = d.Backoff(acme)
+	require.Zero(t, until, "the limit is reset")
+}
+
+// The last hour: sessions that are over count where they were open, those of other times do not.
+func TestSignals_P95(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	c.pass(time.Minute) // asks does
+	session := func(from, to time.Duration) {
+		uid := uuid.NewString()
+		ledgertest.Exec(t, h.url, `INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu,
+			memory_mb, runner_name, started_at, ended_at) VALUES ($1, 'runners', $1, 'linux', 1, 'linux', 1, 1, $1, $2, $3)`,
+			uid, c.now().Add(-from), c.now().Add(-to))
+	}
+	for range 5 {
+		session(30*time.Minute, 26*time.Minute+time.Second) // at four minutes
+	}
+	session(20*time.Minute, 0)
+	for range 9 {
+		session(50*time.Minute, 47*time.Minute+time.Second) // at three minutes
+		session(2*time.Hour, time.Hour)
+		session(10*time.Minute+50*time.Second, 10*time.Minute+10*time.Second) // between two
+	}
+	c.pass(-time.Minute)
+	require.Equal(t, 5, h.asks(d, c)["linux"].P95LastHour)
+
+	// An open session counts while its pod is not forgotten.
+	h.queue(1)
+	pod := h.pod("linux")
+	name := h.started(d, pod, 1).JIT.Name
+	ledgertest.Exec(t, h.url, `DELETE FROM runner_sessions WHERE ended_at IS NOT NULL`)
+	c.pass(4 * time.Minute)
+	require.Equal(t, 1, h.asks(d, c)["linux"].P95LastHour)
+	h.record(job(fleet.JobEventCompleted, 1, by(name)))
+	_, err := h.store.ForgetPod(t.Context(), pod.UID)
+	require.NoError(t, err)
+	require.Zero(t, h.asks(d, c)["linux"].P95LastHour)
+}
+
+// A lane is read as far as it is asked to, oldest job first.
+func TestBacklog_LooksNoFurtherThanAsked(t *testing.T) {
+	h := newHarness(t)
+	h.queue(4, 2, 3, 1)
+	keys := []string{dispatch.LabelKey([]string{"linux"})}
+	for _, look := range []dispatch.Look{{}, {Count: 1}, {Count: 3, Ages: 2}, {Count: 9, Ages: 9}} {
+		b, err := h.store.Backlog(t.Context(), keys, func(dispatch.Backlog) []dispatch.Look { return []dispatch.Look{look} })
+		require.NoError(t, err)
+		require.Len(t, b.Lanes, 1)
+		require.Equal(t, min(4, look.Count), b.Lanes[0].Jobs)
+		require.Len(t, b.Lanes[0].Oldest, int(min(4, look.Ages)))
+		for i, job := range b.Lanes[0].Oldest {
+			require.Equal(t, int64(i+1), job.ID)
+		}
+	}
+	b, err := h.store.Backlog(t.Context(), []string{`["other"]`}, func(b dispatch.Backlog) []dispatch.Look {
+		require.Empty(t, b.Lanes)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Empty(t, b.Lanes)
+}
+
+// SCALE-2: budgets, claims and jobs are of one moment: a job that is claimed meanwhile counts as claimed or as queued, not
+// as neither.
+func TestBacklog_SCALE2_OfOneMoment(t *testing.T) {
+	h := newHarness(t)
+	h.queue(1, 2)
+	b, err := h.store.Backlog(t.Context(), []string{dispatch.LabelKey([]string{"linux"})}, func(b dispatch.Backlog) []dispatch.Look {
+		require.Empty(t, b.Usage)
+		result, err := h.store.ClaimBatch(t.Context(), h.batch(h.pod("linux")))
+		require.NoError(t, err)
+		require.Len(t, result.Claims, 1)
+		return []dispatch.Look{{Count: 9, Ages: 9}}
+	})
+	require.NoError(t, err)
+	require.Equal(t, int64(2), b.Lanes[0].Jobs)
+}
+
+// EXCL-4: only what is known, other than from the pod, to have ended is asked for, and only if it does not go by itself.
+func TestSignals_EXCL4_RemovalsOfProvenEnds(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
+	removals := func(after time.Duration) []runnerapi.Removal {
+		t.Helper()
+		c.pass(after)
+		signals, err := d.Signals(t.Context())
+		require.NoError(t, err)
+		return signals.Removals
+	}
+	h.queue(1, 2, 3)
+	pods := []dispatch.Pod{h.pod("linux"), h.pod("linux"), h.pod("linux"), h.pod("linux")}
+	for i, pod := range pods[:3] {
+		name := h.started(d, pod, int64(i+1)).JIT.Name
+		if i < 2 {
+			h.record(job(fleet.JobEventCompleted, int64(i+1), by(name)))
+		}
+	}
+	_, err := d.Retire(t.Context(), pods[3:]) // taken by the fleet: nothing proves anything
+	require.NoError(t, err)
+	ledgertest.Exec(t, h.url, `UPDATE runner_claims SET ended_at = $1, proof = CASE state WHEN 'executing' THEN 'stale' ELSE proof END`, c.now())
+	require.Empty(t, removals(59*time.Second), "its runner may be about to end")
+	got := removals(2 * time.Second)
+	require.Len(t, got, 2)
+	require.ElementsMatch(t, []string{pods[0].UID, pods[1].UID}, []string{got[0].Pod.UID, got[1].Pod.UID})
+	require.Equal(t, "linux", got[0].Pod.Pool)
+	require.Equal(t, "runners", got[0].Pod.Namespace)
+	require.NotEmpty(t, got[0].Pod.Name)
+	require.Contains(t, got[0].Proof, "completed")
+
+	ledgertest.Exec(t, h.url, `UPDATE runner_claims SET proof = '' WHERE pod_uid = $1`, pods[0].UID)
+	got = removals(2 * time.Second)
+	require.Len(t, got, 1, "an end without a proof")
+	require.Equal(t, pods[1].UID, got[0].Pod.UID)
+	leaving := pods[1]
+	leaving.Deleting = true
+	h.cluster.putPod(leaving)
+	require.Empty(t, removals(2*time.Second))
+	h.cluster.dropPod(leaving)
+	require.Empty(t, removals(2*time.Second))
+}
+
+// countingStore counts what is read of it, and can be told to fail.
+type countingStore struct {
+	dispatch.Store
+	backlogs, peaks atomic.Int32
+	err             func(method string) error
+	during          func(ctx context.Context)
+}
+
+func (s *countingStore) Backlog(
+	ctx context.Context, keys []string, look func(dispatch.Backlog) []dispatch.Look,
+) (dispatch.Backlog, error) {
+	s.backlogs.Add(1)
+	if s.during != nil {
+		s.during(ctx)
+	}
+	b, err := s.Store.Backlog(ctx, keys, look)
+	return b, errors.Join(err, s.err("backlog"))
+}
+
+func (s *countingStore) SessionChanges(ctx context.Context, since time.Time, minutes int) ([]dispatch.SessionChange, error) {
+	s.peaks.Add(1)
+	changes, err := s.Store.SessionChanges(ctx, since, minutes)
+	return changes, errors.Join(err, s.err("sessions"))
+}
+
+func (s *countingStore) ProvenEnds(ctx context.Context, before time.Time) ([]dispatch.ProvenEnd, error) {
+	ends, err := s.Store.ProvenEnds(ctx, before)
+	return ends, errors.Join(err, s.err("ends"))
+}
+
+func (s *countingStore) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
+	sets, err := s.Store.LabelSets(ctx)
+	return sets, errors.Join(err, s.err("label sets"))
+}
+
+func (h *harness) counting(c *clock) (*countingStore, *dispatch.Dispatcher) {
+	store := &countingStore{Store: h.store, err: func(string) error { return nil }}
+	return store, h.replica(at(c), func(o *dispatch.Options) { o.Store = store })
+}
+
+// POOL-8: whatever cannot be read, there is no answer: not a part of one, not a former one.
+func TestSignals_POOL8_WholeOrNotAtAll(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	store, d := h.counting(c)
+	h.asks(d, c)
+	broken := errors.New("the database went away")
+	for _, part := range []string{"backlog", "sessions", "label sets", "ends"} {
+		store.err = func(method string) error {
+			if method == part {
+				return broken
+			}
+			return nil
+		}
+		c.pass(time.Minute)
+		got, err := d.Signals(t.Context())
+		require.ErrorIs(t, err, broken, part)
+		require.Zero(t, got)
+	}
+	store.err = func(string) error { return nil }
+	got, err := d.Signals(t.Context())
+	require.NoError(t, err)
+	require.Len(t, got.Pools, 1, "a failure is not remembered")
+	h.store.Close()
+	c.pass(time.Minute)
+	_, err = d.Signals(t.Context())
+	require.Error(t, err)
+}
+
+// However many ask, the ledger is read once a second, and the sessions twice a minute.
+func TestSignals_ReadOnceForAll(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	store, d := h.counting(c)
+	entered, leave := make(chan struct{}, 1), make(chan struct{})
+	store.during = func(context.Context) { entered <- struct{}{}; <-leave }
+	first, hangUp := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = d.Signals(first) })
+	<-entered
+	hangUp() // the others' answer does not depend on who asked first
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := d.Signals(gone)
+	require.ErrorIs(t, err, context.Canceled, "who hangs up is not held")
+	for range 20 {
+		wg.Go(func() {
+			if _, err := d.Signals(context.Background()); err != nil {
+				t.Errorf("asking: %v", err)
+			}
+		})
+	}
+	close(leave)
+	wg.Wait()
+	store.during = nil
+	require.Equal(t, int32(1), store.backlogs.Load())
+	c.pass(999 * time.Millisecond)
+	_, err = d.Signals(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int32(1), store.backlogs.Load())
+	for range 28 {
+		c.pass(time.Second)
+		_, err = d.Signals(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, []int32{29, 1}, []int32{store.backlogs.Load(), store.peaks.Load()})
+	c.pass(2 * time.Second)
+	_, err = d.Signals(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int32(2), store.peaks.Load())
+	c.pass(-time.Hour) // a clock that was set back keeps nothing for an hour
+	_, err = d.Signals(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int32{31, 3}, []int32{store.backlogs.Load(), store.peaks.Load()})
+}

@@ -1,0 +1,160 @@
+package catchup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+	"github.com/bullpen-ci/bullpen/internal/server/recovery"
+)
+
+// Names of the passes; most are also what they count.
+const (
+	PassRedelivered      = string(recovery.Redelivered)
+	PassDeliveriesPolled = "deliveries_polled"
+	PassQueueSwept       = string(recovery.QueueSwept)
+	PassQueuedReaped     = string(recovery.QueuedReaped)
+	PassLostJobRerun     = string(recovery.LostJobRerun)
+)
+
+// Defaults of Options.
+const (
+	DefaultEvery      = time.Minute
+	DefaultAskAfter   = time.Hour
+	DefaultStaleAfter = 24 * time.Hour
+)
+
+// Options of New.
+type Options struct {
+	// Ledger, Forge and Intake are required.
+	Ledger Ledger
+	Forge  Forge
+	Intake *intake.Intake
+	// Pools are those that are there now. Required.
+	Pools func() []dispatch.Pool
+
+	// Poll takes payloads from GitHub's list of deliveries alone, for a server that GitHub cannot reach.
+	Poll bool
+	// Every is the time from one look at GitHub's lists to the next, and how long a webhook may take before what it tells
+	// counts as missed. A repository's queue is swept at a fifth of that pace.
+	Every time.Duration
+	// AskAfter is how long a job waits until GitHub is asked about it, and how long until it is asked again.
+	AskAfter time.Duration
+	// StaleAfter is when a job that waits is given up, if GitHub cannot say what has become of it.
+	StaleAfter time.Duration
+	// RerunLostJobs is how often the jobs of one name in one run are run again, together, because their nodes died; zero:
+	// never.
+	RerunLostJobs int
+
+	// Count hears of each recovery (RECV-9). Required.
+	Count func(recovery.Kind)
+	// Off says of a kind that it is not to act; none is by default. What is polled is no recovery, and never off.
+	Off func(recovery.Kind) bool
+	// Metrics takes bullpen_catchup_…; nowhere when nil.
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
+	Now     func() time.Time
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Ledger == nil || o.Forge == nil || o.Intake == nil || o.Pools == nil || o.Count == nil {
+		return o, errors.New("catching up needs a ledger, GitHub, an intake, pools and a count of recoveries")
+	}
+	if o.Every == 0 {
+		o.Every = DefaultEvery
+	}
+	if o.AskAfter == 0 {
+		o.AskAfter = DefaultAskAfter
+	}
+	if o.StaleAfter == 0 {
+		o.StaleAfter = DefaultStaleAfter
+	}
+	switch {
+	case o.Every < time.Second:
+		return o, fmt.Errorf("GitHub would be asked every %s for what it did not tell: one second is the least (--catch-up-every)", o.Every)
+	case o.AskAfter < time.Minute:
+		return o, fmt.Errorf("GitHub would be asked about every job that has been waiting for %s: one minute is the least (--queued-ask-after)", o.AskAfter)
+	case o.StaleAfter <= o.AskAfter:
+		return o, fmt.Errorf("jobs would be given up after %s, before GitHub is asked about them at %s: --queued-stale-after has to be longer than --queued-ask-after", o.StaleAfter, o.AskAfter)
+	case o.RerunLostJobs < 0 || o.RerunLostJobs > 10:
+		return o, errors.New("--rerun-lost-jobs is how often a job is run again because its node died: 0 to 10")
+	}
+	if o.Off == nil {
+		o.Off = func(recovery.Kind) bool { return false }
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = prometheus.NewRegistry()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o, nil
+}
+
+// CatchUp has the passes. What it keeps in memory (how much may be spent, when to look next) is worth nothing to another
+// replica. Safe for concurrent use.
+type CatchUp struct {
+	opt     Options
+	app     *budget // of calls as the App itself
+	scopes  *budget // of calls as an installation
+	cadence cadence
+	metrics *metrics
+}
+
+// The shares that are spent. Calls as the App itself are made by nobody else but to renew tokens, which the reserve is for.
+// Calls as an installation are what mints and removals need, too.
+var (
+	appShare   = share{spread: 1, burst: 0.1}
+	scopeShare = share{spread: 0.25}
+)
+
+// New checks the options.
+func New(opt Options) (*CatchUp, error) {
+	opt, err := opt.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &CatchUp{opt: opt}
+	c.app = newBudget(appShare, opt.Now, func(int64) (fleet.RateState, bool) { return opt.Forge.AppRate() })
+	c.scopes = newBudget(scopeShare, opt.Now, func(id int64) (fleet.RateState, bool) {
+		return opt.Forge.RateState(id, github.ResourceCore)
+	})
+	if c.metrics, err = newMetrics(opt.Metrics); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Passes lists what is to be done again and again, on one replica at a time.
+func (c *CatchUp) Passes() []periodic.Pass {
+	var list []periodic.Pass
+	const rest = 10 * time.Second // to write down what was done
+	add := func(kind recovery.Kind, lasts time.Duration, run func(context.Context) error) {
+		if !c.opt.Off(kind) {
+			list = append(list, periodic.Pass{Name: string(kind), Every: c.opt.Every, Timeout: lasts + rest, Run: run})
+		}
+	}
+	if c.opt.Poll {
+		list = append(list, periodic.Pass{Name: PassDeliveriesPolled, Every: pollBusy, Timeout: 2*patience + rest, Run: c.Deliveries})
+	} else {
+		add(recovery.Redelivered, 2*patience, c.Deliveries)
+	}
+	add(recovery.QueueSwept, patience, c.Sweep)
+	add(recovery.QueuedReaped, patience, c.Queued)
+	if c.opt.RerunLostJobs > 0 {
+		add(recovery.LostJobRerun, patience, c.Rerun)
+	}
+	return list
+}

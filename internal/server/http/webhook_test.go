@@ -1,0 +1,166 @@
+package http_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
+	server "github.com/bullpen-ci/bullpen/internal/server/http"
+)
+
+// NET-6: a bad signature is refused before anything of the body is believed, and nothing is stored.
+func TestWebhook_NET6_BadSignatureStoresNothing(t *testing.T) {
+	w := newWorld(t)
+	for name, signature := range map[string]string{
+		"none": "", "another secret": github.Sign("guess", []byte(queued(1))), "no hex": "sha256=zz", "sha1": "sha1=00",
+	} {
+		status, text := w.hook("workflow_job", queued(1), func(r *http.Request) {
+			r.Header.Del(github.HeaderSignature)
+			if signature != "" {
+				r.Header.Set(github.HeaderSignature, signature)
+			}
+		})
+		require.Equal(t, http.StatusUnauthorized, status, "%s: %s", name, text)
+	}
+	// Not even parsed: junk with a bad signature is answered like everything else with one.
+	status, _ := w.hook("workflow_job", `{"trunc`, func(r *http.Request) { r.Header.Set(github.HeaderSignature, "sha256=00") })
+	require.Equal(t, http.StatusUnauthorized, status)
+	require.Equal(t, fleet.JobAbsent, w.state(1))
+}
+
+// NET-6: while a secret is rotated no webhook is refused, whichever of the two GitHub knows, and it can be seen when
+// nothing is signed with the previous one any more.
+func TestWebhook_NET6_SecretIsRotatedWithoutALostWebhook(t *testing.T) {
+	w := newWorld(t)
+	next := int64(0)
+	send := func(with string) int {
+		next++
+		body := queued(next)
+		status, _ := w.hook("workflow_job", body, func(r *http.Request) {
+			r.Header.Set(github.HeaderSignature, github.Sign(with, []byte(body)))
+		})
+		if status == http.StatusOK {
+			require.Equal(t, fleet.JobQueued, w.state(next))
+		} else {
+			require.Equal(t, fleet.JobAbsent, w.state(next))
+		}
+		return status
+	}
+	signed := func() map[string]float64 {
+		families, err := w.metrics.Gather()
+		require.NoError(t, err)
+		got := map[string]float64{}
+		for _, metric := range families[0].GetMetric() {
+			got[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
+		}
+		return got
+	}
+	require.Equal(t, map[string]float64{"current": 0, "previous": 0}, signed())
+	require.Equal(t, http.StatusOK, send(secret))
+	require.Equal(t, http.StatusUnauthorized, send("next"))
+
+	require.NoError(t, w.secrets.Set("next", secret)) // the Secret has both, GitHub has not been told yet
+	require.Equal(t, http.StatusOK, send(secret))
+	require.Equal(t, http.StatusOK, send("next")) // now it has
+	require.Equal(t, http.StatusUnauthorized, send("guess"))
+	require.Equal(t, map[string]float64{"current": 2, "previous": 1}, signed())
+
+	require.NoError(t, w.secrets.Set("next", ""))
+	require.Equal(t, http.StatusUnauthorized, send(secret))
+	require.Equal(t, http.StatusOK, send("next"))
+	require.NotContains(t, w.log.String(), "next")
+}
+
+func TestWebhook_BadInputGetsItsStatusAndLosesNothing(t *testing.T) {
+	w := newWorld(t)
+	status, text := w.hook("star", `{"action":"created"}`)
+	require.Equal(t, http.StatusAccepted, status)
+	require.Contains(t, text, "ignored")
+
+	status, _ = w.hook("workflow_job", queued(1)[:40])
+	require.Equal(t, http.StatusBadRequest, status)
+
+	status, _ = w.hook("workflow_job", strings.Repeat("x", github.MaxWebhookBody+1))
+	require.Equal(t, http.StatusRequestEntityTooLarge, status)
+
+	status, _ = w.hook("workflow_job", strings.Replace(queued(1), `"queued"`, `"deleted"`, 1))
+	require.Equal(t, http.StatusAccepted, status)
+	status, _ = w.hook("workflow_job", strings.Replace(queued(1), `"installation":{"id":101}`, `"x":1`, 1))
+	require.Equal(t, http.StatusAccepted, status)
+	status, _ = w.hook("workflow_job", queued(1), func(r *http.Request) { r.Header.Del(github.HeaderDelivery) })
+	require.Equal(t, http.StatusBadRequest, status)
+	// What no index and no notification can carry would fail at every redelivery.
+	long := `"` + strings.Repeat(rand.Text(), 400) + `"`
+	status, text = w.hook("workflow_job", strings.Replace(queued(1), `"labels":[`, `"labels":[`+long+`,`, 1))
+	require.Equal(t, http.StatusAccepted, status, text)
+	require.Contains(t, text, "labels")
+	require.Equal(t, fleet.JobAbsent, w.state(1))
+
+	status, _ = w.hook("ping", `{"zen":"x"}`)
+	require.Equal(t, http.StatusOK, status)
+}
+
+// A webhook whose transaction fails is not acknowledged, and its redelivery makes it good.
+func TestWebhook_NotCommittedIsNotAcknowledged(t *testing.T) {
+	w := newWorld(t)
+	w.intake.err = errors.New("the database went away")
+	same := func(r *http.Request) { r.Header.Set(github.HeaderDelivery, "one-guid") }
+	status, text := w.hook("workflow_job", queued(1), same)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.NotContains(t, text, "went away", "the cause is for the log")
+	w.intake.err = nil
+	status, _ = w.hook("workflow_job", queued(1), same)
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, fleet.JobQueued, w.state(1))
+	status, text = w.hook("workflow_job", queued(1), same)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "before")
+}
+
+// NET-6: a server that GitHub cannot reach has no secret to verify anything with, and takes nothing from anybody.
+func TestWebhook_NET6_WithoutASecretThereIsNoWebhook(t *testing.T) {
+	w := newWorld(t)
+	payloads, err := intake.New(intake.Options{Store: w.intake})
+	require.NoError(t, err)
+	options := server.Options{
+		Dispatcher: w.dispatcher, Intake: payloads, Identities: w, ControllerPrincipal: principal,
+		Ready: func(context.Context) error { return nil },
+	}
+	_, err = server.New(options)
+	require.ErrorContains(t, err, "secret")
+	options.NoWebhooks = true
+	srv, err := server.New(options)
+	require.NoError(t, err)
+	for _, signature := range []string{"", github.Sign("", []byte(queued(1)))} {
+		request := httptest.NewRequest(http.MethodPost, "/webhooks/github", strings.NewReader(queued(1)))
+		request.Header.Set(github.HeaderSignature, signature)
+		request.Header.Set(github.HeaderEvent, "workflow_job")
+		request.Header.Set(github.HeaderDelivery, "guid")
+		answer := httptest.NewRecorder()
+		srv.Public().ServeHTTP(answer, request)
+		require.Equal(t, http.StatusNotFound, answer.Code)
+	}
+	require.Equal(t, fleet.JobAbsent, w.state(1))
+}
+
+func TestWebhook_InstallationMakesAnAccount(t *testing.T) {
+	w := newWorld(t)
+	status, _ := w.hook("installation",
+		`{"action":"created","installation":{"id":101,"account":{"id":1,"login":"acme","type":"Organization"}}}`)
+	require.Equal(t, http.StatusOK, status)
+	status, _ = w.hook("workflow_job", queued(1))
+	require.Equal(t, http.StatusOK, status)
+	pod := w.pod("linux-a")
+	status, text := w.call(w.internal.URL, runnerapi.PathDispatch, "token-of-"+pod.Name, struct{}{})
+	require.Equal(t, http.StatusOK, status, text)
+}

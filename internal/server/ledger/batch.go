@@ -1,0 +1,312 @@
+package ledger
+
+import (
+	"context"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
+	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
+)
+
+// LabelSets lists the distinct label sets that jobs ask for.
+func (s *Store) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
+	rows, err := s.queries().LabelSets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sets := make([]dispatch.LabelSet, len(rows))
+	for i, row := range rows {
+		sets[i] = dispatch.LabelSet{Key: row.LabelKey, Labels: row.Labels}
+	}
+	return sets, nil
+}
+
+// UnparkLabelSets has lanes that are parked at their limit looked at again.
+func (s *Store) UnparkLabelSets(ctx context.Context, labelKeys []string) error {
+	return s.queries().UnparkLabelSets(ctx, labelKeys)
+}
+
+// ClaimBatch pairs queued jobs with waiting polls in one transaction. Its cost does not grow with the backlog, nor
+// with accounts that are at their limit: their lanes are parked.
+func (s *Store) ClaimBatch(ctx context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
+	var out dispatch.BatchResult
+	err := s.inTx(ctx, "claiming a batch", func(q *sqlcgen.Queries) error {
+		for _, claim := range out.Claims { // of an attempt whose commit collided
+			b.Return(claim.Account.ID, 1)
+		}
+		out = dispatch.BatchResult{}
+		tx := batchTx{s: s, q: q, b: b, known: s.knows(), out: &out, reserved: map[int64]int{}}
+		err := tx.run(ctx)
+		tx.giveBack(err)
+		return err
+	})
+	if err != nil {
+		// A commit that failed leaves slots with the claims it lost.
+		for _, claim := range out.Claims {
+			b.Return(claim.Account.ID, 1)
+		}
+		return dispatch.BatchResult{}, err
+	}
+	return out, nil
+}
+
+type batchTx struct {
+	s        *Store
+	q        *sqlcgen.Queries
+	b        dispatch.Batch
+	known    epoch.Mark
+	out      *dispatch.BatchResult
+	reserved map[int64]int // mint slots in hand that no claim uses yet
+	shares   shares
+}
+
+// giveBack returns the mint slots that no committed claim will use.
+func (t *batchTx) giveBack(err error) {
+	if err != nil {
+		for _, claim := range t.out.Claims {
+			t.reserved[claim.Account.ID]++
+		}
+		t.out.Claims = nil
+	}
+	for account, n := range t.reserved {
+		t.b.Return(account, n)
+	}
+}
+
+func (t *batchTx) run(ctx context.Context) error {
+	lanes, err := t.lanes(ctx)
+	if err != nil || len(lanes) == 0 {
+		return err
+	}
+	admission, err := t.admit(ctx, lanes)
+	if err != nil {
+		return err
+	}
+	parked := admission.Parked
+	jobs, err := t.pick(ctx, &admission)
+	if err != nil {
+		return err
+	}
+	within, crowded := dispatch.WithinShares(jobs, t.shares.left)
+	chosen := dispatch.Choose(within, admission.Room, dispatch.RunningByAccount(lanes), len(t.b.Polls), t.b.Pool.FairShare)
+	if err := t.claim(ctx, lanes, chosen); err != nil {
+		return err
+	}
+	aside, err := t.setAside(ctx, crowded)
+	if err != nil {
+		return err
+	}
+	parked = append(parked, dispatch.Exhausted(admission, jobs)...)
+	if err := t.settle(ctx, aside, parked); err != nil {
+		return err
+	}
+	// A full batch, or as many lanes as were looked at, may hide more. Every lane seen was claimed from, parked, or has
+	// an account that the next round excludes, so rounds come to an end.
+	t.out.More = t.b.MayHideMore(len(lanes), len(t.out.Claims)) || len(t.out.Lost) > 0 || len(aside) > 0
+	if len(jobs) > len(t.out.Claims) {
+		// Jobs that were locked here and left alone were invisible to other replicas meanwhile.
+		return t.q.NotifyWork(ctx, "")
+	}
+	return nil
+}
+
+func (t *batchTx) lanes(ctx context.Context) ([]dispatch.Lane, error) {
+	var lanes []dispatch.Lane
+	add := func(key string, account, version, running int64, login, kind string, installation *int64, suspended bool) {
+		lanes = append(lanes, dispatch.Lane{
+			LabelKey: key, Version: version, Running: running, Suspended: suspended || installation == nil,
+			Account: dispatch.Account{ID: account, Login: login, User: kind == "User", InstallationID: deref(installation)},
+		})
+	}
+	if t.b.Pool.FairShare {
+		rows, err := t.q.CandidateLanesFair(ctx, t.b.LabelKeys, t.b.Excluded, int32(t.b.MostLanes())) //nolint:gosec // at most MaxLanes
+		for _, r := range rows {
+			add(r.LabelKey, r.AccountID, r.Version, r.Running, r.Login, r.Kind, r.InstallationID, r.Suspended)
+		}
+		return lanes, err
+	}
+	rows, err := t.q.CandidateLanesFIFO(ctx, t.b.LabelKeys, t.b.Excluded, int32(t.b.MostLanes())) //nolint:gosec // at most MaxLanes
+	for _, r := range rows {
+		add(r.LabelKey, r.AccountID, r.Version, r.Running, r.Login, r.Kind, r.InstallationID, r.Suspended)
+	}
+	return lanes, err
+}
+
+// admit locks the budgets of the lanes' accounts and reads, in later statements, what is used of them (CLAIM-5).
+func (t *batchTx) admit(ctx context.Context, lanes []dispatch.Lane) (dispatch.Admission, error) {
+	ids := map[int64]bool{}
+	var accounts []int64
+	for _, lane := range lanes {
+		if !ids[lane.Account.ID] {
+			ids[lane.Account.ID] = true
+			accounts = append(accounts, lane.Account.ID)
+		}
+	}
+	platform := string(t.b.Pool.Platform)
+	locked, err := t.q.LockLimits(ctx, platform, accounts)
+	if err != nil {
+		return dispatch.Admission{}, err
+	}
+	limits := map[int64]fleet.Limits{}
+	t.shares.caps = map[int64]int64{}
+	for _, l := range locked {
+		limits[l.AccountID] = fleet.Limits{MilliCPU: l.MilliCpu, MemoryMB: l.MemoryMb, Jobs: l.Jobs}
+		if most := t.s.repositoryCap(l.RepositoryJobs); most > 0 {
+			t.shares.caps[l.AccountID] = most
+		}
+	}
+	used, err := t.q.LiveUsage(ctx, platform, accounts)
+	if err != nil {
+		return dispatch.Admission{}, err
+	}
+	usage := map[int64]fleet.Usage{}
+	suspended := map[int64]bool{}
+	for _, u := range used {
+		usage[u.ID] = fleet.Usage{MilliCPU: u.MilliCpu, MemoryMB: u.MemoryMb, Jobs: u.Jobs}
+		suspended[u.ID] = u.Suspended
+	}
+	for i := range lanes { // suspended between the look at the lane and the lock
+		lanes[i].Suspended = lanes[i].Suspended || suspended[lanes[i].Account.ID]
+		lanes[i].Account.RepositoryRunners = t.shares.caps[lanes[i].Account.ID] > 0
+	}
+	if err := t.readShares(ctx); err != nil {
+		return dispatch.Admission{}, err
+	}
+	return dispatch.Admit(lanes, limits, usage, t.b.Pool.Shape, len(t.b.Polls)), nil
+}
+
+// pick reserves mint slots (CLAIM-14) and locks the oldest jobs of each admitted lane.
+func (t *batchTx) pick(ctx context.Context, a *dispatch.Admission) ([]dispatch.QueuedJob, error) {
+	var keys []string
+	var accounts, allowed []int64
+	for _, al := range t.b.Slots(a, t.reserved) {
+		keys = append(keys, al.Lane.LabelKey)
+		accounts = append(accounts, al.Lane.Account.ID)
+		allowed = append(allowed, al.Allowed)
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	rows, err := t.q.PickJobs(ctx, keys, accounts, allowed)
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]dispatch.QueuedJob, len(rows))
+	for i, r := range rows {
+		jobs[i] = dispatch.QueuedJob{
+			ID: r.ID, AccountID: r.AccountID, LabelKey: r.LabelKey, QueuedAt: r.QueuedAt, Repository: r.Repository,
+			RepositoryID: r.RepositoryID,
+		}
+	}
+	return jobs, nil
+}
+
+// claim pairs the chosen jobs with the polls that waited longest and inserts the rows. A pod whose row somebody else
+// inserted first is lost to this batch; its job stays in the queue.
+func (t *batchTx) claim(ctx context.Context, lanes []dispatch.Lane, chosen []dispatch.QueuedJob) error {
+	if len(chosen) == 0 {
+		return nil
+	}
+	accounts := map[int64]dispatch.Account{}
+	for _, lane := range lanes {
+		accounts[lane.Account.ID] = lane.Account
+	}
+	lease := t.b.Now.Add(t.b.Lease)
+	arg := sqlcgen.InsertClaimsParams{
+		Pool: t.b.Pool.Name, LeaseUntil: &lease, Platform: string(t.b.Pool.Platform),
+		MilliCpu: t.b.Pool.Shape.MilliCPU, MemoryMb: t.b.Pool.Shape.MemoryMB, Now: t.b.Now,
+		KnownLineage: t.known.Lineage, KnownEpoch: t.known.Epoch,
+	}
+	wanted := map[string]dispatch.Claim{}
+	for i, job := range chosen {
+		poll := t.b.Polls[i]
+		generation := dispatch.NextGeneration(0, t.b.Now)
+		name, err := runnerpod.RunnerName(poll.PodUID, generation)
+		if err != nil {
+			return err
+		}
+		account := accounts[job.AccountID]
+		arg.PodUids = append(arg.PodUids, poll.PodUID)
+		arg.Namespaces = append(arg.Namespaces, poll.Namespace)
+		arg.PodNames = append(arg.PodNames, poll.PodName)
+		arg.Generations = append(arg.Generations, generation)
+		arg.Accounts = append(arg.Accounts, job.AccountID)
+		arg.LabelKeys = append(arg.LabelKeys, job.LabelKey)
+		arg.Sequences = append(arg.Sequences, poll.Sequence)
+		arg.JobIds = append(arg.JobIds, job.ID)
+		arg.RunnerNames = append(arg.RunnerNames, name)
+		scope := dispatch.ScopeFor(t.b.Pool, account, fleet.Repository{Name: job.Repository, ID: job.RepositoryID})
+		arg.Scopes = append(arg.Scopes, scope.String())
+		arg.RepositoryIds = append(arg.RepositoryIds, scope.RepositoryID)
+		wanted[poll.PodUID] = dispatch.Claim{
+			PodUID: poll.PodUID, Namespace: poll.Namespace, PodName: poll.PodName, Pool: t.b.Pool.Name,
+			State: fleet.ClaimClaimed, Generation: generation, LeaseUntil: lease, Sequence: poll.Sequence, Account: account,
+			LabelKey: job.LabelKey, JobID: job.ID, Repository: job.Repository, RepositoryID: job.RepositoryID,
+			RunnerName: name,
+		}
+	}
+	won, err := t.q.InsertClaims(ctx, arg)
+	if err != nil {
+		return err
+	}
+	return t.commit(ctx, arg.PodUids, won, wanted)
+}
+
+func (t *batchTx) commit(ctx context.Context, asked, won []string, wanted map[string]dispatch.Claim) error {
+	inserted := map[string]bool{}
+	for _, uid := range won {
+		inserted[uid] = true
+	}
+	var ids []int64
+	for _, uid := range asked {
+		if !inserted[uid] {
+			t.out.Lost = append(t.out.Lost, uid)
+			continue
+		}
+		claim := wanted[uid]
+		t.out.Claims = append(t.out.Claims, claim)
+		t.reserved[claim.Account.ID]--
+		ids = append(ids, claim.JobID)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := t.q.ClaimJobs(ctx, t.b.Now, ids) // CLAIM-2: with the claims, or not at all
+	return err
+}
+
+type lane struct {
+	key     string
+	account int64
+}
+
+// settle counts what was claimed from each lane, and parks those that are to be parked. It takes the lanes in one order, and looks
+// at the queue of each with the lane locked: a job that comes back meanwhile may be its oldest, and the lane keeps the place in
+// line that it is given.
+func (t *batchTx) settle(ctx context.Context, aside []dispatch.QueuedJob, parked []dispatch.Parking) error {
+	claimed, parking := map[lane]int64{}, map[lane]dispatch.Parking{}
+	for _, job := range aside { // the next jobs of their lanes may be much younger
+		claimed[lane{job.LabelKey, job.AccountID}] = 0
+	}
+	for _, p := range parked {
+		at := lane{p.Lane.LabelKey, p.Lane.Account.ID}
+		claimed[at], parking[at] = 0, p
+	}
+	for _, claim := range t.out.Claims {
+		claimed[lane{claim.LabelKey, claim.Account.ID}]++
+	}
+	if len(claimed) == 0 {
+		return nil
+	}
+	var arg sqlcgen.SettleLanesParams
+	for l, n := range claimed {
+		arg.LabelKeys, arg.Accounts, arg.Claimed = append(arg.LabelKeys, l.key), append(arg.Accounts, l.account), append(arg.Claimed, n)
+		arg.Versions, arg.Reasons = append(arg.Versions, parking[l].Lane.Version), append(arg.Reasons, parking[l].Reason)
+	}
+	if err := t.q.LockLanes(ctx, arg.LabelKeys, arg.Accounts); err != nil {
+		return err
+	}
+	return t.q.SettleLanes(ctx, arg)
+}

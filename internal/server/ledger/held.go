@@ -1,0 +1,186 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
+)
+
+// Why a queued job is held out of its lane.
+const (
+	heldLimit   = "repository_limit"
+	heldRemoved = "repository_removed"
+)
+
+// heldAtOnce bounds how many jobs one statement sets aside, or brings back.
+const heldAtOnce = 1000
+
+// shares is what the capped repositories of a batch's accounts may still take.
+type shares struct {
+	caps map[int64]int64 // account → cap; accounts without one are missing
+	used map[dispatch.Repository]int64
+}
+
+// readShares reads, after the locks, what runs of each repository of those accounts (CLAIM-5).
+func (t *batchTx) readShares(ctx context.Context) error {
+	t.shares.used = map[dispatch.Repository]int64{}
+	if len(t.shares.caps) == 0 {
+		return nil
+	}
+	var accounts []int64
+	for id := range t.shares.caps {
+		accounts = append(accounts, id)
+	}
+	rows, err := t.q.RepositoryUsage(ctx, accounts, string(t.b.Pool.Platform))
+	for _, row := range rows {
+		t.shares.used[dispatch.Repository{AccountID: deref(row.AccountID), Name: row.Repository}] = row.Jobs
+	}
+	return err
+}
+
+// left is how many more jobs of the repository may be claimed; ok is false where there is no cap.
+func (s shares) left(r dispatch.Repository) (n int64, ok bool) {
+	limit, capped := s.caps[r.AccountID]
+	return max(0, limit-s.used[r]), capped
+}
+
+// setAside takes the jobs of repositories that are at their cap, this batch's claims counted, out of the lanes they were
+// met in, so that no later pick meets them. It costs what the batch looked at, and at most heldAtOnce jobs a lane.
+func (t *batchTx) setAside(ctx context.Context, crowded []dispatch.QueuedJob) ([]dispatch.QueuedJob, error) {
+	for _, claim := range t.out.Claims {
+		t.shares.used[dispatch.Repository{AccountID: claim.Account.ID, Name: claim.Repository}]++
+	}
+	var arg sqlcgen.SetAsideParams
+	full := dispatch.Full(crowded, t.shares.left)
+	for _, job := range full {
+		arg.LabelKeys = append(arg.LabelKeys, job.LabelKey)
+		arg.Accounts = append(arg.Accounts, job.AccountID)
+		arg.Repositories = append(arg.Repositories, job.Repository)
+	}
+	if len(full) == 0 {
+		return nil, nil
+	}
+	arg.Most = heldAtOnce
+	if _, err := t.q.SetAside(ctx, arg); err != nil {
+		return nil, fmt.Errorf("setting jobs aside: %w", err)
+	}
+	return full, nil
+}
+
+// returned puts jobs that are held no longer back into their lanes.
+func returned(ctx context.Context, q *sqlcgen.Queries, accountID int64, rows []sqlcgen.ReturnHeldRow) error {
+	oldest := map[string]time.Time{}
+	for _, row := range rows {
+		if at, ok := oldest[row.LabelKey]; !ok || row.QueuedAt.Before(at) {
+			oldest[row.LabelKey] = row.QueuedAt
+		}
+	}
+	for _, key := range sortedKeys(oldest) {
+		if err := q.FeedLane(ctx, key, accountID, oldest[key]); err != nil {
+			return err
+		}
+		if err := q.NotifyWork(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// returnNext brings the next job of a repository back, of which a job has left the queue or ended.
+func returnNext(ctx context.Context, q *sqlcgen.Queries, accountID, jobID int64) error {
+	rows, err := q.ReturnNext(ctx, accountID, jobID)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	same := make([]sqlcgen.ReturnHeldRow, len(rows))
+	for i, row := range rows {
+		same[i] = sqlcgen.ReturnHeldRow(row)
+	}
+	return returned(ctx, q, accountID, same)
+}
+
+// returnHeldOf brings back as many jobs of each repository of the account as there is room for by its caps: after a cap
+// was raised, and to make good whatever went past returnNext.
+func (s *Store) returnHeldOf(ctx context.Context, q *sqlcgen.Queries, accountID int64) error {
+	repositories, err := q.HeldRepositoriesOfAccount(ctx, heldAtOnce, accountID, "")
+	if err != nil || len(repositories) == 0 {
+		return err
+	}
+	limits, err := q.LimitsOf(ctx, []int64{accountID})
+	if err != nil {
+		return err
+	}
+	room := func(string) int64 { return 0 }
+	for _, l := range limits {
+		use, err := q.RepositoryUsage(ctx, []int64{accountID}, l.Platform)
+		if err != nil {
+			return err
+		}
+		used := map[string]int64{}
+		for _, u := range use {
+			used[u.Repository] = u.Jobs
+		}
+		// Which platform a job is for is known when it is picked; one that comes back for nothing is set aside again.
+		former, limit := room, s.repositoryCap(l.RepositoryJobs)
+		room = func(repository string) int64 {
+			if limit == 0 {
+				return heldAtOnce
+			}
+			return max(former(repository), limit-used[repository])
+		}
+	}
+	for len(repositories) > 0 {
+		for _, repository := range repositories {
+			n := min(room(repository), heldAtOnce)
+			if n <= 0 {
+				continue
+			}
+			if err := returnRepository(ctx, q, accountID, repository, heldLimit, n); err != nil {
+				return err
+			}
+		}
+		if len(repositories) < heldAtOnce {
+			return nil
+		}
+		last := repositories[len(repositories)-1]
+		if repositories, err = q.HeldRepositoriesOfAccount(ctx, heldAtOnce, accountID, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func returnRepository(ctx context.Context, q *sqlcgen.Queries, accountID int64, repository, reason string, most int64) error {
+	rows, err := q.ReturnHeld(ctx, sqlcgen.ReturnHeldParams{
+		AccountID: accountID, Repository: repository, Reason: reason, Most: int32(most), //nolint:gosec // at most heldAtOnce
+	})
+	if err != nil {
+		return fmt.Errorf("bringing held jobs back: %w", err)
+	}
+	return returned(ctx, q, accountID, rows)
+}
+
+// ReturnHeld brings back, for every account, what its caps have room for: the pass that makes good what went past the end of
+// a claim. It looks at repositories with held jobs only.
+func (s *Store) ReturnHeld(ctx context.Context) error {
+	for after := int64(0); ; {
+		accounts, err := s.queries().HeldAccounts(ctx, heldAtOnce, after)
+		if err != nil {
+			return fmt.Errorf("finding held jobs: %w", err)
+		}
+		for _, account := range accounts {
+			if err := s.inTx(ctx, "bringing held jobs back", func(q *sqlcgen.Queries) error {
+				return s.returnHeldOf(ctx, q, account)
+			}); err != nil {
+				return err
+			}
+		}
+		if len(accounts) < heldAtOnce {
+			return nil
+		}
+		after = accounts[len(accounts)-1]
+	}
+}

@@ -1,0 +1,28 @@
+package ledger
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
+)
+
+// Replicas that start together on an empty database all come up, with the job queue's tables in their own schema.
+func TestMigrate_SeveralServersAtOnce(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.NewDatabase(t, nil)
+	require.ErrorIs(t, CheckSchema(t.Context(), url), ErrSchemaBehind)
+	var group errgroup.Group
+	for range 4 {
+		group.Go(func() error { return Migrate(t.Context(), url) })
+	}
+	require.NoError(t, group.Wait())
+	require.NoError(t, CheckSchema(t.Context(), url))
+	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE 'river%'"))
+
+	ledgertest.Exec(t, url, "DELETE FROM river.river_migration WHERE version > 5")
+	require.ErrorIs(t, CheckSchema(t.Context(), url), ErrSchemaBehind, "the job queue's tables count, too")
+}

@@ -1,0 +1,118 @@
+package ledger
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+)
+
+// What listing the jobs that wait or run costs, and what looking at one of them costs, does not grow with those that have ended.
+// Tuples are counted, not time.
+func TestJobs_ReadsNoEndedOnes(t *testing.T) {
+	t.Parallel()
+	store, url := retained(t)
+	ledgertest.Exec(t, url, `INSERT INTO accounts SELECT n, 'a' || n, 'Organization', n, false, now(), now() FROM generate_series(10, 11) n`)
+	ledgertest.Exec(t, url, `INSERT INTO label_sets VALUES ('["own"]', '{own}')`)
+	insert := func(first, last int, state string) {
+		t.Helper()
+		ledgertest.Exec(t, url, `INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch,
+			head_sha, label_key, state, queued_at, updated_at, completed_at)
+			SELECT n, 10, 'a10/app', 1, 1, 'build', 'ci', 'main', 'abc', '["own"]', $3, now() - interval '1 hour' + n * interval '1 ms', now(),
+				CASE WHEN $3 = 'completed' THEN now() END FROM generate_series($1::int, $2::int) n`, first, last, state)
+	}
+	insert(1, 3, "queued")
+	insert(4, 5, "executing")
+	insert(1000, 9000, "completed")
+	ledgertest.Exec(t, url, `ANALYZE`)
+	read := func(do func(q *sqlcgen.Queries) error) (tuples int64) {
+		t.Helper()
+		require.NoError(t, pgx.BeginFunc(t.Context(), store.pool, func(tx pgx.Tx) error {
+			require.NoError(t, do(sqlcgen.New(tx)))
+			return tx.QueryRow(t.Context(), `SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::bigint
+				FROM pg_stat_xact_user_tables WHERE relname = 'workflow_jobs'`).Scan(&tuples)
+		}))
+		return tuples
+	}
+	require.LessOrEqual(t, read(func(q *sqlcgen.Queries) error {
+		jobs, err := pageOfJobs(t.Context(), q, admin.JobQuery{Before: math.MaxInt64, Most: 100}, nil)
+		require.Len(t, jobs, 5)
+		return err
+	}), int64(10))
+	require.LessOrEqual(t, read(func(q *sqlcgen.Queries) error {
+		older, err := q.OlderInLane(t.Context(), sqlcgen.OlderInLaneParams{LabelKey: `["own"]`, AccountID: 10, QueuedAt: time.Now(), ID: 3, Most: 100})
+		require.EqualValues(t, 3, older)
+		return err
+	}), int64(10))
+	require.LessOrEqual(t, read(func(q *sqlcgen.Queries) error {
+		jobs, err := pageOfJobs(t.Context(), q, admin.JobQuery{Before: math.MaxInt64, Most: 100, Ended: true}, nil)
+		require.Len(t, jobs, 100)
+		return err
+	}), int64(250), "a page of those that have ended is read from the end")
+}
+
+// Pages of jobs, one after the other, are all that was asked for, each once and the latest first, whatever of account, repository and states is asked for.
+func TestJobs_PagesAreAllThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	store, url := retained(t)
+	ledgertest.Exec(t, url, `INSERT INTO accounts (id, login, kind, installation_id, created_at, updated_at)
+		VALUES (2, 'Other', 'Organization', 102, now(), now()), (3, 'renamed', 'Organization', 103, now(), now()), (4, 'OTHER', 'User', NULL, now(), now())`)
+	states := []string{"waiting", "queued", "claimed", "minted", "executing", "completed", "cancelled", "stale"}
+	type job struct {
+		id, account       int64
+		repository, state string
+	}
+	var all []job
+	// Account 3 was called "former" when its jobs ran, and no account is now; 4 has the login of 2, which was given away.
+	repositories := map[int64][]string{1: {"acme/app", "acme/lib"}, 2: {"Other/app"}, 3: {"former/app"}, 4: {"OTHER/app", "other/lib"}}
+	for n := range int64(120) {
+		account := 1 + n%4
+		j := job{1 + n*7919%1009, account, repositories[account][n/4%int64(len(repositories[account]))], states[n*31%8]}
+		all = append(all, j)
+		ledgertest.Exec(t, url, `INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, queued_at, updated_at, completed_at)
+			VALUES ($1, $2, $3, 1, 1, '', '', '', '', '["linux"]', $4::text, now(), now(), CASE WHEN $4::text IN ('completed', 'cancelled', 'stale') THEN now() END)`, j.id, j.account, j.repository, j.state)
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		q := admin.JobQuery{
+			Account:    rapid.SampledFrom([]string{"", "", "acme", "ACME", "@2", "@3"}).Draw(r, "account"),
+			Repository: rapid.SampledFrom([]string{"", "", "acme/app", "Acme/LIB", "other/app", "former/app", "nobody/app", "no slash"}).Draw(r, "repository"),
+			States:     rapid.SliceOfN(rapid.SampledFrom(states), 0, 3).Draw(r, "states"),
+			Ended:      rapid.Bool().Draw(r, "ended"), Most: rapid.IntRange(1, 9).Draw(r, "most"),
+		}
+		account := map[string]int64{"acme": 1, "ACME": 1, "@2": 2, "@3": 3}[q.Account]
+		for _, state := range q.States { // as the API has it
+			q.Ended = q.Ended || fleet.JobState(state).Terminal()
+		}
+		var expected, got []int64
+		for _, j := range all {
+			if (account == 0 || j.account == account) && (q.Repository == "" || strings.EqualFold(j.repository, q.Repository)) &&
+				(q.Ended || !fleet.JobState(j.state).Terminal()) && (len(q.States) == 0 || slices.Contains(q.States, j.state)) {
+				expected = append(expected, j.id)
+			}
+		}
+		slices.Sort(expected)
+		slices.Reverse(expected)
+		for {
+			page, err := store.Jobs(t.Context(), q)
+			require.NoError(r, err)
+			for _, j := range page {
+				got = append(got, j.ID)
+			}
+			if len(page) < q.Most {
+				break
+			}
+			q.Before = page[q.Most-1].ID
+		}
+		require.Equal(r, expected, got)
+	})
+}

@@ -1,0 +1,42 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
+)
+
+// RetireRunner retires a pod for an operator. Whether it works is for the primary key to say (EXCL-1): a row that was there before stays
+// what it is, and nothing is audited, because nothing was changed.
+func (s *Store) RetireRunner(ctx context.Context, c admin.Change, pod dispatch.Pod) (claim dispatch.Claim, changed bool, err error) {
+	err = s.inTx(ctx, "retiring a runner", func(q *sqlcgen.Queries) error {
+		before, err := claimStates(ctx, q, []string{pod.UID})
+		if err != nil {
+			return err
+		}
+		after, err := s.retire(ctx, q, []dispatch.Pod{pod}, c.At)
+		if err != nil {
+			return err
+		}
+		_, had := before[pod.UID]
+		claim = after[pod.UID]
+		changed = !had && claim.State == fleet.ClaimRetired
+		if !changed {
+			return nil
+		}
+		known, err := json.Marshal(map[string]string{"pod": pod.Name, "uid": pod.UID, "pool": pod.Pool.Name})
+		if err != nil {
+			return fmt.Errorf("encoding an audit event: %w", err)
+		}
+		return q.InsertAudit(ctx, sqlcgen.InsertAuditParams{
+			At: c.At, Actor: c.Actor, Credential: c.Credential, Action: adminapi.ActionRetire, Subject: c.Account, After: known, Reason: c.Reason,
+		})
+	})
+	return claim, changed, err
+}

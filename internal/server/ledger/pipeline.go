@@ -1,0 +1,198 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// pipeline is one READ COMMITTED transaction that sends what nobody waits for together with the next statement that somebody does: its BEGIN, statements
+// without an answer (:exec), and its COMMIT. Half of the time of a short transaction is ways to the server and back. Statements are executed one after
+// another, each with a snapshot of its own, as if they had been sent one by one; the error of one that was put off is that of the next, or of the
+// commit, and ends the transaction all the same. It is for one goroutine.
+type pipeline struct {
+	conn   *pgx.Conn
+	queued []statement // were not sent yet
+	begun  bool        // BEGIN was sent
+}
+
+type statement struct {
+	sql  string
+	args []any
+}
+
+// rollbackWithin bounds the end of a transaction that is of no use any more.
+const rollbackWithin = 5 * time.Second
+
+// pipelined runs fn in a transaction on a connection of the pool, and commits it if fn returns no error.
+func pipelined(ctx context.Context, pool *pgxpool.Pool, fn func(p *pipeline) error) (err error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release() // which closes one that is still in a transaction
+	p := &pipeline{conn: conn.Conn(), queued: []statement{{sql: "begin"}}}
+	defer func() {
+		if err != nil {
+			p.rollback(ctx)
+		}
+	}()
+	if err := fn(p); err != nil {
+		return err
+	}
+	return p.commit(ctx)
+}
+
+// silent: sqlc says of each statement whether its answer is looked at.
+func silent(sql string) bool {
+	first, _, _ := strings.Cut(sql, "\n")
+	return strings.HasPrefix(first, "-- name: ") && strings.HasSuffix(first, " :exec")
+}
+
+// send sends what was put off, and one more, whose answer is the next of what it returns.
+func (p *pipeline) send(ctx context.Context, sql string, args []any) (pgx.BatchResults, error) {
+	var batch pgx.Batch
+	for _, s := range p.queued {
+		batch.Queue(s.sql, s.args...)
+	}
+	batch.Queue(sql, args...)
+	waiting := len(p.queued)
+	p.queued, p.begun = nil, true
+	results := p.conn.SendBatch(ctx, &batch)
+	for range waiting {
+		if _, err := results.Exec(); err != nil {
+			_ = results.Close() // the same error
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// Exec puts off what nobody looks at the answer of.
+func (p *pipeline) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if silent(sql) {
+		p.queued = append(p.queued, statement{sql, args})
+		return pgconn.CommandTag{}, nil
+	}
+	results, err := p.send(ctx, sql, args)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	tag, err := results.Exec()
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	return tag, err
+}
+
+// Query answers with rows that must be closed, or read to their end, before the next statement.
+func (p *pipeline) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	results, err := p.send(ctx, sql, args)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		_ = results.Close() // the same error
+		return nil, err
+	}
+	return &pipelinedRows{Rows: rows, results: results}, nil
+}
+
+// QueryRow answers with one row.
+func (p *pipeline) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	rows, err := p.Query(ctx, sql, args...)
+	return &pipelinedRow{rows, err}
+}
+
+// commit is the end: what was put off, and the COMMIT. A transaction that asked nothing has none.
+func (p *pipeline) commit(ctx context.Context) error {
+	if !p.begun && len(p.queued) == 1 {
+		return nil
+	}
+	results, err := p.send(ctx, "commit", nil)
+	if err != nil {
+		return err
+	}
+	tag, err := results.Exec()
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	if err == nil && tag.String() == "ROLLBACK" { // a statement had failed, and nobody looked
+		err = pgx.ErrTxCommitRollback
+	}
+	return err
+}
+
+// rollback leaves the connection fit for the next, or closed.
+func (p *pipeline) rollback(ctx context.Context) {
+	if !p.begun || p.conn.IsClosed() || p.conn.PgConn().TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackWithin)
+	defer cancel()
+	if _, err := p.conn.Exec(ctx, "rollback"); err != nil {
+		_ = p.conn.Close(ctx) // it is of no use
+	}
+}
+
+// pipelinedRows end what they came with.
+type pipelinedRows struct {
+	pgx.Rows
+	results pgx.BatchResults
+	closed  bool
+	err     error
+}
+
+func (r *pipelinedRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+func (r *pipelinedRows) Close() {
+	if r.closed {
+		return
+	}
+	r.closed = true
+	r.Rows.Close()
+	r.err = r.results.Close()
+}
+
+func (r *pipelinedRows) Err() error {
+	if err := r.Rows.Err(); err != nil {
+		return err
+	}
+	return r.err
+}
+
+type pipelinedRow struct {
+	rows pgx.Rows
+	err  error
+}
+
+// Scan returns pgx.ErrNoRows if there is none.
+func (r *pipelinedRow) Scan(into ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(into...); err != nil {
+		return fmt.Errorf("reading a row: %w", err)
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}

@@ -1,0 +1,48 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic/retention"
+)
+
+var _ retention.Store = (*Store)(nil)
+
+// Prune removes at most so many rows that the rule names.
+func (s *Store) Prune(ctx context.Context, rule retention.Rule, most int32) (int64, error) {
+	var n int64
+	err := s.inTx(ctx, "removing old rows", func(q *sqlcgen.Queries) (err error) {
+		switch rule.Kind {
+		case retention.Deliveries:
+			n, err = q.PruneDeliveries(ctx, rule.Before, most)
+		case retention.Jobs:
+			n, err = q.PruneJobs(ctx, rule.Before, most)
+		case retention.Tombstones:
+			n, err = q.PruneTombstones(ctx, rule.Before, most)
+		case retention.Sessions:
+			n, err = q.PruneSessions(ctx, rule.Before, most)
+		case retention.Registrations:
+			n, err = q.PruneRegistrations(ctx, rule.Before, most)
+		case retention.Adoptions:
+			n, err = q.PruneAdoptions(ctx, rule.Before, most)
+		case retention.Lanes:
+			n, err = q.PruneLanes(ctx, rule.Before, most)
+		case retention.LabelSets:
+			n, err = q.PruneLabelSets(ctx, most)
+		case retention.Repositories:
+			n, err = q.PruneRepositories(ctx, rule.Before, most)
+		case retention.Installations:
+			n, err = q.PruneEndedInstallations(ctx, rule.Before, most)
+		case retention.Audit:
+			n, err = q.PruneAudit(ctx, rule.Before, most)
+		case retention.Tails:
+			n, err = q.PruneTails(ctx, rule.Before, most)
+		default:
+			err = fmt.Errorf("there is no kind of row called %q", rule.Kind)
+		}
+		return err
+	})
+	return n, err
+}

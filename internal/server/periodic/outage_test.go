@@ -1,0 +1,50 @@
+package periodic_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	pgserver "github.com/bullpen-ci/bullpen/internal/dev/postgres"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+)
+
+// A database that goes away and comes back costs the passes that time, and stops no replica; one that is away is no
+// reason not to stop, either.
+func TestRun_SurvivesAnOutageOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, folder := range []string{filepath.Dir(dir), dir} { // as root, Postgres is another user who has to pass
+		require.NoError(t, os.Chmod(folder, 0o711)) //nolint:gosec // a test's folder
+	}
+	options := pgserver.Options{Dir: filepath.Join(dir, "pg"), FastUnsafe: true}
+	server, err := pgserver.Start(t.Context(), options)
+	require.NoError(t, err)
+	require.NoError(t, ledger.Migrate(t.Context(), server.URL()))
+	pass, ran := signal("steady", time.Second)
+	checked := make(chan string, 10)
+	r := start(t, server.URL(), periodic.Options{Passes: []periodic.Pass{pass},
+		Check: func(_ context.Context, pod string) error { checked <- pod; return nil }})
+	wait(t, ran, "the first run")
+
+	require.NoError(t, server.Stop(t.Context()))
+	require.Error(t, r.CheckPod(t.Context(), "pod-1"), "a request that is not stored is not promised")
+	server, err = pgserver.Start(t.Context(), options)
+	require.NoError(t, err)
+	for len(ran) > 0 {
+		<-ran
+	}
+	wait(t, ran, "a run after the outage")
+	require.NoError(t, r.CheckPod(t.Context(), "pod-1"))
+	wait(t, checked, "a check after the outage")
+
+	require.NoError(t, server.Stop(t.Context()))
+	stopping := time.Now()
+	r.stop()
+	require.Less(t, time.Since(stopping), 20*time.Second)
+}

@@ -1,0 +1,299 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+)
+
+// queued looks for what keeps a queued job from being claimed. What holds for the whole account or fleet comes before what holds for
+// the job alone, and what time alone will mend comes last.
+func queued(e Evidence) []Reason {
+	var found []Reason
+	add := func(r *Reason) {
+		if r != nil {
+			found = append(found, *r)
+		}
+	}
+	pool, unrouted := route(e)
+	add(unrouted)
+	add(paused(e))
+	add(account(e))
+	add(repository(e))
+	if pool {
+		add(limits(e))
+	}
+	add(github(e))
+	if e.Held != "" {
+		add(&Reason{
+			Code: LedgerHeld, Sentence: "No job is handed out while the ledger is compared with GitHub: " + stop(e.Held),
+			Remedy: "It ends by itself; the metric bullpen_ledger_held is 1 until then (docs/guides/restore.md).",
+		})
+	}
+	if pool {
+		add(runners(e))
+	}
+	if len(found) == 0 {
+		found = append(found, Reason{Code: AboutToBeClaimed, Sentence: "Nothing is in its way: the next idle runner of pool " + e.Pool.Ref.Name + " takes it."})
+	}
+	return found
+}
+
+// Route is the pool that serves jobs with those labels; false when none does, or several.
+func Route(pools []dispatch.Pool, labels []string) (dispatch.PoolRef, bool) {
+	routing := dispatch.Route(pools, []dispatch.LabelSet{{Key: dispatch.LabelKey(labels), Labels: labels}})
+	for ref := range routing.Served {
+		return ref, true
+	}
+	return dispatch.PoolRef{}, false
+}
+
+// route says whether one pool serves the job's labels, and else why none does.
+func route(e Evidence) (served bool, reason *Reason) {
+	key := dispatch.LabelKey(e.Job.Labels)
+	routing := dispatch.Route(e.Pools, []dispatch.LabelSet{{Key: key, Labels: e.Job.Labels}})
+	if several := routing.Ambiguous[key]; len(several) > 0 { // CLAIM-12
+		var names []string
+		for _, ref := range several {
+			names = append(names, ref.Name)
+		}
+		slices.Sort(names)
+		return false, &Reason{
+			Code:     SeveralPools,
+			Sentence: fmt.Sprintf("Several pools have its labels (%s): %s. Its jobs wait until one pool alone has them.", labels(e.Job.Labels), strings.Join(names, ", ")),
+			Remedy:   "Take the label off all pools but one, or delete the others.",
+		}
+	}
+	if _, none := routing.Unserved[key]; !none {
+		return true, nil
+	}
+	r := &Reason{
+		Code: NoPool, Sentence: fmt.Sprintf("No pool has all of its labels (%s).", labels(e.Job.Labels)),
+		Remedy: "Add a RunnerPool with these labels, or change runs-on.",
+	}
+	if near := nearest(e.Pools, e.Job.Labels); near != "" {
+		r.Sentence += " " + near
+	}
+	return false, r
+}
+
+// paused says whether the pool that serves the job hands out none.
+func paused(e Evidence) *Reason {
+	ref, ok := Route(e.Pools, e.Job.Labels)
+	at := slices.IndexFunc(e.Pools, func(p dispatch.Pool) bool { return p.Ref() == ref && p.Paused })
+	if !ok || at < 0 {
+		return nil
+	}
+	note := ""
+	if said := e.Pools[at].PausedNote; said != "" {
+		note = " (" + said + ")"
+	}
+	return &Reason{
+		Code: PoolPaused, Sentence: "Pool " + ref.Name + " hands out no jobs: it was paused or drained" + note + ".",
+		Remedy: "`bullpen pool resume " + ref.Name + "` has it hand out jobs again, the oldest first.",
+	}
+}
+
+// nearest names up to three pools that lack the fewest of the labels, and what each of them lacks.
+func nearest(pools []dispatch.Pool, wanted []string) string {
+	type candidate struct {
+		name    string
+		missing []string
+		note    string
+	}
+	var all []candidate
+	for _, pool := range pools {
+		c := candidate{name: pool.Name}
+		has := strings.ToLower("\x00" + strings.Join(pool.MintLabels(), "\x00") + "\x00")
+		for _, label := range wanted {
+			if !strings.Contains(has, "\x00"+strings.ToLower(strings.TrimSpace(label))+"\x00") {
+				c.missing = append(c.missing, label)
+			}
+		}
+		switch {
+		case len(c.missing) == len(wanted) && len(wanted) > 0:
+			continue
+		case len(c.missing) > 0:
+			c.note = "lacks " + labels(c.missing)
+		case pool.Terminating:
+			c.note = "is being deleted"
+		default:
+			c.note = "serves only jobs that ask for a label of its own: " + labels(pool.Labels)
+		}
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(len(a.missing), len(b.missing)), cmp.Compare(a.name, b.name))
+	})
+	if len(all) == 0 {
+		return ""
+	}
+	var near []string
+	for _, c := range all[:min(3, len(all))] {
+		near = append(near, "pool "+c.name+" "+c.note)
+	}
+	return "Nearest: " + strings.Join(near, "; ") + "."
+}
+
+func labels(list []string) string { return strings.Join(list, ", ") }
+
+// account says whether the account is served at all.
+func account(e Evidence) *Reason {
+	switch a := e.Account; {
+	case !a.Installed:
+		return &Reason{
+			Code: NotInstalled, Sentence: "The GitHub App is not installed at " + a.Login + " any more: no runner can be registered there.",
+			Remedy: "Install the App there again.",
+		}
+	case a.SuspendedByGitHub:
+		return &Reason{
+			Code: SuspendedByGitHub, Sentence: "The App's installation at " + a.Login + " is suspended at GitHub.",
+			Remedy: "An owner of " + a.Login + " can unsuspend it in the settings of installed Apps.",
+		}
+	case a.SuspendedByOperator:
+		r := &Reason{Code: SuspendedByOperator, Sentence: "An operator has suspended " + a.Login + ".", Remedy: "`bullpen accounts resume " + a.Login + "` lets it go on."}
+		if a.SuspensionReason != "" {
+			r.Sentence = fmt.Sprintf("An operator has suspended %s: %s", a.Login, stop(a.SuspensionReason))
+		}
+		return r
+	}
+	return nil
+}
+
+// What jobs are held for.
+const (
+	heldForLimit   = "repository_limit"
+	heldForRemoval = "repository_removed"
+)
+
+func repository(e Evidence) *Reason {
+	switch e.Job.Held {
+	case heldForRemoval:
+		return &Reason{
+			Code: RepositoryRemoved, Sentence: "The App has no access to " + e.Job.Repository + " any more.",
+			Remedy: "Give the App the repository back in the settings of its installation.",
+		}
+	case heldForLimit:
+		return &Reason{
+			Code: RepositoryAtLimit,
+			Sentence: fmt.Sprintf("%s runs %d of the %s that a repository of %s may.", e.Job.Repository, e.Budget.RepositoryUsage,
+				many(e.Budget.Limits.JobsPerRepository, "job"), e.Account.Login),
+			Remedy: fmt.Sprintf("It starts when one of them ends; `bullpen accounts set-limits %s --platform %s --jobs-per-repository N` changes it.", e.Account.Login, e.Pool.Platform),
+		}
+	}
+	return nil
+}
+
+// limits says which of the account's limits leaves no room for one more runner of the pool (CLAIM-5).
+func limits(e Evidence) *Reason {
+	l, u, shape := e.Budget.Limits, e.Budget.Usage, e.Pool.Shape
+	if l.Room(u, shape) > 0 {
+		return nil
+	}
+	change := fmt.Sprintf("`bullpen accounts set-limits %s --platform %s %%s` raises it.", e.Account.Login, e.Pool.Platform)
+	for _, one := range []struct {
+		used, limit, needs int64
+		name, says, flag   string
+	}{
+		{u.Jobs, l.Jobs, 1, "jobs", fmt.Sprintf("runs %d of %s", u.Jobs, many(l.Jobs, "job")), "--jobs N"},
+		{u.MilliCPU, l.MilliCPU, shape.MilliCPU, "CPUs", fmt.Sprintf("uses %s of %s CPUs, and a runner takes %s", cpus(u.MilliCPU), cpus(l.MilliCPU), cpus(shape.MilliCPU)), "--cpu N"},
+		{u.MemoryMB, l.MemoryMB, shape.MemoryMB, "memory", fmt.Sprintf("uses %d of %d MiB of memory, and a runner takes %d", u.MemoryMB, l.MemoryMB, shape.MemoryMB), "--memory N"},
+	} {
+		switch {
+		case one.needs == 0 || one.used+one.needs <= one.limit:
+			continue
+		case one.limit == 0:
+			return &Reason{
+				Code: TooLarge, Sentence: fmt.Sprintf("%s may run nothing on %s: its limit of %s is 0.", e.Account.Login, e.Pool.Platform, one.name),
+				Remedy: fmt.Sprintf(change, one.flag),
+			}
+		case one.needs > one.limit:
+			return &Reason{
+				Code: TooLarge, Sentence: fmt.Sprintf("One runner of pool %s is more than %s may use on %s: it %s.", e.Pool.Ref.Name, e.Account.Login, e.Pool.Platform, one.says),
+				Remedy: fmt.Sprintf(change, one.flag),
+			}
+		}
+		return &Reason{
+			Code: AccountAtLimit, Sentence: fmt.Sprintf("%s is at its limit on %s: it %s.", e.Account.Login, e.Pool.Platform, one.says),
+			Remedy: "It starts when a job of the account ends; " + fmt.Sprintf(change, one.flag),
+		}
+	}
+	return nil
+}
+
+func many(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func cpus(milli int64) string {
+	if milli%1000 == 0 {
+		return fmt.Sprint(milli / 1000)
+	}
+	return strings.TrimRight(fmt.Sprintf("%.3f", float64(milli)/1000), "0")
+}
+
+// github says what keeps runners from being registered (CLAIM-11, CLAIM-14).
+func github(e Evidence) *Reason {
+	switch m := e.Mint; {
+	case !m.Until.After(e.Now):
+		return nil
+	case m.Limited:
+		return &Reason{
+			Code: GitHubLimit, Until: m.Until, Sentence: fmt.Sprintf("GitHub's rate limit for %s is used up until %s.", e.Account.Login, clock(m.Until)),
+			Remedy: "It passes by itself; another App, or runners of the organization instead of the repository, share the load.",
+		}
+	default:
+		r := &Reason{
+			Code: GitHubFailing, Until: m.Until, Sentence: fmt.Sprintf("GitHub registers no runner for %s; it is asked again at %s.", e.Account.Login, clock(m.Until)),
+			Remedy: "It is asked again by itself; the server's log has GitHub's own words. Look at the App's permissions, and at githubstatus.com.",
+		}
+		if m.Why != "" {
+			r.Sentence = fmt.Sprintf("GitHub registers no runner for %s (%s); it is asked again at %s.", e.Account.Login, m.Why, clock(m.Until))
+		}
+		return r
+	}
+}
+
+// runners says what the pool lacks. A pool with an idle runner lacks nothing.
+func runners(e Evidence) *Reason {
+	p := e.Pool
+	switch {
+	case p.Idle > 0 && e.Ahead > 0:
+		return &Reason{Code: BehindOthers, Sentence: fmt.Sprintf("It is behind %s of %s that waited longer.", many(e.Ahead, "job"), e.Account.Login)}
+	case p.Idle > 0:
+		return nil
+	case p.Saturated != "":
+		return &Reason{Code: PoolSaturated, Sentence: "Pool " + p.Ref.Name + " is full: " + stop(p.Saturated) + ahead(e), Remedy: "It starts when a runner's job ends and the next runner is up; more replicas shorten the wait."}
+	case p.Starved != "":
+		return &Reason{Code: PoolStarved, Sentence: "Pool " + p.Ref.Name + " wants more runners and gets none: " + stop(p.Starved), Remedy: "Mend what the message names; `kubectl describe runnerpool " + p.Ref.Name + "` has the Events."}
+	case p.Desired == 0 && p.Replicas == 0:
+		return &Reason{Code: PoolEmpty, Sentence: "Pool " + p.Ref.Name + " is to have no runners.", Remedy: "Raise spec.replicas, or give it spec.autoscaling."}
+	case p.Booting > 0:
+		return &Reason{Code: PoolStarting, Sentence: fmt.Sprintf("No runner of pool %s is idle; %s.", p.Ref.Name, starting(p.Booting)) + ahead(e)}
+	default:
+		return &Reason{Code: PoolSaturated, Sentence: fmt.Sprintf("No runner of pool %s is idle: %d work.", p.Ref.Name, p.Busy) + ahead(e)}
+	}
+}
+
+// stop ends what others have said as a sentence.
+func stop(text string) string { return strings.TrimRight(text, ". ") + "." }
+
+func starting(n int64) string {
+	if n == 1 {
+		return "1 is starting"
+	}
+	return fmt.Sprintf("%d are starting", n)
+}
+
+func ahead(e Evidence) string {
+	if e.Ahead == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" %s of %s wait before it.", many(e.Ahead, "job"), e.Account.Login)
+}
