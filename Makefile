@@ -16,8 +16,8 @@ TEST_P ?= 4
 
 # Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.
 SLOW := $(addprefix ./, test/e2e internal/machost/steps internal/controller test/soak test/release internal/machost/remote \
-	internal/server/dispatch test/hosts internal/controller/runnerowner test/scale test/incidents internal/controller/machost test/restore \
-	internal/server/recovery internal/controller/runner test/chart test/network internal/server/events/catchup)
+	internal/server/dispatch test/hosts internal/controller/selfregistering/runnerowner test/scale test/incidents internal/controller/machost test/restore \
+	internal/server/recovery internal/controller/selfregistering/runner test/chart test/network internal/server/events/catchup)
 
 # Collecting garbage is a fifth of what control planes and tests compute. Where there is memory for four of them, it is done less
 # often.
@@ -63,7 +63,7 @@ build: ## Build bin/bullpen
 		-o bin/bullpen ./cmd/bullpen
 
 .PHONY: faults
-faults: ## Build bin/bullpen-faults, which dies at named instants when told to (go doc ./internal/faultpoint)
+faults: ## Build bin/bullpen-faults, which dies at named instants when told to (go doc ./internal/lib/faultpoint)
 	@mkdir -p bin
 	$(PLAIN); key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build -tags faultpoints \
 		-ldflags "-X main.version=$(VERSION)-faults -X $(MODULE)/internal/dev/controlplane/assets.sourceKey=$$key" \
@@ -149,7 +149,7 @@ fuzz: ## Fuzz every parser of outside data, for FUZZTIME each
 lint: bin/golangci-lint ## Check the linter's configuration, then the code
 	bin/golangci-lint config verify
 	$(PLAIN); bin/golangci-lint run ./...
-	$(PLAIN); bin/golangci-lint run --build-tags faultpoints ./internal/faultpoint/...
+	$(PLAIN); bin/golangci-lint run --build-tags faultpoints ./internal/lib/faultpoint/...
 	$(PLAIN); bin/golangci-lint run --build-tags production ./cmd/bullpen/...
 	$(PLAIN); cd devcluster && ../bin/golangci-lint run --config ../.golangci.yaml ./multicall/...
 	$(PLAIN); cd images && ../bin/golangci-lint run --config ../.golangci.yaml ./...
@@ -158,7 +158,7 @@ lint: bin/golangci-lint ## Check the linter's configuration, then the code
 darwin: export GOOS = darwin
 darwin: export GOARCH = arm64
 darwin: ## Vet and build for Macs what runs on them: the node agent, the agent, and the command with all its parts
-	$(PLAIN); $(GO) vet ./cmd/bullpen/... ./internal/node/... ./internal/agent/... ./internal/machost/... ./internal/logfile/...
+	$(PLAIN); $(GO) vet ./cmd/bullpen/... ./internal/node/... ./internal/agent/... ./internal/machost/... ./internal/lib/logfile/...
 	$(PLAIN); $(GO) build -tags production -o /dev/null ./cmd/bullpen
 
 .PHONY: verify

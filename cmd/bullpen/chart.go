@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/bullpen-ci/bullpen/charts"
-	"github.com/bullpen-ci/bullpen/internal/chartjobs"
+	"github.com/bullpen-ci/bullpen/internal/controller/chartjobs"
 )
 
 // newChartCommand groups what the Helm chart's hooks run.

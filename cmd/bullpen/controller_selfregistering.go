@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/bullpen-ci/bullpen/internal/controller"
-	"github.com/bullpen-ci/bullpen/internal/credential"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/lib/credential"
 )
 
 // registeringFlags are the part of the controller's command line that is about runners that register themselves.

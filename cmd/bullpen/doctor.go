@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/doctor"
+	"github.com/bullpen-ci/bullpen/internal/cli/doctor"
 	"github.com/bullpen-ci/bullpen/internal/github"
 )
 

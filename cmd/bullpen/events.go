@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/clusterevents"
+	"github.com/bullpen-ci/bullpen/internal/cli/clusterevents"
 )
 
 // eventsAgain is how soon a cluster that has ended a watch, or could not be asked, is asked again.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bullpen-ci/bullpen/internal/arcmigration"
+	"github.com/bullpen-ci/bullpen/internal/cli/arcmigration"
 )
 
 // newMigrateCommand groups what brings runners here from elsewhere.

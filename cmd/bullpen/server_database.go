@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/bullpen-ci/bullpen/internal/credential"
+	"github.com/bullpen-ci/bullpen/internal/lib/credential"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
 

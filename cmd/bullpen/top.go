@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bullpen-ci/bullpen/internal/top"
+	"github.com/bullpen-ci/bullpen/internal/cli/top"
 )
 
 func newTopCommand() *cobra.Command {

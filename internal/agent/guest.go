@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/guestshare"
+	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 )
 
 // GuestOptions of Guest. The zero value of an optional field takes its default.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/clusterevents"
+	"github.com/bullpen-ci/bullpen/internal/cli/clusterevents"
 )
 
 // A token goes to https, or to this machine, and nowhere else; a redirect does not carry it on.

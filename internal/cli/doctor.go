@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/doctor"
+	"github.com/bullpen-ci/bullpen/internal/cli/doctor"
 )
 
 // DoctorTimeout is how long the doctor waits for each answer, unless it is told otherwise.

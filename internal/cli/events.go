@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/clusterevents"
+	"github.com/bullpen-ci/bullpen/internal/cli/clusterevents"
 )
 
 // EventTable shows events, the latest last.

@@ -34,9 +34,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/autoscaler"
 	"github.com/bullpen-ci/bullpen/internal/controller/machost"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
-	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
-	"github.com/bullpen-ci/bullpen/internal/controller/runnerscaler"
-	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/controller/pool"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/runnerscaler"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -46,7 +46,7 @@ const LeaseName = "bullpen-controller"
 // ServerClient is what the controller needs of the server.
 type ServerClient interface {
 	lifecycle.Fence
-	runnerpool.Reporter
+	pool.Reporter
 	autoscaler.Source
 	runnerscaler.Source
 }
@@ -165,7 +165,7 @@ func newManager(options Options) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = runnerpool.Setup(mgr, runnerpool.Options{
+	err = pool.Setup(mgr, pool.Options{
 		Fence: options.Server, Reporter: options.Server, Logs: logs, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
 		Workers: options.Workers, OrphanGrace: options.OrphanGrace, Registry: options.Registry, Log: options.Log,
 		Now: options.Now,

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/bullpen-ci/bullpen/internal/logtail"
+	"github.com/bullpen-ci/bullpen/internal/lib/logtail"
 )
 
 // podLogs reads logs through the API server, which asks the kubelet, or a node agent.

@@ -11,15 +11,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/bullpen-ci/bullpen/internal/controller/registered"
-	"github.com/bullpen-ci/bullpen/internal/controller/runner"
-	"github.com/bullpen-ci/bullpen/internal/controller/runnerdeployment"
-	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
-	"github.com/bullpen-ci/bullpen/internal/controller/runnerreplicaset"
-	"github.com/bullpen-ci/bullpen/internal/controller/runnerscaler"
-	"github.com/bullpen-ci/bullpen/internal/controller/runnerset"
+	"github.com/bullpen-ci/bullpen/internal/controller/pool"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/runner"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/runnerdeployment"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/runnerreplicaset"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/runnerscaler"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/runnerset"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/registration"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -105,5 +105,5 @@ func trimPod(object any) (any, error) {
 	if pod, is := object.(*corev1.Pod); is && pod.Labels[runnerpod.LabelSelfRegistering] == "true" {
 		return registered.TrimPod(object)
 	}
-	return runnerpool.TrimPod(object)
+	return pool.TrimPod(object)
 }

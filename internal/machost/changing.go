@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 )
 
 // changing is the host that a step's Apply is given. Between one change and the next it can be told to stop, and tests can kill it; a

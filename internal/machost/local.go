@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 )
 
 // Local is the machine that this process runs on, or a model of one below Root. It must run as root to change what belongs to

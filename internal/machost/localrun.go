@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/childproc"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // maxOutput is how much of each stream of a program is kept.

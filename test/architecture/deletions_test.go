@@ -14,19 +14,19 @@ import (
 
 // deletions are the functions that delete something in Kubernetes, and what: EXCL-2 needs each of them to be known.
 var deletions = map[string]string{
-	"internal/controller/podremoval/Remover.Remove":             "runner pods: the one remover, behind the fence",
-	"internal/controller/runnerpool/remover.removeAccount":      "the ServiceAccount of a runner whose pod is gone or going",
-	"internal/controller/registered/Service.removeHelpers":      "pods and Secrets that jobs of a runner that has ended made by GitHub's container hooks",
-	"internal/controller/runner/Reconciler.end":                 "a Runner whose one pod has ended or goes; its finalizer waits for GitHub",
-	"internal/node/cluster.deletePod":                           "a pod whose deletion was accepted and whose containers have ended, as a kubelet does",
-	"internal/chartjobs/drainKind":                              "pools of a release that is uninstalled, and owners of runners that register themselves; the controller drains them",
-	"internal/dev/onebox/applier.applyPools":                    "pools of an earlier run",
-	"internal/dev/onebox/operator.rename":                       "the pool of the former name, in the demonstration",
-	"internal/controller/runnerreplicaset/backing.Remove":       "Runners, which their own controller lets go behind the fence alone",
-	"internal/controller/runnerset/backing.Remove":              "StatefulSets, without their pods",
-	"internal/controller/runnerset/backing.removeSecret":        "what a runner of a StatefulSet has registered with, when that goes or has gone",
-	"internal/controller/runnerset/backing.removeClaim":         "volume claims of a RunnerSet that is gone and says so",
-	"internal/controller/runnerdeployment/Reconciler.removeSet": "RunnerReplicaSets that were observed without a runner (RUN-3)",
+	"internal/controller/removal/Remover.Remove":                                "runner pods: the one remover, behind the fence",
+	"internal/controller/pool/remover.removeAccount":                            "the ServiceAccount of a runner whose pod is gone or going",
+	"internal/controller/selfregistering/registered/Service.removeHelpers":      "pods and Secrets that jobs of a runner that has ended made by GitHub's container hooks",
+	"internal/controller/selfregistering/runner/Reconciler.end":                 "a Runner whose one pod has ended or goes; its finalizer waits for GitHub",
+	"internal/node/cluster.deletePod":                                           "a pod whose deletion was accepted and whose containers have ended, as a kubelet does",
+	"internal/controller/chartjobs/drainKind":                                   "pools of a release that is uninstalled, and owners of runners that register themselves; the controller drains them",
+	"internal/dev/onebox/applier.applyPools":                                    "pools of an earlier run",
+	"internal/dev/onebox/operator.rename":                                       "the pool of the former name, in the demonstration",
+	"internal/controller/selfregistering/runnerreplicaset/backing.Remove":       "Runners, which their own controller lets go behind the fence alone",
+	"internal/controller/selfregistering/runnerset/backing.Remove":              "StatefulSets, without their pods",
+	"internal/controller/selfregistering/runnerset/backing.removeSecret":        "what a runner of a StatefulSet has registered with, when that goes or has gone",
+	"internal/controller/selfregistering/runnerset/backing.removeClaim":         "volume claims of a RunnerSet that is gone and says so",
+	"internal/controller/selfregistering/runnerdeployment/Reconciler.removeSet": "RunnerReplicaSets that were observed without a runner (RUN-3)",
 }
 
 // TestDeletions_EXCL2_NobodyElseDeletesInKubernetes finds every call of a method that deletes, in every package that

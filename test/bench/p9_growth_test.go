@@ -11,12 +11,12 @@ import (
 )
 
 // BenchmarkP9 compares what one event of a pod costs the controller in a pool of 5,000 and in one of 50. What is
-// measured lies inside the controller, so the benchmark does, too: BenchmarkReplacement in internal/controller/runnerpool,
+// measured lies inside the controller, so the benchmark does, too: BenchmarkReplacement in internal/controller/pool,
 // which this one runs. It counts processor time, in which the load of the machine shows little.
 func BenchmarkP9(b *testing.B) {
 	for b.Loop() {
 		out, err := exec.CommandContext(b.Context(), "go", "test", "-run", "^$", "-bench", "^BenchmarkReplacement$", "-timeout", "5m",
-			"github.com/bullpen-ci/bullpen/internal/controller/runnerpool").CombinedOutput()
+			"github.com/bullpen-ci/bullpen/internal/controller/pool").CombinedOutput()
 		require.NoError(b, err, "%s", out)
 		metric := func(unit string) float64 {
 			found := regexp.MustCompile(`\s([0-9.]+) ` + regexp.QuoteMeta(unit) + `\s`).FindSubmatch(out)

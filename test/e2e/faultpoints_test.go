@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 	"github.com/bullpen-ci/bullpen/test/kit/chaos"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
@@ -155,7 +155,7 @@ func TestFaultPoints_AreNotInWhatShips(t *testing.T) {
 	require.NoError(t, err)
 	faulty, err := os.ReadFile(buildFaults(t))
 	require.NoError(t, err)
-	for _, mark := range []string{"BULLPEN_FAULTPOINT_DIR", "internal/faultpoint.Reached", string(faultpoint.RegistrationRemoved)} {
+	for _, mark := range []string{"BULLPEN_FAULTPOINT_DIR", "internal/lib/faultpoint.Reached", string(faultpoint.RegistrationRemoved)} {
 		require.False(t, bytes.Contains(ships, []byte(mark)), "%s", mark)
 		require.True(t, bytes.Contains(faulty, []byte(mark)), "%s: then its absence proves nothing", mark)
 	}

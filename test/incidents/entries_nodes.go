@@ -11,7 +11,7 @@ var aboutNodes = []Incident{
 			runners away from such a node: where the scheduler packs nodes instead of spreading, a short time-out is what helps.`,
 		Control:    `What hangs on the bad node is as much as a ceiling for the whole fleet would allow: nothing could be started beside it.`,
 		Rules:      []string{"POOL-6"},
-		Shown:      join(in("", "TestNode_POOL6_OneThatFailsEverySandbox"), in("internal/controller/runnerpool", "TestAdmitStarts", "TestPodSeen_StartsThatFailSlowThePoolDown")),
+		Shown:      join(in("", "TestNode_POOL6_OneThatFailsEverySandbox"), in("internal/controller/pool", "TestAdmitStarts", "TestPodSeen_StartsThatFailSlowThePoolDown")),
 		Impossible: `The leak itself: it needs a kernel, a kubelet and a microVM runtime, and 85 days. Its conditions are brought about.`,
 	},
 	{
@@ -31,7 +31,7 @@ var aboutNodes = []Incident{
 		Rules: []string{"POOL-7", "EXCL-6"},
 		Shown: join(
 			in("internal/controller", "TestPool_POOL7_RunnersOfAVanishedNode", "TestPool_POOL7_ATerminatingPoolIsFreedOfItsLostRunners", "TestPool_POOL7_NODE8_DoubtAndARegisteredNodeChangeNothing"),
-			in("internal/controller/runnerpool", "TestRemove_POOL7_OfALostPodOnlyOurFinalizerGoes"),
+			in("internal/controller/pool", "TestRemove_POOL7_OfALostPodOnlyOurFinalizerGoes"),
 		),
 	},
 	{

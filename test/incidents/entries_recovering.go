@@ -31,7 +31,7 @@ var aboutRecovering = []Incident{
 		Rules:     []string{"POOL-1"},
 		Shown: join(
 			in("internal/controller", "TestPool_POOL1_ServiceAccountOfAVanishedPodIsRemoved"),
-			in("internal/controller/runnerpool", "TestRemovals_POOL1_AFailureOfEitherIsRetriedAndNeverForgotten", "TestRemovals_POOL1_AServiceAccountWithoutAPodIsFound"),
+			in("internal/controller/pool", "TestRemovals_POOL1_AFailureOfEitherIsRetriedAndNeverForgotten", "TestRemovals_POOL1_AServiceAccountWithoutAPodIsFound"),
 		),
 	},
 	{
@@ -68,7 +68,7 @@ var aboutRecovering = []Incident{
 		Shown: join(
 			in("internal/server/recovery", "TestPass_RECV4_AnEmptyOrFailedListAbortsThePass", "TestPass_RECV4_AMissingPodIsGoneWhenItsAbsenceLasts", "TestPass_RECV6_CapsHold"),
 			in("internal/server/dispatch", "TestForget_EXCL1_RowLivesUntilTheUIDIsProvenGone"),
-			in("internal/scaling", "TestPlan_POOL8_AnyReadErrorLeavesEveryNumber"),
+			in("internal/plan/scaling", "TestPlan_POOL8_AnyReadErrorLeavesEveryNumber"),
 		),
 	},
 	{
@@ -101,7 +101,7 @@ var aboutRecovering = []Incident{
 		Rules:     []string{"POOL-4"},
 		Shown: join(
 			in("internal/controller", "TestPool_POOL4_TheReportedEndPrecedesDeletionAndReplacementWaitsForNobody"),
-			in("internal/controller/runnerpool", "TestRemovals_POOL4_NoReportNoDeletion"),
+			in("internal/controller/pool", "TestRemovals_POOL4_NoReportNoDeletion"),
 		),
 	},
 	{
@@ -110,6 +110,6 @@ var aboutRecovering = []Incident{
 		Here: `A grant is necessary and never sufficient: any sign of work on the pod vetoes it. Restored rows are rebuilt before anything is
 			handed out or granted.`,
 		Rules: []string{"EXCL-4", "CLAIM-17"},
-		Shown: join(in("test/restore", "TestRestore_CLAIM17_UnderRunningServers", "TestRestore_CLAIM17_AllStoppedAndStartedAgain", "TestRestore_CLAIM17_AnEmptyDatabase"), in("internal/lifecycle", "TestHistory_EXCL4_LostRowsDeleteNoPodWithAJob")),
+		Shown: join(in("test/restore", "TestRestore_CLAIM17_UnderRunningServers", "TestRestore_CLAIM17_AllStoppedAndStartedAgain", "TestRestore_CLAIM17_AnEmptyDatabase"), in("internal/plan/lifecycle", "TestHistory_EXCL4_LostRowsDeleteNoPodWithAJob")),
 	},
 }

@@ -43,7 +43,7 @@ var aboutRemovals = []Incident{
 			same release could come first, so releases had to be ordered by hand.`,
 		Here:  `No pod is made for a pool that cannot be held: the finalizer is written before the first pod.`,
 		Rules: []string{"POOL-2"},
-		Shown: in("internal/controller/runnerpool", "TestReconcile_POOL2_TheFinalizerComesBeforeTheFirstPod", "TestReconcile_POOL2_APoolThatCannotBeHeldGetsNoRunner"),
+		Shown: in("internal/controller/pool", "TestReconcile_POOL2_TheFinalizerComesBeforeTheFirstPod", "TestReconcile_POOL2_APoolThatCannotBeHeldGetsNoRunner"),
 	},
 	{
 		ID: "controller-dies-mid-drain", Title: "A controller that was replaced in the middle of a drain", Source: SeedSystem, Flaw: true,
@@ -76,7 +76,7 @@ var aboutRemovals = []Incident{
 		Shown: join(
 			in("internal/server/dispatch", "TestRetire_EXCL1_ExactlyOneOfClaimAndRetireWins"),
 			in("internal/controller", "TestPool_EXCL2_AClaimedPodIsNotScaledDown"),
-			in("internal/lifecycle", "TestHistory_EXCL4_NoPodWithAJobIsDeleted"),
+			in("internal/plan/lifecycle", "TestHistory_EXCL4_NoPodWithAJobIsDeleted"),
 		),
 	},
 	{
@@ -85,7 +85,7 @@ var aboutRemovals = []Incident{
 		Here: `Victims are chosen by a pure function: old template first, then booting, then idle, the oldest first, busy never, in no map's
 			order. Then the fence is asked.`,
 		Rules: []string{"EXCL-2", "EXCL-4", "SCALE-4"},
-		Shown: in("internal/lifecycle", "TestMakePlan_EXCL2_EXCL4_OnlyEndedOrGrantedAreDeletedAndBusyIsNeverAVictim", "TestMakePlan_IsDeterministic"),
+		Shown: in("internal/plan/lifecycle", "TestMakePlan_EXCL2_EXCL4_OnlyEndedOrGrantedAreDeletedAndBusyIsNeverAVictim", "TestMakePlan_IsDeterministic"),
 	},
 	{
 		ID: "restart-kills-machines", Title: "Restarting the control plane killed the machines", Source: Peer, Flaw: true,
@@ -114,8 +114,8 @@ var aboutRemovals = []Incident{
 			a removal, before the claim ends. A grant is necessary and never sufficient.`,
 		Rules: []string{"EXCL-4", "EXCL-6"},
 		Shown: join(
-			in("internal/lifecycle", "TestMayDelete_EXCL2_EXCL4_NeedsAGrantAndNoSignOfWork"),
-			in("internal/controller/runnerpool", "TestObserve_EXCL4_AnyOneSignOfWorkIsBusy"),
+			in("internal/plan/lifecycle", "TestMayDelete_EXCL2_EXCL4_NeedsAGrantAndNoSignOfWork"),
+			in("internal/controller/pool", "TestObserve_EXCL4_AnyOneSignOfWorkIsBusy"),
 			in("internal/server/recovery", "TestPass_EXCL6_RECV3_ARunnerThatGitHubShowsIdleKeepsItsJob", "TestPass_EXCL6_ThePodIsReadAgainBeforeAnythingIsDone",
 				"TestPass_EXCL6_ARemovalThatRacesWithAnAssignmentCostsNoPod"),
 		),

@@ -35,7 +35,7 @@ var aboutScaling = []Incident{
 		Here: `Of jobs that cannot all be funded each pool gets its share by seats that its nodes really have, and warm runners yield their places.
 			A job that is too large for what its account has left waits, with the reason in the signals.`,
 		Rules:   []string{"SCALE-1"},
-		Shown:   in("internal/scaling", "TestPlan_SCALE1_WarmRunnersFitIntoWhatJobsLeave", "TestPlan_ShapesAndNodes"),
+		Shown:   in("internal/plan/scaling", "TestPlan_SCALE1_WarmRunnersFitIntoWhatJobsLeave", "TestPlan_ShapesAndNodes"),
 		Missing: `Keeping a node free for a shape that waits for long. What the pool waits for is said in its conditions.`,
 	},
 	{
@@ -53,7 +53,7 @@ var aboutScaling = []Incident{
 			always start one. A pod that does not go is named by a condition after its grace and a minute.`,
 		Rules: []string{"POOL-6", "POOL-10"},
 		Shown: join(
-			in("internal/controller/runnerpool", "TestAdmitStarts", "TestAdmitStarts_Properties", "TestPlan_POOL10_APodThatDoesNotGoIsSeenInTime"),
+			in("internal/controller/pool", "TestAdmitStarts", "TestAdmitStarts_Properties", "TestPlan_POOL10_APodThatDoesNotGoIsSeenInTime"),
 			in("internal/controller", "TestPool_POOL10_APodThatDoesNotGoIsSeen"),
 		),
 	},
@@ -64,8 +64,8 @@ var aboutScaling = []Incident{
 			roll, and conditions say what is in the way.`,
 		Rules: []string{"POOL-5"},
 		Shown: join(
-			in("internal/lifecycle", "TestMakePlan_POOL5_WhatDoesNotGoHoldsUpNoRoll", "TestHistory_POOL5_SCALE3_ConvergesWhenFaultsStop"),
-			in("internal/controller/runnerpool", "TestPlan_POOL5_APoolWhoseStartsAreLimitedRolls"),
+			in("internal/plan/lifecycle", "TestMakePlan_POOL5_WhatDoesNotGoHoldsUpNoRoll", "TestHistory_POOL5_SCALE3_ConvergesWhenFaultsStop"),
+			in("internal/controller/pool", "TestPlan_POOL5_APoolWhoseStartsAreLimitedRolls"),
 		),
 		Missing: `Rolls of machines; what is rolled here is pods.`,
 	},
@@ -86,7 +86,7 @@ var aboutScaling = []Incident{
 		Here: `A runner is a pod and has no object beside it. What has ended is removed and replaced before anything is counted; what does not
 			start in time is retired; what does not go is named.`,
 		Rules: []string{"POOL-4", "POOL-6", "POOL-10"},
-		Shown: in("internal/lifecycle", "TestMakePlan_POOL4_EndedRunnersAreReplacedAtOnce"),
+		Shown: in("internal/plan/lifecycle", "TestMakePlan_POOL4_EndedRunnersAreReplacedAtOnce"),
 	},
 	{
 		ID: "zero-maximum", Title: "A maximum of zero emptied the pool that it was meant to leave alone", Source: SeedSystem, Flaw: true,

@@ -7,7 +7,7 @@ var aboutSelfRegistering = []Incident{
 			brought out the bugs below.`,
 		Here:  `One engine plans for every owner, and one table of scenarios runs on both backings of runners that register themselves.`,
 		Rules: []string{"RUN-1"},
-		Shown: in("internal/controller/runnerowner", "TestScenarios_RUN1_bed92705_14a878bf_c95e84a5"),
+		Shown: in("internal/controller/selfregistering/runnerowner", "TestScenarios_RUN1_bed92705_14a878bf_c95e84a5"),
 	},
 	{
 		ID: "missed-completion-stops-resync", Title: "A missed completion event stopped all growth", Source: Peer,
@@ -19,7 +19,7 @@ var aboutSelfRegistering = []Incident{
 		Rules: []string{"POOL-4", "RUN-4"},
 		Shown: join(
 			in("internal/controller", "TestPool_POOL4_TheReportedEndPrecedesDeletionAndReplacementWaitsForNobody"),
-			in("internal/lifecycle", "TestHoldUntil_RUN4"),
+			in("internal/plan/lifecycle", "TestHoldUntil_RUN4"),
 		),
 	},
 	{
@@ -36,8 +36,8 @@ var aboutSelfRegistering = []Incident{
 			they are observed there, and deletes them then; from any state it ends with exactly one.`,
 		Rules: []string{"RUN-3", "POOL-5"},
 		Shown: join(
-			in("internal/lifecycle", "TestHistory_POOL5_SCALE3_ConvergesWhenFaultsStop", "TestMakePlan_POOL2_POOL5_Converges"),
-			in("internal/controller/runnerdeployment", "TestPlanRollout_RUN3_EndsWithExactlyOneSet"),
+			in("internal/plan/lifecycle", "TestHistory_POOL5_SCALE3_ConvergesWhenFaultsStop", "TestMakePlan_POOL2_POOL5_Converges"),
+			in("internal/controller/selfregistering/runnerdeployment", "TestPlanRollout_RUN3_EndsWithExactlyOneSet"),
 			in("test/e2e", "TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion"),
 		),
 	},
@@ -46,7 +46,7 @@ var aboutSelfRegistering = []Incident{
 		Elsewhere: `A hold that was meant to keep ephemeral runners from being created again in vain also held up static ones.`,
 		Here:      `The hold is a field, and of ephemeral runners alone.`,
 		Rules:     []string{"RUN-4"},
-		Shown:     join(in("internal/lifecycle", "TestHoldUntil_RUN4"), in("internal/controller/runnerowner", "TestScenarios_RUN1_bed92705_14a878bf_c95e84a5")),
+		Shown:     join(in("internal/plan/lifecycle", "TestHoldUntil_RUN4"), in("internal/controller/selfregistering/runnerowner", "TestScenarios_RUN1_bed92705_14a878bf_c95e84a5")),
 	},
 	{
 		ID: "unregistration-given-up", Title: "Runners were deleted before GitHub had let go of them", Source: Peer,
@@ -56,8 +56,8 @@ var aboutSelfRegistering = []Incident{
 		Rules: []string{"RUN-2", "EXCL-3"},
 		Shown: join(
 			in("internal/controller", "TestPool_EXCL3_AFenceThatCannotBeAskedDeletesNothing"),
-			in("internal/controller/runnerpool", "TestAnswered_EXCL3_UnknownIsAskedAgainLessAndLessOften"),
-			in("internal/controller/runner", "TestRunner_RUN2_c4b24f83_ABusyRunnerIsWaitedForWithoutADeadline"),
+			in("internal/controller/pool", "TestAnswered_EXCL3_UnknownIsAskedAgainLessAndLessOften"),
+			in("internal/controller/selfregistering/runner", "TestRunner_RUN2_c4b24f83_ABusyRunnerIsWaitedForWithoutADeadline"),
 		),
 	},
 	{
@@ -65,7 +65,7 @@ var aboutSelfRegistering = []Incident{
 		Elsewhere: `A second, lower number met runners that were on their way out and took others, or took them without waiting.`,
 		Here:      `A victim that was asked and is not free yet stays counted and stays the victim; demand that returns withdraws it.`,
 		Rules:     []string{"RUN-6"},
-		Shown: in("internal/lifecycle", "TestMakePlan_SCALE3_WhatWasGrantedIsOneOfThoseThatGo", "TestMakePlan_EXCL1_EXCL3_AskedIsNeverDeletedAndGrantedIsNeverWithdrawn",
+		Shown: in("internal/plan/lifecycle", "TestMakePlan_SCALE3_WhatWasGrantedIsOneOfThoseThatGo", "TestMakePlan_EXCL1_EXCL3_AskedIsNeverDeletedAndGrantedIsNeverWithdrawn",
 			"TestMakePlan_RUN6_AVictimAskedIsKeptInMind"),
 	},
 }

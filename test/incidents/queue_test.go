@@ -8,7 +8,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/scaling"
+	"github.com/bullpen-ci/bullpen/internal/plan/scaling"
 )
 
 // The oldest job of a queue cannot be run: it does not exist any more, or its account may not run anything.

@@ -3,10 +3,10 @@ package model
 import (
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
-// The controller: internal/controller/runnerpool. It plans over what it last saw, however old that is, asks the fence,
+// The controller: internal/controller/pool. It plans over what it last saw, however old that is, asks the fence,
 // asks again, and deletes the pod as it saw it. It may forget everything at any moment.
 
 // observed is the pod as the rule of removal reads it.

@@ -17,9 +17,9 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
+	runnerpool "github.com/bullpen-ci/bullpen/internal/controller/pool"
+	"github.com/bullpen-ci/bullpen/internal/plan/scaling"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/scaling"
 )
 
 // Source says what all pools are asked for, whole or not at all.

@@ -28,7 +28,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
+	runnerpool "github.com/bullpen-ci/bullpen/internal/controller/pool"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
-	"github.com/bullpen-ci/bullpen/internal/poolspec"
+	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
+	"github.com/bullpen-ci/bullpen/internal/plan/scaling"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/scaling"
 )
 
 // observation is what one pass has seen. It keeps no pointer into a cache.

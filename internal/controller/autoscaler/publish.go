@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/bullpen-ci/bullpen/internal/controller/runnerpool"
-	"github.com/bullpen-ci/bullpen/internal/scaling"
+	runnerpool "github.com/bullpen-ci/bullpen/internal/controller/pool"
+	"github.com/bullpen-ci/bullpen/internal/plan/scaling"
 )
 
 // verdict is a decision, and what the metrics tell of it.

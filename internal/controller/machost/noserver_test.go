@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
-	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
 // noServer is asked for nothing: there are no pools.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
-	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
 // Limits of one exchange.

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
-	"github.com/bullpen-ci/bullpen/internal/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
 func newClient(t *testing.T, handler http.HandlerFunc, batch int) (*Client, string) {

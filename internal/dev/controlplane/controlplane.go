@@ -14,8 +14,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/bullpen-ci/bullpen/internal/childproc"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // ErrInUse says that another process runs a control plane in the state folder.

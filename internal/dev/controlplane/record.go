@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/childproc"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // writeRecord keeps children.json: the processes that run for this state folder.

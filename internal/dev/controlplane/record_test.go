@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/childproc"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // sleeper is a child that does nothing until it is ended.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 )
 
 // Namespaces, as the chart has them.

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/childproc"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // record keeps processes.json: everything that was ever started by this owner of the folder and may still run. It is

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/childproc"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // startStranger runs a process that is not ours to supervise, in a group of its own.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bullpen-ci/bullpen/internal/childproc"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // seenProcess is a process of the machine as far as it can be seen.

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/childproc"
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 )
 
 // Back-off of restarts: doubled for each end in a row, forgotten when a process has stayed up for a while.

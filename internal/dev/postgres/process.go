@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/childproc"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // end signals the server and, when it takes too long, cuts it off and in the end kills its whole group. It returns after

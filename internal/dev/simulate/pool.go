@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/lifecycle"
-	"github.com/bullpen-ci/bullpen/internal/poolspec"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
-	"github.com/bullpen-ci/bullpen/internal/poolspec"
-	"github.com/bullpen-ci/bullpen/internal/scaling"
+	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
+	"github.com/bullpen-ci/bullpen/internal/plan/scaling"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
-	"github.com/bullpen-ci/bullpen/internal/logtail"
+	"github.com/bullpen-ci/bullpen/internal/lib/logtail"
 )
 
 // logView is what the runner of a job had said last. What a job prints may be nobody else's business, so it has a right of its own, and a page that

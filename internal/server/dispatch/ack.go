@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 )
 
 // The owner label is tried so often, so far apart; giving up does not fail the dispatch (CLAIM-6): ownership is the

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 )
 
 // Reply is the kind of an answer to a poll.

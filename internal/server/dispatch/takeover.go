@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/logtail"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/lib/logtail"
 	"github.com/bullpen-ci/bullpen/internal/server/cluster"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 )
 

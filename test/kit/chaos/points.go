@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 )
 
 // Points arms the fault points of processes that were started with Environment, and sets their clocks. Only a binary that

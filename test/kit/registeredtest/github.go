@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
-	"github.com/bullpen-ci/bullpen/internal/lifecycle"
-	"github.com/bullpen-ci/bullpen/internal/registration"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
 // Op is one kind of call.

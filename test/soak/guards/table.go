@@ -47,7 +47,7 @@ func fenceGuards() []Guard {
 			Edits: []Edit{
 				{File: "internal/server/dispatch/retire.go", Old: "return dispatchapi.Busy // EXCL-5: a claimed pod is never retired", New: "return dispatchapi.Granted"},
 				{
-					File: "internal/controller/runnerpool/plan-input.go", Old: "	v.signs = signsOfWork(pod, poller, runner)\n",
+					File: "internal/controller/pool/plan-input.go", Old: "	v.signs = signsOfWork(pod, poller, runner)\n",
 					New: "	_ = signsOfWork(pod, poller, runner)\n",
 				},
 				anyoneMayDelete,
@@ -68,7 +68,7 @@ func fenceGuards() []Guard {
 			Name: "pool-finalizer", Invariant: "POOL-2, EXCL-2",
 			Off: "a deleted pool is let go at once, and the garbage collector may take its runners",
 			Edits: []Edit{
-				{File: "internal/controller/runnerpool/controller.go", Old: "	state.refer(pool)\n", New: `	state.refer(pool)
+				{File: "internal/controller/pool/controller.go", Old: "	state.refer(pool)\n", New: `	state.refer(pool)
 	if pool.DeletionTimestamp != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(r.patchFinalizer(ctx, pool, controllerutil.RemoveFinalizer))
 	}
@@ -100,7 +100,7 @@ func poolGuards() []Guard {
 		{
 			Name: "account-removal", Invariant: "POOL-1", Off: "a runner's ServiceAccount stays when its pod goes",
 			Edits: []Edit{{
-				File: "internal/controller/runnerpool/children.go",
+				File: "internal/controller/pool/children.go",
 				Old:  "	if err := d.client.Delete(ctx, account); err != nil && !apierrors.IsNotFound(err) {\n",
 				New:  "	if account.Name == \"\" {\n		var err error\n",
 			}},
@@ -108,7 +108,7 @@ func poolGuards() []Guard {
 		},
 		{
 			Name: "ended-removal", Invariant: "POOL-4", Off: "pods that have ended are not removed",
-			Edits:    []Edit{{File: "internal/lifecycle/plan.go", Old: "	p.removeEnded()\n"}},
+			Edits:    []Edit{{File: "internal/plan/lifecycle/plan.go", Old: "	p.removeEnded()\n"}},
 			Scenario: calm(), Rows: []string{check.RowPods},
 		},
 		{

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/guestshare"
+	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 

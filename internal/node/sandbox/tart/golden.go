@@ -15,7 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/bullpen-ci/bullpen/internal/tartcli"
+	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 )
 
 // golden is a virtual machine that never runs: the base of an image, from which each runner is cloned without copying anything.

@@ -19,11 +19,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/guestshare"
+	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
+	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/tartcli"
 )
 
 // guestAgent is the agent's binary as a guest sees it.

@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
-	"github.com/bullpen-ci/bullpen/internal/tartcli"
+	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 )
 
 // CollectImages implements sandbox.ImageCollector. It removes golden bases that no pod on record was made from, the longest unused first, and the images

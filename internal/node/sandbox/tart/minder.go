@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bullpen-ci/bullpen/internal/guestshare"
+	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 

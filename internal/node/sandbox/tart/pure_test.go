@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
 
-	"github.com/bullpen-ci/bullpen/internal/guestshare"
+	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/tartcli"
 )
 
 const (

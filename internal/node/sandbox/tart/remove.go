@@ -13,7 +13,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
-	"github.com/bullpen-ci/bullpen/internal/tartcli"
+	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 )
 
 const (

@@ -18,8 +18,8 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
+	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
-	"github.com/bullpen-ci/bullpen/internal/tartcli"
 )
 
 // Options configure the sandbox. The zero value of an optional field takes its default.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
-	"github.com/bullpen-ci/bullpen/internal/tartcli"
+	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 )
 
 // Reasons for which a runner waits.

@@ -12,8 +12,8 @@ import (
 	"slices"
 
 	"github.com/bullpen-ci/bullpen/internal/agent"
+	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
-	"github.com/bullpen-ci/bullpen/internal/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
 )
 

@@ -1,0 +1,264 @@
+package pool
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
+)
+
+// conditionHold is how long a condition that comes and goes with the load stays on at least: each turn is a write and an
+// Event (P5), and a person reads it later than that.
+const conditionHold = time.Minute
+
+// blindHold is how long nothing can be decided before the pool says so. A new pool is not in the server's first answer, and
+// a server that is rolled misses a question or two: that needs no person.
+const blindHold = 10 * time.Second
+
+// facts is what a status is computed from, beside the pool.
+type facts struct {
+	wish     lifecycle.Wish
+	plan     lifecycle.Plan
+	counts   counts
+	decision Decision
+	rivals   []rival
+	invalid  error // why no pod is built from the template
+}
+
+// conditions are those of one status in the making.
+type conditions struct {
+	list       []metav1.Condition
+	generation int64
+	now        time.Time
+	look       time.Time // when one of them may turn although nothing else has changed
+}
+
+// set says that a condition is on or off, and keeps the time of its last turn.
+func (c *conditions) set(kind string, on bool, reason, message string) {
+	value := metav1.ConditionFalse
+	if on {
+		value = metav1.ConditionTrue
+	}
+	c.put(kind, value, reason, message)
+}
+
+func (c *conditions) put(kind string, value metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&c.list, metav1.Condition{
+		Type: kind, Status: value, Reason: reason, Message: message,
+		ObservedGeneration: c.generation, LastTransitionTime: metav1.NewTime(c.now.Truncate(time.Second)),
+	})
+}
+
+// clear turns a condition off, if it has ever been on.
+func (c *conditions) clear(kind, reason, message string) {
+	if meta.FindStatusCondition(c.list, kind) != nil {
+		c.set(kind, false, reason, message)
+	}
+}
+
+// clearLater is clear, once the condition has been on for a while.
+func (c *conditions) clearLater(kind, reason, message string) {
+	old := meta.FindStatusCondition(c.list, kind)
+	// A turn that is yet to come was written by another clock, and is no reason to wait for it.
+	if old != nil && old.Status == metav1.ConditionTrue && !old.LastTransitionTime.After(c.now) {
+		if until := old.LastTransitionTime.Add(conditionHold); c.now.Before(until) {
+			c.look = earlier(c.look, until)
+			return
+		}
+	}
+	c.clear(kind, reason, message)
+}
+
+// conditionsOf computes every condition of a pool.
+func conditionsOf(pool *v1alpha1.RunnerPool, before []metav1.Condition, f facts, now time.Time) *conditions {
+	c := &conditions{generation: pool.Generation, now: now}
+	for i := range before {
+		c.list = append(c.list, *before[i].DeepCopy())
+	}
+	c.available(f)
+	c.progressing(f)
+	c.draining(f)
+	c.removalBlocked(f)
+	c.saturated(pool, f)
+	c.starved(f)
+	c.labelConflict(f)
+	c.stuckTerminating(f)
+	c.scalingActive(pool, f)
+	return c
+}
+
+func (c *conditions) available(f facts) {
+	const kind = v1alpha1.ConditionAvailable
+	switch {
+	case f.counts.of[lifecycle.StageIdle]+f.counts.of[lifecycle.StageBusy] > 0:
+		c.set(kind, true, "Serving", "runners serve")
+	case f.wish.Desired == 0:
+		c.set(kind, true, "NoneWanted", "no runner is wanted")
+	default:
+		c.set(kind, false, "NoRunnerReady", "no runner can take a job yet")
+	}
+}
+
+func (c *conditions) progressing(f facts) {
+	const kind = v1alpha1.ConditionProgressing
+	of := f.counts.of
+	present := of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy]
+	switch {
+	case f.invalid != nil:
+		c.set(kind, false, reasonInvalidTemplate, firstLine(f.invalid))
+	case f.wish.Terminating:
+		c.set(kind, true, reasonDraining, "the pool is being deleted")
+	case f.counts.create != "":
+		c.set(kind, false, reasonCreateFailed, f.counts.create)
+	case f.plan.Held > 0:
+		c.set(kind, false, "StartsFail", "runners end before they can take a job; new ones are started slowly")
+	case f.counts.outdated > 0:
+		c.set(kind, true, "Rolling", "idle runners are being replaced after a change of the template")
+	case present != f.wish.Desired || of[lifecycle.StageLeaving] > 0:
+		c.set(kind, true, "Scaling", "runners are being created or removed")
+	default:
+		c.set(kind, false, "AsWished", "the pool is what its spec says")
+	}
+}
+
+func (c *conditions) draining(f facts) {
+	if f.wish.Terminating {
+		c.set(v1alpha1.ConditionDraining, true, "WaitingForRunners",
+			fmt.Sprintf("the pool is being deleted and waits for %s; nothing is asked of them", many(f.counts.of[lifecycle.StageBusy], "busy runner")))
+		return
+	}
+	meta.RemoveStatusCondition(&c.list, v1alpha1.ConditionDraining) // restored from a backup, with the status of then
+}
+
+func (c *conditions) removalBlocked(f facts) {
+	const kind = v1alpha1.ConditionRemovalBlocked
+	if f.counts.unsure == 0 {
+		c.clear(kind, "FenceAnswers", "the server answers")
+		return
+	}
+	c.set(kind, true, reasonFenceUnknown, fmt.Sprintf("%s should go and cannot, because nobody can say whether work is done there: %s",
+		many(f.counts.unsure, "runner"), f.counts.blocked))
+}
+
+// saturated: jobs wait, no runner is idle or about to be, and there may be no more of them.
+func (c *conditions) saturated(pool *v1alpha1.RunnerPool, f facts) {
+	const kind = v1alpha1.ConditionSaturated
+	of, demand := f.counts.of, f.decision.Demand
+	if demand == nil {
+		c.clearLater(kind, "Unknown", "nothing recent is known of the jobs that wait")
+		return
+	}
+	present := of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]
+	most := poolspec.Most(pool)
+	if f.wish.Terminating || of[lifecycle.StageIdle] > 0 || demand.Queued <= of[lifecycle.StageBooting] || present < most {
+		c.clearLater(kind, "HasRoom", "no job waits for more runners than there may be")
+		return
+	}
+	reason, limit := "AtReplicas", "spec.replicas"
+	if poolspec.Autoscales(pool) {
+		reason, limit = "AtMaximum", "spec.autoscaling.maxReplicas"
+	}
+	c.set(kind, true, reason, fmt.Sprintf("%s, no runner is idle, and there are %d runners of the %d that %s allows: raise it if they wait too long",
+		waiting(demand.Queued), present, most, limit))
+}
+
+func waiting(jobs int) string {
+	if jobs == 1 {
+		return "1 job waits"
+	}
+	return fmt.Sprintf("%d jobs wait", jobs)
+}
+
+// starved: there should be more runners, and they cannot start.
+func (c *conditions) starved(f facts) {
+	const kind = v1alpha1.ConditionStarved
+	switch {
+	case f.wish.Terminating:
+		c.clearLater(kind, "NoneWanted", "no runner is wanted")
+	case f.counts.unplaced > 0:
+		c.set(kind, true, string(lifecycle.ReasonUnschedulable),
+			fmt.Sprintf("no node takes %s; the scheduler says: %s", many(f.counts.unplaced, "runner"), f.counts.schedulerSays))
+	case f.plan.Refused > 0:
+		message := fmt.Sprintf("%s cannot be started now", many(f.plan.Refused, "more runner"))
+		if f.counts.startsSay != "" {
+			message += ": " + f.counts.startsSay
+		}
+		c.set(kind, true, "StartsLimited", message)
+	case f.decision.Short != "":
+		c.set(kind, true, "FleetFull", f.decision.Short)
+	default:
+		c.clearLater(kind, "HasRoom", "every runner that is wanted can start")
+	}
+}
+
+// labelConflict: neither pool is given the jobs that both could have (CLAIM-12).
+func (c *conditions) labelConflict(f facts) {
+	const kind = v1alpha1.ConditionLabelConflict
+	if len(f.rivals) == 0 {
+		c.clear(kind, "NoConflict", "no other pool has the label")
+		return
+	}
+	clauses := []string{}
+	for _, r := range f.rivals {
+		if len(clauses) == namesInEvent {
+			clauses = append(clauses, fmt.Sprintf("and %d more", len(f.rivals)-namesInEvent))
+			break
+		}
+		clauses = append(clauses, fmt.Sprintf("pool %s has label %s too", r.pool, r.label))
+	}
+	c.set(kind, true, "SameLabel", strings.Join(clauses, ", ")+
+		": jobs that ask for it wait, because they are no pool's alone; change the label of one of the pools, or delete one")
+}
+
+func (c *conditions) stuckTerminating(f facts) {
+	const kind = v1alpha1.ConditionStuckTerminating
+	if f.counts.stuck == 0 {
+		c.clear(kind, "AllGone", "every pod that was deleted has gone")
+		return
+	}
+	names := make([]string, len(f.counts.stuckFew))
+	for i, pod := range f.counts.stuckFew {
+		names[i] = pod.String()
+	}
+	if more := f.counts.stuck - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	c.set(kind, true, "NotGone", fmt.Sprintf("%s should have gone: %s",
+		many(f.counts.stuck, "deleted pod"), strings.Join(names, ", "))) // POOL-10
+}
+
+func (c *conditions) scalingActive(pool *v1alpha1.RunnerPool, f facts) {
+	const kind = v1alpha1.ConditionScalingActive
+	old := meta.FindStatusCondition(c.list, kind)
+	undecided := func() {
+		c.put(kind, metav1.ConditionUnknown, "Undecided", fmt.Sprintf("the number stays at %d until the autoscaler has looked around", f.wish.Desired))
+	}
+	told := f.decision.BlindSince.Add(blindHold)
+	switch {
+	case !poolspec.Autoscales(pool) || f.wish.Terminating:
+		meta.RemoveStatusCondition(&c.list, kind)
+	case f.decision.Blind != "" && c.now.Before(told) && (old == nil || old.Status != metav1.ConditionFalse):
+		if c.look = earlier(c.look, told); old == nil {
+			undecided()
+		}
+	case f.decision.Blind != "":
+		c.set(kind, false, "Blind", fmt.Sprintf("the number stays at %d: %s", f.wish.Desired, f.decision.Blind))
+	case f.decision.Decided:
+		c.set(kind, true, "Decided", "the number of runners follows the jobs")
+	case old == nil: // after a restart, what was so before stands
+		undecided()
+	}
+}
+
+func many(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,188 @@
+package pool
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+)
+
+// Reasons of Events beside those of lifecycle.Reason.
+const (
+	reasonCreateFailed    = "CreateFailed"
+	reasonRunnerFailed    = "RunnerFailed"
+	reasonFenceUnknown    = "FenceUnknown"
+	reasonInvalidTemplate = "InvalidTemplate"
+	reasonDraining        = "Draining"
+	reasonDrained         = "Drained"
+
+	reasonStuckTerminating = "StuckTerminating"
+)
+
+// eventWriter writes the Events of pools. Names of runners are listed up to a few: an Event is read by a person.
+type eventWriter struct {
+	recorder events.EventRecorder
+	object   func(types.NamespacedName) runtime.Object // nil when the pool is gone
+}
+
+const namesInEvent = 5
+
+func (e *eventWriter) write(pool types.NamespacedName, kind, reason, action, note string, args ...any) {
+	if object := e.object(pool); object != nil {
+		e.recorder.Eventf(object, nil, kind, reason, action, note, args...)
+	}
+}
+
+// writeAbout is write about a pod of the pool: Events about different pods are not counted as one.
+func (e *eventWriter) writeAbout(pool types.NamespacedName, pod, uid, kind, reason, action, note string, args ...any) {
+	object := e.object(pool)
+	if object == nil {
+		return
+	}
+	related := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: pod, UID: types.UID(uid)},
+	}
+	e.recorder.Eventf(object, related, kind, reason, action, note, args...)
+}
+
+// stuck tells of pods that were deleted and do not go (POOL-10): of a few one by one, of the rest in a number.
+func (e *eventWriter) stuck(pool types.NamespacedName, pods []stuckPod) {
+	for _, pod := range pods[:min(len(pods), namesInEvent)] {
+		e.writeAbout(pool, pod.name, pod.uid, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted, and still there: %s", pod)
+	}
+	if more := len(pods) - namesInEvent; more > 0 {
+		e.write(pool, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted, and still there: %s", many(more, "more pod"))
+	}
+}
+
+// badWhen is the status in which a condition needs a person, for those whose turns are told by an Event.
+var badWhen = map[string]metav1.ConditionStatus{
+	v1alpha1.ConditionSaturated:     metav1.ConditionTrue,
+	v1alpha1.ConditionStarved:       metav1.ConditionTrue,
+	v1alpha1.ConditionLabelConflict: metav1.ConditionTrue,
+	v1alpha1.ConditionDraining:      metav1.ConditionTrue,
+	v1alpha1.ConditionScalingActive: metav1.ConditionFalse,
+}
+
+// turned tells of conditions that have turned on or off.
+func (e *eventWriter) turned(pool types.NamespacedName, before, after []metav1.Condition) {
+	for _, c := range after {
+		bad, told := badWhen[c.Type]
+		old := meta.FindStatusCondition(before, c.Type)
+		was := old != nil && old.Status == bad
+		if is := c.Status == bad; !told || is == was {
+			continue
+		} else if is && c.Type != v1alpha1.ConditionDraining {
+			e.write(pool, corev1.EventTypeWarning, c.Type, c.Reason, "%s", c.Message)
+		} else {
+			e.write(pool, corev1.EventTypeNormal, c.Type, c.Reason, "%s", c.Message)
+		}
+	}
+}
+
+func (e *eventWriter) created(pool types.NamespacedName, reason lifecycle.Reason, names []string) {
+	if len(names) > 0 && reason != "" {
+		e.write(pool, corev1.EventTypeNormal, string(reason), "Create", "Creating %s", listed(names))
+	}
+}
+
+func (e *eventWriter) createFailed(pool types.NamespacedName, err error) {
+	e.write(pool, corev1.EventTypeWarning, reasonCreateFailed, "Create", "%s", firstLine(err))
+}
+
+func (e *eventWriter) invalid(pool types.NamespacedName, err error) {
+	e.write(pool, corev1.EventTypeWarning, reasonInvalidTemplate, "Create", "%s", firstLine(err))
+}
+
+// asked tells what the fence said, one Event per reason and verdict.
+func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, answers []lifecycle.Answer) {
+	type key struct {
+		reason  lifecycle.Reason
+		verdict lifecycle.Verdict
+	}
+	var order []key
+	names, details := map[key][]string{}, map[key]string{}
+	for i, a := range asks {
+		k := key{a.Reason, answers[i].Verdict}
+		if names[k] == nil {
+			order = append(order, k)
+			details[k] = a.Detail
+			if answers[i].Detail != "" {
+				details[k] += "; " + answers[i].Detail
+			}
+		}
+		names[k] = append(names[k], a.Runner.Name)
+	}
+	for _, k := range order {
+		switch k.verdict {
+		case lifecycle.Granted:
+			e.write(pool, kindOf(k.reason), string(k.reason), "Remove", "Removing %s: %s", listed(names[k]), details[k])
+		case lifecycle.Busy:
+			e.write(pool, corev1.EventTypeNormal, string(k.reason), "Keep", "Keeping %s: %s", listed(names[k]), details[k])
+		default:
+			e.write(pool, corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because nobody can say whether they work: %s", listed(names[k]), details[k])
+		}
+	}
+}
+
+// kindOf is Warning where a runner goes because something is wrong with it or with its node.
+func kindOf(reason lifecycle.Reason) string {
+	switch reason {
+	case lifecycle.ReasonStartTimeout, lifecycle.ReasonUnschedulable, lifecycle.ReasonDefective, lifecycle.ReasonLost,
+		lifecycle.ReasonNodeNotReady:
+		return corev1.EventTypeWarning
+	default:
+		return corev1.EventTypeNormal
+	}
+}
+
+// removed tells of a runner that ended otherwise than by doing its work.
+func (e *eventWriter) removed(pool types.NamespacedName, m member) {
+	if !m.view.failed {
+		return
+	}
+	ended := "ended"
+	if m.view.end.exited {
+		ended = fmt.Sprintf("ended with exit code %d", m.view.end.exitCode)
+	}
+	e.write(pool, corev1.EventTypeWarning, reasonRunnerFailed, "Remove", "%s %s before it was given a job: %s", m.name, ended, m.view.end.reason)
+}
+
+func listed(names []string) string {
+	if len(names) <= namesInEvent {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:namesInEvent], ", "), len(names)-namesInEvent)
+}
+
+// firstLine keeps an error's text to what fits a condition or an Event.
+func firstLine(err error) string { return oneLine(err.Error(), 500) }
+
+// oneLine is the text's first line, or as much of it as fits. What it returns keeps nothing else of the text in memory.
+func oneLine(text string, longest int) string {
+	line, _, _ := strings.Cut(text, "\n")
+	if len(line) > longest {
+		return strings.ToValidUTF8(line[:longest], "") + "…"
+	}
+	if len(line) < len(text) {
+		return strings.Clone(line)
+	}
+	return line
+}
+
+// reference is what Events need of a pool, without the rest.
+func reference(pool *v1alpha1.RunnerPool) *v1alpha1.RunnerPool {
+	return &v1alpha1.RunnerPool{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindRunnerPool},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: pool.Name, UID: pool.UID},
+	}
+}

@@ -1,0 +1,443 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// startTerm names what holds creations back.
+type startTerm string
+
+// The terms.
+const (
+	termNoUsableNode   startTerm = "no_usable_node"  // no node of the fleet can start anything: one start waits for one
+	termPlacementBurst startTerm = "placement_burst" // so many wait for a node that no more should
+	termFleetCeiling   startTerm = "fleet_ceiling"   // so many are starting on the nodes as may
+	termPoolShare      startTerm = "pool_share"      // what is left is other pools' as well
+)
+
+// startingPool is one pool of a fleet, as far as starts go.
+type startingPool struct {
+	name     string
+	limit    int            // starts for each node; 0: it sets none
+	wanted   int            // more runners that it wants to create
+	placed   map[string]int // runners that are starting, by node
+	unplaced int            // runners that wait for a node, rejected by the scheduler or not
+}
+
+func (p startingPool) starting() int {
+	n := p.unplaced
+	for _, on := range p.placed {
+		n += on
+	}
+	return n
+}
+
+// startShare is what one pool may create now.
+type startShare struct {
+	allowed int
+	term    startTerm // what holds back the rest; empty when nothing is held back
+	detail  string    // in a sentence
+}
+
+// admitStarts says how many runners each pool of a fleet may create now, so that no more than so many are starting for
+// each usable node, as the lowest of the pools' limits says. It is a pure function. Starts that hang on one node take up
+// that node's share only; a fleet without a usable node counts as one with a single one, so that whoever adds nodes sees
+// a pod that waits. A pool that wants a runner and has none starting may always start one; what is left beyond those goes
+// one by one to whoever has the fewest starting, in the order of names. Without any limit there is no answer (false).
+func admitStarts(usable []string, pools []startingPool) (shares map[string]startShare, limited bool) {
+	perNode := 0
+	for _, p := range pools {
+		if p.limit > 0 && (perNode == 0 || p.limit < perNode) {
+			perNode = p.limit
+		}
+	}
+	if perNode == 0 {
+		return nil, false
+	}
+	pools = slices.SortedFunc(slices.Values(pools), func(a, b startingPool) int { return strings.Compare(a.name, b.name) })
+	onNodes, unplaced := perNode, 0
+	if len(usable) > 0 {
+		onNodes = 0
+	}
+	for _, node := range usable {
+		starting := 0
+		for _, p := range pools {
+			starting += p.placed[node]
+		}
+		onNodes += max(0, perNode-starting)
+	}
+	for _, p := range pools {
+		unplaced += p.unplaced
+	}
+	given, left := shareOut(pools, onNodes-unplaced)
+	shares = make(map[string]startShare, len(pools))
+	for i, p := range pools {
+		share := startShare{allowed: given[i]}
+		if given[i] < p.wanted {
+			switch {
+			case len(usable) == 0:
+				share.term, share.detail = termNoUsableNode, "no node that the pool's runners may run on is usable"
+			case onNodes > 0 && unplaced >= onNodes:
+				share.term, share.detail = termPlacementBurst, fmt.Sprintf("%d runners of the fleet wait for a node already", unplaced)
+			case onNodes <= 0 || left+given[i] >= onNodes-unplaced:
+				share.term, share.detail = termFleetCeiling, fmt.Sprintf("the fleet's %d usable nodes may start %d runners each at a time", len(usable), perNode)
+			default:
+				share.term, share.detail = termPoolShare, "other pools of the fleet want to start runners as well"
+			}
+		}
+		shares[p.name] = share
+	}
+	return shares, true
+}
+
+// shareOut gives one to each pool that wants a runner and has none starting, and what is left always to the one that has
+// the fewest. left is what nobody wanted.
+func shareOut(pools []startingPool, room int) (given []int, left int) {
+	given, has := make([]int, len(pools)), make([]int, len(pools))
+	give := func(i int) {
+		given[i]++
+		has[i]++
+		room--
+	}
+	for i, p := range pools {
+		if has[i] = p.starting(); p.wanted > 0 && has[i] == 0 {
+			give(i)
+		}
+	}
+	for room > 0 {
+		fewest := -1
+		for i, p := range pools {
+			if given[i] < p.wanted && (fewest < 0 || has[i] < has[fewest]) {
+				fewest = i
+			}
+		}
+		if fewest < 0 {
+			break
+		}
+		give(fewest)
+	}
+	return given, max(room, 0)
+}
+
+// startPlace is where a runner counts as starting: nowhere, on a node, or, with an empty name, waiting for one.
+type startPlace struct {
+	counts bool
+	node   string
+}
+
+// startBook counts the runners of each pool that are starting. It is kept up to date with each change of one, so that a
+// pass walks no pods. It is safe for concurrent use; a pool's lock may be held while it is asked, never the other way
+// round.
+type startBook struct {
+	// gate is held while a pool of a limited fleet looks and creates, so that two of them cannot both take what is left.
+	// It is taken before any other lock.
+	gate sync.Mutex
+
+	mu      sync.Mutex
+	pools   map[types.NamespacedName]*poolStarts
+	learnt  map[string]bool // namespaces of which every pool's fleet and limit are known
+	stirred bool            // a start has ended or found a node, or nodes have changed, since those that wait were looked at
+}
+
+type poolStarts struct {
+	startingPool
+	fleet   string // empty while nobody has told
+	refused bool   // its last plan was held back
+	// usable are the nodes on which its runners can start, as of a version of the nodes and a generation of the pool.
+	usable        []string
+	version       uint64
+	generation    int64
+	uid           types.UID
+	usableIsKnown bool
+}
+
+func newStartBook() *startBook {
+	return &startBook{pools: map[types.NamespacedName]*poolStarts{}, learnt: map[string]bool{}}
+}
+
+func (b *startBook) of(key types.NamespacedName) *poolStarts {
+	p := b.pools[key]
+	if p == nil {
+		p = &poolStarts{startingPool: startingPool{name: key.String(), placed: map[string]int{}}}
+		b.pools[key] = p
+	}
+	return p
+}
+
+func (b *startBook) forget(key types.NamespacedName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.pools, key)
+}
+
+// move notes that a runner counts elsewhere than before.
+func (b *startBook) move(key types.NamespacedName, from, to startPlace) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.of(key)
+	count := func(at startPlace, by int) {
+		switch {
+		case !at.counts:
+		case at.node == "":
+			p.unplaced += by
+		default:
+			if p.placed[at.node] += by; p.placed[at.node] == 0 {
+				delete(p.placed, at.node)
+			}
+		}
+	}
+	count(from, -1)
+	count(to, 1)
+	b.stirred = b.stirred || from.counts
+}
+
+// stir notes that what may be started has changed.
+func (b *startBook) stir() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stirred = true
+}
+
+// waiting lists the pools that were held back, if they have reason to look again.
+func (b *startBook) waiting() []types.NamespacedName {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.stirred {
+		return nil
+	}
+	b.stirred = false
+	var keys []types.NamespacedName
+	for key, p := range b.pools {
+		if p.refused {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// enter notes what a pool says of its starts, and says whether any pool of its fleet sets a limit.
+func (b *startBook) enter(key types.NamespacedName, fleet string, limit int) (limited bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.of(key)
+	p.fleet, p.limit = fleet, limit
+	for _, other := range b.pools {
+		limited = limited || other.fleet == fleet && other.limit > 0
+	}
+	return limited
+}
+
+func (b *startBook) hasLearnt(namespace string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.learnt[namespace]
+}
+
+// learn notes the fleets and limits of a namespace's pools, but of those whose passes have told already.
+func (b *startBook) learn(namespace string, pools []poolStarts) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, told := range pools {
+		if p := b.of(types.NamespacedName{Namespace: namespace, Name: told.name}); p.fleet == "" {
+			p.fleet, p.limit = told.fleet, told.limit
+		}
+	}
+	b.learnt[namespace] = true
+}
+
+// record notes how a pass ended: how many more runners the pool wants.
+func (b *startBook) record(key types.NamespacedName, missing int, refused bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.of(key)
+	p.wanted, p.refused = missing, refused
+}
+
+// share is what the pool may create now, of so many that it wants.
+func (b *startBook) share(key types.NamespacedName, wanted int, usable []string) (startShare, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.of(key).wanted = wanted
+	fleet := b.of(key).fleet
+	var pools []startingPool
+	for other, p := range b.pools {
+		// A pool of which no pass has told yet, after a restart, may be of any fleet of its namespace.
+		if p.fleet == fleet || p.fleet == "" && other.Namespace == key.Namespace {
+			one := p.startingPool
+			one.placed = maps.Clone(p.placed)
+			pools = append(pools, one)
+		}
+	}
+	shares, limited := admitStarts(usable, pools)
+	return shares[key.String()], limited
+}
+
+// countStart has the book count the runner where it is starting now.
+func (s *poolState) countStart(m *member, r lifecycle.Runner, exists bool) {
+	to := startPlace{counts: exists && r.Stage == lifecycle.StageBooting}
+	if to.counts {
+		to.node = m.view.node
+	}
+	if m.start != to {
+		s.starts.move(s.key, m.start, to)
+		m.start = to
+	}
+}
+
+// lookAtStartsEvery is how often a pool that was held back looks again if no event has made it.
+const lookAtStartsEvery = 5 * time.Second
+
+// learnLimits has every pool's limit known before the first of them creates anything: after a restart the one that sets its
+// fleet's limit may be the last to look.
+func (r *Reconciler) learnLimits(ctx context.Context, namespace string) error {
+	if r.tracker.starts.hasLearnt(namespace) {
+		return nil
+	}
+	var list v1alpha1.RunnerPoolList
+	if err := r.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("listing pools: %w", err)
+	}
+	pools := make([]poolStarts, len(list.Items))
+	for i := range list.Items {
+		pool := &list.Items[i]
+		fleet, err := runnerpod.Fleet(pool)
+		if err != nil {
+			return err
+		}
+		pools[i].fleet, pools[i].name, pools[i].limit = fleet, pool.Name, limitOf(pool)
+	}
+	r.tracker.starts.learn(namespace, pools)
+	return nil
+}
+
+// limitOf is how many of a pool's runners may be starting for each node; 0: it sets no limit.
+func limitOf(pool *v1alpha1.RunnerPool) int {
+	if most := pool.Spec.Provisioning.MaxConcurrentStarts; most != nil && pool.DeletionTimestamp == nil {
+		return int(*most)
+	}
+	return 0
+}
+
+// plan makes a pool's plan within what its fleet may start.
+func (r *Reconciler) plan(ctx context.Context, pool *v1alpha1.RunnerPool, state *poolState, wish lifecycle.Wish) (work, error) {
+	name := func() string { return runnerpod.Name(pool.Name, r.options.NewSuffix()) }
+	fleet, err := runnerpod.Fleet(pool)
+	if err != nil {
+		return work{}, err
+	}
+	limit := limitOf(pool)
+	if wish.Terminating {
+		limit = 0
+	}
+	book := r.tracker.starts
+	if limited := book.enter(state.key, fleet, limit); !limited || wish.Terminating || wish.Paused {
+		book.record(state.key, 0, false)
+		return state.plan(wish, name, r.options.Burst, r.now()), nil
+	}
+	usable, err := r.usableNodes(ctx, pool, state)
+	if err != nil {
+		return work{}, err
+	}
+	book.gate.Lock()
+	defer book.gate.Unlock()
+	share, limited := book.share(state.key, state.missing(wish, r.now()), usable)
+	wish.LimitStarts, wish.Starts = limited, share.allowed
+	todo := state.plan(wish, name, r.options.Burst, r.now())
+	refused := todo.plan.Refused > 0
+	if refused {
+		todo.plan.Next = earlier(todo.plan.Next, r.now().Add(lookAtStartsEvery))
+	}
+	book.record(state.key, todo.plan.Refused, refused)
+	state.startsHeld(share, refused)
+	return todo, nil
+}
+
+// missing is how many runners a plan would create if nothing held them back, at once or in place of those that it rolls: a
+// roll that is given no start takes no runner (POOL-5).
+func (s *poolState) missing(wish lifecycle.Wish, now time.Time) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wish.HoldUntil = s.holdUntil
+	plan := lifecycle.MakePlan(wish, s.runners, now)
+	return plan.Create + plan.Rolled
+}
+
+func (s *poolState) startsHeld(share startShare, refused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.startsSay = ""
+	if refused {
+		s.startsSay = cmp.Or(string(share.term), string(termFleetCeiling)) + ": " + share.detail
+	}
+}
+
+// usableNodes lists the nodes on which the pool's runners can start now. It matches nodes again only when they, or the
+// pool, have changed.
+func (r *Reconciler) usableNodes(ctx context.Context, pool *v1alpha1.RunnerPool, state *poolState) ([]string, error) {
+	book, version := r.tracker.starts, r.tracker.nodes.currentVersion()
+	book.mu.Lock()
+	p := book.of(state.key)
+	known, names := p.usableIsKnown && p.version == version && p.generation == pool.Generation && p.uid == pool.UID, p.usable
+	book.mu.Unlock()
+	if known {
+		return names, nil
+	}
+	class, unread := r.runtimeClass(ctx, pool)
+	if unread != nil {
+		// Without it more nodes may look usable. That is no reason to leave the pool alone, and what has ended in it.
+		r.options.Log.Warn("a runtime class cannot be read: starts are limited as if it put no pod anywhere", "pool", pool.Name, "error", unread)
+	}
+	placement, err := nodes.PlacementOf(pool, r.options.Pod, class)
+	if err != nil {
+		return nil, err
+	}
+	names = r.tracker.nodes.usable(placement)
+	book.mu.Lock()
+	defer book.mu.Unlock()
+	p = book.of(state.key)
+	p.usable, p.version, p.generation, p.uid, p.usableIsKnown = names, version, pool.Generation, pool.UID, unread == nil
+	return names, nil
+}
+
+// readClassWithin bounds the wait for a cache that may never be filled, where the controller's role lacks runtime classes.
+const readClassWithin = 2 * time.Second
+
+// runtimeClass reads the class that the pool's template names; nil when it names none, or one that does not exist: the API
+// server will refuse the pods, and says why.
+func (r *Reconciler) runtimeClass(ctx context.Context, pool *v1alpha1.RunnerPool) (*nodev1.RuntimeClass, error) {
+	name := pool.Spec.Template.RuntimeClassName
+	if name == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readClassWithin)
+	defer cancel()
+	var class nodev1.RuntimeClass
+	if err := r.client.Get(ctx, types.NamespacedName{Name: *name}, &class); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return &class, nil
+}
+
+// startsMayGoOn starts passes for the pools that were held back, when something has changed for them.
+func (r *Reconciler) startsMayGoOn(q queue) {
+	for _, key := range r.tracker.starts.waiting() {
+		q.Add(reconcile.Request{NamespacedName: key})
+	}
+}

@@ -1,0 +1,189 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// How often a status is written that differs in its numbers only. A runner's life changes them three or four times, and
+// the fleet can spare less than one write for it (P5): a write costs two runners created, or half a minute.
+const (
+	statusEvery     = time.Second
+	statusAtLatest  = 30 * time.Second
+	statusCost      = 2
+	statusSaveUp    = 10 * statusCost
+	statusFirstSave = 10 * statusCost
+)
+
+// statusWriter remembers what was written, because the cache shows it late, and how much more may be.
+type statusWriter struct {
+	written *v1alpha1.RunnerPoolStatus
+	at      time.Time
+	saved   int // in runners created
+}
+
+// counts are the runners of a pool by stage, and what explains them.
+type counts struct {
+	of       map[lifecycle.Stage]int
+	unsure   int    // runners that should go, and of which the fence cannot say whether they work
+	blocked  string // why, of the last one of them
+	create   string // why creations fail
+	outdated int    // runners that a roll will replace
+
+	unplaced      int    // runners that no node takes
+	schedulerSays string // of the last one of them
+	startsSay     string // what holds back creations that the plan has refused
+	stuck         int    // deleted pods that do not go (POOL-10)
+	stuckFew      []stuckPod
+}
+
+func (s *poolState) counts(hash string) counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := counts{
+		of: map[lifecycle.Stage]int{}, create: s.createSays, outdated: s.runners.Outdated(hash),
+		unplaced: len(s.unplaced), schedulerSays: s.schedulerSays, startsSay: s.startsSay,
+	}
+	c.stuckFew, c.stuck = s.stuckNow()
+	for _, stage := range lifecycle.Stages() {
+		c.of[stage] = s.runners.Count(stage)
+	}
+	if c.unsure = len(s.unsure); c.unsure > 0 {
+		c.blocked = s.fenceSays
+	}
+	return c
+}
+
+// statusOf computes a pool's status, and when it may change although nothing else does. The conditions keep the times of
+// those written before.
+func statusOf(pool *v1alpha1.RunnerPool, before *v1alpha1.RunnerPoolStatus, f facts, now time.Time) (status v1alpha1.RunnerPoolStatus, look time.Time) {
+	of := f.counts.of
+	c := conditionsOf(pool, before.Conditions, f, now)
+	status = v1alpha1.RunnerPoolStatus{
+		ObservedGeneration: pool.Generation,
+		Replicas:           int32(of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]),
+		DesiredReplicas:    ptr.To(int32(f.wish.Desired)),
+		LastScaleDownTime:  before.LastScaleDownTime,
+		ReadyReplicas:      int32(of[lifecycle.StageIdle]),
+		Selector:           runnerpod.LabelPool + "=" + pool.Name,
+		Booting:            int32(of[lifecycle.StageBooting]),
+		Idle:               int32(of[lifecycle.StageIdle]),
+		Busy:               int32(of[lifecycle.StageBusy]),
+		Leaving:            int32(of[lifecycle.StageLeaving]),
+		Finished:           int32(of[lifecycle.StageFinished]),
+		TemplateHash:       f.wish.TemplateHash,
+		Conditions:         c.list,
+	}
+	if at := f.decision.LastScaleDown; !at.IsZero() {
+		status.LastScaleDownTime = ptr.To(metav1.NewTime(at.Truncate(time.Second)))
+	}
+	return status, c.look
+}
+
+// shows keeps what the conditions say for the metrics.
+func (s *poolState) shows(conditions []metav1.Condition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saturated = meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionSaturated)
+	s.starved = meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStarved)
+}
+
+// short says which of the two conditions a pool has.
+func (s *poolState) short() (saturated, starved bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.saturated, s.starved
+}
+
+// writeStatus writes the status if it has changed and may be written now; otherwise it says when it may.
+func (r *Reconciler) writeStatus(ctx context.Context, pool *v1alpha1.RunnerPool, state *poolState, status v1alpha1.RunnerPoolStatus) (time.Duration, error) {
+	before := state.lastStatus(pool)
+	if equality.Semantic.DeepEqual(*before, status) {
+		return 0, nil
+	}
+	if wait := state.statusDue(before, &status, r.now()); wait > 0 {
+		return wait, nil
+	}
+	// All of it, and not the difference: that would leave out every number that has always been 0, and show blanks.
+	patch, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return 0, fmt.Errorf("encoding the status of %s: %w", pool.Name, err)
+	}
+	target := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: pool.Name}}
+	if err := r.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return 0, client.IgnoreNotFound(fmt.Errorf("writing the status of %s: %w", pool.Name, err))
+	}
+	r.metrics.statusWrites.WithLabelValues(pool.Name).Inc()
+	r.events.turned(state.key, before.Conditions, status.Conditions)
+	state.statusWritten(&status, r.now())
+	return 0, nil
+}
+
+// lastStatus is what we wrote last, or what the pool had when we first saw it.
+func (s *poolState) lastStatus(pool *v1alpha1.RunnerPool) *v1alpha1.RunnerPoolStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status.written == nil {
+		s.status.written, s.status.saved = pool.Status.DeepCopy(), statusFirstSave
+	}
+	return s.status.written
+}
+
+// statusDue says how long a status must wait to be written. News that is not a number waits for a second only.
+func (s *poolState) statusDue(before, after *v1alpha1.RunnerPoolStatus, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	every := statusAtLatest
+	if s.status.saved >= statusCost || news(before, after) {
+		every = statusEvery
+	}
+	if s.status.at.IsZero() {
+		return 0
+	}
+	return max(0, every-now.Sub(s.status.at))
+}
+
+// news is what a person waits for: a new generation or template, a condition that turns, and what is in the way of a
+// change that is under way. Numbers are none, and neither are the words of a condition that stays as it is.
+func news(before, after *v1alpha1.RunnerPoolStatus) bool {
+	if before.ObservedGeneration != after.ObservedGeneration || before.TemplateHash != after.TemplateHash {
+		return true
+	}
+	for _, c := range after.Conditions {
+		old := meta.FindStatusCondition(before.Conditions, c.Type)
+		if c.Type == v1alpha1.ConditionProgressing {
+			if old != nil && old.Reason != c.Reason && c.Reason != "Scaling" && c.Reason != "AsWished" {
+				return true
+			}
+		} else if old == nil || old.Status != c.Status {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *poolState) statusWritten(status *v1alpha1.RunnerPoolStatus, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.written, s.status.at, s.status.saved = status.DeepCopy(), now, max(0, s.status.saved-statusCost)
+}
+
+// earnStatus lets the status be written more often: runners were created.
+func (s *poolState) earnStatus(runners int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.saved = min(statusSaveUp, s.status.saved+runners)
+}

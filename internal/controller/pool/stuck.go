@@ -1,0 +1,124 @@
+package pool
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
+)
+
+// stuckSlack is how long a pod may still be there once it should be gone: a kubelet reports late, and a node agent stops a
+// virtual machine first.
+const stuckSlack = time.Minute
+
+// due is when a pod that is being deleted should be gone (POOL-10); zero for one that is not. A job has its whole grace
+// period, which may be hours. What shows no work stops at once, whatever its grace period, and what has ended has nothing
+// to wait for.
+func (m *member) due() time.Time {
+	if m.gone || !m.observed || m.view.deadline.IsZero() {
+		return time.Time{}
+	}
+	granted := m.view.deadline.Add(stuckSlack)
+	switch {
+	case m.view.terminal && m.view.end.at.After(m.view.deleting):
+		return earlier(granted, m.view.end.at.Add(stuckSlack))
+	case m.view.terminal:
+		return earlier(granted, m.view.deleting.Add(stuckSlack))
+	case m.work() == "":
+		return earlier(granted, m.view.deleting.Add(poolspec.LeaveTimeout))
+	default:
+		return granted
+	}
+}
+
+// departures are the members of a pool whose pods are being deleted. Looking through them costs nothing until the first
+// is overdue, so that no pass is longer for them (P9).
+type departures struct {
+	due   map[string]time.Time
+	next  time.Time // no member is overdue before
+	stuck map[string]bool
+}
+
+// note brings the departures in line with a member that has changed. It says whether somebody must look earlier than was
+// planned.
+func (d *departures) note(name string, due time.Time) bool {
+	before := d.due[name]
+	if due.Equal(before) {
+		return false
+	}
+	delete(d.stuck, name)
+	if due.IsZero() {
+		delete(d.due, name)
+		return false
+	}
+	if d.due == nil {
+		d.due, d.stuck = map[string]time.Time{}, map[string]bool{}
+	}
+	d.due[name] = due
+	sooner := d.next.IsZero() || due.Before(d.next)
+	d.next = earlier(d.next, due)
+	return sooner
+}
+
+// look finds those that have become overdue since the last look, sorted by name.
+func (d *departures) look(now time.Time) []string {
+	if d.next.IsZero() || now.Before(d.next) {
+		return nil
+	}
+	d.next = time.Time{}
+	var found []string
+	for name, due := range d.due {
+		switch {
+		case d.stuck[name]:
+		case now.Before(due):
+			d.next = earlier(d.next, due)
+		default:
+			d.stuck[name] = true
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// stuckPod is a pod that should be gone and is not.
+type stuckPod struct{ name, uid, node, finalizers string }
+
+// String says who could know why it is still there: whoever has to take a finalizer off, or else the node.
+func (p stuckPod) String() string {
+	switch {
+	case p.finalizers != "" && p.node != "":
+		return fmt.Sprintf("%s on node %s (held by %s)", p.name, p.node, p.finalizers)
+	case p.finalizers != "":
+		return fmt.Sprintf("%s (held by %s)", p.name, p.finalizers)
+	case p.node != "":
+		return fmt.Sprintf("%s (its node %s does not confirm that it has ended)", p.name, p.node)
+	default:
+		return p.name
+	}
+}
+
+// stuckPods describes members by name. The caller holds the lock.
+func (s *poolState) stuckPods(names []string) []stuckPod {
+	found := make([]stuckPod, 0, len(names))
+	for _, name := range names {
+		if m := s.members[name]; m != nil {
+			found = append(found, stuckPod{name: name, uid: m.uid, node: m.view.node, finalizers: m.view.finalizers})
+		}
+	}
+	return found
+}
+
+// stuckNow are the first few of those that are stuck, by name, and how many there are. The caller holds the lock.
+func (s *poolState) stuckNow() (few []stuckPod, all int) {
+	if len(s.leaving.stuck) == 0 {
+		return nil, 0
+	}
+	names := make([]string, 0, len(s.leaving.stuck))
+	for name := range s.leaving.stuck {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return s.stuckPods(names[:min(len(names), namesInEvent)]), len(names)
+}

@@ -1,0 +1,459 @@
+package pool
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+)
+
+// How long things are left alone.
+const (
+	// busyHold is how long a runner that the fence called busy is taken for busy, beyond what its pod shows.
+	busyHold = 30 * time.Second
+	// askHold is how long a question to the fence may be under way before it is asked again.
+	askHold = time.Minute
+	// observeWithin is how soon the cache should show what we created; later we look past the cache.
+	observeWithin = 30 * time.Second
+)
+
+// tracker holds the observed state of every pool.
+type tracker struct {
+	orphanGrace time.Duration
+	nodes       *nodeBook
+	starts      *startBook
+
+	mu      sync.Mutex
+	pools   map[types.NamespacedName]*poolState
+	rivalry *rivalry
+}
+
+func newTracker() *tracker {
+	return &tracker{orphanGrace: defaultOrphanGrace, nodes: newNodeBook(), starts: newStartBook(),
+		pools: map[types.NamespacedName]*poolState{}, rivalry: newRivalry()}
+}
+
+// pool returns the state of a pool, and makes it if there is none.
+func (t *tracker) pool(key types.NamespacedName) *poolState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	state := t.pools[key]
+	if state == nil {
+		state = &poolState{key: key, orphanGrace: t.orphanGrace, nodes: t.nodes, starts: t.starts, runners: lifecycle.NewSet(),
+			members: map[string]*member{}, watched: map[string]time.Time{}, expected: map[string]bool{}, unplaced: map[string]bool{},
+			unsure: map[string]bool{}}
+		t.pools[key] = state
+	}
+	return state
+}
+
+// forget drops the state of a pool of which nothing is left.
+func (t *tracker) forget(key types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if state := t.pools[key]; state != nil && state.empty() {
+		delete(t.pools, key)
+		t.starts.forget(key)
+	}
+}
+
+func (t *tracker) each(visit func(*poolState)) {
+	t.mu.Lock()
+	states := make([]*poolState, 0, len(t.pools))
+	for _, state := range t.pools {
+		states = append(states, state)
+	}
+	t.mu.Unlock()
+	for _, state := range states {
+		visit(state)
+	}
+}
+
+// poolState is what is known of one pool's pods and ServiceAccounts: what the cache showed, and what we did that the
+// cache has not shown yet. Events, passes and removals change it; all of it is guarded by mu.
+type poolState struct {
+	key    types.NamespacedName
+	nodes  *nodeBook
+	starts *startBook
+	// orphanGrace is how old a ServiceAccount without a pod must be to go.
+	orphanGrace time.Duration
+
+	mu sync.Mutex
+	// draining: the pool is being deleted. Whoever creates a pod of it now should be refused.
+	draining bool
+	members  map[string]*member
+	runners  *lifecycle.Set
+	// watched are the members whose stage changes by the clock alone, and when; expected those that the cache should show.
+	watched  map[string]time.Time
+	expected map[string]bool
+	// unplaced are those of which the scheduler has said that no node takes them, and schedulerSays what it said last.
+	unplaced      map[string]bool
+	schedulerSays string
+	leaving       departures
+
+	asks   []lifecycle.Action // to be put to the fence
+	asking bool
+	// unsure are those that were asked about and of which the fence could not say, and fenceSays why, of the last one.
+	unsure    map[string]bool
+	fenceSays string
+
+	holdUntil   time.Time
+	createFails int
+	createSays  string
+	failedPods  int
+	// startsSay is the term that holds back creations which the plan refused, for the condition Starved.
+	startsSay string
+	// saturated and starved are the conditions of that name, for the metrics.
+	saturated, starved bool
+
+	over   map[string]string    // by UID: the runners whose work is over by the server's proof
+	object *v1alpha1.RunnerPool // name and UID of the pool, for Events
+	status statusWriter
+}
+
+// member is one runner of a pool: a pod and its ServiceAccount, of the same name (POOL-1).
+type member struct {
+	name    string
+	last    *lastWords // of one that died in a pod that is not terminal; nil: it did not, or nobody has looked yet
+	view    podView
+	created time.Time // when we created it, until it is observed
+	hash    string
+	uid     string
+
+	observed  bool
+	creating  bool // its creation is under way, or its outcome is not known
+	everReady bool
+	readyAt   time.Time // when it was first seen ready; zero while it is not
+	gone      bool      // the pod is authoritatively gone
+	deleted   bool      // our deletion of the pod was accepted
+	forced    bool      // and it was one that waits for no kubelet, because there is none
+	reported  bool      // the server knows of its end
+	account   bool      // its ServiceAccount may exist
+	queued    bool      // a removal has it
+
+	removal   lifecycle.Removal
+	why       lifecycle.Reason
+	askAt     time.Time
+	unknowns  int       // how often in a row the fence could not say
+	since     time.Time // when the removal began
+	busyUntil time.Time
+	proof     string // came with the grant: how it is known that its work is over
+
+	over string // the server's proof that its work is over, although it is still there
+
+	on    string      // the node that the book has it on
+	where whereabouts // what its node means for it
+	start startPlace  // where it counts as starting
+}
+
+// sign of work: what the pod shows now, or that it was ready and is not (EXCL-4).
+func (m *member) work() string { return m.view.observed(m.everReady).Signs.Work() }
+
+// runner is the member as the engine sees it; false when there is no pod.
+func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
+	if m.gone {
+		return lifecycle.Runner{}, false
+	}
+	r := lifecycle.Runner{Name: m.name, UID: m.uid, TemplateHash: m.hash, Created: m.created}
+	if !m.observed {
+		r.Stage, r.Expected = lifecycle.StageBooting, true
+		return r, m.creating || m.uid != ""
+	}
+	switch {
+	case m.view.terminal:
+		r.Stage = lifecycle.StageFinished
+	case m.lost(now) || m.over != "" && !m.deleted && m.view.deleting.IsZero():
+		m.loses(&r)
+	case (m.work() != "" || now.Before(m.busyUntil)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
+		r.Stage = lifecycle.StageBusy
+		if m.removal == lifecycle.RemovalGranted {
+			r.Removal = m.removal // it gets no work any more: its poller has heard so, and ended
+		}
+	case m.deleted || !m.view.deleting.IsZero():
+		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, m.since
+		if !m.view.deleting.IsZero() {
+			r.Since = m.view.deleting
+		}
+	default:
+		m.waits(&r, now)
+		if m.removal != lifecycle.RemovalNone {
+			r.Shown, r.ShownSince = r.Stage, r.Since
+			r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLeaving, m.removal, m.since, m.why, m.askAt
+		}
+	}
+	return r, true
+}
+
+// waits fills in what a runner shows that has no work yet, whether or not its removal was asked for.
+func (m *member) waits(r *lifecycle.Runner, now time.Time) {
+	r.Unfit, r.Doubt = m.unfitOnItsNode(now), m.doubtOnItsNode(now)
+	if m.view.ready {
+		r.Stage, r.Since = lifecycle.StageIdle, m.view.readySince
+		if r.Since.IsZero() {
+			r.Since = m.readyAt // this back end keeps no transition times
+		}
+		return
+	}
+	r.Stage, r.Since, r.Waiting = lifecycle.StageBooting, m.view.placed, m.view.waiting
+	if m.view.defect != "" {
+		r.Unfit = lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: m.view.defect}
+	}
+}
+
+// unfinished says whether a removal has something to do now, and not only to wait for the pod to be gone.
+func (m *member) unfinished(now time.Time) bool {
+	return m.undeleted(now) || m.account || (m.gone || m.view.terminal) && !m.reported
+}
+
+// finished says whether nothing is left to do for the member.
+func (m *member) finished() bool {
+	return m.gone && m.reported && !m.account && !m.creating
+}
+
+// settle brings the set in line with a member that has changed, and says whether a pass could tell the difference.
+func (s *poolState) settle(m *member, now time.Time) bool {
+	s.locate(m)
+	before, had := s.runners.Get(m.name)
+	after, has := m.runner(now)
+	s.countStart(m, after, has)
+	if has {
+		s.runners.Put(after)
+	} else {
+		s.runners.Remove(m.name)
+	}
+	if m.finished() {
+		delete(s.members, m.name)
+	}
+	if alarm := m.alarm(now); alarm.IsZero() {
+		delete(s.watched, m.name)
+	} else {
+		s.watched[m.name] = alarm
+	}
+	if m.observed || m.gone {
+		delete(s.expected, m.name)
+	}
+	turned := s.noteUnplaced(m.name, after)
+	if after.Removal != lifecycle.RemovalAsked {
+		delete(s.unsure, m.name)
+	}
+	sooner := s.leaving.note(m.name, m.due())
+	before.Waiting = after.Waiting // it explains a time-out when that falls due; by itself it changes no plan
+	return had != has || before != after || m.gone || sooner || turned
+}
+
+// noteUnplaced notes whether the scheduler has said that no node takes a runner. It says whether that turns the pool's
+// condition, of which a plan knows nothing.
+func (s *poolState) noteUnplaced(name string, r lifecycle.Runner) bool {
+	before := len(s.unplaced) > 0
+	if r.Stage == lifecycle.StageBooting && r.Since.IsZero() && r.Waiting != "" {
+		s.unplaced[name], s.schedulerSays = true, r.Waiting
+	} else {
+		delete(s.unplaced, name)
+	}
+	return before != (len(s.unplaced) > 0)
+}
+
+func (s *poolState) member(name string) *member {
+	m := s.members[name]
+	if m == nil {
+		m = &member{name: name}
+		s.members[name] = m
+	}
+	return m
+}
+
+// podSeen takes in what the cache shows of a pod.
+func (s *poolState) podSeen(v podView, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takeIn(v, now)
+}
+
+func (s *poolState) takeIn(v podView, now time.Time) bool {
+	m := s.member(v.name)
+	if m.gone && m.uid == v.uid {
+		return false // a straggler of a pod that is gone
+	}
+	if m.uid != "" && m.uid != v.uid {
+		*m = member{name: m.name, account: m.account, queued: m.queued, on: m.on, start: m.start} // another pod: nothing that was said of the first holds
+	}
+	m.view, m.observed, m.creating, m.gone = v, true, false, false
+	m.uid, m.hash, m.created = v.uid, v.templateHash, v.created
+	if !v.ready {
+		m.readyAt = time.Time{}
+	} else {
+		m.readyAt = earlier(m.readyAt, now)
+		m.everReady = true
+		s.failedPods = 0
+	}
+	if before, had := s.runners.Get(v.name); v.terminal && v.failed && !m.everReady && !m.deleted &&
+		v.deleting.IsZero() && had && before.Stage != lifecycle.StageFinished {
+		s.startFailed(now)
+	}
+	return s.settle(m, now)
+}
+
+// podRead takes in what a read past the cache showed of a pod, unless the watch has overtaken it meanwhile: of a pod that
+// has ended no further event would put that right. The watch itself is always believed, whatever its versions: a control
+// plane that was put back to an older state counts anew.
+func (s *poolState) podRead(v podView, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.members[v.name]; m != nil && m.observed && m.uid == v.uid && older(v.resourceVersion, m.view.resourceVersion) {
+		return
+	}
+	s.takeIn(v, now)
+}
+
+// older says whether the first of two versions of one object is for certain the older one.
+func older(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order < 0
+}
+
+// startFailed slows down a pool whose pods end before they can ever take work: without this a broken image would be
+// started as fast as the API server allows.
+func (s *poolState) startFailed(now time.Time) {
+	const free = 3
+	if s.failedPods++; s.failedPods > free {
+		s.hold(now.Add(backoff(s.failedPods - free)))
+	}
+}
+
+func (s *poolState) hold(until time.Time) {
+	if until.After(s.holdUntil) {
+		s.holdUntil = until
+	}
+}
+
+// backoff doubles from one second to one minute.
+func backoff(failures int) time.Duration {
+	return min(time.Second<<min(max(failures-1, 0), 6), time.Minute)
+}
+
+// podGone takes in that a pod is authoritatively gone: the watch said so, or an uncached read.
+func (s *poolState) podGone(name, uid string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.members[name]
+	if m == nil || m.uid != "" && uid != "" && m.uid != uid {
+		return false
+	}
+	m.gone, m.creating = true, false
+	return s.settle(m, now)
+}
+
+func (s *poolState) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.members) == 0
+}
+
+// work is what a pass has to do, as the plan says and the state has recorded.
+type work struct {
+	create   []string // names to create
+	more     bool     // the plan wants more than one pass creates
+	remove   []string // names for removals to look after
+	ask      bool     // there are questions for the fence
+	plan     lifecycle.Plan
+	stuck    []stuckPod // deleted pods that should be gone by now, and are not
+	finished bool       // the pool is terminating and nothing of it is left
+}
+
+// plan makes the plan and records what is about to be done, so that the next one counts it.
+func (s *poolState) plan(wish lifecycle.Wish, newName func() string, burst int, now time.Time) work {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, alarm := range s.watched {
+		if m := s.members[name]; m == nil || !now.Before(alarm) {
+			delete(s.watched, name)
+			if m != nil {
+				s.settle(m, now)
+			}
+		}
+	}
+	wish.HoldUntil = s.holdUntil
+	plan := lifecycle.MakePlan(wish, s.runners, now)
+	w := work{plan: plan, finished: plan.Done && len(s.members) == 0}
+	for _, alarm := range s.watched {
+		plan.Next = earlier(plan.Next, alarm)
+	}
+	s.drain(wish.Terminating, &w)
+	w.stuck = s.stuckPods(s.leaving.look(now)) // POOL-10
+	plan.Next = earlier(plan.Next, s.leaving.next)
+	for name := range s.expected {
+		m := s.members[name]
+		if due := m.created.Add(observeWithin); now.Before(due) {
+			plan.Next = earlier(plan.Next, due)
+		} else if m.uid != "" && !m.queued {
+			m.queued = true
+			w.remove = append(w.remove, name)
+		}
+		if !m.creating {
+			continue
+		}
+		if now.Before(s.holdUntil) {
+			plan.Next = earlier(plan.Next, s.holdUntil)
+		} else {
+			w.create = append(w.create, name) // its outcome is not known: the same name again
+		}
+	}
+	w.plan.Next = plan.Next
+	s.recordRemovals(plan, &w, now)
+	w.more = plan.Create > burst
+	for range min(plan.Create, burst) {
+		w.create = append(w.create, s.reserve(newName, wish.TemplateHash, now))
+	}
+	return w
+}
+
+func (s *poolState) recordRemovals(plan lifecycle.Plan, w *work, now time.Time) {
+	for _, a := range plan.Withdraw {
+		if m := s.members[a.Runner.Name]; m != nil && m.removal == lifecycle.RemovalAsked {
+			m.removal, m.why = lifecycle.RemovalNone, ""
+			s.settle(m, now)
+		}
+	}
+	if len(plan.Ask) > 0 && !s.asking {
+		s.asks, s.asking, w.ask = plan.Ask, true, true
+		for _, a := range plan.Ask {
+			m := s.members[a.Runner.Name]
+			if m.removal == lifecycle.RemovalNone {
+				m.since = now
+			}
+			m.removal, m.why, m.askAt = lifecycle.RemovalAsked, a.Reason, now.Add(askHold)
+			s.settle(m, now)
+		}
+	}
+	for _, a := range plan.Delete {
+		m := s.members[a.Runner.Name]
+		if m != nil && !m.queued && m.unfinished(now) {
+			m.queued = true
+			w.remove = append(w.remove, m.name)
+		}
+	}
+}
+
+// reserve makes a member of a name that nobody has; it counts from now on.
+func (s *poolState) reserve(newName func() string, hash string, now time.Time) string {
+	name := newName()
+	for s.members[name] != nil {
+		name = newName()
+	}
+	m := s.member(name)
+	m.creating, m.hash, m.created = true, hash, now
+	s.expected[name] = true
+	s.settle(m, now)
+	return name
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,329 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// Pace of tries.
+const (
+	// blockedAgain is when a removal is looked at again that GitHub, or the runner's own signs, refuse.
+	blockedAgain = time.Minute
+	// faultFirst and faultSlowest are for what a person has to put right: a Secret, a permission, a group. A change of the
+	// Secret, or of the spec, ends the pause.
+	faultFirst, faultSlowest = 5 * time.Minute, time.Hour
+	// retryFirst and retrySlowest are for what passes by itself.
+	retryFirst, retrySlowest = 2 * time.Second, 3 * time.Minute
+	// leftAfter is how long a Runner that has no pod waits for GitHub to be asked. Nothing can run in it, and GitHub itself forgets
+	// runners that it does not hear from: credentials that are gone must not keep it for ever.
+	leftAfter = 10 * time.Minute
+)
+
+// observe reads the Runner's pod, as the cache has it. A pod that should be there and is not is looked for past the cache.
+func (r *Reconciler) observe(ctx context.Context, p *pass) (bool, error) {
+	v, exists, err := r.service.View(ctx, p.key())
+	if err == nil && !exists && p.runner.Status.PodUID != "" {
+		v, exists, err = r.service.Fresh(ctx, p.key())
+	}
+	if err != nil {
+		return false, err
+	}
+	p.spent = p.runner.Status.PodUID != ""
+	if exists && v.Owner.UID == string(p.runner.UID) {
+		p.pod, p.spent, p.place = &v, true, r.service.Place(v.Node)
+		p.lookAt(p.place.Next(r.options.Now()))
+	}
+	p.who = identity(p.runner)
+	return true, nil
+}
+
+func identity(runner *v1alpha1.Runner) registered.Identity {
+	i := registered.Identity{
+		Namespace: runner.Namespace, Name: runner.Name, Spec: &runner.Spec, RunnerName: runner.Annotations[runnerpod.AnnotationRunnerName],
+		Owner:        *metav1.NewControllerRef(runner, v1alpha1.GroupVersion.WithKind(v1alpha1.KindRunner)),
+		TemplateHash: runner.Labels[runnerpod.LabelTemplateHash],
+		Labels:       map[string]string{},
+	}
+	for _, key := range []string{runnerpod.LabelDeployment, runnerpod.LabelReplicaSet} {
+		if value := runner.Labels[key]; value != "" {
+			i.Labels[key] = value
+		}
+	}
+	return i
+}
+
+// leave lets a deleted Runner go: the pod first, once GitHub has let it go, whatever the time (RUN-2); then, of a runner that
+// never had a pod, or whose pod has vanished, the registration; then the Runner.
+func (r *Reconciler) leave(ctx context.Context, p *pass) (bool, error) {
+	if p.runner.DeletionTimestamp.IsZero() {
+		return true, nil
+	}
+	if !controllerutil.ContainsFinalizer(p.runner, runnerpod.FinalizerRegistration) {
+		p.over = true
+		return false, nil
+	}
+	if p.pod != nil {
+		return false, r.removePod(ctx, p)
+	}
+	if there, exists, err := r.service.Fresh(ctx, p.key()); err != nil {
+		return false, err
+	} else if exists && there.Owner.UID == string(p.runner.UID) && p.runner.Status.PodUID == "" { // RECV-5: another's keeps nothing
+		p.lookAt(r.options.Now().Add(retryFirst)) // it was made a moment ago, and the cache will show whose it is
+		return false, nil
+	}
+	now := r.options.Now()
+	answer := r.service.Unregister(ctx, p.who, p.runner.Status.RunnerID, p.spent, wasSettled(&p.runner.Status))
+	asked := r.service.UnansweredSince(p.runner.UID) // and not since the deletion: GitHub may not have been asked for long
+	left := answer.Verdict == lifecycle.Unknown && !asked.IsZero() && !now.Before(asked.Add(leftAfter))
+	if answer.Verdict != lifecycle.Granted && !left {
+		blocked(p, answer)
+		p.lookAt(again(answer, now))
+		return false, nil
+	}
+	if left {
+		r.warn(p, "RegistrationLeft", "It has no pod, and GitHub could not be asked to remove its registration "+p.who.RunnerName+": remove it there if it is still listed. "+answer.Detail)
+	}
+	base := p.runner.DeepCopy()
+	controllerutil.RemoveFinalizer(p.runner, runnerpod.FinalizerRegistration)
+	err := r.client.Patch(ctx, p.runner, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("letting Runner %s go: %w", p.runner.Name, err)
+	}
+	p.over = true
+	return false, nil
+}
+
+// removePod has the pod removed, or says what keeps it.
+func (r *Reconciler) removePod(ctx context.Context, p *pass) error {
+	if !p.pod.Deleting.IsZero() {
+		p.lookAt(r.options.Now().Add(blockedAgain)) // registered's controller of pods sees to the rest
+		return nil
+	}
+	answer, err := r.service.RemovePod(ctx, p.pod)
+	if apierrors.IsConflict(err) {
+		p.lookAt(r.options.Now().Add(retryFirst)) // it has changed since, and what the change was decides
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if answer.Verdict == lifecycle.Granted {
+		unblocked(p)
+		p.unregistered = p.pod.RunnerID != 0 // or nobody knows: it is looked for by its name once more
+		return nil
+	}
+	blocked(p, answer)
+	p.lookAt(again(answer, r.options.Now()))
+	return nil
+}
+
+// hold writes down, before anybody hears of the runner, what it is named at GitHub, and that it is not let go without us.
+func (r *Reconciler) hold(ctx context.Context, p *pass) (bool, error) {
+	if p.who.RunnerName != "" && controllerutil.ContainsFinalizer(p.runner, runnerpod.FinalizerRegistration) {
+		return true, nil
+	}
+	return true, r.store(ctx, p, p.who.RunnerName)
+}
+
+// store writes the finalizer and the name at GitHub; an empty one is made anew.
+func (r *Reconciler) store(ctx context.Context, p *pass, name string) error {
+	if name == "" {
+		name = r.options.NewName(p.runner.Name)
+	}
+	base := p.runner.DeepCopy()
+	controllerutil.AddFinalizer(p.runner, runnerpod.FinalizerRegistration)
+	metav1.SetMetaDataAnnotation(&p.runner.ObjectMeta, runnerpod.AnnotationRunnerName, name)
+	if err := r.client.Patch(ctx, p.runner, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("storing the name of Runner %s: %w", p.runner.Name, err)
+	}
+	p.who = identity(p.runner)
+	return nil
+}
+
+// end looks after a Runner whose pod has ended, is being deleted, or is gone. It gets no other one (RUN-7). Its owner takes it
+// away; one that nobody owns goes by itself, and so does one whose pod somebody has deleted.
+func (r *Reconciler) end(ctx context.Context, p *pass) (bool, error) {
+	if !p.spent {
+		return true, nil
+	}
+	gone := p.pod == nil
+	deleted := gone || !p.pod.Deleting.IsZero()
+	over := deleted || p.pod.Ended || p.place.Lost(r.options.Now())
+	if !over {
+		return true, nil
+	}
+	if metav1.GetControllerOf(p.runner) != nil && !deleted {
+		return false, nil
+	}
+	err := r.client.Delete(ctx, p.runner, client.Preconditions{UID: ptr.To(p.runner.UID)})
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("deleting Runner %s: %w", p.runner.Name, err)
+	}
+	return false, nil
+}
+
+// check says whether pods can be built from the spec. It cannot be helped but by another spec: nobody looks again.
+func (r *Reconciler) check(_ context.Context, p *pass) (bool, error) {
+	_, err := registered.BuildPod(p.who, r.options.Pod)
+	var invalid *runnerpod.InvalidTemplateError
+	switch {
+	case errors.As(err, &invalid):
+		r.tell(p, v1alpha1.ConditionValid, metav1.ConditionFalse, "InvalidTemplate", invalid.Problem)
+		return p.pod != nil, nil
+	case err != nil:
+		return false, err
+	}
+	if refused := condition(&p.status, v1alpha1.ConditionValid); refused != nil && refused.Status == metav1.ConditionFalse &&
+		refused.Reason == reasonRefused && refused.ObservedGeneration == p.runner.Generation {
+		return p.pod != nil, nil // the API server has refused the pod, and would again
+	}
+	r.tell(p, v1alpha1.ConditionValid, metav1.ConditionTrue, "Valid", "pods can be built from the spec")
+	return true, nil
+}
+
+// register sees to it that there is something to register with. Of a runner that GitHub knows nothing more is needed.
+func (r *Reconciler) register(ctx context.Context, p *pass) (bool, error) {
+	if p.pod != nil && (p.pod.Ended || registered.Ephemeral(&p.runner.Spec) && p.pod.RunnerID != 0 && p.pod.SecretMissing.IsZero()) {
+		return true, nil
+	}
+	now := r.options.Now()
+	if last, pausing := r.pauses.pausing(p.key(), p.runner.Generation, now); pausing {
+		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, last.reason, last.message)
+		p.lookAt(last.until)
+		return false, nil
+	}
+	done, err := r.service.Prepare(ctx, p.who, p.pod, p.spent)
+	if err != nil {
+		return false, r.notRegistered(ctx, p, err)
+	}
+	if p.spent { // what refuses a pod is asked less and less often, although everything is prepared for it
+		r.pauses.end(p.key())
+	}
+	p.who.RunnerName, p.who.RunnerID, p.who.Target = done.RunnerName, done.RunnerID, done.Target
+	p.status.RunnerName = done.RunnerName
+	if done.RunnerID != 0 {
+		p.status.RunnerID = done.RunnerID
+	}
+	p.status.TokenExpiresAt = nil
+	if !done.TokenExpiresAt.IsZero() {
+		p.status.TokenExpiresAt = &metav1.Time{Time: done.TokenExpiresAt.Truncate(time.Second)}
+	}
+	p.lookAt(done.Next)
+	return true, nil
+}
+
+// notRegistered says what keeps a runner from being registered, and when it is tried again. What a person has to put right is
+// tried slowly; what a change of the spec or of the Secret puts right is tried at once after that.
+func (r *Reconciler) notRegistered(ctx context.Context, p *pass, err error) error {
+	var limited *fleet.RateLimitedError
+	var later *registered.NotBeforeError
+	pause := func(reason string, first, slowest time.Duration, notBefore time.Time) error {
+		r.pause(p, reason, oneLine(err.Error()), first, slowest, notBefore)
+		return nil
+	}
+	switch {
+	case errors.Is(err, registered.ErrRename):
+		p.lookAt(r.options.Now().Add(time.Millisecond))
+		return r.store(ctx, p, r.options.NewName(p.runner.Name))
+	case errors.Is(err, registered.ErrSpent):
+		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Spent", "its Secret is gone, or lacks its configuration, and a runner is registered once: delete this Runner, or let its owner replace it")
+		return nil
+	case errors.Is(err, registered.ErrForeignSecret):
+		// Most often it is of a Runner that had this name before, and the garbage collector takes it in a moment.
+		return pause("SecretTaken", retryFirst, faultFirst, time.Time{})
+	case errors.Is(err, registration.ErrCredentials):
+		return pause("NoCredentials", faultFirst, faultSlowest, time.Time{})
+	case errors.Is(err, registration.ErrTarget), errors.Is(err, fleet.ErrForbidden), errors.Is(err, fleet.ErrRejected):
+		return pause("NotAllowed", faultFirst, faultSlowest, time.Time{})
+	case errors.As(err, &limited):
+		return pause("RateLimited", retryFirst, retrySlowest, limited.Until)
+	case errors.As(err, &later):
+		return pause("Retrying", retryFirst, retrySlowest, later.NotBefore)
+	case errors.Is(err, context.Canceled):
+		return err
+	default:
+		return pause("Retrying", retryFirst, retrySlowest, time.Time{})
+	}
+}
+
+// pause tells why the Runner cannot be registered, and has it left alone for a time.
+func (r *Reconciler) pause(p *pass, reason, message string, first, slowest time.Duration, notBefore time.Time) {
+	r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reason, message)
+	p.lookAt(r.pauses.begin(p.key(), p.runner.Generation, reason, message, first, slowest, notBefore, r.options.Now()))
+}
+
+// create makes the pod, once. That it is there already is success: an earlier try got that far.
+func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
+	if p.spent {
+		return true, nil // RUN-7
+	}
+	pod, err := registered.BuildPod(p.who, r.options.Pod)
+	if err != nil {
+		return false, err
+	}
+	switch err := r.client.Create(ctx, pod); {
+	case err == nil:
+		p.status.PodUID = string(pod.UID)
+	case apierrors.IsAlreadyExists(err):
+		there, exists, err := r.service.Fresh(ctx, p.key())
+		if err != nil {
+			return false, err
+		}
+		if !exists || there.Owner.UID != string(p.runner.UID) {
+			r.pause(p, "PodNameTaken", "a pod of this Runner's name is there and is not its own: it waits until that is gone", blockedAgain, blockedAgain, time.Time{})
+			return false, nil
+		}
+		p.pod, p.status.PodUID = &there, there.UID
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		r.tell(p, v1alpha1.ConditionValid, metav1.ConditionFalse, reasonRefused, oneLine("the API server refuses the pod: "+err.Error()))
+		return false, nil
+	case apierrors.IsForbidden(err): // a quota, or an admission policy
+		r.pause(p, "PodRefused", oneLine("the API server refuses the pod for now: "+err.Error()), 30*time.Second, faultFirst, time.Time{})
+		return false, nil
+	default:
+		return false, fmt.Errorf("creating the pod of Runner %s: %w", p.runner.Name, err)
+	}
+	p.spent = true
+	r.pauses.end(p.key())
+	return true, nil
+}
+
+// reasonRefused: the API server has refused a pod that was built from the spec.
+const reasonRefused = "PodInvalid"
+
+// again is when a removal is tried again: as the answer says, or at a pace that costs nothing. What the runner itself shows is
+// told by its pod's events.
+func again(answer lifecycle.Answer, now time.Time) time.Time {
+	if !answer.NotBefore.IsZero() {
+		return answer.NotBefore
+	}
+	return now.Add(blockedAgain)
+}
+
+// wasSettled says whether the runner's registration was seen to be gone, or its end was, so that what held its pod has seen to
+// that. A pod that has vanished proves neither.
+func wasSettled(s *v1alpha1.RunnerStatus) bool {
+	c := condition(s, v1alpha1.ConditionRegistered)
+	return c != nil && c.Status == metav1.ConditionFalse && (c.Reason == reasonUnregistered || c.Reason == reasonEnded)
+}
+
+// Reasons of the condition Registered that say that nothing is registered any more.
+const (
+	reasonUnregistered = "Unregistered"
+	reasonEnded        = "Ended"
+)

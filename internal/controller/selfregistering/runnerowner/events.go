@@ -1,0 +1,99 @@
+package runnerowner
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+)
+
+// eventWriter writes the Events of owners.
+type eventWriter struct{ recorder events.EventRecorder }
+
+func (e *eventWriter) write(s *ownerState, kind, reason, action, note string, args ...any) {
+	if object := s.reference(); object != nil {
+		e.recorder.Eventf(object, nil, kind, reason, action, note, args...)
+	}
+}
+
+func (e *eventWriter) created(s *ownerState, reason lifecycle.Reason, names []string) {
+	if len(names) > 0 {
+		if reason == "" {
+			reason = lifecycle.ReasonScaleUp
+		}
+		e.write(s, corev1.EventTypeNormal, string(reason), "Create", "Created %s", listed(names))
+	}
+}
+
+func (e *eventWriter) createFailed(s *ownerState, err error) {
+	e.write(s, corev1.EventTypeWarning, "CreateFailed", "Create", "%s", firstLine(err))
+}
+
+func (e *eventWriter) tendFailed(s *ownerState, name string, err error) {
+	e.write(s, corev1.EventTypeWarning, "CannotRegister", "Register", "%s: %s", name, firstLine(err))
+}
+
+// left tells that a registration may be left behind.
+func (e *eventWriter) left(s *ownerState, m *member, answer lifecycle.Answer) {
+	e.write(s, corev1.EventTypeWarning, "RegistrationLeft", "Remove",
+		"%s never had a pod, and GitHub could not be asked to remove its registration %s: remove it there if it is still listed. %s", m.name, m.RunnerName, answer.Detail)
+}
+
+// jobLost tells why a runner has ended under its job. GitHub calls such a job failed, shows with it the runner's name, and has no
+// place for the reason: it is here, under that name (F 8.14).
+func (e *eventWriter) jobLost(s *ownerState, lost lostJob) {
+	how := lost.end.Reason
+	if lost.end.Exited {
+		how = fmt.Sprintf("%s, exit code %d", how, lost.end.ExitCode)
+	}
+	e.write(s, corev1.EventTypeWarning, "JobLost", "Run",
+		"Runner %s, which GitHub knows as %s, has ended while it showed work: %s. A job that was cut off with it fails at GitHub, which can run it again as a new attempt alone",
+		lost.member, lost.runnerName, how)
+}
+
+// asked tells what the fence said of one runner.
+func (e *eventWriter) asked(s *ownerState, a lifecycle.Action, answer lifecycle.Answer) {
+	switch detail := a.Detail + "; " + answer.Detail; answer.Verdict {
+	case lifecycle.Granted:
+		kind := corev1.EventTypeNormal
+		if fruitless[a.Reason] {
+			kind = corev1.EventTypeWarning
+		}
+		e.write(s, kind, string(a.Reason), "Remove", "Removing %s: %s", a.Runner.Name, detail)
+	case lifecycle.Busy:
+		e.write(s, corev1.EventTypeNormal, string(a.Reason), "Keep", "Keeping %s: %s", a.Runner.Name, detail)
+	default:
+		e.write(s, corev1.EventTypeWarning, "FenceUnknown", "Keep", "Keeping %s for now: %s", a.Runner.Name, detail)
+	}
+}
+
+// badWhen is the status in which a condition needs a person, for those whose turns are told by an Event.
+var badWhen = map[string]metav1.ConditionStatus{
+	v1alpha1.ConditionValid:            metav1.ConditionFalse,
+	v1alpha1.ConditionOutdated:         metav1.ConditionTrue,
+	v1alpha1.ConditionStuckTerminating: metav1.ConditionTrue,
+	v1alpha1.ConditionDraining:         metav1.ConditionTrue,
+	v1alpha1.ConditionHeld:             metav1.ConditionTrue,
+}
+
+// turned tells of conditions that have turned on or off.
+func (e *eventWriter) turned(s *ownerState, before, after []metav1.Condition) {
+	for _, c := range after {
+		bad, told := badWhen[c.Type]
+		old := meta.FindStatusCondition(before, c.Type)
+		is, was := c.Status == bad, old != nil && old.Status == bad
+		if !told || is == was {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if is && c.Type != v1alpha1.ConditionDraining && c.Type != v1alpha1.ConditionHeld {
+			kind = corev1.EventTypeWarning
+		}
+		e.write(s, kind, c.Type, c.Reason, "%s", c.Message)
+	}
+}

@@ -1,0 +1,254 @@
+package runnerowner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+)
+
+// statusEvery is how often a status is written at most.
+const statusEvery = time.Second
+
+// statusWriter is what is known of the last write.
+type statusWriter struct {
+	written *Status
+	at      time.Time
+}
+
+// facts is what a status is computed from.
+type facts struct {
+	wish    lifecycle.Wish
+	plan    lifecycle.Plan
+	held    bool // by RUN-4
+	of      map[lifecycle.Stage]int
+	updated int
+	invalid error
+
+	unsure, waiting         int // runners that should go and of which nobody can say; that wait for something before they have a pod
+	unsureSays, waitingSays string
+	unplaced                int // runners whose pods no node takes
+	unplacedSays            string
+	createSays, startSays   string
+	stuck                   []string // deleted, and still there (POOL-10)
+	outdated                bool     // GitHub has refused a runner of the present template because its version is too old
+	completeAt              time.Time
+	conditions              []metav1.Condition // as they were written last
+}
+
+func (s *ownerState) facts(o *Owner, w work, now time.Time) facts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := facts{
+		wish: w.wish, plan: w.plan, held: w.held, of: map[lifecycle.Stage]int{}, invalid: o.Invalid, createSays: s.createSays,
+		unsure: len(s.unsure), waiting: len(s.waiting), completeAt: s.completeAt, outdated: s.outdated != "",
+		updated: s.runners.OfTemplate(o.TemplateHash),
+	}
+	f.conditions = o.Conditions
+	if s.status.written != nil {
+		f.conditions = s.status.written.Conditions
+	}
+	if now.Before(s.holdUntil) {
+		f.startSays = s.startSays
+	}
+	for _, stage := range lifecycle.Stages() {
+		f.of[stage] = s.runners.Count(stage)
+	}
+	f.unsureSays, f.waitingSays = oneOf(s.unsure), oneOf(s.waiting)
+	f.unplaced, f.unplacedSays = len(s.unplaced), oneOf(s.unplaced)
+	for name, since := range s.leaving {
+		if now.Sub(since) >= stuckAfter {
+			f.stuck = append(f.stuck, name)
+		}
+	}
+	slices.Sort(f.stuck)
+	return f
+}
+
+// oneOf is the sentence of the first by name, so that it stays the same as long as that does.
+func oneOf(sentences map[string]string) string {
+	first := ""
+	for name := range sentences {
+		if first == "" || name < first {
+			first = name
+		}
+	}
+	return sentences[first]
+}
+
+// statusOf computes an owner's status. The conditions keep the times of those before.
+func statusOf(o *Owner, f facts, now time.Time) Status {
+	of := f.of
+	present := of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]
+	return Status{
+		Counts: v1alpha1.RunnerCounts{
+			Replicas: int32(present + of[lifecycle.StageLost]), Booting: int32(of[lifecycle.StageBooting]), Idle: int32(of[lifecycle.StageIdle]),
+			Busy: int32(of[lifecycle.StageBusy] + of[lifecycle.StageLost]), Leaving: int32(of[lifecycle.StageLeaving]), Finished: int32(of[lifecycle.StageFinished]),
+		},
+		Generation: o.Object.GetGeneration(), TemplateHash: f.wish.TemplateHash, Desired: f.wish.Desired, Updated: f.updated,
+		CompleteAt: metav1.NewTime(f.completeAt.Truncate(time.Second)), Conditions: conditionsOf(o, f, now),
+	}
+}
+
+// conditions are those of one status in the making.
+type conditions struct {
+	list       []metav1.Condition
+	generation int64
+	now        time.Time
+}
+
+func (c *conditions) set(kind string, on bool, reason, message string) {
+	value := metav1.ConditionFalse
+	if on {
+		value = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&c.list, metav1.Condition{
+		Type: kind, Status: value, Reason: reason, Message: message,
+		ObservedGeneration: c.generation, LastTransitionTime: metav1.NewTime(c.now.Truncate(time.Second)),
+	})
+}
+
+// clear turns a condition off, if it has ever been on.
+func (c *conditions) clear(kind, reason, message string) {
+	if meta.FindStatusCondition(c.list, kind) != nil {
+		c.set(kind, false, reason, message)
+	}
+}
+
+func conditionsOf(o *Owner, f facts, now time.Time) []metav1.Condition {
+	c := &conditions{generation: o.Object.GetGeneration(), now: now}
+	for i := range f.conditions {
+		c.list = append(c.list, *f.conditions[i].DeepCopy())
+	}
+	if f.invalid != nil {
+		c.set(v1alpha1.ConditionValid, false, "InvalidTemplate", firstLine(f.invalid))
+	} else {
+		c.set(v1alpha1.ConditionValid, true, "Buildable", "pods can be made from the template")
+	}
+	c.available(f)
+	c.progressing(f)
+	o.Scaling.Show(&c.list, f.wish.Terminating, c.generation, now)
+	if f.held {
+		c.set(v1alpha1.ConditionHeld, true, "JobsMayBeOver", fmt.Sprintf(
+			"%s not made again before %s, unless there is a newer need: the jobs of those that ended may have been the last",
+			many(f.plan.Held, "runner"), f.wish.HoldUntil.UTC().Format(time.RFC3339)))
+	} else {
+		c.clear(v1alpha1.ConditionHeld, "NothingHeld", "no runner is held back")
+	}
+	if f.wish.Terminating {
+		c.set(v1alpha1.ConditionDraining, true, "WaitingForRunners", fmt.Sprintf(
+			"it is being deleted and waits for %s; nothing is asked of them", many(f.of[lifecycle.StageBusy], "busy runner")))
+	}
+	if f.unsure > 0 {
+		c.set(v1alpha1.ConditionRemovalBlocked, true, "FenceUnknown", fmt.Sprintf(
+			"%s should go and cannot, because nobody can say whether work is done there: %s", many(f.unsure, "runner"), f.unsureSays))
+	} else {
+		c.clear(v1alpha1.ConditionRemovalBlocked, "FenceAnswers", "GitHub answers")
+	}
+	if len(f.stuck) > 0 {
+		c.set(v1alpha1.ConditionStuckTerminating, true, "NotGone", fmt.Sprintf("%s should have gone: %s", many(len(f.stuck), "deleted runner"), listed(f.stuck)))
+	} else {
+		c.clear(v1alpha1.ConditionStuckTerminating, "AllGone", "every runner that was deleted has gone")
+	}
+	if f.outdated {
+		c.set(v1alpha1.ConditionOutdated, true, "VersionRefused", "GitHub has refused runners because their version is too old: name a newer image in the template")
+	} else {
+		c.clear(v1alpha1.ConditionOutdated, "VersionAccepted", "GitHub has refused no runner of this template for its version")
+	}
+	return c.list
+}
+
+func (c *conditions) available(f facts) {
+	const kind = v1alpha1.ConditionAvailable
+	switch {
+	case f.of[lifecycle.StageIdle]+f.of[lifecycle.StageBusy] > 0:
+		c.set(kind, true, "Serving", "runners serve")
+	case f.wish.Desired == 0:
+		c.set(kind, true, "NoneWanted", "no runner is wanted")
+	default:
+		c.set(kind, false, "NoRunnerReady", "no runner can take a job yet")
+	}
+}
+
+func (c *conditions) progressing(f facts) {
+	const kind = v1alpha1.ConditionProgressing
+	present := f.of[lifecycle.StageBooting] + f.of[lifecycle.StageIdle] + f.of[lifecycle.StageBusy]
+	switch {
+	case f.wish.Terminating:
+		c.set(kind, true, "Draining", "it is being deleted")
+	case f.invalid != nil:
+		c.set(kind, false, "InvalidTemplate", firstLine(f.invalid))
+	case f.createSays != "":
+		c.set(kind, false, "CreateFailed", f.createSays)
+	case f.waiting > 0:
+		c.set(kind, false, "CannotRegister", fmt.Sprintf("%s without a pod: %s", many(f.waiting, "runner"), f.waitingSays))
+	case f.unplaced > 0:
+		c.set(kind, false, "Unschedulable", fmt.Sprintf("%s without a node: %s", many(f.unplaced, "runner"), f.unplacedSays))
+	case f.plan.Refused > 0:
+		c.set(kind, false, "TooMany", fmt.Sprintf("there are so many StatefulSets that %s put off", many(f.plan.Refused, "runner")))
+	case f.held:
+		c.set(kind, false, "Held", "runners that have ended are not made again yet")
+	case f.plan.Held > 0:
+		c.set(kind, false, "StartsFail", "runners end before they can take a job; new ones are started slowly: "+f.startSays)
+	case f.updated < present:
+		c.set(kind, true, "Rolling", "runners that do no work are being replaced after a change of the template")
+	case present != f.wish.Desired || f.of[lifecycle.StageLeaving] > 0:
+		c.set(kind, true, "Scaling", "runners are being created or removed")
+	default:
+		c.set(kind, false, "AsWished", "there are as many runners as the spec says")
+	}
+}
+
+// statusDue says how long a status must wait to be written; negative: it need not be.
+func (s *ownerState) statusDue(status Status, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.status.written != nil && equality.Semantic.DeepEqual(*s.status.written, status):
+		return -1
+	case s.status.at.IsZero():
+		return 0
+	default:
+		return max(0, statusEvery-now.Sub(s.status.at))
+	}
+}
+
+func (s *ownerState) statusWritten(status Status, now time.Time) (before []metav1.Condition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before = s.owner.Conditions
+	if s.status.written != nil {
+		before = s.status.written.Conditions
+	}
+	s.status.written, s.status.at = &status, now
+	return before
+}
+
+func many(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// namesListed is how many names a sentence has: it is read by a person.
+const namesListed = 5
+
+func listed(names []string) string {
+	if len(names) <= namesListed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:namesListed], ", "), len(names)-namesListed)
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
