@@ -4,7 +4,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,7 +53,7 @@ var closures = []struct {
 		reason: "a stand-in that shares code with what is tested on it shares its mistakes"},
 	{pkg: "internal/dev/mac/pf", strict: true, allow: []string{module + "/internal/dev/mac/pf"},
 		reason: "what rules mean is a function of the rules"},
-	{pkg: "internal/agent", deny: []string{"k8s.io", "sigs.k8s.io", "github.com/jackc", module + "/internal/server/ledger", module + "/api"},
+	{pkg: "internal/agent", deny: []string{"k8s.io", "sigs.k8s.io", "github.com/jackc", module + "/internal/server", module + "/api/v1alpha1", module + "/api/adminapi"},
 		reason: "the agent runs beside customer code: small, and knowing no cluster and no database"},
 	{pkg: "api/v1alpha1", deny: []string{"sigs.k8s.io/controller-runtime", module + "/internal"},
 		reason: "whoever uses the API types must not inherit a controller"},
@@ -64,9 +63,9 @@ var closures = []struct {
 		reason: "building the devcluster must not wait for client-go to compile"},
 	{pkg: "internal/controller/machost", deny: []string{module + "/internal/plan/lifecycle", module + "/internal/controller/pool", module + "/internal/plan/scaling"},
 		reason: "who prepares Macs ends no runner"},
-	{pkg: "cmd/bullpen", deny: []string{"testing", "github.com/stretchr/testify", "pgregory.net/rapid", module + "/test/kit", module + "/test"},
+	{pkg: "cmd/bullpen", deny: []string{"testing", "github.com/stretchr/testify", "pgregory.net/rapid", module + "/test"},
 		reason: "what is for tests does not ship"},
-	{pkg: "cmd/bullpen", deny: []string{"helm.sh/helm", module + "/test/kit/helmchart"},
+	{pkg: "cmd/bullpen", deny: []string{"helm.sh/helm"},
 		reason: "the binary carries what the chart renders to, not the engine that renders it"},
 }
 
@@ -86,24 +85,6 @@ func TestClosures(t *testing.T) {
 	}
 }
 
-// notInImages are the parts that the tag "production", with which images are built, must leave out.
-var notInImages = []string{
-	module + "/internal/dev/onebox", module + "/internal/dev/controlplane", module + "/internal/dev/runner", module + "/internal/dev/tart", module + "/internal/dev/mac", module + "/internal/dev/simulate", module + "/internal/dev/load",
-	module + "/internal/dev/github/standin", module + "/internal/dev/netpolicy/gate", module + "/internal/dev/postgres", "github.com/rhysd/actionlint",
-}
-
-func TestProduction_HasNoDevelopmentParts(t *testing.T) {
-	noticeChanges(t)
-	for _, tags := range []string{"", "production"} {
-		output, err := exec.Command("go", "list", "-deps", "-tags", tags, module+"/cmd/bullpen").Output() //nolint:gosec // as above
-		require.NoError(t, err)
-		dependencies := strings.Fields(string(output))
-		for _, part := range notInImages {
-			require.Equal(t, tags == "", slices.Contains(dependencies, part), "cmd/bullpen with tags %q depends on %s", tags, part)
-		}
-	}
-}
-
 // owners says who alone may import a library, in tests too.
 var owners = []struct {
 	library string
@@ -111,7 +92,7 @@ var owners = []struct {
 	tests   bool // tests of any package may, too
 	reason  string
 }{
-	{library: "github.com/jackc/pgx/v5", only: []string{"internal/server/ledger", "internal/server/periodic", "test/kit", "test/bench", "test/soak"},
+	{library: "github.com/jackc/pgx/v5", only: []string{"internal/server/ledger", "internal/server/periodic", "internal/dev/postgres", "test/kit", "test/bench", "test/soak"},
 		reason: "one package speaks SQL, and the one whose queue lives in the database"},
 	{library: "github.com/pressly/goose/v3", only: []string{"internal/server/ledger"},
 		reason: "migrations are the database package's"},

@@ -1,0 +1,79 @@
+package architecture
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The house: internal/<process> is what that process runs, internal/dev never ships, and what only tests use lives under test/.
+// The tag "production", with which images are built, leaves out what is for one machine and for development.
+
+// neverShips are the directories that nothing that ships depends on.
+var neverShips = []string{"internal/dev", "test", "scripts"}
+
+// shipped returns the packages of this module that cmd/bullpen consists of when it is built for the system with the tags.
+func shipped(t *testing.T, system, tags string) []string {
+	t.Helper()
+	noticeChanges(t)
+	list := exec.Command("go", "list", "-deps", "-tags", tags, module+"/cmd/bullpen") //nolint:gosec // arguments of this test
+	list.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+	output, err := list.Output()
+	require.NoError(t, err)
+	var own []string
+	for _, path := range strings.Fields(string(output)) {
+		if short, is := strings.CutPrefix(path, module+"/"); is {
+			own = append(own, short)
+		}
+	}
+	return own
+}
+
+func TestHouse_WhatShipsDependsOnNothingThatDoesNot(t *testing.T) {
+	for _, system := range []string{"linux", "darwin"} {
+		for _, path := range shipped(t, system, "production") {
+			require.False(t, withinAny(path, neverShips), "cmd/bullpen for %s, built with the tag production, depends on %s", system, path)
+		}
+	}
+	development := slices.ContainsFunc(shipped(t, "linux", ""), func(path string) bool { return within(path, "internal/dev") })
+	require.True(t, development, "without the tag production cmd/bullpen depends on nothing in internal/dev: the tag leaves nothing out")
+}
+
+func TestHouse_WhatDoesNotShipIsInItsPlace(t *testing.T) {
+	ships := append(shipped(t, "linux", "production"), shipped(t, "darwin", "production")...)
+	own, _ := modulePackages(t)
+	for path, p := range own {
+		if len(p.GoFiles) > 0 && within(path, "internal") && !withinAny(path, neverShips) {
+			require.Contains(t, ships, path, "no program that ships contains %s: it belongs to internal/dev or test/kit", path)
+		}
+	}
+}
+
+// Also where no program leads yet: no package outside of internal/dev imports one inside, but for cmd/bullpen, whose tag decides.
+func TestHouse_NoImportFromWhatShipsToWhatDoesNot(t *testing.T) {
+	own, _ := modulePackages(t)
+	for _, path := range slices.Sorted(maps.Keys(own)) {
+		if withinAny(path, neverShips) || within(path, "cmd/bullpen") {
+			continue
+		}
+		for _, imported := range own[path].Imports {
+			require.False(t, withinAny(strings.TrimPrefix(imported, module+"/"), neverShips) && within(imported, module), "%s imports %s", path, imported)
+		}
+	}
+}
+
+func TestHouse_HasTheseRooms(t *testing.T) {
+	entries, err := os.ReadDir("../../internal")
+	require.NoError(t, err)
+	var rooms []string
+	for _, entry := range entries {
+		rooms = append(rooms, entry.Name())
+	}
+	require.ElementsMatch(t, []string{"agent", "cli", "controller", "dev", "fleet", "github", "lib", "machost", "node", "plan", "runnerpod", "server"}, rooms,
+		"a directory of internal/ was added or has gone: each is a process, or is named in ARCHITECTURE.md")
+}
