@@ -57,6 +57,6 @@ func consoleUser(ctx context.Context, h machost.Host) (string, error) {
 
 // restartLoginWindow logs out whoever is logged in, and the user in who logs in by himself.
 func restartLoginWindow(ctx context.Context, h machost.Host) error {
-	_, err := run(ctx, h, launchctl, "kickstart", "-k", loginwindow)
+	_, err := run(ctx, h, launchctl, "kickstart", "-k", loginwindow) // HOST-4
 	return err
 }
