@@ -2,5 +2,5 @@
 // or as a count; absolute times say little on shared machines. `make bench` runs it and prints one table. A row that
 // misses its budget is marked, and fails nothing: a slow machine is not a bug.
 //
-// rig.go puts the real server together on a real, durable Postgres; the files beside it hold a row each.
+// It has tests only. rig_test.go puts the real server together on a real, durable Postgres; the files beside it hold a row each.
 package bench

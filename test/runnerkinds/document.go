@@ -78,6 +78,9 @@ What the kinds Runner, RunnerReplicaSet, RunnerDeployment and RunnerSet do, as a
 %d are shown by tests that the suite checks to exist. *As elsewhere*: the field's oldest system of this kind does so, and whoever
 comes from it may rely on it. *Better than elsewhere*: it lacks that. *Broken elsewhere once*: a regression there that is a test here.
 How to use the kinds is in [the guide](../guides/self-registering-runners.md).
+
+Code and tests cite an item by its id after a letter: K 2.2 is item 2.2, which is as elsewhere, and F 2.8 is item 2.8, which is better
+than elsewhere.
 `, items, shown)
 	for _, section := range Sections() {
 		fmt.Fprintf(&b, "\n## %s\n", section.Title)

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -112,4 +113,30 @@ func TestDocument_IsWhatIsCommitted(t *testing.T) {
 	committed, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "runner-kinds.md"))
 	require.NoError(t, err)
 	require.Equal(t, Document(), string(committed), "run make generate")
+}
+
+// What the code cites as K 2.2 is an item that is as elsewhere, and F 2.8 one that is better than elsewhere.
+func TestItems_AreCitedByTheirLetter(t *testing.T) {
+	letters := map[Standard]string{Matched: "K", Better: "F"}
+	items := map[string]bool{}
+	for _, section := range Sections() {
+		for _, item := range section.Items {
+			items[letters[item.Standard]+" "+item.ID] = true
+		}
+	}
+	require.True(t, items["K 2.2"] && items["F 2.8"], "the examples of the page")
+	citation := regexp.MustCompile(`\b[KF] \d+\.\d+\b`)
+	cited := 0
+	require.NoError(t, filepath.WalkDir("../../internal", func(path string, _ os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, found := range citation.FindAllString(string(content), -1) {
+			cited++
+			require.True(t, items[found], "%s cites %s", path, found)
+		}
+		return err
+	}))
+	require.Greater(t, cited, 20, "no citation was read")
 }

@@ -88,7 +88,7 @@ func TestAttach_HOST2_EndsWithOneBlockWhateverWasThere(t *testing.T) {
 	}
 }
 
-// The file of a host as the seed's first version left it: the same lines twice, so that pf refused the whole file and kept
+// The file of a host as an earlier bootstrap left it: the same lines twice, so that pf refused the whole file and kept
 // the rules of before.
 func TestAttach_HOST2_MendsTheFileThatPfRefused(t *testing.T) {
 	broken := stock + unmarked + unmarked
@@ -99,7 +99,7 @@ func TestAttach_HOST2_MendsTheFileThatPfRefused(t *testing.T) {
 	require.Equal(t, stock+block, mended)
 }
 
-// A version that knew marks but not the older lines appended a second load: the first review of the seed's fix.
+// A bootstrap that searched for its markers only, and not for the older lines, appended a second load.
 func TestAttach_HOST2_UnmarkedLinesDoNotSurviveBesideABlock(t *testing.T) {
 	mended, err := pfconf.Attach(stock+unmarked+block, anchor)
 	require.NoError(t, err)

@@ -243,7 +243,7 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 		return err
 	}
 	if loaded && state.Loaded != "" {
-		// HOST-5, and seed 003: launchd disables a job that is registered again and again without need.
+		// HOST-5: launchd disables a job that is registered repeatedly without a change.
 		err = s.job.restart(ctx, h)
 	} else {
 		err = s.job.load(ctx, h)

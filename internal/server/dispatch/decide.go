@@ -18,7 +18,7 @@ const (
 	StepLate                 // a later request of the pod was served: this one's connection is dead
 )
 
-// Decide reads the table of dispatch.md: what a poll of a pod with that claim gets.
+// Decide returns the step of a poll by a pod with that claim.
 //
 // sequence is the request's number, 0 for an agent that does not number its requests: of two, the later has the larger.
 func Decide(pod Pod, claim Claim, sequence int64, now time.Time) Step {

@@ -36,7 +36,7 @@ func (d *Dispatcher) Retire(ctx context.Context, pods []Pod) ([]runnerapi.Retire
 	return answers, nil
 }
 
-// RetireVerdict reads the retire column of the table in dispatch.md. What is no known state is unknown (EXCL-3).
+// RetireVerdict returns the fence's answer for a claim in that state. The answer for a state that is not known is unknown (EXCL-3).
 func RetireVerdict(state fleet.ClaimState) runnerapi.Verdict {
 	switch {
 	case state == fleet.ClaimSpent || state == fleet.ClaimRetired:

@@ -41,7 +41,7 @@ func (w *world) removable() map[string]string {
 	return out
 }
 
-// RECV-1, seed 002: a stamped pod that nobody has a claim for goes once the grace is over. It is retired with a proof, on
+// RECV-1: a stamped pod that nobody has a claim for goes once the grace is over. It is retired with a proof, on
 // which the controller removes Pod and ServiceAccount.
 func TestPass_RECV1_AStampedPodWithoutAClaimGoes(t *testing.T) {
 	w := newWorld(t).known()
@@ -59,7 +59,7 @@ func TestPass_RECV1_AStampedPodWithoutAClaimGoes(t *testing.T) {
 	require.Equal(t, 301, w.counted("bullpen_recovery_stranded_seconds_sum")["orphaned_stamped_pod"], "RECV-9")
 }
 
-// RECV-1, seed 002: live claims, claimed as well as running, keep their pods; only the orphans of a mixed batch go.
+// RECV-1: live claims, claimed as well as running, keep their pods; only the orphans of a mixed batch go.
 func TestPass_RECV1_OnlyTheOrphansOfAMixedBatchGo(t *testing.T) {
 	w := newWorld(t)
 	_, one := w.submit()
@@ -89,7 +89,7 @@ func TestPass_RECV1_OnlyTheOrphansOfAMixedBatchGo(t *testing.T) {
 	w.eventually("its job ends well", func() bool { return w.claim(running).State == fleet.ClaimSpent })
 }
 
-// RECV-4, seed 002: a list that fails skips the tick.
+// RECV-4: a list that fails skips the tick.
 func TestPass_RECV4_AListFailureSkipsTheTick(t *testing.T) {
 	w := newWorld(t).known()
 	pod := w.pod(stamped)

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/mac"
 )
 
-// The states that the incident of seed 003 began from. Each is what an earlier version, or the Mac itself, left behind.
+// States that break a host (HOST-2, HOST-3). Each was left behind by an earlier version or by the Mac itself.
 
 // PFConf makes /etc/pf.conf that of macOS with a text behind it, and the file of an anchor what the text loads.
 func PFConf(behind, anchorFile, anchorRules string) Option {

@@ -116,7 +116,7 @@ func TestLoad_RefusesAndKeepsTheOldRules(t *testing.T) {
 	}
 }
 
-// The incident of seed 003: one anchor, loaded twice by the same file. The old rules stay in force, those without Apple's hooks and
+// HOST-2: one anchor, loaded twice by the same file. The old rules stay in force, those without Apple's hooks and
 // without NAT among them, and nothing says so but pfctl's exit code.
 func TestLoad_AnAnchorTwiceIsBusy(t *testing.T) {
 	anchors := files{"/etc/pf.anchors/com.apple": "", "/etc/pf.anchors/x": "table <vm_sources> { 192.168.64.0/22 }\nblock in from <vm_sources> to 10/8\n"}

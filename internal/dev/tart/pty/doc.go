@@ -1,5 +1,4 @@
-// Package pty opens pseudo-terminals: for a command in a pod that wants a terminal, and for the stand-in of the
-// program that runs macOS guests.
+// Package pty opens pseudo-terminals for the fake of Tart, which gives commands in its guests a terminal, and for tests.
 //
 // It imports golang.org/x/sys alone. Begin with Open.
 package pty
