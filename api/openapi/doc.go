@@ -1,3 +1,3 @@
 // Package openapi holds the description of the operators' HTTP API, /api/v1, in OpenAPI 3. scripts/openapi writes it; clients may be made from
-// it. It imports the standard library only. Begin with embed.go.
+// it. Begin with embed.go.
 package openapi

@@ -1,4 +1,3 @@
-// Package runnerapi is the HTTP contract between the server and those who call it from inside the cluster: the
-// agent in a runner pod and the controller. It holds paths, bodies, audiences and the meaning of each status, and
-// imports the standard library only, because the agent's binary must stay small.
+// Package runnerapi is the HTTP contract between the server and those who call it from inside the cluster: the agent
+// in a runner pod and the controller. It holds paths, bodies, audiences and the meaning of each status.
 package runnerapi

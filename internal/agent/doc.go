@@ -2,8 +2,7 @@
 // and stages it, and the supervisor, which waits for that file in the runner's container, runs the runner once and
 // keeps its exit code. Beside them: the readiness probe and the installer that puts the binary into the shared volume.
 //
-// It imports the standard library and the wire contract only: no Kubernetes, no database, nothing of the server. Names
-// of variables and files are given to it. Begin with poll.go and supervise.go.
+// Names of variables and files are given to it. Begin with poll.go and supervise.go.
 //
 // # The shared folder
 //

@@ -1,5 +1,5 @@
 // Package cli is what the operators' commands share: finding the server, proving who asks, speaking to /api/v1, and
 // printing tables, JSON and YAML. The commands themselves are in cmd/bullpen, a file each.
 //
-// It must not import the server's packages, a database driver or controller-runtime. Begin with session.go.
+// Begin with session.go.
 package cli

@@ -2,8 +2,8 @@
 // registrations, runners, jobs, webhook deliveries, installations), as a GitHub App.
 //
 // It translates: everything it returns is a value of this package or of fleet, and every failure is one of fleet's
-// errors, so that nobody else has to know an HTTP status. It must not import the database, Kubernetes, or the
-// stand-in beside it. Begin with client.go for calls out and webhook.go for events in.
+// errors, so that nobody else has to know an HTTP status. Begin with client.go for calls out and webhook.go for events
+// in.
 //
 // # No call waits for a rate limit
 //

@@ -8,5 +8,5 @@
 // alone ([Payload]), and is taken out of whatever leaves, should a step ever put it there ([Redactor], HOST-6).
 // Package remote does the same from afar, over SSH. The pure editors are in pfconf and autologin.
 //
-// It imports neither Kubernetes nor SSH. Begin with Apply in engine.go.
+// Begin with Apply in engine.go.
 package machost

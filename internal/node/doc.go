@@ -20,5 +20,5 @@
 // client of its own. All that is not in the API server is in the sandbox: an agent that is killed and started again
 // finds everything there (NODE-3).
 //
-// It must not import a back end of the sandbox, the controller or the server. Begin with Agent.Run in agent.go, then decide.go.
+// Begin with Agent.Run in agent.go, then decide.go.
 package node

@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,10 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+var (
+	databases = []string{"github.com/jackc", module + "/internal/server/ledger"} // and database/sql, by depguard: a driver's interface is in uuid
+	clients   = []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime"}
+	backEnds  = []string{module + "/internal/node/sandbox/process", module + "/internal/node/sandbox/synthetic", module + "/internal/node/sandbox/tart"}
+)
+
 // closures says what a package may not depend on, not even through another package.
 var closures = []struct {
 	pkg    string
 	deny   []string // import paths, with all below them
+	but    []string // of what is denied, what is not, with all below it
 	allow  []string // if set: nothing outside the standard library but these
 	strict bool
 	reason string
@@ -67,6 +75,76 @@ var closures = []struct {
 		reason: "what is for tests does not ship"},
 	{pkg: "cmd/bullpen", deny: []string{"helm.sh/helm"},
 		reason: "the binary carries what the chart renders to, not the engine that renders it"},
+	// Kubernetes, the database and the server's parts, each kept out of what needs none of them.
+	{pkg: "internal/server/dispatch", deny: slices.Concat(databases, clients, []string{module + "/internal/server/cluster", module + "/internal/server/http"}),
+		reason: "the policy declares what it needs in ports, and decides the same for every back end"},
+	{pkg: "internal/server/events/intake", deny: slices.Concat(databases, clients), reason: "a payload is taken the same way however it came and wherever it goes"},
+	{pkg: "internal/server/recovery", deny: slices.Concat(databases, clients, []string{module + "/internal/server/cluster"}), reason: "verdicts are judged on evidence, which ports gather"},
+	{pkg: "internal/server/events/roster", deny: slices.Concat(databases, clients, []string{module + "/internal/server/dispatch", module + "/internal/server/recovery", module + "/internal/github"}),
+		reason: "what it needs of others are ports, so that each of them may use it"},
+	{pkg: "internal/server/restore/epoch", deny: slices.Concat(databases, clients, []string{module + "/internal/server/dispatch"}), reason: "the database and its copy are ports, so that a test can put either back"},
+	{pkg: "internal/server/restore/rebuild", deny: slices.Concat(databases, clients), reason: "the ledger and the cluster are ports"},
+	{pkg: "internal/server/events/installations", deny: slices.Concat(databases, clients), reason: "the ledger is a port"},
+	{pkg: "internal/server/events/catchup", deny: append([]string{module + "/internal/server/ledger"}, clients...), reason: "it goes by GitHub and the ledger, never by pods"},
+	{pkg: "internal/server/periodic", deny: slices.Concat(clients, []string{module}), reason: "how passes run does not depend on what they do"},
+	{pkg: "internal/server/periodic/retention", deny: slices.Concat(databases, []string{module}), reason: "what is removed after how long is a pure function"},
+	{pkg: "internal/server/admin", deny: slices.Concat(databases, clients), reason: "the API shows and changes what its ports give"},
+	{pkg: "internal/server/console", deny: slices.Concat(databases, clients), reason: "pages show what the operators' API knows, and nothing past it"},
+	{pkg: "internal/server/http", deny: slices.Concat(databases, []string{"sigs.k8s.io/controller-runtime"}), reason: "handlers ask and answer; package dispatch decides and its ports store"},
+	{pkg: "internal/server/cluster", deny: slices.Concat(databases, []string{"sigs.k8s.io/controller-runtime"}), reason: "it shows the cluster, and decides nothing by the ledger"},
+	{pkg: "internal/server/ledger", deny: append([]string{module + "/internal/server/http", module + "/internal/server/cluster"}, clients...), reason: "what the ledger decides, it decides from rows alone"},
+	{pkg: "internal/dev/postgres", strict: true, allow: []string{module + "/internal/lib/childproc"}, reason: "starting a database needs no client of it"},
+	{pkg: "internal/github", deny: slices.Concat(databases, []string{"k8s.io", "sigs.k8s.io", module + "/internal/dev/github/standin"}), reason: "it translates between GitHub and the fleet's words, and needs no other part"},
+	{pkg: "internal/dev/github/standin", deny: slices.Concat(databases, []string{"k8s.io", "sigs.k8s.io", module}), but: []string{module + "/internal/dev/github/standin"},
+		reason: "it is the other side of the wire: shared code would share its mistakes"},
+	{pkg: "internal/dev/github/standin/workflow", deny: []string{"net/http", module}, reason: "a scheduler of workflows is pure, and shared by the stand-in and the runner"},
+	{pkg: "internal/dev/runner", deny: []string{module}, but: []string{module + "/internal/dev/github/standin/workflow"}, reason: "a stand-in that shares code with what is tested on it shares its mistakes"},
+	{pkg: "internal/dev/load", deny: slices.Concat(databases, clients, []string{module + "/internal/dev/github/standin"}), reason: "its ports connect it, to the stand-in or to GitHub"},
+	{pkg: "internal/cli/arcmigration", deny: clients, reason: "a conversion is a function of the manifests"},
+	{pkg: "internal/runnerpod", deny: slices.Concat(databases, clients), reason: "what a pod looks like is said once, to the server, the controller and the node agent"},
+	{pkg: "internal/controller", deny: slices.Concat(databases[:1], []string{module + "/internal/server/ledger", module + "/internal/server/http", module + "/internal/server/recovery", module + "/internal/server/cluster", module + "/internal/server/admin"}),
+		reason: "what the controller needs of the server comes over HTTP"},
+	{pkg: "internal/controller/serverclient", strict: true, allow: []string{module + "/api/runnerapi", module + "/internal/plan/lifecycle", module + "/internal/fleet"},
+		reason: "a client knows the contract, and nothing of the server behind it"},
+	{pkg: "internal/controller/nodes", deny: append([]string{module + "/internal/plan/lifecycle"}, clients...), reason: "what a node has room for is a pure function of the node"},
+	{pkg: "internal/controller/removal", deny: []string{module + "/internal/controller/pool", module + "/internal/controller/selfregistering/runnerowner", module + "/internal/controller/selfregistering/registered"},
+		reason: "the one remover does not depend on how a kind of runner is planned"},
+	{pkg: "internal/controller/selfregistering/runnerowner", deny: []string{module + "/internal/controller/selfregistering/runnerreplicaset", module + "/internal/controller/selfregistering/runnerset"}, reason: "one engine plans for every backing (RUN-1)"},
+	{pkg: "internal/node", deny: append([]string{module + "/internal/controller", module + "/internal/server/http", module + "/internal/server/dispatch"}, backEnds...), reason: "the agent knows the port of its sandbox alone"},
+	{pkg: "internal/node/kubeletapi", deny: append([]string{module + "/internal/node"}, backEnds...), but: []string{module + "/internal/node/sandbox"}, reason: "it serves what any sandbox has"},
+	{pkg: "internal/node/kubeletapi", deny: backEnds, reason: "it serves what any sandbox has"},
+	{pkg: "test/kit/podnetwork", deny: []string{module}, reason: "a network of pods knows neither nodes nor what runs in it"},
+	{pkg: "internal/node/sandbox", deny: append([]string{module}, clients...), reason: "the port knows none of its back ends"},
+	{pkg: "internal/node/sandbox/process", deny: append([]string{module + "/internal"}, clients...), but: []string{module + "/internal/node/sandbox"}, reason: "a back end knows its port, and no cluster"},
+	{pkg: "internal/node/sandbox/synthetic", deny: append([]string{module + "/internal"}, clients...), but: []string{module + "/internal/node/sandbox"}, reason: "a back end knows its port, and no cluster"},
+	{pkg: "internal/node/sandbox/tart", deny: append([]string{module + "/internal/node"}, clients...), but: []string{module + "/internal/node/sandbox", module + "/internal/node/tartcli"},
+		reason: "a back end knows its port, and no cluster"},
+	{pkg: "test/kit/sandboxtest", deny: backEnds, reason: "the suite is the same for every back end"},
+	{pkg: "internal/machost/remote", deny: []string{module}, but: []string{module + "/internal/machost", module + "/internal/lib/childproc", module + "/internal/lib/faultpoint"},
+		reason: "a bootstrap over SSH uploads the program, and needs no other part of it"},
+	{pkg: "test/kit/serviceproxy", deny: []string{module}, reason: "a proxy for Services knows Kubernetes, not Bullpen"},
+	{pkg: "internal/server/clock", deny: append([]string{module}, databases...), reason: "it asks the time of a port, and every part goes by it"},
+	{pkg: "internal/lib/credential", deny: []string{module}, reason: "it takes files into use, whatever is in them"},
+	{pkg: "internal/dev/onebox", deny: []string{module + "/internal/server/dispatch", module + "/internal/server/http", module + "/internal/server/recovery", module + "/internal/controller", module + "/internal/server/cluster", module + "/internal/server/ledger"},
+		but: []string{module + "/internal/dev/postgres"}, reason: "it speaks to the parts as processes, as an installation does"},
+	{pkg: "test/kit", deny: []string{module + "/internal/controller", module + "/internal/server/http", module + "/internal/server/dispatch", module + "/internal/node", module + "/internal/server/ledger"},
+		reason: "the tests of those packages use it"},
+	{pkg: "test/kit/chaos", deny: []string{module}, but: []string{module + "/internal/dev/controlplane", module + "/internal/lib/faultpoint", module + "/internal/lib/childproc"},
+		reason: "it breaks what the product stands on, and needs no other part of it"},
+	{pkg: "test/rights", deny: []string{module}, reason: "roles are compared with what an API server's log shows, not with what the product claims"},
+	// What holds files, words or pure functions needs the standard library only.
+	{pkg: "api/openapi", strict: true, reason: "clients can afford it"},
+	{pkg: "charts", strict: true, reason: "it carries files"},
+	{pkg: "examples", strict: true, reason: "it carries files"},
+	{pkg: "api/adminapi", strict: true, reason: "it is a contract: both sides use it, and so may others"},
+	{pkg: "api/runnerapi", strict: true, reason: "it is a contract, and the agent's binary must stay small"},
+	{pkg: "internal/agent/guestshare", strict: true, reason: "it is in the guest, beside customer code"},
+	{pkg: "internal/dev/tart/pty", strict: true, allow: []string{"golang.org/x/sys"}, reason: "the fake of Tart uses it, and shares nothing with what is tested on it"},
+	{pkg: "test/docs", strict: true, reason: "pages are read without the program that they describe"},
+	{pkg: "test/incidents", strict: true, reason: "a registry is written to a page, and imports nothing of what it tells about"},
+	{pkg: "test/runnerkinds", strict: true, reason: "a registry is written to a page, and imports nothing of what it tells about"},
+	{pkg: "test/scale/growth", strict: true, reason: "a judgement is a pure function of its samples"},
+	{pkg: "test/soak/schedule", strict: true, reason: "a schedule is a pure function of its seed"},
 }
 
 func TestClosures(t *testing.T) {
@@ -75,14 +153,65 @@ func TestClosures(t *testing.T) {
 		t.Run(fence.pkg, func(t *testing.T) {
 			p, exists := own[fence.pkg]
 			require.True(t, exists, "a fence around a package that does not exist guards nothing")
+			for _, named := range slices.Concat(fence.deny, fence.but, fence.allow) {
+				requireNamesSomething(t, own, named)
+			}
 			for _, dependency := range p.Deps {
-				require.False(t, withinAny(dependency, fence.deny), "%s depends on %s: %s", fence.pkg, dependency, fence.reason)
+				require.False(t, withinAny(dependency, fence.deny) && !withinAny(dependency, fence.but), "%s depends on %s: %s", fence.pkg, dependency, fence.reason)
 				if fence.strict && !all[dependency].Standard {
 					require.True(t, withinAny(dependency, fence.allow), "%s depends on %s: %s", fence.pkg, dependency, fence.reason)
 				}
 			}
 		})
 	}
+}
+
+// directs says what a package may not name itself, though what it uses may depend on it.
+var directs = []struct {
+	pkg    string
+	deny   []string
+	reason string
+}{
+	{pkg: "internal/server/dispatch", deny: []string{"net/http"}, reason: "package server speaks HTTP; the policy is the same for every transport"},
+	{pkg: "internal/server/events/intake", deny: []string{"net/http"}, reason: "a payload is the same however it came"},
+	{pkg: "internal/server/events/installations", deny: []string{"net/http"}, reason: "GitHub is spoken to by package github"},
+	{pkg: "internal/server/ledger", deny: []string{"net/http"}, reason: "the ledger serves nothing"},
+	{pkg: "internal/dev/github/standin/workflow", deny: []string{"os"}, reason: "a scheduler of workflows is pure"},
+	{pkg: "internal/cli", deny: []string{module + "/internal/server/dispatch", module + "/internal/server/admin", module + "/internal/server/ledger", module + "/internal/server/recovery", module + "/internal/server/http"},
+		reason: "commands speak to the server over its API; doctor alone looks behind it"},
+	{pkg: "internal/cli/top", deny: []string{module + "/internal/server/dispatch", module + "/internal/server/admin", module + "/internal/server/ledger", module + "/internal/server/recovery", module + "/internal/server/http"},
+		reason: "the screen shows what the operators' API answers"},
+}
+
+func TestDirects(t *testing.T) {
+	own, _ := modulePackages(t)
+	for _, fence := range directs {
+		t.Run(fence.pkg, func(t *testing.T) {
+			p, exists := own[fence.pkg]
+			require.True(t, exists, "a fence around a package that does not exist guards nothing")
+			for _, named := range fence.deny {
+				requireNamesSomething(t, own, named)
+			}
+			for _, imported := range p.Imports {
+				require.False(t, slices.Contains(fence.deny, imported), "%s imports %s: %s", fence.pkg, imported, fence.reason)
+			}
+		})
+	}
+}
+
+// requireNamesSomething holds a fence to packages of the module that exist: one that has moved would be fenced no more, and nothing would say so.
+func requireNamesSomething(t *testing.T, own map[string]goPackage, named string) {
+	t.Helper()
+	short, ours := strings.CutPrefix(named, module+"/")
+	if !ours {
+		return
+	}
+	for path := range own {
+		if within(path, short) {
+			return
+		}
+	}
+	require.Fail(t, "a fence names a package that does not exist", named)
 }
 
 // owners says who alone may import a library, in tests too.
@@ -136,6 +265,29 @@ func TestPackages_AreNamedAfterWhatTheyDo(t *testing.T) {
 		require.NotContains(t, junkDrawers, filepath.Base(path), "package %s", path)
 	}
 }
+
+// What a package may not import is said by the fences above, which are executed. Prose of it drifts: a doc.go forbade an import that four
+// files had.
+func TestPackageComments_SayNothingOfImports(t *testing.T) {
+	files := repositoryFiles(t)
+	read := 0
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if filepath.Base(name) == "doc.go" && name != "test/architecture/doc.go" {
+			read++
+			require.Empty(t, saidOfImports(files[name]), "%s: fence it in test/architecture/fences_test.go or .golangci.yaml, with the reason, and say nothing of it here", name)
+		}
+	}
+	require.Greater(t, read, 100, "no package comment was read")
+	for _, text := range []string{"// It must not import SQL.", "// It may not\n// import SQL.", "// It imports nothing.", "// Only tests may import it.", "// It must be imported by tests only."} {
+		require.NotEmpty(t, saidOfImports(text), text)
+	}
+	require.Empty(t, saidOfImports("// It is important, and important parts begin in a.go.\n\nimport _ \"embed\""))
+}
+
+var importing = regexp.MustCompile(`(?m)^//.*\b[Ii]mport(?:s|ed|ing)?\b.*`)
+
+// saidOfImports are the lines of comments that speak of imports.
+func saidOfImports(text string) []string { return importing.FindAllString(text, -1) }
 
 func TestPackages_SayWhatTheyAreFor(t *testing.T) {
 	own, _ := modulePackages(t)

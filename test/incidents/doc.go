@@ -3,6 +3,5 @@
 // bring the original conditions about on the real parts, and where it can be done they also let the older behaviour break,
 // so that a scenario that shows nothing is noticed. docs/incidents.md is written from the registry by `make generate`.
 //
-// Only scripts/incidents may import it. Begin with Incident in registry.go; world_test.go is a server without a cluster, and
-// fleet_test.go a whole Bullpen.
+// Begin with Incident in registry.go; world_test.go is a server without a cluster, and fleet_test.go a whole Bullpen.
 package incidents

@@ -2,8 +2,7 @@
 // collection, RBAC, TokenReview and the scheduler, started once per test process. (A real Postgres is in the
 // postgrestest folder beside it.)
 //
-// Only tests may import it. It must not import the product's controllers or servers, which would make it useless for
-// testing them. Begin with Main and Cluster:
+// Begin with Main and Cluster:
 //
 //	func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 //

@@ -4,5 +4,5 @@
 // a run of the product whose API server kept an audit log asks it whether each part had exactly the rights that it used; package
 // soak does.
 //
-// It must not import the product. Begin with Compare.
+// Begin with Compare.
 package rights

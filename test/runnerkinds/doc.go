@@ -2,5 +2,5 @@
 // does right and is matched here, and what it lacks and is done better, with the tests that show it. docs/reference/runner-kinds.md
 // is written from it by `make generate`.
 //
-// Only scripts/runnerkinds may import it. Begin with Item in document.go.
+// Begin with Item in document.go.
 package runnerkinds

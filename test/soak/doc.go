@@ -6,6 +6,5 @@
 // what GitHub, the API server, Postgres and the machines have each written down, and believes nobody else. See
 // docs/guides/soak.md.
 //
-// Only tests and the command in run/ may import it. Begin with Run (run.go); system.go brings everything up, and faults.go
-// breaks it.
+// Begin with Run (run.go); system.go brings everything up, and faults.go breaks it.
 package soak

@@ -19,5 +19,5 @@
 // A customer's job may write anything into status. So its files are read through this package only: bounded in size, never through a link
 // that leads out of the folder, never from what is no plain file, and their content is trusted for no more than this one runner's end, log and liveness.
 //
-// It imports the standard library only. Begin with Spec and Report.
+// Begin with Spec and Report.
 package guestshare

@@ -6,6 +6,5 @@
 // CustomResourceDefinitions that the chart installs (schema.go), so that nothing is written which the API server would
 // silently prune.
 //
-// Everything is pure: bytes in, objects and a report out. It must not import controller-runtime, nor speak to a cluster.
-// Begin with convert.go.
+// Everything is pure: bytes in, objects and a report out. Begin with convert.go.
 package arcmigration

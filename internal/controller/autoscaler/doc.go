@@ -4,5 +4,4 @@
 // towards the number and writes it into the pool's status, from which the next leader begins.
 //
 // Begin with autoscaler.go. observe.go makes the plan's input of what the caches hold, publish.go decisions of its output.
-// It must not import anything of the server but what dispatchapi says of it.
 package autoscaler

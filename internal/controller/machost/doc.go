@@ -9,5 +9,5 @@
 // It ends no pod and deletes no Node. Nodes are cordoned and uncordoned, and only what it has cordoned itself is uncordoned. No text of a
 // Mac is written anywhere before what is secret has been taken out (scrub.go, HOST-6).
 //
-// It must not import the lifecycle engine or a reconciler of another kind. Begin with decide.go.
+// Begin with decide.go.
 package machost

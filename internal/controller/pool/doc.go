@@ -9,6 +9,4 @@
 // lost.go what becomes of it when the node is gone (POOL-7), starts.go how many may be starting on the nodes of a fleet.
 // What a person should know is in status.go and conditions.go, fed by stuck.go (pods that do not go) and rivals.go (pools
 // that contend for a label). Begin with controller.go.
-//
-// It must not import anything of the server but what lifecycle and dispatchapi say of it.
 package pool

@@ -1,5 +1,5 @@
 // Package serverclient speaks to the server for the controller: it asks whether runners may be removed, reports those that
 // have ended, and reads what is in demand. It implements lifecycle.Fence.
 //
-// It imports the wire contract (dispatchapi) and nothing of the server's. Begin with client.go.
+// Begin with client.go.
 package serverclient

@@ -6,6 +6,5 @@
 // second one in the same state folder is refused. The folder may be started again: certificates' authority, service
 // account key, data and (when free) the API server's port stay the same.
 //
-// It must not import anything of the product (fleet, controllers, API types) or controller-runtime: it knows
-// Kubernetes, not Bullpen. Begin with Start; the executables come from package assets.
+// It knows Kubernetes, not Bullpen. Begin with Start; the executables come from package assets.
 package controlplane

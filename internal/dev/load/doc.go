@@ -4,5 +4,5 @@
 // (text.go, svg.go) are pure: the same input and seed give the same output. run.go submits by that schedule and reads what
 // became of the jobs, through ports and an injected clock.
 //
-// The package must not import the stand-in for GitHub, client-go or a database: who calls it connects it. Begin with run.go.
+// Begin with run.go.
 package load

@@ -18,5 +18,5 @@
 // # How tests use it
 //
 // Package devmactest boots a Mac in one line. A [Script] makes commands fail, hang, answer otherwise or die; [Calls] tells which were
-// called. It imports nothing of the product but the fake of Tart. Begin with Main.
+// called. Begin with Main.
 package mac

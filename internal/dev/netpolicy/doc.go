@@ -9,5 +9,5 @@
 // selected nor peers; an ipBlock also matches the addresses of pods, which is what is least safe; pods that have ended are no
 // peers, for their addresses may be another's by now; a named port of a peer that is no pod matches nothing.
 //
-// It must not import anything that talks to an API server: it is a pure function of the objects. Begin with New.
+// It is a pure function of the objects. Begin with New.
 package netpolicy

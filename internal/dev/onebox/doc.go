@@ -10,7 +10,6 @@
 //   - box.go: Start and Stop of the whole, infra.go: what it stands on; down.go and leftovers.go: the same from outside
 //   - demo.go with workflow.go, restarts.go, table.go and summary.go: what `bullpen demo` does and how it judges
 //
-// It decides nothing about runners: the same server, controller and node agent that run in production do. It must not
-// import dispatch, postgres (other than pgserver), or anything of a part's inside: it speaks to the parts as processes.
-// Begin with box.go.
+// It decides nothing about runners: the same server, controller and node agent that run in production do. It speaks to
+// the parts as processes. Begin with box.go.
 package onebox

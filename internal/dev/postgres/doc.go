@@ -2,7 +2,6 @@
 // one-machine mode and of the tests. Its data lives in one folder, it listens on a Unix socket in a folder that only
 // its owner may enter, it asks for a generated password, and it does not outlive the process that started it.
 //
-// It imports nothing but the standard library and childproc: what speaks SQL lives in the packages beside it. Begin with
-// Start; binaries.go finds the installation, server.go owns the process, leftovers.go deals with what a killed owner
-// left behind.
+// What speaks SQL is in the packages beside it. Begin with Start; binaries.go finds the installation, server.go owns the
+// process, leftovers.go deals with what a killed owner left behind.
 package postgres

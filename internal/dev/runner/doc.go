@@ -6,7 +6,6 @@
 // protocol: the session, the long poll, the job's lock, cancellation, logs, and the end that is reported before it
 // exits.
 //
-// It must not import anything of the product but the workflow package of the stand-in, which holds the job message
-// and the expression language that both sides share. Begin with runner.go (the listener), then job.go (one job) and
-// steps.go (its steps).
+// The job message and the expression language are in the workflow package of the stand-in, and both sides share them.
+// Begin with runner.go (the listener), then job.go (one job) and steps.go (its steps).
 package runner

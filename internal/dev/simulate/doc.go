@@ -4,8 +4,7 @@
 // whether a mint may begin dispatch.MintBudget's, and what a field of a RunnerPool means poolspec's: the functions that a
 // fleet runs by. What lives in SQL is written again in ledger.go, and a test plays the same histories against PostgreSQL.
 //
-// One run uses one goroutine, no clock and one seeded source of randomness: the same input gives the same bytes. The package
-// must not import client-go, controller-runtime or a database.
+// One run uses one goroutine, no clock and one seeded source of randomness: the same input gives the same bytes.
 //
 // Begin with simulation.go, the clock and what happens by it. pool.go has a pool's runners, scaler.go the autoscaler's
 // passes, ledger.go the queue, trace.go and policy.go what is read, shapes.go the traces that are made, result.go what comes

@@ -26,5 +26,5 @@
 // are and what fails, see Script; Write makes one. Calls tells a test which commands were given. Called as `launchctl` (or with
 // the subcommand launchctl) it is a fake of that: `print gui/UID` and `kickstart`.
 //
-// It imports no other part of the product but package pty. Begin with Main.
+// Begin with Main.
 package tart

@@ -7,5 +7,5 @@
 //   - lock.go: a folder's lock, which the kernel gives back when its owner dies
 //   - system_linux.go, system_other.go: what differs between systems
 //
-// It imports the standard library only, and knows nothing of what it runs. Begin with Start.
+// It knows nothing of what it runs. Begin with Start.
 package childproc

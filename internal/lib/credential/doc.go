@@ -5,5 +5,5 @@
 // What cannot be used is refused, and what was in use stays: a broken key must not stop a fleet that works. It is logged
 // once, and shown by a metric for as long as it lasts.
 //
-// It knows nothing of what the contents mean, and imports nothing of this module. Begin with Keeper.
+// It knows nothing of what the contents mean. Begin with Keeper.
 package credential

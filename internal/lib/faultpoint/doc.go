@@ -11,6 +11,6 @@
 //   - a file "clock", or "clock.1234", holds a duration that [Now] adds to the time, such as -90s: a replica whose clock
 //     is wrong. It is read again ten times a second.
 //
-// The package imports the standard library only, and nothing of this module may change what it does without the tag: a
-// test looks for it in the binary. Begin with [Points]; test/kit/chaos arms them from tests.
+// Without the tag nothing of this module may behave otherwise: a test searches the binary for it. Begin with [Points];
+// test/kit/chaos arms them from tests.
 package faultpoint

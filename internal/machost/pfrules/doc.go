@@ -9,5 +9,5 @@
 // The rules pass without state: they say the same of a connection that is open already as of a new one, so that loading them ends no
 // session. Only connections of the host to a machine have state, by which the answers come back.
 //
-// It does no input and no output, and imports nothing of the module. Begin with Egress in egress.go.
+// It does no input and no output. Begin with Egress in egress.go.
 package pfrules

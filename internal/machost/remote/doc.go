@@ -9,5 +9,5 @@
 // Everything that comes from the host is outside data: lines and their number are bounded, texts are made printable, and secrets that a
 // program there might repeat are taken out.
 //
-// It imports no Kubernetes, and of the module only package machost. Begin with Bootstrap in bootstrap.go.
+// Begin with Bootstrap in bootstrap.go.
 package remote

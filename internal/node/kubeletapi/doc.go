@@ -8,5 +8,5 @@
 // Streams are SPDY (what API servers speak to nodes, whatever kubectl speaks to them) or WebSocket up to v4.channel.k8s.io. The
 // newer v5.channel.k8s.io ends at the API server, which speaks it to nodes only that declare so.
 //
-// It must not import package node or a back end of the sandbox. Begin with New in server.go.
+// Begin with New in server.go.
 package kubeletapi

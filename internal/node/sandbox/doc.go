@@ -5,5 +5,5 @@
 // status belong to package node, once for all back ends. Package sandboxtest is the conformance suite that each
 // back end runs.
 //
-// It must not import package node, client-go or a back end. Begin with Sandbox in sandbox.go.
+// Begin with Sandbox in sandbox.go.
 package sandbox

@@ -14,5 +14,5 @@
 // What is known of Tart's behaviour comes from its public sources and documentation; none of it could be tried on a Mac. Tests
 // run against the fake in package devtart.
 //
-// It imports the standard library and golang.org/x/sys. Begin with New.
+// Begin with New.
 package tartcli

@@ -1,6 +1,5 @@
-// Package lifecycle plans for every owner of runners: which to create, which to ask the fence for, which to delete.
-// The plan is a pure function of what was observed and a clock reading; it knows no cluster, no database and no
-// GitHub, and imports the standard library and fleet only.
+// Package lifecycle plans for every owner of runners: which to create, which to ask the fence for, which to delete. The
+// plan is a pure function of what was observed and a clock reading; it knows no cluster, no database and no GitHub.
 //
 // Begin with plan.go; roll.go has what goes by number, template and age. runner.go has what goes in and what comes out,
 // set.go the orders in which a plan looks at runners, and fence.go the Fence port: whoever deletes a runner holds its

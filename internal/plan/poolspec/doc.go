@@ -2,5 +2,5 @@
 // the API server would have filled in, percentages of what they are percentages of. It is where a field gets its meaning, for
 // the programs that run a fleet and for the simulator alike, so that the two cannot come to disagree.
 //
-// Its functions are pure. It must not import client-go or controller-runtime. Begin with poolspec.go.
+// Its functions are pure. Begin with poolspec.go.
 package poolspec

@@ -2,5 +2,5 @@
 // happened and how long ago that is, whatever their own clocks say.
 //
 // A [Clock] asks the database, and in between goes by what has passed on this process's monotonic clock, which nobody can set.
-// It imports neither a database nor anything else of this module. Begin with [New].
+// Begin with [New].
 package clock

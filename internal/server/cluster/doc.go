@@ -2,5 +2,5 @@
 // watch, token reviews, the owner label it stamps, and one uncached read. It turns client-go objects into plain
 // values; none of them leaves this package.
 //
-// It decides nothing and must not import controller-runtime or a database driver. Begin with View.
+// It decides nothing. Begin with View.
 package cluster

@@ -4,6 +4,5 @@
 // token; so nobody sees or does here what they could not ask for there (NET-5), and what is done is audited as theirs. Templates, style
 // and scripts are embedded; nothing is built at run time, and nothing is loaded from elsewhere.
 //
-// It must not import a database driver, client-go or controller-runtime. Begin with console.go; pages.go lists the pages, actions.go what can be done,
-// stream.go keeps pages live, session.go is who somebody is.
+// Begin with console.go; pages.go lists the pages, actions.go what can be done, stream.go keeps pages live, session.go is who somebody is.
 package console

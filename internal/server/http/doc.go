@@ -2,6 +2,5 @@
 // handler takes GitHub's webhooks; the internal one serves runner pods and the controller and belongs behind a
 // network policy that lets only idle runners and the controller in.
 //
-// It decides nothing about jobs or runners and must not import a database driver or controller-runtime. Begin with
-// server.go.
+// It decides nothing about jobs or runners. Begin with server.go.
 package http

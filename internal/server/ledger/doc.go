@@ -20,6 +20,4 @@
 //
 // A test in test/architecture holds them to it. Servers that wait for another's migrations hold no snapshot meanwhile
 // (takeTurn): an index that is built concurrently would wait for them, and they for it.
-//
-// It must not import a Kubernetes client or an HTTP server.
 package ledger

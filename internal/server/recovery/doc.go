@@ -3,6 +3,6 @@
 // else in the system recovers anything.
 //
 // It deletes nothing in Kubernetes: a pod that has to go is retired with a proof, and the controller removes it like any
-// other. It must not import a database driver, client-go or controller-runtime. Begin with the table in table.go, whose
-// words are those of evidence.go and verdict.go; the passes begin in pass.go.
+// other. Begin with the table in table.go, whose words are those of evidence.go and verdict.go; the passes begin in
+// pass.go.
 package recovery

@@ -9,6 +9,4 @@
 //   - [Points] makes a binary that was built with the tag faultpoints (make faults) die at a named instant, or gives it a
 //     clock that is wrong.
 //   - [Disk] is a small file system that can be filled up.
-//
-// Only tests may import it. It must not import the product's parts, but for those that it breaks.
 package chaos

@@ -3,5 +3,5 @@
 //	mac := devmactest.Boot(t)
 //	ssh := mac.SSH(t)
 //
-// It imports the standard library, the model and testify only. Begin with Boot.
+// Begin with Boot.
 package mactest

@@ -13,5 +13,5 @@
 //
 // Namespaces are kept by files in the state folder, and outlive the process that made them (NODE-3); they end with the machine.
 //
-// It must not import package node or a sandbox. Begin with Network in network_linux.go.
+// Begin with Network in network_linux.go.
 package podnetwork

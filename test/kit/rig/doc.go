@@ -4,6 +4,5 @@
 // agent asked for, and a runner is the development runner in another. So a job is claimed, minted, acknowledged, run
 // and ended as anywhere, and a pod costs two goroutines.
 //
-// Only tests may import it. Begin with Start in fleet.go; pods.go is what runs in the pods, calls.go counts who calls
-// whom.
+// Begin with Start in fleet.go; pods.go is what runs in the pods, calls.go counts who calls whom.
 package rig

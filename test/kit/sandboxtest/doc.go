@@ -1,4 +1,4 @@
 // Package sandboxtest is the conformance suite of the sandbox port: every back end runs it over a Machine of its own.
 //
-// It must not import a back end. Begin with Run in suite.go.
+// Begin with Run in suite.go.
 package sandboxtest

@@ -8,5 +8,5 @@
 // serve while they end, as kube-proxy has it. Where there is none at all, nobody listens. An address on this machine's loopback, which
 // no EndpointSlice may hold, is given as an option. DNS is A records of those Services, over UDP. NetworkPolicies are not enforced.
 //
-// It must not import package node. Begin with Proxy.Run in proxy.go; what goes where is a pure function in routes.go.
+// Begin with Proxy.Run in proxy.go; what goes where is a pure function in routes.go.
 package serviceproxy

@@ -1,4 +1,4 @@
 // Package tarttest builds the fake of Tart for tests that call it.
 //
-// It imports the standard library only. Begin with Main.
+// Begin with Main.
 package tarttest

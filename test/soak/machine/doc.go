@@ -5,5 +5,5 @@
 // The machine writes down when each runner began, received its configuration and ended, and how: what a checker believes
 // about the ends of pods, whatever the fleet says.
 //
-// Only the soak imports it. Begin with Serve (server.go), and Dial (client.go), which implements sandbox.Sandbox.
+// Begin with Serve (server.go), and Dial (client.go), which implements sandbox.Sandbox.
 package machine

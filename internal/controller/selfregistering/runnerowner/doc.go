@@ -6,5 +6,5 @@
 // one whose GitHub hangs delays no other. What we did that no watch has shown yet is kept in memory (state.go), counts, and
 // survives no restart: after one, the fence, the names and the preconditions keep runners safe.
 //
-// Begin with backing.go, then member.go, which is what one runner is to the engine, and controller.go. It must not import a Backing.
+// Begin with backing.go, then member.go, which is what one runner is to the engine, and controller.go.
 package runnerowner

@@ -4,6 +4,5 @@
 // The executables come from the devcluster module of this repository. The folder is keyed by that module's sources,
 // so an edit there, or another version, gets a folder of its own and an unchanged one is never built twice.
 //
-// It imports the standard library only: the command that builds the devcluster must not wait for client-go to
-// compile. Begin with Find; Build is for the make target.
+// Begin with Find; Build is for the make target.
 package assets

@@ -6,5 +6,5 @@
 //   - print.go: rules in normal form
 //   - evaluate.go: which rule decides for a packet
 //
-// It knows the grammar as far as people write it for hosts, and refuses the rest. It imports the standard library only. Begin with Filter.
+// It knows the grammar as far as people write it for hosts, and refuses the rest. Begin with Filter.
 package pf

@@ -7,5 +7,5 @@
 // could claim to be another, and the server verifies the token. So the gate shows that everything works under the
 // policies; it protects nobody from a hostile job.
 //
-// It must not import the product's parts. Begin with Gate.Run.
+// Begin with Gate.Run.
 package gate

@@ -44,5 +44,5 @@
 // container's main process. The agent ends it with its context or with the container. What a killed agent's commands left behind, or a
 // command itself, is found by the mark when the container has ended.
 //
-// It must not import package node or client-go. Begin with Sandbox in process.go; the other side is in shim.go.
+// Begin with Sandbox in process.go; the other side is in shim.go.
 package process

@@ -21,5 +21,5 @@
 // The conformance suite runs over both in full. What a synthetic pod cannot show: that a process group is ended with its
 // children, that a command which cannot be executed is an exit, and that records survive the end of the process.
 //
-// It must not import package node, client-go or another back end. Begin with Machine in synthetic.go.
+// Begin with Machine in synthetic.go.
 package synthetic

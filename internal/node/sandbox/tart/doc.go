@@ -24,6 +24,5 @@
 //   - a runner's life: start.go, minder.go, remove.go; with the guest: guest.go
 //   - the host: golden.go, session.go, host.go, leases.go
 //
-// It must not import package node or client-go. Nothing of it has been run on a Mac by the project: tests run on a fake of tart (internal/dev/tart). Begin
-// with Sandbox in tart.go.
+// Nothing of it has been run on a Mac by the project: tests run on a fake of tart (internal/dev/tart). Begin with Sandbox in tart.go.
 package tart

@@ -4,6 +4,5 @@
 // take (package intake), so the same tables decide and a tombstone bars the same late news.
 //
 // Every pass is bounded, goes on where the last one stopped, and spends no more than a stated share of what GitHub's
-// rate-limit headers say is left (budget.go). A pass can be cut off anywhere. It must not import a database driver or a
-// Kubernetes client. Begin with passes.go, then deliveries.go.
+// rate-limit headers say is left (budget.go). A pass can be cut off anywhere. Begin with passes.go, then deliveries.go.
 package catchup

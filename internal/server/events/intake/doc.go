@@ -3,5 +3,5 @@
 // so that nothing depends on how a payload came.
 //
 // Whether a payload is GitHub's is decided before: by its signature (NET-6), or because it was fetched from GitHub itself.
-// The package must not import net/http, a database driver or a Kubernetes client. Begin with intake.go.
+// Begin with intake.go.
 package intake

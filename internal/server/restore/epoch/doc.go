@@ -5,5 +5,5 @@
 // copied into Kubernetes after each commit, so that a database behind its copy has lost something. Every claim, take-over,
 // mint and retirement asks inside its own statement whether the row is not behind what its replica knows.
 //
-// judge.go is the decision, pure; keeper.go acts on it. It may not import dispatch, postgres or client-go: they are ports.
+// judge.go is the decision, pure; keeper.go acts on it. Dispatch, the database and the cluster are ports.
 package epoch

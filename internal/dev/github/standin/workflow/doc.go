@@ -17,5 +17,5 @@
 // (over a hundred packages), reads files for hashFiles, walks Go maps in random order and panics on some
 // malformed format strings, none of which a pure, fuzzed scheduler may do.
 //
-// It must not import net/http, os, or any other package of this module. Begin with load.go, then run.go.
+// Begin with load.go, then run.go.
 package workflow
