@@ -18,3 +18,16 @@ func (m *MintBudget) OnFreed(f func()) { m.b.freed = f }
 
 // Forgive ends the account's waits.
 func (m *MintBudget) Forgive(accountID int64) { m.b.forgive(accountID) }
+
+// JoinedPolls is how many polls wait for work at this replica or are in a batch, and have not left.
+func (d *Dispatcher) JoinedPolls() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	joined := 0
+	for _, m := range d.matchers {
+		m.mu.Lock()
+		joined += len(m.byPod)
+		m.mu.Unlock()
+	}
+	return joined
+}

@@ -60,26 +60,37 @@ func (m *matcher) wakeUp() {
 	}
 }
 
-// await holds the poll until it is matched, told to look again (a nil claim), or one of the channels says that it is
-// over (not ok). A poll that was taken into a batch waits for that batch, however late: a claim must not be lost
-// between the two.
-func (m *matcher) await(poll Poll, done, changed <-chan struct{}, over <-chan time.Time) (*Claim, bool) {
+// outcome says why await returned without a claim.
+type outcome int
+
+const (
+	holdOver   outcome = iota // the hold, the request or the replica ended: the poll must be answered now
+	rowChanged                // ClaimChanged was called for the pod
+	dismissed                 // the matcher or another request of the pod let the poll go
+)
+
+// await holds the poll until it is matched or there is another outcome. A poll that was taken into a batch waits for that
+// batch, however late: a claim must not be lost between the two. A channel of a timer gives its one value to one receiver, so
+// after holdOver no later await would end with the hold.
+func (m *matcher) await(poll Poll, done, changed <-chan struct{}, over <-chan time.Time) (*Claim, outcome) {
 	w := m.join(poll)
 	if w == nil {
-		return nil, true
+		return nil, dismissed
 	}
+	why := holdOver
 	select {
 	case claim := <-w.out:
-		return claim, true
-	case <-done:
+		return claim, dismissed
 	case <-changed:
+		why = rowChanged
+	case <-done:
 	case <-over:
 	case <-m.stopped:
 	}
 	if m.leave(w) {
-		return nil, false
+		return nil, why
 	}
-	return <-w.out, true
+	return <-w.out, why
 }
 
 // join returns nil when the matcher has ended.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
@@ -148,4 +149,53 @@ func TestPoll_CLAIM7_AnEarlierRequestWaitsInNobodysStead(t *testing.T) {
 	got := <-waiting
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
+}
+
+// slow is a ledger whose batches find no job, and not before the test lets them.
+type slow struct {
+	dispatch.Store
+	begun, proceed chan struct{}
+}
+
+func (s *slow) ClaimBatch(ctx context.Context, _ dispatch.Batch) (dispatch.BatchResult, error) {
+	select {
+	case s.begun <- struct{}{}:
+	default:
+	}
+	select {
+	case <-s.proceed:
+	case <-ctx.Done():
+	}
+	return dispatch.BatchResult{}, ctx.Err()
+}
+
+// A poll whose hold ends during a batch is answered after that batch, also if the pod's row has changed. It must not be held again:
+// its timer has fired, so only the client would end it.
+func TestPoll_EndsWithItsHoldDuringABatch(t *testing.T) {
+	for name, change := range map[string]bool{"the row is unchanged": false, "the row changed": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			h.queue(1) // so that the pool serves a known label set
+			s := &slow{Store: h.store, begun: make(chan struct{}, 1), proceed: make(chan struct{})}
+			d := h.replica(func(o *dispatch.Options) { o.Store = s })
+			pod := h.pod("linux")
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			poll := h.poll(ctx, d, pod)
+			select {
+			case <-s.begun:
+			case <-ctx.Done():
+				require.Fail(t, "no batch began")
+			}
+			require.Equal(t, 1, h.timers.fire(runnerapi.PollHold))
+			h.eventually("the poll has left", func() bool { return d.JoinedPolls() == 0 })
+			if change {
+				d.ClaimChanged(pod.UID)
+			}
+			close(s.proceed)
+			got := <-poll // its request times out
+			require.NoError(t, got.err)
+			require.Equal(t, dispatch.ReplyEmpty, got.answer.Reply)
+		})
+	}
 }

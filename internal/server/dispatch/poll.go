@@ -142,18 +142,15 @@ func (d *Dispatcher) match(
 	if m == nil {
 		return Answer{}, false, nil
 	}
-	claim, ok := m.await(poll, ctx.Done(), changed, over)
-	if claim != nil {
+	claim, why := m.await(poll, ctx.Done(), changed, over)
+	switch {
+	case claim != nil:
 		answer, err = d.serve(ctx, *claim)
 		return answer, false, err
-	}
-	if !ok {
-		select {
-		case <-changed:
-			return Answer{}, true, nil
-		default:
-			return Answer{}, false, ctx.Err()
-		}
+	case why == holdOver:
+		return Answer{}, false, ctx.Err()
+	case why == rowChanged:
+		return Answer{}, true, nil
 	}
 	if *lost {
 		// Twice somebody else's row stood in the way and is not to be seen: a former pod of that name.
