@@ -124,22 +124,28 @@ func (p process) isMachine() bool {
 
 // killMachines ends the virtual machines, which belong to the session.
 func (r Root) killMachines() {
-	for _, p := range r.processes() {
-		if p.isMachine() {
-			_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may have ended
-		}
+	for _, p := range machinesAmong(r.processes()) {
+		_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may have ended
 	}
 }
 
 // Machines are the process ids of the virtual machines that run.
 func (r Root) Machines() []int {
 	var pids []int
-	for _, p := range r.processes() {
-		if p.isMachine() {
-			pids = append(pids, p.pid)
-		}
+	for _, p := range machinesAmong(r.processes()) {
+		pids = append(pids, p.pid)
 	}
 	return pids
+}
+
+// machinesAmong returns the virtual machines. The child of one is none: until it executes the guest, it has the executable and
+// the arguments of its parent.
+func machinesAmong(all []process) []process {
+	machines := map[int]bool{}
+	for _, p := range all {
+		machines[p.pid] = p.isMachine()
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(p process) bool { return !machines[p.pid] || machines[p.parent] })
 }
 
 // signalByName signals the processes whose executable has that name; false if there is none.
