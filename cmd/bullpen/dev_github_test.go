@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestDevGitHub_ServesUntilItIsStopped(t *testing.T) {
@@ -51,7 +52,7 @@ func TestDevGitHub_ServesUntilItIsStopped(t *testing.T) {
 		})
 		require.NoError(t, err)
 		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, await.Receive(t, done, "the command returns"))
 		require.NoError(t, out.Close())
 	}
 	info, err := os.Stat(key)

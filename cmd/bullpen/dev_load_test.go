@@ -23,6 +23,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/dev/load"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // loadedFleet is a genuine stand-in, and an operators' API by which its jobs have ended, but for those that ask for "never".
@@ -137,7 +138,7 @@ func TestDevLoad_SubmitsAndSaysWhatBecameOfIt(t *testing.T) {
 	}()
 	out, _, err = run(interrupted, "--rate", "1000", "--jobs", "1", "--label", "never")
 	cancel()
-	<-cancelled
+	await.Receive(t, cancelled, "the goroutine that cancels the run ends")
 	require.ErrorAs(t, err, &coded)
 	require.Equal(t, exitLoadInterrupted, coded.ExitCode())
 	require.Contains(t, out, "interrupted")

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // output is written by one goroutine and read by another.
@@ -55,7 +57,7 @@ func TestDevMac_BootsWhatPeopleCanLogInTo(t *testing.T) {
 		require.NoError(t, err, "%s", answer)
 		require.Equal(t, "Darwin arm64\nci\n", string(answer))
 		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, await.Receive(t, done, "the command returns"))
 	}
 	full := filepath.Join(t.TempDir(), "full")
 	require.NoError(t, os.MkdirAll(full, 0o755))

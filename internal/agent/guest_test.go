@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // virtualMachine is a guest with its two shares.
@@ -103,7 +104,7 @@ func TestGuest_OfManyAgentsOneRunsTheCommand(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	await.Return(t, wg.Wait, "the guests return")
 	require.Equal(t, int32(1), ran.Load())
 	require.Equal(t, "ran\n", v.log())
 }
@@ -114,7 +115,7 @@ func TestGuest_PassesAnOrderToEndOn(t *testing.T) {
 	go func() { done <- Guest(t.Context(), v.options) }()
 	require.Eventually(t, func() bool { return v.log() != "" }, 20*time.Second, time.Millisecond)
 	v.terminate()
-	require.NoError(t, <-done)
+	require.NoError(t, await.Receive(t, done, "the agent returns"))
 	report := v.report(guestshare.FileExit)
 	require.Equal(t, int32(15), report.Signal)
 	require.Equal(t, int32(143), report.Code)
@@ -127,7 +128,7 @@ func TestGuest_EndsWithItsContextAsWithAnOrder(t *testing.T) {
 	go func() { done <- Guest(ctx, v.options) }()
 	require.Eventually(t, func() bool { return v.log() != "" }, 20*time.Second, time.Millisecond)
 	cancel()
-	require.NoError(t, <-done)
+	require.NoError(t, await.Receive(t, done, "the agent returns"))
 	require.Equal(t, int32(4), v.report(guestshare.FileExit).Code, "the command may take its leave")
 }
 
@@ -201,10 +202,10 @@ func TestGuest_ReportsUntilTheReportIsThere(t *testing.T) {
 	}), nil))
 	done := make(chan error, 1)
 	go func() { done <- Guest(t.Context(), v.options) }()
-	<-tried
-	<-tried
+	await.Receive(t, tried, "another attempt to write fails")
+	await.Receive(t, tried, "another attempt to write fails")
 	require.NoError(t, os.RemoveAll(inTheWay))
-	require.NoError(t, <-done)
+	require.NoError(t, await.Receive(t, done, "the agent returns"))
 	require.Equal(t, int32(3), v.report(guestshare.FileExit).Code)
 }
 
@@ -245,7 +246,7 @@ func TestStatusFolder_HoldsAllThatTheSupervisorWrites(t *testing.T) {
 	require.Empty(t, before(), "nothing is written into the shared folder")
 	require.NoError(t, Ready(c.options.JITFile, c.options.StatusDir))
 	c.stage(jitText)
-	require.Equal(t, 3, code(t, <-c.ended))
+	require.Equal(t, 3, code(t, await.Receive(t, c.ended, "the supervisor returns")))
 	require.Equal(t, []string{"jitconfig"}, before(), "the configuration is the host's to remove")
 	require.Equal(t, []string{"jitconfig.taken", "job-started.sh", "runner.jobless"}, names(t, c.options.StatusDir))
 	require.ErrorContains(t, Supervise(t.Context(), c.options), "taken here already")
@@ -264,7 +265,7 @@ func TestPoll_WaitsForTheSignInTheStatusFolder(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- Poll(t.Context(), p.options) }()
 	time.AfterFunc(10*time.Millisecond, func() { touch(filepath.Join(p.options.StatusDir, "runner.idle")) })
-	require.NoError(t, <-done)
+	require.NoError(t, await.Receive(t, done, "the agent returns"))
 	staged, err := os.ReadFile(p.options.JITFile)
 	require.NoError(t, err)
 	require.Equal(t, jitText, string(staged))

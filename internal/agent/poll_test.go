@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const (
@@ -325,9 +326,9 @@ func TestPoll_AsksOnlyWhileTheRunnersContainerWaits(t *testing.T) {
 			t.Fatal("it asked for work that nobody would run")
 		}
 		touch(idle)
-		<-asked
+		await.Receive(t, asked, "the agent asks for work")
 	}
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the poller returns"))
 }
 
 func TestPoll_StopWhileItWaitsForTheRunnersContainer(t *testing.T) {
@@ -338,7 +339,7 @@ func TestPoll_StopWhileItWaitsForTheRunnersContainer(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- Poll(ctx, p.options) }()
 	cancel()
-	require.Equal(t, 143, code(t, <-ended))
+	require.Equal(t, 143, code(t, await.Receive(t, ended, "the poller returns")))
 	require.Zero(t, d.pollCount())
 }
 

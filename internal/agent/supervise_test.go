@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const modeEnv = "AGENT_TEST_MODE"
@@ -269,7 +271,7 @@ func TestSupervise_POOL9_StopLetsARunningJobFinish(t *testing.T) {
 	touch(filepath.Join(c.dir, "assign"))
 	c.await("busy")
 	c.stop()
-	require.Contains(t, await(t, said, "asked to stop"), "the job is let finish")
+	require.Contains(t, awaitLine(t, said, "asked to stop"), "the job is let finish")
 	touch(filepath.Join(c.dir, "finish"))
 	require.Equal(t, 5, c.code())
 	require.NoFileExists(t, filepath.Join(c.dir, "killed-mid-job"))
@@ -283,11 +285,11 @@ func TestAttend_POOL9_JobIsLatched(t *testing.T) {
 	c.start()
 	c.stage(jitText)
 	touch(filepath.Join(c.dir, "assign"))
-	await(t, said, "a job has started")
+	awaitLine(t, said, "a job has started")
 	c.await("busy")
 	require.NoError(t, os.Remove(filepath.Join(c.dir, "job-started")))
 	c.stop()
-	require.Contains(t, await(t, said, "asked to stop"), "the job is let finish")
+	require.Contains(t, awaitLine(t, said, "asked to stop"), "the job is let finish")
 	touch(filepath.Join(c.dir, "finish"))
 	require.Equal(t, 5, c.code())
 }
@@ -306,8 +308,8 @@ func (l lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// await returns the first line that holds the text.
-func await(t *testing.T, said <-chan string, text string) string {
+// awaitLine returns the first line that holds the text.
+func awaitLine(t *testing.T, said <-chan string, text string) string {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
 	for {
@@ -331,7 +333,7 @@ func TestSupervise_RunnerThatCannotStart(t *testing.T) {
 		c.options.Command = []string{program}
 		c.stage(jitText)
 		c.start()
-		err := <-c.ended
+		err := await.Receive(t, c.ended, "the supervisor returns")
 		require.Equal(t, want, code(t, err))
 		require.ErrorContains(t, err, program)
 		require.NotContains(t, err.Error(), jitText)
@@ -356,7 +358,7 @@ func TestReady_EXCL4_EXCL6_UntilAJobStarts(t *testing.T) {
 	touch(filepath.Join(c.dir, "assign"))
 	c.await("busy")
 	require.Error(t, Ready(c.options.JITFile, ""), "from the hook on, before the job's first step")
-	await(t, said, "a job has started")
+	awaitLine(t, said, "a job has started")
 	require.NoError(t, os.Remove(filepath.Join(c.dir, "job-started")))
 	require.Error(t, Ready(c.options.JITFile, ""), "a workflow that clears the folder away does not look idle")
 	touch(filepath.Join(c.dir, "runner.jobless")) // nor does one that tries to: it could harm none but itself

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // newScalingBench is a bench whose autoscaler looks often, and a node for the pools that are made on.
@@ -57,7 +58,7 @@ func (b *bench) keepReady(node string) {
 	})
 	b.t.Cleanup(func() {
 		cancel()
-		beating.Wait()
+		await.Return(b.t, beating.Wait, "the heartbeats stop")
 	})
 }
 

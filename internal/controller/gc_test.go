@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // What people and Kubernetes do to a pool with busy runners, on a real API server with its real garbage collector.
@@ -192,7 +194,7 @@ func TestPool_POOL9_KubectlDrainWaitsForTheJob(t *testing.T) {
 	default:
 	}
 	b.finish(names[0])
-	require.NoError(t, <-ended, "%s", &said)
+	require.NoError(t, await.ReceiveWithin(t, 5*time.Minute, ended, "the drain ends"), "%s", &said)
 	require.Contains(t, said.String(), "node/"+node.Name+" drained")
 	b.eventually("the end of the job was reported", func() bool {
 		report, told := b.server.reportOf(names[0])

@@ -29,6 +29,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
@@ -135,7 +136,7 @@ func (b *bench) run(options controller.Options) (stop func()) {
 	go func() { done <- controller.Run(ctx, options) }()
 	return sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil { // require would leave sync.OnceFunc, which panics then
+		if err := await.Result(done, "the controller stops"); err != nil { // require would leave sync.OnceFunc, which panics then
 			b.t.Errorf("stopping the controller: %v", err)
 		}
 	})

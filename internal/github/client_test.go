@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 var testKey = sync.OnceValue(func() []byte {
@@ -288,7 +289,7 @@ func TestToken_IsSharedAndRenewedWhenRefused(t *testing.T) {
 	for range 8 {
 		all.Go(func() { _ = client.ControlRead(context.Background(), 42, org) })
 	}
-	all.Wait()
+	await.Return(t, all.Wait, "the concurrent calls return")
 	require.Equal(t, int64(1), f.tokens.Load())
 
 	f.refused.Store(1) // the server has forgotten every token so far
@@ -299,7 +300,7 @@ func TestToken_IsSharedAndRenewedWhenRefused(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	await.Return(t, all.Wait, "the concurrent calls return")
 	require.Equal(t, int64(2), f.tokens.Load(), "one renewal for everybody")
 
 	f.refused.Store(1000)

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func refusal(t *testing.T, err error) *fleet.RateLimitedError {
@@ -241,7 +242,7 @@ func TestSlots_OneInstallationsSlownessIsItsOwn(t *testing.T) {
 	f := newForge(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/slow/") && r.URL.Query().Get("per_page") != "1" {
 			waiting.Add(1)
-			<-release
+			await.OrEnd(t, release)
 		}
 		_, _ = w.Write([]byte(oneRunner))
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func mint(ctx context.Context, client *github.Client, installation int64, name string) error {
@@ -54,7 +55,7 @@ func TestUseKey_NET3_RotatesWithoutAFailedCall(t *testing.T) {
 	require.NoError(t, client.UseKey(t.Context(), local.AppKeyPEM))
 	require.NoError(t, client.UseKey(t.Context(), secondPEM))
 	cancel()
-	calls.Wait()
+	await.Return(t, calls.Wait, "the concurrent calls return")
 
 	local.SetAppKeys(second) // the old one is deleted in the App's settings
 	_, err = client.Installations(t.Context())

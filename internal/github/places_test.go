@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 var enterprise = fleet.Scope{Enterprise: "big"}
@@ -208,7 +209,7 @@ func TestInstallationFor_IsLookedUpOnce(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	await.Return(t, all.Wait, "the concurrent calls return")
 	id, err := client.InstallationFor(t.Context(), repo)
 	require.NoError(t, err)
 	require.Equal(t, int64(43), id)

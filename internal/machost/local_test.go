@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func own(mode fs.FileMode) machost.Attributes {
@@ -197,7 +198,7 @@ func TestLocal_EndsTheWholeProcessGroup(t *testing.T) {
 		return err == nil && group != ""
 	}, 20*time.Second, 5*time.Millisecond)
 	cancel()
-	require.ErrorIs(t, <-done, context.Canceled)
+	require.ErrorIs(t, await.Receive(t, done, "the command that was cancelled returns"), context.Canceled)
 	require.Eventually(t, func() bool { return !groupAlive(t, group) }, 20*time.Second, 5*time.Millisecond)
 }
 
@@ -225,7 +226,7 @@ func TestLocal_OneApplyAtATime(t *testing.T) {
 		}
 		got <- err
 	}()
-	require.Contains(t, <-said, "waiting for another apply, process")
+	require.Contains(t, await.Receive(t, said, "the locker says that it waits"), "waiting for another apply, process")
 
 	_, err = h.Locker(50*time.Millisecond)(t.Context(), func(string) {})
 	var locked *machost.LockedError
@@ -238,5 +239,5 @@ func TestLocal_OneApplyAtATime(t *testing.T) {
 	_, err = h.Locker(time.Minute)(cancelled, func(string) {})
 	require.ErrorIs(t, err, context.Canceled)
 	unlock()
-	require.NoError(t, <-got)
+	require.NoError(t, await.Receive(t, got, "the lock is taken"))
 }

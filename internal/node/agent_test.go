@@ -27,6 +27,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const patience = 30 * time.Second
@@ -136,7 +137,7 @@ func (f *fixture) run(sb sandbox.Sandbox, change ...func(*node.Options)) (stop f
 		if !stopped {
 			stopped = true
 			cancel()
-			require.NoError(f, <-done)
+			require.NoError(f, await.Result(done, "the agent stops"))
 		}
 	}
 	f.Cleanup(stop)

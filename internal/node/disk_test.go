@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // event waits until the API server has an Event of that reason whose message holds a text.
@@ -214,7 +215,7 @@ func TestStatus_PeopleOnTheHostSeeWhatPodsWaitFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- agent.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() { cancel(); await.Receive(t, done, "the agent stops") })
 
 	pod := f.create(nil, sh("main", ""))
 	f.event("Pod", pod.Name, "Pulling", "pulling image macos:1")
@@ -268,7 +269,7 @@ func TestStatus_PeopleOnTheHostSeeWhatPodsWaitFor(t *testing.T) {
 	}
 
 	cancel()
-	require.NoError(t, <-done)
+	require.NoError(t, await.Receive(t, done, "the agent stops"))
 	done <- nil
 	last, running, err := node.ReadReport(t.Context(), f.stateDir)
 	require.NoError(t, err)

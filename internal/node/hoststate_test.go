@@ -15,6 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // reporting is a back end that says what it is told to.
@@ -130,17 +131,18 @@ func TestNode_ConditionsNobodyReportsAnyMoreAreTakenOff(t *testing.T) {
 // stuck is a back end that does not answer about its host.
 type stuck struct {
 	sandbox.Sandbox
+	t     *testing.T
 	until chan struct{}
 }
 
 func (s stuck) Host() sandbox.HostState {
-	<-s.until
+	await.OrEnd(s.t, s.until)
 	return sandbox.HostState{}
 }
 
 func TestNode_NODE6_ABackEndThatDoesNotAnswerDelaysNotTheLease(t *testing.T) {
 	f := newFixture(t)
-	s := stuck{Sandbox: synthetic.New(synthetic.NewMachine(nil)), until: make(chan struct{})}
+	s := stuck{t: t, Sandbox: synthetic.New(synthetic.NewMachine(nil)), until: make(chan struct{})}
 	stop := f.run(s)
 	before := f.lease().Spec.RenewTime.Time
 	require.Eventually(t, func() bool { return f.lease().Spec.RenewTime.After(before) }, patience, 50*time.Millisecond)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func lookupIn(m map[string]string) func(string) (string, bool) {
@@ -282,7 +283,7 @@ func TestWorker_ATimerKeepsNothingOfAPodThatHasGone(t *testing.T) {
 	runtime.GC()
 	require.Nil(t, kept.Value())
 	clock.Step(6 * time.Hour)
-	<-wake
+	await.Receive(t, wake, "the lease is due")
 }
 
 // A pod whose container would be started again by a kubelet fails instead, at once and for good, and says so.

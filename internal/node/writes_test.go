@@ -16,6 +16,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // gate lets an agent's changes of pods through while it is open, and holds them at the door otherwise.
@@ -145,11 +146,11 @@ func TestStatusWrites_AreFewAtATime(t *testing.T) {
 	for range 8 {
 		pods = append(pods, f.create(nil, sh("main", "")))
 	}
-	<-arrived
-	<-arrived
+	await.Receive(t, arrived, "a write arrives at the API server")
+	await.Receive(t, arrived, "a write arrives at the API server")
 	f.never(func() bool { return len(arrived) > 0 }, "two are under way")
 	answer <- struct{}{}
-	<-arrived // though the other one still hangs
+	await.Receive(t, arrived, "a write arrives at the API server") // though the other one still hangs
 	close(answer)
 	for _, pod := range pods {
 		f.awaitPhase(pod, corev1.PodRunning)

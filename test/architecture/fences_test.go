@@ -67,6 +67,8 @@ var closures = []struct {
 		reason: "whoever uses the API types must not inherit a controller"},
 	{pkg: "internal/dev/controlplane", deny: []string{"sigs.k8s.io/controller-runtime", module + "/api", module + "/internal/fleet"},
 		reason: "the control plane knows Kubernetes, not Bullpen"},
+	{pkg: "test/kit/await", strict: true, allow: []string{module + "/test/kit/await"},
+		reason: "every package's tests wait, also of those that know no cluster and no database"},
 	{pkg: "internal/dev/controlplane/assets", strict: true, allow: []string{module + "/internal/dev/controlplane/assets"},
 		reason: "building the devcluster must not wait for client-go to compile"},
 	{pkg: "internal/controller/machost", deny: []string{module + "/internal/plan/lifecycle", module + "/internal/controller/pool", module + "/internal/plan/scaling"},

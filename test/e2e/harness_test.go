@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
 
@@ -160,7 +161,7 @@ func upAs(t *testing.T, command *exec.Cmd) (*running, *where) {
 	}()
 	t.Cleanup(func() {
 		_ = r.command.Process.Signal(syscall.SIGTERM)
-		<-r.ended
+		await.ReceiveWithin(t, 5*time.Minute, r.ended, "the command exits after SIGTERM")
 	})
 	return r, r.await(t, "ready", func(e event) bool { return e.Event == "ready" }).Where
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // talkative is a pod with an init container. Its container ends when the file is there.
@@ -98,9 +100,9 @@ func followAll(t *testing.T, w *where, end string) {
 	require.NoError(t, impatient.Process.Kill())
 	require.Error(t, impatient.Wait())
 	require.NoError(t, os.WriteFile(end, nil, 0o600))
-	followers.Wait()
+	await.Return(t, followers.Wait, "the followers have read the log")
 	for range 10 {
-		require.Equal(t, "one\ntwo\nthree\nbye <nil>", <-results)
+		require.Equal(t, "one\ntwo\nthree\nbye <nil>", await.Receive(t, results, "a follower has read the log"))
 	}
 }
 
@@ -155,7 +157,7 @@ func commandsInARunner(t *testing.T, dir string, w *where) {
 	sleeps := func() bool { return strings.Contains(strings.Join(processesOf(t, dir), "\n"), "sleep 4321") }
 	require.Eventually(t, sleeps, patience, interval)
 	leave()
-	<-gone
+	await.Receive(t, gone, "the command that was cancelled returns")
 	require.Eventually(t, func() bool { return !sleeps() }, patience, interval)
 	require.True(t, longJobRuns(t, dir), "a job is not disturbed")
 }

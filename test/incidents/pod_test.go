@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/agent"
 	devrunner "github.com/bullpen-ci/bullpen/internal/dev/runner"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // pod is a runner pod: the agent's poller, then the development runner.
@@ -55,7 +56,7 @@ func (w *world) add(pool string, change ...func(*podOptions)) *pod {
 	w.cluster.change(uid, func(q *dispatch.Pod) { *q = p.Pod })
 	var running sync.WaitGroup
 	running.Go(func() { p.live(ctx, options) })
-	w.t.Cleanup(func() { cancel(); running.Wait() })
+	w.t.Cleanup(func() { cancel(); await.Return(w.t, running.Wait, "the parts stop") })
 	return p
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 	"github.com/bullpen-ci/bullpen/test/kit/rig"
 )
@@ -78,7 +79,7 @@ func (g *gated) between(ctx context.Context, env *kit.Env, namespace, server str
 	ctx, end := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- made.Run(ctx, listener) }()
-	g.Cleanup(func() { end(); require.NoError(g, <-ended) })
+	g.Cleanup(func() { end(); require.NoError(g, await.Receive(g, ended, "the gate stops")) })
 	return "http://" + listener.Addr().String()
 }
 

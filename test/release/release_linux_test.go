@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/examples"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // held is how many jobs of each run of the workflow hold are held at the gate.
@@ -100,7 +102,7 @@ func (w *world) uninstall() {
 	require.NoError(w, err, "the server goes last")
 	require.Equal(w, held, w.gate.count())
 	w.gate.open("go")
-	require.NoError(w, <-ended)
+	require.NoError(w, await.ReceiveWithin(w, 5*time.Minute, ended, "helm uninstall returns"))
 	w.awaitJobs("the jobs that held the uninstallation up", 0)
 	w.requireNothingLeft()
 	w.run("kubectl delete namespace bullpen-runners")

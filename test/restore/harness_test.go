@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/rebuild"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -131,7 +132,11 @@ func (w *world) server(url string, skew time.Duration) *server {
 	running.Go(func() { _ = s.dispatcher.Run(ctx) })
 	running.Go(func() { _ = s.keeper.Run(ctx) })
 	running.Go(func() { ledger.Listen(ctx, url, s.dispatcher, slog.New(slog.DiscardHandler)) })
-	s.stop = sync.OnceFunc(func() { cancel(); running.Wait(); store.Close() })
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		await.Return(w.t, running.Wait, "the server stops")
+		store.Close()
+	})
 	w.t.Cleanup(s.stop)
 	return s
 }
@@ -190,7 +195,7 @@ func (s *server) serve(pod dispatch.Pod) string {
 	s.w.t.Helper()
 	name := ""
 	s.w.eventually("pod "+pod.Name+" is served", func() bool {
-		answer, err := s.dispatcher.Poll(s.w.t.Context(), pod)
+		answer, err := s.dispatcher.Poll(await.Context(s.w.t), pod)
 		if err != nil || answer.Reply != dispatch.ReplyServe {
 			return false
 		}
@@ -259,7 +264,7 @@ func (w *world) guardian(servers []*server, pods ...dispatch.Pod) (stop func()) 
 	return func() {
 		w.t.Helper()
 		cancel()
-		asking.Wait()
+		await.Return(w.t, asking.Wait, "the fence answers")
 		select {
 		case answer := <-granted:
 			w.t.Fatalf("a busy runner was granted: %+v", answer)

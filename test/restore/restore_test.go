@@ -12,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -94,7 +95,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	w.mu.Unlock()
 	one.tell(fleet.JobEventQueued, 4, "")
 	one.tell(fleet.JobEventQueued, 9, "", "a set of labels that the backup has never heard of") // and that the server remembers
-	answer, err := two.dispatcher.Poll(t.Context(), idle)
+	answer, err := two.dispatcher.Poll(await.Context(t), idle)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply, "CLAIM-5: over the budget")
 	one.tell(fleet.JobEventCompleted, 5, done)

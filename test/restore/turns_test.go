@@ -15,6 +15,7 @@ import (
 	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/rebuild"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -53,21 +54,22 @@ const (
 // sleeper is a ledger whose replica is stopped at one moment, as by a suspended machine.
 type sleeper struct {
 	*postgres.Store
+	t      *testing.T
 	at     string
 	asleep chan struct{}
 	wake   chan struct{}
 	claims int
 }
 
-func newSleeper(store *postgres.Store, at string) *sleeper {
-	return &sleeper{Store: store, at: at, asleep: make(chan struct{}), wake: make(chan struct{})}
+func newSleeper(t *testing.T, store *postgres.Store, at string) *sleeper {
+	return &sleeper{Store: store, t: t, at: at, asleep: make(chan struct{}), wake: make(chan struct{})}
 }
 
 func (s *sleeper) sleep(at string) {
 	if s.at == at {
 		s.at = ""
 		close(s.asleep)
-		<-s.wake
+		await.OrEnd(s.t, s.wake)
 	}
 }
 
@@ -125,7 +127,7 @@ func asleep(t *testing.T, at string, lasts, lease time.Duration) (
 		w.cluster.change(pod.UID, func(p *dispatch.Pod) { p.PollerEnded = true })
 	}
 	turn = turnFor(t, store, lease)
-	s := newSleeper(store, at)
+	s := newSleeper(t, store, at)
 	ended := make(chan error, 1)
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -133,8 +135,8 @@ func asleep(t *testing.T, at string, lasts, lease time.Duration) (
 		ended <- err
 	})
 	t.Cleanup(running.Wait)
-	<-s.asleep
-	return w, url, store, turn, over, func() error { close(s.wake); return <-ended }
+	await.Receive(t, s.asleep, "the rebuilding reaches the place where it sleeps")
+	return w, url, store, turn, over, func() error { close(s.wake); return await.Receive(t, ended, "the rebuilding returns") }
 }
 
 // CLAIM-17: a replica that is stopped while it rebuilds, and goes on when the hold is over and claims are being made, writes

@@ -147,7 +147,7 @@ func (s *sustainedRun) submit(jobs int) {
 		s.made++
 		slots <- struct{}{}
 		submitting.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-slots }() // bounded: it holds the slot of this goroutine
 			length := 2 * sustained.length * time.Duration(at*7919%100+1) / 100
 			if err := s.fleet.Submit(s.Context(), label, at%sustained.accounts+1, n, length); err != nil {
 				s.Errorf("submitting jobs: %v", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/cli/clusterevents"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
@@ -177,7 +178,7 @@ func TestFollow_TellsOfEachOnce(t *testing.T) {
 	s.write("RunnerPool", "linux", "Last", 0)
 	next("Last1")
 	stop()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the reader of Events stops"))
 	require.Empty(t, told)
 	require.Empty(t, troubles, "to be told to end is none")
 }
@@ -202,7 +203,7 @@ func TestFollow_OutlivesTheAPIServer(t *testing.T) {
 				}
 			}, func() <-chan time.Time { return time.After(50 * time.Millisecond) })
 	}()
-	require.Equal(t, "Before", <-told)
+	require.Equal(t, "Before", await.Receive(t, told, "an Event is delivered"))
 	require.NoError(t, env.Plane.Restart(t.Context(), "kube-apiserver"))
 	require.Eventually(t, func() bool {
 		_, err := env.Kube.EventsV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{Limit: 1})
@@ -216,7 +217,7 @@ func TestFollow_OutlivesTheAPIServer(t *testing.T) {
 		require.Fail(t, "nothing came", "%d troubles", len(troubles))
 	}
 	stop()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the reader of Events stops"))
 }
 
 // Whoever may not read Events is told which right that takes.

@@ -30,6 +30,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	runnerpool "github.com/bullpen-ci/bullpen/internal/controller/pool"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -89,7 +90,7 @@ func (b *bench) look(after time.Duration) (woken []string, next time.Duration) {
 	b.now = b.now.Add(after)
 	next = b.pass(b.Context())
 	for len(b.wakes) > 0 {
-		woken = append(woken, (<-b.wakes).Object.Name)
+		woken = append(woken, (<-b.wakes).Object.Name) // bounded: its length is not zero
 	}
 	slices.Sort(woken)
 	return woken, next
@@ -470,7 +471,7 @@ func TestStart_PassesInTimeAndWhenASpecChanges(t *testing.T) {
 		synctest.Wait()
 		require.GreaterOrEqual(t, b.asked.Load(), int64(4))
 		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, await.Receive(t, done, "the autoscaler stops"))
 	})
 	require.True(t, b.NeedLeaderElection())
 }

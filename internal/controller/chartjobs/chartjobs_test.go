@@ -20,6 +20,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/charts"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
@@ -119,7 +120,7 @@ func TestDrain_POOL2_ReturnsWhenTheLastPoolIsGoneAndTouchesNoOthers(t *testing.T
 	require.Eventually(t, func() bool { return bytes.HasSuffix([]byte(out.String()), []byte("waiting for two (2 busy)\n")) }, patience, interval, &out)
 	require.Empty(t, ended, "a pool with busy runners is left")
 	release("two")
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the chart's job returns"))
 	require.Contains(t, out.String(), "no pool is left")
 	other, err := pools.Get(t.Context(), "other", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -174,7 +175,7 @@ func TestDrain_RUN2_WaitsForRunnersThatRegisterThemselves(t *testing.T) {
 		_, err := objects.Patch(t.Context(), "by-hand", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the chart's job returns"))
 	require.Contains(t, out.String(), "runnerdeployment by-hand")
 }
 
@@ -196,7 +197,7 @@ func TestDrain_SaysWhatItWaitedForAndNeedsASelector(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return out.String() != "" }, patience, interval)
 	cancel()
-	require.ErrorContains(t, <-ended, "held (0 busy)")
+	require.ErrorContains(t, await.Receive(t, ended, "the chart's job returns"), "held (0 busy)")
 	_, err = pools.Patch(t.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 }

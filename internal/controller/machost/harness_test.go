@@ -35,6 +35,7 @@ import (
 	host "github.com/bullpen-ci/bullpen/internal/machost"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
@@ -141,7 +142,7 @@ func (b *bench) start() {
 	go func() { done <- controller.Run(ctx, options) }()
 	b.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil { // require would leave sync.OnceFunc, which panics then
+		if err := await.Result(done, "the controllers stop"); err != nil { // require would leave sync.OnceFunc, which panics then
 			b.t.Errorf("stopping the controllers: %v", err)
 		}
 	})

@@ -142,7 +142,7 @@ func (m *mill) settle() {
 		case m.removals.queue.Len() > 0:
 			m.removals.next(ctx)
 		case len(m.wake) > 0:
-			m.queue.Add(reconcile.Request{NamespacedName: (<-m.wake).Object})
+			m.queue.Add(reconcile.Request{NamespacedName: (<-m.wake).Object}) // bounded: its length is not zero
 		case len(m.api.made) > 0:
 			pod := m.api.made[0]
 			m.api.made = m.api.made[1:]

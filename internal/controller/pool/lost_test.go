@@ -20,6 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const foreignFinalizer = "example.com/theirs"
@@ -420,14 +421,14 @@ func TestLost_RECV5_AGrantThatRemovesNothingIsTold(t *testing.T) {
 	require.Empty(t, p.removes(at))
 	require.Equal(t, 1, p.counts("hash").unsure)
 	require.Contains(t, p.counts("hash").blocked, runnerpod.AnnotationAllowDeletion)
-	require.Contains(t, <-told.Events, reasonFenceUnknown)
+	require.Contains(t, await.Receive(t, told.Events, "an Event is recorded"), reasonFenceUnknown)
 
 	fence.proof, at = "GitHub said so", at.Add(time.Minute)
 	require.True(t, p.plan(wishFor(1), counter(), 0, at).ask)
 	q.ask(t.Context(), p.poolState)
 	require.Equal(t, []string{"pool-a"}, p.removes(at))
 	require.Zero(t, p.counts("hash").unsure)
-	require.Contains(t, <-told.Events, "Removing pool-a")
+	require.Contains(t, await.Receive(t, told.Events, "an Event is recorded"), "Removing pool-a")
 }
 
 // EXCL-7: what was written on a pod so that it may be deleted is taken off again when it turns out to be busy, by whoever

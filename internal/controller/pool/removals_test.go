@@ -29,6 +29,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
@@ -112,7 +113,7 @@ func (s *shop) run() {
 	wait.Go(func() { _ = s.removals.Start(ctx) })
 	s.t.Cleanup(func() {
 		cancel()
-		wait.Wait()
+		await.Return(s.t, wait.Wait, "the removals end")
 	})
 }
 

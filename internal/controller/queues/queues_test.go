@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // A leader that is told to stop does so as soon as its passes under way are over, whatever is queued meanwhile: the next one waits for it.
@@ -56,7 +58,7 @@ func stop(t *testing.T, options controller.Options) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- c.Start(ctx) }()
-	<-enough
+	await.Receive(t, enough, "enough reconciliations are under way")
 	cancel()
 	select {
 	case err := <-ended:

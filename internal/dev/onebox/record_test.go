@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // startStranger runs a process that is not ours to supervise, in a group of its own.
@@ -24,7 +25,7 @@ func startStranger(t *testing.T, script string) childproc.Process {
 	}()
 	t.Cleanup(func() {
 		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
-		<-waited
+		await.Receive(t, waited, "the process that was killed ends")
 	})
 	stranger, err := childproc.Identify("stranger", command.Process.Pid)
 	require.NoError(t, err)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const (
@@ -63,7 +65,7 @@ func isReady(t *testing.T, part *supervised) {
 
 func TestSuperviseDoesNotRepeatAStartThatFailed(t *testing.T) {
 	part, seen, rec := superviseScript(t, "exit 1")
-	<-part.ended
+	await.Receive(t, part.ended, "the part gives up")
 	require.Empty(t, seen.kinds())
 	require.Empty(t, rec.alive())
 }
@@ -74,7 +76,7 @@ func TestSuperviseStartsAgainWhatEndsByItself(t *testing.T) {
 	first, _, changed := part.state()
 	require.Equal(t, first.PID(), rec.alive()[0].PID)
 	first.Signal(syscall.SIGKILL)
-	<-changed
+	await.Receive(t, changed, "the part is started again")
 	second, _, _ := part.state()
 	require.NotEqual(t, first.PID(), second.PID())
 	require.Eventually(t, func() bool { return len(seen.kinds()) == 2 }, patience, interval)

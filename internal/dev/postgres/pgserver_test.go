@@ -16,6 +16,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	bounded "github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const ownerDirEnv = "PGSERVER_TEST_OWNER_DIR"
@@ -169,7 +171,7 @@ func TestStart_StopsALeftoverServer(t *testing.T) {
 	again := start(t, dir)
 	require.NotEqual(t, server.PID(), again.PID())
 	require.Equal(t, "1", exec1(t, again.URL(), "SELECT '1'"))
-	<-server.Done()
+	bounded.Receive(t, server.Done(), "the server that was killed ends")
 }
 
 func TestStart_AfterTheServerItselfWasKilled(t *testing.T) {
@@ -177,7 +179,7 @@ func TestStart_AfterTheServerItselfWasKilled(t *testing.T) {
 	dir := stateDir(t)
 	server := start(t, dir)
 	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGKILL))
-	<-server.Done()
+	bounded.Receive(t, server.Done(), "the server that was killed ends")
 	require.NoError(t, server.Stop(t.Context()))
 	require.FileExists(t, filepath.Join(server.data(), "postmaster.pid"))
 	require.Equal(t, "1", exec1(t, start(t, dir).URL(), "SELECT '1'"))

@@ -21,6 +21,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/agent"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/dev/runner"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // TestMain doubles as the program that a supervisor runs: registration, listener, and worker.
@@ -204,7 +205,7 @@ func TestStatic_POOL9_JobAfterJobUnderTheSupervisor(t *testing.T) {
 		}
 	}
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the runner exits after its job"))
 	require.Equal(t, "success", job(last).Conclusion, "it was not cancelled")
 	require.Equal(t, "queued", job(next).Status)
 	require.Zero(t, job(next).Acquisitions)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	devtart "github.com/bullpen-ci/bullpen/internal/dev/tart"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/tarttest"
 )
 
@@ -124,7 +125,7 @@ func (m *mac) run(name string, args ...string) *vm {
 	}()
 	m.t.Cleanup(func() {
 		_ = v.cmd.Process.Kill()
-		<-v.ended
+		await.Receive(m.t, v.ended, "the process that was killed ends")
 	})
 	return v
 }

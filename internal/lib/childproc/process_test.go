@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestIdentify_TellsProcessesApart(t *testing.T) {
@@ -87,7 +88,7 @@ func TestAwaitGone(t *testing.T) {
 	both := []childproc.Process{ending.Process("ending"), staying.Process("staying")}
 	both[0].Signal(syscall.SIGKILL)
 
-	<-ending.Done()
+	await.Receive(t, ending.Done(), "the process that was killed ends")
 	left, err := childproc.AwaitGone(t.Context(), both, time.Millisecond)
 	require.NoError(t, err)
 	require.Equal(t, both[1:], left)

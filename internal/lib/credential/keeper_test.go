@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // mount is a volume as a kubelet keeps it: files are links to ..data/NAME, and ..data is a link to a folder that is never
@@ -244,7 +246,7 @@ func TestRead_NeverTakesHalfOfASwap(t *testing.T) {
 			}
 		}
 	}()
-	t.Cleanup(func() { close(stop); <-swapped })
+	t.Cleanup(func() { close(stop); await.Receive(t, swapped, "the goroutine that swaps files ends") })
 	whole := 0
 	for range 2000 {
 		contents, _, err := read(files)
@@ -288,5 +290,5 @@ func TestRun_LooksUntilItIsStopped(t *testing.T) {
 	f.mount.swap(map[string]string{"a": "two"})
 	require.Eventually(t, func() bool { return f.user.using() == "two" }, 10*time.Second, time.Millisecond)
 	cancel()
-	<-ended
+	await.Receive(t, ended, "the keeper stops")
 }

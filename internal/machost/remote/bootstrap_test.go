@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestBootstrap_GoesFromABareHostToDone(t *testing.T) {
@@ -167,7 +168,7 @@ func TestBootstrap_APasswordWithoutAnAnswerIsNoUnreachableHost(t *testing.T) {
 					return false
 				}
 				if end == nil {
-					<-over
+					await.OrEnd(t, over)
 					return true
 				}
 				end(h)
@@ -303,7 +304,7 @@ func TestBootstrap_EndsAHungCommand(t *testing.T) {
 		if !strings.Contains(command, " -n /usr/bin/true") {
 			return false
 		}
-		<-hung
+		await.OrEnd(t, hung)
 		return true
 	})
 	o := h.options(&events{})
@@ -360,11 +361,11 @@ func TestBootstrap_WaitsForSSHButNotForEver(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { _, err := Bootstrap(t.Context(), o); ended <- err }()
-	<-waiting
+	await.Receive(t, waiting, "Bootstrap waits for the host")
 	listener, err := net.Listen("tcp", address)
 	require.NoError(t, err)
 	h.listen(listener)
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "Bootstrap returns"))
 }
 
 func TestBootstrap_SaysThatTheKeyIsRefused(t *testing.T) {

@@ -267,7 +267,7 @@ func TestOpen_WaitsForAnApproval(t *testing.T) {
 		return len(opened) > 0
 	}
 	require.Eventually(t, approve, patience, 100*time.Millisecond)
-	own := <-opened
+	own := <-opened // bounded: its length is not zero
 	require.NotNil(t, own)
 	defer own.Close()
 	f.confined(own.Config(), "mac-3")

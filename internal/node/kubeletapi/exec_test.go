@@ -18,6 +18,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestExec(t *testing.T) {
@@ -93,10 +94,10 @@ func TestExec_EndsWithItsCaller(t *testing.T) {
 	go func() {
 		done <- w.run(ctx, token, []string{"wait"}, remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
 	}()
-	<-started
+	await.Receive(t, started, "the command starts")
 	leave()
-	require.ErrorIs(t, <-ended, errClientGone)
-	require.Error(t, <-done)
+	require.ErrorIs(t, await.Receive(t, ended, "the command is ended"), errClientGone)
+	require.Error(t, await.Receive(t, done, "the client returns"))
 	awaitGoroutines(t, before)
 }
 
@@ -116,7 +117,7 @@ func TestExec_ServerEndsAlthoughACallerDoesNotRead(t *testing.T) {
 	go func() {
 		done <- w.run(t.Context(), token, []string{"flood"}, remotecommand.StreamOptions{Stdout: stuck, Stderr: io.Discard})
 	}()
-	<-stuck.reached
+	await.Receive(t, stuck.reached, "output reaches the client")
 	ended := make(chan error, 1)
 	go func() { ended <- w.stop() }()
 	select {
@@ -126,5 +127,5 @@ func TestExec_ServerEndsAlthoughACallerDoesNotRead(t *testing.T) {
 		t.Error("the server waits for somebody who does not read")
 	}
 	close(stuck.leave)
-	<-done
+	await.Receive(t, done, "the client returns")
 }

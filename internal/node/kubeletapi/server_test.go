@@ -42,6 +42,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const patience = 20 * time.Second
@@ -219,7 +220,7 @@ func newWorld(t *testing.T) *world {
 	go func() { served <- server.Serve(ctx, listener) }()
 	w.stop = sync.OnceValue(func() error {
 		cancel()
-		return <-served
+		return await.Result(served, "the server stops")
 	})
 	t.Cleanup(func() { require.NoError(t, w.stop()) })
 	return w
@@ -427,14 +428,14 @@ func TestLogs_ManyFollowersAtOnce(t *testing.T) {
 		})
 	}
 	for range 20 {
-		<-begun
+		await.Receive(t, begun, "a follower has its first bytes")
 	}
 	require.NoError(t, w.machine.Write("u", "main", "more\n"))
 	require.NoError(t, w.machine.Write("u", "main", "last"))
 	require.NoError(t, w.machine.Exit("u", "main", 0))
-	followers.Wait()
+	await.Return(t, followers.Wait, "the followers have read the log")
 	for range 20 {
-		require.Equal(t, "hello\nmore\nlast<nil> <nil>", <-seen)
+		require.Equal(t, "hello\nmore\nlast<nil> <nil>", await.Receive(t, seen, "a follower has read the log"))
 	}
 	awaitGoroutines(t, before)
 }
@@ -471,6 +472,6 @@ type stuckWriter struct {
 
 func (s *stuckWriter) Write([]byte) (int, error) {
 	s.once.Do(func() { close(s.reached) })
-	<-s.leave
+	<-s.leave // bounded: the test closes it
 	return 0, io.ErrClosedPipe
 }

@@ -18,6 +18,7 @@ import (
 
 	devtart "github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/tarttest"
 )
 
@@ -88,7 +89,7 @@ func run(t *testing.T, c client, name string) *process {
 	}()
 	t.Cleanup(func() {
 		_ = p.Process.Kill()
-		<-p.ended
+		await.Receive(t, p.ended, "the process ends")
 	})
 	return p
 }
@@ -229,7 +230,7 @@ func TestClient_BoundsEveryCall(t *testing.T) {
 		}()
 	}
 	for range calls {
-		o := <-outcomes
+		o := await.Receive(t, outcomes, "the command returns")
 		require.Less(t, o.took, 12*time.Second, "%s: the child that has the output open lives for 15 seconds", o.name)
 		require.Equal(t, tartcli.KindTimeout, tartcli.KindOf(o.err), "%s: %v", o.name, o.err)
 		require.ErrorIs(t, o.err, context.DeadlineExceeded)

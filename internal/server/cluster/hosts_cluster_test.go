@@ -12,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/server/cluster"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // NET-8: with what the chart grants the server where Macs are prepared it shows them; where it is granted nothing of them, dispatch does not wait for
@@ -30,7 +31,7 @@ func TestHosts_NET8_AreShownWhereMacsArePrepared(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = view.Run(ctx, &scene{}) })
-		t.Cleanup(func() { cancel(); wg.Wait() })
+		t.Cleanup(func() { cancel(); await.Return(t, wg.Wait, "the view stops") })
 		require.Eventually(t, view.Synced, time.Minute, 10*time.Millisecond)
 		return view
 	}

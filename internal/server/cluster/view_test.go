@@ -20,6 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/cluster"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
@@ -52,7 +53,7 @@ func newScene(t *testing.T) *scene {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = view.Run(ctx, s) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	t.Cleanup(func() { cancel(); await.Return(t, wg.Wait, "the view stops") })
 	s.eventually("synced", view.Synced)
 	return s
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/why"
 	"github.com/bullpen-ci/bullpen/test/kit/apicontract"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -209,7 +210,7 @@ func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
 		defer close(ended)
 		_ = d.console.Run(ctx)
 	}()
-	d.stop = func() { cancel(); <-ended }
+	d.stop = func() { cancel(); await.Receive(t, ended, "the desk stops") }
 	server.Config.Handler = d.console.Handler()
 	server.Start()
 	t.Cleanup(server.Close)

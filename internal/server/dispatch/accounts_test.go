@@ -13,6 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -89,7 +90,7 @@ func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
 		require.Equal(t, fleet.JobQueued, h.jobState(id), "withheld, not lost")
 		require.Equal(t, fleet.ClaimExecuting, h.claim(running).State, "what runs goes on")
 		step.on()
-		got := <-poll // no timer fires here: it is woken
+		got := await.Receive(t, poll, "the poll is answered") // no timer fires here: it is woken
 		require.NoError(t, got.err)
 		require.Equal(t, dispatch.ReplyServe, got.answer.Reply, step.name)
 		h.record(job(fleet.JobEventCompleted, id, by(got.answer.JIT.Name)))
@@ -109,7 +110,7 @@ func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
 	h.installation("unsuspend", again)
 	require.Empty(t, h.claims(linuxPool("linux"), 1), "an operator has it suspended still")
 	h.pause("acme", false)
-	require.Equal(t, dispatch.ReplyServe, (<-poll).answer.Reply, "any replica serves it at once")
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, poll, "the poll is answered").answer.Reply, "any replica serves it at once")
 }
 
 // CLAIM-5: a batch that looked at the lane before the account was suspended claims nothing after.
@@ -128,7 +129,7 @@ func TestSuspend_CLAIM5_NoBatchClaimsBesideIt(t *testing.T) {
 		_, err := h.store.Pause(t.Context(), change("acme"), true)
 		require.NoError(t, err)
 		before := h.account("acme").Budgets[0].Usage.Jobs
-		wg.Wait()
+		await.Return(t, wg.Wait, "the concurrent calls return")
 		require.Equal(t, before, h.account("acme").Budgets[0].Usage.Jobs, "nothing is claimed once the suspension has been committed")
 		h.pause("acme", false)
 		for _, claim := range h.claims(linuxPool("linux"), 16) {
@@ -146,12 +147,12 @@ func TestSuspend_CLAIM11_BackOffEndsWithIt(t *testing.T) {
 	h.forge.set(func(f *forge) { f.refuse = fleet.ErrForbidden })
 	h.queue(1)
 	poll := h.poll(t.Context(), d, h.pod("linux"))
-	require.Equal(t, dispatch.ReplyEmpty, (<-poll).answer.Reply, "refused")
+	require.Equal(t, dispatch.ReplyEmpty, await.Receive(t, poll, "the poll is answered").answer.Reply, "refused")
 	h.installation("suspend", acme)
 	h.forge.set(func(f *forge) { f.refuse = nil })
 	poll = h.poll(t.Context(), d, h.pod("linux"))
 	h.installation("unsuspend", acme)
-	require.Equal(t, dispatch.ReplyServe, (<-poll).answer.Reply, "at once, without the time of the back-off")
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, poll, "the poll is answered").answer.Reply, "at once, without the time of the back-off")
 }
 
 // GitHub's messages come late, twice and in any order; an installation that has ended stays ended.
@@ -211,7 +212,7 @@ func TestSyncInstallations_LostMessages(t *testing.T) {
 	h.queue(1)
 	poll := h.poll(t.Context(), d, h.pod("linux"))
 	require.Equal(t, dispatch.InstallationSync{Corrected: 1}, sync(here(acme), here(beta)))
-	require.Equal(t, dispatch.ReplyServe, (<-poll).answer.Reply, "its job goes on at once")
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, poll, "the poll is answered").answer.Reply, "its job goes on at once")
 
 	require.Zero(t, sync(), "an empty list says nothing")
 	require.Zero(t, sync(), "however often")
@@ -262,7 +263,7 @@ func TestInstallation_RepositoriesTakenWait(t *testing.T) {
 	require.EqualValues(t, 2, h.account("acme").Held)
 	poll := h.poll(t.Context(), d, h.pod("linux"))
 	tell(dispatch.RepositoriesAdded)
-	require.Equal(t, dispatch.ReplyServe, (<-poll).answer.Reply)
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, poll, "the poll is answered").answer.Reply)
 	require.Zero(t, h.account("acme").Held)
 	require.Len(t, h.claims(linuxPool("linux"), 5), 1)
 }
@@ -289,7 +290,7 @@ func TestLimits_CLAIM5_ChangesHoldAtOnce(t *testing.T) {
 	require.Empty(t, h.claims(linuxPool("linux"), 1), "still no room")
 	set(3)
 	for _, p := range polls {
-		require.Equal(t, dispatch.ReplyServe, (<-p).answer.Reply)
+		require.Equal(t, dispatch.ReplyServe, await.Receive(t, p, "the poll is answered").answer.Reply)
 	}
 	require.EqualValues(t, 3, h.account("acme").Budgets[0].Usage.Jobs)
 	require.EqualValues(t, 64*1024, h.account("acme").Budgets[0].Limits.MemoryMB, "what was not named stays")
@@ -367,7 +368,7 @@ func TestDelete_CLAIM5_NoBatchClaimsBesideIt(t *testing.T) {
 		wg.Go(func() { result, _ = h.store.ClaimBatch(context.Background(), b) })
 		ledgertest.Exec(t, h.url, `UPDATE accounts SET installation_id = NULL WHERE id = $1`, a.ID)
 		err := h.store.DeleteAccount(t.Context(), change(a.Login), false)
-		wg.Wait()
+		await.Return(t, wg.Wait, "the concurrent calls return")
 		if len(result.Claims) == 1 {
 			require.Error(t, err, "what is live is not deleted")
 			ledgertest.Exec(t, h.url, `UPDATE runner_claims SET state = 'spent', ended_at = now() WHERE state = 'claimed'`)

@@ -16,6 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -73,7 +74,7 @@ func TestCap_CLAIM5_HoldsUnderConcurrencyAndBlocksNobody(t *testing.T) {
 				}
 			})
 		}
-		wg.Wait()
+		await.Return(t, wg.Wait, "the concurrent calls return")
 	}
 	for rounds := 0; len(order) < 65; rounds++ {
 		require.Less(t, rounds, 65, "jobs are left: %v", h.account("acme"))

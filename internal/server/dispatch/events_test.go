@@ -12,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -128,7 +129,7 @@ func TestClaimBatch_CLAIM5_BudgetHoldsUnderConcurrency(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	await.Return(t, wg.Wait, "the concurrent calls return")
 	require.Equal(t, 5, claimed[acme.ID], "5 CPUs, one each")
 	require.Equal(t, 3, claimed[small.ID], "the busy account does not block the other")
 }
@@ -147,7 +148,7 @@ func TestPoll_CLAIM5_FreedRoomWakesTheQueue(t *testing.T) {
 		return parked["limit"] == 1
 	})
 	h.record(job(fleet.JobEventCompleted, 1, by(first.JIT.Name)))
-	got := <-waiting
+	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }
@@ -192,7 +193,7 @@ func TestPodChanged_CLAIM6_TerminatedPollerIsAnAcknowledgement(t *testing.T) {
 	h.eventually("acknowledged and stamped", func() bool {
 		return h.claim(pod).Acknowledged && len(h.cluster.stamped()) == 1
 	})
-	answer, err := d.Poll(t.Context(), pod)
+	answer, err := d.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
 }
@@ -297,7 +298,7 @@ func TestRecordJob_CLAIM9_SwappedRunnersNeedNoThirdMint(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	await.Return(t, wg.Wait, "the concurrent calls return")
 	require.Equal(t, int64(2), h.claim(a).JobID)
 	require.Equal(t, int64(1), h.claim(b).JobID)
 	require.Equal(t, fleet.JobExecuting, h.jobState(1))
@@ -389,7 +390,7 @@ func TestRoute_CLAIM12_AmbiguousLabelsWait(t *testing.T) {
 	twin.Terminating = true
 	h.cluster.putPool(twin)
 	d.PoolsChanged()
-	got := <-waiting
+	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // FairShare gives each free runner to the account that has least running, then by age; FIFO by age alone. Neither gives an
@@ -149,7 +150,7 @@ func TestFairShare_CLAIM5_NeverExceedsBudgets(t *testing.T) {
 				}
 			})
 		}
-		wg.Wait()
+		await.Return(t, wg.Wait, "the concurrent calls return")
 		require.Equal(t, 75, total)
 	}
 }

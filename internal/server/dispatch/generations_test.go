@@ -9,6 +9,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // CLAIM-15, CLAIM-16: whatever an actor does with a generation that is not the row's is void, and a claim is taken
@@ -105,7 +106,7 @@ func TestMint_CLAIM15_RegistrationThatComesTooLateIsRemoved(t *testing.T) {
 		f.beforeMint = func(string) {
 			if mints.Add(1) == 1 {
 				close(slow)
-				<-release
+				await.OrEnd(t, release)
 			}
 		}
 	})
@@ -113,11 +114,11 @@ func TestMint_CLAIM15_RegistrationThatComesTooLateIsRemoved(t *testing.T) {
 	h.queue(1)
 	pod := h.pod("linux")
 	stale := h.poll(t.Context(), d, pod)
-	<-slow
+	await.Receive(t, slow, "the mint begins")
 	require.NoError(t, h.store.EndLease(t.Context(), pod.UID, h.claim(pod).Generation))
 	winner := h.served(h.replica(), pod)
 	close(release)
-	got := <-stale
+	got := await.Receive(t, stale, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyRetry, got.answer.Reply)
 	require.Equal(t, []string{winner.JIT.Name}, h.forge.alive())
@@ -137,10 +138,10 @@ func TestTakeOver_CLAIM15_LeavesWhatItsSuccessorHasMinted(t *testing.T) {
 	still := &standingStill{Store: h.store, reached: make(chan struct{}), release: make(chan struct{})}
 	slow := h.replica(hours(1), func(o *dispatch.Options) { o.Store = still })
 	stale := h.poll(t.Context(), slow, pod)
-	<-still.reached
+	await.Receive(t, still.reached, "the take-over begins")
 	served := h.served(h.replica(hours(2)), pod) // the lease of the slow one has run out
 	close(still.release)
-	got := <-stale
+	got := await.Receive(t, stale, "the poll is answered")
 	require.NoError(t, got.err)
 	require.NotEqual(t, dispatch.ReplyServe, got.answer.Reply)
 	require.Equal(t, []string{served.JIT.Name}, h.forge.alive(), "what was delivered is still good")

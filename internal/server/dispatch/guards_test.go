@@ -16,6 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -69,7 +70,7 @@ func TestClaimBatch_CLAIM5_WaitsForTheAccountsOtherBatch(t *testing.T) {
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
 	})
 	commit()
-	require.Empty(t, (<-done).Claims, "the budget of one job is spent")
+	require.Empty(t, await.Receive(t, done, "the batch returns").Claims, "the budget of one job is spent")
 }
 
 // CLAIM-3: a late in_progress of a finished job binds no runner, not even one that is alive.
@@ -166,7 +167,7 @@ func TestPoll_CLAIM14_LooksAgainAtTheReset(t *testing.T) {
 	})
 	require.Zero(t, h.forge.minted())
 	hangUp()
-	<-waiting
+	await.Receive(t, waiting, "the poll is answered")
 }
 
 // CLAIM-8: a claim that was minted once is not taken back because a later mint was refused: its row, and so the
@@ -178,7 +179,7 @@ func TestPoll_CLAIM8_RefusedReMintKeepsTheRow(t *testing.T) {
 	pod := h.pod("linux")
 	h.served(d, pod)
 	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
-	answer, err := d.Poll(t.Context(), pod)
+	answer, err := d.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyRetry, answer.Reply)
 	require.Equal(t, fleet.ClaimMinted, h.claim(pod).State)
@@ -367,7 +368,7 @@ func TestPoll_EXCL6_WhatProvesARegistrationGone(t *testing.T) {
 					delete(f.runners, first.JIT.Name)
 				}
 			})
-			got, err := d.Poll(t.Context(), pod)
+			got, err := d.Poll(await.Context(t), pod)
 			require.NoError(t, err)
 			require.Equal(t, c.want, got.Reply)
 		})
@@ -377,10 +378,10 @@ func TestPoll_EXCL6_WhatProvesARegistrationGone(t *testing.T) {
 		h.forge.set(func(f *forge) { f.onMint = func(string) error { return fleet.ErrUncertain } })
 		h.queue(1)
 		pod := h.pod("linux")
-		_, err := h.replica().Poll(t.Context(), pod)
+		_, err := h.replica().Poll(await.Context(t), pod)
 		require.NoError(t, err)
 		h.forge.set(func(f *forge) { f.onMint, f.unread = nil, fleet.ErrUncertain })
-		got, err := h.replica().Poll(t.Context(), pod)
+		got, err := h.replica().Poll(await.Context(t), pod)
 		require.NoError(t, err)
 		require.Equal(t, dispatch.ReplyRetry, got.Reply)
 		require.Equal(t, 1, h.forge.minted())
@@ -397,7 +398,10 @@ type standingStill struct {
 func (s *standingStill) Registrations(ctx context.Context, podUID string, before int64) ([]dispatch.Registration, error) {
 	s.once.Do(func() {
 		close(s.reached)
-		<-s.release
+		select {
+		case <-s.release:
+		case <-ctx.Done():
+		}
 	})
 	return s.Store.Registrations(ctx, podUID, before)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -89,8 +90,8 @@ func (h *harness) replica(change ...func(*dispatch.Options)) *dispatch.Dispatche
 	wg.Go(func() { _ = d.Run(ctx) })
 	listening := &listening{Dispatcher: d, ready: make(chan struct{})}
 	wg.Go(func() { postgres.Listen(ctx, h.url, listening, slog.New(slog.DiscardHandler)) })
-	h.t.Cleanup(func() { cancel(); wg.Wait() })
-	<-listening.ready
+	h.t.Cleanup(func() { cancel(); await.Return(h.t, wg.Wait, "the replica stops") })
+	await.Receive(h.t, listening.ready, "the replica listens")
 	return d
 }
 
@@ -191,7 +192,7 @@ func (h *harness) poll(ctx context.Context, d *dispatch.Dispatcher, pod dispatch
 func (h *harness) served(d *dispatch.Dispatcher, pod dispatch.Pod) dispatch.Answer {
 	h.t.Helper()
 	for range 20 {
-		answer, err := d.Poll(h.t.Context(), pod)
+		answer, err := d.Poll(await.Context(h.t), pod)
 		require.NoError(h.t, err)
 		if answer.Reply == dispatch.ReplyServe {
 			return answer

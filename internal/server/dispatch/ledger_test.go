@@ -11,6 +11,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -90,7 +91,7 @@ func TestRouting_LanesAreUnparkedWhenThePoolsShapeChanges(t *testing.T) {
 	})
 	h.cluster.putPool(linuxPool("linux"))
 	d.PoolsChanged()
-	got := <-waiting
+	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }
@@ -138,8 +139,8 @@ func TestInstallation_LateAndLostEvents(t *testing.T) {
 	reinstalled := acme
 	reinstalled.InstallationID = 303
 	h.record(job(fleet.JobEventQueued, 3, from(reinstalled))) // the installation event was lost
-	require.Equal(t, dispatch.ReplyServe, (<-waiting).answer.Reply)
-	require.Equal(t, dispatch.ReplyServe, (<-parked).answer.Reply)
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, waiting, "the poll is answered").answer.Reply)
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, parked, "the poll is answered").answer.Reply)
 }
 
 // A job belongs to the lane it was stored in, whatever its repository's owner is called when it is released.
@@ -196,7 +197,7 @@ func TestClaimBatch_LanesAreLockedInOneOrder(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	await.Return(t, wg.Wait, "the concurrent calls return")
 	ledgertest.Exec(t, h.url, `SELECT pg_stat_force_next_flush()`)
 	require.Zero(t, ledgertest.Int(t, h.url, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`))
 	require.Zero(t, ledgertest.Int(t, h.url, `SELECT sum(running)::bigint FROM job_lanes`), "every charge was taken back")

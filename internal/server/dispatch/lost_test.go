@@ -10,6 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -54,7 +55,7 @@ func TestRetireLost_POOL7_MintedRunnerIsReleasedByGitHubsProof(t *testing.T) {
 
 	require.Equal(t, answer, h.lost(d, pod)[0], "asked twice, answered twice, from the ledger")
 	require.Len(t, h.forge.removed, 1)
-	asked, err := d.Poll(t.Context(), pod)
+	asked, err := d.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, asked.Reply, "EXCL-5: spent")
 	next := h.pod("linux")
@@ -191,7 +192,7 @@ func TestRetireLost_CLAIM15_StaleGenerationsReleaseNothing(t *testing.T) {
 		h.queue(1)
 		pod := h.pod("linux")
 		h.forge.set(func(f *forge) { f.onMint = func(string) error { return fleet.ErrUncertain } })
-		_, err := d.Poll(t.Context(), pod)
+		_, err := d.Poll(await.Context(t), pod)
 		require.NoError(t, err)
 		h.forge.set(func(f *forge) {
 			f.onMint = nil
@@ -209,7 +210,7 @@ func TestRetireLost_CLAIM15_StaleGenerationsReleaseNothing(t *testing.T) {
 		h.queue(1)
 		pod := h.pod("linux")
 		h.forge.set(func(f *forge) { f.onMint = func(string) error { return fleet.ErrUncertain } })
-		_, err := d.Poll(t.Context(), pod)
+		_, err := d.Poll(await.Context(t), pod)
 		require.NoError(t, err)
 		h.forge.set(func(f *forge) {
 			f.onMint = nil

@@ -12,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // A pool that is deleted leaves no goroutine behind, and one that comes back under its name is served as before.
@@ -29,7 +30,7 @@ func TestMatcher_EndsWithItsPool(t *testing.T) {
 	h.eventually("it has looked whether to end", func() bool { return h.cluster.misses() >= 2 })
 	require.Equal(t, 2, d.Matchers(), "a poll that is held is answered by its matcher")
 	cancel()
-	<-held
+	await.Receive(t, held, "the poll is answered")
 	h.eventually("the matcher has ended", func() bool { return d.Matchers() == 1 })
 
 	h.cluster.putPool(linuxPool("gone"))
@@ -40,7 +41,7 @@ func TestMatcher_EndsWithItsPool(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, answer.Reply)
 
 	h.queue(2)
-	require.Equal(t, dispatch.ReplyServe, (<-staying).answer.Reply)
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, staying, "the poll is answered").answer.Reply)
 
 	h.cluster.dropPool("gone")
 	d.PoolsChanged()
@@ -102,25 +103,25 @@ func TestPoll_CLAIM7_AnEarlierRequestTakesNothingOver(t *testing.T) {
 	a, b := h.replica(), h.replica()
 	pod := h.pod("linux")
 	h.queue(1)
-	served, err := a.PollNumbered(t.Context(), pod, 6)
+	served, err := a.PollNumbered(await.Context(t), pod, 6)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyServe, served.Reply)
 	for _, d := range []*dispatch.Dispatcher{a, b} {
-		late, err := d.PollNumbered(t.Context(), pod, 5)
+		late, err := d.PollNumbered(await.Context(t), pod, 5)
 		require.NoError(t, err)
 		require.Equal(t, dispatch.ReplyRetry, late.Reply)
 	}
 	require.Equal(t, served.Generation, h.claim(pod).Generation)
 	require.Contains(t, h.forge.alive(), served.JIT.Name, "what was delivered still stands")
 
-	again, err := b.PollNumbered(t.Context(), pod, 8)
+	again, err := b.PollNumbered(await.Context(t), pod, 8)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyServe, again.Reply)
-	late, err := a.PollNumbered(t.Context(), pod, 7)
+	late, err := a.PollNumbered(await.Context(t), pod, 7)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyRetry, late.Reply, "who took the claim over counts")
 
-	unnumbered, err := a.Poll(t.Context(), pod)
+	unnumbered, err := a.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyServe, unnumbered.Reply, "an agent that numbers nothing works as before")
 	held, err := a.Acknowledge(t.Context(), pod, unnumbered.Generation)
@@ -146,7 +147,7 @@ func TestPoll_CLAIM7_AnEarlierRequestWaitsInNobodysStead(t *testing.T) {
 	require.Equal(t, dispatch.ReplyRetry, late.Reply)
 	require.Equal(t, 1, d.HeldPolls())
 	h.queue(1)
-	got := <-waiting
+	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }
@@ -193,7 +194,7 @@ func TestPoll_EndsWithItsHoldDuringABatch(t *testing.T) {
 				d.ClaimChanged(pod.UID)
 			}
 			close(s.proceed)
-			got := <-poll // its request times out
+			got := await.Receive(t, poll, "the poll is answered") // its request times out
 			require.NoError(t, got.err)
 			require.Equal(t, dispatch.ReplyEmpty, got.answer.Reply)
 		})

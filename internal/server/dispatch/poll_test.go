@@ -13,6 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestPoll_AJobThatArrivesWakesTheWaitingPod(t *testing.T) {
@@ -21,7 +22,7 @@ func TestPoll_AJobThatArrivesWakesTheWaitingPod(t *testing.T) {
 	pod := h.pod("linux")
 	waiting := h.poll(t.Context(), d, pod)
 	h.queue(7)
-	got := <-waiting
+	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 	require.Equal(t, "jit-of-"+got.answer.JIT.Name, got.answer.JIT.Encoded.Reveal())
@@ -34,7 +35,7 @@ func TestPoll_HeldPollIsAnsweredEmptyWhenTheHoldEnds(t *testing.T) {
 	d := h.replica()
 	waiting := h.poll(t.Context(), d, h.pod("linux"))
 	h.eventually("the hold has begun", func() bool { return h.timers.fire(runnerapi.PollHold) > 0 })
-	got := <-waiting
+	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyEmpty, got.answer.Reply)
 }
@@ -69,7 +70,7 @@ func TestPoll_CLAIM1_OneLiveClaimPerPodAndJob(t *testing.T) {
 		return len(served) == 12
 	})
 	stop()
-	wg.Wait()
+	await.Return(t, wg.Wait, "the concurrent calls return")
 	jobs := map[int64]int{}
 	for _, pod := range pods {
 		if c := h.claim(pod); c.State != fleet.ClaimNone {
@@ -100,18 +101,18 @@ func TestRetire_EXCL1_ExactlyOneOfClaimAndRetireWins(t *testing.T) {
 			require.NoError(t, err)
 		})
 		h.queue(id)
-		wg.Wait()
+		await.Return(t, wg.Wait, "the concurrent calls return")
 		switch answers[0].Verdict {
 		case runnerapi.Granted:
 			granted++
-			got := <-waiting
+			got := await.Receive(t, waiting, "the poll is answered")
 			require.NoError(t, got.err)
 			require.Equal(t, dispatch.ReplyGone, got.answer.Reply)
 			require.Equal(t, fleet.ClaimRetired, h.claim(pod).State)
 			h.started(d, h.pod("linux"), id) // the job is not lost: another pod takes it
 		case runnerapi.Busy:
 			busy++
-			got := <-waiting
+			got := await.Receive(t, waiting, "the poll is answered")
 			require.NoError(t, got.err)
 			require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 			require.Equal(t, "acme", answers[0].Owner)
@@ -144,7 +145,7 @@ func TestPoll_EXCL5_RetiredSpentAndDeletingPodsAreNeverServed(t *testing.T) {
 
 	h.queue(1)
 	for _, pod := range []dispatch.Pod{retired, deleting} {
-		answer, err := d.Poll(t.Context(), pod)
+		answer, err := d.Poll(await.Context(t), pod)
 		require.NoError(t, err)
 		require.Equal(t, dispatch.ReplyGone, answer.Reply)
 	}
@@ -157,7 +158,7 @@ func TestPoll_EXCL5_RetiredSpentAndDeletingPodsAreNeverServed(t *testing.T) {
 	require.Equal(t, runnerapi.Busy, answers[0].Verdict, "a claimed pod is never retired")
 	h.record(job(fleet.JobEventCompleted, 1, by(runner)))
 	h.queue(2)
-	answer, err := d.Poll(t.Context(), spent)
+	answer, err := d.Poll(await.Context(t), spent)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
 	answers, err = d.Retire(t.Context(), []dispatch.Pod{spent})
@@ -175,13 +176,13 @@ func TestPoll_EXCL5_HeldPollOfARetiredPodIsSentAway(t *testing.T) {
 	h.eventually("both polls are held", func() bool { return h.timers.pendingOf(runnerapi.PollHold) == 2 })
 	_, err := there.Retire(t.Context(), []dispatch.Pod{pod})
 	require.NoError(t, err)
-	got := <-waiting
+	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyGone, got.answer.Reply)
 	deleting.Deleting = true
 	h.cluster.putPod(deleting)
 	here.PodChanged(deleting)
-	got = <-waitingToo
+	got = await.Receive(t, waitingToo, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyGone, got.answer.Reply)
 }
@@ -201,7 +202,7 @@ func TestPoll_CLAIM7_LostAnswerIsServedAgain(t *testing.T) {
 	held, err := d.Acknowledge(t.Context(), pod, again.Generation)
 	require.NoError(t, err)
 	require.True(t, held)
-	answer, err := d.Poll(t.Context(), pod)
+	answer, err := d.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply, "single shot: after the acknowledgement nothing more")
 }
@@ -214,7 +215,7 @@ func TestPoll_CLAIM7_ReMintStopsWhenTheFirstRegistrationRuns(t *testing.T) {
 	pod := h.pod("linux")
 	first := h.served(d, pod)
 	h.forge.start(first.JIT.Name)
-	answer, err := d.Poll(t.Context(), pod)
+	answer, err := d.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
 	require.Equal(t, 1, h.forge.minted())
@@ -228,7 +229,7 @@ func TestPoll_CLAIM8_RefusedMintReturnsThePodAndTheJob(t *testing.T) {
 	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
 	h.queue(1)
 	pod := h.pod("linux")
-	answer, err := d.Poll(t.Context(), pod)
+	answer, err := d.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply)
 	require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
@@ -278,7 +279,7 @@ func TestMint_CLAIM15_StaleMinterIsVoid(t *testing.T) {
 		f.onMint = func(string) error {
 			if mints.Add(1) == 1 {
 				close(slow)
-				<-release
+				await.OrEnd(t, release)
 			}
 			return nil
 		}
@@ -287,13 +288,13 @@ func TestMint_CLAIM15_StaleMinterIsVoid(t *testing.T) {
 	h.queue(1)
 	pod := h.pod("linux")
 	stale := h.poll(t.Context(), d, pod)
-	<-slow
+	await.Receive(t, slow, "the mint begins")
 	// Its lease ends (a minter that hangs), and another replica takes the claim over.
 	before := h.claim(pod)
 	require.NoError(t, h.store.EndLease(t.Context(), pod.UID, before.Generation))
 	winner := h.served(h.replica(), pod)
 	close(release)
-	got := <-stale
+	got := await.Receive(t, stale, "the poll is answered")
 	require.NoError(t, got.err)
 	require.NotEqual(t, dispatch.ReplyServe, got.answer.Reply, "the stale answer must not be given")
 	c := h.claim(pod)
@@ -335,7 +336,7 @@ func TestPoll_CLAIM16_AmbiguousMintIsFoundByNameAndRemoved(t *testing.T) {
 	})
 	h.queue(1)
 	pod := h.pod("linux")
-	answer, err := d.Poll(t.Context(), pod)
+	answer, err := d.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyRetry, answer.Reply)
 	ghosts := h.forge.alive()
@@ -358,7 +359,7 @@ func TestPoll_EXCL6_TakeOverNeedsProofThatTheFirstRegistrationIsGone(t *testing.
 			pod := h.pod("linux")
 			h.served(d, pod)
 			h.forge.set(func(f *forge) { f.removeErr = answer; f.unread = fleet.ErrForbidden })
-			got, err := d.Poll(t.Context(), pod)
+			got, err := d.Poll(await.Context(t), pod)
 			require.NoError(t, err)
 			require.Equal(t, dispatch.ReplyRetry, got.Reply)
 			require.Equal(t, 1, h.forge.minted())

@@ -12,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // ledger is the real one with gates before or after a step.
@@ -69,7 +70,7 @@ func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 		mu.Unlock()
 		if gated {
 			reading <- struct{}{}
-			<-goOn
+			await.OrEnd(t, goOn)
 		}
 	}}
 	d := h.replica(on(l))
@@ -81,14 +82,14 @@ func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	gate = true
 	mu.Unlock()
 	h.record(job(fleet.JobEventQueued, 2, labelled("gpu"))) // a new set: the one matcher begins to read
-	<-reading
+	await.Receive(t, reading, "label sets are read")
 	waiting := h.poll(t.Context(), d, h.pod("gpu"))
 	h.held(3)
 	for range 20 {
 		h.jobState(2) // the other looks meanwhile
 	}
 	close(goOn)
-	got := <-waiting
+	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }
@@ -101,24 +102,24 @@ func TestListen_LabelSetsAreReadAnewAfterAReconnection(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	t.Cleanup(func() { cancel(); await.Return(t, wg.Wait, "the replica stops") })
 	wg.Go(func() { _ = d.Run(ctx) })
 	first := h.poll(t.Context(), d, h.pod("linux"))
 	d.WorkArrived("")
 	h.queue(1)
 	d.WorkArrived(dispatch.LabelKey([]string{"linux"}))
-	require.Equal(t, dispatch.ReplyServe, (<-first).answer.Reply)
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, first, "the poll is answered").answer.Reply)
 
 	h.cluster.putPool(linuxPool("gpu"))
 	d.PoolsChanged()
 	h.queue(2)
 	d.WorkArrived("")
-	require.Equal(t, dispatch.ReplyServe, (<-h.poll(t.Context(), d, h.pod("linux"))).answer.Reply) // routed anew
-	h.record(job(fleet.JobEventQueued, 3, labelled("gpu")))                                        // nobody hears of it
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, h.poll(t.Context(), d, h.pod("linux")), "the poll is answered").answer.Reply) // routed anew
+	h.record(job(fleet.JobEventQueued, 3, labelled("gpu")))                                                                              // nobody hears of it
 	waiting := h.poll(t.Context(), d, h.pod("gpu"))
 	h.held(3)
 	wg.Go(func() { postgres.Listen(ctx, h.url, d, slog.New(slog.DiscardHandler)) })
-	got := <-waiting
+	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }
@@ -169,7 +170,7 @@ func TestPoll_EXCL5_PodThatWentWhileItsPollWasHeldGetsNoJob(t *testing.T) {
 	h.held(1)
 	h.cluster.dropPod(pod)
 	d.PodGone(pod)
-	got := <-waiting
+	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyRetry, got.answer.Reply)
 	h.queue(1)
@@ -187,13 +188,13 @@ func TestPoll_EXCL5_PodThatIsDeletedBetweenPollAndMint(t *testing.T) {
 	}}
 	d := h.replica(on(l))
 	h.queue(1)
-	answer, err := d.Poll(t.Context(), pod)
+	answer, err := d.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.NotEqual(t, dispatch.ReplyServe, answer.Reply)
 	require.Zero(t, h.forge.minted())
 	require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
 	require.Equal(t, fleet.JobQueued, h.jobState(1))
-	answer, err = d.Poll(t.Context(), pod)
+	answer, err = d.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
 }
@@ -208,7 +209,7 @@ func TestPoll_CLAIM8_HungUpBeforeTheMintGivesTheJobBack(t *testing.T) {
 	waiting := h.poll(ctx, d, pod)
 	h.held(1)
 	h.queue(1)
-	<-waiting
+	await.Receive(t, waiting, "the poll is answered")
 	require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
 	h.served(d, h.pod("linux"))
 	require.Equal(t, fleet.JobMinted, h.jobState(1))
@@ -223,7 +224,7 @@ func TestPoll_CLAIM7_ForgottenRequestTakesNothingOver(t *testing.T) {
 	d := h.replica(on(&ledger{Store: h.store, looked: func(dispatch.Claim) { looked <- struct{}{} }}))
 	pod := h.pod("linux")
 	forgotten := h.poll(t.Context(), d, pod)
-	<-looked
+	await.Receive(t, looked, "the poll reads its row")
 	b := h.batch(pod) // the pod's later request, at another replica, wins and is answered
 	h.record(job(fleet.JobEventQueued, 1, labelled("elsewhere")))
 	b.LabelKeys = []string{dispatch.LabelKey([]string{"elsewhere"})}
@@ -237,7 +238,7 @@ func TestPoll_CLAIM7_ForgottenRequestTakesNothingOver(t *testing.T) {
 	require.True(t, held)
 
 	h.queue(2) // a batch that meets the row
-	got := <-forgotten
+	got := await.Receive(t, forgotten, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyRetry, got.answer.Reply)
 	require.Equal(t, []string{minted.Name}, h.forge.alive())
@@ -253,7 +254,7 @@ func TestPoll_CLAIM7_RequestThatAwaitsAMintHearsOfItsEnd(t *testing.T) {
 		var once sync.Once
 		h.forge.set(func(f *forge) {
 			f.onMint = func(string) error {
-				once.Do(func() { close(minting); <-release })
+				once.Do(func() { close(minting); await.OrEnd(t, release) })
 				return nil
 			}
 		})
@@ -262,7 +263,7 @@ func TestPoll_CLAIM7_RequestThatAwaitsAMintHearsOfItsEnd(t *testing.T) {
 		pod := h.pod("linux")
 		ctx, hangUp := context.WithCancel(t.Context())
 		first := h.poll(ctx, d, pod)
-		<-minting
+		await.Receive(t, minting, "the mint begins")
 		hangUp()
 		other := d
 		if elsewhere {
@@ -271,11 +272,11 @@ func TestPoll_CLAIM7_RequestThatAwaitsAMintHearsOfItsEnd(t *testing.T) {
 		second := h.poll(t.Context(), other, pod)
 		h.eventually("it waits for the mint", func() bool { return h.timers.pendingOf(2*time.Second) > 0 })
 		close(release)
-		<-first
+		await.Receive(t, first, "the poll is answered")
 		if elsewhere {
 			h.timers.fire(2 * time.Second)
 		}
-		got := <-second
+		got := await.Receive(t, second, "the poll is answered")
 		require.NoError(t, got.err)
 		require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 		require.Equal(t, []string{got.answer.JIT.Name}, h.forge.alive())
@@ -308,7 +309,7 @@ func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 	h.cluster.putPool(linuxPool("linux"))
 	d.PoolsChanged()
 	for range 2 {
-		got := <-answers
+		got := await.Receive(t, answers, "the poll is answered")
 		require.NoError(t, got.err)
 		require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 	}
@@ -330,7 +331,7 @@ func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 		return h.forge.minted() == 5
 	})
 	for range 3 {
-		got := <-answers
+		got := await.Receive(t, answers, "the poll is answered")
 		require.NoError(t, got.err)
 		require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 	}
@@ -341,7 +342,7 @@ func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 func TestPoll_CLAIM11_OneOutageCountsOnce(t *testing.T) {
 	h := newHarness(t)
 	release := make(chan struct{})
-	h.forge.set(func(f *forge) { f.onMint = func(string) error { <-release; return fleet.ErrUncertain } })
+	h.forge.set(func(f *forge) { f.onMint = func(string) error { await.OrEnd(t, release); return fleet.ErrUncertain } })
 	var mu sync.Mutex
 	now := time.Now()
 	d := h.replica(func(o *dispatch.Options) {
@@ -362,7 +363,7 @@ func TestPoll_CLAIM11_OneOutageCountsOnce(t *testing.T) {
 	h.eventually("all are minting", func() bool { return h.forge.minted() == 6 })
 	close(release)
 	for range 6 {
-		got := <-answers
+		got := await.Receive(t, answers, "the poll is answered")
 		require.NoError(t, got.err)
 		require.Equal(t, dispatch.ReplyRetry, got.answer.Reply)
 		require.Equal(t, time.Second, got.answer.RetryAfter, "one blip, one second")
@@ -372,7 +373,7 @@ func TestPoll_CLAIM11_OneOutageCountsOnce(t *testing.T) {
 	now = now.Add(10 * time.Second)
 	mu.Unlock()
 	again := make(chan struct{})
-	h.forge.set(func(f *forge) { f.onMint = func(string) error { <-again; return nil } })
+	h.forge.set(func(f *forge) { f.onMint = func(string) error { await.OrEnd(t, again); return nil } })
 	for id := int64(7); id <= 12; id++ {
 		h.queue(id)
 		poll()
@@ -384,7 +385,7 @@ func TestPoll_CLAIM11_OneOutageCountsOnce(t *testing.T) {
 	require.Equal(t, 7, h.forge.minted())
 	close(again) // it succeeds: all others follow at once
 	for range 6 {
-		got := <-answers
+		got := await.Receive(t, answers, "the poll is answered")
 		require.NoError(t, got.err)
 		require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -48,7 +49,7 @@ func TestSignals_SCALE2_IsWhatPollsAreGiven(t *testing.T) {
 		return d.HeldPolls() == 0
 	})
 	for _, p := range polls {
-		require.NoError(t, (<-p).err)
+		require.NoError(t, await.Receive(t, p, "the poll is answered").err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -153,7 +154,7 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
 	h.queue(1, 2, 3)
 	pod := h.pod("linux")
-	_, err := d.Poll(t.Context(), pod) // tries in vain, once
+	_, err := d.Poll(await.Context(t), pod) // tries in vain, once
 	require.NoError(t, err)
 	signals, err := d.Signals(t.Context())
 	require.NoError(t, err)
@@ -187,7 +188,7 @@ func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
 	h.queue(1)
 	pod := h.pod("linux")
-	_, err := d.Poll(t.Context(), pod) // tries in vain
+	_, err := d.Poll(await.Context(t), pod) // tries in vain
 	require.NoError(t, err)
 	until, limited := d.Backoff(acme)
 	require.True(t, until.After(c.now()))
@@ -399,11 +400,11 @@ func TestSignals_ReadOnceForAll(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	store, d := h.counting(c)
 	entered, leave := make(chan struct{}, 1), make(chan struct{})
-	store.during = func(context.Context) { entered <- struct{}{}; <-leave }
+	store.during = func(context.Context) { entered <- struct{}{}; await.OrEnd(t, leave) }
 	first, hangUp := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = d.Signals(first) })
-	<-entered
+	await.Receive(t, entered, "the ledger is read")
 	hangUp() // the others' answer does not depend on who asked first
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -417,7 +418,7 @@ func TestSignals_ReadOnceForAll(t *testing.T) {
 		})
 	}
 	close(leave)
-	wg.Wait()
+	await.Return(t, wg.Wait, "the concurrent calls return")
 	store.during = nil
 	require.Equal(t, int32(1), store.backlogs.Load())
 	c.pass(999 * time.Millisecond)

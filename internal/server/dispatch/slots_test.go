@@ -9,6 +9,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // slowLedger records no mint before it is let.
@@ -36,7 +37,7 @@ func TestPoll_CLAIM14_ASlotIsFreeOnceGitHubHasAnswered(t *testing.T) {
 	h.eventually("both are minted, and neither is recorded", func() bool { return h.forge.minted() == 2 })
 	close(ledger.let)
 	for _, answer := range []<-chan polled{first, second} {
-		got := <-answer
+		got := await.Receive(t, answer, "the poll is answered")
 		require.NoError(t, got.err)
 		require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 	}

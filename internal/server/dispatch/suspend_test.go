@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -64,7 +65,7 @@ func TestSuspend_CLAIM5_GitHubsWordWaitsForTheBatchThatIsUnderWay(t *testing.T) 
 			}
 			result, err := h.store.ClaimBatch(t.Context(), b)
 			require.NoError(t, err)
-			require.NoError(t, <-done)
+			require.NoError(t, await.Receive(t, done, "the account is withheld"))
 			require.False(t, committed && len(result.Claims) > 0, "a claim was made after the account was withheld")
 			require.Len(t, result.Claims, 1)
 			require.Empty(t, h.claims(linuxPool("linux"), 1))

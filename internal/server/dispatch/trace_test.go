@@ -10,6 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/tracing"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
@@ -23,7 +24,7 @@ func TestServe_IsInTheJobsTrace(t *testing.T) {
 	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
 	h.queue(7)
 	pod := h.pod("linux")
-	answer, err := d.Poll(t.Context(), pod)
+	answer, err := d.Poll(await.Context(t), pod)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply)
 	h.forge.set(func(f *forge) { f.refuse = nil })

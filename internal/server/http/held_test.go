@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // gate is closed while reason is not empty.
@@ -78,5 +79,5 @@ func TestHeld_CLAIM17_WhatEverybodyIsTold(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	w.gate.set("")
-	require.Equal(t, http.StatusOK, <-polled, "and is served when the hold is over")
+	require.Equal(t, http.StatusOK, await.Receive(t, polled, "the poll is answered"), "and is served when the hold is over")
 }

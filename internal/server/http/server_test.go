@@ -27,6 +27,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 	server "github.com/bullpen-ci/bullpen/internal/server/http"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -81,7 +82,7 @@ func newWorld(t *testing.T) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = d.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	t.Cleanup(func() { cancel(); await.Return(t, wg.Wait, "the server stops") })
 	payloads, err := intake.New(intake.Options{Store: w.intake, Log: log})
 	require.NoError(t, err)
 	w.dispatcher, w.metrics = d, prometheus.NewRegistry()

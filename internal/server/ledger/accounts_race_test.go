@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -31,7 +32,7 @@ func TestRecordJob_RECV5_ManyFirstEventsOfAnAccountAtOnce(t *testing.T) {
 			})
 		}
 		begin.Done()
-		done.Wait()
+		await.Return(t, done.Wait, "the concurrent calls return")
 		for _, err := range errs {
 			require.NoError(t, err, "round %d", round)
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func doubler(most, size int, gate <-chan struct{}) (*coalescer[int, int], *[][]int) {
@@ -16,7 +18,7 @@ func doubler(most, size int, gate <-chan struct{}) (*coalescer[int, int], *[][]i
 	var batches [][]int
 	return &coalescer[int, int]{most: most, size: size, run: func(_ context.Context, batch []int) ([]int, error) {
 		if gate != nil {
-			<-gate
+			<-gate // bounded: the test closes it
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -52,7 +54,7 @@ func TestCoalescer_CallsThatWaitGoTogether(t *testing.T) {
 	}
 	start(1)
 	gate <- struct{}{} // the first one is alone
-	wg.Wait()
+	await.Return(t, wg.Wait, "the concurrent calls return")
 	require.Equal(t, [][]int{{1}}, *batches)
 
 	start(2)
@@ -62,7 +64,7 @@ func TestCoalescer_CallsThatWaitGoTogether(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return c.queued() == 6 }, patience, interval)
 	close(gate)
-	wg.Wait()
+	await.Return(t, wg.Wait, "the concurrent calls return")
 	require.Len(t, *batches, 4, "one alone, one alone, four together, the two that were left")
 	require.Zero(t, c.flying)
 	require.Empty(t, c.waiting)
@@ -81,7 +83,7 @@ func TestCoalescer_WhoCanRunWithTheLeaderGoesWithIt(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	await.Return(t, wg.Wait, "the concurrent calls return")
 	require.Less(t, len(*batches), herd/10, "of %d calls", herd)
 }
 
@@ -115,7 +117,7 @@ func TestCoalescer_AbandonedCallsLeaveNobodyBehind(t *testing.T) {
 	cancel()
 	require.Eventually(t, func() bool { return c.queued() == 1 }, patience, interval)
 	close(gate)
-	wg.Wait()
+	await.Return(t, wg.Wait, "the concurrent calls return")
 	require.Zero(t, c.flying)
 }
 
@@ -130,7 +132,7 @@ func TestCoalescer_UnderLoadEveryCallIsAnswered(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	await.Return(t, wg.Wait, "the concurrent calls return")
 	require.Zero(t, c.flying)
 }
 
@@ -142,7 +144,7 @@ func TestCoalescer_WhatHangsHoldsUpNobody(t *testing.T) {
 	c.patience = time.Millisecond
 	c.run = func(ctx context.Context, batch []int) ([]int, error) {
 		if batch[0] < 0 {
-			<-gate
+			<-gate // bounded: the test closes it
 		}
 		return answer(ctx, batch)
 	}
@@ -168,6 +170,6 @@ func TestCoalescer_WhatHangsHoldsUpNobody(t *testing.T) {
 	require.NoError(t, err, "and loses it when there are fewer")
 	require.Equal(t, 12, got)
 	close(gate)
-	hanging.Wait()
+	await.Return(t, hanging.Wait, "the concurrent calls return")
 	require.Equal(t, []int{0, 0}, []int{c.late, c.flying})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -40,8 +41,8 @@ func TestLockClaimsOfEvent_CLAIM15_NoneThatHasMovedOn(t *testing.T) {
 				return ledgertest.Int(t, url, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()") == 1
 			}, patience, interval)
 			commit()
-			require.Len(t, <-found, change.found)
-			require.NoError(t, <-failed)
+			require.Len(t, await.Receive(t, found, "the claims are found"), change.found)
+			require.NoError(t, await.Receive(t, failed, "the statement that waited returns"))
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -57,6 +58,6 @@ func TestRecountLanes_AClaimThatIsMadeMeanwhileIsCountedOnce(t *testing.T) {
 		return ledgertest.Int(t, url, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()") == 1
 	}, waitForLock, lockTick)
 	commit()
-	require.NoError(t, <-done)
+	require.NoError(t, await.Receive(t, done, "the statement that waited returns"))
 	require.Equal(t, int64(1), ledgertest.Int(t, url, "SELECT running FROM job_lanes"))
 }

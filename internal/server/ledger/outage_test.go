@@ -13,6 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // A database that restarts under the server loses no webhook: neither the connections that died with it nor the moment
@@ -48,7 +49,7 @@ func TestStore_WaitsOutARestartOfTheDatabase(t *testing.T) {
 	server, err = postgres.Start(t.Context(), options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	require.NoError(t, <-answered)
+	require.NoError(t, await.Receive(t, answered, "the statement is answered after the outage"))
 	state, err := store.JobState(t.Context(), 2)
 	require.NoError(t, err)
 	require.Equal(t, fleet.JobQueued, state)

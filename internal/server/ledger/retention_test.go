@@ -11,6 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/periodic/retention"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -172,7 +173,7 @@ func TestPrune_LabelSetsRaceWithJobs(t *testing.T) {
 		ledgertest.Exec(t, url, "DELETE FROM job_lanes")
 	}
 	cancel()
-	require.NoError(t, <-pruned)
+	require.NoError(t, await.Receive(t, pruned, "pruning ends"))
 }
 
 // However large the ledger, a pass reads what it removes and little more: no table is scanned but label_sets, which every

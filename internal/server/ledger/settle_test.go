@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -49,7 +50,7 @@ func TestClaimBatch_ALaneKeepsThePlaceOfAJobThatCameBackMeanwhile(t *testing.T) 
 			}()
 			require.Eventually(t, func() bool { return waiting(t, store) == 1 }, patience, interval, "the batch waits for the lane")
 			exec("COMMIT")
-			require.NoError(t, <-settled)
+			require.NoError(t, await.Receive(t, settled, "the batch that waited is settled"))
 			var head time.Time
 			require.NoError(t, conn.QueryRow(ctx, "SELECT head_at FROM job_lanes").Scan(&head))
 			require.Equal(t, int64(1_600_000_000), head.Unix())

@@ -12,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -63,9 +64,9 @@ func TestRebuild_CLAIM17_TheHoldWaitsForWhatIsBeingWritten(t *testing.T) {
 	require.Empty(t, ended)
 	require.Empty(t, taken)
 	require.NoError(t, blocker.Commit(ctx))
-	require.NoError(t, <-written)
-	require.True(t, <-ended)
-	<-taken
+	require.NoError(t, await.Receive(t, written, "the write that waited is done"))
+	require.True(t, await.Receive(t, ended, "the hold that waited ends"))
+	await.Receive(t, taken, "the turn that waited is taken")
 	claim, err := store.Claim(ctx, "6a8c4a6e-0000-4000-8000-000000000001")
 	require.NoError(t, err)
 	require.Equal(t, fleet.ClaimExecuting, claim.State)

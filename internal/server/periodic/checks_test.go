@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -45,7 +46,7 @@ func TestCheckPod_CoalescesWithoutLosingTheLast(t *testing.T) {
 	var looks atomic.Int32
 	opts := periodic.Options{Check: func(context.Context, string) error {
 		inside <- looks.Add(1)
-		<-proceed
+		await.OrEnd(t, proceed)
 		return nil
 	}}
 	asking := prepare(t, url, opts)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -74,7 +75,7 @@ func (r *replica) run(t *testing.T) {
 	go func() { ended <- r.Run(ctx) }()
 	r.stop = sync.OnceFunc(func() {
 		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, await.Result(ended, "the passes stop"))
 	})
 	t.Cleanup(r.stop)
 }

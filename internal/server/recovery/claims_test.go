@@ -10,6 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -118,7 +119,7 @@ func TestPass_RECV3_WhatWorksIsLeftAlone(t *testing.T) {
 	require.Greater(t, asked, 2, "a completed that was lost is found some time")
 	require.Less(t, asked, 20, "in an hour")
 	release()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 	w.eventually("it completes", func() bool { return w.jobState(job) == fleet.JobCompleted })
 }
 
@@ -162,7 +163,7 @@ func TestPass_EXCL6_ThePodsOwnSignComesFirst(t *testing.T) {
 	require.Equal(t, fleet.ClaimMinted, w.claim(pod).State)
 	require.Equal(t, 1, w.runnersAtGitHub())
 	release()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 	w.eventually("it completes", func() bool { return w.jobState(job) == fleet.JobCompleted })
 	require.Equal(t, fleet.ClaimSpent, w.claim(pod).State)
 }
@@ -177,7 +178,7 @@ func TestCheckPod_RECV5_AnOrphanCompletedIsRecorded(t *testing.T) {
 	_, ended := w.runner(answer)
 	w.eventually("it executes", func() bool { return w.claim(pod).State == fleet.ClaimExecuting })
 	release()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 	w.terminal(pod)
 	require.Equal(t, map[string]int{"orphan_completed": 1}, w.check(pod))
 	require.Equal(t, fleet.JobCompleted, w.jobState(job))
@@ -200,7 +201,7 @@ func TestPass_RECV5_AnUnstartedExecutionIsRecorded(t *testing.T) {
 	require.Equal(t, fleet.JobExecuting, w.jobState(job))
 	require.Equal(t, fleet.ClaimExecuting, w.claim(pod).State)
 	release()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 }
 
 // A surplus runner: its job was cancelled while it was queued. It idles, charged, until its time is over.

@@ -30,6 +30,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -102,7 +103,7 @@ func (w *world) start(options ...option) {
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = w.d.Run(ctx) })
 	parts.Go(func() { ledger.Listen(ctx, w.url, w.d, slog.New(slog.DiscardHandler)) })
-	t.Cleanup(func() { cancel(); parts.Wait() })
+	t.Cleanup(func() { cancel(); await.Return(w.t, parts.Wait, "the parts stop") })
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(w.log.String())
@@ -326,7 +327,7 @@ func (w *world) runner(answer dispatch.Answer) (stop func(), ended <-chan error)
 	done := make(chan error, 1)
 	var wait sync.WaitGroup
 	wait.Go(func() { done <- runner.Run(ctx) })
-	stop = func() { cancel(); wait.Wait() }
+	stop = func() { cancel(); await.Return(w.t, wait.Wait, "the parts stop") }
 	w.t.Cleanup(stop)
 	return stop, done
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -85,7 +86,7 @@ func TestPass_RECV1_OnlyTheOrphansOfAMixedBatchGo(t *testing.T) {
 	}
 	one()
 	other() // GitHub chooses which of them the runner has
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 	w.eventually("its job ends well", func() bool { return w.claim(running).State == fleet.ClaimSpent })
 }
 
@@ -181,7 +182,7 @@ func TestPass_CLAIM13_AnUnknownRunnerIsAdopted(t *testing.T) {
 	require.Equal(t, job, claim.JobID)
 	require.Equal(t, 1, w.runnersAtGitHub())
 	release()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 	w.eventually("it completes", func() bool { return w.claim(pod).State == fleet.ClaimSpent })
 }
 
@@ -448,7 +449,7 @@ func TestPass_EXCL6_WhatNoRowKnowsIsRemovedToo(t *testing.T) {
 	require.Equal(t, fleet.ClaimMinted, w.claim(pod).State)
 	require.Equal(t, 1, w.skipped()["busy"])
 	release()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 	w.eventually("GitHub has removed it", func() bool { return w.runnersAtGitHub() == 0 })
 
 	w.submit()

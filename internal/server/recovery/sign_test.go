@@ -10,6 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -62,7 +63,7 @@ func (l *lagging) finishes() {
 	l.t.Helper()
 	require.NotContains(l.t, l.removable(), l.pod.UID)
 	l.release()
-	require.NoError(l.t, <-l.ended)
+	require.NoError(l.t, await.Receive(l.t, l.ended, "the runner exits"))
 	l.eventually("its job ends well", func() bool {
 		job, err := l.gh.Admin.Job(l.t.Context(), l.works)
 		return err == nil && job.Conclusion == "success" && job.Acquisitions == 1
@@ -148,7 +149,7 @@ func TestPass_EXCL4_NobodysPodThatShowsAJobIsNotRetired(t *testing.T) {
 	require.Equal(t, 1, w.runnersAtGitHub())
 	require.Equal(t, 1, w.skipped()["disagree"])
 	release()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 }
 
 // RECV-5: a job can keep its own pod by its sign, and no longer than GitHub has its runner: a runner that GitHub does not list

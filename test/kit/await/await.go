@@ -2,6 +2,7 @@ package await
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -31,6 +32,19 @@ func ReceiveWithin[T any](t testing.TB, limit time.Duration, ch <-chan T, what s
 	fail(t, limit, what)
 	var none T
 	return none
+}
+
+// Result returns the next error of ch, or an error after Limit. It is for functions that must not end their goroutine, such as
+// those of sync.OnceFunc, which panic then.
+func Result(ch <-chan error, what string) error {
+	timer := time.NewTimer(Limit)
+	defer timer.Stop()
+	select {
+	case err := <-ch:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("not within %s: %s\n\n%s", Limit, what, goroutines())
+	}
 }
 
 // Return waits until wait returns, such as the Wait of a sync.WaitGroup or an exec.Cmd. It fails the test after Limit. wait runs

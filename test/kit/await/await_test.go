@@ -3,9 +3,11 @@ package await_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +51,15 @@ func TestReceive_SaysWhatDidNotHappen(t *testing.T) {
 	require.Contains(t, said, "not within 1ms: the poll is answered")
 	require.Contains(t, said, "TestReceive_SaysWhatDidNotHappen", "the goroutines that wait")
 	require.NotContains(t, said, "testing.(*M).Run", "and no others")
+}
+
+func TestResult_IsAnErrorInsteadOfAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ch := make(chan error, 1)
+		ch <- io.EOF
+		require.ErrorIs(t, await.Result(ch, "the end"), io.EOF)
+		require.ErrorContains(t, await.Result(ch, "the server stops"), "not within 30s: the server stops")
+	})
 }
 
 func TestReturn(t *testing.T) {

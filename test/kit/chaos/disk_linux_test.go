@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestDisk_FullAndDrained(t *testing.T) {
@@ -71,5 +73,5 @@ func TestDisk_FilledWhileOthersWrite(t *testing.T) {
 		require.NoError(t, disk.Drain())
 	}
 	close(stop)
-	<-stopped
+	await.Receive(t, stopped, "the disk is full")
 }

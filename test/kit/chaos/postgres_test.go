@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // database starts a server in a folder that its own user may reach.
@@ -43,7 +44,7 @@ func TestPostgres_EndsAndKeepsWhatWasCommitted(t *testing.T) {
 	for name, how := range map[string]End{"fast": Fast, "immediate": Immediate, "killed": Killed} {
 		p.query(t, "INSERT INTO things VALUES ('"+name+"')")
 		require.NoError(t, p.End(t.Context(), how))
-		<-server.Done()
+		await.Receive(t, server.Done(), "the server that was killed ends")
 		_, err := p.run(t.Context(), "psql", "--command=SELECT 1")
 		require.Error(t, err, "nobody answers")
 		require.NoError(t, server.Stop(t.Context()), "it frees the folder")
@@ -74,7 +75,7 @@ func TestProxy_BetweenAServerAndItsPostgres(t *testing.T) {
 		return direct.query(t, "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)'") == "1"
 	}))
 	require.Positive(t, proxy.Cut())
-	require.ErrorContains(t, <-asleep, "connection", "in the middle of a statement")
+	require.ErrorContains(t, await.Receive(t, asleep, "the statement fails"), "connection", "in the middle of a statement")
 	proxy.Set(Conditions{Refuse: true})
 	_, err = through.run(t.Context(), "psql", "--command=SELECT 1")
 	require.Error(t, err)
@@ -105,7 +106,7 @@ func TestPostgres_RestoreGoesBackWhileOthersAreConnected(t *testing.T) {
 	require.Equal(t, "", p.query(t, "SELECT to_regclass('public.later')"))
 	p.query(t, "INSERT INTO things VALUES ('again')")
 	cancel()
-	<-watching
+	await.Receive(t, watching, "the watch ends")
 
 	require.NoError(t, os.WriteFile(file, []byte("CREATE TABLE half (name text); SELECT 1/0;"), 0o600))
 	require.Error(t, p.Restore(t.Context(), file))

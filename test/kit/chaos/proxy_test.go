@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const patience = 20 * time.Second
@@ -95,7 +97,7 @@ func TestProxy_CutResetsBothSides(t *testing.T) {
 	require.NoError(t, c.ask("one", patience))
 	require.Equal(t, 1, p.Cut())
 	require.ErrorIs(t, c.hear("", patience), syscall.ECONNRESET)
-	require.ErrorIs(t, <-ended, syscall.ECONNRESET)
+	require.ErrorIs(t, await.Receive(t, ended, "the target's connection ends"), syscall.ECONNRESET)
 	require.NoError(t, connect(t, p).ask("two", patience), "the next connection is let through")
 	require.NoError(t, until(t.Context(), func() bool { return p.Links() == 1 }))
 	require.Equal(t, 2, p.Accepted())
@@ -134,7 +136,7 @@ func TestProxy_BlackHoleKeepsEverythingBack(t *testing.T) {
 	p.Heal()
 	require.NoError(t, c.hear("two", patience), "what was kept back arrives")
 	require.NoError(t, other.hear("three", patience))
-	require.NoError(t, <-ended, "the end that was kept back too")
+	require.NoError(t, await.Receive(t, ended, "the target's connection ends"), "the end that was kept back too")
 }
 
 // CloseWrite ends the client's direction in order.
@@ -147,7 +149,7 @@ func TestProxy_HalfOpen(t *testing.T) {
 	p.Set(Conditions{HoldDown: true})
 	require.ErrorIs(t, c.ask("two", 50*time.Millisecond), os.ErrDeadlineExceeded)
 	require.NoError(t, c.CloseWrite())
-	require.NoError(t, <-ended, "the target has heard everything, and answered")
+	require.NoError(t, await.Receive(t, ended, "the target's connection ends"), "the target has heard everything, and answered")
 	p.Heal()
 	require.NoError(t, c.hear("two", patience))
 
@@ -161,7 +163,7 @@ func TestProxy_HalfOpen(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	p.Heal()
-	<-ended
+	await.Receive(t, ended, "the target's connection ends")
 }
 
 func TestProxy_CloseEndsEverything(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const patience = 30 * time.Second
@@ -96,7 +97,7 @@ func TestProxy_FollowsEndpoints(t *testing.T) {
 	go func() { ended <- proxy.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, await.Receive(t, ended, "the proxy stops"))
 	})
 
 	service, err := cluster.Kube.CoreV1().Services(namespace).Create(ctx, &corev1.Service{

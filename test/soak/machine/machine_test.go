@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // on switches a machine on, and returns how to switch it off.
@@ -33,7 +34,7 @@ func on(t *testing.T, dir string) (*Sandbox, func()) {
 		if !stopped {
 			stopped = true
 			off()
-			require.NoError(t, <-served)
+			require.NoError(t, await.Receive(t, served, "the server stops"))
 		}
 	}
 	t.Cleanup(stop)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const (
@@ -125,7 +126,7 @@ func TestBulkhead_AHangingGitHubDelaysNobodyElse(t *testing.T) {
 	w.on(remove5, func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer ghp_hunter2" {
 			hanging <- struct{}{}
-			<-release
+			await.OrEnd(t, release)
 		}
 		rw.WriteHeader(http.StatusNoContent)
 	})
@@ -136,7 +137,7 @@ func TestBulkhead_AHangingGitHubDelaysNobodyElse(t *testing.T) {
 		go func() { answers <- slow.Remove(t.Context(), Subject{ID: 5, Name: "r-1"}) }()
 	}
 	for range most {
-		<-hanging
+		await.Receive(t, hanging, "a removal reaches GitHub")
 	}
 	got := slow.Remove(t.Context(), Subject{ID: 5, Name: "r-1"})
 	require.Equal(t, lifecycle.Unknown, got.Verdict)
@@ -148,7 +149,7 @@ func TestBulkhead_AHangingGitHubDelaysNobodyElse(t *testing.T) {
 	require.Equal(t, lifecycle.Granted, quick.Remove(t.Context(), Subject{ID: 5, Name: "r-1"}).Verdict)
 	close(release)
 	for range most {
-		require.Equal(t, lifecycle.Granted, (<-answers).Verdict)
+		require.Equal(t, lifecycle.Granted, await.Receive(t, answers, "the removal is answered").Verdict)
 	}
 	require.Equal(t, lifecycle.Granted, slow.Remove(t.Context(), Subject{ID: 5, Name: "r-1"}).Verdict)
 }

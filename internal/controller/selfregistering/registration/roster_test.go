@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // lister is a GitHub whose lists can be counted, held up and broken, each target's by itself.
@@ -92,7 +93,7 @@ func start(t *testing.T, roster *Roster) {
 	go func() { ended <- roster.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, await.Receive(t, ended, "the roster stops"))
 	})
 }
 
@@ -107,7 +108,7 @@ func TestRoster_AHundredWhoAskCostOneListInAnInterval(t *testing.T) {
 	require.False(t, first.Known)
 	require.True(t, first.AsOf.IsZero(), "nothing was listed yet: that is no absence")
 	require.Equal(t, w.clock.read().Add(askAgainSoon), first.Next)
-	require.Equal(t, "acme", <-w.done)
+	require.Equal(t, "acme", await.Receive(t, w.done, "a list is read"))
 	for range 100 {
 		for n := range 10 {
 			seen := w.roster.Look(Credentials{"ci", "pat"}, Target{Organization: "acme", Group: fmt.Sprint(n)}, fmt.Sprintf("r-%d", n))
@@ -127,7 +128,7 @@ func TestRoster_AHundredWhoAskCostOneListInAnInterval(t *testing.T) {
 	seen := w.look("acme", "r-5")
 	require.True(t, seen.Known, "what is known goes on being known until the next list")
 	require.Equal(t, listedAt, seen.AsOf)
-	<-w.done
+	await.Receive(t, w.done, "a list is read")
 	require.False(t, w.look("acme", "r-5").Known)
 	require.Equal(t, 2, w.lists("acme"))
 }
@@ -135,10 +136,10 @@ func TestRoster_AHundredWhoAskCostOneListInAnInterval(t *testing.T) {
 func TestRoster_OnlyAsOftenAsSomebodyAsks(t *testing.T) {
 	w := newRosterWorld(t)
 	w.look("acme", "r-1")
-	<-w.done
+	await.Receive(t, w.done, "a list is read")
 	w.clock.pass(24 * time.Hour)
 	w.look("other", "r-1") // somebody else's question
-	<-w.done
+	await.Receive(t, w.done, "a list is read")
 	require.Equal(t, 1, w.lists("acme"))
 	w.roster.mu.Lock()
 	require.Len(t, w.roster.lists, 1, "a list that nobody asks for is forgotten")
@@ -152,7 +153,7 @@ func TestRoster_OneTargetsTroubleIsItsOwn(t *testing.T) {
 	for _, at := range []string{"hangs", "breaks", "works"} {
 		w.look(at, "r-1")
 	}
-	require.ElementsMatch(t, []string{"breaks", "works"}, []string{<-w.done, <-w.done})
+	require.ElementsMatch(t, []string{"breaks", "works"}, []string{await.Receive(t, w.done, "a list is read"), await.Receive(t, w.done, "a list is read")})
 	require.NoError(t, w.look("works", "r-1").Problem)
 	require.ErrorIs(t, w.look("breaks", "r-1").Problem, fleet.ErrUncertain)
 	seen := w.look("hangs", "r-1")
@@ -162,23 +163,23 @@ func TestRoster_OneTargetsTroubleIsItsOwn(t *testing.T) {
 	w.clock.pass(time.Hour)
 	w.look("hangs", "r-1")
 	w.look("works", "r-1")
-	require.Equal(t, "works", <-w.done)
+	require.Equal(t, "works", await.Receive(t, w.done, "a list is read"))
 	require.Equal(t, 1, w.lists("hangs"), "there is never a second one under way")
 	close(release)
-	require.Equal(t, "hangs", <-w.done)
+	require.Equal(t, "hangs", await.Receive(t, w.done, "a list is read"))
 }
 
 func TestRoster_AListThatFailsIsTriedLessAndLess(t *testing.T) {
 	w := newRosterWorld(t)
 	w.change(func() { w.runner["acme"] = []Registration{{ID: 5, Name: "r-5"}} })
 	w.look("acme", "r-5")
-	<-w.done
+	await.Receive(t, w.done, "a list is read")
 	at := w.clock.read()
 	w.clock.pass(time.Minute)
 	w.change(func() { w.fail["acme"] = fleet.ErrUncertain })
 	for n, wait := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute} {
 		w.look("acme", "r-5")
-		<-w.done
+		await.Receive(t, w.done, "a list is read")
 		seen := w.look("acme", "r-5")
 		require.True(t, seen.Known, "a list that fails takes nothing away")
 		require.Equal(t, at, seen.AsOf)
@@ -192,12 +193,12 @@ func TestRoster_AListThatFailsIsTriedLessAndLess(t *testing.T) {
 	until := w.clock.read().Add(40 * time.Minute)
 	w.change(func() { w.fail["acme"] = &fleet.RateLimitedError{Until: until} })
 	w.look("acme", "r-5")
-	<-w.done
+	await.Receive(t, w.done, "a list is read")
 	require.Equal(t, until, w.look("acme", "r-5").Next, "a limit is waited for")
 	w.clock.pass(41 * time.Minute)
 	w.change(func() { w.fail["acme"] = nil })
 	w.look("acme", "r-5")
-	<-w.done
+	await.Receive(t, w.done, "a list is read")
 	seen := w.look("acme", "r-5")
 	require.NoError(t, seen.Problem)
 	require.Equal(t, w.clock.read().Add(time.Minute), seen.Next, "and all is as before")
@@ -210,7 +211,7 @@ func TestRoster_CredentialsAreApartAndTheAppIsOne(t *testing.T) {
 		w.roster.Look(one, target, "r-1")
 	}
 	for range 3 {
-		<-w.done
+		await.Receive(t, w.done, "a list is read")
 	}
 	w.roster.mu.Lock()
 	defer w.roster.mu.Unlock()
@@ -237,7 +238,7 @@ func TestRoster_CostAtGitHub(t *testing.T) {
 			roster.Look(Credentials{"ci", "pat"}, acme, fmt.Sprintf("r-%d", n))
 		}
 		if round%6 == 0 {
-			<-done
+			await.Receive(t, done, "a list is read")
 		}
 		seen := roster.Look(Credentials{"ci", "pat"}, acme, "r-42")
 		require.NoError(t, seen.Problem)

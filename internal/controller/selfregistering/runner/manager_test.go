@@ -26,6 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/runner"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
 
@@ -57,7 +58,7 @@ func (b *bench) manage() {
 	wait.Go(func() { _ = mgr.Start(ctx) })
 	b.t.Cleanup(func() {
 		cancel()
-		wait.Wait()
+		await.Return(b.t, wait.Wait, "the manager stops")
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
 
@@ -369,7 +370,7 @@ func TestFence_AGitHubThatHangsDelaysNoOther(t *testing.T) {
 	require.Contains(t, more[0].Detail, "too much is under way")
 	require.True(t, more[0].NotBefore.After(b.now()))
 	release()
-	require.Len(t, <-done, 12)
+	require.Len(t, await.Receive(t, done, "the fence answers"), 12)
 }
 
 // [K] 5.11: what jobs made in containerMode Kubernetes goes first, and a failure is tried again after half a minute.

@@ -43,6 +43,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/runnerset"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
 
@@ -93,7 +94,7 @@ func newBench(t *testing.T, k kind) *bench {
 		}
 		b.stop()
 		cancel()
-		<-done
+		await.Receive(t, done, "the stand-in stops")
 		b.free()
 	})
 	return b
@@ -178,7 +179,7 @@ func (b *bench) start() {
 	go func() { done <- mgr.Start(ctx) }()
 	b.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil { // require would leave sync.OnceFunc, which panics then
+		if err := await.Result(done, "the manager stops"); err != nil { // require would leave sync.OnceFunc, which panics then
 			stacks := make([]byte, 4<<20)
 			b.t.Errorf("stopping the controllers: %v\n%s", err, stacks[:goruntime.Stack(stacks, true)])
 		}

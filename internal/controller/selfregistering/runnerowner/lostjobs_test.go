@@ -8,6 +8,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // F 8.14: why a runner has ended under its job is told once, by the name that GitHub shows with the job. One that had no job cut
@@ -39,7 +40,7 @@ func TestEnded_F814_TheReasonIsToldByTheNameThatTheJobHas(t *testing.T) {
 
 	recorder := events.NewFakeRecorder(10)
 	(&eventWriter{recorder}).jobLost(s, lost[0])
-	told := <-recorder.Events
+	told := await.Receive(t, recorder.Events, "an Event is recorded")
 	require.Contains(t, told, "Warning JobLost")
 	require.Contains(t, told, "busy-abcde")
 	require.Contains(t, told, "Evicted, exit code 137")

@@ -18,6 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -275,10 +276,10 @@ func TestCrew_RUN2_AHangingOneDelaysNoOther(t *testing.T) {
 	hanging, other := &crew{width: 1, shift: s}, &crew{width: 1, shift: s}
 	begun, done := make(chan struct{}), make(chan struct{})
 	require.True(t, hanging.give(task{key: "a", do: func(ctx context.Context) { close(begun); <-ctx.Done() }}))
-	<-begun
+	await.Receive(t, begun, "the task begins")
 	require.False(t, hanging.give(task{key: "a", do: func(context.Context) {}}), "nothing is queued twice")
 	require.True(t, other.give(task{key: "a", do: func(context.Context) { close(done) }}))
-	<-done
+	await.Receive(t, done, "the other crew's task is done")
 	s.end()
 	require.False(t, other.give(task{key: "b", do: func(context.Context) {}}), "nothing begins any more")
 }
@@ -304,7 +305,7 @@ func TestCrew_WhatIsGivenAtTheEndIsDoneOrNotBegun(t *testing.T) {
 		}
 		s.end()
 		require.Zero(t, running.Load(), "something runs after the end")
-		passes.Wait()
+		await.Return(t, passes.Wait, "the passes end")
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // One reading has an end, however long the queue; then absence from it proves nothing.
@@ -100,7 +101,7 @@ func TestReadings_68_EachSetOfCredentialsHasItsShare(t *testing.T) {
 	}
 	b.scaler.pass(b.ctx)
 	for range readersShared {
-		<-entered
+		await.Receive(t, entered, "a reading of GitHub's queue begins")
 	}
 	select {
 	case repository := <-entered:
@@ -110,7 +111,7 @@ func TestReadings_68_EachSetOfCredentialsHasItsShare(t *testing.T) {
 	scaling, change := repositories(1, "mine")
 	b.deployment("mine", scaling, change)
 	b.scaler.pass(b.ctx)
-	require.Equal(t, "acme/mine0", <-entered, "others have their own share")
+	require.Equal(t, "acme/mine0", await.Receive(t, entered, "a reading of GitHub's queue begins"), "others have their own share")
 	close(leave)
 	b.halt()
 

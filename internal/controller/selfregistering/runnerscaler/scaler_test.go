@@ -24,6 +24,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // Both kinds of owners are scaled by their jobs, up at once and down after the cooldown, in one question for all.
@@ -314,7 +315,7 @@ func TestScaler_68_ABrokenTargetDelaysNoOther(t *testing.T) {
 	require.Equal(t, limited, b.read("acme/limited"), "GitHub has said when to come back")
 	require.Equal(t, 1, b.desired(owners["well"]))
 	b.stop()
-	<-hung
+	await.Receive(t, hung, "the reading that hangs is cancelled")
 }
 
 // What is read for an owner, and with which credentials, changes with its spec: what was read before says nothing any more.
@@ -394,5 +395,5 @@ func TestSetup_InAManager(t *testing.T) {
 	d := b.deployment("web", autoscaling(3, 9))
 	require.Eventually(t, func() bool { status := b.status(d); return status != nil && *status.DesiredReplicas == 3 }, 30*time.Second, 20*time.Millisecond)
 	cancel()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the manager stops"))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	devrunner "github.com/bullpen-ci/bullpen/internal/dev/runner"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // fleet answers every queued webhook with a registration and a development runner in this process.
@@ -95,7 +96,7 @@ func startFleet(w *world) *fleet {
 	}()
 	w.t.Cleanup(func() {
 		cancel()
-		<-done
+		await.Receive(w.t, done, "the fleet stops")
 	})
 	return f
 }

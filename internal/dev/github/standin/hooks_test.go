@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestWebhooks_SignedAndRealistic(t *testing.T) {
@@ -139,7 +140,7 @@ func TestDeliveries_SlowReceiverTimesOut(t *testing.T) {
 	release := make(chan struct{})
 	w := newWorld(t, func(o *standin.Options) { o.WebhookTimeout = 30 * time.Millisecond })
 	w.hooks.mu.Lock()
-	w.hooks.answer = func(hook) int { <-release; return 200 }
+	w.hooks.answer = func(hook) int { await.OrEnd(t, release); return 200 }
 	w.hooks.mu.Unlock()
 	defer close(release)
 	w.submit(oneJob)
@@ -243,10 +244,10 @@ func TestWebhooks_ARequestBesideTheEndStartsNoWorker(t *testing.T) {
 				}
 			})
 		}
-		<-began
-		<-began
+		await.Receive(t, began, "a request begins")
+		await.Receive(t, began, "a request begins")
 		w.in.Close()
 		close(ended)
-		asking.Wait()
+		await.Return(t, asking.Wait, "the requests end")
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	devrunner "github.com/bullpen-ci/bullpen/internal/dev/runner"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // person is a client with a token.
@@ -124,7 +125,7 @@ func TestStaticRunner_TakesJobAfterJobAndStays(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, listed.Runners, 1)
 	stop()
-	require.NoError(t, <-ended)
+	require.NoError(t, await.Receive(t, ended, "the message session ends"))
 
 	w.in.Close()
 	public, _, err := appKey()

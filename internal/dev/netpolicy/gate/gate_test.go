@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const (
@@ -96,7 +98,7 @@ func start(t *testing.T, pods ...*corev1.Pod) *fixture {
 	go func() { ended <- gate.Run(ctx, listener) }()
 	t.Cleanup(func() {
 		end()
-		require.NoError(t, <-ended)
+		require.NoError(t, await.Receive(t, ended, "the gate stops"))
 	})
 	select {
 	case <-gate.Started():

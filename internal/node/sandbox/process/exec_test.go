@@ -18,6 +18,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/sandboxtest"
 )
 
@@ -71,7 +72,7 @@ func TestExec_NothingOfACommandThatIsGivenUpIsLeft(t *testing.T) {
 	require.NoError(t, err)
 	cancel()
 	require.NoError(t, reader.Close())
-	require.ErrorIs(t, <-done, context.Canceled)
+	require.ErrorIs(t, await.Receive(t, done, "the exec that was cancelled returns"), context.Canceled)
 	require.NotZero(t, readPID(file))
 	require.False(t, running(readPID(file)))
 	require.True(t, m.Settled(string(pod.UID), "main"), "the container is another matter")

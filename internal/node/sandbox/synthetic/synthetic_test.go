@@ -13,6 +13,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/sandboxtest"
 )
 
@@ -98,7 +99,7 @@ func TestProgram_NODE2_RemoveWaitsForItsEnd(t *testing.T) {
 		Run: func(ctx context.Context, _ <-chan struct{}, pod *corev1.Pod, c sandbox.Container) int32 {
 			<-ctx.Done()
 			close(killed)
-			<-end
+			await.OrEnd(t, end)
 			return 0
 		},
 		Exec: func(_ context.Context, c sandbox.Container, command []string) (int, error) {
@@ -117,10 +118,10 @@ func TestProgram_NODE2_RemoveWaitsForItsEnd(t *testing.T) {
 
 	removed := make(chan error, 1)
 	go func() { removed <- synthetic.New(m).Remove(t.Context(), "u") }()
-	<-killed
+	await.Receive(t, killed, "the container is killed")
 	require.True(t, m.Has("u"))
 	close(end)
-	require.NoError(t, <-removed)
+	require.NoError(t, await.Receive(t, removed, "the sandbox is removed"))
 	require.False(t, m.Has("u"))
 	m.Off()
 }
@@ -138,7 +139,7 @@ func TestReadinessFollowsItsTimetable(t *testing.T) {
 	_, err := sb.Wait(t.Context(), "u", "a")
 	require.ErrorIs(t, err, sandbox.ErrNotFound, "it is starting")
 	clock.Step(time.Second)
-	require.NoError(t, <-started)
+	require.NoError(t, await.Receive(t, started, "the container starts"))
 	for _, want := range []int{1, 1, 0, 0, 0, 1, 1} { // at 0 s, 1 s, …
 		code, err := sb.Exec(t.Context(), "u", "a", nil, sandbox.Streams{})
 		require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // A machine whose end is on record and that somebody runs again uses up the licence like anybody's.
@@ -102,8 +103,8 @@ func TestTakeBack_NODE6_HoldsUpNoOtherPod(t *testing.T) {
 		t.Error("whoever asks for a minder waits for tart stop")
 	}
 	s.Close()
-	require.Error(t, <-started)
-	<-found
+	require.Error(t, await.Receive(t, started, "the start that was given up returns"))
+	await.Receive(t, found, "the minder is found")
 	m.script(tart.Script{})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // An image without Tart's guest agent is given up, unless it starts ours by itself.
@@ -88,7 +89,7 @@ func TestGuest_NODE3_SilenceAloneEndsNoMachine(t *testing.T) {
 	require.NotZero(t, m.holder(m.vm(uid)))
 
 	require.NoError(t, s.Signal(t.Context(), uid, runnerpod.ContainerRunner, sandbox.Terminate))
-	exit := <-ended
+	exit := await.Receive(t, ended, "the wait for the guest returns")
 	require.True(t, exit.Unknown)
 	require.Equal(t, reasonSilent, exit.Reason)
 	require.NoError(t, s.Remove(t.Context(), uid))

@@ -22,6 +22,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // calls are the commands of that kind that Tart was given.
@@ -98,10 +99,10 @@ func TestPods_NODE6_DoNotWaitForEachOther(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(quick.UID)))
 
 	cancel() // the pod is deleted
-	require.ErrorIs(t, <-pulling, context.Canceled)
+	require.ErrorIs(t, await.Receive(t, pulling, "the pull that was cancelled returns"), context.Canceled)
 	require.NoError(t, s.Remove(t.Context(), string(slow.UID)))
 	giveUp()
-	require.Error(t, <-stopping)
+	require.Error(t, await.Receive(t, stopping, "the stop that was given up returns"))
 	m.script(tart.Script{})
 	require.NoError(t, s.Remove(t.Context(), string(stuck.UID)))
 	require.Empty(t, m.runners())

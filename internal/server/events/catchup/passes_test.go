@@ -12,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/catchup"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // The mode without webhooks, run as the server runs it: a job is queued some seconds after GitHub queued it.
@@ -27,7 +28,7 @@ func TestPasses_RECV8_PollingRunsByItself(t *testing.T) {
 	runner, err := periodic.New(periodic.Options{Pool: pool, Passes: c.Passes()})
 	require.NoError(t, err)
 	wait.Go(func() { _ = runner.Run(ctx) })
-	t.Cleanup(func() { cancel(); wait.Wait() }) // before the pool is closed
+	t.Cleanup(func() { cancel(); await.Return(t, wait.Wait, "the passes stop") }) // before the pool is closed
 	_, ids := w.submit("acme/app", 2)
 	began := time.Now()
 	w.eventually("both are queued", func() bool { return w.states(ids)[fleet.JobQueued] == 2 })

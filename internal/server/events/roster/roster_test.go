@@ -14,6 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // world is a GitHub in memory and a clock.
@@ -311,6 +312,6 @@ func TestLook_ManyAskAtOnce(t *testing.T) {
 			}
 		})
 	}
-	wait.Wait()
+	await.Return(t, wait.Wait, "the concurrent calls return")
 	require.Len(t, w.reads, 2)
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // desk is a ledger and its copy in memory, for what a real one cannot be made to do.
@@ -144,7 +146,7 @@ func TestKeeper_CLAIM17_HoldsUntilItHasLooked(t *testing.T) {
 	require.NotEmpty(t, reason)
 	require.EqualValues(t, 1, held1(t, registry))
 	require.NoError(t, k.look(t.Context()))
-	<-resumed
+	await.Receive(t, resumed, "the hold ends")
 	_, _, held = k.Held()
 	require.False(t, held)
 	require.EqualValues(t, 0, held1(t, registry))
@@ -247,7 +249,7 @@ func TestKeeper_CLAIM17_ARebuildingKeepsItsTurnOrEnds(t *testing.T) {
 		d.mu.Unlock()
 		require.Equal(t, 6, renewed)
 		k.rebuilding.Wait()
-		require.Equal(t, 70*time.Second, (<-ended).Sub(began), "and not when its own time is over")
+		require.Equal(t, 70*time.Second, await.ReceiveWithin(t, time.Hour, ended, "the rebuilding ends").Sub(began), "and not when its own time is over")
 		require.True(t, d.row.RebuiltAt.IsZero())
 	})
 }
