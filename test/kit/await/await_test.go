@@ -58,7 +58,7 @@ func TestResult_IsAnErrorInsteadOfAFailure(t *testing.T) {
 		ch := make(chan error, 1)
 		ch <- io.EOF
 		require.ErrorIs(t, await.Result(ch, "the end"), io.EOF)
-		require.ErrorContains(t, await.Result(ch, "the server stops"), "not within 30s: the server stops")
+		require.ErrorContains(t, await.Result(ch, "the server stops"), "not within 1m0s: the server stops")
 	})
 }
 
