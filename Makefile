@@ -3,7 +3,6 @@
 SHELL := /usr/bin/env bash
 GO ?= go
 
-MODULE  := github.com/bullpen-ci/bullpen
 VERSION ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo dev)
 
 # Everything but what the race detector runs is compiled in one way, that of images and of the programs that tests build
@@ -35,8 +34,11 @@ SUSTAINED_FLAGS ?=
 SOAK_FLAGS ?=
 SCENARIO   ?= faults
 
-# The folder of etcd, kube-apiserver and so on, built when it is missing. Only for use inside a recipe, followed by &&.
-FIND_ASSETS = assets="$$($(PLAIN); $(GO) run ./scripts/devcluster)" && export BULLPEN_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets"
+# The folder of etcd, kube-apiserver and so on, downloaded or compiled when it is missing. Only for use inside a recipe, followed by &&.
+GET_ASSETS = assets="$$($(PLAIN); $(GO) run ./scripts/devcluster)" && export BULLPEN_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets"
+
+# The same for tests and measurements, which download nothing: they run what is compiled from devcluster/.
+FIND_ASSETS = export BULLPEN_ASSETS="$${BULLPEN_ASSETS:-off}" && $(GET_ASSETS)
 
 # The images are the same bytes wherever they are built, if one toolchain builds and packs them.
 IMAGES_GO = $(shell awk '$$1 == "go" { print $$2 }' images/go.mod)
@@ -58,15 +60,15 @@ help: ## List the targets
 .PHONY: build
 build: ## Build bin/bullpen
 	@mkdir -p bin
-	$(PLAIN); key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build \
-		-ldflags "-X main.version=$(VERSION) -X $(MODULE)/internal/dev/controlplane/assets.sourceKey=$$key" \
+	$(PLAIN); stamps="$$($(GO) run ./scripts/devcluster -ldflags)" && $(GO) build \
+		-ldflags "-X main.version=$(VERSION) $$stamps" \
 		-o bin/bullpen ./cmd/bullpen
 
 .PHONY: faults
 faults: ## Build bin/bullpen-faults, which dies at named instants when told to (go doc ./internal/lib/faultpoint)
 	@mkdir -p bin
-	$(PLAIN); key=$$($(GO) run ./scripts/devcluster -key) && $(GO) build -tags faultpoints \
-		-ldflags "-X main.version=$(VERSION)-faults -X $(MODULE)/internal/dev/controlplane/assets.sourceKey=$$key" \
+	$(PLAIN); stamps="$$($(GO) run ./scripts/devcluster -ldflags)" && $(GO) build -tags faultpoints \
+		-ldflags "-X main.version=$(VERSION)-faults $$stamps" \
 		-o bin/bullpen-faults ./cmd/bullpen
 
 .PHONY: images
@@ -76,16 +78,16 @@ images: ## Build dist/: container images for amd64 and arm64 as an OCI archive, 
 .PHONY: demo
 demo: build ## Bring everything up on this machine and run a workflow through it (more: DEMO_FLAGS="…", see bin/bullpen demo --help)
 	@scripts/prerequisites.sh postgres
-	@$(FIND_ASSETS) && bin/bullpen demo $(DEMO_FLAGS)
+	@$(GET_ASSETS) && bin/bullpen demo $(DEMO_FLAGS)
 
 .PHONY: devcluster
-devcluster: ## Build the development control plane once, and print the folder it is in
+devcluster: ## Download or compile the development control plane once, and print the directory it is in (BULLPEN_ASSETS=off compiles it)
 	@$(PLAIN); $(GO) run ./scripts/devcluster
 
 ##### Check it
 
 .PHONY: test
-test: ## Run all tests; installs PostgreSQL, OpenSSH's server, Prometheus and Chromium and builds the devcluster when missing (a part: PACKAGES=./internal/agent/...)
+test: ## Run all tests; installs PostgreSQL, OpenSSH's server, Prometheus and Chromium and compiles the devcluster when missing (a part: PACKAGES=./internal/agent/...)
 	@scripts/prerequisites.sh postgres sshd prometheus chromium cc
 	@$(if $(filter ./... ./test/... ./test/release,$(PACKAGES)),$(BUILD_RELEASE))
 	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(if $(filter ./...,$(PACKAGES)),scripts/test.sh,$(GO) test) -race -p $(TEST_P) $(TEST_FLAGS) $(if $(filter ./...,$(PACKAGES)),--) $(PACKAGES)
@@ -197,7 +199,7 @@ clean: ## Remove what was built here (not the devcluster, which other clones may
 	rm -rf bin dist
 
 .PHONY: clean-cache
-clean-cache: ## Remove every built devcluster
+clean-cache: ## Remove every devcluster that was downloaded or compiled
 	rm -rf "$${BULLPEN_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/bullpen}/devcluster"
 
 ##### Tools, pinned in tools/go.mod

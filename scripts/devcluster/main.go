@@ -1,7 +1,7 @@
-// Command devcluster (in scripts) builds the development control plane once, and prints the folder it is in.
+// Command devcluster (in scripts) downloads or compiles the development control plane once, and prints the folder it is in.
 //
-// `make devcluster` runs it. With -key it prints only the key of the sources, which the Makefile stamps into the
-// product so that an installed `bullpen up` finds the same folder.
+// `make devcluster` runs it. With -ldflags it prints only what the Makefile stamps into the product, so that an installed
+// `bullpen up` finds the same folder.
 package main
 
 import (
@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"golang.org/x/term"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
 )
@@ -26,17 +28,20 @@ func main() {
 
 func run(ctx context.Context) error {
 	source := flag.String("source", "devcluster", "folder of the devcluster module")
-	keyOnly := flag.Bool("key", false, "print the key of the sources, and build nothing")
+	flagsOnly := flag.Bool("ldflags", false, "print the linker flags by which bullpen finds the folder, and make nothing")
 	flag.Parse()
-	if *keyOnly {
-		key, err := assets.Key(*source)
+	if *flagsOnly {
+		flags, err := assets.LinkerFlags(*source)
 		if err != nil {
 			return err
 		}
-		fmt.Println(key)
+		fmt.Println(flags)
 		return nil
 	}
-	dir, err := assets.Build(ctx, assets.BuildOptions{Options: assets.Options{SourceDir: *source}, Log: os.Stderr})
+	dir, err := assets.Build(ctx, assets.BuildOptions{
+		Options: assets.Options{SourceDir: *source}, Log: os.Stderr,
+		Terminal: term.IsTerminal(int(os.Stderr.Fd())) && os.Getenv("TERM") != "dumb",
+	})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// environment is a Getenv over a map, with a cache folder of its own so that no test sees the machine's.
+// environment is a Getenv over a map, with a cache folder of its own so that no test sees the machine's. Unless the map says
+// otherwise, nothing is downloaded.
 func environment(t *testing.T, values map[string]string) func(string) string {
 	t.Helper()
 	cache := t.TempDir()
@@ -23,10 +25,7 @@ func environment(t *testing.T, values map[string]string) func(string) string {
 		if value, ok := values[name]; ok {
 			return value
 		}
-		if name == EnvCache {
-			return cache
-		}
-		return ""
+		return map[string]string{EnvCache: cache, EnvAssets: Off}[name]
 	}
 }
 
@@ -43,7 +42,7 @@ func complete(t *testing.T) string {
 func sources(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, dir, "go.mod", "module github.com/bullpen-ci/bullpen/devcluster\n\nrequire (\n\tk8s.io/kubernetes v1.99.7\n)\n")
+	write(t, dir, "go.mod", "module github.com/bullpen-ci/bullpen/devcluster\n\nrequire (\n\tgo.etcd.io/etcd/server/v3 v3.99.1\n\tk8s.io/kubernetes v1.99.7\n)\n")
 	write(t, dir, "main.go", "package main\n")
 	return dir
 }
@@ -134,12 +133,22 @@ func TestFind_WithAStampedKeyNeedsNoSources(t *testing.T) {
 	_, err = Find(Options{Getenv: env})
 	require.ErrorIs(t, err, ErrMissing)
 
-	sourceKey, err = Key(source)
-	t.Cleanup(func() { sourceKey = "" })
-	require.NoError(t, err)
+	stamp(t, source)
 	found, err := Find(Options{Getenv: env})
 	require.NoError(t, err)
 	require.Equal(t, made, found)
+}
+
+// stamp does what the linker does with LinkerFlags.
+func stamp(t *testing.T, source string) {
+	t.Helper()
+	flags, err := LinkerFlags(source)
+	require.NoError(t, err)
+	const pkg = "-X github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets."
+	require.Regexp(t, "^"+pkg+"sourceKey=[0-9a-f]{16} "+pkg+"releaseKey=kubernetes-v1.99.7-etcd-v3.99.1-[a-z0-9-]+$", flags)
+	words := strings.Fields(strings.NewReplacer(pkg+"sourceKey=", "", pkg+"releaseKey=", "").Replace(flags))
+	sourceKey, releaseKey = words[0], words[1]
+	t.Cleanup(func() { sourceKey, releaseKey = "", "" })
 }
 
 func TestKey_FollowsWhatIsCompiled(t *testing.T) {

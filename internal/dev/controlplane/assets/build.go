@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -19,21 +19,26 @@ import (
 	"time"
 )
 
-// BuildOptions say what to build, and where to tell about it.
+// BuildOptions say what to make, and where to report it.
 type BuildOptions struct {
 	Options
-	// Log is told when a build begins, every half minute while it runs, and when it ends. Nil: nobody is told.
+	// Log gets the progress of downloads and of the compilation. Nil: nothing is reported.
 	Log io.Writer
-	// Tick is the pause between two signs of life. Zero: 30 seconds.
+	// Terminal says that Log is one, on which a progress bar can be drawn.
+	Terminal bool
+	// Tick is the pause between two signs of life of the compilation. Zero: 30 seconds.
 	Tick time.Duration
+	// Transport makes the requests of downloads. Nil: one that uses the environment's proxies.
+	Transport http.RoundTripper
 	// Command prepares the compiler's call in the source folder. Nil: `go build`. Tests put their own here.
 	Command func(ctx context.Context, sourceDir, output string) *exec.Cmd
+
+	versions, connect, stall time.Duration // versionPatience, connectPatience and stallPatience
+	goos                     string
 }
 
-// Build returns a complete folder of executables, and compiles it when neither the environment nor the cache has one
-// (minutes, once per version of the sources). Builds of one cache wait for each other.
-func Build(ctx context.Context, o BuildOptions) (string, error) {
-	o.Options = o.withDefaults()
+func (o BuildOptions) withDefaults() BuildOptions {
+	o.Options = o.Options.withDefaults()
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
@@ -44,12 +49,35 @@ func Build(ctx context.Context, o BuildOptions) (string, error) {
 	if o.Command == nil {
 		o.Command = goBuild
 	}
-	dir, err := Find(o.Options)
-	if err == nil {
-		return dir, nil
+	if o.versions == 0 {
+		o.versions = versionPatience
 	}
-	if o.Dir != "" || o.Getenv(EnvAssets) != "" {
-		return "", err // the user named a folder: building another one behind it would hide the mistake
+	if o.connect == 0 {
+		o.connect = connectPatience
+	}
+	if o.stall == 0 {
+		o.stall = stallPatience
+	}
+	if o.goos == "" {
+		o.goos = runtime.GOOS
+	}
+	return o
+}
+
+// Build returns a complete folder of executables. When neither the environment nor the cache has one, it makes one of
+// ready-made programs on PATH and on the sites that publish them; and when that fails, or $BULLPEN_ASSETS is "off", it
+// compiles them (minutes, once per version of the sources). Builds of one cache wait for each other.
+func Build(ctx context.Context, o BuildOptions) (string, error) {
+	o = o.withDefaults()
+	set, err := parseSetting(o.Getenv(EnvAssets))
+	if err != nil {
+		return "", err
+	}
+	if o.Dir != "" || set.dir != "" {
+		return Find(o.Options) // the user named a folder: building another one behind it would hide the mistake
+	}
+	if dir := o.Getenv(EnvKubebuilder); dir != "" && Complete(dir) {
+		return Find(o.Options)
 	}
 	source, err := resolveSource(o.SourceDir)
 	if err != nil {
@@ -59,10 +87,68 @@ func Build(ctx context.Context, o BuildOptions) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if dir, err = cacheDir(o.Getenv, key); err != nil {
+	dir, err := cacheDir(o.Getenv, key)
+	if err != nil {
 		return "", err
 	}
-	return dir, buildInto(ctx, o, source, dir)
+	r, err := readRelease(source, o.goos, runtime.GOARCH)
+	return o.obtain(ctx, target{source: source, compiled: dir, release: r, unreleased: err, setting: set})
+}
+
+// target is what Build makes: the compiled directory, or beside it that of a release.
+type target struct {
+	source, compiled string
+	release          release
+	unreleased       error // why there is no release
+	setting          setting
+}
+
+func (t target) ready() string { return filepath.Join(filepath.Dir(t.compiled), t.release.key()) }
+
+// cached is the complete directory that the cache has, or empty.
+func (o BuildOptions) cached(ctx context.Context, t target) string {
+	if Complete(t.compiled) {
+		return t.compiled
+	}
+	if !t.setting.off && t.unreleased == nil && Complete(t.ready()) && t.release.current(ctx, o.versions, t.ready()) {
+		return t.ready()
+	}
+	return ""
+}
+
+func (o BuildOptions) obtain(ctx context.Context, t target) (string, error) {
+	if dir := o.cached(ctx, t); dir != "" {
+		return dir, nil
+	}
+	parent := filepath.Dir(t.compiled)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", fmt.Errorf("creating the cache folder: %w", err)
+	}
+	unlock, err := lock(ctx, filepath.Join(parent, ".lock"), func() {
+		fmt.Fprintln(o.Log, "devcluster: waiting for another process that downloads or compiles the control plane.")
+	})
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if dir := o.cached(ctx, t); dir != "" { // another process finished while this one waited
+		return dir, nil
+	}
+	if !t.setting.off {
+		err := o.getReady(ctx, t)
+		if err == nil {
+			return t.ready(), nil
+		}
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("downloading the development cluster: %w", context.Cause(ctx))
+		}
+		what := "use ready-made programs:"
+		if errors.As(err, new(*fetchError)) {
+			what = "download"
+		}
+		fmt.Fprintf(o.Log, "devcluster: cannot %s %v; compiling instead (about five minutes).\n", what, err)
+	}
+	return t.compiled, o.buildInto(ctx, t.source, t.compiled)
 }
 
 // lockedWriter lets several goroutines write, a message at a time.
@@ -77,19 +163,9 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 	return w.to.Write(p)
 }
 
-func buildInto(ctx context.Context, o BuildOptions, source, dir string) error {
+// buildInto compiles into dir. The caller holds the lock.
+func (o BuildOptions) buildInto(ctx context.Context, source, dir string) error {
 	parent := filepath.Dir(dir)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return fmt.Errorf("creating the cache folder: %w", err)
-	}
-	unlock, err := lock(filepath.Join(parent, ".lock"))
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if Complete(dir) { // another build finished while we waited for the lock
-		return nil
-	}
 	work, err := os.MkdirTemp(parent, ".building-")
 	if err != nil {
 		return fmt.Errorf("creating the build folder: %w", err)
@@ -159,18 +235,12 @@ func goBuild(ctx context.Context, source, output string) *exec.Cmd {
 	return command
 }
 
-var requireKubernetes = regexp.MustCompile(`(?m)^\s*(?:require\s+)?k8s\.io/kubernetes (v[0-9][^\s]*)`)
-
 func kubernetesVersion(source string) string {
 	data, err := os.ReadFile(filepath.Join(source, "go.mod"))
 	if err != nil {
 		return ""
 	}
-	found := requireKubernetes.FindSubmatch(data)
-	if found == nil {
-		return ""
-	}
-	return string(found[1])
+	return required(requireKubernetes, data)
 }
 
 // buildRecipe is part of the key: raise it when goBuild changes what it makes.
@@ -216,21 +286,33 @@ func isSource(entry fs.DirEntry) bool {
 	return name == "go.mod" || name == "go.sum" || strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
 }
 
-// lock waits for the one lock of a cache folder. The kernel gives it back when its holder dies.
-func lock(path string) (unlock func(), err error) {
+// lock waits for the one lock of a cache folder, and calls waiting if another process has it. The kernel gives it back when
+// its holder dies.
+func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the build lock: %w", err)
 	}
+	retry := time.NewTicker(100 * time.Millisecond)
+	defer retry.Stop()
 	for {
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
-		if !errors.Is(err, syscall.EINTR) {
-			break
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { file.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EINTR) && !errors.Is(err, syscall.EWOULDBLOCK) {
+			file.Close()
+			return nil, fmt.Errorf("taking the build lock: %w", err)
+		}
+		if waiting != nil {
+			waiting()
+			waiting = nil
+		}
+		select {
+		case <-ctx.Done():
+			file.Close()
+			return nil, fmt.Errorf("waiting for the build lock: %w", context.Cause(ctx))
+		case <-retry.C:
 		}
 	}
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("taking the build lock: %w", err)
-	}
-	return func() { file.Close() }, nil
 }

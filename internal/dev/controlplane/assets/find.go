@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 )
 
 // Environment variables that Find reads.
 const (
-	// EnvAssets names a complete folder to use whatever else there is.
+	// EnvAssets names a complete directory to use, or a mirror to download from (http:// or https://), or is Off.
 	EnvAssets = "BULLPEN_ASSETS"
 	// EnvKubebuilder is envtest's variable. It is used when its folder has all the names; the folders that envtest's own
 	// setup makes lack the controller manager and the scheduler, and are passed over.
@@ -22,9 +23,20 @@ const (
 // ErrMissing says that no complete folder was found. The message around it says what to do.
 var ErrMissing = errors.New("control plane executables not found")
 
-// sourceKey is the key of the devcluster sources that the product binary was built beside. The Makefile stamps it
-// with -ldflags -X; without it (tests, `go run`) the sources are looked for around the working folder.
-var sourceKey string
+// sourceKey and releaseKey are Key and ReleaseKey of the devcluster sources that the product binary was built beside.
+// The Makefile stamps them with -ldflags -X (see LinkerFlags); without them (tests, `go run`) the sources are searched for
+// around the working folder.
+var sourceKey, releaseKey string
+
+// LinkerFlags stamp a binary so that it finds what Build made without the sources.
+func LinkerFlags(sourceDir string) (string, error) {
+	key, err := Key(sourceDir)
+	if err != nil {
+		return "", err
+	}
+	pkg := reflect.TypeFor[release]().PkgPath()
+	return fmt.Sprintf("-X %[1]s.sourceKey=%[2]s -X %[1]s.releaseKey=%[3]s", pkg, key, ReleaseKey(sourceDir)), nil
+}
 
 // Names are the executables that a complete folder has.
 func Names() []string {
@@ -48,12 +60,16 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Find returns the absolute path of a complete folder of executables: Options.Dir, else $BULLPEN_ASSETS (either one
-// must be complete), else $KUBEBUILDER_ASSETS when complete, else the folder that Build made. When there is none the
-// error is ErrMissing.
+// Find returns the absolute path of a complete folder of executables: Options.Dir, else the one that $BULLPEN_ASSETS
+// names (either one must be complete), else $KUBEBUILDER_ASSETS when complete, else one that Build made: compiled from
+// the sources, or, unless $BULLPEN_ASSETS is "off", ready-made. When there is none the error is ErrMissing.
 func Find(o Options) (string, error) {
 	o = o.withDefaults()
-	for _, given := range []struct{ from, dir string }{{"the assets folder", o.Dir}, {"$" + EnvAssets, o.Getenv(EnvAssets)}} {
+	set, err := parseSetting(o.Getenv(EnvAssets))
+	if err != nil {
+		return "", err
+	}
+	for _, given := range []struct{ from, dir string }{{"the assets folder", o.Dir}, {"$" + EnvAssets, set.dir}} {
 		if given.dir == "" {
 			continue
 		}
@@ -65,7 +81,7 @@ func Find(o Options) (string, error) {
 	if dir := o.Getenv(EnvKubebuilder); dir != "" && Complete(dir) {
 		return filepath.Abs(dir)
 	}
-	dir, err := builtDir(o)
+	dir, err := cachedDir(o, set.off)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w; run `make devcluster` in the repository, or point $%s at a folder that has %s",
 			ErrMissing, err, EnvAssets, strings.Join(Names(), ", "))
@@ -87,26 +103,32 @@ func missing(dir string) []string {
 	return lacks
 }
 
-// builtDir is the folder that Build would have made, provided that it is complete.
-func builtDir(o Options) (string, error) {
-	key := sourceKey
-	if key == "" || o.SourceDir != "" {
+// cachedDir is a complete folder that Build made. The one compiled from exactly these sources comes first: after a change
+// of the sources, it is what shows the change.
+func cachedDir(o Options, off bool) (string, error) {
+	compiled, released := sourceKey, releaseKey
+	if compiled == "" || o.SourceDir != "" {
 		source, err := resolveSource(o.SourceDir)
 		if err != nil {
 			return "", err
 		}
-		if key, err = Key(source); err != nil {
+		if compiled, err = Key(source); err != nil {
 			return "", err
 		}
+		released = ReleaseKey(source)
 	}
-	dir, err := cacheDir(o.Getenv, key)
+	dir, err := cacheDir(o.Getenv, compiled)
 	if err != nil {
 		return "", err
 	}
-	if lacks := missing(dir); len(lacks) > 0 {
-		return "", fmt.Errorf("%s lacks %s", dir, strings.Join(lacks, ", "))
+	lacks := missing(dir)
+	if len(lacks) == 0 {
+		return dir, nil
 	}
-	return dir, nil
+	if ready := filepath.Join(filepath.Dir(dir), released); !off && released != "" && Complete(ready) {
+		return ready, nil
+	}
+	return "", fmt.Errorf("%s lacks %s", dir, strings.Join(lacks, ", "))
 }
 
 // cacheDir is where the build of one key lives.
