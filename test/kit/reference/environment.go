@@ -11,8 +11,8 @@ type Variable struct{ Name, Programs, Says string }
 // Variables are those that the programs read, by name; the tests compare with their sources.
 func Variables() []Variable {
 	return []Variable{
-		{"BULLPEN_ASSETS", "up, demo", "folder of the control plane's executables, in place of those that `make devcluster` builds"},
-		{"BULLPEN_CACHE", "up, demo", "folder in which the control plane is built and looked for; default `bullpen` in the user's cache folder"},
+		{"BULLPEN_ASSETS", "up, demo", "directory of the control plane's executables, in place of those that `make devcluster` downloads or compiles; `off`: only compiled ones. For `make devcluster` also the URL of a [mirror](../guides/one-machine.md#where-the-control-plane-comes-from)"},
+		{"BULLPEN_CACHE", "up, demo", "directory in which the control plane is downloaded, compiled and searched for; default `bullpen` in the user's cache folder"},
 		{"BULLPEN_DATABASE_URL", "server, up, doctor", "URL of the database; `--database-url-file` keeps it out of the environment"},
 		{"BULLPEN_DISPATCH_URL", "agent", "set in runner pods by the controller: where the poller asks for work"},
 		{"BULLPEN_FAULTPOINT_DIR", "bin/bullpen-faults", "folder by which tests stop that build at named instants; other builds do not read it"},
@@ -26,7 +26,7 @@ func Variables() []Variable {
 		{"BULLPEN_STATUS_DIR", "agent", "set in runner pods by the controller: where the supervisor leaves its signs on a Mac"},
 		{"BULLPEN_TOKEN_FILE", "agent", "set in runner pods by the controller: the poller's token"},
 		{"BULLPEN_WORK_DIR", "agent", "set in runner pods by the controller: the runner's folder"},
-		{"KUBEBUILDER_ASSETS", "up, demo", "as `BULLPEN_ASSETS`, if that is not set"},
+		{"KUBEBUILDER_ASSETS", "up, demo", "directory of the control plane's executables, if `BULLPEN_ASSETS` names none and it has all five"},
 		{"KUBECONFIG", "operators' commands", "as for kubectl"},
 		{"NO_COLOR", "demo", "if it is set, nothing is coloured"},
 		{"TART_HOME", "node", "where Tart keeps its virtual machines"},
