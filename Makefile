@@ -18,13 +18,16 @@ SLOW := $(addprefix ./, test/e2e internal/machost/steps internal/controller test
 	internal/server/dispatch test/hosts internal/controller/selfregistering/runnerowner test/scale test/incidents internal/controller/machost test/restore \
 	internal/server/recovery internal/controller/selfregistering/runner test/chart test/network internal/server/events/catchup)
 
+# The packages with tests that make test leaves out, or runs in part (test/kit/deep).
+DEEP := $(addprefix ./, test/e2e test/hosts test/model test/soak internal/machost/steps internal/server/ledger internal/node/sandbox/tart)
+
 # Collecting garbage is a fifth of what control planes and tests compute. Where there is memory for four of them, it is done less
 # often.
 TEST_GOGC ?= $(shell awk '$$1 == "MemTotal:" && $$2 > 15000000 { n = 300 } END { print n ? n : 100 }' /proc/meminfo 2>/dev/null || echo 100)
 
 PACKAGES   ?= $(SLOW) ./...
-# Without vet's part, which would read all that a test depends on again: `make lint` has it.
-TEST_FLAGS ?= -timeout 20m -vet=off
+# Without vet's part, which would read all that a test depends on again: `make lint` has it. With -trimpath, Go's cache serves every clone.
+TEST_FLAGS ?= -timeout 20m -vet=off -trimpath
 DEMO_FLAGS ?=
 BENCH      ?= .
 FUZZTIME   ?= 20s
@@ -94,6 +97,15 @@ test: ## Run all tests; installs PostgreSQL, OpenSSH's server, Prometheus and Ch
 	$(if $(filter ./... ./internal/node/identity,$(PACKAGES)),@$(FIND_ASSETS) && $(PLAIN) && set -x && $(GO) test -vet=off -run RenewsItself ./internal/node/identity)
 	$(PLAIN); cd devcluster && $(GO) test ./multicall/...
 	$(PLAIN); cd images && $(GO) test -timeout 20m ./...
+
+.PHONY: test-times
+test-times: ## Show where the time of the last `make test` went: compiling, linking, running, per package
+	@bin/testtimes table bin/test-times.jsonl bin/test-graph.json
+
+.PHONY: test-deep
+test-deep: ## Run what takes minutes and is left out of make test: kills at every step, every fault point by itself, large state spaces: an hour
+	@scripts/prerequisites.sh postgres sshd chromium cc
+	@$(FIND_ASSETS) && export BULLPEN_TEST_DEEP=1 && set -x && $(GO) test -trimpath -vet=off -count 1 -p 2 -timeout 90m $(DEEP)
 
 .PHONY: bench
 bench: ## Measure latencies, throughput and memory, print one table, and write it to bin/bench.json (a part: BENCH=P1)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Limit is how long a test waits for something that takes milliseconds: enough for a busy machine with two cores.
+// Limit is how long a test waits for something that takes milliseconds: enough for a busy machine with two cores (TEN-9).
 const Limit = time.Minute
 
 // Receive returns the next value of ch, or the zero value if it is closed. It fails the test after Limit. Call it from the

@@ -1,0 +1,20 @@
+package deep
+
+import (
+	"os"
+	"testing"
+)
+
+// Env is set, to anything, when tests are to be thorough.
+const Env = "BULLPEN_TEST_DEEP"
+
+// Enabled reports whether tests are to be thorough.
+func Enabled() bool { return os.Getenv(Env) != "" }
+
+// Only skips a test that has a smaller instance in make test, which the reason names.
+func Only(t testing.TB, smaller string) {
+	t.Helper()
+	if !Enabled() {
+		t.Skipf("runs in make test-deep; the smaller instance is %s", smaller)
+	}
+}
