@@ -66,7 +66,7 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 		return o, errors.New("the folder of the supervisor's signs is not named: a mounted Secret cannot hold them")
 	}
 	if len(o.Command) == 0 {
-		return o, errors.New("no runner is named: write it behind --, as in `bullpen agent run -- /home/runner/run.sh`")
+		return o, errors.New("no runner is named: write it behind --, as in `bullpen-agent run -- /home/runner/run.sh`")
 	}
 	if o.LookEvery == 0 {
 		o.LookEvery = 50 * time.Millisecond

@@ -1,0 +1,125 @@
+package agentcmd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podenv"
+)
+
+const envMain = "BULLPEN_TEST_AGENT_MAIN"
+
+// TestMain is the program itself when a test starts it as that.
+func TestMain(m *testing.M) {
+	if os.Getenv(envMain) != "" {
+		os.Exit(Main(context.Background(), Program{Name: "bullpen-agent"}, "v1.2.3", os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// start runs the program to its end.
+func start(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), os.Args[0], args...)
+	command.Env = append([]string{envMain + "=1", "PATH=" + os.Getenv("PATH")}, env...)
+	out, err := command.StdoutPipe()
+	require.NoError(t, err)
+	errs, err := command.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	text, err := io.ReadAll(out)
+	require.NoError(t, err)
+	said, err := io.ReadAll(errs)
+	require.NoError(t, err)
+	var exit *exec.ExitError
+	if err := command.Wait(); err != nil {
+		require.ErrorAs(t, err, &exit)
+		code = exit.ExitCode()
+	}
+	return string(text), string(said), code
+}
+
+// Exit 0 of a poller means that it has delivered a response, so a mistyped command must fail.
+func TestMain_FailsUnlessTheCommandIsKnown(t *testing.T) {
+	for wrong, says := range map[string][]string{
+		"no command: add one of guest, install, poll, ready, run": {},
+		`unknown command "pol": use one of guest`:                 {"pol"},
+		`poll takes no arguments, got "again"`:                    {"poll", "again"},
+		"flag provided but not defined":                           {"poll", "--nothing"},
+		"install requires --to":                                   {"install"},
+		"exec requires --id":                                      {"guest", "exec", "--", "true"},
+		"exec requires a command: write it behind --":             {"guest", "exec", "--id", "1"},
+		`guest takes no arguments, got "exe"`:                     {"guest", "exe"},
+		"no shared directory: set $BULLPEN_SHARED_DIR":            {"ready"},
+		"--jit-file and --static exclude each other":              {"run", "--jit-file", "/f", "--static", "--", "true"},
+		"--static and --registration-dir need each other":         {"run", "--static", "--status-dir", "/d", "--", "true"},
+	} {
+		stdout, stderr, code := start(t, nil, says...)
+		require.Equal(t, 1, code, says)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "bullpen-agent: ")
+		require.Contains(t, stderr, wrong, says)
+	}
+}
+
+func TestMain_ShowsVersionAndHelp(t *testing.T) {
+	stdout, _, code := start(t, nil, "--version")
+	require.Zero(t, code)
+	require.Equal(t, "bullpen-agent version v1.2.3\n", stdout)
+	stdout, _, code = start(t, nil, "--help")
+	require.Zero(t, code)
+	for _, c := range Commands(Program{Name: "bullpen-agent"}) {
+		require.Contains(t, stdout, c.Short)
+		help, stderr, code := start(t, nil, c.Name(), "--help")
+		require.Zero(t, code, stderr)
+		require.Contains(t, help, "bullpen-agent "+c.Name())
+		require.Contains(t, help, "--", "its flags")
+	}
+}
+
+// The init container's command, then the probe's, from the copy that it has made.
+func TestMain_InstallsItselfAndAnswersTheProbe(t *testing.T) {
+	dir := t.TempDir()
+	installed := filepath.Join(dir, "bullpen-agent")
+	_, stderr, code := start(t, nil, "install", "--to", installed)
+	require.Zero(t, code, stderr)
+	shared := podenv.SharedDir + "=" + dir
+	_, stderr, code = start(t, []string{shared}, "ready")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "bullpen-agent: not idle")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "runner.jobless"), nil, 0o600))
+	command := exec.CommandContext(t.Context(), installed, "ready")
+	command.Env = []string{envMain + "=1", shared}
+	output, err := command.CombinedOutput()
+	require.NoError(t, err, string(output))
+	require.Empty(t, output)
+	_, _, code = start(t, nil, "ready", "--status-dir", dir)
+	require.Zero(t, code, "a status directory is enough")
+}
+
+// The supervisor's exit code is the runner's, and what is behind -- is the runner's alone.
+func TestMain_ExitsWithTheRunnersCode(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, podenv.FileJIT), []byte("configuration"), 0o600))
+	_, stderr, code := start(t, nil, "run", "--shared-dir", dir, "--", "sh", "-c", "exit 7")
+	require.Equal(t, 7, code, stderr)
+}
+
+func TestCheck_CountsArguments(t *testing.T) {
+	none := func(string) bool { return false }
+	c := Command{Use: "x --to FILE", Required: []string{"to"}}
+	require.ErrorContains(t, c.Check(none, nil), "x requires --to")
+	require.NoError(t, c.Check(func(name string) bool { return name == "to" }, nil))
+	some := Command{Use: "y", Args: SomeArgs}
+	require.Error(t, some.Check(none, nil))
+	require.NoError(t, some.Check(none, []string{"a"}))
+	anything := Command{Use: "z", Args: AnyArgs}
+	require.NoError(t, errors.Join(anything.Check(none, nil), anything.Check(none, []string{"a"})))
+}

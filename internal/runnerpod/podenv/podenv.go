@@ -1,0 +1,19 @@
+package podenv
+
+// DispatchURL and the variables below configure the agent inside the pod.
+const (
+	DispatchURL = "BULLPEN_DISPATCH_URL" // base URL of the server
+	TokenFile   = "BULLPEN_TOKEN_FILE"   // projected token, re-read at every request
+	SharedDir   = "BULLPEN_SHARED_DIR"   // the volume both containers mount
+	StatusDir   = "BULLPEN_STATUS_DIR"   // the supervisor's signs, where it cannot write into the shared directory (macOS)
+	PodName     = "BULLPEN_POD_NAME"
+	PodUID      = "BULLPEN_POD_UID"
+	WorkDir     = "BULLPEN_WORK_DIR"
+)
+
+// RunnerToken is the variable of a static runner's registration token. It is blank in pods of ours (NET-3), and removed from the
+// environment of the runner.
+const RunnerToken = "RUNNER_TOKEN"
+
+// FileJIT holds the JIT configuration in the shared volume (mode 0600, renamed into place). An empty file means "nothing to do".
+const FileJIT = "jitconfig"
