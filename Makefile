@@ -48,7 +48,10 @@ IMAGES_GO = $(shell awk '$$1 == "go" { print $$2 }' images/go.mod)
 
 # What test/release runs as root, compiled where no test's time-out counts.
 BUILD_RELEASE = if [ "$$(id -u)" = 0 ]; then $(PLAIN) && \
-	$(GO) build -tags=production -o /dev/null ./cmd/bullpen && $(GO) build -C tools -o /dev/null helm.sh/helm/v4/cmd/helm; fi
+	$(GO) build -tags=production -o /dev/null ./cmd/bullpen && $(GO) build -tags=production -o /dev/null ./cmd/bullpen-agent && $(GO) build -C tools -o /dev/null helm.sh/helm/v4/cmd/helm; fi
+
+# Pods of runners copy it, and each probe starts it: small, and so without symbols.
+BUILD_AGENT = $(PLAIN); $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/bullpen-agent ./cmd/bullpen-agent
 
 GENERATED := api charts/bullpen/crds charts/rendered docs/incidents.md docs/reference internal/server/ledger/sqlcgen
 
@@ -61,11 +64,12 @@ help: ## List the targets
 ##### Use it
 
 .PHONY: build
-build: ## Build bin/bullpen
+build: ## Build bin/bullpen, and bin/bullpen-agent for the pods of runners
 	@mkdir -p bin
 	$(PLAIN); stamps="$$($(GO) run ./scripts/devcluster -ldflags)" && $(GO) build \
 		-ldflags "-X main.version=$(VERSION) $$stamps" \
 		-o bin/bullpen ./cmd/bullpen
+	$(BUILD_AGENT)
 
 .PHONY: faults
 faults: ## Build bin/bullpen-faults, which dies at named instants when told to (go doc ./internal/lib/faultpoint)
@@ -73,6 +77,7 @@ faults: ## Build bin/bullpen-faults, which dies at named instants when told to (
 	$(PLAIN); stamps="$$($(GO) run ./scripts/devcluster -ldflags)" && $(GO) build -tags faultpoints \
 		-ldflags "-X main.version=$(VERSION)-faults $$stamps" \
 		-o bin/bullpen-faults ./cmd/bullpen
+	$(BUILD_AGENT)
 
 .PHONY: images
 images: ## Build dist/: container images for amd64 and arm64 as an OCI archive, and their SBOMs (PUSH=registry/repository pushes them)
@@ -172,8 +177,9 @@ lint: bin/golangci-lint ## Check the linter's configuration, then the code
 darwin: export GOOS = darwin
 darwin: export GOARCH = arm64
 darwin: ## Vet and build for Macs what runs on them: the node agent, the agent, and the command with all its parts
-	$(PLAIN); $(GO) vet ./cmd/bullpen/... ./internal/node/... ./internal/agent/... ./internal/machost/... ./internal/lib/logfile/...
+	$(PLAIN); $(GO) vet ./cmd/bullpen/... ./cmd/bullpen-agent/... ./internal/node/... ./internal/agent/... ./internal/machost/... ./internal/lib/logfile/...
 	$(PLAIN); $(GO) build -tags production -o /dev/null ./cmd/bullpen
+	$(PLAIN); $(GO) build -tags production -o /dev/null ./cmd/bullpen-agent
 
 .PHONY: verify
 verify: generate ## Regenerate everything; fail when the result differs from what is committed

@@ -32,9 +32,12 @@ type program struct {
 // mac is the platform of the binary that the controller brings to Macs. Every image has it, beside its own.
 var mac = v1.Platform{OS: "darwin", Architecture: "arm64"}
 
-// programs are what is put into images: one of these and the one for Macs into each.
+// pair is what one platform's image starts: the product, and the agent that runner pods copy.
+type pair struct{ Product, Agent program }
+
+// programs are what is put into images: one of these pairs and the program for Macs into each.
 type programs struct {
-	Own []program // in the order of the release's platforms
+	Own []pair // in the order of the release's platforms
 	Mac program
 }
 
@@ -46,23 +49,31 @@ func buildAll(ctx context.Context, source string, r release) (programs, error) {
 	}
 	defer os.RemoveAll(work)
 	var all programs
-	for _, platform := range append(slices.Clone(r.Platforms), mac) {
-		file := filepath.Join(work, platform.OS+"-"+platform.Architecture)
-		if err := compile(ctx, source, "./cmd/bullpen", r.Version, platform, file); err != nil {
-			return programs{}, err
+	build := func(pkg string, platform v1.Platform) (program, error) {
+		file := filepath.Join(work, filepath.Base(pkg)+"-"+platform.OS+"-"+platform.Architecture)
+		if err := compile(ctx, source, pkg, r.Version, platform, file); err != nil {
+			return program{}, err
 		}
-		built, err := inspect(file, platform)
-		if err != nil {
-			return programs{}, err
-		}
-		if platform.OS == mac.OS {
-			all.Mac = built
-			continue
-		}
-		all.Own = append(all.Own, built)
+		return inspect(file, platform)
 	}
-	return all, nil
+	for _, platform := range r.Platforms {
+		var own pair
+		if own.Product, err = build(productPackage, platform); err != nil {
+			return programs{}, err
+		}
+		if own.Agent, err = build(agentPackage, platform); err != nil {
+			return programs{}, err
+		}
+		all.Own = append(all.Own, own)
+	}
+	all.Mac, err = build(productPackage, mac)
+	return all, err
 }
+
+const (
+	productPackage = "./cmd/bullpen"
+	agentPackage   = "./cmd/bullpen-agent"
+)
 
 // compile builds one command. Nothing of the folder, the machine or the person's own settings is in the result: paths are
 // trimmed, neither the repository nor a build id is stamped, and the toolchain is the one that go.mod names.

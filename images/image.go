@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	// binaryPath is what runnerpod.DefaultAgentCommand says too: the pods of runners start it from there.
 	binaryPath = "usr/local/bin/bullpen"
+
+	// agentPath is runnerpod.DefaultAgentCommand: the init container of runner pods starts it from there.
+	agentPath = "usr/local/bin/bullpen-agent"
 
 	// macPath is the default of the controller's flag --mac-binary, too.
 	macPath = "bullpen-darwin-arm64"
@@ -44,7 +46,7 @@ type file struct {
 }
 
 // tree is everything in the image. The names of the two users are for programs and people that ask for them.
-func tree(binary []byte) []file {
+func tree(binary, agent []byte) []file {
 	return []file{
 		{Name: "etc/", Mode: 0o755},
 		{Name: "etc/group", Mode: 0o644, Content: []byte("root:x:0:\nbullpen:x:" + user + ":\n")},
@@ -53,6 +55,7 @@ func tree(binary []byte) []file {
 		{Name: "usr/local/", Mode: 0o755},
 		{Name: "usr/local/bin/", Mode: 0o755},
 		{Name: binaryPath, Mode: 0o755, Content: binary},
+		{Name: agentPath, Mode: 0o755, Content: agent},
 	}
 }
 
@@ -115,7 +118,8 @@ func newLayer(files []file, created time.Time) (v1.Layer, error) {
 }
 
 // newImage makes the image of one platform.
-func newImage(r release, p, forMacs program) (v1.Image, error) {
+func newImage(r release, own pair, forMacs program) (v1.Image, error) {
+	p := own.Product
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err := mutate.ConfigFile(image, &v1.ConfigFile{
 		Created: v1.Time{Time: r.Created}, OS: p.Platform.OS, Architecture: p.Platform.Architecture, RootFS: v1.RootFS{Type: "layers"},
@@ -130,7 +134,7 @@ func newImage(r release, p, forMacs program) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, files := range [][]file{macTree(forMacs.Content), tree(p.Content)} {
+	for _, files := range [][]file{macTree(forMacs.Content), tree(p.Content, own.Agent.Content)} {
 		packed, err := newLayer(files, r.Created)
 		if err != nil {
 			return nil, err
@@ -163,13 +167,14 @@ type set struct {
 // assemble makes images, SBOMs and the index out of programs. It is pure.
 func assemble(r release, all programs) (set, error) {
 	s := set{Index: mutate.IndexMediaType(empty.Index, types.OCIImageIndex)}
-	for _, p := range all.Own {
+	for _, own := range all.Own {
+		p := own.Product
 		m := member{Platform: p.Platform}
 		var err error
-		if m.Image, err = newImage(r, p, all.Mac); err != nil {
+		if m.Image, err = newImage(r, own, all.Mac); err != nil {
 			return s, fmt.Errorf("making the image for %s: %w", p.Platform.String(), err)
 		}
-		if m.SBOM, err = newSBOM(r, p, all.Mac); err != nil {
+		if m.SBOM, err = newSBOM(r, own, all.Mac); err != nil {
 			return s, fmt.Errorf("listing what is in the image for %s: %w", p.Platform.String(), err)
 		}
 		if m.Referrer, err = attach(m.Image, m.SBOM, r.Created); err != nil {

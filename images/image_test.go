@@ -40,7 +40,10 @@ func testPrograms() programs {
 			all.Mac = p
 			continue
 		}
-		all.Own = append(all.Own, p)
+		agent := p
+		agent.Content, agent.SHA256 = []byte("the agent for "+platform.String()), string(bytes.Repeat([]byte("b"), 64))
+		agent.Info = &debug.BuildInfo{GoVersion: p.Info.GoVersion, Main: p.Info.Main}
+		all.Own = append(all.Own, pair{Product: p, Agent: agent})
 	}
 	return all
 }
@@ -67,7 +70,7 @@ func TestAssemble_IsAFunctionOfSourcesAlone(t *testing.T) {
 	require.NoError(t, err)
 	id, err := layers[1].DiffID()
 	require.NoError(t, err)
-	require.Equal(t, "sha256:643de61f93c31f5144ac07ebcc1739d4e61be89da60d897f8991c21cfcbe4ed3", id.String())
+	require.Equal(t, "sha256:89f2ea0a5ab076c2b3e090de8344d4093be8e04a370c1bd8e054e263d2ff6599", id.String())
 
 	others, err := first.Members[1].Image.Layers()
 	require.NoError(t, err)
@@ -146,14 +149,14 @@ func entries(t *testing.T, image v1.Image) (headers []*tar.Header, contents [][]
 	return headers, contents
 }
 
-func TestImage_HoldsTheBinaryAndNoShell(t *testing.T) {
+func TestImage_HoldsTwoProgramsAndNoShell(t *testing.T) {
 	for i, m := range testSet(t).Members {
-		checkTree(t, m.Image, testPrograms().Own[i].Content, testPrograms().Mac.Content, testRelease().Created)
+		checkTree(t, m.Image, testPrograms().Own[i], testPrograms().Mac, testRelease().Created)
 	}
 }
 
 // checkTree compares an image with what may be in one.
-func checkTree(t *testing.T, image v1.Image, binary, forMacs []byte, created time.Time) {
+func checkTree(t *testing.T, image v1.Image, own pair, forMacs program, created time.Time) {
 	t.Helper()
 	headers, contents := entries(t, image)
 	var names []string
@@ -165,14 +168,16 @@ func checkTree(t *testing.T, image v1.Image, binary, forMacs []byte, created tim
 		require.Zero(t, header.Mode&0o7022, "%s: nobody but root writes, and nothing gives rights", header.Name)
 		require.Contains(t, []byte{tar.TypeReg, tar.TypeDir}, header.Typeflag, header.Name)
 		if header.Typeflag == tar.TypeReg {
-			require.Equal(t, header.Name == binaryPath, header.Mode&0o111 != 0, "%s: one program", header.Name)
+			require.Equal(t, header.Name == binaryPath || header.Name == agentPath, header.Mode&0o111 != 0, "%s: two programs", header.Name)
 		}
 		switch header.Name {
 		case binaryPath:
-			require.True(t, bytes.Equal(binary, contents[i]))
+			require.True(t, bytes.Equal(own.Product.Content, contents[i]))
+		case agentPath:
+			require.True(t, bytes.Equal(own.Agent.Content, contents[i]))
 		case macPath:
-			require.True(t, bytes.Equal(forMacs, contents[i]))
+			require.True(t, bytes.Equal(forMacs.Content, contents[i]))
 		}
 	}
-	require.Equal(t, []string{macPath, "etc/", "etc/group", "etc/passwd", "usr/", "usr/local/", "usr/local/bin/", binaryPath}, names)
+	require.Equal(t, []string{macPath, "etc/", "etc/group", "etc/passwd", "usr/", "usr/local/", "usr/local/bin/", binaryPath, agentPath}, names)
 }

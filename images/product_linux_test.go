@@ -26,7 +26,7 @@ func TestProduct_RunsFromAReadOnlyRootAsNobody(t *testing.T) {
 	built, image := productImage(t)
 	all, err := product()
 	require.NoError(t, err)
-	checkTree(t, image.Image, built.Content, all.Mac.Content, testRelease().Created)
+	checkTree(t, image.Image, built, all.Mac, testRelease().Created)
 	root := container(t, image)
 
 	started := func(user uint32, command ...string) (string, error) {
@@ -49,19 +49,20 @@ func TestProduct_RunsFromAReadOnlyRootAsNobody(t *testing.T) {
 	}
 	output, err = started(imageUser, entrypoint, "controller", "--help")
 	require.NoError(t, err)
-	require.Contains(t, output, "(default "+entrypoint+")", "runner pods start the agent from where the image has it")
+	const agent = "/" + agentPath
+	require.Contains(t, output, "(default "+agent+")", "runner pods start the agent from where the image has it")
 
-	// What the pods of runners do: the init container copies the binary into a volume, the others start it from there.
-	const installed = "/bullpen/shared/bullpen"
-	output, err = started(runnerUser, entrypoint, "agent", "install", "--to", installed)
+	// What the pods of runners do: the init container copies the agent into a volume, the others start it from there.
+	const installed = "/bullpen/shared/bullpen-agent"
+	output, err = started(runnerUser, agent, "install", "--to", installed)
 	require.NoError(t, err, output)
 	output, err = started(runnerUser, installed, "--version")
 	require.NoError(t, err, output)
 	copied, err := os.ReadFile(filepath.Join(root, installed))
 	require.NoError(t, err)
-	require.True(t, bytes.Equal(built.Content, copied))
+	require.True(t, bytes.Equal(built.Agent.Content, copied))
 
-	output, err = started(0, entrypoint, "agent", "install", "--to", "/usr/local/bin/other")
+	output, err = started(0, agent, "install", "--to", "/usr/local/bin/other")
 	require.Error(t, err, "not even root writes here")
 	require.Contains(t, output, "read-only")
 	for _, part := range []string{"up", "demo", "dev"} {

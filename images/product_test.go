@@ -27,7 +27,7 @@ func hostPlatform() v1.Platform {
 	return amd64
 }
 
-func productImage(t *testing.T) (program, member) {
+func productImage(t *testing.T) (pair, member) {
 	t.Helper()
 	built, err := product()
 	require.NoError(t, err)
@@ -53,7 +53,8 @@ func TestProduct_IsTheSameInEveryFolder(t *testing.T) {
 	r.Platforms = []v1.Platform{hostPlatform()}
 	again, err := buildAll(t.Context(), elsewhere, r)
 	require.NoError(t, err)
-	require.Equal(t, built.SHA256, again.Own[0].SHA256)
+	require.Equal(t, built.Product.SHA256, again.Own[0].Product.SHA256)
+	require.Equal(t, built.Agent.SHA256, again.Own[0].Agent.SHA256)
 	s, err := assemble(testRelease(), again)
 	require.NoError(t, err)
 	require.Equal(t, digest(t, image.Image), digest(t, s.Members[0].Image))
@@ -67,12 +68,12 @@ func TestProduct_ItsSBOMNamesEveryModule(t *testing.T) {
 	all, err := product()
 	require.NoError(t, err)
 	modules := map[string]bool{}
-	for _, module := range append(slices.Clone(built.Info.Deps), all.Mac.Info.Deps...) {
+	for _, module := range slices.Concat(built.Product.Info.Deps, built.Agent.Info.Deps, all.Mac.Info.Deps) {
 		modules[module.Path] = true
 	}
-	require.Len(t, *bom.Components, len(modules)+2, "the modules, Go's own library, and the binary for Macs")
+	require.Len(t, *bom.Components, len(modules)+3, "the modules, Go's own library, the agent, and the binary for Macs")
 	found := packages(bom)
-	for _, module := range built.Info.Deps {
+	for _, module := range built.Product.Info.Deps {
 		require.Contains(t, found, purl(module.Path, module.Version))
 		require.NotContains(t, module.Path, "actionlint", "development parts do not ship")
 	}
@@ -88,10 +89,10 @@ func TestProduct_HasABinaryForMacs(t *testing.T) {
 	require.NoError(t, checkMac(file, mac))
 	require.Error(t, checkStatic(file, hostPlatform()))
 	own := filepath.Join(t.TempDir(), "own")
-	require.NoError(t, os.WriteFile(own, all.Own[0].Content, 0o600))
+	require.NoError(t, os.WriteFile(own, all.Own[0].Product.Content, 0o600))
 	require.Error(t, checkMac(own, mac), "a program for another system is refused")
 	headers, contents := entries(t, func() v1.Image { _, m := productImage(t); return m.Image }())
 	require.Equal(t, macPath, headers[0].Name)
 	require.Equal(t, all.Mac.Content, contents[0])
-	t.Logf("for Macs: %d bytes; of the image's own platform: %d", len(all.Mac.Content), len(all.Own[0].Content))
+	t.Logf("for Macs: %d bytes; of the image's own platform: %d", len(all.Mac.Content), len(all.Own[0].Product.Content))
 }

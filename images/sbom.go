@@ -13,9 +13,10 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// newSBOM lists, in CycloneDX's JSON, what the linker says that it has put into the image's binary and the one for Macs: every module
+// newSBOM lists, in CycloneDX's JSON, what the linker recorded in the image's two binaries and the one for Macs: every module
 // with its version, and Go's own library. Nothing else is in the image. It carries no serial number, which would have to be random.
-func newSBOM(r release, p, forMacs program) ([]byte, error) {
+func newSBOM(r release, own pair, forMacs program) ([]byte, error) {
+	p := own.Product
 	root := cdx.Component{
 		BOMRef: "pkg:golang/" + p.Info.Main.Path + "@" + r.Version, Type: cdx.ComponentTypeApplication,
 		Name: "bullpen", Version: r.Version,
@@ -25,13 +26,10 @@ func newSBOM(r release, p, forMacs program) ([]byte, error) {
 		Properties: &[]cdx.Property{{Name: "bullpen:platform", Value: p.Platform.String()}},
 	}
 	goVersion := strings.TrimPrefix(p.Info.GoVersion, "go")
-	components := []cdx.Component{library("stdlib", goVersion, "pkg:golang/stdlib@"+goVersion), {
-		BOMRef: "/" + macPath, Type: cdx.ComponentTypeFile, Name: "/" + macPath, Version: r.Version,
-		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: forMacs.SHA256}},
-		Properties: &[]cdx.Property{{Name: "bullpen:platform", Value: forMacs.Platform.String()}},
-	}}
-	listed := map[string]bool{} // both are built from one go.mod: most modules are in both
-	for _, module := range slices.Concat(p.Info.Deps, forMacs.Info.Deps) {
+	components := []cdx.Component{library("stdlib", goVersion, "pkg:golang/stdlib@"+goVersion),
+		fileComponent(r, agentPath, own.Agent), fileComponent(r, macPath, forMacs)}
+	listed := map[string]bool{} // all are built from one go.mod: most modules are in several
+	for _, module := range slices.Concat(p.Info.Deps, own.Agent.Info.Deps, forMacs.Info.Deps) {
 		if module.Replace != nil {
 			return nil, fmt.Errorf("module %s is replaced by %s: a release is built from published modules", module.Path, module.Replace.Path)
 		}
@@ -56,6 +54,15 @@ func newSBOM(r release, p, forMacs program) ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// fileComponent is a program of the image beside the one that the SBOM is named after.
+func fileComponent(r release, path string, p program) cdx.Component {
+	return cdx.Component{
+		BOMRef: "/" + path, Type: cdx.ComponentTypeFile, Name: "/" + path, Version: r.Version,
+		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: p.SHA256}},
+		Properties: &[]cdx.Property{{Name: "bullpen:platform", Value: p.Platform.String()}},
+	}
 }
 
 func library(name, version, url string) cdx.Component {

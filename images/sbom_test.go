@@ -15,8 +15,9 @@ import (
 )
 
 func TestSBOM_ListsWhatTheLinkerSays(t *testing.T) {
-	p, forMacs := testPrograms().Own[0], testPrograms().Mac
-	raw, err := newSBOM(testRelease(), p, forMacs)
+	own, forMacs := testPrograms().Own[0], testPrograms().Mac
+	p := own.Product
+	raw, err := newSBOM(testRelease(), own, forMacs)
 	require.NoError(t, err)
 	checkSchema(t, raw)
 	bom := decode(t, raw)
@@ -25,17 +26,24 @@ func TestSBOM_ListsWhatTheLinkerSays(t *testing.T) {
 	require.Equal(t, "pkg:golang/github.com/bullpen-ci/bullpen@v1.2.3", bom.Metadata.Component.PackageURL)
 	require.Equal(t, []cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: p.SHA256}}, *bom.Metadata.Component.Hashes)
 	require.Equal(t, []string{
-		"", "pkg:golang/example.com/of-macs@v1.0.0", "pkg:golang/example.com/old@v3.0.0%2Bincompatible", "pkg:golang/golang.org/x/sys@v0.49.0", "pkg:golang/stdlib@1.26.8",
+		"", "", "pkg:golang/example.com/of-macs@v1.0.0", "pkg:golang/example.com/old@v3.0.0%2Bincompatible", "pkg:golang/golang.org/x/sys@v0.49.0", "pkg:golang/stdlib@1.26.8",
 	}, packages(bom))
 	require.Equal(t, "/bullpen-darwin-arm64", (*bom.Components)[0].Name)
 	require.Equal(t, []cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: forMacs.SHA256}}, *(*bom.Components)[0].Hashes)
+	require.Equal(t, "/usr/local/bin/bullpen-agent", (*bom.Components)[1].Name)
+	require.Equal(t, []cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: own.Agent.SHA256}}, *(*bom.Components)[1].Hashes)
 }
 
 func TestSBOM_RefusesWhatNobodyCanLookUp(t *testing.T) {
-	for _, spoilt := range []int{0, 1} {
-		both := []program{testPrograms().Own[0], testPrograms().Mac}
-		both[spoilt].Info.Deps[0].Replace = &debug.Module{Path: "../mine"}
-		_, err := newSBOM(testRelease(), both[0], both[1])
+	for _, spoil := range []func(*programs) *program{
+		func(all *programs) *program { return &all.Own[0].Product },
+		func(all *programs) *program { return &all.Own[0].Agent },
+		func(all *programs) *program { return &all.Mac },
+	} {
+		all := testPrograms()
+		spoilt := spoil(&all)
+		spoilt.Info.Deps = []*debug.Module{{Path: "golang.org/x/sys", Version: "v0.49.0", Replace: &debug.Module{Path: "../mine"}}}
+		_, err := newSBOM(testRelease(), all.Own[0], all.Mac)
 		require.ErrorContains(t, err, "golang.org/x/sys is replaced by ../mine")
 	}
 }

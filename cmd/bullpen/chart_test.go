@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
-	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
@@ -58,7 +57,7 @@ func TestChart_CommandLinesAreTheProgramsOwn(t *testing.T) {
 			for _, container := range containers {
 				fields, ok := container.(map[string]any)
 				require.True(t, ok)
-				require.Equal(t, []any{runnerpod.DefaultAgentCommand}, fields["command"], object.GetName())
+				require.Equal(t, []any{"/usr/local/bin/bullpen"}, fields["command"], object.GetName())
 				args, _, err := unstructured.NestedStringSlice(fields, "args")
 				require.NoError(t, err)
 				cmd, rest, err := newRootCommand().Find(args)

@@ -47,7 +47,7 @@ bullpen-server, which it reads again before each request.`,
   # on a developer's machine
   bullpen controller --kubeconfig controller.kubeconfig --server-url http://127.0.0.1:8080 \
     --server-token-file controller.token --dispatch-url http://127.0.0.1:8080 \
-    --agent-image bullpen --agent-command "$(command -v bullpen)" --leader-elect=false`,
+    --agent-image bullpen --agent-command "$(command -v bullpen-agent)" --leader-elect=false`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			options, err := flags.prepare(command.Context())
@@ -69,8 +69,8 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	set.StringVar(&f.serverURL, "server-url", "", "base URL of the server, as the controller reaches it")
 	set.StringVar(&f.serverTokenFile, "server-token-file", "", "file with the token for the server; read again before each request")
 	set.StringVar(&o.Pod.DispatchURL, "dispatch-url", "", "base URL of the server, as runner pods reach it (default: --server-url)")
-	set.StringVar(&o.Pod.AgentImage, "agent-image", "", "image that holds the bullpen binary")
-	set.StringVar(&o.Pod.AgentCommand, "agent-command", "", "the bullpen binary in that image (default "+runnerpod.DefaultAgentCommand+")")
+	set.StringVar(&o.Pod.AgentImage, "agent-image", "", "image that holds bullpen-agent")
+	set.StringVar(&o.Pod.AgentCommand, "agent-command", "", "path of bullpen-agent in that image (default "+runnerpod.DefaultAgentCommand+")")
 	set.StringSliceVar(&o.Pod.MicroVMClasses, "microvm-runtime-classes", runnerpod.DefaultMicroVMClasses(),
 		"runtime classes that put each pod into a microVM: only these may have a Docker daemon or a folder of the host; the\n"+
 			"admission policy bullpen-runner-privileges must name the same")

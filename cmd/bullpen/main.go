@@ -1,5 +1,5 @@
 // Command bullpen is every part of Bullpen in one binary: a subcommand each for the server, the controller, the
-// in-pod agent, the node agent and the one-machine mode. The files here parse configuration and wire; they hold no
+// node agent and the one-machine mode. The agent in runner pods is bullpen-agent, and on Macs a subcommand here. The files here parse configuration and wire; they hold no
 // behaviour.
 package main
 

@@ -15,11 +15,23 @@ import (
 // code: an upgrade of the controller alone must not roll every pool.
 const hashVersion = 1
 
+// formerAgentCommand was DefaultAgentCommand when hashes were first computed.
+const formerAgentCommand = "/usr/local/bin/bullpen"
+
+// hashedAgentCommand is the agent's path as hashes have it. The default keeps the value that it had before runner pods started a binary
+// of their own: pods that exist are as good as new ones, and a change of this package must not replace them.
+func (o Options) hashedAgentCommand() string {
+	if command := o.agentCommand(); command != DefaultAgentCommand {
+		return command
+	}
+	return formerAgentCommand
+}
+
 // TemplateHash tells pods of different templates apart. It covers what shapes a pod and can be changed by a person:
 // the template, the resources and the installation's options. Labels, replicas and queueing are not in it: they are
 // read when a job is dispatched. Equal quantities hash equally however they are written, and so do defaults.
 func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
-	options.AgentCommand = options.agentCommand()
+	options.AgentCommand = options.hashedAgentCommand()
 	template := pool.Spec.Template.DeepCopy()
 	if len(template.Command) == 0 {
 		template.Command = defaultCommand(pool.Spec.Platform)

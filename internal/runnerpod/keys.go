@@ -1,5 +1,7 @@
 package runnerpod
 
+import "github.com/bullpen-ci/bullpen/internal/runnerpod/podenv"
+
 // Labels. Only the controller writes LabelRunner and LabelPool (NET-4); only the server writes LabelOwner.
 const (
 	// LabelRunner is "true" on every runner pod and its ServiceAccount: network policies and list selectors use it.
@@ -55,7 +57,7 @@ const (
 // that has them (RUN-5). That of a static runner's token is blank: jobs can read their container's variables (NET-3).
 const (
 	EnvRunnerName  = "RUNNER_NAME"
-	EnvRunnerToken = "RUNNER_TOKEN"
+	EnvRunnerToken = podenv.RunnerToken
 )
 
 // SecretTypeRegistration is the type of the Secrets that self-registering runners register with.
@@ -115,19 +117,20 @@ const (
 
 // EnvPodUID and the variables below configure the agent inside the pod.
 const (
-	EnvDispatchURL = "BULLPEN_DISPATCH_URL" // base URL of the server
-	EnvTokenFile   = "BULLPEN_TOKEN_FILE"   // projected token, re-read at every request
-	EnvSharedDir   = "BULLPEN_SHARED_DIR"   // the volume both containers mount
-	EnvStatusDir   = "BULLPEN_STATUS_DIR"   // the supervisor's signs, where it cannot write into the shared folder (macOS)
-	EnvPodName     = "BULLPEN_POD_NAME"
-	EnvPodUID      = "BULLPEN_POD_UID"
-	EnvWorkDir     = "BULLPEN_WORK_DIR"
+	EnvDispatchURL = podenv.DispatchURL
+	EnvTokenFile   = podenv.TokenFile
+	EnvSharedDir   = podenv.SharedDir
+	EnvStatusDir   = podenv.StatusDir
+	EnvPodName     = podenv.PodName
+	EnvPodUID      = podenv.PodUID
+	EnvWorkDir     = podenv.WorkDir
 )
 
 // Files in the shared volume.
 const (
-	// FileJIT holds the JIT configuration (mode 0600, renamed into place). An empty file means "nothing to do".
-	FileJIT = "jitconfig"
-	// FileAgent is the agent's own binary.
-	FileAgent = "bullpen"
+	// FileJIT holds the JIT configuration.
+	FileJIT = podenv.FileJIT
+	// FileAgent is the agent's binary, FileMacAgent the one that a virtual machine on a Mac starts.
+	FileAgent    = "bullpen-agent"
+	FileMacAgent = "bullpen"
 )

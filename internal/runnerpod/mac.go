@@ -46,6 +46,7 @@ func toMac(spec *corev1.PodSpec) {
 		for i := range list {
 			c := &list[i]
 			c.SecurityContext = nil
+			macAgent(c)
 			if c.Name != ContainerRunner {
 				c.Resources = corev1.ResourceRequirements{}
 				continue
@@ -53,5 +54,19 @@ func toMac(spec *corev1.PodSpec) {
 			one := *resource.NewQuantity(1, resource.DecimalSI)
 			c.Resources.Requests[ResourceMacOSVM], c.Resources.Limits[ResourceMacOSVM] = one, one
 		}
+	}
+}
+
+// macAgent has a container start the agent that a Mac has: the subcommand agent of its one program, which the init container puts
+// where the node agent looks for it in the guest.
+func macAgent(c *corev1.Container) {
+	const binary = MountShared + "/" + FileMacAgent
+	if c.Name == ContainerAgent {
+		c.Command = []string{MacAgentCommand, "agent", "install", "--to", binary}
+		return
+	}
+	c.Command = append([]string{binary, "agent"}, c.Command[1:]...)
+	if probe := c.ReadinessProbe; probe != nil {
+		probe.Exec.Command = append([]string{binary, "agent"}, probe.Exec.Command[1:]...)
 	}
 }

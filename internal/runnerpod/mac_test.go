@@ -49,6 +49,20 @@ func TestBuild_NODE5_AMacRunnerTakesOneSlotOfAMac(t *testing.T) {
 	require.NotContains(t, pool.Spec.Template.NodeSelector, corev1.LabelOSStable, "Build keeps no pointer into the pool")
 }
 
+// A Mac has one program, and its node agent, of this release or of the one before, starts itself for this path. So whatever the
+// controller's flags say, pods for Macs start nothing that a Mac has not.
+func TestBuild_AMacPodStartsTheOneProgramOfAMac(t *testing.T) {
+	options := testOptions
+	options.AgentCommand = "/opt/bullpen-agent"
+	pod, _, err := Build(macPool(), options, "abcd1234")
+	require.NoError(t, err)
+	require.Equal(t, []string{"/usr/local/bin/bullpen", "agent", "install", "--to", "/bullpen/shared/bullpen"}, container(t, pod, ContainerAgent).Command)
+	require.Equal(t, []string{"/bullpen/shared/bullpen", "agent", "poll"}, container(t, pod, ContainerPoller).Command)
+	runner := container(t, pod, ContainerRunner)
+	require.Equal(t, append([]string{"/bullpen/shared/bullpen", "agent", "run", "--"}, DefaultMacRunnerCommand...), runner.Command)
+	require.Equal(t, []string{"/bullpen/shared/bullpen", "agent", "ready"}, runner.ReadinessProbe.Exec.Command)
+}
+
 func TestBuild_AMacPodHasNothingThatMeansNothingThere(t *testing.T) {
 	pod, _, err := Build(macPool(), testOptions, "abcd1234")
 	require.NoError(t, err)

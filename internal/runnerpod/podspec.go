@@ -84,7 +84,7 @@ func agentContainer(options Options) corev1.Container {
 	return corev1.Container{
 		Name:            ContainerAgent,
 		Image:           options.AgentImage,
-		Command:         []string{options.agentCommand(), "agent", "install", "--to", MountShared + "/" + FileAgent},
+		Command:         []string{options.agentCommand(), "install", "--to", agentBinary},
 		Resources:       smallResources(),
 		SecurityContext: noPrivileges(),
 		VolumeMounts:    []corev1.VolumeMount{sharedMount()},
@@ -96,7 +96,7 @@ func pollerContainer(options Options) corev1.Container {
 	return corev1.Container{
 		Name:    ContainerPoller,
 		Image:   options.AgentImage,
-		Command: []string{MountShared + "/" + FileAgent, "agent", "poll"},
+		Command: []string{agentBinary, "poll"},
 		Env: []corev1.EnvVar{
 			{Name: EnvDispatchURL, Value: options.DispatchURL},
 			{Name: EnvTokenFile, Value: MountToken + "/" + tokenFile},
@@ -116,7 +116,6 @@ func pollerContainer(options Options) corev1.Container {
 // runnerContainer runs the customer's job once. It has no token, and its readiness means "no job has started in me"
 // (EXCL-4): the one sign of work that needs neither GitHub nor a token.
 func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplate) corev1.Container {
-	agent := MountShared + "/" + FileAgent
 	command := template.Command
 	if len(command) == 0 {
 		command = defaultCommand(pool.Spec.Platform)
@@ -135,7 +134,7 @@ func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplat
 	return corev1.Container{
 		Name:           ContainerRunner,
 		Image:          template.Image,
-		Command:        append([]string{agent, "agent", "run", "--"}, command...),
+		Command:        append([]string{agentBinary, "run", "--"}, command...),
 		Env:            append(env, template.Env...),
 		Resources:      corev1.ResourceRequirements{Requests: shape, Limits: shape.DeepCopy()},
 		VolumeMounts:   append(mounts, template.VolumeMounts...),

@@ -165,11 +165,12 @@ func (r *Registered) settle(spec *corev1.PodSpec) {
 	}
 }
 
+// agentBinary is where the init container puts the agent, and the other containers start it.
 const agentBinary = MountShared + "/" + FileAgent
 
 // wrap has the supervisor start the runner. What it starts it with is in files, and never in arguments.
 func (r *Registered) wrap(runner *corev1.Container) {
-	command := []string{agentBinary, "agent", "run"}
+	command := []string{agentBinary, "run"}
 	if r.ephemeral() {
 		command = append(command, "--jit-file", MountRegistration+"/"+KeyJIT)
 	} else {
@@ -182,7 +183,7 @@ func (r *Registered) wrap(runner *corev1.Container) {
 
 // unwrap undoes wrap.
 func unwrap(runner *corev1.Container) {
-	if end := slices.Index(runner.Command, "--"); end > 2 && slices.Equal(runner.Command[:3], []string{agentBinary, "agent", "run"}) {
+	if end := slices.Index(runner.Command, "--"); end > 1 && slices.Equal(runner.Command[:2], []string{agentBinary, "run"}) {
 		runner.Command = slices.Clone(runner.Command[end+1:])
 	}
 	if p := runner.ReadinessProbe; p != nil && equality.Semantic.DeepEqual(p, readinessProbe("--status-dir", MountShared)) {

@@ -39,7 +39,7 @@ func RegisteredHash(spec *v1alpha1.RunnerSpec, options Options, more ...any) (st
 	pod := &s.Template.Spec
 	pod.TerminationGracePeriodSeconds = ptr.To(ptr.Deref(pod.TerminationGracePeriodSeconds, DefaultGraceSeconds))
 	pod.RestartPolicy = "" // it has no effect
-	parts := []any{registeredHashVersion, options.AgentImage, options.agentCommand(), s}
+	parts := []any{registeredHashVersion, options.AgentImage, options.hashedAgentCommand(), s}
 	parts = append(parts, more...)
 	sum := sha256.New()
 	for i, part := range parts {

@@ -188,7 +188,7 @@ func (a *additions) add(spec *corev1.PodSpec, runner *corev1.Container) {
 // needs neither GitHub nor a token.
 func readinessProbe(flags ...string) *corev1.Probe {
 	return &corev1.Probe{
-		ProbeHandler:        corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: append([]string{agentBinary, "agent", "ready"}, flags...)}},
+		ProbeHandler:        corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: append([]string{agentBinary, "ready"}, flags...)}},
 		InitialDelaySeconds: 1, // the supervisor has begun to wait by then, or the next probe is a period away
 		PeriodSeconds:       5, // each probe starts a process; what it tells is a veto, and no hurry
 		TimeoutSeconds:      5,

@@ -166,10 +166,10 @@ func TestBuildRegistered_KeepsTheTemplateWhole(t *testing.T) {
 	require.NotContains(t, pod.Annotations, AnnotationAllowDeletion, "EXCL-7: a template cannot make its runners free for all")
 	require.Equal(t, []string{"acme.example/cleanup", FinalizerRegistration}, pod.Finalizers)
 	runner := container(t, pod, ContainerRunner)
-	require.Equal(t, []string{"/bullpen/shared/bullpen", "agent", "run", "--jit-file", "/bullpen/registration/jitconfig", "--status-dir", "/bullpen/shared", "--",
+	require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "run", "--jit-file", "/bullpen/registration/jitconfig", "--status-dir", "/bullpen/shared", "--",
 		"/opt/runner", "run"}, runner.Command)
 	require.Equal(t, []string{"--once"}, runner.Args)
-	require.Equal(t, []string{"/bullpen/shared/bullpen", "agent", "ready", "--status-dir", "/bullpen/shared"}, runner.ReadinessProbe.Exec.Command)
+	require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "ready", "--status-dir", "/bullpen/shared"}, runner.ReadinessProbe.Exec.Command)
 	require.Equal(t, "2", runner.Resources.Limits.Cpu().String())
 	require.Equal(t, "/cache", mountOf(t, runner, "cache"))
 	require.Equal(t, "proxy:1", container(t, pod, "proxy").Image)

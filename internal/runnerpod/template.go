@@ -53,18 +53,23 @@ func defaultCommand(platform v1alpha1.Platform) []string {
 	return DefaultRunnerCommand
 }
 
-// DefaultAgentCommand is where Bullpen's image has its binary. It must not be /bullpen: the pod's volumes are mounted in a
-// folder of that name, which no runtime can make where a file is.
-const DefaultAgentCommand = "/usr/local/bin/bullpen"
+// DefaultAgentCommand is where Bullpen's image has the agent's binary. It must not be in /bullpen: the pod's volumes are mounted
+// there.
+const DefaultAgentCommand = "/usr/local/bin/bullpen-agent"
+
+// MacAgentCommand is what the init container of a pod for Macs starts. A Mac has one program: its node agent starts itself in place of
+// any path that ends in "bullpen", with the subcommand agent. Node agents of earlier releases do the same, so that a controller can be
+// upgraded before its Macs.
+const MacAgentCommand = "/usr/local/bin/bullpen"
 
 // Options is what every pod of an installation has in common.
 type Options struct {
 	// DispatchURL is the base URL of the server as pods reach it. Required.
 	DispatchURL string
-	// AgentImage is the image that holds the bullpen binary. Required.
+	// AgentImage is the image that holds the agent's binary. Required.
 	AgentImage string
 	// AgentCommand is the binary inside AgentImage; the default is DefaultAgentCommand. In one-machine mode it is the host's
-	// own.
+	// own. Pods for Macs do not use it.
 	AgentCommand string
 	// MicroVMClasses are the runtime classes under which a pod may hold a privileged container (NET-7). nil stands for
 	// DefaultMicroVMClasses, an empty list for none. They shape no pod, so changing them rolls no pool.
@@ -77,7 +82,7 @@ func (o Options) Validate() error {
 	case o.DispatchURL == "":
 		return errors.New("no dispatch URL: say where pods reach the server")
 	case o.AgentImage == "":
-		return errors.New("no agent image: name the image that holds the bullpen binary")
+		return errors.New("no agent image: name the image that holds bullpen-agent")
 	}
 	return nil
 }

@@ -136,21 +136,21 @@ func TestBuild_POOL9_KubernetesOwnKillersAreDisarmed(t *testing.T) {
 func TestBuild_CommandsNameEveryPath(t *testing.T) {
 	pool := testPool()
 	options := testOptions
-	options.AgentCommand = "/opt/bullpen"
+	options.AgentCommand = "/opt/bullpen-agent"
 	pod, _, err := Build(pool, options, "abcd1234")
 	require.NoError(t, err)
-	require.Equal(t, []string{"/opt/bullpen", "agent", "install", "--to", "/bullpen/shared/bullpen"}, container(t, pod, ContainerAgent).Command)
-	require.Equal(t, []string{"/bullpen/shared/bullpen", "agent", "poll"}, container(t, pod, ContainerPoller).Command)
+	require.Equal(t, []string{"/opt/bullpen-agent", "install", "--to", "/bullpen/shared/bullpen-agent"}, container(t, pod, ContainerAgent).Command)
+	require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "poll"}, container(t, pod, ContainerPoller).Command)
 	runner := container(t, pod, ContainerRunner)
-	require.Equal(t, []string{"/bullpen/shared/bullpen", "agent", "run", "--", "/home/runner/bin/Runner.Listener", "run"}, runner.Command)
+	require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "run", "--", "/home/runner/bin/Runner.Listener", "run"}, runner.Command)
 	require.Equal(t, runner.Resources.Requests, runner.Resources.Limits)
-	require.Equal(t, []string{"/bullpen/shared/bullpen", "agent", "ready"}, runner.ReadinessProbe.Exec.Command)
+	require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "ready"}, runner.ReadinessProbe.Exec.Command)
 	require.EqualValues(t, 1, runner.ReadinessProbe.FailureThreshold)
 
 	pool.Spec.Template.Command = []string{"bullpen", "dev", "runner"}
 	pod, _, err = Build(pool, options, "abcd1234")
 	require.NoError(t, err)
-	require.Equal(t, []string{"bullpen", "dev", "runner"}, container(t, pod, ContainerRunner).Command[4:])
+	require.Equal(t, []string{"bullpen", "dev", "runner"}, container(t, pod, ContainerRunner).Command[3:])
 }
 
 // A container runtime makes the folders that volumes are mounted in. Where a path to one leads through the binary itself, or
@@ -183,7 +183,7 @@ func TestBuild_KeepsNoPointerIntoThePool(t *testing.T) {
 	second, _, err := Build(pool, testOptions, "bbbbbbbb")
 	require.NoError(t, err)
 	second.Labels["x"], second.Spec.Tolerations[0].Key = "y", "changed"
-	second.Spec.Containers[0].Command[4] = "changed"
+	second.Spec.Containers[0].Command[3] = "changed"
 	require.Equal(t, before, pool)
 	require.Equal(t, copied, first)
 }

@@ -34,7 +34,7 @@ jobs:
 // development control plane alone, from its start until its scheduler has placed a first pod. They take turns.
 func BenchmarkP10(b *testing.B) {
 	bullpen := filepath.Join(b.TempDir(), "bullpen")
-	require.NoError(b, gobuild.Build(bullpen, "github.com/bullpen-ci/bullpen/cmd/bullpen"))
+	require.NoError(b, gobuild.Product(bullpen))
 	assets := kit.AssetsOrFail(b)
 	file := filepath.Join(b.TempDir(), "first.yaml")
 	require.NoError(b, os.WriteFile(file, []byte(p10Workflow), 0o600))

@@ -32,7 +32,7 @@ const (
 	interval = 50 * time.Millisecond
 )
 
-// binary is the product, built once by TestMain.
+// binary is the product, built once by TestMain; bullpen-agent is beside it.
 var binary string
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -45,7 +45,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "bullpen")
-	if err := gobuild.Build(binary, "github.com/bullpen-ci/bullpen/cmd/bullpen"); err != nil {
+	if err := gobuild.Product(binary); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -38,7 +38,7 @@ func lastWords(t *testing.T, dir string, w *where) {
 	killed := 0
 	for _, line := range processesOf(t, dir) {
 		pid, args, _ := strings.Cut(line, ": ")
-		if strings.Contains(args, strings.TrimSpace(uid)) && strings.Contains(args, " agent run ") {
+		if strings.Contains(args, strings.TrimSpace(uid)) && strings.Contains(args, "/bullpen-agent run ") {
 			number, err := strconv.Atoi(pid)
 			require.NoError(t, err)
 			require.NoError(t, syscall.Kill(number, syscall.SIGKILL))

@@ -49,9 +49,12 @@ func build(ctx context.Context, dir string, versions ...string) error {
 		return err
 	}
 	for _, version := range versions {
-		target := filepath.Join(dir, "images", filepath.FromSlash(repository), version, "usr", "local", "bin", "bullpen")
-		if err := compile(ctx, target, ".", "-tags=production", "-ldflags=-X main.version="+version, "./cmd/bullpen"); err != nil {
-			return err
+		target := filepath.Join(dir, "images", filepath.FromSlash(repository), version, "usr", "local", "bin")
+		for _, program := range []string{"bullpen", "bullpen-agent"} {
+			err := compile(ctx, filepath.Join(target, program), ".", "-tags=production", "-ldflags=-X main.version="+version, "./cmd/"+program)
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return compile(ctx, filepath.Join(dir, "bin", "helm"), "tools", "helm.sh/helm/v4/cmd/helm")

@@ -24,6 +24,8 @@ type Options struct {
 	Dir string
 	// Binary is the product. Required.
 	Binary string
+	// Agent is bullpen-agent. Default: the file of that name beside Binary.
+	Agent string
 	// Self is the executable that calls Child. Default: this one.
 	Self string
 	// Rounds are carried out one after another in one system. Required.
@@ -71,6 +73,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Binary, err = filepath.Abs(o.Binary); err != nil {
 		return o, fmt.Errorf("resolving the product's path: %w", err)
+	}
+	if o.Agent == "" {
+		o.Agent = filepath.Join(filepath.Dir(o.Binary), "bullpen-agent")
+	}
+	if o.Agent, err = filepath.Abs(o.Agent); err != nil {
+		return o, fmt.Errorf("resolving the agent's path: %w", err)
 	}
 	if o.Self == "" {
 		if o.Self, err = os.Executable(); err != nil {

@@ -54,6 +54,10 @@ func buildAndRun(m *testing.M) int {
 			return 1
 		}
 	}
+	if err := gobuild.Build(filepath.Join(dir, "bullpen-agent"), "github.com/bullpen-ci/bullpen/cmd/bullpen-agent"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
 }
 

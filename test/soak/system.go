@@ -275,7 +275,7 @@ func (s *System) startController(ctx context.Context, name string) error {
 		args := []string{
 			"controller", "--kubeconfig=" + s.identity("controller"), "--server-url=http://" + s.polls.Address,
 			"--server-token-file=" + s.secret("controller-server.token"), "--dispatch-url=http://" + s.polls.Address,
-			"--agent-image=bullpen", "--agent-command=" + s.opts.Binary, "--health-addr=" + health, "--metrics-addr=" + metrics,
+			"--agent-image=bullpen", "--agent-command=" + s.opts.Agent, "--health-addr=" + health, "--metrics-addr=" + metrics,
 			"--leader-elect=" + strconv.FormatBool(s.opts.TwoControllers),
 		}
 		return s.bullpenOf(name, append(args, s.opts.ControllerArgs...)...)

@@ -23,7 +23,7 @@ import (
 type Options struct {
 	// StateDir is the state folder. Required.
 	StateDir string
-	// Binary is the executable that holds every part. Default: this one.
+	// Binary is the executable that holds every part but the agent of runner pods. Default: this one. bullpen-agent must be beside it.
 	Binary string
 	// Assets is the folder of control plane executables. Default: found, see package assets.
 	Assets string
@@ -57,6 +57,8 @@ type Options struct {
 	Report func(Event)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
+
+	agent string // found by withDefaults
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -71,6 +73,10 @@ func (o Options) withDefaults() (Options, error) {
 		o.Binary = self
 	}
 	if err := checkBinaryPath(o.Binary); err != nil {
+		return o, err
+	}
+	var err error
+	if o.agent, err = findAgent(o.Binary); err != nil {
 		return o, err
 	}
 	if err := checkApp(o.App, o.Poll); err != nil {
@@ -285,7 +291,7 @@ func (b *Box) startIdentities(ctx context.Context) error {
 
 func (b *Box) setting() setting {
 	s := setting{
-		layout: b.layout, binary: b.opts.Binary, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
+		layout: b.layout, binary: b.opts.Binary, agent: b.opts.agent, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
 		capacity: capacity{CPU: 64, Memory: "256Gi", Pods: 250}, env: baseEnvironment(os.Environ()),
 		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts,
 	}

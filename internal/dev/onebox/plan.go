@@ -3,8 +3,11 @@ package onebox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -90,6 +93,7 @@ func (a addresses) url(address string) string { return "http://" + address }
 type setting struct {
 	layout    Layout
 	binary    string
+	agent     string // bullpen-agent, which the pods of runners start
 	addresses addresses
 	app       *App // nil: the stand-in
 	poll      bool // GitHub's list of deliveries is read; nothing is delivered
@@ -191,7 +195,7 @@ func (s setting) controllerCommand() Command {
 		"--server-token-file="+l.identity("controller-server.token"),
 		"--dispatch-url="+s.addresses.url(s.addresses.dispatch()),
 		"--agent-image=bullpen",
-		"--agent-command="+s.binary,
+		"--agent-command="+s.agent,
 		"--health-addr="+s.addresses.ControllerHealth,
 		"--metrics-addr="+s.addresses.ControllerMetrics,
 		// There is one, whose successor is started when it has been waited for: no lease to run out after a kill.
@@ -246,6 +250,24 @@ func tryListen(address string) error {
 		return err
 	}
 	return listener.Close()
+}
+
+// agentName is the file beside the product's binary that the pods of runners start.
+const agentName = "bullpen-agent"
+
+// findAgent returns the path of the agent's binary. The build puts it beside the product's.
+func findAgent(binary string) (string, error) {
+	path := filepath.Join(filepath.Dir(binary), agentName)
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%s not found beside %s: run `make build`, which builds both", agentName, binary)
+	case err != nil:
+		return "", fmt.Errorf("looking for %s: %w", agentName, err)
+	case info.IsDir() || info.Mode()&0o111 == 0:
+		return "", fmt.Errorf("%s is not executable: run `make build`, which replaces it", path)
+	}
+	return path, nil
 }
 
 // checkBinaryPath refuses what the process sandbox cannot put into a command.

@@ -3,6 +3,7 @@ package onebox
 import (
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 func testSetting() setting {
 	return setting{
-		layout: Layout{Dir: "/state"}, binary: "/opt/bullpen", appID: 1, capacity: capacity{CPU: 4, Memory: "8Gi", Pods: 10},
+		layout: Layout{Dir: "/state"}, binary: "/opt/bullpen", agent: "/opt/bullpen-agent", appID: 1, capacity: capacity{CPU: 4, Memory: "8Gi", Pods: 10},
 		addresses: addresses{
 			Webhooks: "127.0.0.1:1", Internal: "127.0.0.1:2", ServerMetrics: "127.0.0.1:3",
 			ControllerHealth: "127.0.0.1:4", ControllerMetrics: "127.0.0.1:5", GitHub: "127.0.0.1:6",
@@ -135,6 +136,25 @@ func TestBinaryPathMustFitIntoACommand(t *testing.T) {
 	for _, bad := range []string{"bullpen", "/home/Ada Lovelace/bullpen", "/opt/$(id)/bullpen"} {
 		require.ErrorContains(t, checkBinaryPath(bad), "without spaces")
 	}
+}
+
+func TestPlan_PodsStartTheAgentsOwnBinary(t *testing.T) {
+	require.Contains(t, testSetting().controllerCommand().Args, "--agent-command=/opt/bullpen-agent")
+}
+
+func TestOptions_TheAgentIsBesideTheBinary(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{StateDir: dir, Binary: filepath.Join(dir, "bullpen"), Assets: dir}
+	_, err := o.withDefaults()
+	require.ErrorContains(t, err, "bullpen-agent not found beside "+o.Binary+": run `make build`")
+	agent := filepath.Join(dir, "bullpen-agent")
+	require.NoError(t, os.WriteFile(agent, nil, 0o600))
+	_, err = findAgent(o.Binary)
+	require.ErrorContains(t, err, agent+" is not executable: run `make build`")
+	require.NoError(t, os.Chmod(agent, 0o755)) //nolint:gosec // a program
+	found, err := findAgent(o.Binary)
+	require.NoError(t, err)
+	require.Equal(t, agent, found)
 }
 
 func TestTokensAreRenewedByTheWallClock(t *testing.T) {

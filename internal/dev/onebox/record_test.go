@@ -73,12 +73,13 @@ func TestRecordSurvivesItsOwner(t *testing.T) {
 
 func TestBelongs(t *testing.T) {
 	const dir, mark = "/state", "BULLPEN_SANDBOX=abc"
-	ours := []string{"bullpen", "etcd"}
+	ours := []string{"bullpen", agentName, "etcd"}
 	for name, test := range map[string]struct {
 		process seenProcess
 		want    bool
 	}{
 		"one of ours that names the folder":  {seenProcess{args: []string{"/x/bullpen", "server", "--kubeconfig=/state/k"}}, true},
+		"the agent of a runner pod":          {seenProcess{args: []string{"/state/node/pods/u/shared/bullpen-agent", "run", "--shared-dir=/state/node/pods/u"}}, true},
 		"the control plane":                  {seenProcess{args: []string{"/assets/etcd", "--data-dir=/state/etcd"}}, true},
 		"a job's process":                    {seenProcess{args: []string{"sleep", "5"}, env: []string{"A=b", "BULLPEN_SANDBOX=abc/uid/runner"}}, true},
 		"another folder's job":               {seenProcess{args: []string{"sleep", "5"}, env: []string{"BULLPEN_SANDBOX=abcd/uid/runner"}}, false},

@@ -29,7 +29,7 @@ func remaining(l Layout, binary string) ([]childproc.Process, error) {
 		binary = self
 	}
 	marks := []string{tart.SharesVariable + "=" + l.TartHome()} // what runs in a guest
-	ours := append(assets.Names(), filepath.Base(binary), "postgres")
+	ours := append(assets.Names(), filepath.Base(binary), agentName, "postgres")
 	for _, dir := range []string{l.Node(), l.MacNode()} {
 		owner, _ := os.ReadFile(filepath.Join(dir, "owner")) // there is none before the first pod
 		if text := strings.TrimSpace(string(owner)); text != "" {

@@ -29,6 +29,16 @@ func Command(ctx context.Context, dir, path, pkg string, flags ...string) *exec.
 	return command
 }
 
+const module = "github.com/bullpen-ci/bullpen"
+
+// Product compiles bullpen into a file and bullpen-agent beside it, as the one-machine mode needs them.
+func Product(path string) error {
+	if err := Build(path, module+"/cmd/bullpen"); err != nil {
+		return err
+	}
+	return Build(filepath.Join(filepath.Dir(path), "bullpen-agent"), module+"/cmd/bullpen-agent")
+}
+
 // Build compiles a package into a file, or returns the compiler's output as an error. With EnvPrograms set, a package that is named by
 // its import path is compiled once for the whole run. TestMain may call Build, which has no context: the timeout of the package's tests
 // bounds it.

@@ -42,13 +42,14 @@ func (g Guard) Overlay(root, dir string) (string, error) {
 	return overlay, nil
 }
 
-// Binaries are the executables of one soak: the product, and the soak itself, which carries the node agents of the synthetic
-// machines and the manifests.
-type Binaries struct{ Product, Soak string }
+// Binaries are the executables of one soak: the product, the agent of runner pods, and the soak itself, which carries the node agents
+// of the synthetic machines and the manifests. No guard is in the agent, so it is always built as it is.
+type Binaries struct{ Product, Agent, Soak string }
 
 // The packages that they are built from.
 const (
 	productPackage = "./cmd/bullpen"
+	agentPackage   = "./cmd/bullpen-agent"
 	soakPackage    = "./test/soak/run"
 )
 
@@ -62,13 +63,16 @@ type Builder struct {
 	packages map[string][]string // of each executable: the folders of its packages, relative to Root
 }
 
-// Sound builds both as they are.
+// Sound builds all as they are.
 func (b *Builder) Sound(ctx context.Context) (Binaries, error) {
 	if b.sound != (Binaries{}) {
 		return b.sound, nil
 	}
 	b.packages = map[string][]string{}
-	made := Binaries{Product: filepath.Join(b.Dir, "bullpen"), Soak: filepath.Join(b.Dir, "soak")}
+	made := Binaries{Product: filepath.Join(b.Dir, "bullpen"), Agent: filepath.Join(b.Dir, "bullpen-agent"), Soak: filepath.Join(b.Dir, "soak")}
+	if err := b.build(ctx, made.Agent, agentPackage); err != nil {
+		return made, err
+	}
 	for path, pkg := range map[string]string{made.Product: productPackage, made.Soak: soakPackage} {
 		if err := b.build(ctx, path, pkg); err != nil {
 			return made, err

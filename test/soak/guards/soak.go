@@ -65,7 +65,7 @@ func (g Guard) Soak(ctx context.Context, b Binaries, dir string, seed uint64, ou
 		return result, fmt.Errorf("writing a schedule: %w", err)
 	}
 	defer os.Remove(written)
-	args := append([]string{"-binary=" + b.Product, "-dir=" + dir, "-replay=" + written}, g.Scenario.arguments()...)
+	args := append([]string{"-binary=" + b.Product, "-agent=" + b.Agent, "-dir=" + dir, "-replay=" + written}, g.Scenario.arguments()...)
 	soak := exec.CommandContext(ctx, b.Soak, args...)
 	soak.Stdout, soak.Stderr = out, out
 	soak.Cancel = func() error { return soak.Process.Signal(syscall.SIGTERM) } // it ends what it has started

@@ -29,7 +29,7 @@ type flags struct {
 	minutes                    float64
 	without, dir, replay       string
 	resume, disk               bool
-	binary                     string
+	binary, agent              string
 	patience                   time.Duration
 	serverArgs, controllerArgs string
 	scenario                   string
@@ -76,6 +76,7 @@ func parse() flags {
 	flag.BoolVar(&f.resume, "resume", false, "go on with the soak in -dir")
 	flag.StringVar(&f.replay, "replay", "", "carry out one schedule.json again")
 	flag.StringVar(&f.binary, "binary", "bin/bullpen-faults", "the product, with fault points")
+	flag.StringVar(&f.agent, "agent", "", "bullpen-agent (default: beside the product)")
 	flag.DurationVar(&f.patience, "patience", 3*time.Minute, "how long what has to go at the end may take")
 	flag.StringVar(&f.serverArgs, "server-args", "", "added to the servers' command lines, separated by spaces")
 	flag.StringVar(&f.controllerArgs, "controller-args", "", "added to the controller's")
@@ -85,7 +86,7 @@ func parse() flags {
 
 func do(ctx context.Context, f flags) (failed bool, err error) {
 	opts := soak.Options{
-		Dir: f.dir, Binary: f.binary, Resume: f.resume, Runners: f.runners, RealRunners: f.real, Patience: f.patience, Disk: f.disk,
+		Dir: f.dir, Binary: f.binary, Agent: f.agent, Resume: f.resume, Runners: f.runners, RealRunners: f.real, Patience: f.patience, Disk: f.disk,
 		ServerArgs: strings.Fields(f.serverArgs), ControllerArgs: strings.Fields(f.controllerArgs), Out: os.Stdout,
 	}
 	if f.scenario == replicas {

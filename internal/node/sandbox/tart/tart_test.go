@@ -328,7 +328,7 @@ func TestStart_RunsPollerAndAgentOnTheHost(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, exit.Code)
 	require.NoError(t, s.Start(ctx, pod, sandbox.Container{
-		Name: runnerpod.ContainerAgent, Command: []string{runnerpod.DefaultAgentCommand, "tart", "--version"},
+		Name: runnerpod.ContainerAgent, Command: []string{runnerpod.MacAgentCommand, "tart", "--version"},
 	}))
 	exit, err = s.Wait(ctx, uid, runnerpod.ContainerAgent)
 	require.NoError(t, err)
@@ -421,7 +421,7 @@ func TestRecord_IsJSON(t *testing.T) {
 	var back record
 	require.NoError(t, json.Unmarshal(data, &back))
 	require.Equal(t, r, back)
-	require.Equal(t, guestshare.FileAgent, runnerpod.FileAgent, "the guest starts what the init container installs")
+	require.Equal(t, guestshare.FileAgent, runnerpod.FileMacAgent, "the guest starts what the init container installs")
 }
 
 // An agent that ends, or is upgraded, stops no machine; the next one looks after it as if it had started it.
