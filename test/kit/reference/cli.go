@@ -36,6 +36,7 @@ func CLI(root *cobra.Command, development func(*cobra.Command) bool) map[string]
 	}
 	pages["README.md"] = "# Commands\n\n" + written + `
 One program, ` + "`bullpen`" + `, is every part of Bullpen and the operators' command line. Each command says the same with ` + "`--help`" + `.
+Runner pods start ` + "`bullpen-agent`" + `, which has the commands of [bullpen agent](agent.md) alone.
 
 **Exit codes.** 0: it is done. 1: it failed; why, and what to do, is on standard error. Commands that use others say so on their pages.
 **Output.** Commands that have ` + "`-o`" + ` print a table, a wide one, or JSON or YAML for scripts: the fields of those are the
