@@ -14,12 +14,18 @@ PLAIN = export CGO_ENABLED=0 GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
 TEST_P ?= 4
 
 # Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.
-SLOW := $(addprefix ./, test/e2e internal/machost/steps internal/controller test/soak test/release internal/machost/remote \
-	internal/server/dispatch test/hosts internal/controller/selfregistering/runnerowner test/scale test/incidents internal/controller/machost test/restore \
-	internal/server/recovery internal/controller/selfregistering/runner test/chart test/network internal/server/events/catchup)
+SLOW := $(addprefix ./, internal/controller internal/server/dispatch internal/machost/remote internal/server/ledger \
+	internal/controller/selfregistering/runnerowner test/scale test/incidents internal/controller/machost test/restore \
+	internal/server/recovery internal/controller/selfregistering/runner test/network internal/server/events/catchup)
+
+# The packages in which nothing of ours runs concurrently in the test's own process: pure functions, and tests that drive the product as
+# processes. In a run of everything they run without the race detector, beside the others.
+export NO_RACE := test/e2e internal/machost/steps test/soak test/release test/hosts test/model test/chart test/docs test/architecture test/rights \
+	test/runnerkinds test/soak/... internal/machost/pfrules internal/machost/pfconf internal/machost/autologin internal/plan/... internal/fleet \
+	internal/dev/mac/... internal/dev/netpolicy internal/dev/simulate internal/dev/github/standin/workflow api/... scripts/...
 
 # The packages with tests that make test leaves out, or runs in part (test/kit/deep).
-DEEP := $(addprefix ./, test/e2e test/hosts test/model test/soak internal/machost/steps internal/server/ledger internal/node/sandbox/tart)
+DEEP := $(addprefix ./, test/e2e test/hosts test/model test/soak internal/controller)
 
 # Collecting garbage is a fifth of what control planes and tests compute. Where there is memory for four of them, it is done less
 # often.
@@ -98,14 +104,14 @@ devcluster: ## Download or compile the development control plane once, and print
 test: ## Run all tests; installs PostgreSQL, OpenSSH's server, Prometheus and Chromium and compiles the devcluster when missing (a part: PACKAGES=./internal/agent/...)
 	@scripts/prerequisites.sh postgres sshd prometheus chromium cc
 	@$(if $(filter ./... ./test/... ./test/release,$(PACKAGES)),$(BUILD_RELEASE))
-	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(if $(filter ./...,$(PACKAGES)),scripts/test.sh,$(GO) test) -race -p $(TEST_P) $(TEST_FLAGS) $(if $(filter ./...,$(PACKAGES)),--) $(PACKAGES)
+	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(if $(filter ./...,$(PACKAGES)),TEST_P=$(TEST_P) scripts/test.sh,$(GO) test -race -p $(TEST_P)) $(TEST_FLAGS) $(if $(filter ./...,$(PACKAGES)),--) $(PACKAGES)
 	$(if $(filter ./... ./internal/node/identity,$(PACKAGES)),@$(FIND_ASSETS) && $(PLAIN) && set -x && $(GO) test -vet=off -run RenewsItself ./internal/node/identity)
 	$(PLAIN); cd devcluster && $(GO) test ./multicall/...
 	$(PLAIN); cd images && $(GO) test -timeout 20m ./...
 
 .PHONY: test-times
 test-times: ## Show where the time of the last `make test` went: compiling, linking, running, per package
-	@bin/testtimes table bin/test-times.jsonl bin/test-graph.json
+	@bin/testtimes table bin/test-times.jsonl bin/test-graph*.json
 
 .PHONY: test-deep
 test-deep: ## Run what takes minutes and is left out of make test: kills at every step, every fault point by itself, large state spaces: an hour
@@ -129,7 +135,7 @@ explain: ## Run every statement of the ledger with EXPLAIN (ANALYZE, BUFFERS) am
 
 .PHONY: model
 model: ## Walk the claim protocol's large state spaces too: minutes, and some 10 GiB of memory
-	$(GO) test -timeout 60m -run Exhaustive -v ./test/model -model.deep
+	BULLPEN_TEST_DEEP=1 $(GO) test -timeout 60m -run Exhaustive -v ./test/model
 
 .PHONY: scale
 scale: ## Take a pool of 2,000 synthetic pods through its life while jobs run (SCALE_FLAGS="-pods 500 -nodes 2")

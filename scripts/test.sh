@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/test.sh FLAGS -- PACKAGES: `go test` of everything. Records where the time goes (`make test-times` prints it again), and links each
+# scripts/test.sh FLAGS -- PACKAGES: `go test` of everything, TEST_P packages at once. Records where the time goes (`make test-times` prints it again), and links each
 # program that several packages run once. Up to three packages that failed are run once more, each by itself: docs/adr/0032. A data race, a panic
 # and what does not compile are never run again. Packages that passed only then are named at the end, under FLAKY: each is a defect to fix.
 set -euo pipefail
@@ -8,7 +8,7 @@ most=3
 log="$(mktemp)"
 # The programs that tests compile, shared by their packages for this run (test/kit/gobuild).
 export BULLPEN_TEST_PROGRAMS="$(mktemp -d)"
-trap 'rm -rf "$log" "$BULLPEN_TEST_PROGRAMS"' EXIT
+trap 'rm -rf "$log" "$log.plain" "$BULLPEN_TEST_PROGRAMS"; kill %% 2>/dev/null || true' EXIT
 
 flags=()
 while [ "$1" != -- ]; do
@@ -17,14 +17,26 @@ while [ "$1" != -- ]; do
 done
 shift
 go="${GO:-go}"
+half=$(((${TEST_P:-4} + 1) / 2))
 mkdir -p bin
 CGO_ENABLED=0 "$go" build -trimpath -o bin/testtimes ./scripts/testtimes
-rm -f bin/test-times.jsonl bin/test-graph.json
+rm -f bin/test-times.jsonl bin/test-graph*.json
 
+# Packages without concurrency of ours (NO_RACE) run without the race detector, beside the others: half of the packages at once each.
+mapfile -t all < <("$go" list "$@")
+mapfile -t plain < <("$go" list ${NO_RACE:+$(printf './%s ' $NO_RACE)})
+mapfile -t raced < <(printf '%s\n' "${all[@]}" | grep -vxFf <(printf '%s\n' "${plain[@]}"))
+times=(-exec "'$PWD/bin/testtimes' record '$PWD/bin/test-times.jsonl'")
+
+(CGO_ENABLED=0 "$go" test "${flags[@]}" -p "$half" "${times[@]}" -debug-actiongraph bin/test-graph-plain.json "${plain[@]}" >"$log.plain" 2>&1) &
+beside=$!
 status=0
-"$go" test "${flags[@]}" -exec "'$PWD/bin/testtimes' record '$PWD/bin/test-times.jsonl'" -debug-actiongraph bin/test-graph.json "$@" 2>&1 | tee "$log" || status=$?
+"$go" test -race "${flags[@]}" -p "$half" "${times[@]}" -debug-actiongraph bin/test-graph.json "${raced[@]}" 2>&1 | tee "$log" || status=$?
+wait "$beside" || status=$?
+echo "== without the race detector:"
+tee -a "$log" <"$log.plain"
 echo
-bin/testtimes table bin/test-times.jsonl bin/test-graph.json || true # no table of a run that compiled nothing
+bin/testtimes table bin/test-times.jsonl bin/test-graph.json bin/test-graph-plain.json || true # no table of a run that compiled nothing
 [ "$status" = 0 ] && exit 0
 
 # A race or a panic is a finding, however seldom it shows. A test's time-out is a panic too, of a machine that was too slow, perhaps.
@@ -39,7 +51,13 @@ if [ "${#failed[@]}" = 0 ] || [ "${#failed[@]}" -gt "$most" ]; then
 fi
 
 echo "== ${#failed[@]} of the packages failed: once more, by itself: ${failed[*]}"
-"$go" test "${flags[@]}" -p 1 -count 1 "${failed[@]}"
+for package in "${failed[@]}"; do
+	if printf '%s\n' "${plain[@]}" | grep -qxF "$package"; then
+		CGO_ENABLED=0 "$go" test "${flags[@]}" -count 1 "$package"
+	else
+		"$go" test -race "${flags[@]}" -count 1 "$package"
+	fi
+done
 echo "== FLAKY: failed among others, passed alone:"
 grep -E '^ *--- FAIL: ' "$log" | sed 's/^ *--- FAIL: /   /'
 printf '   in %s\n' "${failed[@]}"

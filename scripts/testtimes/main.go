@@ -21,16 +21,20 @@ func run(args []string) error {
 	switch {
 	case len(args) >= 3 && args[0] == "record":
 		return record(args[1], args[2], args[3:])
-	case len(args) == 3 && args[0] == "table":
+	case len(args) >= 3 && args[0] == "table":
 		runs, err := readRuns(args[1])
 		if err != nil {
 			return err
 		}
-		actions, err := readActions(args[2])
-		if err != nil {
-			return err
+		var actions []action
+		for _, graph := range args[2:] {
+			more, err := readActions(graph)
+			if err != nil {
+				return err
+			}
+			actions = append(actions, more...)
 		}
 		return write(os.Stdout, rows(runs, actions))
 	}
-	return errors.New("usage: testtimes record FILE PROGRAM [ARGUMENT…] | testtimes table FILE GRAPH")
+	return errors.New("usage: testtimes record FILE PROGRAM [ARGUMENT…] | testtimes table FILE GRAPH…")
 }

@@ -3,7 +3,6 @@ package hosts
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,9 +13,8 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/test/kit/deep"
 )
-
-var everyKill = flag.Bool("every-kill", false, "kill the first apply of a Mac at every change there is, each on a Mac of its own: minutes")
 
 // arm has the next apply die at its nth passing of the point.
 func (h *host) arm(point faultpoint.Point, nth int) {
@@ -79,9 +77,7 @@ func TestApply_HOST1_KilledAtEveryStepItConverges(t *testing.T) {
 
 // Each change of a bare Mac's first apply, each on a Mac of its own.
 func TestApply_HOST1_KilledAnywhereInTheFirstApplyItConverges(t *testing.T) {
-	if !*everyKill {
-		t.Skip("minutes: go test ./test/hosts -args -every-kill")
-	}
+	deep.Only(t, "TestApply_HOST1_KilledAtEveryStepItConverges")
 	want := newHost(t).converged()
 	for _, point := range faultpoint.HostPoints() {
 		for nth, through := 1, false; !through; nth++ {

@@ -1,19 +1,18 @@
 package model
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
 
-var deep = flag.Bool("model.deep", false, "walk the large state spaces too: minutes, and some 10 GiB of memory")
+	"github.com/bullpen-ci/bullpen/test/kit/deep"
+)
 
 // walked is one exhaustive walk.
 type walked struct {
 	name   string
 	config config
-	deep   bool // only with -model.deep
+	large  bool // minutes, and some 10 GiB of memory: in make test-deep
 }
 
 var exhaustive = []walked{
@@ -25,18 +24,18 @@ var exhaustive = []walked{
 		config: config{pods: 2, jobs: 1, requests: 1, noRecovery: true, noLiveness: true}},
 	{name: "two pods, two jobs, room for one, without recovery and removal",
 		config: config{pods: 2, jobs: 2, requests: 1, budget: 1, noRecovery: true, removable: -1, noLiveness: true}},
-	{name: "one pod, two jobs, any fault", config: config{pods: 1, jobs: 2, faults: 1, allow: butRestores}, deep: true},
-	{name: "two pods, two jobs, without recovery and removal", deep: true,
+	{name: "one pod, two jobs, any fault", config: config{pods: 1, jobs: 2, faults: 1, allow: butRestores}, large: true},
+	{name: "two pods, two jobs, without recovery and removal", large: true,
 		config: config{pods: 2, jobs: 2, requests: 1, noRecovery: true, removable: -1, noLiveness: true}},
-	{name: "two pods, one job, one of them to be removed", deep: true, config: config{pods: 2, jobs: 1, requests: 1, removable: 1}},
+	{name: "two pods, one job, one of them to be removed", large: true, config: config{pods: 2, jobs: 1, requests: 1, removable: 1}},
 	{name: "one pod, two jobs, GitHub's word lags, a removal's too", config: lagging},
 	{name: "one pod, two jobs, GitHub's word lags, but for a removal's",
 		config: config{pods: 1, jobs: 2, faults: 1, allow: faultLag, prompt: true, refuses: true}},
 	{name: "one pod, one job, a restore and its hold, without recovery",
 		config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore, noRecovery: true, noLiveness: true}},
-	{name: "one pod, one job, a restore and its hold", config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore}, deep: true},
+	{name: "one pod, one job, a restore and its hold", config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore}, large: true},
 	{name: "one pod, one job, a restore without its hold",
-		config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore, synced: true, noHold: true}, deep: true},
+		config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore, synced: true, noHold: true}, large: true},
 }
 
 // lagging: GitHub shows a runner idle that works, has not heard of its job, and lets it be removed. in_progress may take as
@@ -48,8 +47,8 @@ var lagging = config{pods: 1, jobs: 2, faults: 1, allow: faultLag, prompt: true}
 func TestExhaustive_EXCL_CLAIM_RECV(t *testing.T) {
 	for _, w := range exhaustive {
 		t.Run(w.name, func(t *testing.T) {
-			if w.deep && !*deep {
-				t.Skip("a large state space: run it with -model.deep")
+			if w.large {
+				deep.Only(t, "each of the others")
 			}
 			requireNothing(t, w.config)
 		})

@@ -26,6 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/deep"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"
@@ -117,6 +118,7 @@ func TestRun_RefusesToFillADiskThatIsNotTheDatabasesOwn(t *testing.T) {
 
 // The short soak: some two minutes with a fixed seed.
 func TestSoak_TheWholeSystemUnderFaults(t *testing.T) {
+	deep.Only(t, "TestSoak_RECV5_NET8_EverythingOnce, which has each fault once")
 	plan, err := schedule.Make(schedule.Options{
 		Seed: shortSeed, Jobs: 60, Faults: 20, Length: schedule.Duration(50 * time.Second), Without: []string{schedule.PostgresFull},
 	})

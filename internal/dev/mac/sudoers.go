@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -23,9 +24,12 @@ type sudoRule struct {
 
 type sudoers []sudoRule
 
+// Compiled on first use: most commands of the model need none of them, and a test starts thousands of commands.
 var (
-	sudoLine    = regexp.MustCompile(`^([%\w.-]+)\s+ALL\s*=\s*(?:\(\s*([\w:, ]+?)\s*\)\s*)?(?:(NOPASSWD|PASSWD)\s*:\s*)?(.+)$`)
-	sudoCommand = regexp.MustCompile(`^(ALL|sudoedit\b.*|!?/\S+(\s.*)?)$`)
+	sudoLine = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([%\w.-]+)\s+ALL\s*=\s*(?:\(\s*([\w:, ]+?)\s*\)\s*)?(?:(NOPASSWD|PASSWD)\s*:\s*)?(.+)$`)
+	})
+	sudoCommand = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(ALL|sudoedit\b.*|!?/\S+(\s.*)?)$`) })
 )
 
 // parseSudoers reads a file as far as people write such files for single users: Defaults, comments, includes and rules. The error says the line.
@@ -40,7 +44,7 @@ func parseSudoers(file, text string) (sudoers, error) {
 			continue
 		}
 		line, _, _ = strings.Cut(line, " #")
-		found := sudoLine.FindStringSubmatch(line)
+		found := sudoLine().FindStringSubmatch(line)
 		if found == nil {
 			return nil, syntaxError(file, number, line)
 		}
@@ -54,7 +58,7 @@ func parseSudoers(file, text string) (sudoers, error) {
 			if tag, rest, ok := strings.Cut(c, ":"); ok && (strings.TrimSpace(tag) == "NOPASSWD" || strings.TrimSpace(tag) == "PASSWD") {
 				c = strings.TrimSpace(rest)
 			}
-			if !sudoCommand.MatchString(c) {
+			if !sudoCommand().MatchString(c) {
 				return nil, syntaxError(file, number, line)
 			}
 			rule.commands = append(rule.commands, c)

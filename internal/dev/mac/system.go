@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 func runSwVers(_ context.Context, c *call) error {
@@ -83,7 +84,7 @@ func runHostname(_ context.Context, c *call) error {
 	})
 }
 
-var localHostName = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+var localHostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`) })
 
 func runScutil(_ context.Context, c *call) error {
 	if len(c.Args) < 2 || len(c.Args) > 3 || c.Args[0] != "--get" && c.Args[0] != "--set" {
@@ -111,7 +112,7 @@ func runScutil(_ context.Context, c *call) error {
 			line, _ := c.readLine() // it asks, and takes the end for nothing
 			value = line
 		}
-		if pref == "LocalHostName" && !localHostName.MatchString(value) {
+		if pref == "LocalHostName" && !localHostName().MatchString(value) {
 			return failed(1, "SCPreferencesSetLocalHostName() failed: Invalid argument") // letters, digits and hyphens only
 		}
 		h.Names[pref] = value
