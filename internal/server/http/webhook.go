@@ -62,6 +62,6 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 
 // refuseHook turns away what never reaches the intake.
 func (s *Server) refuseHook(w http.ResponseWriter, outcome string, status int, sentence string) {
-	s.opt.Intake.Refused("", outcome)
+	s.opt.Intake.Count("", outcome)
 	refuse(w, status, sentence)
 }

@@ -251,10 +251,11 @@ func (t *batchTx) claim(ctx context.Context, lanes []dispatch.Lane, chosen []dis
 	if err != nil {
 		return err
 	}
-	return t.commit(ctx, arg.PodUids, won, wanted)
+	return t.markClaimed(ctx, arg.PodUids, won, wanted)
 }
 
-func (t *batchTx) commit(ctx context.Context, asked, won []string, wanted map[string]dispatch.Claim) error {
+// markClaimed sorts the pods by whose rows were inserted and marks the jobs of the new claims as claimed.
+func (t *batchTx) markClaimed(ctx context.Context, asked, won []string, wanted map[string]dispatch.Claim) error {
 	inserted := map[string]bool{}
 	for _, uid := range won {
 		inserted[uid] = true

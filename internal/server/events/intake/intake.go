@@ -80,9 +80,9 @@ func New(opt Options) (*Intake, error) {
 	return &Intake{opt: opt, metrics: metrics}, nil
 }
 
-// Refused counts what was turned away before it could be taken: by event ("" when it is not known) and outcome, each
-// one of few.
-func (i *Intake) Refused(event, outcome string) {
+// Count counts one delivery by its event ("" if unknown) and its outcome; each is one of a small set. Take counts what it
+// takes; the caller counts a request that was rejected before Take.
+func (i *Intake) Count(event, outcome string) {
 	if event == "" {
 		event = "unknown"
 	}
@@ -93,7 +93,7 @@ func (i *Intake) Refused(event, outcome string) {
 // times, on any replica.
 func (i *Intake) Take(ctx context.Context, d Delivery) Result {
 	result := i.take(ctx, d)
-	i.Refused(result.Event, string(result.Outcome))
+	i.Count(result.Event, string(result.Outcome))
 	return result
 }
 
