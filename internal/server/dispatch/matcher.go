@@ -128,7 +128,7 @@ func (m *matcher) leave(w *waiter) bool {
 		delete(m.byPod, w.poll.PodUID)
 	}
 	if len(m.byPod) == 0 {
-		defer m.wakeUp() // the last poll of a pool that is gone: see retire
+		defer m.wakeUp() // the last poll of a pool that is gone: see stopIfPoolGone
 	}
 	if w.entry == nil {
 		return false
@@ -138,8 +138,9 @@ func (m *matcher) leave(w *waiter) bool {
 	return true
 }
 
-// retire ends the matcher of a pool that is gone, when nobody waits for it. A pool that comes back gets another one.
-func (m *matcher) retire() bool {
+// stopIfPoolGone closes the matcher if its pool is gone and no poll waits for it, and reports whether it did: then its
+// goroutine returns. A pool that comes back gets another matcher.
+func (m *matcher) stopIfPoolGone() bool {
 	if _, ok := m.d.opt.Cluster.Pool(m.pool); ok {
 		return false
 	}
@@ -191,7 +192,7 @@ func (m *matcher) run(ctx context.Context) {
 		switch {
 		case ok:
 			again = m.d.opt.After(wait)
-		case m.retire():
+		case m.stopIfPoolGone():
 			return
 		}
 		if failed {

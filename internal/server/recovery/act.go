@@ -172,7 +172,7 @@ func (p *pass) do(ctx context.Context, s *subject, e Evidence, v Verdict) (outco
 		ending, err := p.r.opt.Claims.Unregister(ctx, s.row.Claim, p.began)
 		return outcomeOf(ending), err
 	case Adopt, RetirePod:
-		return p.retire(ctx, s)
+		return p.retireOrAdopt(ctx, s)
 	case Complete, MarkExecuting:
 		return p.record(ctx, s)
 	case Requeue:
@@ -224,8 +224,9 @@ func outcomeOf(ending dispatch.Ending) outcome {
 	}
 }
 
-// retire takes the pod and proves that nothing of it works; or finds that it does, and then its claim is live again.
-func (p *pass) retire(ctx context.Context, s *subject) (outcome, error) {
+// retireOrAdopt retires the pod through the fence with a proof that it runs no job. If GitHub reports its runner busy, the pod
+// is adopted: its claim is live again.
+func (p *pass) retireOrAdopt(ctx context.Context, s *subject) (outcome, error) {
 	answer, err := p.r.opt.Claims.RetireProven(ctx, s.pod.Pod)
 	switch {
 	case err != nil:

@@ -60,7 +60,7 @@ type Rollout struct {
 func PlanRollout(wish Wish, sets []Set) Rollout {
 	r := Rollout{Replicas: map[string]int{}}
 	if wish.Terminating {
-		r.retire(sets, func(Set) int { return 0 })
+		r.shrink(sets, func(Set) int { return 0 })
 		r.Done = len(sets) == 0
 		return r
 	}
@@ -81,7 +81,7 @@ func PlanRollout(wish Wish, sets []Set) Rollout {
 	case present.Replicas != size:
 		r.Replicas[present.Name] = size
 	}
-	r.retire(old, keep(wish, present, old, size))
+	r.shrink(old, keep(wish, present, old, size))
 	return r
 }
 
@@ -120,8 +120,8 @@ func keep(wish Wish, present Set, old []Set, size int) func(Set) int {
 	return func(s Set) int { return kept[s.Name] }
 }
 
-// retire lowers sets, and deletes those that have nothing left. None is ever raised.
-func (r *Rollout) retire(sets []Set, keep func(Set) int) {
+// shrink lowers sets to what keep allows, and deletes those that were observed at zero. It never raises one.
+func (r *Rollout) shrink(sets []Set, keep func(Set) int) {
 	for _, s := range sets {
 		switch n := keep(s); {
 		case s.Deleting:
