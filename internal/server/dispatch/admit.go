@@ -64,7 +64,7 @@ type Poll struct {
 // BatchResult is what a batch did.
 type BatchResult struct {
 	Claims []Claim  // committed, each with a lease in the caller's name and a mint slot in the caller's hand
-	Lost   []string // pods whose row somebody else inserted first: ask again what they are
+	Taken  []string // pods whose row another request inserted first: their polls read the row again
 	More   bool     // another round may find more
 }
 

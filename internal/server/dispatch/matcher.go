@@ -303,14 +303,14 @@ func (m *matcher) deliver(taken []*waiter, result BatchResult) {
 	for i := range result.Claims {
 		claims[result.Claims[i].PodUID] = &result.Claims[i]
 	}
-	lost := make(map[string]bool, len(result.Lost))
-	for _, uid := range result.Lost {
-		lost[uid] = true
+	elsewhere := make(map[string]bool, len(result.Taken))
+	for _, uid := range result.Taken {
+		elsewhere[uid] = true
 	}
 	var rest []*waiter
 	for _, w := range taken {
 		claim, won := claims[w.poll.PodUID]
-		if !won && !lost[w.poll.PodUID] {
+		if !won && !elsewhere[w.poll.PodUID] {
 			rest = append(rest, w)
 			continue
 		}

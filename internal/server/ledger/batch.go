@@ -104,7 +104,7 @@ func (t *batchTx) run(ctx context.Context) error {
 	}
 	// A full batch, or as many lanes as were looked at, may hide more. Every lane seen was claimed from, parked, or has
 	// an account that the next round excludes, so rounds come to an end.
-	t.out.More = t.b.MayHideMore(len(lanes), len(t.out.Claims)) || len(t.out.Lost) > 0 || len(aside) > 0
+	t.out.More = t.b.MayHideMore(len(lanes), len(t.out.Claims)) || len(t.out.Taken) > 0 || len(aside) > 0
 	if len(jobs) > len(t.out.Claims) {
 		// Jobs that were locked here and left alone were invisible to other replicas meanwhile.
 		return t.q.NotifyWork(ctx, "")
@@ -203,8 +203,8 @@ func (t *batchTx) pick(ctx context.Context, a *dispatch.Admission) ([]dispatch.Q
 	return jobs, nil
 }
 
-// claim pairs the chosen jobs with the polls that waited longest and inserts the rows. A pod whose row somebody else
-// inserted first is lost to this batch; its job stays in the queue.
+// claim pairs the chosen jobs with the polls that waited longest and inserts the rows. A pod whose row another request
+// inserted first is taken: it gets nothing from this batch, and the job stays in the queue.
 func (t *batchTx) claim(ctx context.Context, lanes []dispatch.Lane, chosen []dispatch.QueuedJob) error {
 	if len(chosen) == 0 {
 		return nil
@@ -263,7 +263,7 @@ func (t *batchTx) markClaimed(ctx context.Context, asked, won []string, wanted m
 	var ids []int64
 	for _, uid := range asked {
 		if !inserted[uid] {
-			t.out.Lost = append(t.out.Lost, uid)
+			t.out.Taken = append(t.out.Taken, uid)
 			continue
 		}
 		claim := wanted[uid]
