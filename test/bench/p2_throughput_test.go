@@ -107,7 +107,7 @@ func drain(tb testing.TB, r *rig) float64 {
 	for range 256 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				answer, err := r.dispatcher.Poll(ctx, r.newPod())
+				answer, err := r.dispatcher.Poll(ctx, r.newPod(), 0)
 				if err != nil || answer.Reply != dispatch.ReplyServe {
 					continue
 				}

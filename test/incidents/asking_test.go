@@ -22,7 +22,7 @@ func (w *world) settle() {
 	probe := w.add("linux-that-nobody-asks-for")
 	ctx, cancel := context.WithTimeout(w.t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, _ = w.up().dispatcher.Poll(ctx, probe.Pod)
+	_, _ = w.up().dispatcher.Poll(ctx, probe.Pod, 0)
 	probe.stop()
 	w.cluster.drop(probe.UID)
 }

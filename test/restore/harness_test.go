@@ -195,7 +195,7 @@ func (s *server) serve(pod dispatch.Pod) string {
 	s.w.t.Helper()
 	name := ""
 	s.w.eventually("pod "+pod.Name+" is served", func() bool {
-		answer, err := s.dispatcher.Poll(await.Context(s.w.t), pod)
+		answer, err := s.dispatcher.Poll(await.Context(s.w.t), pod, 0)
 		if err != nil || answer.Reply != dispatch.ReplyServe {
 			return false
 		}

@@ -95,7 +95,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	w.mu.Unlock()
 	one.tell(fleet.JobEventQueued, 4, "")
 	one.tell(fleet.JobEventQueued, 9, "", "a set of labels that the backup has never heard of") // and that the server remembers
-	answer, err := two.dispatcher.Poll(await.Context(t), idle)
+	answer, err := two.dispatcher.Poll(await.Context(t), idle, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply, "CLAIM-5: over the budget")
 	one.tell(fleet.JobEventCompleted, 5, done)
@@ -247,7 +247,7 @@ func TestRestore_CLAIM17_TheCopyCannotBeRead(t *testing.T) {
 	starts := w.server(url, 0)
 	runs.tell(fleet.JobEventQueued, 1, "")
 	pod := w.pod()
-	answer, err := starts.dispatcher.Poll(t.Context(), pod)
+	answer, err := starts.dispatcher.Poll(t.Context(), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply)
 	require.True(t, starts.held())

@@ -193,7 +193,7 @@ func TestPodChanged_CLAIM6_TerminatedPollerIsAnAcknowledgement(t *testing.T) {
 	h.eventually("acknowledged and stamped", func() bool {
 		return h.claim(pod).Acknowledged && len(h.cluster.stamped()) == 1
 	})
-	answer, err := d.Poll(await.Context(t), pod)
+	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
 }

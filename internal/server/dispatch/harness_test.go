@@ -182,7 +182,7 @@ type polled struct {
 func (h *harness) poll(ctx context.Context, d *dispatch.Dispatcher, pod dispatch.Pod) <-chan polled {
 	out := make(chan polled, 1)
 	go func() {
-		answer, err := d.Poll(ctx, pod)
+		answer, err := d.Poll(ctx, pod, 0)
 		out <- polled{answer, err}
 	}()
 	return out
@@ -192,7 +192,7 @@ func (h *harness) poll(ctx context.Context, d *dispatch.Dispatcher, pod dispatch
 func (h *harness) served(d *dispatch.Dispatcher, pod dispatch.Pod) dispatch.Answer {
 	h.t.Helper()
 	for range 20 {
-		answer, err := d.Poll(await.Context(h.t), pod)
+		answer, err := d.Poll(await.Context(h.t), pod, 0)
 		require.NoError(h.t, err)
 		if answer.Reply == dispatch.ReplyServe {
 			return answer

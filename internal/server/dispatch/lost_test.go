@@ -55,7 +55,7 @@ func TestRetireLost_POOL7_MintedRunnerIsReleasedByGitHubsProof(t *testing.T) {
 
 	require.Equal(t, answer, h.lost(d, pod)[0], "asked twice, answered twice, from the ledger")
 	require.Len(t, h.forge.removed, 1)
-	asked, err := d.Poll(await.Context(t), pod)
+	asked, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, asked.Reply, "EXCL-5: spent")
 	next := h.pod("linux")
@@ -192,7 +192,7 @@ func TestRetireLost_CLAIM15_StaleGenerationsReleaseNothing(t *testing.T) {
 		h.queue(1)
 		pod := h.pod("linux")
 		h.forge.set(func(f *forge) { f.onMint = func(string) error { return fleet.ErrUncertain } })
-		_, err := d.Poll(await.Context(t), pod)
+		_, err := d.Poll(await.Context(t), pod, 0)
 		require.NoError(t, err)
 		h.forge.set(func(f *forge) {
 			f.onMint = nil
@@ -210,7 +210,7 @@ func TestRetireLost_CLAIM15_StaleGenerationsReleaseNothing(t *testing.T) {
 		h.queue(1)
 		pod := h.pod("linux")
 		h.forge.set(func(f *forge) { f.onMint = func(string) error { return fleet.ErrUncertain } })
-		_, err := d.Poll(await.Context(t), pod)
+		_, err := d.Poll(await.Context(t), pod, 0)
 		require.NoError(t, err)
 		h.forge.set(func(f *forge) {
 			f.onMint = nil

@@ -30,18 +30,14 @@ type Answer struct {
 	RetryAfter time.Duration
 }
 
-// Poll serves one request of a pod for work; it holds the caller until there is an answer, the hold ends, ctx is done
-// or Run's context is. Serving is idempotent until the pod acknowledges: a lost answer is given again, with a fresh
-// registration (CLAIM-7). An error means that nothing is known: the caller should let the pod ask again.
+// Poll serves one request of a pod for work. It blocks until there is an answer, the hold ends, ctx is done or Run's context
+// is. Serving is idempotent until the pod acknowledges: an answer that did not arrive is given again, with a fresh
+// registration (CLAIM-7). An error means that nothing is known: the pod should ask again.
 //
-// Poll is for a pod that does not number its requests: one whose connection is half open, and which is read only after the
-// next one was served, may take away what that was given. PollNumbered is not deceived.
-func (d *Dispatcher) Poll(ctx context.Context, pod Pod) (Answer, error) {
-	return d.PollNumbered(ctx, pod, 0)
-}
-
-// PollNumbered is Poll for a pod that gives each of its requests a larger number than the ones before.
-func (d *Dispatcher) PollNumbered(ctx context.Context, pod Pod, sequence int64) (Answer, error) {
+// sequence is the request's number; a pod gives each request a larger one than the requests before. It is 0 if the pod does not
+// number its requests. Such a request on a half-open connection, read only after the next one was served, may invalidate the
+// next one's answer. A numbered one does not.
+func (d *Dispatcher) Poll(ctx context.Context, pod Pod, sequence int64) (Answer, error) {
 	select {
 	case <-d.started:
 	case <-ctx.Done():
@@ -70,94 +66,98 @@ func (r Reply) String() string {
 const awaitEvery = 2 * time.Second
 
 func (d *Dispatcher) poll(ctx context.Context, pod Pod, sequence int64) (Answer, error) {
-	over := d.opt.After(d.opt.Hold)
-	matched, lost := false, false
+	p := &pendingPoll{d: d, pod: pod, sequence: sequence, over: d.opt.After(d.opt.Hold)}
 	for {
-		if on, err := d.awaitOpen(ctx, over); !on { // CLAIM-17
-			return Answer{}, err
-		}
-		changed, giveUp := d.watch(pod.UID) // before reading, so that no change falls between
-		fresh, ok := d.opt.Cluster.Pod(pod.UID)
-		if !ok { // EXCL-5: it has gone since it asked, and a job given to it would be lost
-			giveUp()
-			return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
-		}
-		pod = fresh
-		claim, err := d.opt.Store.Claim(ctx, pod.UID)
-		if err != nil {
-			giveUp()
-			return Answer{}, fmt.Errorf("reading the claim of pod %s: %w", pod.Name, err)
-		}
-		step := Decide(pod, claim, sequence, d.opt.Now())
-		if matched && (step == StepTakeOver || step == StepAwait) {
-			// CLAIM-7: the claim was made for another request of this pod, while this one was held. If this is the one
-			// whose connection is dead, the other's answer is in use; if not, the pod asks again in a moment.
-			giveUp()
-			return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
-		}
-		switch step {
-		case StepGone:
-			giveUp()
-			return Answer{Reply: ReplyGone}, nil
-		case StepLate:
-			giveUp()
-			return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
-		case StepTakeOver:
-			giveUp()
-			answer, again, err := d.takeOver(ctx, claim, sequence)
-			if !again {
-				return answer, err
-			}
-		case StepAwait:
-			select {
-			case <-changed:
-			case <-d.opt.After(min(awaitEvery, claim.LeaseUntil.Sub(d.opt.Now()))):
-			case <-over:
-				giveUp()
-				return Answer{}, nil
-			case <-d.runCtx.Done():
-				giveUp()
-				return Answer{}, nil
-			case <-ctx.Done():
-				giveUp()
-				return Answer{}, ctx.Err()
-			}
-			giveUp()
-		case StepMatch:
-			matched = true
-			answer, again, err := d.match(ctx, Poll{pod.Namespace, pod.Name, pod.UID, sequence}, pod.Pool, changed, over, &lost)
-			giveUp()
-			if !again {
-				return answer, err
-			}
+		if answer, again, err := p.turn(ctx); !again {
+			return answer, err
 		}
 	}
 }
 
-// match holds the poll for a job. again asks the caller to look at the pod's row once more.
-func (d *Dispatcher) match(
-	ctx context.Context, poll Poll, pool PoolRef, changed <-chan struct{}, over <-chan time.Time, lost *bool,
-) (answer Answer, again bool, err error) {
-	m := d.matcherOf(pool)
+// pendingPoll is a poll that has no answer yet: what its turns share.
+type pendingPoll struct {
+	d        *Dispatcher
+	pod      Pod
+	sequence int64
+	over     <-chan time.Time // fires when the hold ends
+	matched  bool             // an earlier turn waited for a job
+	sentBack bool             // an earlier wait for a job ended without one, and without a change of the pod's row
+}
+
+// turn reads the pod and its row once and takes the step that follows. again asks for another turn.
+func (p *pendingPoll) turn(ctx context.Context) (answer Answer, again bool, err error) {
+	if open, err := p.d.awaitOpen(ctx, p.over); !open { // CLAIM-17
+		return Answer{}, false, err
+	}
+	changed, giveUp := p.d.watch(p.pod.UID) // before reading, so that no change falls between
+	defer giveUp()
+	pod, ok := p.d.opt.Cluster.Pod(p.pod.UID)
+	if !ok { // EXCL-5: the pod was deleted since it asked, and a job given to it would be lost
+		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, false, nil
+	}
+	p.pod = pod
+	claim, err := p.d.opt.Store.Claim(ctx, pod.UID)
+	if err != nil {
+		return Answer{}, false, fmt.Errorf("reading the claim of pod %s: %w", pod.Name, err)
+	}
+	step := Decide(pod, claim, p.sequence, p.d.opt.Now())
+	if p.matched && (step == StepTakeOver || step == StepAwait) {
+		// CLAIM-7: the claim was made for another request of this pod, while this one waited. If this is the one whose
+		// connection is dead, the other's answer is in use; if not, the pod asks again in a moment.
+		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, false, nil
+	}
+	switch step {
+	case StepLate:
+		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, false, nil
+	case StepTakeOver:
+		return p.d.takeOver(ctx, claim, p.sequence)
+	case StepAwait:
+		return p.await(ctx, claim, changed)
+	case StepMatch:
+		p.matched = true
+		return p.match(ctx, changed)
+	default: // StepGone
+		return Answer{Reply: ReplyGone}, false, nil
+	}
+}
+
+// await waits while a replica mints for the claim: until the pod's row changes or the lease ends, and at most awaitEvery.
+func (p *pendingPoll) await(ctx context.Context, claim Claim, changed <-chan struct{}) (answer Answer, again bool, err error) {
+	select {
+	case <-changed:
+	case <-p.d.opt.After(min(awaitEvery, claim.LeaseUntil.Sub(p.d.opt.Now()))):
+	case <-p.over:
+		return Answer{}, false, nil
+	case <-p.d.runCtx.Done():
+		return Answer{}, false, nil
+	case <-ctx.Done():
+		return Answer{}, false, ctx.Err()
+	}
+	return Answer{}, true, nil
+}
+
+// match waits for a job. again asks the caller to read the pod's row once more.
+func (p *pendingPoll) match(ctx context.Context, changed <-chan struct{}) (answer Answer, again bool, err error) {
+	m := p.d.matcherOf(p.pod.Pool)
 	if m == nil {
 		return Answer{}, false, nil
 	}
-	claim, why := m.await(poll, ctx.Done(), changed, over)
+	claim, why := m.await(Poll{p.pod.Namespace, p.pod.Name, p.pod.UID, p.sequence}, ctx.Done(), changed, p.over)
 	switch {
 	case claim != nil:
-		answer, err = d.serve(ctx, *claim)
+		answer, err = p.d.serve(ctx, *claim)
 		return answer, false, err
 	case why == holdOver:
 		return Answer{}, false, ctx.Err()
 	case why == rowChanged:
 		return Answer{}, true, nil
 	}
-	if *lost {
-		// Twice somebody else's row stood in the way and is not to be seen: a former pod of that name.
+	if p.sentBack {
+		// For the second time another row is in the way, and cannot be read: it is of a former pod of that name.
 		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, false, nil
 	}
-	*lost = true
-	return Answer{}, !d.stopping(), nil
+	p.sentBack = true
+	return Answer{}, !p.d.stopping(), nil
 }
 
 func (d *Dispatcher) stopping() bool {

@@ -53,7 +53,7 @@ func TestPoll_CLAIM1_OneLiveClaimPerPodAndJob(t *testing.T) {
 		pod := h.pod("linux")
 		pods = append(pods, pod)
 		wg.Go(func() {
-			answer, err := replicas[i%2].Poll(ctx, pod)
+			answer, err := replicas[i%2].Poll(ctx, pod, 0)
 			if err == nil && answer.Reply == dispatch.ReplyServe {
 				mu.Lock()
 				defer mu.Unlock()
@@ -145,7 +145,7 @@ func TestPoll_EXCL5_RetiredSpentAndDeletingPodsAreNeverServed(t *testing.T) {
 
 	h.queue(1)
 	for _, pod := range []dispatch.Pod{retired, deleting} {
-		answer, err := d.Poll(await.Context(t), pod)
+		answer, err := d.Poll(await.Context(t), pod, 0)
 		require.NoError(t, err)
 		require.Equal(t, dispatch.ReplyGone, answer.Reply)
 	}
@@ -158,7 +158,7 @@ func TestPoll_EXCL5_RetiredSpentAndDeletingPodsAreNeverServed(t *testing.T) {
 	require.Equal(t, runnerapi.Busy, answers[0].Verdict, "a claimed pod is never retired")
 	h.record(job(fleet.JobEventCompleted, 1, by(runner)))
 	h.queue(2)
-	answer, err := d.Poll(await.Context(t), spent)
+	answer, err := d.Poll(await.Context(t), spent, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
 	answers, err = d.Retire(t.Context(), []dispatch.Pod{spent})
@@ -202,7 +202,7 @@ func TestPoll_CLAIM7_LostAnswerIsServedAgain(t *testing.T) {
 	held, err := d.Acknowledge(t.Context(), pod, again.Generation)
 	require.NoError(t, err)
 	require.True(t, held)
-	answer, err := d.Poll(await.Context(t), pod)
+	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply, "single shot: after the acknowledgement nothing more")
 }
@@ -215,7 +215,7 @@ func TestPoll_CLAIM7_ReMintStopsWhenTheFirstRegistrationRuns(t *testing.T) {
 	pod := h.pod("linux")
 	first := h.served(d, pod)
 	h.forge.start(first.JIT.Name)
-	answer, err := d.Poll(await.Context(t), pod)
+	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
 	require.Equal(t, 1, h.forge.minted())
@@ -229,7 +229,7 @@ func TestPoll_CLAIM8_RefusedMintReturnsThePodAndTheJob(t *testing.T) {
 	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
 	h.queue(1)
 	pod := h.pod("linux")
-	answer, err := d.Poll(await.Context(t), pod)
+	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply)
 	require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
@@ -336,7 +336,7 @@ func TestPoll_CLAIM16_AmbiguousMintIsFoundByNameAndRemoved(t *testing.T) {
 	})
 	h.queue(1)
 	pod := h.pod("linux")
-	answer, err := d.Poll(await.Context(t), pod)
+	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyRetry, answer.Reply)
 	ghosts := h.forge.alive()
@@ -359,7 +359,7 @@ func TestPoll_EXCL6_TakeOverNeedsProofThatTheFirstRegistrationIsGone(t *testing.
 			pod := h.pod("linux")
 			h.served(d, pod)
 			h.forge.set(func(f *forge) { f.removeErr = answer; f.unread = fleet.ErrForbidden })
-			got, err := d.Poll(await.Context(t), pod)
+			got, err := d.Poll(await.Context(t), pod, 0)
 			require.NoError(t, err)
 			require.Equal(t, dispatch.ReplyRetry, got.Reply)
 			require.Equal(t, 1, h.forge.minted())

@@ -188,13 +188,13 @@ func TestPoll_EXCL5_PodThatIsDeletedBetweenPollAndMint(t *testing.T) {
 	}}
 	d := h.replica(on(l))
 	h.queue(1)
-	answer, err := d.Poll(await.Context(t), pod)
+	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.NotEqual(t, dispatch.ReplyServe, answer.Reply)
 	require.Zero(t, h.forge.minted())
 	require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
 	require.Equal(t, fleet.JobQueued, h.jobState(1))
-	answer, err = d.Poll(await.Context(t), pod)
+	answer, err = d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
 }
@@ -301,7 +301,7 @@ func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 	for range 5 {
 		pod := h.pod("linux")
 		go func() {
-			answer, err := d.Poll(t.Context(), pod)
+			answer, err := d.Poll(t.Context(), pod, 0)
 			answers <- polled{answer, err}
 		}()
 	}
@@ -353,7 +353,7 @@ func TestPoll_CLAIM11_OneOutageCountsOnce(t *testing.T) {
 	poll := func() {
 		pod := h.pod("linux")
 		go func() {
-			answer, err := d.Poll(t.Context(), pod)
+			answer, err := d.Poll(t.Context(), pod, 0)
 			answers <- polled{answer, err}
 		}()
 	}

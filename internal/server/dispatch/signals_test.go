@@ -154,7 +154,7 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
 	h.queue(1, 2, 3)
 	pod := h.pod("linux")
-	_, err := d.Poll(await.Context(t), pod) // tries in vain, once
+	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain, once
 	require.NoError(t, err)
 	signals, err := d.Signals(t.Context())
 	require.NoError(t, err)
@@ -188,7 +188,7 @@ func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
 	h.queue(1)
 	pod := h.pod("linux")
-	_, err := d.Poll(await.Context(t), pod) // tries in vain
+	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain
 	require.NoError(t, err)
 	until, limited := d.Backoff(acme)
 	require.True(t, until.After(c.now()))

@@ -24,7 +24,7 @@ func TestServe_IsInTheJobsTrace(t *testing.T) {
 	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
 	h.queue(7)
 	pod := h.pod("linux")
-	answer, err := d.Poll(await.Context(t), pod)
+	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply)
 	h.forge.set(func(f *forge) { f.refuse = nil })

@@ -86,7 +86,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 && !decode(w, r, &body) {
 		return
 	}
-	result, err := s.opt.Dispatcher.PollNumbered(r.Context(), pod, max(0, body.Sequence))
+	result, err := s.opt.Dispatcher.Poll(r.Context(), pod, max(0, body.Sequence))
 	if err != nil {
 		if r.Context().Err() == nil {
 			s.flood.tell(r.Context(), slog.LevelError, "dispatching", "pod", pod.Name, "error", err)

@@ -45,7 +45,7 @@ func TestPass_RECV2_CLAIM8_NothingWasMintedAndThePodStaysWarm(t *testing.T) {
 	require.NoError(t, err)
 	job, _ := w.submit()
 	pod := w.pod()
-	answer, err := w.d.Poll(t.Context(), pod.Pod)
+	answer, err := w.d.Poll(t.Context(), pod.Pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyRetry, answer.Reply)
 	require.Equal(t, fleet.ClaimClaimed, w.claim(pod).State)

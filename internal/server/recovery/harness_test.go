@@ -298,7 +298,7 @@ func (w *world) served(pod recovery.Pod) dispatch.Answer {
 	var answer dispatch.Answer
 	w.eventually("a configuration", func() bool {
 		var err error
-		answer, err = w.d.Poll(w.t.Context(), pod.Pod)
+		answer, err = w.d.Poll(w.t.Context(), pod.Pod, 0)
 		return err == nil && answer.Reply == dispatch.ReplyServe
 	})
 	return answer

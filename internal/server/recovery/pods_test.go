@@ -282,7 +282,7 @@ func TestPass_RECV5_AMintThatComesLateIsRemoved(t *testing.T) {
 		pod := w.pod()
 		w.pod() // a list without pods says nothing
 		w.eventually("the mint gets no certain answer", func() bool {
-			answer, err := w.d.Poll(t.Context(), pod.Pod)
+			answer, err := w.d.Poll(t.Context(), pod.Pod, 0)
 			return err == nil && answer.Reply == dispatch.ReplyRetry
 		})
 		w.advance(10 * time.Second) // the back-off
