@@ -91,7 +91,7 @@ type simulation struct {
 	byRef  map[dispatch.PoolRef]*pool
 	routes map[string]*pool // the pool that serves a label set; nil for none
 	ledger *ledger
-	mints  *dispatch.MintBudget
+	mints  *dispatch.MintLimiter
 	github window
 
 	jobs  []*job
@@ -138,7 +138,7 @@ func newSimulation(trace Trace, policy Policy, o Options) (*simulation, error) {
 	}
 	s.first, s.last = trace[0].QueuedAt, trace[len(trace)-1].QueuedAt
 	s.now = s.first.Add(-o.WarmUp)
-	s.mints = dispatch.NewMintBudget(func() time.Time { return s.now }, func(int64) (fleet.RateState, bool) {
+	s.mints = dispatch.NewMintLimiter(func() time.Time { return s.now }, func(int64) (fleet.RateState, bool) {
 		return fleet.RateState{Limit: s.github.most, Remaining: s.github.left(s.now), Reset: s.github.reset},
 			s.github.most > 0 && s.now.Before(s.github.reset)
 	}, 0)

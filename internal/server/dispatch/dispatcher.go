@@ -99,9 +99,9 @@ func (o *Options) setDefaults() error {
 // Dispatcher is one replica's dispatch: stateless but for the polls it holds and what it last heard of GitHub's
 // limits. All methods are safe for concurrent use; Run owns every goroutine.
 type Dispatcher struct {
-	opt     Options
-	metrics *metrics
-	budgets *budgets
+	opt       Options
+	metrics   *metrics
+	mintSlots *mintSlots
 
 	mu       sync.Mutex
 	matchers map[PoolRef]*matcher
@@ -146,7 +146,7 @@ func New(opt Options) (*Dispatcher, error) {
 		tasks:     make(chan func(context.Context), 1024),
 		started:   make(chan struct{}),
 	}
-	d.budgets = newBudgets(opt, d.wakeAll)
+	d.mintSlots = newMintSlots(opt, d.wakeAll)
 	d.demand = &cached[runnerapi.Signals]{keep: signalsKept, now: opt.Now, read: d.readSignals}
 	d.peaks = &cached[map[PoolRef]int]{keep: peaksKept, now: opt.Now, read: d.readPeaks}
 	return d, nil
@@ -234,7 +234,7 @@ func (d *Dispatcher) ClaimChanged(podUID string) {
 // AccountChanged tells that GitHub or an operator changed what an account may do: what was held against its installation
 // until now says nothing any more.
 func (d *Dispatcher) AccountChanged(accountID int64) {
-	d.budgets.forgive(accountID)
+	d.mintSlots.forgive(accountID)
 	d.wakeAll()
 }
 

@@ -28,7 +28,7 @@ type forge struct {
 	lists      int // readings of a whole list
 	owners     []fleet.Owner
 	torn       bool             // lists are not read whole
-	rate       *fleet.RateState // what is left of the budget of mints
+	rate       *fleet.RateState // what is left of the rate limit for mints
 }
 
 type runner struct {

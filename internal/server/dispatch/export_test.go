@@ -8,16 +8,18 @@ func (d *Dispatcher) Matchers() int {
 }
 
 // Minted notes the outcome of a request to GitHub.
-func (m *MintBudget) Minted(account Account, err error) { m.b.minted(account, err) }
+func (m *MintLimiter) Minted(account Account, err error) { m.slots.minted(account, err) }
 
 // Unused takes slots back that no claim was made with, and reports whether others may have gone without them.
-func (m *MintBudget) Unused(accountID int64, slots int) bool { return m.b.unused(accountID, slots) }
+func (m *MintLimiter) Unused(accountID int64, slots int) bool {
+	return m.slots.unused(accountID, slots)
+}
 
 // OnFreed has f called, instead of nothing, when a slot is free that somebody went without.
-func (m *MintBudget) OnFreed(f func()) { m.b.freed = f }
+func (m *MintLimiter) OnFreed(f func()) { m.slots.freed = f }
 
 // Forgive ends the account's waits.
-func (m *MintBudget) Forgive(accountID int64) { m.b.forgive(accountID) }
+func (m *MintLimiter) Forgive(accountID int64) { m.slots.forgive(accountID) }
 
 // JoinedPolls is how many polls wait for work at this replica or are in a batch, and have not left.
 func (d *Dispatcher) JoinedPolls() int {

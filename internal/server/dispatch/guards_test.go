@@ -150,7 +150,7 @@ func TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly(t *testing.T) {
 	}
 }
 
-// CLAIM-14: a pool that finds an account's budget used up looks again when it is renewed, though nothing else happens.
+// CLAIM-14: a pool that finds an account's rate limit used up looks again when it is renewed, though nothing else happens.
 func TestPoll_CLAIM14_LooksAgainAtTheReset(t *testing.T) {
 	h := newHarness(t)
 	reset := time.Now().Add(time.Hour)

@@ -101,5 +101,5 @@ func (d *Dispatcher) notHeld() error {
 // Backoff is until when this replica asks GitHub to register no runner for the account (CLAIM-11, CLAIM-14), and whether that is
 // for a rate limit and not for failures; zero when nothing keeps it from that.
 func (d *Dispatcher) Backoff(account Account) (until time.Time, limited bool) {
-	return d.budgets.resume(account)
+	return d.mintSlots.resume(account)
 }

@@ -219,7 +219,7 @@ func (m *matcher) dismiss() {
 // transaction, and then not before, or when an account's back-off ends.
 func (m *matcher) match(ctx context.Context) (wait time.Duration, again, failed bool) {
 	for {
-		_, until := m.d.budgets.excluded()
+		_, until := m.d.mintSlots.excluded()
 		more, err := m.round(ctx)
 		if errors.Is(err, fleet.ErrLedgerHeld) { // CLAIM-17: whoever resumes wakes everybody
 			m.d.opt.Gate.Suspect()
@@ -233,8 +233,8 @@ func (m *matcher) match(ctx context.Context) (wait time.Duration, again, failed 
 			return time.Second, true, true
 		}
 		if !more {
-			// The batch may have found an account's budget used up.
-			if _, after := m.d.budgets.excluded(); until == 0 || after > 0 && after < until {
+			// The batch may have found an account's mint slots or rate limit used up.
+			if _, after := m.d.mintSlots.excluded(); until == 0 || after > 0 && after < until {
 				until = after
 			}
 			return until, until > 0, false
@@ -266,7 +266,7 @@ func (m *matcher) round(ctx context.Context) (bool, error) {
 	if len(taken) == 0 {
 		return false, nil
 	}
-	excluded, _ := m.d.budgets.excluded()
+	excluded, _ := m.d.mintSlots.excluded()
 	began := m.d.opt.Tracer.Now()
 	result, err := m.d.opt.Store.ClaimBatch(ctx, m.batch(pool, keys, taken, excluded))
 	if err != nil {
@@ -285,7 +285,7 @@ func (m *matcher) batch(pool Pool, keys []string, taken []*waiter, excluded []in
 	}
 	return Batch{
 		Pool: pool, LabelKeys: keys, Polls: polls, Excluded: excluded,
-		Reserve: m.d.budgets.reserve, Return: m.unused,
+		Reserve: m.d.mintSlots.reserve, Return: m.unused,
 		Lease: 2 * m.d.opt.MintTimeout, Now: m.d.opt.Now(),
 	}
 }
@@ -293,7 +293,7 @@ func (m *matcher) batch(pool Pool, keys []string, taken []*waiter, excluded []in
 // unused gives slots back that the batch made no claim with. Others may want them; to look again itself would be to reserve them
 // again, and to give them back again, for as long as somebody else holds the jobs.
 func (m *matcher) unused(accountID int64, slots int) {
-	if m.d.budgets.unused(accountID, slots) {
+	if m.d.mintSlots.unused(accountID, slots) {
 		m.d.wakeOthers(m)
 	}
 }

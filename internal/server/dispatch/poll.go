@@ -185,7 +185,7 @@ func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
 
 // slot returns what gives back the mint slot in hand, once.
 func (d *Dispatcher) slot(accountID int64) func() {
-	return sync.OnceFunc(func() { d.budgets.release(accountID, 1) })
+	return sync.OnceFunc(func() { d.mintSlots.release(accountID, 1) })
 }
 
 // mint asks GitHub for the registration whose name the claim already holds, and answers only while the claim's
@@ -205,7 +205,7 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 		RunnerGroupID: groupIn(scope, pool), WorkFolder: d.opt.WorkFolder,
 	})
 	d.traceMint(claim, began, err)
-	d.budgets.minted(claim.Account, err)
+	d.mintSlots.minted(claim.Account, err)
 	switch {
 	case err == nil:
 		release()
@@ -270,7 +270,7 @@ func (d *Dispatcher) unclaim(ctx context.Context, claim Claim, cause error) (Ans
 }
 
 func (d *Dispatcher) retryAfter(claim Claim) time.Duration {
-	return min(10*time.Second, max(time.Second, d.budgets.wait(claim.Account.ID)))
+	return min(10*time.Second, max(time.Second, d.mintSlots.wait(claim.Account.ID)))
 }
 
 func (d *Dispatcher) endLease(ctx context.Context, claim Claim) {

@@ -283,7 +283,7 @@ func TestPoll_CLAIM7_RequestThatAwaitsAMintHearsOfItsEnd(t *testing.T) {
 	}
 }
 
-// CLAIM-14: a burst beyond GitHub's budget waits in the queue, from the first batch on, and goes on when it is renewed.
+// CLAIM-14: a burst beyond GitHub's rate limit waits in the queue, from the first batch on, and goes on when it is renewed.
 func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 	h := newHarness(t)
 	reset := time.Now().Add(time.Hour)

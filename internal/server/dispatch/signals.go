@@ -59,7 +59,7 @@ func (d *Dispatcher) readSignals(ctx context.Context) (runnerapi.Signals, error)
 	}
 	mints := map[int64]int64{}
 	for _, lane := range backlog.Lanes {
-		if n, bounded := d.budgets.mintable(lane.Account); bounded {
+		if n, bounded := d.mintSlots.mintable(lane.Account); bounded {
 			mints[lane.Account.ID] = n
 		}
 	}

@@ -66,25 +66,25 @@ func TestSlots_CLAIM14_BoundWhatIsPicked(t *testing.T) {
 
 // CLAIM-14: a mint that was begun before the limit was used up, and is answered after, does not end the wait for its reset:
 // whoever finds no wait looks at nothing again by itself.
-func TestMintBudget_CLAIM14_ALateSuccessDoesNotEndTheWaitForTheReset(t *testing.T) {
+func TestMintLimiter_CLAIM14_ALateSuccessDoesNotEndTheWaitForTheReset(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	acme := dispatch.Account{ID: 1, InstallationID: 1}
 	used := fleet.RateState{Limit: 2, Remaining: 0, Reset: now.Add(time.Hour)}
-	for name, spend := range map[string]func(*dispatch.MintBudget){
-		"nothing is left":   func(b *dispatch.MintBudget) { require.Zero(t, b.Reserve(acme, 1)) },
-		"GitHub refused it": func(b *dispatch.MintBudget) { b.Minted(acme, &fleet.RateLimitedError{Until: used.Reset}) },
+	for name, spend := range map[string]func(*dispatch.MintLimiter){
+		"nothing is left":   func(b *dispatch.MintLimiter) { require.Zero(t, b.Reserve(acme, 1)) },
+		"GitHub refused it": func(b *dispatch.MintLimiter) { b.Minted(acme, &fleet.RateLimitedError{Until: used.Reset}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			rate := fleet.RateState{Limit: 2, Remaining: 2, Reset: used.Reset}
-			budget := dispatch.NewMintBudget(func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return rate, true }, 0)
-			require.Equal(t, 2, budget.Reserve(acme, 2))
+			limiter := dispatch.NewMintLimiter(func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return rate, true }, 0)
+			require.Equal(t, 2, limiter.Reserve(acme, 2))
 			rate = used
-			spend(budget)
-			budget.Minted(acme, nil)
-			budget.Release(acme.ID, 1)
-			budget.Minted(acme, nil)
-			budget.Release(acme.ID, 1)
-			excluded, wait := budget.Excluded()
+			spend(limiter)
+			limiter.Minted(acme, nil)
+			limiter.Release(acme.ID, 1)
+			limiter.Minted(acme, nil)
+			limiter.Release(acme.ID, 1)
+			excluded, wait := limiter.Excluded()
 			require.Equal(t, []int64{acme.ID}, excluded)
 			require.Equal(t, time.Hour, wait)
 		})
@@ -93,47 +93,47 @@ func TestMintBudget_CLAIM14_ALateSuccessDoesNotEndTheWaitForTheReset(t *testing.
 
 // CLAIM-14: whoever got fewer slots than it asked for looks again when one is given back, though it got some: what GitHub
 // has left by then may be more, or nothing until its reset, which is to be waited for.
-func TestMintBudget_CLAIM14_WhoGotSomeOfItLooksAgain(t *testing.T) {
+func TestMintLimiter_CLAIM14_WhoGotSomeOfItLooksAgain(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	acme := dispatch.Account{ID: 1, InstallationID: 1}
 	rate := fleet.RateState{Limit: 2, Remaining: 2, Reset: now.Add(time.Hour)}
-	budget := dispatch.NewMintBudget(func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return rate, true }, 0)
+	limiter := dispatch.NewMintLimiter(func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return rate, true }, 0)
 	freed := 0
-	budget.OnFreed(func() { freed++ })
-	require.Equal(t, 2, budget.Reserve(acme, 5))
+	limiter.OnFreed(func() { freed++ })
+	require.Equal(t, 2, limiter.Reserve(acme, 5))
 	rate.Remaining = 0
-	budget.Release(acme.ID, 1)
+	limiter.Release(acme.ID, 1)
 	require.Equal(t, 1, freed)
-	budget.Release(acme.ID, 1)
+	limiter.Release(acme.ID, 1)
 	require.Equal(t, 1, freed, "once is enough")
 }
 
 // CLAIM-14: that somebody else got all that it asked for meanwhile changes nothing for who did not, and neither do slots that a
 // batch gives back unused.
-func TestMintBudget_CLAIM14_WhoWentWithoutIsNotForgotten(t *testing.T) {
+func TestMintLimiter_CLAIM14_WhoWentWithoutIsNotForgotten(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	acme := dispatch.Account{ID: 1, InstallationID: 1}
 	rate := fleet.RateState{Limit: 9, Remaining: 2, Reset: now.Add(time.Hour)}
-	budget := dispatch.NewMintBudget(func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return rate, true }, 0)
+	limiter := dispatch.NewMintLimiter(func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return rate, true }, 0)
 	freed := 0
-	budget.OnFreed(func() { freed++ })
-	require.Equal(t, 2, budget.Reserve(acme, 5))
+	limiter.OnFreed(func() { freed++ })
+	require.Equal(t, 2, limiter.Reserve(acme, 5))
 	rate.Remaining = 9
-	require.Equal(t, 1, budget.Reserve(acme, 1))
-	require.True(t, budget.Unused(acme.ID, 1), "others may have gone without it")
+	require.Equal(t, 1, limiter.Reserve(acme, 1))
+	require.True(t, limiter.Unused(acme.ID, 1), "others may have gone without it")
 	require.Zero(t, freed, "whose slots they were tells them")
-	budget.Release(acme.ID, 1)
+	limiter.Release(acme.ID, 1)
 	require.Equal(t, 1, freed)
-	require.False(t, budget.Unused(acme.ID, 1))
+	require.False(t, limiter.Unused(acme.ID, 1))
 }
 
 // CLAIM-14: the limit that was used up was the former installation's: another one is asked at once.
-func TestMintBudget_CLAIM14_AnotherInstallationHasItsOwnLimit(t *testing.T) {
+func TestMintLimiter_CLAIM14_AnotherInstallationHasItsOwnLimit(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	budget := dispatch.NewMintBudget(func() time.Time { return now }, func(installation int64) (fleet.RateState, bool) {
+	limiter := dispatch.NewMintLimiter(func() time.Time { return now }, func(installation int64) (fleet.RateState, bool) {
 		return fleet.RateState{Limit: 2, Remaining: 0, Reset: now.Add(time.Hour)}, installation == 1
 	}, 0)
-	require.Zero(t, budget.Reserve(dispatch.Account{ID: 1, InstallationID: 1}, 1))
-	budget.Forgive(1)
-	require.Equal(t, 1, budget.Reserve(dispatch.Account{ID: 1, InstallationID: 2}, 1))
+	require.Zero(t, limiter.Reserve(dispatch.Account{ID: 1, InstallationID: 1}, 1))
+	limiter.Forgive(1)
+	require.Equal(t, 1, limiter.Reserve(dispatch.Account{ID: 1, InstallationID: 2}, 1))
 }

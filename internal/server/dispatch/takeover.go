@@ -15,7 +15,7 @@ import (
 // (CLAIM-7, CLAIM-16). A healthy pod is not burnt: under a new generation every registration that may be alive is
 // removed, then one is minted anew. again asks the caller to look at the row once more.
 func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) (answer Answer, again bool, err error) {
-	if d.budgets.reserve(claim.Account, 1) == 0 {
+	if d.mintSlots.reserve(claim.Account, 1) == 0 {
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, false, nil
 	}
 	release := d.slot(claim.Account.ID)
@@ -39,7 +39,7 @@ func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) 
 		return d.arrived(detached, claim)
 	case err != nil:
 		d.opt.Log.WarnContext(ctx, "taking over a claim", "pod", claim.PodName, "error", err)
-		d.budgets.minted(claim.Account, err)
+		d.mintSlots.minted(claim.Account, err)
 		d.endLeaseDetached(claim)
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, false, nil
 	}

@@ -8,17 +8,17 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// budgets knows, per account, how many mints may be started now (CLAIM-14) and whether its installation is failing
-// (CLAIM-11). It is this replica's view; GitHub's own headers are the truth it follows.
-type budgets struct {
+// mintSlots counts, per account, the mints that this replica may start now (CLAIM-14), and backs off from an installation that
+// fails (CLAIM-11). What GitHub's rate limit headers say goes before its own count.
+type mintSlots struct {
 	opt   Options
 	freed func()
 
 	mu       sync.Mutex
-	accounts map[int64]*accountBudget
+	accounts map[int64]*accountMints
 }
 
-type accountBudget struct {
+type accountMints struct {
 	minting      int
 	failures     int
 	backoffUntil time.Time // after failures: the first mint that succeeds ends it
@@ -27,7 +27,7 @@ type accountBudget struct {
 }
 
 // until is when the account may mint again, as far as waiting helps; past when nothing keeps it from it.
-func (a *accountBudget) until() time.Time {
+func (a *accountMints) until() time.Time {
 	if a.limitedUntil.After(a.backoffUntil) {
 		return a.limitedUntil
 	}
@@ -40,36 +40,36 @@ const (
 	maxBackoff = 5 * time.Minute
 )
 
-func newBudgets(opt Options, freed func()) *budgets {
-	return &budgets{opt: opt, freed: freed, accounts: map[int64]*accountBudget{}}
+func newMintSlots(opt Options, freed func()) *mintSlots {
+	return &mintSlots{opt: opt, freed: freed, accounts: map[int64]*accountMints{}}
 }
 
-func (b *budgets) account(id int64) *accountBudget {
-	a, ok := b.accounts[id]
+func (s *mintSlots) account(id int64) *accountMints {
+	a, ok := s.accounts[id]
 	if !ok {
-		a = &accountBudget{}
-		b.accounts[id] = a
+		a = &accountMints{}
+		s.accounts[id] = a
 	}
 	return a
 }
 
-// slots is how many mints of the account may be under way: of one that is failing a single one, which asks whether it
+// limit is how many mints of the account may be under way: of one that is failing a single one, which asks whether it
 // is over, so that its jobs do not pin the pool's pods (CLAIM-11).
-func (b *budgets) slots(a *accountBudget) int {
+func (s *mintSlots) limit(a *accountMints) int {
 	if a.failures > 0 {
 		return 1
 	}
-	return b.opt.MaxMints
+	return s.opt.MaxMints
 }
 
 // excluded lists the accounts that cannot mint now, and how long until the first of them may (0: none backs off).
-func (b *budgets) excluded() ([]int64, time.Duration) {
-	now := b.opt.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (s *mintSlots) excluded() ([]int64, time.Duration) {
+	now := s.opt.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	ids := []int64{}
 	var wait time.Duration
-	for id, a := range b.accounts {
+	for id, a := range s.accounts {
 		left := a.until().Sub(now)
 		switch {
 		case left > 0:
@@ -77,26 +77,26 @@ func (b *budgets) excluded() ([]int64, time.Duration) {
 			if wait == 0 || left < wait {
 				wait = left
 			}
-		case a.minting >= b.slots(a) || a.short && a.minting > 0:
+		case a.minting >= s.limit(a) || a.short && a.minting > 0:
 			ids = append(ids, id)
 		case a.minting == 0 && a.failures == 0:
-			delete(b.accounts, id)
+			delete(s.accounts, id)
 		}
 	}
 	return ids, wait
 }
 
 // reserve takes up to want mint slots.
-func (b *budgets) reserve(account Account, want int) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	a := b.account(account.ID)
-	now := b.opt.Now()
+func (s *mintSlots) reserve(account Account, want int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.account(account.ID)
+	now := s.opt.Now()
 	if a.until().After(now) {
 		return 0
 	}
-	room := b.slots(a) - a.minting
-	if rate, ok := b.opt.Forge.MintRate(account.InstallationID); ok && rate.Reset.After(now) {
+	room := s.limit(a) - a.minting
+	if rate, ok := s.opt.Forge.MintRate(account.InstallationID); ok && rate.Reset.After(now) {
 		if rate.Remaining <= 0 {
 			a.limitedUntil = rate.Reset
 			return 0
@@ -110,53 +110,53 @@ func (b *budgets) reserve(account Account, want int) int {
 }
 
 // release gives slots back, and wakes whoever may have gone without.
-func (b *budgets) release(accountID int64, slots int) {
-	if b.giveBack(accountID, slots, true) {
-		b.freed()
+func (s *mintSlots) release(accountID int64, slots int) {
+	if s.giveBack(accountID, slots, true) {
+		s.freed()
 	}
 }
 
 // unused takes back slots that a batch had reserved and made no claim with. It reports whether others may have gone without
 // them; that batch did not, and would find no more if it looked again at once.
-func (b *budgets) unused(accountID int64, slots int) (wanted bool) {
-	return b.giveBack(accountID, slots, false)
+func (s *mintSlots) unused(accountID int64, slots int) (wanted bool) {
+	return s.giveBack(accountID, slots, false)
 }
 
 // giveBack reports whether somebody may have gone without those slots. They are told of it, or are to be told yet.
-func (b *budgets) giveBack(accountID int64, slots int, told bool) bool {
+func (s *mintSlots) giveBack(accountID int64, slots int, told bool) bool {
 	if slots <= 0 {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	a := b.account(accountID)
-	full := a.short || a.minting >= b.slots(a)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.account(accountID)
+	full := a.short || a.minting >= s.limit(a)
 	a.short = a.short && !told
 	a.minting = max(0, a.minting-slots)
 	return full
 }
 
 // minted notes the outcome of a request to GitHub: success ends a back-off, failure starts or lengthens one.
-func (b *budgets) minted(account Account, err error) {
+func (s *mintSlots) minted(account Account, err error) {
 	if err != nil {
-		b.failed(account, err)
+		s.failed(account, err)
 		return
 	}
-	b.mu.Lock()
-	a := b.account(account.ID)
+	s.mu.Lock()
+	a := s.account(account.ID)
 	recovered := a.failures > 0
 	a.failures, a.backoffUntil = 0, time.Time{}
-	b.mu.Unlock()
+	s.mu.Unlock()
 	if recovered {
-		b.freed()
+		s.freed()
 	}
 }
 
-func (b *budgets) failed(account Account, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	a := b.account(account.ID)
-	now := b.opt.Now()
+func (s *mintSlots) failed(account Account, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.account(account.ID)
+	now := s.opt.Now()
 	var limited *fleet.RateLimitedError
 	if errors.As(err, &limited) && limited.Until.After(now) {
 		a.limitedUntil = limited.Until
@@ -170,37 +170,37 @@ func (b *budgets) failed(account Account, err error) {
 		wait = min(maxBackoff, minBackoff<<a.failures)
 	}
 	a.failures++
-	a.backoffUntil = now.Add(wait/2 + time.Duration(b.opt.Jitter()*float64(wait/2)))
+	a.backoffUntil = now.Add(wait/2 + time.Duration(s.opt.Jitter()*float64(wait/2)))
 }
 
 // forgive ends the account's back-off: its installation is another one now, or works again (CLAIM-11).
-func (b *budgets) forgive(accountID int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if a, ok := b.accounts[accountID]; ok {
+func (s *mintSlots) forgive(accountID int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.accounts[accountID]; ok {
 		a.failures, a.backoffUntil, a.limitedUntil = 0, time.Time{}, time.Time{}
 	}
 }
 
 // wait is how long the account still backs off.
-func (b *budgets) wait(accountID int64) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if a, ok := b.accounts[accountID]; ok {
-		return max(0, a.until().Sub(b.opt.Now()))
+func (s *mintSlots) wait(accountID int64) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.accounts[accountID]; ok {
+		return max(0, a.until().Sub(s.opt.Now()))
 	}
 	return 0
 }
 
 // resume is until when no mint is begun for the account; zero when nothing keeps one from it.
-func (b *budgets) resume(account Account) (until time.Time, limited bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.opt.Now()
-	if a, known := b.accounts[account.ID]; known && a.until().After(now) {
+func (s *mintSlots) resume(account Account) (until time.Time, limited bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.opt.Now()
+	if a, known := s.accounts[account.ID]; known && a.until().After(now) {
 		return a.until(), a.limitedUntil.After(a.backoffUntil)
 	}
-	if rate, known := b.opt.Forge.MintRate(account.InstallationID); known && rate.Remaining <= 0 && rate.Reset.After(now) {
+	if rate, known := s.opt.Forge.MintRate(account.InstallationID); known && rate.Remaining <= 0 && rate.Reset.After(now) {
 		return rate.Reset, true
 	}
 	return time.Time{}, false
@@ -208,21 +208,21 @@ func (b *budgets) resume(account Account) (until time.Time, limited bool) {
 
 // mintable is how many registrations GitHub may be asked for now in the account's name; not ok when nothing bounds it
 // but how many may be under way at a time, which is a matter of moments.
-func (b *budgets) mintable(account Account) (n int64, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.opt.Now()
+func (s *mintSlots) mintable(account Account) (n int64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.opt.Now()
 	minting := 0
-	if a, known := b.accounts[account.ID]; known {
+	if a, known := s.accounts[account.ID]; known {
 		switch {
 		case a.until().After(now): // CLAIM-11, CLAIM-14
 			return 0, true
 		case a.failures > 0:
-			return int64(max(0, b.slots(a)-a.minting)), true
+			return int64(max(0, s.limit(a)-a.minting)), true
 		}
 		minting = a.minting
 	}
-	if rate, known := b.opt.Forge.MintRate(account.InstallationID); known && rate.Reset.After(now) { // CLAIM-14
+	if rate, known := s.opt.Forge.MintRate(account.InstallationID); known && rate.Reset.After(now) { // CLAIM-14
 		return int64(max(0, rate.Remaining-minting)), true
 	}
 	return 0, false
