@@ -47,9 +47,9 @@ func newKeeper(cfg serverConfig, r *replica, forge *github.Client, lists *roster
 	r.store.Guard()
 	return epoch.New(epoch.Options{
 		Ledger: r.store, Copies: copies, Rebuild: rebuilder.Run, Unexplained: r.unexplained,
-		Held: func(string) {
+		Frozen: func(string) {
 			r.store.Restored()
-			r.dispatcher.LedgerHeld()
+			r.dispatcher.LedgerFrozen()
 		},
 		Resumed: func() {
 			r.store.Restored() // what was remembered while the database was being put in place
@@ -82,8 +82,8 @@ func (r *replica) unexplained(ctx context.Context) (bool, error) {
 // A server that has just started holds until it has looked at its database, for a moment: passes wait that out.
 const gatePatience = 5 * time.Second
 
-// unlessHeld has passes do nothing while the ledger is held: what they would go by is being rebuilt (CLAIM-17).
-func unlessHeld(gate dispatch.Gate, list []periodic.Pass) []periodic.Pass {
+// unlessFrozen has passes do nothing while the ledger is frozen: what they would go by is being rebuilt (CLAIM-17).
+func unlessFrozen(gate dispatch.Gate, list []periodic.Pass) []periodic.Pass {
 	for i, pass := range list {
 		list[i].Run = func(ctx context.Context) error {
 			if !opens(ctx, gate) {
@@ -95,10 +95,10 @@ func unlessHeld(gate dispatch.Gate, list []periodic.Pass) []periodic.Pass {
 	return list
 }
 
-// opens reports whether the ledger is not held, or not for long.
+// opens reports whether the ledger is not frozen, or not for long.
 func opens(ctx context.Context, gate dispatch.Gate) bool {
-	_, resumed, held := gate.Held()
-	if !held {
+	_, resumed, frozen := gate.Frozen()
+	if !frozen {
 		return true
 	}
 	wait := time.NewTimer(gatePatience)
@@ -112,8 +112,8 @@ func opens(ctx context.Context, gate dispatch.Gate) bool {
 	return false
 }
 
-// checkUnlessHeld is unlessHeld for the check of one pod.
-func checkUnlessHeld(gate dispatch.Gate, check func(context.Context, string) error) func(context.Context, string) error {
+// checkUnlessFrozen is unlessFrozen for the check of one pod.
+func checkUnlessFrozen(gate dispatch.Gate, check func(context.Context, string) error) func(context.Context, string) error {
 	if check == nil {
 		return nil
 	}

@@ -258,7 +258,7 @@ func (r *replica) wirePasses(ctx context.Context, url string, forge *github.Clie
 		return err
 	}
 	if r.passes, err = periodic.New(periodic.Options{
-		Pool: pool, Passes: unlessHeld(r.keeper, r.onTime(r.passList())), Check: checkUnlessHeld(r.keeper, r.recovery.CheckPod), Log: r.log, Metrics: r.registry,
+		Pool: pool, Passes: unlessFrozen(r.keeper, r.onTime(r.passList())), Check: checkUnlessFrozen(r.keeper, r.recovery.CheckPod), Log: r.log, Metrics: r.registry,
 	}); err != nil {
 		return err
 	}
@@ -430,7 +430,7 @@ func listenAndServe(ctx context.Context, flag, address string, handler http.Hand
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
-		// Held polls are answered as soon as the dispatcher stops; mints under way have their time-out.
+		// Waiting polls are answered as soon as the dispatcher stops; mints under way have their time-out.
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
 		_ = srv.Shutdown(grace)

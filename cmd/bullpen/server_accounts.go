@@ -93,7 +93,7 @@ func (f fleetView) Demand(ctx context.Context) ([]runnerapi.PoolSignals, error) 
 	return signals.Pools, err
 }
 
-func (f fleetView) Held() (string, bool) { return f.r.dispatcher.Held() }
+func (f fleetView) Frozen() (string, bool) { return f.r.dispatcher.Frozen() }
 
 func (f fleetView) Runner(namespace, name string) (dispatch.Pod, bool) {
 	for _, pod := range f.r.view.Pods() {
@@ -111,7 +111,7 @@ func (r *replica) accountPasses() []periodic.Pass {
 	return []periodic.Pass{
 		{Name: "installations", Every: installations.Every, Run: r.installations.Run},
 		{Name: "repositories", Every: installations.RepositoriesEvery, Timeout: 10 * time.Minute, Run: r.repositories.Run},
-		{Name: "held_jobs", Every: time.Minute, Run: r.store.ReturnHeld},
+		{Name: "held_jobs", Every: time.Minute, Run: r.store.ReturnBlocked},
 		{Name: "lanes", Every: 15 * time.Minute, Run: func(ctx context.Context) error {
 			put, err := r.store.RecountLanes(ctx)
 			if put > 0 {

@@ -62,7 +62,7 @@ func (f *knownFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 
 func (*knownFleet) Hosts() ([]adminapi.Host, bool) { return nil, false }
 
-func (f *knownFleet) Held() (string, bool) { return f.held, f.held != "" }
+func (f *knownFleet) Frozen() (string, bool) { return f.held, f.held != "" }
 
 func (f *knownFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
 	i := slices.IndexFunc(f.runners, func(p dispatch.Pod) bool { return p.Namespace == namespace && p.Name == name })

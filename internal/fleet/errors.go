@@ -19,9 +19,9 @@ var (
 	ErrRejected = errors.New("rejected by GitHub")
 	// ErrNameTaken: a registration of that name exists (409).
 	ErrNameTaken = errors.New("the runner name is taken")
-	// ErrLedgerHeld: the database was restored, or replaced, and what it has lost is still being rebuilt: nothing is handed
+	// ErrLedgerFrozen: the database was restored, or replaced, and what it has lost is still being rebuilt: nothing is handed
 	// out and no removal is granted meanwhile (CLAIM-17).
-	ErrLedgerHeld = errors.New("the ledger is held after a restore")
+	ErrLedgerFrozen = errors.New("the ledger is frozen after a restore")
 	// ErrUncertain: no answer, or a 5xx: the request may or may not have taken effect.
 	ErrUncertain = errors.New("GitHub gave no certain answer")
 )

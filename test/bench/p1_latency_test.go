@@ -40,7 +40,7 @@ func BenchmarkP1(b *testing.B) {
 	for range warmPolls {
 		launch()
 	}
-	require.Eventually(b, func() bool { return r.dispatcher.HeldPolls() == warmPolls }, time.Minute, 10*time.Millisecond)
+	require.Eventually(b, func() bool { return r.dispatcher.WaitingPolls() == warmPolls }, time.Minute, 10*time.Millisecond)
 
 	bare := newBareCommit(b, database.DatabaseURL("postgres"))
 	for b.Loop() {

@@ -134,7 +134,7 @@ func serverMemory(b *testing.B) {
 		}))
 		theirs := holdPolls(b, bare.URL, tokens, func() int { return int(held.Load()) })
 		bare.Close()
-		ours := holdPolls(b, r.internal.URL, tokens, r.dispatcher.HeldPolls)
+		ours := holdPolls(b, r.internal.URL, tokens, r.dispatcher.WaitingPolls)
 		memoryRow(b, "the server, 10,000 polls held", "a bare HTTP server holding as many", ours, theirs)
 	}
 }

@@ -118,7 +118,7 @@ func (w *world) server(url string, skew time.Duration) *server {
 			w.missed = append(w.missed, since)
 			return nil
 		},
-		Held:    func(string) { store.Restored(); s.dispatcher.LedgerHeld() },
+		Frozen:  func(string) { store.Restored(); s.dispatcher.LedgerFrozen() },
 		Resumed: func() { store.Restored(); s.dispatcher.LedgerResumed() },
 	})
 	require.NoError(w.t, err)
@@ -141,9 +141,9 @@ func (w *world) server(url string, skew time.Duration) *server {
 	return s
 }
 
-func (s *server) held() bool {
-	_, _, held := s.keeper.Held()
-	return held
+func (s *server) frozen() bool {
+	_, _, frozen := s.keeper.Frozen()
+	return frozen
 }
 
 func (w *world) eventually(what string, check func() bool) {
@@ -153,7 +153,7 @@ func (w *world) eventually(what string, check func() bool) {
 
 func (s *server) open() *server {
 	s.w.t.Helper()
-	s.w.eventually("the server dispatches", func() bool { return !s.held() })
+	s.w.eventually("the server dispatches", func() bool { return !s.frozen() })
 	return s
 }
 

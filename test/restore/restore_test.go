@@ -31,7 +31,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	done := one.work(ended, 5)
 	backup := postgrestest.TakeBackup(t, url)
 	taken := time.Now()
-	w.eventually("epochs go on", func() bool { return !one.held() && w.copy.now().Epoch > 3 })
+	w.eventually("epochs go on", func() bool { return !one.frozen() && w.copy.now().Epoch > 3 })
 	first := w.copy.now()
 	w.eventually("the backup is older", func() bool { return w.copy.now().Epoch > first.Epoch+2 })
 
@@ -51,15 +51,15 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	stop := w.guardian([]*server{one, two}, before, working)
 
 	backup.Restore(t, url)
-	w.eventually("everybody holds", func() bool { return one.held() && two.held() })
+	w.eventually("everybody holds", func() bool { return one.frozen() && two.frozen() })
 	require.GreaterOrEqual(t, seen.Epoch, int64(3))
 	for _, s := range []*server{one, two} {
 		answer := s.retire(idle)[0]
-		if s.held() {
+		if s.frozen() {
 			require.Equal(t, runnerapi.Unknown, answer.Verdict)
 			require.NotEmpty(t, answer.Reason)
 			_, err := s.dispatcher.Signals(t.Context())
-			require.ErrorIs(t, err, fleet.ErrLedgerHeld)
+			require.ErrorIs(t, err, fleet.ErrLedgerFrozen)
 		}
 	}
 	held, err := one.store.Epoch(t.Context())
@@ -68,7 +68,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	require.LessOrEqual(t, held.HoldUntil.Sub(held.Now), holdFor)
 	require.Equal(t, minted, w.forge.mints())
 
-	w.eventually("dispatch goes on", func() bool { return !one.held() && !two.held() })
+	w.eventually("dispatch goes on", func() bool { return !one.frozen() && !two.frozen() })
 	after, err := one.store.Epoch(t.Context())
 	require.NoError(t, err)
 	require.Greater(t, after.Epoch, seen.Epoch+900, "ahead of everything that was seen")
@@ -171,7 +171,7 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 	s.tell(fleet.JobEventQueued, 1, "")
 	backup := postgrestest.TakeBackup(t, url)
 	working := w.pod()
-	w.eventually("it goes on", func() bool { return !s.held() })
+	w.eventually("it goes on", func() bool { return !s.frozen() })
 	name := s.work(working, 1)
 	behind := w.copy.now()
 	w.eventually("it is copied", func() bool { return w.copy.now().Epoch > behind.Epoch+2 })
@@ -186,7 +186,7 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 		row, err = s.store.Epoch(t.Context())
 		return err == nil && !row.HoldUntil.IsZero()
 	})
-	require.True(t, s.held())
+	require.True(t, s.frozen())
 	s.stop()
 	s = w.server(url, 0)
 	again, err := s.store.Epoch(t.Context())
@@ -196,7 +196,7 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 		row, err := s.store.Epoch(t.Context())
 		return err == nil && row.Now.After(row.HoldUntil.Add(holdFor))
 	})
-	require.True(t, s.held(), "nothing is rebuilt: nothing is dispatched")
+	require.True(t, s.frozen(), "nothing is rebuilt: nothing is dispatched")
 	require.Equal(t, runnerapi.Unknown, s.retire(working)[0].Verdict)
 	w.forge.set(func(f *forge) { f.down = nil })
 	s.open()
@@ -214,7 +214,7 @@ func TestRestore_CLAIM17_TwoDatabasesAtOnce(t *testing.T) {
 	former.install(9)
 	backup := postgrestest.TakeBackup(t, url)
 	then := w.copy.now()
-	w.eventually("it goes on", func() bool { return !former.held() && w.copy.now().Epoch > then.Epoch+3 })
+	w.eventually("it goes on", func() bool { return !former.frozen() && w.copy.now().Epoch > then.Epoch+3 })
 	next := w.server(backup.RestoreBeside(t, url), 0)
 	w.eventually("a hold is written down", func() bool {
 		row, err := next.store.Epoch(t.Context())
@@ -222,8 +222,8 @@ func TestRestore_CLAIM17_TwoDatabasesAtOnce(t *testing.T) {
 	})
 	at := w.copy.now()
 	w.eventually("the hold's time has passed, and again", func() bool { return w.copy.now().Epoch > at.Epoch+int64(3*holdFor/beat)/2 })
-	require.True(t, next.held())
-	require.False(t, former.held())
+	require.True(t, next.frozen())
+	require.False(t, former.frozen())
 	former.stop()
 	next.open()
 	require.Greater(t, w.copy.now().Epoch, at.Epoch)
@@ -233,8 +233,8 @@ func TestRestore_CLAIM17_TwoDatabasesAtOnce(t *testing.T) {
 		row, err := back.store.Epoch(t.Context())
 		return err == nil && !row.HoldUntil.IsZero()
 	})
-	require.True(t, back.held())
-	require.False(t, next.held())
+	require.True(t, back.frozen())
+	require.False(t, next.frozen())
 }
 
 // CLAIM-17: without the copy nobody starts, and whoever runs goes on.
@@ -250,9 +250,9 @@ func TestRestore_CLAIM17_TheCopyCannotBeRead(t *testing.T) {
 	answer, err := starts.dispatcher.Poll(t.Context(), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply)
-	require.True(t, starts.held())
+	require.True(t, starts.frozen())
 	_, err = starts.store.Retire(t.Context(), []dispatch.Pod{pod}, time.Now())
-	require.ErrorIs(t, err, fleet.ErrLedgerHeld, "the statements refuse it, too")
+	require.ErrorIs(t, err, fleet.ErrLedgerFrozen, "the statements refuse it, too")
 	runs.serve(pod)
 	w.copy.set(w.copy.now(), nil)
 	starts.open()
@@ -335,7 +335,7 @@ func TestRestore_CLAIM17_StatementsRefuseADatabaseThatIsBehind(t *testing.T) {
 	for _, name := range []string{"nothing is known yet", "behind", "another lineage", "held", "no row"} {
 		cases[name]()
 		for what, attempt := range attempts {
-			require.ErrorIs(t, attempt(t.Context()), fleet.ErrLedgerHeld, "%s: %s", name, what)
+			require.ErrorIs(t, attempt(t.Context()), fleet.ErrLedgerFrozen, "%s: %s", name, what)
 		}
 		require.Equal(t, before, ledgertest.Int(t, url, fingerprint), name)
 	}

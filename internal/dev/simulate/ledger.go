@@ -10,11 +10,11 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// heldAtOnce bounds how many jobs of a lane are looked at when some are set aside, as in the ledger's SQL.
-const heldAtOnce = 1000
+// blockedAtOnce bounds how many jobs of a lane are looked at when some are set aside, as in the ledger's SQL.
+const blockedAtOnce = 1000
 
-// laneHeld is how a lane is parked that has none but held jobs.
-const laneHeld = "held"
+// laneBlocked is how a lane is parked that has none but blocked jobs, in the words of the ledger.
+const laneBlocked = "held"
 
 // ledger is the queue: what internal/server/ledger keeps in job_lanes, workflow_jobs and runner_claims, as far as it decides who
 // is next. What its statements order by and pass over is written here once more; TestLedger_AnswersAsPostgres holds the two
@@ -36,8 +36,8 @@ type lane struct {
 	parked  string
 	head    time.Time
 	running int64
-	queue   []dispatch.QueuedJob // oldest first, without the held ones
-	held    []dispatch.QueuedJob // those that wait for their repository
+	queue   []dispatch.QueuedJob // oldest first, without the blocked ones
+	blocked []dispatch.QueuedJob // those that wait for their repository
 }
 
 type account struct {
@@ -71,8 +71,8 @@ func (l *ledger) add(job dispatch.QueuedJob, labels []string) {
 		into = &lane{lanePlace: at, head: job.QueuedAt}
 		l.lanes[at] = into
 	}
-	if slices.ContainsFunc(into.held, func(h dispatch.QueuedJob) bool { return h.Repository == job.Repository }) {
-		into.held = insert(into.held, job) // it queues up behind those of its repository that were set aside before it
+	if slices.ContainsFunc(into.blocked, func(h dispatch.QueuedJob) bool { return h.Repository == job.Repository }) {
+		into.blocked = insert(into.blocked, job) // it queues up behind those of its repository that were set aside before it
 	} else {
 		into.queue = insert(into.queue, job)
 	}
@@ -90,7 +90,7 @@ func insert(queue []dispatch.QueuedJob, job dispatch.QueuedJob) []dispatch.Queue
 
 // feed is FeedLane.
 func (n *lane) feed(at time.Time) {
-	if n.parked == dispatch.ParkedEmpty || n.parked == laneHeld || at.Before(n.head) {
+	if n.parked == dispatch.ParkedEmpty || n.parked == laneBlocked || at.Before(n.head) {
 		n.head = at
 	}
 	n.parked = ""
@@ -198,8 +198,8 @@ func (l *ledger) setAside(job dispatch.QueuedJob) {
 	n := l.lanes[lanePlace{job.LabelKey, job.AccountID}]
 	kept := make([]dispatch.QueuedJob, 0, len(n.queue))
 	for i, waiting := range n.queue {
-		if i < heldAtOnce && waiting.Repository == job.Repository {
-			n.held = insert(n.held, waiting)
+		if i < blockedAtOnce && waiting.Repository == job.Repository {
+			n.blocked = insert(n.blocked, waiting)
 			continue
 		}
 		kept = append(kept, waiting)
@@ -224,8 +224,8 @@ func (l *ledger) park(p dispatch.Parking) {
 	n := l.lanes[lanePlace{p.Lane.LabelKey, p.Lane.Account.ID}]
 	switch {
 	case p.Reason == dispatch.ParkedEmpty && len(n.queue) > 0:
-	case p.Reason == dispatch.ParkedEmpty && len(n.held) > 0:
-		n.parked = laneHeld
+	case p.Reason == dispatch.ParkedEmpty && len(n.blocked) > 0:
+		n.parked = laneBlocked
 	default:
 		n.parked = p.Reason
 	}
@@ -244,8 +244,8 @@ func (l *ledger) end(job dispatch.QueuedJob, pool dispatch.Pool) {
 		if other.parked == dispatch.ParkedLimit {
 			other.parked = ""
 		}
-		for i := range other.held {
-			if h := other.held[i]; h.Repository == job.Repository {
+		for i := range other.blocked {
+			if h := other.blocked[i]; h.Repository == job.Repository {
 				if next == nil || byAge(h, *next) < 0 {
 					next = &h
 				}
@@ -257,8 +257,8 @@ func (l *ledger) end(job dispatch.QueuedJob, pool dispatch.Pool) {
 		return
 	}
 	into := l.lanes[lanePlace{next.LabelKey, next.AccountID}]
-	at, _ := slices.BinarySearchFunc(into.held, *next, byAge)
-	into.held = slices.Delete(into.held, at, at+1)
+	at, _ := slices.BinarySearchFunc(into.blocked, *next, byAge)
+	into.blocked = slices.Delete(into.blocked, at, at+1)
 	into.queue = insert(into.queue, *next)
 	into.feed(next.QueuedAt)
 }
@@ -288,7 +288,7 @@ func (l *ledger) backlog(pools []dispatch.Pool, runners map[dispatch.PoolRef]dis
 	for i, look := range dispatch.Looks(pools, l.sets, b) {
 		w := &b.Lanes[i]
 		n := l.lanes[lanePlace{w.LabelKey, w.Account.ID}]
-		w.Jobs, w.Held = min(int64(len(n.queue)), look.Count), min(int64(len(n.held)), look.Count)
+		w.Jobs, w.Blocked = min(int64(len(n.queue)), look.Count), min(int64(len(n.blocked)), look.Count)
 		for _, job := range n.queue[:min(int64(len(n.queue)), look.Ages)] {
 			w.Oldest = append(w.Oldest, dispatch.JobAge{ID: job.ID, QueuedAt: job.QueuedAt})
 			if look.Repositories {
@@ -299,11 +299,11 @@ func (l *ledger) backlog(pools []dispatch.Pool, runners map[dispatch.PoolRef]dis
 	return b
 }
 
-// waiting counts the jobs that have no runner, held ones too.
+// waiting counts the jobs that have no runner, blocked ones too.
 func (l *ledger) waiting() int {
 	n := 0
 	for _, lane := range l.lanes {
-		n += len(lane.queue) + len(lane.held)
+		n += len(lane.queue) + len(lane.blocked)
 	}
 	return n
 }

@@ -309,7 +309,7 @@ func (s *simulation) reserve(pending *int) func(dispatch.Account, int) int {
 func (s *simulation) sample() {
 	queued := map[*pool]int{}
 	for _, n := range s.ledger.lanes {
-		queued[s.routes[n.key]] += len(n.queue) + len(n.held)
+		queued[s.routes[n.key]] += len(n.queue) + len(n.blocked)
 	}
 	for _, p := range s.pools {
 		c := p.counts()

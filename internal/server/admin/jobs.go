@@ -50,8 +50,8 @@ type Fleet interface {
 	PoolStatus(ref dispatch.PoolRef) (why.Pool, bool)
 	// Backoff is until when no runner is registered for an account (zero: nothing keeps that), and whether that is for a limit.
 	Backoff(account dispatch.Account) (until time.Time, limited bool)
-	// Held is why no job is handed out at all.
-	Held() (reason string, held bool)
+	// Frozen is why no job is handed out at all.
+	Frozen() (reason string, frozen bool)
 	// Runner finds a runner's pod by its name.
 	Runner(namespace, name string) (dispatch.Pod, bool)
 	// ClaimChanged says that the ledger says something else of a pod now.
@@ -181,7 +181,7 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	}
 	e.Ahead, e.Pools = known.Older, a.opt.Fleet.Pools()
 	e.Mint.Until, e.Mint.Limited = a.opt.Fleet.Backoff(dispatch.Account{ID: account.ID, Login: account.Login, InstallationID: account.InstallationID})
-	e.Held, _ = a.opt.Fleet.Held()
+	e.Held, _ = a.opt.Fleet.Frozen()
 	if known.Claim.Live() {
 		e.Claim = &why.Claim{
 			Pod: job.Pod, Pool: job.Pool, State: known.Claim, RunnerName: job.RunnerName,

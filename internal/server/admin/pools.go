@@ -113,7 +113,7 @@ func (a *API) listPools(w http.ResponseWriter, r request) error {
 	if list.Pools == nil {
 		list.Pools = []adminapi.Pool{}
 	}
-	list.Held, _ = a.opt.Fleet.Held()
+	list.Held, _ = a.opt.Fleet.Frozen()
 	write(w, http.StatusOK, list)
 	return nil
 }

@@ -16,7 +16,7 @@ type RunnerStore interface {
 	// Claim is the pod's, or one without a state where it has none.
 	Claim(ctx context.Context, podUID string) (dispatch.Claim, error)
 	// RetireRunner inserts a retired row for a pod that has none, and the audit row with it in one transaction; it returns the claim that
-	// the pod has then, whoever made it (EXCL-1), and whether this call has retired it. fleet.ErrLedgerHeld.
+	// the pod has then, whoever made it (EXCL-1), and whether this call has retired it. fleet.ErrLedgerFrozen.
 	RetireRunner(ctx context.Context, c Change, pod dispatch.Pod) (claim dispatch.Claim, changed bool, err error)
 }
 
@@ -60,16 +60,16 @@ func (a *API) retireRunner(w http.ResponseWriter, r request) error {
 	case pod.OwnerLabel != "" || pod.PollerEnded: // EXCL-4
 		return a.alreadyGoing(w, r, pod)
 	}
-	const held = "the ledger is being compared with GitHub after a restore, and nobody is retired meanwhile: try again in a few minutes"
-	if _, is := a.opt.Fleet.Held(); is { // CLAIM-17
-		return &ConflictError{held}
+	const frozen = "the ledger is being compared with GitHub after a restore, and nobody is retired meanwhile: try again in a few minutes"
+	if _, is := a.opt.Fleet.Frozen(); is { // CLAIM-17
+		return &ConflictError{frozen}
 	}
 	change := r.change(body.Reason, 0, a.opt.Now())
 	change.Account = pod.Namespace + "/" + pod.Name
 	claim, changed, err := a.opt.Store.RetireRunner(r.Context(), change, pod)
 	switch {
-	case errors.Is(err, fleet.ErrLedgerHeld):
-		return &ConflictError{held}
+	case errors.Is(err, fleet.ErrLedgerFrozen):
+		return &ConflictError{frozen}
 	case err != nil:
 		return err
 	case dispatch.RetireVerdict(claim.State) == runnerapi.Busy: // EXCL-5

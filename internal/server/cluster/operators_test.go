@@ -137,7 +137,7 @@ func (f oneFleet) Hosts() ([]adminapi.Host, bool) {
 
 func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) { return nil, nil }
 
-func (oneFleet) Held() (string, bool) { return "", false }
+func (oneFleet) Frozen() (string, bool) { return "", false }
 
 func (oneFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
 	return dispatch.Pod{Namespace: namespace, Name: name, UID: "u", Pool: dispatch.PoolRef{Namespace: namespace, Name: "linux"}}, true

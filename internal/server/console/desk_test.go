@@ -137,7 +137,7 @@ func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 	}}, nil
 }
 
-func (oneFleet) Held() (string, bool) { return "", false }
+func (oneFleet) Frozen() (string, bool) { return "", false }
 
 func (f oneFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
 	for _, pod := range f.PodsOfPool(linux4.Ref()) {

@@ -85,7 +85,7 @@ func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
 		id := int64(10 + i) // of the uninstalled account: its last word, late
 		h.record(job(fleet.JobEventQueued, id))
 		poll := h.poll(t.Context(), one, h.pod("linux"))
-		h.eventually("held", func() bool { return one.HeldPolls() == 1 })
+		h.eventually("waiting", func() bool { return one.WaitingPolls() == 1 })
 		require.Empty(t, h.claims(linuxPool("linux"), 3), step.name)
 		require.Equal(t, fleet.JobQueued, h.jobState(id), "withheld, not lost")
 		require.Equal(t, fleet.ClaimExecuting, h.claim(running).State, "what runs goes on")
@@ -282,7 +282,7 @@ func TestLimits_CLAIM5_ChangesHoldAtOnce(t *testing.T) {
 	first := h.claims(linuxPool("linux"), 4)
 	require.Len(t, first, 2)
 	polls := []<-chan polled{h.poll(t.Context(), one, h.pod("linux")), h.poll(t.Context(), two, h.pod("linux"))}
-	h.eventually("parked", func() bool { return one.HeldPolls() == 1 && two.HeldPolls() == 1 })
+	h.eventually("parked", func() bool { return one.WaitingPolls() == 1 && two.WaitingPolls() == 1 })
 	after := set(1)
 	require.EqualValues(t, 2, after.Budgets[0].Usage.Jobs, "what runs goes on")
 	require.EqualValues(t, 1, after.Budgets[0].Limits.Jobs)

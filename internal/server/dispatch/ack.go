@@ -21,11 +21,11 @@ const (
 // to hear its answer or to ask again (CLAIM-6).
 func (d *Dispatcher) Acknowledge(ctx context.Context, pod Pod, generation int64) (bool, error) {
 	faultpoint.Reached(faultpoint.AckReceived)
-	held, err := d.opt.Store.Acknowledge(ctx, pod.UID, generation, d.opt.Now())
+	won, err := d.opt.Store.Acknowledge(ctx, pod.UID, generation, d.opt.Now())
 	if err != nil {
 		return false, fmt.Errorf("acknowledging for pod %s: %w", pod.Name, err)
 	}
-	if !held {
+	if !won {
 		return false, nil
 	}
 	faultpoint.Reached(faultpoint.AckRecorded)
@@ -41,7 +41,7 @@ func (d *Dispatcher) Acknowledge(ctx context.Context, pod Pod, generation int64)
 // acknowledgement too: its answer is staged and it will never ask again.
 func (d *Dispatcher) PodChanged(pod Pod) {
 	if pod.Deleting {
-		d.ClaimChanged(pod.UID) // a held poll of it is answered 410 at once
+		d.ClaimChanged(pod.UID) // a waiting poll of it is answered 410 at once
 	}
 	if !pod.PollerEnded || pod.OwnerLabel != "" {
 		return

@@ -77,7 +77,7 @@ type Lane struct {
 	Suspended bool // by GitHub or an operator, or the App was uninstalled
 }
 
-// Why lanes are parked. One that is empty but for jobs that are held becomes "held" in the ledger.
+// Why lanes are parked. A lane with blocked jobs alone is parked as "held" in the ledger.
 const (
 	ParkedEmpty     = "empty"
 	ParkedLimit     = "limit"

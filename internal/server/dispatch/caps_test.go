@@ -103,7 +103,7 @@ func TestCap_CLAIM5_HoldsUnderConcurrencyAndBlocksNobody(t *testing.T) {
 	}
 }
 
-// CLAIM-5, in any order of events: a claim never exceeds its repository's cap, and what is held always comes back.
+// CLAIM-5, in any order of events: a claim never exceeds its repository's cap, and what is blocked always comes back.
 func TestCap_CLAIM5_AnyOrderOfEvents(t *testing.T) {
 	h := newHarness(t)
 	checkOnLedger(t, func(rt *rapid.T) {
@@ -183,7 +183,7 @@ func TestCap_CLAIM5_AnyOrderOfEvents(t *testing.T) {
 	})
 }
 
-// A cap that nothing was held by costs the account's runners their place: they are registered at the job's repository,
+// A cap that blocked nothing costs the account's runners their place: they are registered at the job's repository,
 // because a runner of the organization takes whatever job GitHub gives it.
 func TestCap_RunnersAreRegisteredAtTheRepository(t *testing.T) {
 	h := newHarness(t)
@@ -254,7 +254,7 @@ func TestSignals_SCALE2_RepositoryCap(t *testing.T) {
 }
 
 // What went past the end of a claim is made good by the pass.
-func TestReturnHeld_MakesGood(t *testing.T) {
+func TestReturnBlocked_MakesGood(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 10, 1)
 	for id := int64(1); id <= 4; id++ {
@@ -263,12 +263,12 @@ func TestReturnHeld_MakesGood(t *testing.T) {
 	require.Len(t, h.claims(linuxPool("linux"), 4), 1)
 	ledgertest.Exec(t, h.url, `UPDATE runner_claims SET state = 'spent', ended_at = now()`) // unseen
 	require.Empty(t, h.claims(linuxPool("linux"), 4))
-	require.NoError(t, h.store.ReturnHeld(t.Context()))
+	require.NoError(t, h.store.ReturnBlocked(t.Context()))
 	require.Len(t, h.claims(linuxPool("linux"), 4), 1)
 }
 
 // CLAIM-5, RECV-7: however many repositories of another account hold jobs, and of its own, the pass comes to each.
-func TestReturnHeld_RECV7_ComesToEveryRepository(t *testing.T) {
+func TestReturnBlocked_RECV7_ComesToEveryRepository(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 10, 1)
 	h.record(job(fleet.JobEventQueued, 1, in("acme/zoo")))
@@ -282,7 +282,7 @@ func TestReturnHeld_RECV7_ComesToEveryRepository(t *testing.T) {
 	ledgertest.Exec(t, h.url, held, 1000, acme.ID, "acme/r", "repository_removed", 1200)
 	ledgertest.Exec(t, h.url, held, 9000, 7, "other/r", "repository_limit", 1)
 	ledgertest.Exec(t, h.url, `UPDATE workflow_jobs SET held = 'repository_limit' WHERE id = 1`)
-	require.NoError(t, h.store.ReturnHeld(t.Context()))
+	require.NoError(t, h.store.ReturnBlocked(t.Context()))
 	require.Zero(t, ledgertest.Int(t, h.url, `SELECT count(*) FROM workflow_jobs WHERE held = 'repository_limit'`))
 }
 
@@ -363,9 +363,9 @@ func TestCap_EXCL6_OnlyWhereTheSettingIsOn(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(off.Close)
 	h.store = off
-	require.NoError(t, h.store.ReturnHeld(t.Context()))
+	require.NoError(t, h.store.ReturnBlocked(t.Context()))
 	later := h.claims(linuxPool("linux"), 4)
-	require.Len(t, later, 3, "what was held comes back")
+	require.Len(t, later, 3, "what was blocked comes back")
 	require.EqualValues(t, 3, ledgertest.Int(t, h.url, `SELECT count(*) FROM runner_registrations WHERE scope = 'acme'`))
 	require.False(t, h.claim(dispatch.Pod{UID: later[0].PodUID}).Account.RepositoryRunners)
 	one := int64(1)

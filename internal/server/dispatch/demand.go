@@ -44,8 +44,8 @@ type WaitingLane struct {
 	LabelKey  string
 	Account   Account
 	Suspended bool     // by GitHub or an operator, or the App was uninstalled
-	Jobs      int64    // queued jobs that are not held; Look.Count means that many or more
-	Held      int64    // queued jobs that wait for their repository, counted as far
+	Jobs      int64    // queued jobs that are not blocked; Look.Count means that many or more
+	Blocked   int64    // queued jobs that a limit of their repository blocks, counted as far
 	Oldest    []JobAge // the first Look.Ages of Jobs, oldest first
 	// Repositories of Oldest, where Look asked for them.
 	Repositories []string
@@ -152,13 +152,13 @@ func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []r
 	for _, lane := range b.Lanes {
 		dest, served := to[lane.LabelKey]
 		switch {
-		case !served || lane.Jobs+lane.Held == 0:
+		case !served || lane.Jobs+lane.Blocked == 0:
 		case dest.conflict:
-			counts[dest.pool.Ref()].withhold(runnerapi.WithheldConflict, lane.Jobs+lane.Held)
+			counts[dest.pool.Ref()].withhold(runnerapi.WithheldConflict, lane.Jobs+lane.Blocked)
 		case dest.pool.Paused:
-			counts[dest.pool.Ref()].withhold(runnerapi.WithheldPaused, lane.Jobs+lane.Held)
+			counts[dest.pool.Ref()].withhold(runnerapi.WithheldPaused, lane.Jobs+lane.Blocked)
 		case lane.Suspended:
-			counts[dest.pool.Ref()].withhold(runnerapi.WithheldSuspended, lane.Jobs+lane.Held)
+			counts[dest.pool.Ref()].withhold(runnerapi.WithheldSuspended, lane.Jobs+lane.Blocked)
 		default:
 			accounts[lane.Account.ID] = append(accounts[lane.Account.ID], wish{lane, dest.pool, counts[dest.pool.Ref()]})
 		}
@@ -260,7 +260,7 @@ func fund(wishes []wish, b Backlog, mints int64) {
 			}
 		}
 		w.into.withhold(runnerapi.WithheldLimit, w.lane.Jobs-funded[i]-crowded[i])
-		w.into.withhold(runnerapi.WithheldRepository, w.lane.Held+crowded[i])
+		w.into.withhold(runnerapi.WithheldRepository, w.lane.Blocked+crowded[i])
 	}
 }
 

@@ -24,14 +24,14 @@ type Options struct {
 	Cluster Cluster
 	// Roster matches GitHub's lists of runners to pods; without it, rows that were lost are never proven over.
 	Roster Roster
-	// Gate is closed while the ledger is held after a restore; never, by default.
+	// Gate is closed while the ledger is frozen after a restore; never, by default.
 	Gate    Gate
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 	// Tracer is told of claims and mints; nil traces none.
 	Tracer *tracing.Tracer
 
-	// Hold is how long a poll without work is held; default runnerapi.PollHold.
+	// Hold is how long a poll without work waits; default runnerapi.PollHold.
 	Hold time.Duration
 	// MintTimeout bounds one request to GitHub; default 15 s, at most half of LongestLease. A claim's lease is twice that.
 	MintTimeout time.Duration
@@ -113,7 +113,7 @@ type Dispatcher struct {
 	stamps stamps
 	ended  endings
 
-	routeMu sync.Mutex // held while label sets are read: who looks meanwhile waits for the outcome
+	routeMu sync.Mutex // locked while label sets are read: a reader meanwhile waits for the outcome
 	served  map[string]servedBy
 
 	examined atomic.Uint64 // claims of lost pods, so that each question begins with others
@@ -155,7 +155,7 @@ func New(opt Options) (*Dispatcher, error) {
 // taskWorkers bounds the label stamps and clean-ups that run at once.
 const taskWorkers = 16
 
-// Run serves until ctx ends, and returns when everything it started has stopped. Polls that are held then are
+// Run serves until ctx ends, and returns when everything it started has stopped. Polls that wait then are
 // answered as if their time were up.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	d.mu.Lock()
@@ -231,7 +231,7 @@ func (d *Dispatcher) ClaimChanged(podUID string) {
 	}
 }
 
-// AccountChanged tells that GitHub or an operator changed what an account may do: what was held against its installation
+// AccountChanged tells that GitHub or an operator changed what an account may do: what was counted against its installation
 // until now says nothing any more.
 func (d *Dispatcher) AccountChanged(accountID int64) {
 	d.mintSlots.forgive(accountID)

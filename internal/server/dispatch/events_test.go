@@ -169,9 +169,9 @@ func TestAcknowledge_CLAIM6_LabelFollowsTheAcknowledgement(t *testing.T) {
 	h.cluster.stampErr = errAPIServer
 	answer := h.served(d, pod)
 	require.Empty(t, h.cluster.stamped(), "a pod that has not its configuration needs the idle policy")
-	held, err := d.Acknowledge(t.Context(), pod, answer.Generation)
+	won, err := d.Acknowledge(t.Context(), pod, answer.Generation)
 	require.NoError(t, err)
-	require.True(t, held, "giving up on the label does not fail the dispatch")
+	require.True(t, won, "giving up on the label does not fail the dispatch")
 	h.eventually("three attempts, 100 ms apart", func() bool {
 		h.timers.fire(100 * time.Millisecond)
 		return len(h.cluster.stamped()) == 3
@@ -385,7 +385,7 @@ func TestRoute_CLAIM12_AmbiguousLabelsWait(t *testing.T) {
 	d.PoolsChanged()
 	h.queue(1)
 	waiting := h.poll(t.Context(), d, h.pod("linux"))
-	h.eventually("the poll is held", func() bool { return h.timers.pendingOf(25*time.Second) > 0 })
+	h.eventually("the poll waits", func() bool { return h.timers.pendingOf(25*time.Second) > 0 })
 	require.Equal(t, fleet.JobQueued, h.jobState(1))
 	twin.Terminating = true
 	h.cluster.putPool(twin)

@@ -20,21 +20,21 @@ func TestStore_CLAIM15_CLAIM16_StaleActorsAreVoid(t *testing.T) {
 	pod := h.pod("linux")
 	result, err := h.store.ClaimBatch(t.Context(), h.batch(pod))
 	require.NoError(t, err)
-	held := result.Claims[0]
-	stale, next, now := held.Generation-1, held.Generation+1, time.Now()
+	current := result.Claims[0]
+	stale, next, now := current.Generation-1, current.Generation+1, time.Now()
 	later := now.Add(45 * time.Second) // the lease is over
 	refused := func(what string, ok bool, err error) {
 		t.Helper()
 		require.NoError(t, err, what)
 		require.False(t, ok, what)
 		c := h.claim(pod)
-		require.Equal(t, held.Generation, c.Generation, what)
-		require.Equal(t, held.RunnerName, c.RunnerName, what)
-		require.Equal(t, held.State, c.State, what)
+		require.Equal(t, current.Generation, c.Generation, what)
+		require.Equal(t, current.RunnerName, c.RunnerName, what)
+		require.Equal(t, current.State, c.State, what)
 	}
 	ok, err := h.store.TakeOver(t.Context(), pod.UID, stale, next, 0, later, later)
 	refused("take-over of another generation", ok, err)
-	ok, err = h.store.TakeOver(t.Context(), pod.UID, held.Generation, next, 0, later, now)
+	ok, err = h.store.TakeOver(t.Context(), pod.UID, current.Generation, next, 0, later, now)
 	refused("take-over while a replica is minting", ok, err)
 	ok, err = h.store.Intend(t.Context(), pod.UID, stale, "bp-x-1", fleet.Scope{Owner: "acme"}, now)
 	refused("a stale intent", ok, err)
@@ -43,16 +43,16 @@ func TestStore_CLAIM15_CLAIM16_StaleActorsAreVoid(t *testing.T) {
 	require.NoError(t, h.store.EndLease(t.Context(), pod.UID, stale))
 	require.False(t, h.claim(pod).LeaseUntil.IsZero(), "a stale actor ends nobody's lease")
 
-	ok, err = h.store.RecordMint(t.Context(), pod.UID, held.Generation, 7, now)
+	ok, err = h.store.RecordMint(t.Context(), pod.UID, current.Generation, 7, now)
 	require.NoError(t, err)
 	require.True(t, ok)
-	held.State = fleet.ClaimMinted
+	current.State = fleet.ClaimMinted
 	ok, err = h.store.Acknowledge(t.Context(), pod.UID, stale, now)
 	refused("a stale acknowledgement", ok, err)
-	ok, err = h.store.Acknowledge(t.Context(), pod.UID, held.Generation, now)
+	ok, err = h.store.Acknowledge(t.Context(), pod.UID, current.Generation, now)
 	require.NoError(t, err)
 	require.True(t, ok)
-	ok, err = h.store.TakeOver(t.Context(), pod.UID, held.Generation, next, 0, later, later)
+	ok, err = h.store.TakeOver(t.Context(), pod.UID, current.Generation, next, 0, later, later)
 	refused("take-over of what the pod has", ok, err)
 }
 

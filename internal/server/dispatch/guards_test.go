@@ -131,9 +131,9 @@ func TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly(t *testing.T) {
 	answer := h.served(d, owned)
 	_, err := d.Retire(t.Context(), []dispatch.Pod{retired})
 	require.NoError(t, err)
-	held, err := d.Acknowledge(t.Context(), owned, answer.Generation)
+	won, err := d.Acknowledge(t.Context(), owned, answer.Generation)
 	require.NoError(t, err)
-	require.True(t, held)
+	require.True(t, won)
 	h.eventually("given up", func() bool { h.timers.fire(100 * time.Millisecond); return len(h.cluster.stamped()) == 3 })
 	retired.PollerEnded, owned.PollerEnded = true, true
 	h.cluster.putPod(owned)
@@ -160,7 +160,7 @@ func TestPoll_CLAIM14_LooksAgainAtTheReset(t *testing.T) {
 	h.record(job(fleet.JobEventCompleted, 9, labelled("linux"))) // the label set is known: one wake-up a job
 	ctx, hangUp := context.WithCancel(t.Context())
 	waiting := h.poll(ctx, d, h.pod("linux"))
-	h.held(1)
+	h.waiting(1)
 	h.queue(1)
 	h.eventually("the pool waits for the reset", func() bool {
 		return h.timers.count(func(d time.Duration) bool { return d > 50*time.Minute && d <= time.Hour }) > 0

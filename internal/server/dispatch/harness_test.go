@@ -207,9 +207,9 @@ func (h *harness) served(d *dispatch.Dispatcher, pod dispatch.Pod) dispatch.Answ
 func (h *harness) started(d *dispatch.Dispatcher, pod dispatch.Pod, jobID int64) dispatch.Answer {
 	h.t.Helper()
 	answer := h.served(d, pod)
-	held, err := d.Acknowledge(h.t.Context(), pod, answer.Generation)
+	won, err := d.Acknowledge(h.t.Context(), pod, answer.Generation)
 	require.NoError(h.t, err)
-	require.True(h.t, held)
+	require.True(h.t, won)
 	h.forge.start(answer.JIT.Name)
 	h.record(job(fleet.JobEventStarted, jobID, by(answer.JIT.Name)))
 	return answer

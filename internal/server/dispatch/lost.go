@@ -32,12 +32,12 @@ const ProofRegistrationsGone = "GitHub has confirmed that none of its registrati
 // such a pod shows proves nothing, so a live claim of it is ended only when GitHub confirms that every registration minted
 // for it is gone (POOL-7, EXCL-6). A grant comes with a proof where the ledger holds one, or where GitHub's lists give one.
 func (d *Dispatcher) RetireLost(ctx context.Context, pods []Pod) ([]runnerapi.RetireAnswer, error) {
-	rows, held, err := d.retireRows(ctx, pods)
+	rows, unknown, err := d.retireRows(ctx, pods)
 	if err != nil {
 		return nil, fmt.Errorf("retiring %d lost pods: %w", len(pods), err)
 	}
-	if held != nil { // CLAIM-17
-		return held, nil
+	if unknown != nil { // CLAIM-17
+		return unknown, nil
 	}
 	answers := make([]runnerapi.RetireAnswer, len(pods))
 	var live, unproven []int
@@ -147,19 +147,19 @@ func (l *losses) each(indexes []int, do func(i int)) {
 // whatever another replica does with the claim meanwhile is void, or makes this void (CLAIM-15). The lists are read after
 // those are taken: what they do not show then, nobody can mint any more.
 func (l *losses) releaseLive(ctx context.Context, live []int) {
-	held := make(map[int]Claim, len(live))
+	taken := make(map[int]Claim, len(live))
 	var mu sync.Mutex
 	l.each(live, func(i int) {
-		claim, ok := l.hold(ctx, i)
+		claim, ok := l.take(ctx, i)
 		if ok {
 			mu.Lock()
-			held[i] = claim
+			taken[i] = claim
 			mu.Unlock()
 		}
 	})
 	since := l.d.opt.Now()
-	queries := make([]roster.Query, 0, len(held))
-	for i, claim := range held {
+	queries := make([]roster.Query, 0, len(taken))
+	for i, claim := range taken {
 		queries = append(queries, roster.Query{
 			UID: l.pods[i].UID, AccountID: claim.Account.ID, OwnerLabel: runnerpod.OwnerLabelValue(claim.Account.Login), Since: since,
 		})
@@ -167,11 +167,11 @@ func (l *losses) releaseLive(ctx context.Context, live []int) {
 	seen := l.d.look(ctx, queries)
 	var indexes []int
 	for _, i := range live {
-		if _, ok := held[i]; ok {
+		if _, ok := taken[i]; ok {
 			indexes = append(indexes, i)
 		}
 	}
-	l.each(indexes, func(i int) { l.answers[i] = l.release(ctx, held[i], seen[l.pods[i].UID], l.answers[i]) })
+	l.each(indexes, func(i int) { l.answers[i] = l.release(ctx, taken[i], seen[l.pods[i].UID], l.answers[i]) })
 }
 
 // look asks GitHub's lists; nothing is known where they cannot be asked.
@@ -187,8 +187,8 @@ func (d *Dispatcher) look(ctx context.Context, queries []roster.Query) map[strin
 	return seen
 }
 
-// hold takes a generation of the claim, for whoever wants to release it.
-func (l *losses) hold(ctx context.Context, i int) (Claim, bool) {
+// take takes a generation of the claim, for whoever wants to release it.
+func (l *losses) take(ctx context.Context, i int) (Claim, bool) {
 	d, pod := l.d, l.pods[i]
 	if d.opt.Roster == nil && !l.may(&l.left.examined) || ctx.Err() != nil {
 		return Claim{}, false

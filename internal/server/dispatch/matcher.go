@@ -26,7 +26,7 @@ type matcher struct {
 	closed  bool // its pool is gone, and so is its goroutine: nobody joins it any more
 }
 
-// waiter is one held poll. It is waiting until the matcher takes it into a batch; then only the matcher may answer.
+// waiter is one waiting poll. It is waiting until the matcher takes it into a batch; then only the matcher may answer.
 type waiter struct {
 	poll  Poll
 	entry *list.Element // nil while taken
@@ -208,7 +208,7 @@ func (m *matcher) run(ctx context.Context) {
 	}
 }
 
-// dismiss ends every held poll when the replica stops.
+// dismiss ends every waiting poll when the replica stops.
 func (m *matcher) dismiss() {
 	for _, w := range m.take(int(^uint(0) >> 1)) {
 		w.out <- nil
@@ -221,7 +221,7 @@ func (m *matcher) match(ctx context.Context) (wait time.Duration, again, failed 
 	for {
 		_, until := m.d.mintSlots.excluded()
 		more, err := m.round(ctx)
-		if errors.Is(err, fleet.ErrLedgerHeld) { // CLAIM-17: whoever resumes wakes everybody
+		if errors.Is(err, fleet.ErrLedgerFrozen) { // CLAIM-17: whoever resumes wakes everybody
 			m.d.opt.Gate.Suspect()
 			return time.Second, true, false
 		}
@@ -247,7 +247,7 @@ const roundTimeout = 15 * time.Second
 
 // round matches one batch and reports whether another one may find more.
 func (m *matcher) round(ctx context.Context) (bool, error) {
-	if _, held := m.d.Held(); held {
+	if _, frozen := m.d.Frozen(); frozen {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)

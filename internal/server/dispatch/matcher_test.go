@@ -21,16 +21,16 @@ func TestMatcher_EndsWithItsPool(t *testing.T) {
 	h.cluster.putPool(linuxPool("gone"))
 	d := h.replica()
 	ctx, cancel := context.WithCancel(t.Context())
-	staying, held := h.poll(t.Context(), d, h.pod("linux")), h.poll(ctx, d, h.pod("gone"))
-	h.eventually("both polls are held", func() bool { return d.HeldPolls() == 2 })
+	staying, leaving := h.poll(t.Context(), d, h.pod("linux")), h.poll(ctx, d, h.pod("gone"))
+	h.eventually("both polls wait", func() bool { return d.WaitingPolls() == 2 })
 	require.Equal(t, 2, d.Matchers())
 
 	h.cluster.dropPool("gone")
 	d.PoolsChanged()
 	h.eventually("it has looked whether to end", func() bool { return h.cluster.misses() >= 2 })
-	require.Equal(t, 2, d.Matchers(), "a poll that is held is answered by its matcher")
+	require.Equal(t, 2, d.Matchers(), "a poll that waits is answered by its matcher")
 	cancel()
-	await.Receive(t, held, "the poll is answered")
+	await.Receive(t, leaving, "the poll is answered")
 	h.eventually("the matcher has ended", func() bool { return d.Matchers() == 1 })
 
 	h.cluster.putPool(linuxPool("gone"))
@@ -124,9 +124,9 @@ func TestPoll_CLAIM7_AnEarlierRequestTakesNothingOver(t *testing.T) {
 	unnumbered, err := a.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyServe, unnumbered.Reply, "an agent that numbers nothing works as before")
-	held, err := a.Acknowledge(t.Context(), pod, unnumbered.Generation)
+	won, err := a.Acknowledge(t.Context(), pod, unnumbered.Generation)
 	require.NoError(t, err)
-	require.True(t, held)
+	require.True(t, won)
 }
 
 // An earlier request does not push a later one of its pod out of the queue either.
@@ -139,13 +139,13 @@ func TestPoll_CLAIM7_AnEarlierRequestWaitsInNobodysStead(t *testing.T) {
 		answer, err := d.Poll(t.Context(), pod, 6)
 		waiting <- polled{answer, err}
 	}()
-	h.eventually("the later one is held", func() bool { return d.HeldPolls() == 1 })
+	h.eventually("the later one waits", func() bool { return d.WaitingPolls() == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	late, err := d.Poll(ctx, pod, 5)
 	require.NoError(t, err, "it waits")
 	require.Equal(t, dispatch.ReplyRetry, late.Reply)
-	require.Equal(t, 1, d.HeldPolls())
+	require.Equal(t, 1, d.WaitingPolls())
 	h.queue(1)
 	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)

@@ -44,7 +44,7 @@ func (d *Dispatcher) Poll(ctx context.Context, pod Pod, sequence int64) (Answer,
 		return Answer{}, ctx.Err()
 	}
 	answer, err := d.poll(ctx, pod, sequence)
-	if errors.Is(err, fleet.ErrLedgerHeld) { // CLAIM-17: the ledger was restored a moment ago
+	if errors.Is(err, fleet.ErrLedgerFrozen) { // CLAIM-17: the ledger was restored a moment ago
 		d.opt.Gate.Suspect()
 		answer, err = Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
 	}
@@ -221,12 +221,12 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 		d.endLeaseDetached(claim)
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, nil
 	}
-	held, err := d.opt.Store.RecordMint(ctx, claim.PodUID, claim.Generation, jit.RunnerID, d.opt.Now())
+	won, err := d.opt.Store.RecordMint(ctx, claim.PodUID, claim.Generation, jit.RunnerID, d.opt.Now())
 	if err != nil {
 		d.endLeaseDetached(claim)
 		return Answer{}, fmt.Errorf("recording the mint of %s: %w", claim.RunnerName, err)
 	}
-	if !held {
+	if !won {
 		d.voided(ctx, pool, claim, jit)
 		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
 	}

@@ -30,7 +30,7 @@ func TestPoll_AJobThatArrivesWakesTheWaitingPod(t *testing.T) {
 	require.Equal(t, fleet.JobMinted, h.jobState(7))
 }
 
-func TestPoll_HeldPollIsAnsweredEmptyWhenTheHoldEnds(t *testing.T) {
+func TestPoll_WaitingPollIsAnsweredEmptyWhenTheHoldEnds(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
 	waiting := h.poll(t.Context(), d, h.pod("linux"))
@@ -167,13 +167,13 @@ func TestPoll_EXCL5_RetiredSpentAndDeletingPodsAreNeverServed(t *testing.T) {
 	require.Equal(t, fleet.JobQueued, h.jobState(2))
 }
 
-// EXCL-5: a poll that is held while its pod is retired, or begins to be deleted, hears of it at once.
-func TestPoll_EXCL5_HeldPollOfARetiredPodIsSentAway(t *testing.T) {
+// EXCL-5: a poll that waits while its pod is retired, or begins to be deleted, hears of it at once.
+func TestPoll_EXCL5_WaitingPollOfARetiredPodIsSentAway(t *testing.T) {
 	h := newHarness(t)
 	here, there := h.replica(), h.replica()
 	pod, deleting := h.pod("linux"), h.pod("linux")
 	waiting, waitingToo := h.poll(t.Context(), here, pod), h.poll(t.Context(), here, deleting)
-	h.eventually("both polls are held", func() bool { return h.timers.pendingOf(runnerapi.PollHold) == 2 })
+	h.eventually("both polls wait", func() bool { return h.timers.pendingOf(runnerapi.PollHold) == 2 })
 	_, err := there.Retire(t.Context(), []dispatch.Pod{pod})
 	require.NoError(t, err)
 	got := await.Receive(t, waiting, "the poll is answered")
@@ -199,9 +199,9 @@ func TestPoll_CLAIM7_LostAnswerIsServedAgain(t *testing.T) {
 	require.Greater(t, again.Generation, lost.Generation)
 	require.Equal(t, []string{again.JIT.Name}, h.forge.alive(), "the first registration is removed before the second is minted")
 	require.Equal(t, int64(1), h.claim(pod).JobID)
-	held, err := d.Acknowledge(t.Context(), pod, again.Generation)
+	won, err := d.Acknowledge(t.Context(), pod, again.Generation)
 	require.NoError(t, err)
-	require.True(t, held)
+	require.True(t, won)
 	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply, "single shot: after the acknowledgement nothing more")
@@ -301,9 +301,9 @@ func TestMint_CLAIM15_StaleMinterIsVoid(t *testing.T) {
 	require.Equal(t, winner.Generation, c.Generation)
 	require.Equal(t, winner.JIT.Name, c.RunnerName)
 	require.Equal(t, []string{winner.JIT.Name}, h.forge.alive(), "the stale registration is removed")
-	held, err := d.Acknowledge(t.Context(), pod, before.Generation)
+	won, err := d.Acknowledge(t.Context(), pod, before.Generation)
 	require.NoError(t, err)
-	require.False(t, held, "a stale acknowledgement is void")
+	require.False(t, won, "a stale acknowledgement is void")
 }
 
 // CLAIM-16: a server that dies between claim and mint burns no pod: the next poll, anywhere, takes the claim over.

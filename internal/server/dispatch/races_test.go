@@ -51,9 +51,9 @@ func on(l *ledger) func(*dispatch.Options) {
 	return func(o *dispatch.Options) { o.Store = l }
 }
 
-func (h *harness) held(n int) {
+func (h *harness) waiting(n int) {
 	h.t.Helper()
-	h.eventually("polls are held", func() bool { return h.timers.pendingOf(25*time.Second) >= n })
+	h.eventually("polls wait", func() bool { return h.timers.pendingOf(25*time.Second) >= n })
 }
 
 // A pool that looks while another reads the label sets anew must not go to sleep over the old ones.
@@ -77,14 +77,14 @@ func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	h.queue(1)
 	h.started(d, h.pod("linux"), 1) // label sets have been read once
 	h.poll(t.Context(), d, h.pod("linux"))
-	h.held(2)
+	h.waiting(2)
 	mu.Lock()
 	gate = true
 	mu.Unlock()
 	h.record(job(fleet.JobEventQueued, 2, labelled("gpu"))) // a new set: the one matcher begins to read
 	await.Receive(t, reading, "label sets are read")
 	waiting := h.poll(t.Context(), d, h.pod("gpu"))
-	h.held(3)
+	h.waiting(3)
 	for range 20 {
 		h.jobState(2) // the other looks meanwhile
 	}
@@ -117,7 +117,7 @@ func TestListen_LabelSetsAreReadAnewAfterAReconnection(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, await.Receive(t, h.poll(t.Context(), d, h.pod("linux")), "the poll is answered").answer.Reply) // routed anew
 	h.record(job(fleet.JobEventQueued, 3, labelled("gpu")))                                                                              // nobody hears of it
 	waiting := h.poll(t.Context(), d, h.pod("gpu"))
-	h.held(3)
+	h.waiting(3)
 	wg.Go(func() { postgres.Listen(ctx, h.url, d, slog.New(slog.DiscardHandler)) })
 	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
@@ -161,13 +161,13 @@ func TestRecordJob_CLAIM13_StartedJobThatMovesToASpentRunner(t *testing.T) {
 	h.eventually("adopted", func() bool { return h.claim(pod).State == fleet.ClaimExecuting })
 }
 
-// EXCL-5: the held poll of a pod that has gone is not matched again: a job given to it would be lost.
-func TestPoll_EXCL5_PodThatWentWhileItsPollWasHeldGetsNoJob(t *testing.T) {
+// EXCL-5: the waiting poll of a pod that has gone is not matched again: a job given to it would be lost.
+func TestPoll_EXCL5_PodThatWentWhileItsPollWaitedGetsNoJob(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
 	pod := h.pod("linux")
 	waiting := h.poll(t.Context(), d, pod)
-	h.held(1)
+	h.waiting(1)
 	h.cluster.dropPod(pod)
 	d.PodGone(pod)
 	got := await.Receive(t, waiting, "the poll is answered")
@@ -207,7 +207,7 @@ func TestPoll_CLAIM8_HungUpBeforeTheMintGivesTheJobBack(t *testing.T) {
 	d := h.replica(on(&ledger{Store: h.store, claimed: func(dispatch.BatchResult) { once.Do(hangUp) }}))
 	pod := h.pod("linux")
 	waiting := h.poll(ctx, d, pod)
-	h.held(1)
+	h.waiting(1)
 	h.queue(1)
 	await.Receive(t, waiting, "the poll is answered")
 	require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
@@ -216,7 +216,7 @@ func TestPoll_CLAIM8_HungUpBeforeTheMintGivesTheJobBack(t *testing.T) {
 	require.Equal(t, 1, h.forge.minted())
 }
 
-// CLAIM-7: a request whose connection is dead, held by another replica, does not take over what the pod's later
+// CLAIM-7: a request whose connection is dead, waiting at another replica, does not take over what the pod's later
 // request was just given: that would remove the registration that the pod is about to use.
 func TestPoll_CLAIM7_ForgottenRequestTakesNothingOver(t *testing.T) {
 	h := newHarness(t)
@@ -233,9 +233,9 @@ func TestPoll_CLAIM7_ForgottenRequestTakesNothingOver(t *testing.T) {
 	require.Len(t, result.Claims, 1)
 	minted, err := h.forge.Mint(t.Context(), 101, fleet.MintRequest{Name: result.Claims[0].RunnerName})
 	require.NoError(t, err)
-	held, err := h.store.RecordMint(t.Context(), pod.UID, result.Claims[0].Generation, minted.RunnerID, time.Now())
+	won, err := h.store.RecordMint(t.Context(), pod.UID, result.Claims[0].Generation, minted.RunnerID, time.Now())
 	require.NoError(t, err)
-	require.True(t, held)
+	require.True(t, won)
 
 	h.queue(2) // a batch that meets the row
 	got := await.Receive(t, forgotten, "the poll is answered")
@@ -305,7 +305,7 @@ func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 			answers <- polled{answer, err}
 		}()
 	}
-	h.held(5)
+	h.waiting(5)
 	h.cluster.putPool(linuxPool("linux"))
 	d.PoolsChanged()
 	for range 2 {

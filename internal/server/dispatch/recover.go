@@ -36,21 +36,21 @@ func (d *Dispatcher) EndClaim(ctx context.Context, claim Claim, giveBack bool, s
 	if err != nil || ending != EndedRegistrations {
 		return ending, err
 	}
-	held := false
+	won := false
 	ending = EndedSpent
 	if giveBack && claim.State == fleet.ClaimClaimed {
 		ending = EndedGivenBack
-		held, err = d.opt.Store.Unclaim(ctx, claim.PodUID, claim.Generation, d.opt.Now())
+		won, err = d.opt.Store.Unclaim(ctx, claim.PodUID, claim.Generation, d.opt.Now())
 	} else {
-		held, err = d.opt.Store.Release(ctx, claim.PodUID, claim.Generation, ProofRegistrationsGone, d.opt.Now())
+		won, err = d.opt.Store.Release(ctx, claim.PodUID, claim.Generation, ProofRegistrationsGone, d.opt.Now())
 	}
-	if err != nil || !held {
+	if err != nil || !won {
 		d.endLeaseDetached(claim)
 	}
 	switch {
 	case err != nil:
 		return EndedNot, fmt.Errorf("ending the claim of pod %s: %w", claim.PodName, err)
-	case !held:
+	case !won:
 		return EndedByOthers, nil
 	}
 	faultpoint.Reached(faultpoint.ClaimEnded)
@@ -71,18 +71,18 @@ func (d *Dispatcher) Unregister(ctx context.Context, claim Claim, since time.Tim
 }
 
 // unregister removes the claim's registrations under a generation of its own, which the claim has from then on, with its
-// lease; EndedRegistrations says that it did. Otherwise nothing of the claim is held any more.
+// lease; EndedRegistrations says that it did. Otherwise this replica no longer has the claim.
 func (d *Dispatcher) unregister(ctx context.Context, claim Claim, since time.Time) (Claim, Ending, error) {
-	if err := d.notHeld(); err != nil { // CLAIM-17
+	if err := d.notFrozen(); err != nil { // CLAIM-17
 		return claim, EndedNot, err
 	}
 	now := d.opt.Now()
 	next := NextGeneration(claim.Generation, now)
-	held, err := d.opt.Store.TakeForRelease(ctx, claim.PodUID, claim.Generation, next, now.Add(2*d.opt.MintTimeout), now)
+	won, err := d.opt.Store.TakeForRelease(ctx, claim.PodUID, claim.Generation, next, now.Add(2*d.opt.MintTimeout), now)
 	if err != nil {
 		return claim, EndedNot, fmt.Errorf("taking the claim of pod %s to end it: %w", claim.PodName, err)
 	}
-	if !held { // CLAIM-15
+	if !won { // CLAIM-15
 		return claim, EndedByOthers, nil
 	}
 	faultpoint.Reached(faultpoint.ClaimTaken)
@@ -128,7 +128,7 @@ func (d *Dispatcher) removeUnknown(ctx context.Context, claim Claim, since time.
 // with Granted and is kept with the row. Busy: GitHub says that it works, and its claim is live again. A pod that somebody
 // has claimed meanwhile is busy too, and is left alone.
 func (d *Dispatcher) RetireProven(ctx context.Context, pod Pod) (runnerapi.RetireAnswer, error) {
-	if err := d.notHeld(); err != nil { // CLAIM-17
+	if err := d.notFrozen(); err != nil { // CLAIM-17
 		return runnerapi.RetireAnswer{}, err
 	}
 	rows, err := d.opt.Store.Retire(ctx, []Pod{pod}, d.opt.Now())

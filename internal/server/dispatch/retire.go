@@ -13,12 +13,12 @@ import (
 // row: that insert and a claim's are into one primary key, so that exactly one of them wins (EXCL-1). A retired pod
 // that polls is told to go.
 func (d *Dispatcher) Retire(ctx context.Context, pods []Pod) ([]runnerapi.RetireAnswer, error) {
-	rows, held, err := d.retireRows(ctx, pods)
+	rows, unknown, err := d.retireRows(ctx, pods)
 	if err != nil {
 		return nil, fmt.Errorf("retiring %d pods: %w", len(pods), err)
 	}
-	if held != nil { // CLAIM-17
-		return held, nil
+	if unknown != nil { // CLAIM-17
+		return unknown, nil
 	}
 	answers := make([]runnerapi.RetireAnswer, len(pods))
 	for i, pod := range pods {

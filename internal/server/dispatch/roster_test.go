@@ -179,9 +179,9 @@ func TestRetireLost_POOL7_AWholeRackCostsNoRequestAPod(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, result.Claims, 50)
 		for i, claim := range result.Claims {
-			held, err := h.store.RecordMint(t.Context(), claim.PodUID, claim.Generation, int64(at+i+1), time.Now())
+			won, err := h.store.RecordMint(t.Context(), claim.PodUID, claim.Generation, int64(at+i+1), time.Now())
 			require.NoError(t, err)
-			require.True(t, held)
+			require.True(t, won)
 			if n := at + i; n < idle+busy {
 				h.forge.set(func(f *forge) { f.runners[claim.RunnerName] = &runner{id: int64(n + 1), busy: n < busy} })
 			}

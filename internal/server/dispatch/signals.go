@@ -24,12 +24,12 @@ const peakMinutes = 60
 // Signals says what every pool is asked for, in one answer: whole, or an error (POOL-8). It may be a second old, and
 // what it says of the last hour half a minute. Answers share memory: they must not be changed.
 func (d *Dispatcher) Signals(ctx context.Context) (runnerapi.Signals, error) {
-	if err := d.notHeld(); err != nil { // CLAIM-17, POOL-8: a ledger that lacks claims would have the fleet shrink, or grow
+	if err := d.notFrozen(); err != nil { // CLAIM-17, POOL-8: a ledger that lacks claims would have the fleet shrink, or grow
 		return runnerapi.Signals{}, err
 	}
 	signals, err := d.demand.get(ctx)
 	if err == nil {
-		err = d.notHeld() // since it was read
+		err = d.notFrozen() // since it was read
 	}
 	if err != nil {
 		return runnerapi.Signals{}, err

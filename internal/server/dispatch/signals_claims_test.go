@@ -40,13 +40,13 @@ func TestSignals_SCALE2_IsWhatPollsAreGiven(t *testing.T) {
 		got := h.asks(d, c)
 		return got["linux"].Queued+got["gpu"].Queued == 0 && h.forge.minted() == 4
 	})
-	h.eventually("the others are held", func() bool { return d.HeldPolls() == len(polls)-4 })
+	h.eventually("the others wait", func() bool { return d.WaitingPolls() == len(polls)-4 })
 	after := h.asks(d, c)
 	require.Equal(t, 4, after["linux"].Claimed+after["gpu"].Claimed)
 	require.Equal(t, 16, after["linux"].Withheld[runnerapi.WithheldLimit]+after["gpu"].Withheld[runnerapi.WithheldLimit])
 	h.eventually("all answered", func() bool {
 		h.timers.fire(runnerapi.PollHold)
-		return d.HeldPolls() == 0
+		return d.WaitingPolls() == 0
 	})
 	for _, p := range polls {
 		require.NoError(t, await.Receive(t, p, "the poll is answered").err)

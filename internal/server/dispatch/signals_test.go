@@ -409,7 +409,7 @@ func TestSignals_ReadOnceForAll(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := d.Signals(gone)
-	require.ErrorIs(t, err, context.Canceled, "who hangs up is not held")
+	require.ErrorIs(t, err, context.Canceled, "a client that hangs up does not wait")
 	for range 20 {
 		wg.Go(func() {
 			if _, err := d.Signals(context.Background()); err != nil {

@@ -22,11 +22,11 @@ func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) 
 	defer release()
 	now := d.opt.Now()
 	next := NextGeneration(claim.Generation, now)
-	held, err := d.opt.Store.TakeOver(ctx, claim.PodUID, claim.Generation, next, sequence, now.Add(2*d.opt.MintTimeout), now)
+	won, err := d.opt.Store.TakeOver(ctx, claim.PodUID, claim.Generation, next, sequence, now.Add(2*d.opt.MintTimeout), now)
 	if err != nil {
 		return Answer{}, false, fmt.Errorf("taking over the claim of pod %s: %w", claim.PodName, err)
 	}
-	if !held {
+	if !won {
 		return Answer{}, true, nil
 	}
 	claim.Generation = next
@@ -63,12 +63,12 @@ func (d *Dispatcher) remint(ctx context.Context, claim Claim, release func()) (A
 		return Answer{}, fmt.Errorf("naming a runner: %w", err)
 	}
 	pool, _ := d.opt.Cluster.Pool(PoolRef{claim.Namespace, claim.Pool})
-	held, err := d.opt.Store.Intend(ctx, claim.PodUID, claim.Generation, name, scopeOf(pool, claim), d.opt.Now())
+	won, err := d.opt.Store.Intend(ctx, claim.PodUID, claim.Generation, name, scopeOf(pool, claim), d.opt.Now())
 	if err != nil {
 		d.endLeaseDetached(claim)
 		return Answer{}, fmt.Errorf("writing down the name of a mint: %w", err)
 	}
-	if !held {
+	if !won {
 		return Answer{Reply: ReplyRetry, RetryAfter: time.Second}, nil
 	}
 	faultpoint.Reached(faultpoint.MintIntended)

@@ -48,7 +48,7 @@ type SeenJob struct {
 // TargetDemand says which jobs each target's runners are for: of all targets, or there is an error (POOL-8). Such jobs are
 // recorded like all others; no pool has their labels, so no pool is given them, and nothing is ever minted for them.
 func (d *Dispatcher) TargetDemand(ctx context.Context, targets []runnerapi.DemandTarget) ([]runnerapi.TargetDemand, error) {
-	if err := d.notHeld(); err != nil { // CLAIM-17: what a restored ledger lacks would be no demand
+	if err := d.notFrozen(); err != nil { // CLAIM-17: what a restored ledger lacks would be no demand
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, signalsTimeout)
@@ -64,7 +64,7 @@ func (d *Dispatcher) TargetDemand(ctx context.Context, targets []runnerapi.Deman
 	if err != nil {
 		return nil, err
 	}
-	if err := d.notHeld(); err != nil { // since it was read
+	if err := d.notFrozen(); err != nil { // since it was read
 		return nil, err
 	}
 	return asked.answer(targets, known, unserved), nil

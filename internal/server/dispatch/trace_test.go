@@ -70,9 +70,9 @@ func TestRecordJob_TellsOfEachJobOnce(t *testing.T) {
 		h.record(job(fleet.JobEventQueued, id, times))
 		pod := h.pod("linux")
 		answer := h.served(d, pod)
-		held, err := d.Acknowledge(t.Context(), pod, answer.Generation)
+		won, err := d.Acknowledge(t.Context(), pod, answer.Generation)
 		require.NoError(t, err)
-		require.True(t, held)
+		require.True(t, won)
 		return answer.JIT.Name
 	}
 	ended := dispatch.Ended{Pool: "linux", Times: fleet.JobTimes{Queued: at, Executing: at.Add(5 * time.Second), Ended: at.Add(time.Minute)}}

@@ -42,7 +42,7 @@ func (s *Server) demand(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	targets, err := s.opt.Dispatcher.TargetDemand(ctx, body.Targets)
-	if errors.Is(err, fleet.ErrLedgerHeld) { // the hold has been logged, once
+	if errors.Is(err, fleet.ErrLedgerFrozen) { // the hold has been logged, once
 		retryLater(w, 5*time.Second, "what is in demand is not known for now: "+err.Error())
 		return
 	}

@@ -122,14 +122,14 @@ func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request) {
 	if !decode(w, r, &body) {
 		return
 	}
-	held, err := s.opt.Dispatcher.Acknowledge(r.Context(), pod, body.Generation)
+	won, err := s.opt.Dispatcher.Acknowledge(r.Context(), pod, body.Generation)
 	switch {
 	case err != nil:
 		if r.Context().Err() == nil {
 			s.flood.tell(r.Context(), slog.LevelError, "acknowledging", "pod", pod.Name, "error", err)
 		}
 		retryLater(w, time.Second, "the acknowledgement could not be stored just now")
-	case !held:
+	case !won:
 		refuse(w, http.StatusConflict, "a later answer has replaced that one")
 	default:
 		w.WriteHeader(http.StatusNoContent)
@@ -260,7 +260,7 @@ func (s *Server) signals(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	signals, err := s.opt.Dispatcher.Signals(ctx)
-	if errors.Is(err, fleet.ErrLedgerHeld) { // the hold has been logged, once
+	if errors.Is(err, fleet.ErrLedgerFrozen) { // the hold has been logged, once
 		retryLater(w, 5*time.Second, "what is in demand is not known for now: "+err.Error())
 		return
 	}

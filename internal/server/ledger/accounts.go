@@ -348,7 +348,7 @@ func (t *changing) setLimits(ctx context.Context, changes map[string]adminapi.Li
 	if err := t.q.TouchAccount(ctx, t.c.At, t.account.ID); err != nil {
 		return false, err
 	}
-	if err := t.s.returnHeldOf(ctx, t.q, t.account.ID); err != nil { // a cap that was raised
+	if err := t.s.returnBlockedOf(ctx, t.q, t.account.ID); err != nil { // a cap that was raised
 		return false, err
 	}
 	return true, t.audit(ctx, adminapi.ActionSetLimits, before, after)

@@ -91,7 +91,7 @@ func (s *Store) Adopt(
 			}
 			a.JobID = job
 		}
-		other, held, err := found(q.LiveClaimOfJob(ctx, a.JobID))
+		other, claimed, err := found(q.LiveClaimOfJob(ctx, a.JobID))
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (s *Store) Adopt(
 		if err != nil || !ok || fleet.JobState(job.State).Terminal() {
 			return err // late: the job has ended, nobody is revived
 		}
-		if held && other.PodUid != pod.UID {
+		if claimed && other.PodUid != pod.UID {
 			if _, err := q.BindClaim(ctx, nil, other.PodUid); err != nil {
 				return err
 			}
@@ -113,7 +113,7 @@ func (s *Store) Adopt(
 			return errVoid // with what was done before
 		}
 		adopted = true
-		if held && other.PodUid != pod.UID {
+		if claimed && other.PodUid != pod.UID {
 			if err := takeNext(ctx, q, other, now); err != nil {
 				return err
 			}

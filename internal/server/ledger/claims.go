@@ -50,7 +50,7 @@ func (s *Store) TakeOver(
 		Next: next, Sequence: sequence, LeaseUntil: &lease, PodUid: podUID, Expected: expected, Now: &now, Beyond: new(dispatch.BeyondLeases(now)),
 		KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
 	})
-	return n == 1, held(err)
+	return n == 1, frozen(err)
 }
 
 // Registrations lists the pod's registrations that are not known to be gone and were minted before that generation.
@@ -88,7 +88,7 @@ func (s *Store) Intend(
 		RunnerName: name, Scope: scope.String(), RepositoryID: scope.RepositoryID, Generation: generation, Now: now, PodUid: podUID,
 		KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
 	})
-	return n == 1, held(err)
+	return n == 1, frozen(err)
 }
 
 // claimKey names one generation of a pod's claim.
@@ -105,8 +105,8 @@ type mintAnswer struct {
 }
 
 type mintOutcome struct {
-	held bool
-	err  error
+	won bool
+	err error
 }
 
 // RecordMint moves claim and job to minted; false when the generation no longer holds the claim (CLAIM-15). Mints that
@@ -116,7 +116,7 @@ func (s *Store) RecordMint(ctx context.Context, podUID string, generation, runne
 	if err != nil {
 		return false, err
 	}
-	return outcome.held, outcome.err
+	return outcome.won, outcome.err
 }
 
 func (s *Store) recordMints(ctx context.Context, answers []mintAnswer) ([]mintOutcome, error) {
@@ -129,7 +129,7 @@ func (s *Store) recordMints(ctx context.Context, answers []mintAnswer) ([]mintOu
 		if err != nil { // one of them cannot be recorded; the others need not suffer for it
 			recorded, outcomes[i].err = s.recordTogether(ctx, answers[i:i+1])
 		}
-		outcomes[i].held = recorded[a.claimKey]
+		outcomes[i].won = recorded[a.claimKey]
 	}
 	return outcomes, nil
 }
@@ -192,7 +192,7 @@ func (s *Store) TakeForRelease(
 		Next: next, LeaseUntil: &lease, PodUid: podUID, Expected: expected, Now: &now, Beyond: new(dispatch.BeyondLeases(now)),
 		KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
 	})
-	return n == 1, held(err)
+	return n == 1, frozen(err)
 }
 
 // Release ends a claim whose registrations are all proven gone: the row is spent, its job goes back to the queue if it has

@@ -16,8 +16,8 @@ import (
 // nothingKnown is no database's lineage: until it is told what to know, a guarded store changes nothing that matters.
 var nothingKnown = epoch.Mark{Lineage: "nothing is known yet", Epoch: 0}
 
-// Guard has every claim, take-over, mint and retirement fail with fleet.ErrLedgerHeld until Know was called, and from then on
-// whenever the database is held, or behind what is known (CLAIM-17). A store that is not guarded trusts its database.
+// Guard has every claim, take-over, mint and retirement fail with fleet.ErrLedgerFrozen until Know was called, and from then on
+// whenever the ledger is frozen, or behind what is known (CLAIM-17). A store that is not guarded trusts its database.
 func (s *Store) Guard() { s.known.CompareAndSwap(nil, &nothingKnown) }
 
 // Know tells what this replica has seen of the installation's database.
@@ -34,11 +34,11 @@ func (s *Store) Restored() {
 // knows is what statements ask for; an empty lineage asks for nothing.
 func (s *Store) knows() epoch.Mark { return deref(s.known.Load()) }
 
-// held translates the refusal of require_epoch, once, at the boundary.
-func held(err error) error {
+// frozen translates the refusal of require_epoch, once, at the boundary.
+func frozen(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "BP017" {
-		return fmt.Errorf("%w (%s)", fleet.ErrLedgerHeld, pg.Message)
+		return fmt.Errorf("%w (%s)", fleet.ErrLedgerFrozen, pg.Message)
 	}
 	return err
 }
@@ -56,7 +56,7 @@ func (s *Store) Epoch(ctx context.Context) (epoch.Row, error) {
 	}, nil
 }
 
-// Beat raises the epoch, unless somebody has within that time, or the database is held or behind what is known.
+// Beat raises the epoch, unless somebody has within that time, or the ledger is frozen or behind what is known.
 func (s *Store) Beat(ctx context.Context, known epoch.Mark, every time.Duration) error {
 	if _, err := s.queries().BeatEpoch(ctx, known.Lineage, known.Epoch, every.Seconds()); err != nil {
 		return fmt.Errorf("raising the ledger's epoch: %w", err)

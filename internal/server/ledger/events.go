@@ -206,7 +206,7 @@ func (e *eventTx) moveJob(ctx context.Context, change dispatch.Change) (bool, er
 	if change.State.Terminal() {
 		err = e.q.InsertTombstone(ctx, e.ev.JobID, e.ev.Conclusion, *e.completedAt())
 	}
-	if err == nil && e.facts.State == fleet.JobQueued { // it has left the queue, and made room there for one that is held
+	if err == nil && e.facts.State == fleet.JobQueued { // it has left the queue, and made room there for one that is blocked
 		err = returnNext(ctx, e.q, e.job.AccountID, e.ev.JobID)
 	}
 	if err == nil && change.State == fleet.JobQueued {

@@ -168,7 +168,7 @@ func (t installationTx) restore(ctx context.Context, accountID int64, repository
 	if err := t.q.RestoreRepository(ctx, accountID, repository); err != nil {
 		return err
 	}
-	return returnRepository(ctx, t.q, accountID, repository, heldRemoved, 1<<31-1)
+	return returnRepository(ctx, t.q, accountID, repository, blockedByRemoval, 1<<31-1)
 }
 
 // restoreAll brings back every repository of the account.
@@ -178,7 +178,7 @@ func (t installationTx) restoreAll(ctx context.Context, accountID int64) error {
 		return err
 	}
 	for _, repository := range repositories {
-		if err := returnRepository(ctx, t.q, accountID, repository, heldRemoved, 1<<31-1); err != nil {
+		if err := returnRepository(ctx, t.q, accountID, repository, blockedByRemoval, 1<<31-1); err != nil {
 			return err
 		}
 	}

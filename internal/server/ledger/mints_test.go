@@ -36,7 +36,7 @@ func TestRecordMints_CLAIM15_StaleAnswerInTheSameBatchIsVoid(t *testing.T) {
 		{claimKey{pods[0], current}, 1, now}, {claimKey{pods[0], next}, 2, now}, {claimKey{pods[1], result.Claims[1].Generation}, 3, now},
 	})
 	require.NoError(t, err)
-	require.Equal(t, []mintOutcome{{held: false}, {held: true}, {held: true}}, outcomes)
+	require.Equal(t, []mintOutcome{{won: false}, {won: true}, {won: true}}, outcomes)
 
 	_, err = store.pool.Exec(ctx, `ALTER TABLE runner_sessions ADD CHECK (pod_name <> 'pod-2')`)
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestRecordMints_CLAIM15_StaleAnswerInTheSameBatchIsVoid(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Error(t, outcomes[0].err)
-	require.Equal(t, mintOutcome{held: true}, outcomes[1])
+	require.Equal(t, mintOutcome{won: true}, outcomes[1])
 }
 
 // queueJobs queues n jobs and returns n pods and a batch that claims a job for each.

@@ -180,7 +180,7 @@ func (s *Store) RequeueJob(ctx context.Context, jobID int64, githubSaysQueued bo
 	err := s.inTx(ctx, "queueing a job again", func(q *sqlcgen.Queries) error {
 		done = false
 		// Claims are locked before jobs everywhere; a claim that is made for this job now has to move its row, and waits.
-		if _, held, err := found(q.LiveClaimOfJob(ctx, jobID)); err != nil || held {
+		if _, claimed, err := found(q.LiveClaimOfJob(ctx, jobID)); err != nil || claimed {
 			return err
 		}
 		job, ok, err := found(q.LockJob(ctx, jobID))
@@ -188,7 +188,7 @@ func (s *Store) RequeueJob(ctx context.Context, jobID int64, githubSaysQueued bo
 			return err
 		}
 		// Whoever took it while we waited for its row has committed by now.
-		if _, held, err := found(q.LiveClaimOfJob(ctx, jobID)); err != nil || held {
+		if _, claimed, err := found(q.LiveClaimOfJob(ctx, jobID)); err != nil || claimed {
 			return err
 		}
 		if fleet.JobState(job.State) != fleet.JobExecuting {

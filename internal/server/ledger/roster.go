@@ -31,7 +31,7 @@ func (s *Store) ProveEnded(ctx context.Context, podUIDs []string, proof string) 
 		Proof: proof, PodUids: podUIDs, KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("recording a proof for %d pods: %w", len(podUIDs), held(err))
+		return nil, fmt.Errorf("recording a proof for %d pods: %w", len(podUIDs), frozen(err))
 	}
 	return proven, nil
 }

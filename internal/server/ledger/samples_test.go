@@ -27,7 +27,7 @@ var seldom = []string{
 	`UPDATE runner_registrations SET repository_id = 2, scope = 'org-1/app-0' WHERE runner_name IN ('live-97', 'live-98')`,
 	`UPDATE runner_registrations SET state = 'gone', gone_at = now() WHERE runner_name = 'live-96'`,
 	`UPDATE runner_sessions SET executed_job_id = 3000000099, job_started_at = now() WHERE pod_uid = 'live-99'`,
-	// Jobs that are held, and such that wait for an approval.
+	// Jobs that are blocked, and jobs that wait for an approval.
 	`INSERT INTO workflow_jobs (id, account_id, repository, repository_id, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, held, queued_at, updated_at)
 	 SELECT 3100000000 + n, 1, 'org-1/app-1', 12, 910000000 + n, 1, 'build', 'ci', 'main', 'abc', '["linux-4cpu"]', 'queued', 'repository_limit', now(), now() FROM generate_series(1, 100) n`,
 	`INSERT INTO workflow_jobs (id, account_id, repository, repository_id, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, queued_at, updated_at)
@@ -152,7 +152,7 @@ func parameters(size ledgertest.Size, lineage string, now time.Time) map[string]
 const (
 	mintedJob    = int64(3000000001)
 	executingJob = int64(3000000099)
-	heldJob      = int64(3100000001)
+	blockedJob   = int64(3100000001)
 	waitingJob   = int64(3200000001)
 	lostJob      = int64(3300000001)
 	lostRun      = int64(930000000)
@@ -160,8 +160,8 @@ const (
 	goneAccount  = int64(800000001)
 )
 
-// heldLedger makes that of one that is held and rebuilt.
-const heldLedger = "UPDATE ledger_epoch SET hold_until = now(), over_lineage = lineage, over_epoch = 1, rebuilt_at = now(), rebuild_turn = 'mine'"
+// frozenLedger freezes a ledger whose claims are being rebuilt.
+const frozenLedger = "UPDATE ledger_epoch SET hold_until = now(), over_lineage = lineage, over_epoch = 1, rebuilt_at = now(), rebuild_turn = 'mine'"
 
 // variants are how queries are asked that need something else than most.
 func variants(size ledgertest.Size, now time.Time) map[string][]variant {
@@ -185,7 +185,7 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"BookRerun":           {{with: map[string]any{"id": lostJob}}},
 		"RerunLater":          {{with: map[string]any{"id": lostJob}}},
 		"UnbookRerun":         {{with: map[string]any{"id": lostJob}}},
-		"ReturnNext":          {{with: map[string]any{"jobid": heldJob}}},
+		"ReturnNext":          {{with: map[string]any{"jobid": blockedJob}}},
 		"RenameJobs":          {{with: map[string]any{"name": "org-1/renamed"}}},
 		"RenameRegistrations": {{with: map[string]any{"name": "org-1/renamed"}}},
 		"RenameRemoved":       {{with: map[string]any{"name": "org-1/renamed", "former": []string{"org-1/old"}}}},
@@ -222,7 +222,7 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"ProveEnded":         {{with: map[string]any{"poduids": []string{"unproven-1"}}}},
 		"CloseStraySession":  {{with: map[string]any{"poduid": "stray-1"}}},
 
-		"LockRebuildTurn": {{before: heldLedger}}, "BeginRebuild": {{before: heldLedger}}, "RenewRebuild": {{before: heldLedger}}, "EndRebuild": {{before: heldLedger}}, "EndHold": {{before: heldLedger}},
+		"LockRebuildTurn": {{before: frozenLedger}}, "BeginRebuild": {{before: frozenLedger}}, "RenewRebuild": {{before: frozenLedger}}, "EndRebuild": {{before: frozenLedger}}, "EndHold": {{before: frozenLedger}},
 	}
 	live := []string{"waiting", "queued", "claimed", "minted", "executing"}
 	states := append([]string{"completed", "cancelled", "stale"}, live...)

@@ -85,9 +85,9 @@ func dispatchAll(t *testing.T, store *Store, batch dispatch.Batch) {
 		}
 	}
 	for _, claim := range result.Claims {
-		held, err := store.Acknowledge(ctx, claim.PodUID, claim.Generation, now)
+		won, err := store.Acknowledge(ctx, claim.PodUID, claim.Generation, now)
 		require.NoError(t, err)
-		require.True(t, held)
+		require.True(t, won)
 	}
 	for i, claim := range result.Claims { // the jobs find each other's runners
 		_, err := store.RecordJob(ctx, dispatch.Delivery{GUID: uuid.NewString(), Event: "workflow_job", At: now}, dispatch.JobEvent{

@@ -111,7 +111,7 @@ func (s *Store) inTx(ctx context.Context, doing string, fn func(q *sqlcgen.Queri
 				continue
 			}
 		}
-		return fmt.Errorf("%s: %w", doing, held(err))
+		return fmt.Errorf("%s: %w", doing, frozen(err))
 	}
 }
 

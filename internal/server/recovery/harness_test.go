@@ -308,9 +308,9 @@ func (w *world) served(pod recovery.Pod) dispatch.Answer {
 func (w *world) delivered(pod recovery.Pod) dispatch.Answer {
 	w.t.Helper()
 	answer := w.served(pod)
-	held, err := w.d.Acknowledge(w.t.Context(), pod.Pod, answer.Generation)
+	won, err := w.d.Acknowledge(w.t.Context(), pod.Pod, answer.Generation)
 	require.NoError(w.t, err)
-	require.True(w.t, held)
+	require.True(w.t, won)
 	w.eventually("the label", func() bool { return w.cluster.get(pod.UID).OwnerLabel == "acme" })
 	w.cluster.change(pod.UID, func(p *recovery.Pod) {
 		p.Poller, p.PollerEnded, p.Since = recovery.Delivered, true, w.clock()

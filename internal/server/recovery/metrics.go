@@ -18,13 +18,13 @@ const (
 	skipFailed     = "failed"     // it was tried, and failed
 	skipEmptyList  = "empty_list" // no pod at all was listed: the pass was given up (RECV-4)
 	skipListFailed = "list_failed"
-	skipHeld       = "held" // the ledger is not believed just now: the pass, or the look at a pod, was given up (CLAIM-17)
+	skipFrozen     = "held" // the ledger is not believed just now: the pass, or the look at a pod, was given up (CLAIM-17)
 )
 
 // skips are all of them.
 func skips() []string {
 	return []string{
-		skipUnreadable, skipDisagree, skipBudget, skipBusy, skipOvertaken, skipOff, skipCap, skipFailed, skipEmptyList, skipListFailed, skipHeld,
+		skipUnreadable, skipDisagree, skipBudget, skipBusy, skipOvertaken, skipOff, skipCap, skipFailed, skipEmptyList, skipListFailed, skipFrozen,
 	}
 }
 

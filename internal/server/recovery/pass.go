@@ -73,7 +73,7 @@ func (r *Recovery) Count(kind Kind) { r.metrics.recoveries.WithLabelValues(strin
 func (r *Recovery) Pass(ctx context.Context) error {
 	p := r.newPass()
 	p.sweep = true
-	if p.held(ctx) {
+	if p.frozen(ctx) {
 		return nil
 	}
 	r.mu.Lock()
@@ -111,14 +111,14 @@ func (p *pass) pods(ctx context.Context) (*sorted, error) {
 	return p.list, nil
 }
 
-// held: the ledger may be older than it looks, and whoever rebuilds it is at work (CLAIM-17).
-func (p *pass) held(ctx context.Context) bool {
-	reason, held := p.r.opt.Claims.Held()
-	if held {
-		p.skipped(skipHeld)
+// frozen: the ledger may be older than it looks, and whoever rebuilds it is at work (CLAIM-17).
+func (p *pass) frozen(ctx context.Context) bool {
+	reason, frozen := p.r.opt.Claims.Frozen()
+	if frozen {
+		p.skipped(skipFrozen)
 		p.r.opt.Log.InfoContext(ctx, "recovery waits", "because", reason)
 	}
-	return held
+	return frozen
 }
 
 // examine settles subjects, a few at a time, until ctx ends.
@@ -316,7 +316,7 @@ func (p *pass) jobs(ctx context.Context, after string) (page, error) {
 // be looked at.
 func (r *Recovery) CheckPod(ctx context.Context, podUID string) error {
 	p := r.newPass()
-	if p.held(ctx) {
+	if p.frozen(ctx) {
 		return nil
 	}
 	row, err := r.rowOf(ctx, podUID)

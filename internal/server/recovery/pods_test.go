@@ -462,14 +462,14 @@ func TestPass_EXCL6_WhatNoRowKnowsIsRemovedToo(t *testing.T) {
 	require.Zero(t, w.runnersAtGitHub())
 }
 
-// heldClaims are those of a ledger that is not believed.
-type heldClaims struct{ recovery.Claims }
+// frozenClaims are those of a ledger that is not believed.
+type frozenClaims struct{ recovery.Claims }
 
-func (heldClaims) Held() (string, bool) { return "it was restored", true }
+func (frozenClaims) Frozen() (string, bool) { return "it was restored", true }
 
 // CLAIM-17: while the ledger is not believed, nothing is recovered by it.
-func TestPass_CLAIM17_WaitsWhileTheLedgerIsHeld(t *testing.T) {
-	w := newWorld(t, func(o *recovery.Options) { o.Claims = heldClaims{o.Claims} })
+func TestPass_CLAIM17_WaitsWhileTheLedgerIsFrozen(t *testing.T) {
+	w := newWorld(t, func(o *recovery.Options) { o.Claims = frozenClaims{o.Claims} })
 	job, _ := w.submit()
 	w.pod()
 	ledgertest.Exec(t, w.url, `UPDATE workflow_jobs SET state = 'claimed' WHERE id = $1`, job)

@@ -117,8 +117,8 @@ type GitHub interface {
 
 // Claims are package dispatch's own ways to end a claim.
 type Claims interface {
-	// Held says why nothing is to be handed out or granted just now: what the ledger says is not believed (CLAIM-17).
-	Held() (reason string, held bool)
+	// Frozen says why nothing is to be handed out or granted just now: what the ledger says is not believed (CLAIM-17).
+	Frozen() (reason string, frozen bool)
 	// EndClaim removes the registrations of a live claim of exactly that generation, and ends it if all are proven gone. What
 	// GitHub's lists show of it since that time is removed too.
 	EndClaim(ctx context.Context, claim dispatch.Claim, giveBack bool, since time.Time) (dispatch.Ending, error)

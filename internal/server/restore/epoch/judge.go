@@ -153,7 +153,7 @@ func judgeHold(d Decision, v View, b Bounds) Decision {
 	case row.Over.behind(d.Known):
 		// Somebody has gone on with the former database meanwhile, or this hold is itself part of what was restored.
 		d.Step, d.Over = Begin, d.Known
-		d.Reason = fmt.Sprintf("replicas have gone on with another database (%s) while this one was held; stop them", d.Known)
+		d.Reason = fmt.Sprintf("replicas have gone on with another database (%s) while this one was frozen; stop them", d.Known)
 		if row.Lineage == d.Known.Lineage {
 			d.Lost = row.BeatenAt
 		}

@@ -19,7 +19,7 @@ func row(epoch int64) Row {
 	return Row{Mark: mark(epoch), Now: noon, BeatenAt: noon.Add(-time.Hour), Copied: true}
 }
 
-func held(r Row, over Mark, left time.Duration) Row {
+func frozen(r Row, over Mark, left time.Duration) Row {
 	r.Over, r.HoldUntil, r.Reason = over, noon.Add(left), "because"
 	return r
 }
@@ -55,17 +55,17 @@ func TestJudge_CLAIM17_Cases(t *testing.T) {
 		"started, copy unreadable":                   {View{Mark{}, unread, row(7), false, 0}, Wait, Mark{}},
 		"started, copy unreadable for long":          {View{Mark{}, unread, row(7), false, 5 * time.Minute}, Begin, mark(7)},
 		"runs, copy unreadable":                      {View{mark(7), unread, row(7), false, time.Hour}, Run, Mark{}},
-		"held":                                       {View{mark(9), Copy{Mark: mark(9)}, held(row(7), mark(9), time.Second), false, 0}, Hold, Mark{}},
-		"held, started anew":                         {View{Mark{}, Copy{Mark: mark(9)}, held(row(7), mark(9), time.Second), false, 0}, Hold, Mark{}},
-		"held, started anew, copy unreadable":        {View{Mark{}, unread, held(row(7), mark(9), time.Second), false, 0}, Hold, Mark{}},
-		"held, rebuilt, not over":                    {View{mark(9), Copy{Mark: mark(9)}, rebuilt(held(row(7), mark(9), time.Second), 0, 0), false, 0}, Hold, Mark{}},
-		"held, over, never rebuilt":                  {View{mark(9), Copy{Mark: mark(9)}, held(row(7), mark(9), -time.Hour), false, 0}, Hold, Mark{}},
-		"held, over, rebuilt early":                  {View{mark(9), Copy{Mark: mark(9)}, rebuilt(held(row(7), mark(9), 0), 40*time.Second, 0), false, 0}, Hold, Mark{}},
-		"held, over, rebuilt":                        {View{mark(9), Copy{Mark: mark(9)}, rebuilt(held(row(7), mark(9), 0), 20*time.Second, 0), false, 0}, End, Mark{}},
-		"held, over, doubts":                         {View{mark(9), Copy{Mark: mark(9)}, rebuilt(held(row(7), mark(9), -time.Minute), 0, 1), false, 0}, Hold, Mark{}},
-		"held, over, doubts for long":                {View{mark(9), Copy{Mark: mark(9)}, rebuilt(held(row(7), mark(9), -5*time.Minute), 0, 1), false, 0}, End, Mark{}},
-		"held, and others go on with the former one": {View{mark(9), Copy{Mark: mark(10)}, rebuilt(held(row(7), mark(9), 0), 0, 0), false, 0}, Begin, mark(10)},
-		"a hold that was restored":                   {View{mark(9), Copy{Mark: mark(9)}, rebuilt(held(row(7), mark(5), -time.Hour), 0, 0), false, 0}, Begin, mark(9)},
+		"held":                                       {View{mark(9), Copy{Mark: mark(9)}, frozen(row(7), mark(9), time.Second), false, 0}, Hold, Mark{}},
+		"held, started anew":                         {View{Mark{}, Copy{Mark: mark(9)}, frozen(row(7), mark(9), time.Second), false, 0}, Hold, Mark{}},
+		"held, started anew, copy unreadable":        {View{Mark{}, unread, frozen(row(7), mark(9), time.Second), false, 0}, Hold, Mark{}},
+		"held, rebuilt, not over":                    {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), time.Second), 0, 0), false, 0}, Hold, Mark{}},
+		"held, over, never rebuilt":                  {View{mark(9), Copy{Mark: mark(9)}, frozen(row(7), mark(9), -time.Hour), false, 0}, Hold, Mark{}},
+		"held, over, rebuilt early":                  {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), 0), 40*time.Second, 0), false, 0}, Hold, Mark{}},
+		"held, over, rebuilt":                        {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), 0), 20*time.Second, 0), false, 0}, End, Mark{}},
+		"held, over, doubts":                         {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), -time.Minute), 0, 1), false, 0}, Hold, Mark{}},
+		"held, over, doubts for long":                {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), -5*time.Minute), 0, 1), false, 0}, End, Mark{}},
+		"held, and others go on with the former one": {View{mark(9), Copy{Mark: mark(10)}, rebuilt(frozen(row(7), mark(9), 0), 0, 0), false, 0}, Begin, mark(10)},
+		"a hold that was restored":                   {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(5), -time.Hour), 0, 0), false, 0}, Begin, mark(9)},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestJudge_CLAIM17_NobodyRunsBehindWhatIsKnown(t *testing.T) {
 		v.Row = Row{Mark: Mark{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "row"), rapid.Int64Range(1, 4).Draw(t, "row's")}, Now: noon}
 		v.Row.Copied = rapid.Bool().Draw(t, "copied")
 		if rapid.Bool().Draw(t, "held") {
-			v.Row = held(v.Row, marks.Draw(t, "over"), time.Duration(rapid.Int64Range(-6, 1).Draw(t, "left"))*time.Minute)
+			v.Row = frozen(v.Row, marks.Draw(t, "over"), time.Duration(rapid.Int64Range(-6, 1).Draw(t, "left"))*time.Minute)
 			if rapid.Bool().Draw(t, "rebuilt") {
 				v.Row = rebuilt(v.Row, 0, rapid.IntRange(0, 1).Draw(t, "doubts"))
 			}

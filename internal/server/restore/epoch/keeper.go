@@ -14,7 +14,7 @@ import (
 // Ledger is the database. Every method is one statement; its times are the database's.
 type Ledger interface {
 	Epoch(ctx context.Context) (Row, error)
-	// Beat raises the epoch unless somebody has within that time, or the database is held or behind what is known.
+	// Beat raises the epoch unless somebody has within that time, or the ledger is frozen or behind what is known.
 	Beat(ctx context.Context, known Mark, every time.Duration) error
 	EpochCopied(ctx context.Context, lineage string) error
 	// BeginHold writes a hold over d.Over down, if the row is still at that mark and no hold over as much stands.
@@ -48,8 +48,8 @@ type Options struct {
 	Rebuild func(ctx context.Context, turn Turn) (doubts int, err error)
 	// Unexplained reports whether pods are at work that the database has never heard of. It is asked at the first start only.
 	Unexplained func(ctx context.Context) (bool, error)
-	// Held is called when this replica begins to hold.
-	Held func(reason string)
+	// Frozen is called when this replica begins to hold.
+	Frozen func(reason string)
 	// Missed is called before a hold ends, perhaps more than once: what GitHub has told since then may be lost. An error is
 	// tried again, and the hold goes on.
 	Missed func(ctx context.Context, since time.Time) error
@@ -88,8 +88,8 @@ func (o *Options) setDefaults() error {
 	if o.Unexplained == nil {
 		o.Unexplained = func(context.Context) (bool, error) { return false, nil }
 	}
-	if o.Held == nil {
-		o.Held = func(string) {}
+	if o.Frozen == nil {
+		o.Frozen = func(string) {}
 	}
 	if o.Missed == nil {
 		o.Missed = func(context.Context, time.Time) error { return nil }
@@ -124,9 +124,9 @@ type Keeper struct {
 	wake    chan struct{}
 
 	mu      sync.Mutex
-	held    bool
+	frozen  bool
 	reason  string
-	resumed chan struct{} // closed when held becomes false
+	resumed chan struct{} // closed when frozen becomes false
 
 	// Run's own.
 	known      Mark
@@ -140,7 +140,7 @@ func New(opt Options) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{
-		opt: opt, held: true, reason: "the server has just started, and has not looked yet whether its database is the latest",
+		opt: opt, frozen: true, reason: "the server has just started, and has not looked yet whether its database is the latest",
 		resumed: make(chan struct{}), wake: make(chan struct{}, 1),
 		holding: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "bullpen_ledger_held", Help: "1 while nothing is dispatched or granted because the database was restored or replaced (CLAIM-17).",
@@ -157,12 +157,12 @@ func New(opt Options) (*Keeper, error) {
 	return k, nil
 }
 
-// Held says why nothing may be dispatched or granted just now; the channel is closed when that ends. It is safe for concurrent
+// Frozen says why nothing may be dispatched or granted just now; the channel is closed when that ends. It is safe for concurrent
 // use.
-func (k *Keeper) Held() (reason string, resumed <-chan struct{}, held bool) {
+func (k *Keeper) Frozen() (reason string, resumed <-chan struct{}, frozen bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.reason, k.resumed, k.held
+	return k.reason, k.resumed, k.frozen
 }
 
 // Suspect has the keeper look at once: a statement was refused.
@@ -309,8 +309,8 @@ func (k *Keeper) run(ctx context.Context, v View, d Decision) error {
 // hold begins to hold, here, and says so once.
 func (k *Keeper) hold(ctx context.Context, reason string) {
 	k.mu.Lock()
-	began := !k.held
-	k.held = true
+	began := !k.frozen
+	k.frozen = true
 	if began {
 		k.resumed = make(chan struct{})
 	}
@@ -320,20 +320,20 @@ func (k *Keeper) hold(ctx context.Context, reason string) {
 	k.holding.Set(1)
 	if began || changed {
 		k.opt.Log.WarnContext(ctx, "nothing is dispatched and no removal is granted for now", "reason", reason)
-		k.opt.Held(reason)
+		k.opt.Frozen(reason)
 	}
 }
 
 // resume lets dispatch go on.
 func (k *Keeper) resume() {
 	k.mu.Lock()
-	held := k.held
-	if held {
-		k.held, k.reason = false, ""
+	frozen := k.frozen
+	if frozen {
+		k.frozen, k.reason = false, ""
 		close(k.resumed)
 	}
 	k.mu.Unlock()
-	if held {
+	if frozen {
 		k.holding.Set(0)
 		k.opt.Resumed()
 	}

@@ -141,14 +141,14 @@ func TestKeeper_CLAIM17_HoldsUntilItHasLooked(t *testing.T) {
 	d := &desk{row: row(7), copy: mark(7)}
 	resumes := 0
 	k, registry := newKeeper(t, d, func(o *Options) { o.Resumed = func() { resumes++ } })
-	reason, resumed, held := k.Held()
-	require.True(t, held)
+	reason, resumed, frozen := k.Frozen()
+	require.True(t, frozen)
 	require.NotEmpty(t, reason)
 	require.EqualValues(t, 1, held1(t, registry))
 	require.NoError(t, k.look(t.Context()))
-	await.Receive(t, resumed, "the hold ends")
-	_, _, held = k.Held()
-	require.False(t, held)
+	await.Receive(t, resumed, "dispatch resumes")
+	_, _, frozen = k.Frozen()
+	require.False(t, frozen)
 	require.EqualValues(t, 0, held1(t, registry))
 	require.Equal(t, []Mark{mark(7)}, d.known)
 	require.NoError(t, k.look(t.Context()))
@@ -177,7 +177,7 @@ func TestKeeper_CLAIM17_AHold(t *testing.T) {
 	var missed []time.Time
 	missing := errors.New("the catch-up cannot be reached")
 	k, registry := newKeeper(t, d, func(o *Options) {
-		o.Held = func(reason string) { reasons = append(reasons, reason) }
+		o.Frozen = func(reason string) { reasons = append(reasons, reason) }
 		o.Missed = func(_ context.Context, since time.Time) error {
 			missed = append(missed, since)
 			return missing
@@ -202,8 +202,8 @@ func TestKeeper_CLAIM17_AHold(t *testing.T) {
 	require.NoError(t, k.look(t.Context()))
 	require.Equal(t, d.row.BeatenAt.Add(-lostMargin), missed[0])
 	require.NoError(t, k.look(t.Context()))
-	_, _, held := k.Held()
-	require.False(t, held)
+	_, _, frozen := k.Frozen()
+	require.False(t, frozen)
 	require.Len(t, reasons, 1, "it is said once")
 	require.Equal(t, mark(1050), d.known[len(d.known)-1])
 	require.Equal(t, mark(1050), d.writes[len(d.writes)-1])
@@ -221,8 +221,8 @@ func TestKeeper_CLAIM17_ARebuildingThatFailsEndsNothing(t *testing.T) {
 		d.row.Now = d.row.Now.Add(time.Hour)
 		require.NoError(t, k.look(t.Context()))
 		k.rebuilding.Wait()
-		_, _, held := k.Held()
-		require.True(t, held)
+		_, _, frozen := k.Frozen()
+		require.True(t, frozen)
 	}
 }
 

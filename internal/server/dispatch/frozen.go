@@ -10,29 +10,29 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// Gate says whether the ledger is held after a restore: then nothing is handed out and no removal is granted (CLAIM-17). The
+// Gate says whether the ledger is frozen after a restore: then nothing is handed out and no removal is granted (CLAIM-17). The
 // statements themselves refuse it too; the gate spares everybody the asking. It is package epoch's Keeper.
 type Gate interface {
-	// Held gives the reason, and a channel that closes when it ends.
-	Held() (reason string, resumed <-chan struct{}, held bool)
-	// Suspect has it looked at once whether the ledger is held: a statement was refused.
+	// Frozen gives the reason, and a channel that closes when it ends.
+	Frozen() (reason string, resumed <-chan struct{}, frozen bool)
+	// Suspect has it looked at once whether the ledger is frozen: a statement was refused.
 	Suspect()
 }
 
 // open is the gate of a dispatcher that has none.
 type open struct{}
 
-func (open) Held() (string, <-chan struct{}, bool) { return "", nil, false }
-func (open) Suspect()                              {}
+func (open) Frozen() (string, <-chan struct{}, bool) { return "", nil, false }
+func (open) Suspect()                                {}
 
-// Held says why nothing is handed out just now.
-func (d *Dispatcher) Held() (reason string, held bool) {
-	reason, _, held = d.opt.Gate.Held()
-	return reason, held
+// Frozen says why nothing is handed out just now.
+func (d *Dispatcher) Frozen() (reason string, frozen bool) {
+	reason, _, frozen = d.opt.Gate.Frozen()
+	return reason, frozen
 }
 
-// LedgerHeld is told when a hold begins: what was read of the ledger before is not believed any more.
-func (d *Dispatcher) LedgerHeld() {
+// LedgerFrozen is told when a hold begins: what was read of the ledger before is not believed any more.
+func (d *Dispatcher) LedgerFrozen() {
 	d.demand.forget()
 	d.peaks.forget()
 	d.wakeAll()
@@ -46,10 +46,10 @@ func (d *Dispatcher) LedgerResumed() {
 	d.AdoptionRequested()
 }
 
-// awaitOpen holds a poll while the ledger is held; false: its time is over.
+// awaitOpen holds a poll while the ledger is frozen; false: its time is over.
 func (d *Dispatcher) awaitOpen(ctx context.Context, over <-chan time.Time) (bool, error) {
-	_, resumed, held := d.opt.Gate.Held()
-	if !held {
+	_, resumed, frozen := d.opt.Gate.Frozen()
+	if !frozen {
 		return true, nil
 	}
 	select {
@@ -63,7 +63,7 @@ func (d *Dispatcher) awaitOpen(ctx context.Context, over <-chan time.Time) (bool
 	return false, nil
 }
 
-// unknownAll answers for pods while the ledger is held: unknown deletes nothing (EXCL-3).
+// unknownAll answers for pods while the ledger is frozen: unknown deletes nothing (EXCL-3).
 func unknownAll(pods []Pod, reason string) []runnerapi.RetireAnswer {
 	answers := make([]runnerapi.RetireAnswer, len(pods))
 	for i, pod := range pods {
@@ -72,28 +72,28 @@ func unknownAll(pods []Pod, reason string) []runnerapi.RetireAnswer {
 	return answers
 }
 
-// retireRows asks the ledger about pods, unless it is held; then there are answers, and no rows.
+// retireRows asks the ledger about pods, unless it is frozen; then there are answers, and no rows.
 func (d *Dispatcher) retireRows(ctx context.Context, pods []Pod) (map[string]Claim, []runnerapi.RetireAnswer, error) {
-	if reason, held := d.Held(); held {
-		return nil, d.heldAnswers(pods, reason), nil
+	if reason, frozen := d.Frozen(); frozen {
+		return nil, d.frozenAnswers(pods, reason), nil
 	}
 	rows, err := d.opt.Store.Retire(ctx, pods, d.opt.Now())
-	if errors.Is(err, fleet.ErrLedgerHeld) {
+	if errors.Is(err, fleet.ErrLedgerFrozen) {
 		d.opt.Gate.Suspect()
-		return nil, d.heldAnswers(pods, err.Error()), nil
+		return nil, d.frozenAnswers(pods, err.Error()), nil
 	}
 	return rows, nil, err
 }
 
-func (d *Dispatcher) heldAnswers(pods []Pod, reason string) []runnerapi.RetireAnswer {
+func (d *Dispatcher) frozenAnswers(pods []Pod, reason string) []runnerapi.RetireAnswer {
 	d.metrics.retires.WithLabelValues(string(runnerapi.Unknown)).Add(float64(len(pods)))
 	return unknownAll(pods, reason)
 }
 
-// notHeld is an error while the ledger is held.
-func (d *Dispatcher) notHeld() error {
-	if reason, held := d.Held(); held {
-		return fmt.Errorf("%w: %s", fleet.ErrLedgerHeld, reason)
+// notFrozen is an error while the ledger is frozen.
+func (d *Dispatcher) notFrozen() error {
+	if reason, frozen := d.Frozen(); frozen {
+		return fmt.Errorf("%w: %s", fleet.ErrLedgerFrozen, reason)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type gate struct {
 	resumed chan struct{}
 }
 
-func (g *gate) Held() (string, <-chan struct{}, bool) {
+func (g *gate) Frozen() (string, <-chan struct{}, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.reason, g.resumed, g.reason != ""
@@ -39,9 +39,9 @@ func (g *gate) set(reason string) {
 	g.reason = reason
 }
 
-// CLAIM-17, POOL-8: while the ledger is held nothing is handed out, no removal is granted and no demand is told; GitHub's
+// CLAIM-17, POOL-8: while the ledger is frozen nothing is handed out, no removal is granted and no demand is told; GitHub's
 // webhooks are taken, and the server stays in its place.
-func TestHeld_CLAIM17_WhatEverybodyIsTold(t *testing.T) {
+func TestFrozen_CLAIM17_WhatEverybodyIsTold(t *testing.T) {
 	w := newWorld(t)
 	status, _ := w.hook("workflow_job", queued(1))
 	require.Equal(t, http.StatusOK, status)

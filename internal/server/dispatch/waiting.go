@@ -1,18 +1,18 @@
 package dispatch
 
-// HeldPolls is how many polls wait for work at this replica: what capacity planning and tests look at.
-func (d *Dispatcher) HeldPolls() int {
+// WaitingPolls counts the polls that wait for work at this replica, for capacity planning and tests.
+func (d *Dispatcher) WaitingPolls() int {
 	d.mu.Lock()
 	matchers := make([]*matcher, 0, len(d.matchers))
 	for _, m := range d.matchers {
 		matchers = append(matchers, m)
 	}
 	d.mu.Unlock()
-	held := 0
+	waiting := 0
 	for _, m := range matchers {
 		m.mu.Lock()
-		held += m.waiting.Len()
+		waiting += m.waiting.Len()
 		m.mu.Unlock()
 	}
-	return held
+	return waiting
 }

@@ -9,14 +9,15 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
 
-// Why a queued job is held out of its lane.
+// Why a queued job is blocked, which keeps it out of its lane. The database calls such jobs held: the column is
+// workflow_jobs.held, and the queries in queries/held.sql are named after it (ADR 0013).
 const (
-	heldLimit   = "repository_limit"
-	heldRemoved = "repository_removed"
+	blockedByCap     = "repository_limit"
+	blockedByRemoval = "repository_removed"
 )
 
-// heldAtOnce bounds how many jobs one statement sets aside, or brings back.
-const heldAtOnce = 1000
+// blockedAtOnce bounds how many jobs one statement sets aside, or brings back.
+const blockedAtOnce = 1000
 
 // shares is what the capped repositories of a batch's accounts may still take.
 type shares struct {
@@ -48,7 +49,7 @@ func (s shares) left(r dispatch.Repository) (n int64, ok bool) {
 }
 
 // setAside takes the jobs of repositories that are at their cap, this batch's claims counted, out of the lanes they were
-// met in, so that no later pick meets them. It costs what the batch looked at, and at most heldAtOnce jobs a lane.
+// met in, so that no later pick meets them. It costs what the batch looked at, and at most blockedAtOnce jobs a lane.
 func (t *batchTx) setAside(ctx context.Context, crowded []dispatch.QueuedJob) ([]dispatch.QueuedJob, error) {
 	for _, claim := range t.out.Claims {
 		t.shares.used[dispatch.Repository{AccountID: claim.Account.ID, Name: claim.Repository}]++
@@ -63,14 +64,14 @@ func (t *batchTx) setAside(ctx context.Context, crowded []dispatch.QueuedJob) ([
 	if len(full) == 0 {
 		return nil, nil
 	}
-	arg.Most = heldAtOnce
+	arg.Most = blockedAtOnce
 	if _, err := t.q.SetAside(ctx, arg); err != nil {
 		return nil, fmt.Errorf("setting jobs aside: %w", err)
 	}
 	return full, nil
 }
 
-// returned puts jobs that are held no longer back into their lanes.
+// returned puts jobs that are no longer blocked back into their lanes.
 func returned(ctx context.Context, q *sqlcgen.Queries, accountID int64, rows []sqlcgen.ReturnHeldRow) error {
 	oldest := map[string]time.Time{}
 	for _, row := range rows {
@@ -102,10 +103,10 @@ func returnNext(ctx context.Context, q *sqlcgen.Queries, accountID, jobID int64)
 	return returned(ctx, q, accountID, same)
 }
 
-// returnHeldOf brings back as many jobs of each repository of the account as there is room for by its caps: after a cap
+// returnBlockedOf brings back as many jobs of each repository of the account as there is room for by its caps: after a cap
 // was raised, and to make good whatever went past returnNext.
-func (s *Store) returnHeldOf(ctx context.Context, q *sqlcgen.Queries, accountID int64) error {
-	repositories, err := q.HeldRepositoriesOfAccount(ctx, heldAtOnce, accountID, "")
+func (s *Store) returnBlockedOf(ctx context.Context, q *sqlcgen.Queries, accountID int64) error {
+	repositories, err := q.HeldRepositoriesOfAccount(ctx, blockedAtOnce, accountID, "")
 	if err != nil || len(repositories) == 0 {
 		return err
 	}
@@ -127,26 +128,26 @@ func (s *Store) returnHeldOf(ctx context.Context, q *sqlcgen.Queries, accountID 
 		former, limit := room, s.repositoryCap(l.RepositoryJobs)
 		room = func(repository string) int64 {
 			if limit == 0 {
-				return heldAtOnce
+				return blockedAtOnce
 			}
 			return max(former(repository), limit-used[repository])
 		}
 	}
 	for len(repositories) > 0 {
 		for _, repository := range repositories {
-			n := min(room(repository), heldAtOnce)
+			n := min(room(repository), blockedAtOnce)
 			if n <= 0 {
 				continue
 			}
-			if err := returnRepository(ctx, q, accountID, repository, heldLimit, n); err != nil {
+			if err := returnRepository(ctx, q, accountID, repository, blockedByCap, n); err != nil {
 				return err
 			}
 		}
-		if len(repositories) < heldAtOnce {
+		if len(repositories) < blockedAtOnce {
 			return nil
 		}
 		last := repositories[len(repositories)-1]
-		if repositories, err = q.HeldRepositoriesOfAccount(ctx, heldAtOnce, accountID, last); err != nil {
+		if repositories, err = q.HeldRepositoriesOfAccount(ctx, blockedAtOnce, accountID, last); err != nil {
 			return err
 		}
 	}
@@ -155,30 +156,30 @@ func (s *Store) returnHeldOf(ctx context.Context, q *sqlcgen.Queries, accountID 
 
 func returnRepository(ctx context.Context, q *sqlcgen.Queries, accountID int64, repository, reason string, most int64) error {
 	rows, err := q.ReturnHeld(ctx, sqlcgen.ReturnHeldParams{
-		AccountID: accountID, Repository: repository, Reason: reason, Most: int32(most), //nolint:gosec // at most heldAtOnce
+		AccountID: accountID, Repository: repository, Reason: reason, Most: int32(most), //nolint:gosec // at most blockedAtOnce
 	})
 	if err != nil {
-		return fmt.Errorf("bringing held jobs back: %w", err)
+		return fmt.Errorf("bringing blocked jobs back: %w", err)
 	}
 	return returned(ctx, q, accountID, rows)
 }
 
-// ReturnHeld brings back, for every account, what its caps have room for: the pass that makes good what went past the end of
-// a claim. It looks at repositories with held jobs only.
-func (s *Store) ReturnHeld(ctx context.Context) error {
+// ReturnBlocked brings back, for every account, what its caps have room for: the pass that makes good what went past the end of
+// a claim. It looks at repositories with blocked jobs only.
+func (s *Store) ReturnBlocked(ctx context.Context) error {
 	for after := int64(0); ; {
-		accounts, err := s.queries().HeldAccounts(ctx, heldAtOnce, after)
+		accounts, err := s.queries().HeldAccounts(ctx, blockedAtOnce, after)
 		if err != nil {
-			return fmt.Errorf("finding held jobs: %w", err)
+			return fmt.Errorf("finding blocked jobs: %w", err)
 		}
 		for _, account := range accounts {
-			if err := s.inTx(ctx, "bringing held jobs back", func(q *sqlcgen.Queries) error {
-				return s.returnHeldOf(ctx, q, account)
+			if err := s.inTx(ctx, "bringing blocked jobs back", func(q *sqlcgen.Queries) error {
+				return s.returnBlockedOf(ctx, q, account)
 			}); err != nil {
 				return err
 			}
 		}
-		if len(accounts) < heldAtOnce {
+		if len(accounts) < blockedAtOnce {
 			return nil
 		}
 		after = accounts[len(accounts)-1]
