@@ -17,8 +17,8 @@ type Batch struct {
 	LabelKeys []string
 	Polls     []Poll // longest wait first
 	Excluded  []int64
-	// Reserve takes up to want mint slots of an account and returns how many it got (CLAIM-14). What a batch does not
-	// use goes back through Return.
+	// Reserve takes up to want mint slots of an account and returns how many it got (CLAIM-14). It is called within the
+	// transaction. After the transaction each claim has one of them, and the others go back through Return.
 	Reserve func(account Account, want int) int
 	Return  func(accountID int64, slots int)
 	// Lease bounds how long a claim waits for its minter before a poll may take it over.
@@ -36,8 +36,8 @@ func (b Batch) MayHideMore(lanes, claims int) bool {
 	return claims == len(b.Polls) || lanes == b.MostLanes()
 }
 
-// Slots takes mint slots for the accounts that may have jobs (CLAIM-14), notes them in reserved, and lowers their room to
-// what they got. It returns the allowances of accounts that have any.
+// Slots reserves mint slots for the accounts that may have jobs (CLAIM-14), adds them to reserved, and lowers the accounts' room
+// to what they got. It returns the allowances of accounts that have any.
 func (b Batch) Slots(a *Admission, reserved map[int64]int) []Allowance {
 	var backed []Allowance
 	for i := range a.Allowances {

@@ -32,24 +32,37 @@ func (s *Store) UnparkLabelSets(ctx context.Context, labelKeys []string) error {
 // with accounts that are at their limit: their lanes are parked.
 func (s *Store) ClaimBatch(ctx context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
 	var out dispatch.BatchResult
+	slots := slotsInHand{reserved: map[int64]int{}, giveBack: b.Return}
 	err := s.inTx(ctx, "claiming a batch", func(q *sqlcgen.Queries) error {
-		for _, claim := range out.Claims { // of an attempt whose commit collided
-			b.Return(claim.Account.ID, 1)
-		}
+		slots.settle(nil) // those of an attempt that failed, or whose commit collided
 		out = dispatch.BatchResult{}
-		tx := batchTx{s: s, q: q, b: b, known: s.knows(), out: &out, reserved: map[int64]int{}}
-		err := tx.run(ctx)
-		tx.giveBack(err)
-		return err
+		tx := batchTx{s: s, q: q, b: b, known: s.knows(), out: &out, reserved: slots.reserved}
+		return tx.run(ctx)
 	})
 	if err != nil {
-		// A commit that failed leaves slots with the claims it lost.
-		for _, claim := range out.Claims {
-			b.Return(claim.Account.ID, 1)
-		}
-		return dispatch.BatchResult{}, err
+		out = dispatch.BatchResult{} // a statement failed, or the commit did
 	}
-	return out, nil
+	slots.settle(out.Claims)
+	return out, err
+}
+
+// slotsInHand are the mint slots that a batch has reserved (CLAIM-14). Only the transaction knows for which accounts, so it
+// reserves them, although that changes the replica's own count and is not rolled back. Each attempt therefore begins with none
+// in hand, and after the last one every slot belongs to a committed claim or is given back.
+type slotsInHand struct {
+	reserved map[int64]int // by account
+	giveBack func(accountID int64, slots int)
+}
+
+// settle leaves one slot with each of these claims and gives the others back.
+func (s *slotsInHand) settle(claims []dispatch.Claim) {
+	for _, claim := range claims {
+		s.reserved[claim.Account.ID]--
+	}
+	for account, n := range s.reserved {
+		s.giveBack(account, n)
+	}
+	clear(s.reserved)
 }
 
 type batchTx struct {
@@ -58,21 +71,8 @@ type batchTx struct {
 	b        dispatch.Batch
 	known    epoch.Mark
 	out      *dispatch.BatchResult
-	reserved map[int64]int // mint slots in hand that no claim uses yet
+	reserved map[int64]int // mint slots of this attempt, by account
 	shares   shares
-}
-
-// giveBack returns the mint slots that no committed claim will use.
-func (t *batchTx) giveBack(err error) {
-	if err != nil {
-		for _, claim := range t.out.Claims {
-			t.reserved[claim.Account.ID]++
-		}
-		t.out.Claims = nil
-	}
-	for account, n := range t.reserved {
-		t.b.Return(account, n)
-	}
 }
 
 func (t *batchTx) run(ctx context.Context) error {
@@ -102,8 +102,6 @@ func (t *batchTx) run(ctx context.Context) error {
 	if err := t.settle(ctx, aside, parked); err != nil {
 		return err
 	}
-	// A full batch, or as many lanes as were looked at, may hide more. Every lane seen was claimed from, parked, or has
-	// an account that the next round excludes, so rounds come to an end.
 	t.out.More = t.b.MayHideMore(len(lanes), len(t.out.Claims)) || len(t.out.Taken) > 0 || len(aside) > 0
 	if len(jobs) > len(t.out.Claims) {
 		// Jobs that were locked here and left alone were invisible to other replicas meanwhile.
@@ -268,7 +266,6 @@ func (t *batchTx) markClaimed(ctx context.Context, asked, won []string, wanted m
 		}
 		claim := wanted[uid]
 		t.out.Claims = append(t.out.Claims, claim)
-		t.reserved[claim.Account.ID]--
 		ids = append(ids, claim.JobID)
 	}
 	if len(ids) == 0 {
