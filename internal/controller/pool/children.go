@@ -14,9 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
-	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -164,52 +162,12 @@ func (s *poolState) createsDone(err error, now time.Time) {
 	s.hold(now.Add(backoff(s.createFails)))
 }
 
-// remover removes runners of pools: their pods through the one remover of the system (EXCL-2), their ServiceAccounts itself.
-type remover struct {
-	client client.Client
-	fence  lifecycle.Fence
-}
-
-// grant is the fence's word that one pod, by UID, may be removed.
-type grant struct {
-	uid, proof string
-	lost       bool // the pod cannot be asked any more: the fence is asked for proof
-	nodeGone   bool // and nobody is left who would confirm that it has stopped
-}
-
-func (d *remover) pods() *removal.Remover {
-	return &removal.Remover{Client: d.client, Fence: d.fence}
-}
-
-// remove has the pod deleted as it was observed; see podremoval.
-func (d *remover) remove(ctx context.Context, v podView, everReady bool, g grant) (lifecycle.Answer, error) {
-	o := v.observed(everReady)
-	pod := removal.Pod{Ref: refOf(v), ResourceVersion: v.resourceVersion, Ended: o.Ended, Signs: o.Signs}
-	return d.pods().Remove(ctx, pod, removal.Grant{UID: g.uid, Proof: g.proof, Lost: g.lost, NodeGone: g.nodeGone})
-}
-
-// protect takes back what the removal of a pod wrote that is busy after all.
-func (d *remover) protect(ctx context.Context, v podView) error {
-	return d.pods().Protect(ctx, refOf(v))
-}
-
 // removeAccount deletes the ServiceAccount of a runner whose pod is gone or going (POOL-1). That it is gone already is
 // success.
-func (d *remover) removeAccount(ctx context.Context, namespace, name string) error {
+func removeAccount(ctx context.Context, c client.Client, namespace, name string) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := d.client.Delete(ctx, account); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.Delete(ctx, account); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting ServiceAccount %s: %w", name, err)
 	}
 	return nil
-}
-
-// observed is the view as the removal's rule reads it; everReady says that an earlier view was ready.
-func (v podView) observed(everReady bool) lifecycle.Observed {
-	signs := v.signs
-	signs.NotReady = signs.NotReady || everReady && !v.ready && v.running && !v.terminal
-	return lifecycle.Observed{UID: v.uid, Ended: v.terminal, Signs: signs}
-}
-
-func refOf(v podView) lifecycle.RunnerRef {
-	return lifecycle.RunnerRef{Namespace: v.namespace, Name: v.name, UID: v.uid, Owner: v.pool}
 }

@@ -27,6 +27,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/queues"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -154,7 +155,7 @@ func newReconciler(c client.Client, reader client.Reader, recorder events.EventR
 		return nil
 	}}
 	r.removals = &removals{
-		tracker: r.tracker, remover: &remover{client: c, fence: options.Fence}, reporter: options.Reporter,
+		tracker: r.tracker, remover: &removal.Remover{Client: c, Fence: options.Fence}, reporter: options.Reporter,
 		logs: options.Logs, reader: reader, events: r.events, metrics: r.metrics, log: options.Log, now: options.Now,
 		wake: func(ctx context.Context, key types.NamespacedName) {
 			select {

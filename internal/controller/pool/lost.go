@@ -161,7 +161,7 @@ func (q *removals) stillGone(ctx context.Context, state *poolState, asks []lifec
 	return answers
 }
 
-// protectBusy is protect for each lost runner that the fence has called busy. Where that fails nothing is known, so that it
+// protectBusy is Remover.Protect for each lost runner that the fence has called busy. Where that fails nothing is known, so that it
 // is asked again.
 func (q *removals) protectBusy(ctx context.Context, state *poolState, asks []lifecycle.Action, answers []lifecycle.Answer) {
 	for i, a := range asks {
@@ -169,7 +169,7 @@ func (q *removals) protectBusy(ctx context.Context, state *poolState, asks []lif
 			continue
 		}
 		if m, exists := state.copyOf(a.Runner.Name); exists && m.uid == a.Runner.UID {
-			if err := q.remover.protect(ctx, m.view); err != nil {
+			if err := q.remover.Protect(ctx, m.view.ref()); err != nil {
 				answers[i] = lifecycle.Answer{Detail: err.Error()}
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
@@ -68,33 +69,33 @@ func TestRemove_POOL7_OfALostPodOnlyOurFinalizerGoes(t *testing.T) {
 		finalizers []string
 		view       func(*podView)
 		fence      proofs
-		grant      grant
+		grant      removal.Grant
 		during     func(podView)
 		left       []string // finalizers of the pod that is still there
 		gone       bool
 		err        error
 		conflict   bool
 	}{
-		{name: "ours alone", finalizers: []string{ours}, fence: proofs{verdict: lifecycle.Granted}, grant: grant{nodeGone: true}, gone: true},
-		{name: "none", fence: proofs{verdict: lifecycle.Granted}, grant: grant{nodeGone: true}, gone: true},
-		{name: "a foreign one stays", finalizers: []string{theirs, ours}, fence: proofs{verdict: lifecycle.Granted}, grant: grant{nodeGone: true}, left: []string{theirs}},
+		{name: "ours alone", finalizers: []string{ours}, fence: proofs{verdict: lifecycle.Granted}, grant: removal.Grant{NodeGone: true}, gone: true},
+		{name: "none", fence: proofs{verdict: lifecycle.Granted}, grant: removal.Grant{NodeGone: true}, gone: true},
+		{name: "a foreign one stays", finalizers: []string{theirs, ours}, fence: proofs{verdict: lifecycle.Granted}, grant: removal.Grant{NodeGone: true}, left: []string{theirs}},
 		{name: "the node is there", finalizers: []string{ours}, fence: proofs{verdict: lifecycle.Granted}, left: []string{ours}},
 		{name: "EXCL-4 works, and there is no proof", finalizers: []string{ours}, view: busy, fence: proofs{verdict: lifecycle.Granted},
-			grant: grant{nodeGone: true, lost: true, proof: "then"}, left: []string{ours}, err: lifecycle.ErrVetoed},
+			grant: removal.Grant{NodeGone: true, Lost: true, Proof: "then"}, left: []string{ours}, err: lifecycle.ErrVetoed},
 		{name: "works, and its registration is proven gone", finalizers: []string{ours}, view: busy, fence: proofs{verdict: lifecycle.Granted, proof: "now"},
-			grant: grant{nodeGone: true, lost: true, proof: "then"}, gone: true},
+			grant: removal.Grant{NodeGone: true, Lost: true, Proof: "then"}, gone: true},
 		{name: "the node came back after the proof", view: busy, fence: proofs{verdict: lifecycle.Granted, proof: "now"},
-			grant: grant{proof: "then"}, gone: true},
+			grant: removal.Grant{Proof: "then"}, gone: true},
 		{name: "EXCL-3 the second question is not answered", finalizers: []string{ours}, fence: proofs{verdict: lifecycle.Unknown},
-			grant: grant{nodeGone: true}, left: []string{ours}, err: lifecycle.ErrNotNow},
-		{name: "EXCL-2 changed since it was observed", finalizers: []string{ours, theirs}, fence: proofs{verdict: lifecycle.Granted}, grant: grant{nodeGone: true},
+			grant: removal.Grant{NodeGone: true}, left: []string{ours}, err: lifecycle.ErrNotNow},
+		{name: "EXCL-2 changed since it was observed", finalizers: []string{ours, theirs}, fence: proofs{verdict: lifecycle.Granted}, grant: removal.Grant{NodeGone: true},
 			during: func(v podView) {
 				pod := s.get(v.name)
 				pod.Labels[runnerpod.LabelOwner] = "octo"
 				require.NoError(t, s.admin.Update(t.Context(), pod))
 			}, left: []string{ours, theirs}, conflict: true},
 		{name: "it has ended: nobody is asked", finalizers: []string{ours}, view: func(v *podView) { v.terminal = true },
-			fence: proofs{verdict: lifecycle.Busy}, grant: grant{nodeGone: true}, gone: true},
+			fence: proofs{verdict: lifecycle.Busy}, grant: removal.Grant{NodeGone: true}, gone: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := s.finalize(s.runner(), c.finalizers...)
@@ -104,16 +105,16 @@ func TestRemove_POOL7_OfALostPodOnlyOurFinalizerGoes(t *testing.T) {
 			if c.during != nil {
 				c.during(v)
 			}
-			c.grant.uid = v.uid
-			remover := &remover{client: s.client, fence: &c.fence}
-			_, err := remover.remove(t.Context(), v, true, c.grant)
+			c.grant.UID = v.uid
+			remover := &removal.Remover{Client: s.client, Fence: &c.fence}
+			_, err := remover.Remove(t.Context(), v.pod(true), c.grant)
 			if c.conflict {
 				require.True(t, apierrors.IsConflict(err), "%v", err)
 			} else {
 				require.ErrorIs(t, err, c.err)
 			}
 			for _, ref := range c.fence.asked {
-				require.Equal(t, c.grant.lost || c.grant.proof != "", ref.Lost)
+				require.Equal(t, c.grant.Lost || c.grant.Proof != "", ref.Lost)
 			}
 			if c.gone {
 				require.False(t, s.exists(&corev1.Pod{}, v.name))
@@ -356,7 +357,7 @@ func TestLost_POOL7_TheNodeIsLookedForRightBefore(t *testing.T) {
 		fence, reader := &proofs{verdict: lifecycle.Granted, proof: "GitHub said so"}, &reads{Reader: s.admin, err: err}
 		s.tracker.nodes.put(readyNode("other"))
 		s.tracker.nodes.setSynced()
-		s.removals.reader, s.removals.remover.fence = reader, fence
+		s.removals.reader, s.removals.remover.Fence = reader, fence
 		s.removals.now = func() time.Time { return t0 }
 		s.removals.wake = func(context.Context, types.NamespacedName) {}
 		v := s.runner()
@@ -410,7 +411,7 @@ func TestLost_RECV5_AGrantThatRemovesNothingIsTold(t *testing.T) {
 	told := events.NewFakeRecorder(10)
 	at, fence := t0.Add(lostAfter), &proofs{verdict: lifecycle.Granted}
 	q := &removals{
-		tracker: p.tracker, remover: &remover{fence: fence}, reader: &reads{err: notFound}, metrics: m,
+		tracker: p.tracker, remover: &removal.Remover{Fence: fence}, reader: &reads{err: notFound}, metrics: m,
 		events: &eventWriter{recorder: told, object: func(types.NamespacedName) runtime.Object { return p.reference() }},
 		now:    func() time.Time { return at }, wake: func(context.Context, types.NamespacedName) {},
 	}
@@ -438,7 +439,7 @@ func TestLost_EXCL7_APodThatIsBusyAfterAllIsProtectedAgain(t *testing.T) {
 		return errors.New("no connection")
 	}})
 	fence := &proofs{verdict: lifecycle.Granted, proof: "GitHub said so"}
-	s.removals.remover.fence = fence
+	s.removals.remover.Fence = fence
 	s.removals.wake = func(context.Context, types.NamespacedName) {}
 	s.removals.now = func() time.Time { return t0 }
 	reason := func(name string) string { return s.get(name).Annotations[runnerpod.AnnotationAllowDeletion] }

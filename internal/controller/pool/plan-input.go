@@ -10,6 +10,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -196,4 +197,22 @@ func wishOf(pool *v1alpha1.RunnerPool, templateHash string, decision Decision, l
 		decided = &decision.Desired
 	}
 	return poolspec.Wish(pool, templateHash, decided, last)
+}
+
+// observed is the view as the removal's rule reads it; everReady says that an earlier view was ready.
+func (v podView) observed(everReady bool) lifecycle.Observed {
+	signs := v.signs
+	signs.NotReady = signs.NotReady || everReady && !v.ready && v.running && !v.terminal
+	return lifecycle.Observed{UID: v.uid, Ended: v.terminal, Signs: signs}
+}
+
+// pod is the view as the remover takes it.
+func (v podView) pod(everReady bool) removal.Pod {
+	o := v.observed(everReady)
+	return removal.Pod{Ref: v.ref(), ResourceVersion: v.resourceVersion, Ended: o.Ended, Signs: o.Signs}
+}
+
+// ref names the pod for the fence.
+func (v podView) ref() lifecycle.RunnerRef {
+	return lifecycle.RunnerRef{Namespace: v.namespace, Name: v.name, UID: v.uid, Owner: v.pool}
 }

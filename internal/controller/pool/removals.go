@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 	"github.com/bullpen-ci/bullpen/internal/lib/logtail"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
@@ -53,7 +54,7 @@ type task struct {
 // own workers: each task is retried until it is done, and never forgotten (POOL-1, POOL-4).
 type removals struct {
 	tracker  *tracker
-	remover  *remover
+	remover  *removal.Remover
 	reporter Reporter
 	logs     Logs          // nil: nothing is read
 	reader   client.Reader // past the cache
@@ -161,7 +162,7 @@ func (q *removals) ask(ctx context.Context, state *poolState) {
 		}
 	}
 	if len(refs) > 0 {
-		for k, answer := range q.remover.fence.Ask(ctx, refs) {
+		for k, answer := range q.remover.Fence.Ask(ctx, refs) {
 			answers[at[k]] = state.weigh(asks[at[k]], answer)
 		}
 	}
@@ -206,7 +207,7 @@ func (q *removals) step(ctx context.Context, state *poolState, name string) (tim
 		}
 	}
 	if m.account {
-		if err := q.remover.removeAccount(ctx, state.key.Namespace, name); err != nil {
+		if err := removeAccount(ctx, q.remover.Client, state.key.Namespace, name); err != nil {
 			return 0, err // POOL-1: retried by itself, the pod's deletion is not repeated
 		}
 		state.change(name, q.now(), func(m *member) { m.account = false })
@@ -275,28 +276,28 @@ func (m member) died() bool {
 
 // delete removes the pod; false when it may not be removed now.
 func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool, error) {
-	var g grant
+	var g removal.Grant
 	if m.removal == lifecycle.RemovalGranted {
-		g.uid, g.proof, g.lost = m.uid, m.proof, m.lost(q.now()) || m.over != ""
+		g.UID, g.Proof, g.Lost = m.uid, m.proof, m.lost(q.now()) || m.over != ""
 	}
 	if m.vanished(q.now()) {
 		gone, err := q.nodeGone(ctx, m.on) // POOL-7: it may have come back since the fence was asked
 		if err != nil || !gone {
 			return false, err
 		}
-		g.nodeGone = true
+		g.NodeGone = true
 	}
-	answer, err := q.remover.remove(ctx, m.view, m.everReady, g)
+	answer, err := q.remover.Remove(ctx, m.view.pod(m.everReady), g)
 	switch {
 	case err == nil:
 		faultpoint.Reached(faultpoint.PodDeleted)
-		state.change(m.name, q.now(), func(m *member) { m.deleted, m.forced, m.since = true, g.nodeGone, q.now() })
+		state.change(m.name, q.now(), func(m *member) { m.deleted, m.forced, m.since = true, g.NodeGone, q.now() })
 		q.metrics.removals.WithLabelValues(m.view.pool, m.removalReason()).Inc()
 		q.events.removed(state.key, m)
 		return true, nil
 	case errors.Is(err, lifecycle.ErrNotNow):
 		if answer.Verdict == lifecycle.Busy && m.proof != "" {
-			if err := q.remover.protect(ctx, m.view); err != nil {
+			if err := q.remover.Protect(ctx, m.view.ref()); err != nil {
 				return false, err
 			}
 		}
@@ -358,7 +359,7 @@ func (q *removals) orphan(ctx context.Context, state *poolState, m member) (time
 	} else if !apierrors.IsNotFound(err) {
 		return 0, fmt.Errorf("reading pod %s: %w", m.name, err)
 	}
-	if err := q.remover.removeAccount(ctx, key.Namespace, key.Name); err != nil {
+	if err := removeAccount(ctx, q.remover.Client, key.Namespace, key.Name); err != nil {
 		return 0, err
 	}
 	state.drop(m.name, q.now())

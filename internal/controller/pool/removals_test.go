@@ -25,6 +25,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
@@ -165,7 +166,7 @@ func TestRemove_EXCL2_NothingButAGrantConfirmedForAnUnchangedPodDeletes(t *testi
 	for _, c := range []struct {
 		name    string
 		verdict lifecycle.Verdict
-		grant   func(podView) grant
+		grant   func(podView) removal.Grant
 		view    func(*podView)
 		ready   bool
 		during  func(podView) // while the fence is asked again
@@ -173,8 +174,8 @@ func TestRemove_EXCL2_NothingButAGrantConfirmedForAnUnchangedPodDeletes(t *testi
 		stays   bool
 	}{
 		{name: "granted", verdict: lifecycle.Granted},
-		{name: "no grant", verdict: lifecycle.Granted, grant: func(podView) grant { return grant{} }, err: lifecycle.ErrNoGrant, stays: true},
-		{name: "a grant for another UID", verdict: lifecycle.Granted, grant: func(podView) grant { return grant{uid: "other"} }, err: lifecycle.ErrNoGrant, stays: true},
+		{name: "no grant", verdict: lifecycle.Granted, grant: func(podView) removal.Grant { return removal.Grant{} }, err: lifecycle.ErrNoGrant, stays: true},
+		{name: "a grant for another UID", verdict: lifecycle.Granted, grant: func(podView) removal.Grant { return removal.Grant{UID: "other"} }, err: lifecycle.ErrNoGrant, stays: true},
 		{name: "EXCL-3 the second question is not answered", verdict: lifecycle.Unknown, err: lifecycle.ErrNotNow, stays: true},
 		{name: "busy at the second question", verdict: lifecycle.Busy, err: lifecycle.ErrNotNow, stays: true},
 		{name: "EXCL-4 a sign of work", verdict: lifecycle.Granted, view: func(v *podView) { v.signs.Owner = "octo" }, err: lifecycle.ErrVetoed, stays: true},
@@ -185,11 +186,11 @@ func TestRemove_EXCL2_NothingButAGrantConfirmedForAnUnchangedPodDeletes(t *testi
 			require.NoError(t, s.admin.Update(t.Context(), pod))
 		}},
 		{name: "another pod of that name", verdict: lifecycle.Granted, stays: true,
-			view: func(v *podView) { v.uid = "gone" }, grant: func(podView) grant { return grant{uid: "gone"} }},
+			view: func(v *podView) { v.uid = "gone" }, grant: func(podView) removal.Grant { return removal.Grant{UID: "gone"} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := s.runner()
-			g := grant{uid: v.uid}
+			g := removal.Grant{UID: v.uid}
 			if c.grant != nil {
 				g = c.grant(v)
 			}
@@ -201,7 +202,7 @@ func TestRemove_EXCL2_NothingButAGrantConfirmedForAnUnchangedPodDeletes(t *testi
 			if c.view != nil {
 				c.view(&seen)
 			}
-			_, err := s.removals.remover.remove(t.Context(), seen, c.ready, g)
+			_, err := s.removals.remover.Remove(t.Context(), seen.pod(c.ready), g)
 			switch {
 			case c.err != nil:
 				require.ErrorIs(t, err, c.err)
@@ -209,7 +210,7 @@ func TestRemove_EXCL2_NothingButAGrantConfirmedForAnUnchangedPodDeletes(t *testi
 				require.True(t, apierrors.IsConflict(err), "%v", err)
 			default:
 				require.NoError(t, err)
-				_, err = s.removals.remover.remove(t.Context(), seen, c.ready, g)
+				_, err = s.removals.remover.Remove(t.Context(), seen.pod(c.ready), g)
 				require.NoError(t, err, "POOL-1: gone already is success")
 			}
 			require.Equal(t, c.stays, s.exists(&corev1.Pod{}, v.name))
@@ -221,7 +222,7 @@ func TestRemove_EXCL2_ATerminalPodNeedsNoFence(t *testing.T) {
 	s := newShop(t, interceptor.Funcs{})
 	s.server.verdict = lifecycle.Unknown
 	v := s.runner(terminal)
-	_, err := s.removals.remover.remove(t.Context(), v, true, grant{})
+	_, err := s.removals.remover.Remove(t.Context(), v.pod(true), removal.Grant{})
 	require.NoError(t, err)
 	require.Zero(t, s.server.asked)
 	require.False(t, s.exists(&corev1.Pod{}, v.name))

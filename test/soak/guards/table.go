@@ -101,7 +101,7 @@ func poolGuards() []Guard {
 			Name: "account-removal", Invariant: "POOL-1", Off: "a runner's ServiceAccount stays when its pod goes",
 			Edits: []Edit{{
 				File: "internal/controller/pool/children.go",
-				Old:  "	if err := d.client.Delete(ctx, account); err != nil && !apierrors.IsNotFound(err) {\n",
+				Old:  "	if err := c.Delete(ctx, account); err != nil && !apierrors.IsNotFound(err) {\n",
 				New:  "	if account.Name == \"\" {\n		var err error\n",
 			}},
 			Scenario: calm(), Rows: []string{check.RowPods},

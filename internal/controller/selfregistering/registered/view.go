@@ -217,7 +217,7 @@ func (v *View) Ref() lifecycle.RunnerRef {
 	return lifecycle.RunnerRef{Namespace: v.Namespace, Name: v.Name, UID: v.UID, Owner: v.Owner.Name}
 }
 
-// Removal is the pod for podremoval.
+// Removal is the pod as removal.Remover takes it.
 func (v *View) Removal() removal.Pod {
 	return removal.Pod{Ref: v.Ref(), ResourceVersion: v.ResourceVersion, Ended: v.Ended, Signs: v.Signs}
 }
