@@ -273,7 +273,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if todo.ask {
-		r.removals.askFence(request.NamespacedName)
+		r.removals.addQuestions(request.NamespacedName)
 	}
 	failure := r.create(ctx, pool, state, todo)
 	for _, name := range todo.remove { // behind the creations: a replacement is waited for, the end of what it replaces is not

@@ -155,13 +155,13 @@ func (p *lostPool) ask(answer lifecycle.Answer, at time.Time) []lifecycle.Runner
 	var refs []lifecycle.RunnerRef
 	var answers []lifecycle.Answer
 	p.plan(wishFor(1), counter(), 0, at)
-	asks := p.questions()
+	asks := p.questions.take()
 	for _, a := range asks {
 		refs, answers = append(refs, a.Runner.Ref("ns", "pool")), append(answers, answer)
 		require.Equal(p.t, lifecycle.ReasonLost, a.Reason)
 	}
-	p.answered(asks, answers, at)
-	p.asked()
+	p.recordAnswers(asks, answers, at)
+	p.questions.done()
 	return refs
 }
 
@@ -276,14 +276,14 @@ func TestLost_EXCL4_WhoseWorkIsOverByTheServersProof(t *testing.T) {
 	require.Equal(t, lifecycle.ReasonRecovery, w.plan.Ask[0].Reason)
 	require.Equal(t, "its job has completed", w.plan.Ask[0].Detail)
 	require.True(t, w.plan.Ask[0].Runner.Ref("ns", "pool").Lost)
-	asks := s.questions()
+	asks := s.questions.take()
 	q := &removals{reader: &reads{}}
 	require.Empty(t, q.stillGone(t.Context(), s, asks)[0].Detail, "its node has no say in it")
 
-	s.answered(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted}}, t0)
-	s.asked()
+	s.recordAnswers(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted}}, t0)
+	s.questions.done()
 	require.Empty(t, plan().remove, "a grant without the proof")
-	s.answered(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted, Proof: "its job has completed"}}, t0)
+	s.recordAnswers(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted, Proof: "its job has completed"}}, t0)
 	require.Equal(t, []string{"pool-a"}, plan().remove)
 	m, _ := s.copyOf("pool-a")
 	require.False(t, m.vanished(t0), "its node confirms the deletion")
@@ -370,12 +370,12 @@ func TestLost_POOL7_TheNodeIsLookedForRightBefore(t *testing.T) {
 	for name, c := range map[string]error{"it is back": nil, "nobody knows": context.DeadlineExceeded} {
 		t.Run("before asking: "+name, func(t *testing.T) {
 			q, state, fence, _ := run(t, c)
-			q.ask(t.Context(), state)
+			q.askFence(t.Context(), state)
 			require.Empty(t, fence.asked)
 		})
 		t.Run("before deleting: "+name, func(t *testing.T) {
 			q, state, fence, reader := run(t, notFound)
-			q.ask(t.Context(), state)
+			q.askFence(t.Context(), state)
 			require.Len(t, fence.asked, 1)
 			require.True(t, fence.asked[0].Lost)
 			removed := state.plan(wishFor(1), counter(), 0, t0).remove
@@ -390,7 +390,7 @@ func TestLost_POOL7_TheNodeIsLookedForRightBefore(t *testing.T) {
 	}
 	t.Run("gone for good", func(t *testing.T) {
 		q, state, fence, _ := run(t, notFound)
-		q.ask(t.Context(), state)
+		q.askFence(t.Context(), state)
 		removed := state.plan(wishFor(1), counter(), 0, t0).remove
 		require.Len(t, removed, 1)
 		_, err := q.step(t.Context(), state, removed[0])
@@ -417,7 +417,7 @@ func TestLost_RECV5_AGrantThatRemovesNothingIsTold(t *testing.T) {
 	}
 	p.absent(t0)
 	require.True(t, p.plan(wishFor(1), counter(), 0, at).ask)
-	q.ask(t.Context(), p.poolState)
+	q.askFence(t.Context(), p.poolState)
 	require.Len(t, fence.asked, 1)
 	require.Empty(t, p.removes(at))
 	require.Equal(t, 1, p.counts("hash").unsure)
@@ -426,7 +426,7 @@ func TestLost_RECV5_AGrantThatRemovesNothingIsTold(t *testing.T) {
 
 	fence.proof, at = "GitHub said so", at.Add(time.Minute)
 	require.True(t, p.plan(wishFor(1), counter(), 0, at).ask)
-	q.ask(t.Context(), p.poolState)
+	q.askFence(t.Context(), p.poolState)
 	require.Equal(t, []string{"pool-a"}, p.removes(at))
 	require.Zero(t, p.counts("hash").unsure)
 	require.Contains(t, await.Receive(t, told.Events, "an Event is recorded"), "Removing pool-a")
@@ -451,7 +451,7 @@ func TestLost_EXCL7_APodThatIsBusyAfterAllIsProtectedAgain(t *testing.T) {
 		fence.verdict = lifecycle.Granted
 		s.state.condemn(over, t0)
 		require.True(t, s.state.plan(wishFor(0), counter(), 0, t0).ask)
-		s.removals.ask(t.Context(), s.state)
+		s.removals.askFence(t.Context(), s.state)
 		require.Equal(t, []string{v.name}, s.state.plan(wishFor(0), counter(), 0, t0).remove)
 		_, err := s.removals.step(t.Context(), s.state, v.name)
 		require.ErrorContains(t, err, "no connection")
@@ -474,7 +474,7 @@ func TestLost_EXCL7_APodThatIsBusyAfterAllIsProtectedAgain(t *testing.T) {
 	s.state.condemn(over, t0)
 	require.True(t, s.state.plan(wishFor(0), counter(), 0, t0).ask)
 	fence.verdict = lifecycle.Busy
-	s.removals.ask(t.Context(), s.state)
+	s.removals.askFence(t.Context(), s.state)
 	require.Empty(t, reason(v.name), "and by one that knows of no proof")
 
 	pod := s.get(v.name)
@@ -483,6 +483,6 @@ func TestLost_EXCL7_APodThatIsBusyAfterAllIsProtectedAgain(t *testing.T) {
 	restart("fourth")
 	s.state.condemn(over, t0)
 	require.True(t, s.state.plan(wishFor(0), counter(), 0, t0).ask)
-	s.removals.ask(t.Context(), s.state)
+	s.removals.askFence(t.Context(), s.state)
 	require.Equal(t, "I know what I do", reason(v.name))
 }

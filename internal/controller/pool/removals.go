@@ -96,8 +96,8 @@ func (q *removals) addAfter(pool types.NamespacedName, name string, after time.D
 	q.queue.AddAfter(task{pool: pool, name: name}, after)
 }
 
-// askFence has a pool's questions asked.
-func (q *removals) askFence(pool types.NamespacedName) { q.queue.Add(task{pool: pool}) }
+// addQuestions has a pool's questions put to the fence.
+func (q *removals) addQuestions(pool types.NamespacedName) { q.queue.Add(task{pool: pool}) }
 
 // NeedLeaderElection makes the leader alone remove runners.
 func (q *removals) NeedLeaderElection() bool { return true }
@@ -115,7 +115,7 @@ func (q *removals) next(ctx context.Context) bool {
 	}
 	state := q.tracker.pool(t.pool)
 	if t.name == "" {
-		q.ask(ctx, state)
+		q.askFence(ctx, state)
 		q.wake(ctx, t.pool)
 		return true
 	}
@@ -144,34 +144,6 @@ func (q *removals) repeat(t task, again time.Duration, err error) bool {
 		return true
 	}
 	return false
-}
-
-// ask puts a pool's questions to the fence and records the answers.
-func (q *removals) ask(ctx context.Context, state *poolState) {
-	asks := state.questions()
-	if len(asks) == 0 {
-		return
-	}
-	defer state.asked()
-	answers := q.stillGone(ctx, state, asks)
-	var refs []lifecycle.RunnerRef
-	var at []int
-	for i, a := range asks {
-		if answers[i].Detail == "" {
-			refs, at = append(refs, a.Runner.Ref(state.key.Namespace, state.key.Name)), append(at, i)
-		}
-	}
-	if len(refs) > 0 {
-		for k, answer := range q.remover.Fence.Ask(ctx, refs) {
-			answers[at[k]] = state.weigh(asks[at[k]], answer)
-		}
-	}
-	q.protectBusy(ctx, state, asks, answers)
-	for _, answer := range answers {
-		q.metrics.fence(state.key.Name, answer.Verdict)
-	}
-	state.answered(asks, answers, q.now())
-	q.events.asked(state.key, asks, answers)
 }
 
 // step does the next things for one runner, as far as they can be done now. It returns an error to be tried again, or
@@ -301,7 +273,7 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 				return false, err
 			}
 		}
-		state.answered([]lifecycle.Action{{Runner: lifecycle.Runner{Name: m.name, UID: m.uid}}}, []lifecycle.Answer{answer}, q.now())
+		state.recordAnswers([]lifecycle.Action{{Runner: lifecycle.Runner{Name: m.name, UID: m.uid}}}, []lifecycle.Answer{answer}, q.now())
 		q.metrics.fence(state.key.Name, answer.Verdict)
 		return false, nil
 	case errors.Is(err, lifecycle.ErrVetoed), errors.Is(err, lifecycle.ErrNoGrant):
@@ -364,62 +336,6 @@ func (q *removals) orphan(ctx context.Context, state *poolState, m member) (time
 	}
 	state.drop(m.name, q.now())
 	return 0, nil
-}
-
-// questions hands out what a plan wants to ask.
-func (s *poolState) questions() []lifecycle.Action {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	asks := s.asks
-	s.asks = nil
-	return asks
-}
-
-// asked notes that the questions under way have been answered.
-func (s *poolState) asked() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asking = false
-}
-
-// answered records what the fence said. A grant holds whatever was wished meanwhile: the runner gets no work any more.
-func (s *poolState) answered(asks []lifecycle.Action, answers []lifecycle.Answer, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, a := range asks {
-		m := s.members[a.Runner.Name]
-		if m == nil || m.uid != a.Runner.UID {
-			continue
-		}
-		switch answers[i].Verdict {
-		case lifecycle.Granted:
-			m.removal, m.proof, m.unknowns = lifecycle.RemovalGranted, answers[i].Proof, 0
-			if m.why == "" {
-				m.why, m.since = a.Reason, now
-			}
-		case lifecycle.Busy:
-			m.removal, m.why, m.proof, m.askAt, m.busyUntil = lifecycle.RemovalNone, "", "", time.Time{}, now.Add(busyHold)
-			m.unknowns = 0
-		default: // EXCL-3: unknown deletes nothing; it is asked again, less and less often, whatever is said of others
-			if m.removal != lifecycle.RemovalNone {
-				m.unknowns++
-				m.removal, m.askAt = lifecycle.RemovalAsked, now.Add(backoff(m.unknowns))
-				s.unsure[m.name], s.fenceSays = true, answers[i].Detail
-			}
-		}
-		s.settle(m, now)
-	}
-}
-
-// weigh takes a grant without a proof for what it is where the runner is lost and shows work: nobody knows (EXCL-4). The
-// server has a row that says that the runner was retired, as of one whose rows were lost with a database.
-func (s *poolState) weigh(a lifecycle.Action, answer lifecycle.Answer) lifecycle.Answer {
-	m, exists := s.copyOf(a.Runner.Name)
-	if answer.Verdict != lifecycle.Granted || answer.Proof != "" || a.Runner.Stage != lifecycle.StageLost || !exists || m.work() == "" {
-		return answer
-	}
-	return lifecycle.Answer{Detail: fmt.Sprintf("%s shows work (%s), and the server, which knows of none, has no proof that it is over: "+
-		"if it is for certain, say why in its annotation %s and delete it", m.name, m.work(), runnerpod.AnnotationAllowDeletion)}
 }
 
 // copyOf returns a member as it is now.

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -333,59 +332,6 @@ func limitOf(pool *v1alpha1.RunnerPool) int {
 		return int(*most)
 	}
 	return 0
-}
-
-// plan makes a pool's plan within what its fleet may start.
-func (r *Reconciler) plan(ctx context.Context, pool *v1alpha1.RunnerPool, state *poolState, wish lifecycle.Wish) (work, error) {
-	name := func() string { return runnerpod.Name(pool.Name, r.options.NewSuffix()) }
-	fleet, err := runnerpod.Fleet(pool)
-	if err != nil {
-		return work{}, err
-	}
-	limit := limitOf(pool)
-	if wish.Terminating {
-		limit = 0
-	}
-	book := r.tracker.starts
-	if limited := book.enter(state.key, fleet, limit); !limited || wish.Terminating || wish.Paused {
-		book.record(state.key, 0, false)
-		return state.plan(wish, name, r.options.Burst, r.now()), nil
-	}
-	usable, err := r.usableNodes(ctx, pool, state)
-	if err != nil {
-		return work{}, err
-	}
-	book.gate.Lock()
-	defer book.gate.Unlock()
-	share, limited := book.share(state.key, state.missing(wish, r.now()), usable)
-	wish.LimitStarts, wish.Starts = limited, share.allowed
-	todo := state.plan(wish, name, r.options.Burst, r.now())
-	refused := todo.plan.Refused > 0
-	if refused {
-		todo.plan.Next = earlier(todo.plan.Next, r.now().Add(lookAtStartsEvery))
-	}
-	book.record(state.key, todo.plan.Refused, refused)
-	state.startsHeld(share, refused)
-	return todo, nil
-}
-
-// missing is how many runners a plan would create if nothing held them back, at once or in place of those that it rolls: a
-// roll that is given no start takes no runner (POOL-5).
-func (s *poolState) missing(wish lifecycle.Wish, now time.Time) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	wish.HoldUntil = s.holdUntil
-	plan := lifecycle.MakePlan(wish, s.runners, now)
-	return plan.Create + plan.Rolled
-}
-
-func (s *poolState) startsHeld(share startShare, refused bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.startsSay = ""
-	if refused {
-		s.startsSay = cmp.Or(string(share.term), string(termFleetCeiling)) + ": " + share.detail
-	}
 }
 
 // usableNodes lists the nodes on which the pool's runners can start now. It matches nodes again only when they, or the

@@ -95,8 +95,7 @@ type poolState struct {
 	schedulerSays string
 	leaving       departures
 
-	asks   []lifecycle.Action // to be put to the fence
-	asking bool
+	questions fenceQuestions
 	// unsure are those that were asked about and of which the fence could not say, and fenceSays why, of the last one.
 	unsure    map[string]bool
 	fenceSays string
@@ -351,104 +350,6 @@ func (s *poolState) empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.members) == 0
-}
-
-// work is what a pass has to do, as the plan says and the state has recorded.
-type work struct {
-	create   []string // names to create
-	more     bool     // the plan wants more than one pass creates
-	remove   []string // names for removals to look after
-	ask      bool     // there are questions for the fence
-	plan     lifecycle.Plan
-	stuck    []stuckPod // deleted pods that should be gone by now, and are not
-	finished bool       // the pool is terminating and nothing of it is left
-}
-
-// plan makes the plan and records what is about to be done, so that the next one counts it.
-func (s *poolState) plan(wish lifecycle.Wish, newName func() string, burst int, now time.Time) work {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, alarm := range s.watched {
-		if m := s.members[name]; m == nil || !now.Before(alarm) {
-			delete(s.watched, name)
-			if m != nil {
-				s.settle(m, now)
-			}
-		}
-	}
-	wish.HoldUntil = s.holdUntil
-	plan := lifecycle.MakePlan(wish, s.runners, now)
-	w := work{plan: plan, finished: plan.Done && len(s.members) == 0}
-	for _, alarm := range s.watched {
-		plan.Next = earlier(plan.Next, alarm)
-	}
-	s.drain(wish.Terminating, &w)
-	w.stuck = s.stuckPods(s.leaving.look(now)) // POOL-10
-	plan.Next = earlier(plan.Next, s.leaving.next)
-	for name := range s.expected {
-		m := s.members[name]
-		if due := m.created.Add(observeWithin); now.Before(due) {
-			plan.Next = earlier(plan.Next, due)
-		} else if m.uid != "" && !m.queued {
-			m.queued = true
-			w.remove = append(w.remove, name)
-		}
-		if !m.creating {
-			continue
-		}
-		if now.Before(s.holdUntil) {
-			plan.Next = earlier(plan.Next, s.holdUntil)
-		} else {
-			w.create = append(w.create, name) // its outcome is not known: the same name again
-		}
-	}
-	w.plan.Next = plan.Next
-	s.recordRemovals(plan, &w, now)
-	w.more = plan.Create > burst
-	for range min(plan.Create, burst) {
-		w.create = append(w.create, s.reserve(newName, wish.TemplateHash, now))
-	}
-	return w
-}
-
-func (s *poolState) recordRemovals(plan lifecycle.Plan, w *work, now time.Time) {
-	for _, a := range plan.Withdraw {
-		if m := s.members[a.Runner.Name]; m != nil && m.removal == lifecycle.RemovalAsked {
-			m.removal, m.why = lifecycle.RemovalNone, ""
-			s.settle(m, now)
-		}
-	}
-	if len(plan.Ask) > 0 && !s.asking {
-		s.asks, s.asking, w.ask = plan.Ask, true, true
-		for _, a := range plan.Ask {
-			m := s.members[a.Runner.Name]
-			if m.removal == lifecycle.RemovalNone {
-				m.since = now
-			}
-			m.removal, m.why, m.askAt = lifecycle.RemovalAsked, a.Reason, now.Add(askHold)
-			s.settle(m, now)
-		}
-	}
-	for _, a := range plan.Delete {
-		m := s.members[a.Runner.Name]
-		if m != nil && !m.queued && m.unfinished(now) {
-			m.queued = true
-			w.remove = append(w.remove, m.name)
-		}
-	}
-}
-
-// reserve makes a member of a name that nobody has; it counts from now on.
-func (s *poolState) reserve(newName func() string, hash string, now time.Time) string {
-	name := newName()
-	for s.members[name] != nil {
-		name = newName()
-	}
-	m := s.member(name)
-	m.creating, m.hash, m.created = true, hash, now
-	s.expected[name] = true
-	s.settle(m, now)
-	return name
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -90,11 +90,11 @@ func TestAnswered_EXCL3_UnknownIsAskedAgainLessAndLessOften(t *testing.T) {
 	for range 4 {
 		w := s.plan(wishFor(0), names, 10, now)
 		require.True(t, w.ask)
-		asks := s.questions()
+		asks := s.questions.take()
 		require.Len(t, asks, 1)
 		require.False(t, s.plan(wishFor(0), names, 10, now).ask, "one question at a time")
-		s.answered(asks, []lifecycle.Answer{{Verdict: lifecycle.Unknown, Detail: "no database"}}, now)
-		s.asked()
+		s.recordAnswers(asks, []lifecycle.Answer{{Verdict: lifecycle.Unknown, Detail: "no database"}}, now)
+		s.questions.done()
 		w = s.plan(wishFor(0), names, 10, now)
 		require.False(t, w.ask)
 		require.Empty(t, w.remove, "EXCL-3")
@@ -119,7 +119,7 @@ func TestAnswered_EXCL3_OthersThatAreKnownDoNotHurryTheUnknown(t *testing.T) {
 	for i := range 4 {
 		s.podSeen(named(fmt.Sprintf("pool-b-%d", i)), now)
 		require.True(t, s.plan(wishFor(0), names, 10, now).ask)
-		asks := s.questions()
+		asks := s.questions.take()
 		require.Len(t, asks, 2)
 		answers := make([]lifecycle.Answer, len(asks))
 		for k, a := range asks {
@@ -127,15 +127,15 @@ func TestAnswered_EXCL3_OthersThatAreKnownDoNotHurryTheUnknown(t *testing.T) {
 				answers[k] = lifecycle.Answer{Detail: "no word from GitHub"}
 			}
 		}
-		s.answered(asks, answers, now)
-		s.asked()
+		s.recordAnswers(asks, answers, now)
+		s.questions.done()
 		waits = append(waits, s.plan(wishFor(0), names, 10, now).plan.Next.Sub(now))
 		s.podSeen(named(fmt.Sprintf("pool-c-%d", i)), now)
 		require.True(t, s.plan(wishFor(0), names, 10, now).ask)
-		asks = s.questions()
+		asks = s.questions.take()
 		require.Len(t, asks, 1)
-		s.answered(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted}}, now)
-		s.asked()
+		s.recordAnswers(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted}}, now)
+		s.questions.done()
 		require.Equal(t, "no word from GitHub", s.counts("hash").blocked)
 		require.Equal(t, 1, s.counts("hash").unsure)
 		now = now.Add(waits[i])
@@ -147,8 +147,8 @@ func TestAnswered_BusyHoldsForAWhile(t *testing.T) {
 	s, names := newTracker().pool(key), counter()
 	s.podSeen(named("pool-a"), t0)
 	require.True(t, s.plan(wishFor(0), names, 10, t0).ask)
-	s.answered(s.questions(), []lifecycle.Answer{{Verdict: lifecycle.Busy}}, t0)
-	s.asked()
+	s.recordAnswers(s.questions.take(), []lifecycle.Answer{{Verdict: lifecycle.Busy}}, t0)
+	s.questions.done()
 	w := s.plan(wishFor(0), names, 10, t0)
 	require.False(t, w.ask)
 	require.Equal(t, t0.Add(busyHold), w.plan.Next)
@@ -160,9 +160,9 @@ func TestAnswered_EXCL4_AGrantDoesNotOutweighASignOfWork(t *testing.T) {
 	s, names := newTracker().pool(key), counter()
 	s.podSeen(named("pool-a"), t0)
 	require.True(t, s.plan(wishFor(0), names, 10, t0).ask)
-	asks := s.questions()
+	asks := s.questions.take()
 	s.podSeen(named("pool-a", func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = ended(0) }), t0)
-	s.answered(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted}}, t0)
+	s.recordAnswers(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted}}, t0)
 	require.Empty(t, s.plan(wishFor(0), names, 10, t0).remove)
 	require.Equal(t, 1, s.counts("hash").of[lifecycle.StageBusy])
 }
@@ -172,11 +172,11 @@ func TestAnswered_EXCL2_AGrantIsForOneUID(t *testing.T) {
 	s, names := newTracker().pool(key), counter()
 	s.podSeen(named("pool-a"), t0)
 	require.True(t, s.plan(wishFor(0), names, 10, t0).ask)
-	asks := s.questions()
+	asks := s.questions.take()
 	v := named("pool-a")
 	v.uid = "another"
 	s.podSeen(v, t0)
-	s.answered(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted}}, t0)
+	s.recordAnswers(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted}}, t0)
 	require.Empty(t, s.plan(wishFor(0), names, 10, t0).remove)
 }
 

@@ -1,0 +1,114 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// fenceQuestions are a pool's questions to the fence. A pass puts them, the removals take them, and as long as some are pending
+// or in flight no others are put. It is safe for concurrent use.
+type fenceQuestions struct {
+	mu       sync.Mutex
+	pending  []lifecycle.Action
+	inFlight bool
+}
+
+// put has the questions asked, and reports whether it could.
+func (f *fenceQuestions) put(asks []lifecycle.Action) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(asks) == 0 || len(f.pending) > 0 || f.inFlight {
+		return false
+	}
+	f.pending = asks
+	return true
+}
+
+// take returns the pending questions, which are in flight from then on.
+func (f *fenceQuestions) take() []lifecycle.Action {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	asks := f.pending
+	f.pending, f.inFlight = nil, f.inFlight || len(asks) > 0
+	return asks
+}
+
+// done notes that the questions in flight were answered.
+func (f *fenceQuestions) done() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.inFlight = false
+}
+
+// askFence puts a pool's questions to the fence and records the answers.
+func (q *removals) askFence(ctx context.Context, state *poolState) {
+	asks := state.questions.take()
+	if len(asks) == 0 {
+		return
+	}
+	defer state.questions.done()
+	answers := q.stillGone(ctx, state, asks)
+	var refs []lifecycle.RunnerRef
+	var at []int
+	for i, a := range asks {
+		if answers[i].Detail == "" {
+			refs, at = append(refs, a.Runner.Ref(state.key.Namespace, state.key.Name)), append(at, i)
+		}
+	}
+	if len(refs) > 0 {
+		for k, answer := range q.remover.Fence.Ask(ctx, refs) {
+			answers[at[k]] = state.weigh(asks[at[k]], answer)
+		}
+	}
+	q.protectBusy(ctx, state, asks, answers)
+	for _, answer := range answers {
+		q.metrics.fence(state.key.Name, answer.Verdict)
+	}
+	state.recordAnswers(asks, answers, q.now())
+	q.events.asked(state.key, asks, answers)
+}
+
+// recordAnswers records what the fence said. A grant holds whatever was wished meanwhile: the runner gets no work any more.
+func (s *poolState) recordAnswers(asks []lifecycle.Action, answers []lifecycle.Answer, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, a := range asks {
+		m := s.members[a.Runner.Name]
+		if m == nil || m.uid != a.Runner.UID {
+			continue
+		}
+		switch answers[i].Verdict {
+		case lifecycle.Granted:
+			m.removal, m.proof, m.unknowns = lifecycle.RemovalGranted, answers[i].Proof, 0
+			if m.why == "" {
+				m.why, m.since = a.Reason, now
+			}
+		case lifecycle.Busy:
+			m.removal, m.why, m.proof, m.askAt, m.busyUntil = lifecycle.RemovalNone, "", "", time.Time{}, now.Add(busyHold)
+			m.unknowns = 0
+		default: // EXCL-3: unknown deletes nothing; it is asked again, less and less often, whatever is said of others
+			if m.removal != lifecycle.RemovalNone {
+				m.unknowns++
+				m.removal, m.askAt = lifecycle.RemovalAsked, now.Add(backoff(m.unknowns))
+				s.unsure[m.name], s.fenceSays = true, answers[i].Detail
+			}
+		}
+		s.settle(m, now)
+	}
+}
+
+// weigh takes a grant without a proof for what it is where the runner is lost and shows work: nobody knows (EXCL-4). The
+// server has a row that says that the runner was retired, as of one whose rows were lost with a database.
+func (s *poolState) weigh(a lifecycle.Action, answer lifecycle.Answer) lifecycle.Answer {
+	m, exists := s.copyOf(a.Runner.Name)
+	if answer.Verdict != lifecycle.Granted || answer.Proof != "" || a.Runner.Stage != lifecycle.StageLost || !exists || m.work() == "" {
+		return answer
+	}
+	return lifecycle.Answer{Detail: fmt.Sprintf("%s shows work (%s), and the server, which knows of none, has no proof that it is over: "+
+		"if it is for certain, say why in its annotation %s and delete it", m.name, m.work(), runnerpod.AnnotationAllowDeletion)}
+}
