@@ -45,7 +45,7 @@ func fenceGuards() []Guard {
 			Name: "fence", Invariant: "EXCL-1, EXCL-4, EXCL-7",
 			Off: "the server grants what it has claimed, the controller sees no work, and the API server lets it delete",
 			Edits: []Edit{
-				{File: "internal/server/dispatch/retire.go", Old: "return dispatchapi.Busy // EXCL-5: a claimed pod is never retired", New: "return dispatchapi.Granted"},
+				{File: "internal/server/dispatch/retire.go", Old: "return runnerapi.Busy // EXCL-5: a claimed pod is never retired", New: "return runnerapi.Granted"},
 				{
 					File: "internal/controller/pool/plan-input.go", Old: "	v.signs = signsOfWork(pod, poller, runner)\n",
 					New: "	_ = signsOfWork(pod, poller, runner)\n",
