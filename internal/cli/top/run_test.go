@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
-
-	"github.com/bullpen-ci/bullpen/internal/dev/tart/pty"
 )
 
 // seen is what a terminal was sent so far.
@@ -34,7 +33,7 @@ func sitting(t *testing.T) (keys, terminal *os.File, out *seen) {
 	t.Setenv("TERM", "xterm-256color")
 	keys, terminal, err := pty.Open()
 	require.NoError(t, err)
-	require.NoError(t, pty.SetSize(terminal, 80, 24))
+	require.NoError(t, pty.Setsize(terminal, &pty.Winsize{Cols: 80, Rows: 24}))
 	out = &seen{}
 	// The terminal is left open: the library does not wait for its reader to end, which a closed file would surprise. It ends when nobody
 	// holds the keys any more.

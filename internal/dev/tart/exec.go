@@ -13,14 +13,15 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/creack/pty"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
-
-	"github.com/bullpen-ci/bullpen/internal/dev/tart/pty"
 )
 
 func execFlags(f *pflag.FlagSet) {
@@ -164,7 +165,7 @@ func (c *command) output(from *bufio.Reader, unreachable func(error) error) erro
 // terminal makes this process's own terminal raw, and tells the guest its size whenever that changes. Who asks for a
 // terminal without having one is refused (likely: Tart needs its size).
 func (c *command) terminal(o *order, to *frames) (func(), error) {
-	columns, rows, err := pty.Size(c.Stdin)
+	columns, rows, err := size(c.Stdin)
 	if err != nil {
 		return nil, failed(codeFailed, "Error: failed to determine terminal size: %v", err)
 	}
@@ -177,7 +178,7 @@ func (c *command) terminal(o *order, to *frames) (func(), error) {
 	signal.Notify(changed, syscall.SIGWINCH)
 	go func() { // ends with the process
 		for range changed {
-			if columns, rows, err := pty.Size(c.Stdin); err == nil {
+			if columns, rows, err := size(c.Stdin); err == nil {
 				_ = to.send(frameSize, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, columns), rows))
 			}
 		}
@@ -260,7 +261,10 @@ func (g *guest) onTerminal(o order, from *bufio.Reader, to *frames) (syscall.Wai
 	}
 	defer controller.Close()
 	defer terminal.Close()
-	if err := pty.SetSize(controller, o.Columns, o.Rows); err != nil {
+	if err := interruptible(controller); err != nil {
+		return 0, err
+	}
+	if err := setSize(controller, o.Columns, o.Rows); err != nil {
 		return 0, err
 	}
 	command, err := g.start(o.Command, []*os.File{terminal, terminal, terminal}, true)
@@ -278,6 +282,36 @@ func (g *guest) onTerminal(o order, from *bufio.Reader, to *frames) (syscall.Wai
 		close(drained)
 	}()
 	return await(command, drained), nil
+}
+
+// interruptible makes Close end a Read that is in progress. The library leaves the descriptor in blocking mode, in which the Read would keep
+// the terminal open until the last process that holds it exits. Only Linux can poll a terminal's controller.
+func interruptible(controller *os.File) error {
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	return os.NewSyscallError("fcntl", unix.SetNonblock(int(controller.Fd()), true))
+}
+
+func size(terminal *os.File) (columns, rows uint16, err error) {
+	full, err := pty.GetsizeFull(terminal)
+	if err != nil {
+		return 0, 0, err
+	}
+	return full.Cols, full.Rows, nil
+}
+
+// setSize does not use the library's Setsize, which makes the descriptor blocking again and races with Close.
+func setSize(terminal *os.File, columns, rows uint16) error {
+	raw, err := terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
+	})
+	return errors.Join(err, failed)
 }
 
 func await(command *started, drained <-chan struct{}) syscall.WaitStatus {
@@ -306,7 +340,7 @@ func feed(from *bufio.Reader, input, terminal *os.File) {
 		case kind == frameInput:
 			_, _ = input.Write(payload) // who does not read it misses it
 		case kind == frameSize && terminal != nil && len(payload) == 4:
-			_ = pty.SetSize(terminal, binary.BigEndian.Uint16(payload), binary.BigEndian.Uint16(payload[2:]))
+			_ = setSize(terminal, binary.BigEndian.Uint16(payload), binary.BigEndian.Uint16(payload[2:]))
 		}
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/term"
 
 	devtart "github.com/bullpen-ci/bullpen/internal/dev/tart"
-	"github.com/bullpen-ci/bullpen/internal/dev/tart/pty"
 )
 
 // buffer may be read while it is written.
@@ -116,7 +116,7 @@ func TestExec_GivesTheCommandATerminal(t *testing.T) {
 	defer controller.Close()
 	_, err = term.MakeRaw(int(terminal.Fd()))
 	require.NoError(t, err)
-	require.NoError(t, pty.SetSize(controller, 101, 37))
+	require.NoError(t, pty.Setsize(controller, &pty.Winsize{Cols: 101, Rows: 37}))
 	cmd := m.command(t.Context(), "exec", "-i", "-t", "a", "sh", "-c",
 		`test -t 0 && stty size && trap 'stty size; exit 5' WINCH && read line && echo "got $line" && while :; do sleep 0.01; done`)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
@@ -133,7 +133,7 @@ func TestExec_GivesTheCommandATerminal(t *testing.T) {
 	_, err = controller.WriteString("hello\n")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "got hello") }, patience, interval)
-	require.NoError(t, pty.SetSize(controller, 80, 24))
+	require.NoError(t, pty.Setsize(controller, &pty.Winsize{Cols: 80, Rows: 24}))
 	select {
 	case <-ended:
 	case <-time.After(patience):
@@ -142,6 +142,24 @@ func TestExec_GivesTheCommandATerminal(t *testing.T) {
 	}
 	require.Equal(t, 5, cmd.ProcessState.ExitCode())
 	require.Contains(t, out.String(), "24 80")
+}
+
+// A terminal is hung up once its command has ended, also for a process that the command leaves running: a reader of it does not wait for input for ever.
+func TestExec_HangsUpTheTerminalItGave(t *testing.T) {
+	t.Parallel()
+	m := newMac(t, devtart.Script{})
+	m.ok("clone", image, "a")
+	m.up("a")
+	controller, terminal, err := pty.Open()
+	require.NoError(t, err)
+	defer controller.Close()
+	defer terminal.Close()
+	done := filepath.Join(t.TempDir(), "done")
+	cmd := m.command(t.Context(), "exec", "-t", "a", "sh", "-c", `trap "" HUP; exec 3<&0; (cat <&3; : > "$0") & exit 4`, done)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	require.Error(t, cmd.Run())
+	require.Equal(t, 4, cmd.ProcessState.ExitCode())
+	require.Eventually(t, func() bool { _, err := os.Lstat(done); return err == nil }, patience, interval)
 }
 
 // Tart 4.3: nobody answers in a guest that boots, or that has no agent. TestRun_ControlSockets has the dead socket.
