@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 	"github.com/bullpen-ci/bullpen/test/kit"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
@@ -51,7 +52,7 @@ func BenchmarkP10(b *testing.B) {
 			}
 		})
 		report(row{
-			id: "P10", what: "cold start of bullpen up to the first job finished", measured: seconds(median(up)), limit: "the control plane alone, to its first placed pod: " + seconds(median(bare)),
+			id: "P10", what: "cold start of bullpen up to the first job finished", measured: seconds(stats.Median(up)), limit: "the control plane alone, to its first placed pod: " + seconds(stats.Median(bare)),
 			result: fmt.Sprintf("%.2f×", ratio), value: ratio, samples: p10Rounds, spread: fmt.Sprintf("%.2f–%.2f×", low, high), budget: "≤ 2.5×", kept: ratio <= 2.5,
 		})
 	}

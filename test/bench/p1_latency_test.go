@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
@@ -57,8 +58,8 @@ func BenchmarkP1(b *testing.B) {
 			launch()
 			r.hook("completed", id, acme, got.RunnerName)
 		}
-		p50, p99 := quantile(samples, .5), quantile(samples, .99)
-		base50, base99 := quantile(bare.samples, .5), quantile(bare.samples, .99)
+		p50, p99 := stats.Quantile(samples, .5), stats.Quantile(samples, .99)
+		base50, base99 := stats.Quantile(bare.samples, .5), stats.Quantile(bare.samples, .99)
 		ratio50, ratio99 := float64(p50)/float64(base50), float64(p99)/float64(base99)
 		b.ReportMetric(ratio50, "p50-ratio")
 		b.ReportMetric(ratio99, "p99-ratio")

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
@@ -79,11 +80,11 @@ func BenchmarkP3(b *testing.B) {
 		large.putBack(b)
 		small.putBack(b)
 		b.StartTimer()
-		ratio := float64(median(large.took)) / float64(median(small.took))
+		ratio := float64(stats.Median(large.took)) / float64(stats.Median(small.took))
 		b.ReportMetric(ratio, "ratio")
 		report(row{
-			id: "P3", what: "a pick among 1,000,000 queued jobs, 9,999 of 10,000 accounts at their limit", measured: ms(median(large.took)),
-			limit: "among 1,000 queued: " + ms(median(small.took)), result: fmt.Sprintf("%.2f×", ratio), value: ratio,
+			id: "P3", what: "a pick among 1,000,000 queued jobs, 9,999 of 10,000 accounts at their limit", measured: ms(stats.Median(large.took)),
+			limit: "among 1,000 queued: " + ms(stats.Median(small.took)), result: fmt.Sprintf("%.2f×", ratio), value: ratio,
 			samples: len(large.took), spread: quartiles(large.took), budget: "≤ 1.3×", kept: ratio <= 1.3,
 		})
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 )
 
 const (
@@ -40,15 +42,15 @@ func BenchmarkP4(b *testing.B) {
 			measure(round, p4Pods)
 		}
 		ratio, low, high := ratios(took["pool"], took["raw"])
-		limit := fmt.Sprintf("16 raw clients: %s (ReplicaSet, pods only: %s)", seconds(median(took["raw"])), seconds(median(took["builtin"])))
+		limit := fmt.Sprintf("16 raw clients: %s (ReplicaSet, pods only: %s)", seconds(stats.Median(took["raw"])), seconds(stats.Median(took["builtin"])))
 		b.ReportMetric(ratio, "ratio")
 		report(row{
-			id: "P4", what: fmt.Sprintf("0 → %d pods with their ServiceAccounts", p4Pods), measured: seconds(median(took["pool"])), limit: limit,
+			id: "P4", what: fmt.Sprintf("0 → %d pods with their ServiceAccounts", p4Pods), measured: seconds(stats.Median(took["pool"])), limit: limit,
 			result: fmt.Sprintf("%.2f×", ratio), value: ratio, samples: p4Rounds, spread: fmt.Sprintf("%.2f–%.2f×", low, high), budget: "≤ 1.5×", kept: ratio <= 1.5,
 		})
 		extra, low, high := ratios(took["slow"], took["pool"])
 		report(row{
-			id: "P4", what: "the same, GitHub answers in 100 ms", measured: seconds(median(took["slow"])), limit: "the row above",
+			id: "P4", what: "the same, GitHub answers in 100 ms", measured: seconds(stats.Median(took["slow"])), limit: "the row above",
 			result: fmt.Sprintf("%.2f×", extra), value: extra, samples: p4Rounds, spread: fmt.Sprintf("%.2f–%.2f×", low, high), budget: "≤ 1.1×", kept: extra <= 1.1,
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -72,7 +73,7 @@ func row7(b *testing.B, size int, name string, q, budget float64, subjects []*tu
 	b.ReportMetric(ratio, name+"-ratio")
 	what := fmt.Sprintf("finished → replaced, 10/s, %d pods, %s", size, name)
 	report(row{
-		id: "P7", what: what, measured: ms(median(ours)), limit: fmt.Sprintf("ReplicaSet, pods only: %s (bare creation of both: %s)", ms(median(builtin)), ms(median(bare))),
+		id: "P7", what: what, measured: ms(stats.Median(ours)), limit: fmt.Sprintf("ReplicaSet, pods only: %s (bare creation of both: %s)", ms(stats.Median(builtin)), ms(stats.Median(bare))),
 		result: fmt.Sprintf("%.2f×", ratio), value: ratio, samples: p7Rounds * p7Slice, spread: fmt.Sprintf("%.2f–%.2f×", low, high),
 		budget: fmt.Sprintf("≤ %.0f×", budget), kept: ratio <= budget,
 	})
@@ -80,11 +81,11 @@ func row7(b *testing.B, size int, name string, q, budget float64, subjects []*tu
 	// than the pool itself is allowed.
 	peer, limit, most := ours, "the row above", 1.1
 	if q > .5 {
-		peer, limit, most = builtin, "ReplicaSet, pods only: "+ms(median(builtin)), 1.1*budget
+		peer, limit, most = builtin, "ReplicaSet, pods only: "+ms(stats.Median(builtin)), 1.1*budget
 	}
 	extra, low, high := ratios(slow, peer)
 	report(row{
-		id: "P7", what: what + ", GitHub answers in 100 ms", measured: ms(median(slow)), limit: limit,
+		id: "P7", what: what + ", GitHub answers in 100 ms", measured: ms(stats.Median(slow)), limit: limit,
 		result: fmt.Sprintf("%.2f×", extra), value: extra, samples: p7Rounds * p7Slice, spread: fmt.Sprintf("%.2f–%.2f×", low, high), budget: fmt.Sprintf("≤ %.1f×", most), kept: extra <= most,
 	})
 }
@@ -101,7 +102,7 @@ type turn struct {
 func (t *turn) each(q float64) []time.Duration {
 	var of []time.Duration
 	for _, round := range t.rounds {
-		of = append(of, quantile(round, q))
+		of = append(of, stats.Quantile(round, q))
 	}
 	return of
 }

@@ -3,13 +3,14 @@ package bench
 import (
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -61,18 +62,9 @@ func printTable() {
 	_ = w.Flush()
 }
 
-// quantile of a sorted copy.
-func quantile(samples []time.Duration, q float64) time.Duration {
-	sorted := slices.Clone(samples)
-	slices.Sort(sorted)
-	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
-}
-
-func median(samples []time.Duration) time.Duration { return quantile(samples, .5) }
-
 // quartiles says between which two the middle half of the samples lies.
 func quartiles(samples []time.Duration) string {
-	return ms(quantile(samples, .25)) + "–" + ms(quantile(samples, .75))
+	return ms(stats.Quantile(samples, .25)) + "–" + ms(stats.Quantile(samples, .75))
 }
 
 // ratios compares two that were measured round by round: the median of the rounds' ratios, the lowest and the highest.
@@ -81,8 +73,7 @@ func ratios(of, to []time.Duration) (middle, low, high float64) {
 	for i := range of {
 		all = append(all, float64(of[i])/float64(to[i]))
 	}
-	slices.Sort(all)
-	return all[len(all)/2], all[0], all[len(all)-1]
+	return stats.Median(all), slices.Min(all), slices.Max(all)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }

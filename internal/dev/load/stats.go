@@ -3,6 +3,8 @@ package load
 import (
 	"math"
 	"slices"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 )
 
 // first is the smallest of n uniform numbers, by one uniform number.
@@ -17,20 +19,11 @@ type Summary struct {
 	Max   float64 `json:"max"`
 }
 
-// Quantile is the nearest rank of values in order; 0 of none. q is from 0 to 1.
-func Quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	rank := int(math.Ceil(q * float64(len(sorted))))
-	return sorted[min(max(rank, 1), len(sorted))-1]
-}
-
 // Summarize does not change values.
 func Summarize(values []float64) Summary {
 	sorted := slices.Sorted(slices.Values(values))
 	return Summary{
-		Count: len(sorted), P50: Quantile(sorted, 0.5), P90: Quantile(sorted, 0.9), P99: Quantile(sorted, 0.99), Max: Quantile(sorted, 1),
+		Count: len(sorted), P50: stats.Quantile(sorted, 0.5), P90: stats.Quantile(sorted, 0.9), P99: stats.Quantile(sorted, 0.99), Max: stats.Quantile(sorted, 1),
 	}
 }
 

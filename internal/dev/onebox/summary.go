@@ -3,12 +3,12 @@ package onebox
 import (
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -73,15 +73,8 @@ type Percentiles struct {
 }
 
 func percentiles(durations []time.Duration) Percentiles {
-	if len(durations) == 0 {
-		return Percentiles{}
-	}
-	sorted := slices.Clone(durations)
-	slices.Sort(sorted)
-	rank := func(p float64) time.Duration {
-		return sorted[max(int(math.Ceil(p*float64(len(sorted)))), 1)-1]
-	}
-	return Percentiles{Count: len(sorted), P50: rank(0.50), P99: rank(0.99), Max: sorted[len(sorted)-1]}
+	sorted := slices.Sorted(slices.Values(durations))
+	return Percentiles{Count: len(sorted), P50: stats.Quantile(sorted, 0.50), P99: stats.Quantile(sorted, 0.99), Max: stats.Quantile(sorted, 1)}
 }
 
 // Judge is a pure function of the evidence.

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 )
 
 // Result is what one policy would have come to. Times are in seconds of the clock that was played by.
@@ -90,8 +92,8 @@ func waitOf(waits []float64) Wait {
 	for _, w := range waits {
 		sum += w
 	}
-	at := func(share float64) float64 { return round(waits[int(math.Ceil(share*float64(len(waits))))-1]) }
-	return Wait{Mean: round(sum / float64(len(waits))), P50: at(0.50), P90: at(0.90), P99: at(0.99), Max: round(waits[len(waits)-1])}
+	at := func(share float64) float64 { return round(stats.Quantile(waits, share)) }
+	return Wait{Mean: round(sum / float64(len(waits))), P50: at(0.50), P90: at(0.90), P99: at(0.99), Max: at(1)}
 }
 
 // round keeps what anybody can use, and what no order of additions changes.

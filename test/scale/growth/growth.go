@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 )
 
 // Run is a fleet under load, sampled again and again after so many jobs.
@@ -99,8 +101,8 @@ func (r Run) Growing() []string {
 			found = append(found, fmt.Sprintf("processor time of the %s: %.0f %% more in an hour", name, 100*rise))
 		}
 	}
-	if rate := r.rates(); r.jobs() >= jobsToTellCosts && -slope(rate)*r.hour() > slower*median(ys(rate)) {
-		found = append(found, fmt.Sprintf("time from one job's end to the next: %.1f end a second, and %.1f fewer after an hour", median(ys(rate)), -slope(rate)*r.hour()))
+	if rate := r.rates(); r.jobs() >= jobsToTellCosts && -slope(rate)*r.hour() > slower*stats.Median(ys(rate)) {
+		found = append(found, fmt.Sprintf("time from one job's end to the next: %.1f end a second, and %.1f fewer after an hour", stats.Median(ys(rate)), -slope(rate)*r.hour()))
 	}
 	return found
 }
@@ -126,7 +128,7 @@ func (r Run) median(part string, of func(Part) float64) float64 {
 	for _, s := range r.settled() {
 		values = append(values, of(s.Parts[part]))
 	}
-	return median(values)
+	return stats.Median(values)
 }
 
 // dearer is by what share the part's processor time rises in an hour. What it takes goes by time (runners that wait, leases) and by jobs, and
@@ -211,15 +213,7 @@ func slope(points []point) float64 {
 			}
 		}
 	}
-	return median(slopes)
-}
-
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	slices.Sort(values)
-	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+	return stats.Median(slopes)
 }
 
 // perJob is the part's processor time for each job between two samples, in milliseconds.

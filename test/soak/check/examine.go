@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 )
 
 // The rows of the table, in its order.
@@ -300,9 +302,7 @@ func (x *examiner) waits() Waits {
 	}
 	slices.Sort(w.all)
 	w.Jobs = len(w.all)
-	if w.Jobs > 0 {
-		w.P50, w.P95, w.Most = w.all[w.Jobs/2], w.all[w.Jobs*95/100], w.all[w.Jobs-1]
-	}
+	w.P50, w.P95, w.Most = stats.Quantile(w.all, 0.50), stats.Quantile(w.all, 0.95), stats.Quantile(w.all, 1)
 	return w
 }
 
