@@ -70,11 +70,11 @@ help: ## List the targets
 ##### Use it
 
 .PHONY: build
-build: ## Build bin/bullpen, and bin/bullpen-agent for the pods of runners
+build: ## Build bin/bullpen, bin/bullpen-migrate, and bin/bullpen-agent for the pods of runners
 	@mkdir -p bin
 	$(PLAIN); stamps="$$($(GO) run ./scripts/devcluster -ldflags)" && $(GO) build \
 		-ldflags "-X main.version=$(VERSION) $$stamps" \
-		-o bin/bullpen ./cmd/bullpen
+		-o bin/ ./cmd/bullpen ./cmd/bullpen-migrate
 	$(BUILD_AGENT)
 
 .PHONY: faults
@@ -183,7 +183,7 @@ lint: bin/golangci-lint ## Check the linter's configuration, then the code
 darwin: export GOOS = darwin
 darwin: export GOARCH = arm64
 darwin: ## Vet and build for Macs what runs on them: the node agent, the agent, and the command with all its parts
-	$(PLAIN); $(GO) vet ./cmd/bullpen/... ./cmd/bullpen-agent/... ./internal/node/... ./internal/agent/... ./internal/machost/... ./internal/lib/logfile/...
+	$(PLAIN); $(GO) vet ./cmd/... ./internal/node/... ./internal/agent/... ./internal/machost/... ./internal/lib/logfile/...
 	$(PLAIN); $(GO) build -tags production -o /dev/null ./cmd/bullpen
 	$(PLAIN); $(GO) build -tags production -o /dev/null ./cmd/bullpen-agent
 
@@ -212,7 +212,7 @@ generate: bin/controller-gen bin/sqlc ## Regenerate deepcopy code, CRDs, queries
 	$(PLAIN); $(GO) run ./scripts/openapi
 	$(PLAIN); $(GO) run ./scripts/reference
 	@scripts/prerequisites.sh postgres
-	$(PLAIN); $(GO) test -vet=off -count 1 -timeout 5m -run '^TestReference_' ./cmd/bullpen -args -update
+	$(PLAIN); $(GO) test -vet=off -count 1 -timeout 5m -run '^TestReference_' ./cmd/bullpen ./cmd/bullpen-migrate -args -update
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -78,6 +79,16 @@ func TestProduct_ItsSBOMNamesEveryModule(t *testing.T) {
 		require.NotContains(t, module.Path, "actionlint", "development parts do not ship")
 	}
 	require.Greater(t, len(found), 30)
+}
+
+// What a person runs once, in bullpen-migrate, is not in an image. Names of functions are in a binary without symbols, too.
+func TestProduct_HasNoPartOfTheMigration(t *testing.T) {
+	all, err := product()
+	require.NoError(t, err)
+	for _, built := range append(slices.Clone(all.Own), all.Mac) {
+		require.True(t, bytes.Contains(built.Content, []byte("bullpen/internal/server/dispatch")), "this looks for names that no binary has")
+		require.False(t, bytes.Contains(built.Content, []byte("internal/cli/arcmigration")), "test/architecture says what cmd/bullpen may not depend on")
+	}
 }
 
 // Macs with Apple silicon start nothing that is not signed, and the image has nobody who could sign.

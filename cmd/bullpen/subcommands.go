@@ -26,6 +26,5 @@ func subcommands() []*cobra.Command {
 		newNodeCommand(),
 		newHostCommand(),
 		newChartCommand(),
-		newMigrateCommand(),
 	)
 }

@@ -1,6 +1,6 @@
 // Command reference writes docs/reference/crds and docs/reference/configuration.md from the chart's definitions, values and their schema.
 // `make generate` runs it at the top of the repository, after scripts/crds. The pages of commands and metrics come from the program itself: see
-// the test TestReference of cmd/bullpen.
+// the tests TestReference of cmd/bullpen and cmd/bullpen-migrate.
 package main
 
 import (

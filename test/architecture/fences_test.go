@@ -80,6 +80,8 @@ var closures = []struct {
 		reason: "what is for tests does not ship"},
 	{pkg: "cmd/bullpen", deny: []string{"helm.sh/helm"},
 		reason: "the binary carries what the chart renders to, not the engine that renders it"},
+	{pkg: "cmd/bullpen", deny: []string{module + "/internal/cli/arcmigration"},
+		reason: "a conversion that a person runs once is in bullpen-migrate, and not in every server's and runner's image"},
 	// Kubernetes, the database and the server's parts, each kept out of what needs none of them.
 	{pkg: "internal/server/dispatch", deny: slices.Concat(databases, clients, []string{module + "/internal/server/cluster", module + "/internal/server/http"}),
 		reason: "the policy declares what it needs in ports, and decides the same for every back end"},

@@ -17,11 +17,17 @@ import (
 // neverShips are the directories that nothing that ships depends on.
 var neverShips = []string{"internal/dev", "test", "scripts"}
 
-// shipped returns the packages of this module that cmd/bullpen consists of when it is built for the system with the tags.
-func shipped(t *testing.T, system, tags string) []string {
+// programs are those that ship, and the tags that each is built with.
+var programs = []struct{ main, tags string }{
+	{"cmd/bullpen", "production"}, // in images
+	{"cmd/bullpen-migrate", ""},
+}
+
+// contents returns the packages of this module that a program consists of when it is built for the system with the tags.
+func contents(t *testing.T, program, system, tags string) []string {
 	t.Helper()
 	noticeChanges(t)
-	list := exec.Command("go", "list", "-deps", "-tags", tags, module+"/cmd/bullpen") //nolint:gosec // arguments of this test
+	list := exec.Command("go", "list", "-deps", "-tags", tags, module+"/"+program) //nolint:gosec // arguments of this test
 	list.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
 	output, err := list.Output()
 	require.NoError(t, err)
@@ -35,17 +41,23 @@ func shipped(t *testing.T, system, tags string) []string {
 }
 
 func TestHouse_WhatShipsDependsOnNothingThatDoesNot(t *testing.T) {
-	for _, system := range []string{"linux", "darwin"} {
-		for _, path := range shipped(t, system, "production") {
-			require.False(t, withinAny(path, neverShips), "cmd/bullpen for %s, built with the tag production, depends on %s", system, path)
+	for _, program := range programs {
+		for _, system := range []string{"linux", "darwin"} {
+			for _, path := range contents(t, program.main, system, program.tags) {
+				require.False(t, withinAny(path, neverShips), "%s for %s, built with the tags %q, depends on %s", program.main, system, program.tags, path)
+			}
 		}
 	}
-	development := slices.ContainsFunc(shipped(t, "linux", ""), func(path string) bool { return within(path, "internal/dev") })
+	development := slices.ContainsFunc(contents(t, "cmd/bullpen", "linux", ""), func(path string) bool { return within(path, "internal/dev") })
 	require.True(t, development, "without the tag production cmd/bullpen depends on nothing in internal/dev: the tag leaves nothing out")
 }
 
 func TestHouse_WhatDoesNotShipIsInItsPlace(t *testing.T) {
-	ships := append(shipped(t, "linux", "production"), shipped(t, "darwin", "production")...)
+	var ships []string
+	for _, program := range programs {
+		ships = append(ships, contents(t, program.main, "linux", program.tags)...)
+		ships = append(ships, contents(t, program.main, "darwin", program.tags)...)
+	}
 	own, _ := modulePackages(t)
 	for path, p := range own {
 		if len(p.GoFiles) > 0 && within(path, "internal") && !withinAny(path, neverShips) {

@@ -22,7 +22,7 @@ var query = regexp.MustCompile(`^(max|min|sum|time|rate|increase|up)\b.*[({]`)
 
 // programs begin a line that is a command. A line of a fence that is called sh, and one after "$ ", is a command whatever it begins with.
 var programs = []string{
-	"bullpen", "bin/bullpen", "kubectl", "helm", "make", "go", "curl", "sudo", "git", "tail", "head", "openssl", "psql", "pg_dump", "pg_restore", "ssh", "scp", "tart",
+	"bullpen", "bin/bullpen", "bullpen-migrate", "bin/bullpen-migrate", "kubectl", "helm", "make", "go", "curl", "sudo", "git", "tail", "head", "openssl", "psql", "pg_dump", "pg_restore", "ssh", "scp", "tart",
 	"launchctl", "kind", "ctr", "oras", "crane", "echo", "source", "jq", "systemctl", "gh", "docker", "mktemp", "cd", "export", "apt-get", "brew", "xattr", "chmod", "install",
 	"mkdir", "cat", "rm", "cp", "mv", "base64", "printf", "promtool", "autoload", "pfctl", "wg", "createdb", "etcdctl", "kubeadm", "cosign", "defaults", "sysctl", "dscl",
 }

@@ -68,7 +68,7 @@ func TestCommands_AreExecutedCheckedOrMarked(t *testing.T) {
 	}
 	require.Empty(t, problems, "nothing runs or checks these: have a test do it (levels.go), or say to the reader why not, with %q behind each", Mark+"…")
 	require.Empty(t, executed, "no page has these any more: take them out of levels.go")
-	for _, level := range []string{"executed", "unverified", "bullpen", "kubectl", "make", "go"} {
+	for _, level := range []string{"executed", "unverified", "bullpen", "bullpen-migrate", "kubectl", "make", "go"} {
 		require.NotZero(t, counts[level], "nothing of this was found: %v", counts)
 	}
 	t.Log(counts)
@@ -98,6 +98,8 @@ func check(t *testing.T, c Command, words []string) string {
 	switch filepath.Base(words[0]) {
 	case "bullpen":
 		return "bullpen" // TestDocs of cmd/bullpen
+	case "bullpen-migrate":
+		return "bullpen-migrate" // TestDocs of cmd/bullpen-migrate
 	case "kubectl":
 		return "kubectl" // TestKubectl
 	case "make":

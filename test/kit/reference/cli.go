@@ -10,29 +10,56 @@ import (
 
 const written = "<!-- Written by make generate; the tests compare. -->\n"
 
+// others are the programs beside bullpen. The test of each holds this list and its page to it: OwnPage.
+var others = []struct{ name, short string }{
+	{"bullpen-migrate", "Convert other projects' manifests to Bullpen's"},
+}
+
+// Others are the files of the pages that OwnPage makes for the programs beside bullpen.
+func Others() []string {
+	var files []string
+	for _, program := range others {
+		files = append(files, program.name+".md")
+	}
+	return files
+}
+
+// OwnPage is the file and the page of a program beside bullpen: all its commands on one.
+func OwnPage(root *cobra.Command) (file, page string) {
+	return root.Name() + ".md", commandPage(root)
+}
+
+// commandPage describes a command and all below it.
+func commandPage(cmd *cobra.Command) string {
+	var page strings.Builder
+	page.WriteString("# " + cmd.CommandPath() + "\n\n" + written)
+	writeCommand(&page, cmd)
+	for _, sub := range below(cmd) {
+		page.WriteString("\n## " + sub.CommandPath() + "\n")
+		writeCommand(&page, sub)
+	}
+	return page.String()
+}
+
 // CLI is the pages of docs/reference/cli by file name: one for each command of the root, so that two changes seldom meet, and an index.
 // Commands for which development says true are named apart. The same tree gives the same pages.
 func CLI(root *cobra.Command, development func(*cobra.Command) bool) map[string]string {
 	pages := map[string]string{}
-	var production, others strings.Builder
+	var production, developing, beside strings.Builder
 	for _, cmd := range root.Commands() {
 		if cmd.Hidden || cmd.Name() == "help" {
 			continue
 		}
 		name := cmd.Name() + ".md"
-		var page strings.Builder
-		page.WriteString("# bullpen " + cmd.Name() + "\n\n" + written)
-		writeCommand(&page, cmd)
-		for _, sub := range below(cmd) {
-			page.WriteString("\n## " + sub.CommandPath() + "\n")
-			writeCommand(&page, sub)
-		}
-		pages[name] = page.String()
+		pages[name] = commandPage(cmd)
 		index := &production
 		if development(cmd) {
-			index = &others
+			index = &developing
 		}
 		fmt.Fprintf(index, "| [%s](%s) | %s |\n", cmd.CommandPath(), name, cell(cmd.Short))
+	}
+	for _, program := range others {
+		fmt.Fprintf(&beside, "| [%s](%[1]s.md) | %s |\n", program.name, program.short)
 	}
 	pages["README.md"] = "# Commands\n\n" + written + `
 One program, ` + "`bullpen`" + `, is every part of Bullpen and the operators' command line. Each command says the same with ` + "`--help`" + `.
@@ -51,7 +78,14 @@ The container images leave these out; what ` + "`make build`" + ` builds has the
 
 | command | |
 |---|---|
-` + others.String()
+` + developing.String() + `
+## Other programs
+
+` + "`make build`" + ` builds them into ` + "`bin/`" + ` too. The container images do not have them.
+
+| program | |
+|---|---|
+` + beside.String()
 	return pages
 }
 

@@ -6,10 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
-// Write makes a folder hold these pages and no others.
-func Write(folder string, pages map[string]string) error {
+// Write makes a folder hold these pages, those that are kept, and no others.
+func Write(folder string, pages map[string]string, kept ...string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // documents
 		return fmt.Errorf("making %s: %w", folder, err)
 	}
@@ -18,7 +19,7 @@ func Write(folder string, pages map[string]string) error {
 		return fmt.Errorf("listing %s: %w", folder, err)
 	}
 	for _, file := range there {
-		if _, stays := pages[filepath.Base(file)]; stays {
+		if _, stays := pages[filepath.Base(file)]; stays || slices.Contains(kept, filepath.Base(file)) {
 			continue
 		}
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {

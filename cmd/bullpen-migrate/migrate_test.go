@@ -26,12 +26,12 @@ func migrate(t *testing.T, stdin string, args ...string) (out, report string, co
 	root.SetIn(strings.NewReader(stdin))
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)
-	root.SetArgs(append([]string{"migrate", "arc"}, args...))
+	root.SetArgs(append([]string{"arc"}, args...))
 	err := root.ExecuteContext(t.Context())
-	var coded exitCoder
+	var failed migrationError
 	switch {
-	case errors.As(err, &coded):
-		code = coded.ExitCode()
+	case errors.As(err, &failed):
+		code = failed.code
 		stderr.WriteString(err.Error())
 	case err != nil:
 		code = 1
@@ -89,4 +89,17 @@ func TestMigrateARC_BadArgumentsAreSaid(t *testing.T) {
 		require.Empty(t, out)
 		require.NotEmpty(t, report)
 	}
+}
+
+func TestRoot_WithoutAProjectFails(t *testing.T) {
+	require.Equal(t, 1, run(t.Context(), nil))
+	require.Equal(t, 1, run(t.Context(), []string{"elsewhere"}))
+	require.Zero(t, run(t.Context(), []string{"--version"}))
+}
+
+func TestRun_ExitsWithTheCodesOfTheReport(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "runners.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(arcRunner, "dockerEnabled", "future: 1, dockerEnabled", 1)), 0o600))
+	require.Equal(t, exitLeft, run(t.Context(), []string{"arc", file, "--strict"}))
+	require.Zero(t, run(t.Context(), []string{"arc", file}))
 }

@@ -11,16 +11,6 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli/arcmigration"
 )
 
-// newMigrateCommand groups what brings runners here from elsewhere.
-func newMigrateCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "migrate",
-		Short: "Convert other projects' manifests to Bullpen's",
-	}
-	cmd.AddCommand(newMigrateARCCommand())
-	return cmd
-}
-
 // manifestLimit is how much is read of one file.
 const manifestLimit = 32 << 20
 
@@ -35,8 +25,6 @@ type migrationError struct {
 }
 
 func (e migrationError) Error() string { return e.text }
-
-func (e migrationError) ExitCode() int { return e.code }
 
 func migrationResult(result *arcmigration.Result, strict, forPeople bool) error {
 	failed := migrationError{code: 1, text: fmt.Sprintf("%d objects could not be converted, %d files could not be read: the report above says why",
@@ -54,7 +42,7 @@ func migrationResult(result *arcmigration.Result, strict, forPeople bool) error 
 	return nil
 }
 
-func newMigrateARCCommand() *cobra.Command {
+func newARCCommand() *cobra.Command {
 	var options arcmigration.Options
 	var output string
 	var strict bool
@@ -72,8 +60,8 @@ cluster is spoken to. A file may hold several documents, Lists, and what helm te
 
 It exits with 1 if something could not be read or converted; what could is printed nevertheless. With --strict it exits with 3 if a
 field was dropped or must be seen to.`,
-		Example: `  bullpen migrate arc runners.yaml --namespace bullpen-runners > bullpen.yaml
-  kubectl get runnerdeployments.actions.summerwind.dev,hra -A -o yaml | bullpen migrate arc - -o json 2> report.json # unverified: no cluster with those kinds was at hand`,
+		Example: `  bullpen-migrate arc runners.yaml --namespace bullpen-runners > bullpen.yaml
+  kubectl get runnerdeployments.actions.summerwind.dev,hra -A -o yaml | bullpen-migrate arc - -o json 2> report.json # unverified: no cluster with those kinds was at hand`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if output != "text" && output != "json" {
