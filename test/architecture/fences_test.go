@@ -146,11 +146,12 @@ var closures = []struct {
 	{pkg: "api/adminapi", strict: true, reason: "it is a contract: both sides use it, and so may others"},
 	{pkg: "api/runnerapi", strict: true, reason: "it is a contract, and the agent's binary must stay small"},
 	{pkg: "internal/agent/guestshare", strict: true, reason: "it is in the guest, beside customer code"},
+	{pkg: "internal/dev/plot", strict: true, reason: "a picture is a pure function of its data"},
 	{pkg: "internal/dev/stats", strict: true, reason: "a quantile is a pure function of its samples"},
 	{pkg: "test/docs", strict: true, reason: "pages are read without the program that they describe"},
 	{pkg: "test/incidents", strict: true, reason: "a registry is written to a page, and imports nothing of what it tells about"},
 	{pkg: "test/runnerkinds", strict: true, reason: "a registry is written to a page, and imports nothing of what it tells about"},
-	{pkg: "test/scale/growth", strict: true, allow: []string{module + "/internal/dev/stats"}, reason: "a judgement is a pure function of its samples"},
+	{pkg: "test/scale/growth", strict: true, allow: []string{module + "/internal/dev/plot", module + "/internal/dev/stats"}, reason: "a judgement is a pure function of its samples"},
 	{pkg: "test/soak/schedule", strict: true, reason: "a schedule is a pure function of its seed"},
 }
 
