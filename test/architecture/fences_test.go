@@ -145,6 +145,7 @@ var closures = []struct {
 	{pkg: "examples", strict: true, reason: "it carries files"},
 	{pkg: "api/adminapi", strict: true, reason: "it is a contract: both sides use it, and so may others"},
 	{pkg: "api/runnerapi", strict: true, reason: "it is a contract, and the agent's binary must stay small"},
+	{pkg: "internal/runnerpod/podenv", strict: true, reason: "the agent must know these names without the API types of Kubernetes"},
 	{pkg: "internal/agent/guestshare", strict: true, reason: "it is in the guest, beside customer code"},
 	{pkg: "internal/dev/plot", strict: true, reason: "a picture is a pure function of its data"},
 	{pkg: "internal/dev/stats", strict: true, reason: "a quantile is a pure function of its samples"},

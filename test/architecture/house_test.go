@@ -20,6 +20,7 @@ var neverShips = []string{"internal/dev", "test", "scripts"}
 // programs are those that ship, and the tags that each is built with.
 var programs = []struct{ main, tags string }{
 	{"cmd/bullpen", "production"}, // in images
+	{"cmd/bullpen-agent", "production"},
 	{"cmd/bullpen-migrate", ""},
 }
 

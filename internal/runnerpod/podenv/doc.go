@@ -1,5 +1,5 @@
 // Package podenv names what the pod template and the agent in the pod agree on: environment variables, and files of the shared volume.
 //
-// It imports nothing, so that the agent's binary knows these names without Kubernetes' API types. Package runnerpod has them under the
+// The agent's binary knows these names without Kubernetes' API types. Package runnerpod has them under the
 // same names for everything else.
 package podenv
