@@ -91,6 +91,7 @@ func (s *scene) takeAt(at time.Time, action string, repositories ...string) {
 func TestRepositories_RECV8_GivenBackAndTakenUnheard(t *testing.T) {
 	s := newScene(t)
 	s.becomes("acme", adminapi.AccountActive)
+	s.becomes("beta", adminapi.AccountActive) // its pages are counted, too
 	forge, compare := s.repositories()
 	s.job(1, 0, "acme/app")
 	s.job(2, 0, "acme/taken")
