@@ -87,7 +87,7 @@ func TestPath_TheCacheItselfIsNotOnIt(t *testing.T) {
 func TestPath_GenuineProgramsPrintTheirVersions(t *testing.T) {
 	dir, err := Find(Options{})
 	require.NoError(t, err, "run `make devcluster` once")
-	r, err := readRelease(filepath.Join("..", "..", "..", "devcluster"), "linux", "amd64")
+	r, err := readRelease(filepath.Join("..", "..", "..", "..", "devcluster"), "linux", "amd64")
 	require.NoError(t, err)
 	for _, name := range Names() {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

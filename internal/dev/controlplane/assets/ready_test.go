@@ -76,7 +76,7 @@ func TestBuild_DownloadsFromThePublishersWithoutAMirror(t *testing.T) {
 }
 
 func TestRelease_OfThisRepositoryIsPublished(t *testing.T) {
-	r, err := readRelease(filepath.Join("..", "..", "..", "devcluster"), "linux", "amd64")
+	r, err := readRelease(filepath.Join("..", "..", "..", "..", "devcluster"), "linux", "amd64")
 	require.NoError(t, err)
 	require.Equal(t, "https://dl.k8s.io/"+r.kubernetes+"/bin/linux/amd64/kube-scheduler", r.artifact("kube-scheduler", nil).url)
 	require.Equal(t, "https://dl.k8s.io/"+r.kubernetes+"/bin/linux/amd64/kube-scheduler.sha256", r.artifact("kube-scheduler", nil).sums)
