@@ -37,7 +37,7 @@ TEST_FLAGS ?= -timeout 20m -vet=off -trimpath
 DEMO_FLAGS ?=
 BENCH      ?= .
 FUZZTIME   ?= 20s
-SCALE_FLAGS ?= -pods 2000
+SCALE_FLAGS ?= -pods 2000 -nodes 4
 SUSTAINED_SIZE = -sustained-pods 10000 -sustained-nodes 500 -sustained-queued 100000 -sustained-accounts 1000 -sustained-jobs 40000 -sustained-samples 100 -sustained-length 1500s
 SUSTAINED_FLAGS ?=
 SOAK_FLAGS ?=

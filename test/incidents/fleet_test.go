@@ -296,7 +296,7 @@ func TestNode_POOL6_OneThatFailsEverySandbox(t *testing.T) {
 	// With a limit to how long a start may take they are retired, and what takes their places is retired again, a few at a
 	// time; jobs run all the while.
 	limited := client.MergeFrom(pool.DeepCopy())
-	pool.Spec.Provisioning.StartTimeout = &metav1.Duration{Duration: time.Second}
+	pool.Spec.Provisioning.StartTimeout = &metav1.Duration{Duration: 10 * time.Second} // longer than one takes that does not hang, on a slow machine too
 	require.NoError(t, y.Admin.Patch(t.Context(), pool, limited)) // whatever the controller has written of its status meanwhile
 	y.eventually("those that hung are gone", func() bool {
 		return !slices.ContainsFunc(stuck(), func(uid string) bool { return slices.Contains(hung, uid) })

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	podsFlag  = flag.Int("pods", 100, "size of the pool")
-	nodesFlag = flag.Int("nodes", 4, "node agents")
+	podsFlag  = flag.Int("pods", 40, "size of the pool")
+	nodesFlag = flag.Int("nodes", 2, "node agents")
 	jobsFlag  = flag.Int("jobs", 0, "jobs on their way at a time (default: one for each 20 pods, at most 6: two cores replace a few runners a second)")
 )
 

@@ -286,7 +286,7 @@ func TestStream_LoadDoesNotGrowWithViewers(t *testing.T) {
 	reading := func() bool {
 		var stacks bytes.Buffer
 		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2)
-		return strings.Contains(stacks.String(), "web.(*views).read(")
+		return strings.Contains(stacks.String(), "console.(*views).read(")
 	}
 	require.Eventually(t, func() bool { return !reading() }, 10*time.Second, 20*time.Millisecond)
 	d.watch("/ui/jobs", ada).next("page")

@@ -249,7 +249,7 @@ func TestRun_AStopLeavesNothingBehind(t *testing.T) {
 	stacks := make([]byte, 1<<20)
 	require.Eventually(t, func() bool { // the runtime takes a moment to bury a goroutine that has returned
 		text := string(stacks[:runtime.Stack(stacks, true)])
-		return !strings.Contains(text, "riverqueue") && !strings.Contains(text, "passes.(*Runner)")
+		return !strings.Contains(text, "riverqueue") && !strings.Contains(text, "periodic.(*Runner)")
 	}, patience, interval, "%s", stacks)
 
 	again := start(t, url, periodic.Options{Passes: []periodic.Pass{blocking}})
