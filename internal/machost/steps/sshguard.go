@@ -39,6 +39,8 @@ func newSSHGuard(p machost.Payload, f Facts) (machost.Step, error) {
 const (
 	// guardArmed holds the token of the change that nobody has confirmed yet.
 	guardArmed = stateDir + "/ssh-guard.armed"
+	// guardCandidate are the rules that it tries.
+	guardCandidate = stateDir + "/ssh-guard.candidate"
 	// guardPatience is how long the watchdog waits before it takes a change back; confirmPatience, how long the apply does.
 	guardPatience   = 60 * time.Second
 	confirmPatience = 50 * time.Second
@@ -76,10 +78,36 @@ func (s sshGuard) Check(ctx context.Context, h machost.Host) (machost.Diff, erro
 	if change != "" {
 		diff.Changes = append(diff.Changes, change)
 	}
+	if err := cutOff(h, &diff); err != nil {
+		return diff, err
+	}
 	if s.rules == "" {
 		return diff, leftOver(ctx, h, sshAnchor, &diff)
 	}
 	return diff, s.checkLive(ctx, h, &diff, change != "")
+}
+
+// cutOff notes what an apply has left that ended before it had tidied up. The rules may be in force and written by then, so that nothing else
+// tells it; and the watchdog takes away what it knows of alone, after its minute.
+func cutOff(h machost.Host, diff *machost.Diff) error {
+	for _, path := range []string{guardArmed, guardCandidate} {
+		left, err := exists(h, path)
+		if err != nil {
+			return err
+		}
+		if left {
+			diff.Changes = append(diff.Changes, "remove "+path+", which an apply that was cut off has left")
+		}
+	}
+	return nil
+}
+
+// tidy removes what a try needs. That it was one goes last, so that whoever is cut off here is found by the next Check.
+func tidy(h machost.Host) error {
+	if err := h.Remove(guardCandidate); err != nil {
+		return err
+	}
+	return h.Remove(guardArmed)
 }
 
 func (s sshGuard) attachment(text string) (attachment, error) {
@@ -162,10 +190,9 @@ func (s sshGuard) try(ctx context.Context, h machost.Host) error {
 		// The one of an earlier apply has seen another token, and left its guard to this one.
 		return errors.Join(fmt.Errorf("starting who would take the guard back: %w", err), revert(context.WithoutCancel(ctx), h))
 	}
-	candidate := stateDir + "/ssh-guard.candidate"
-	err := writeText(h, candidate, s.rules, rootFile)
+	err := writeText(h, guardCandidate, s.rules, rootFile)
 	if err == nil {
-		err = loadAnchor(ctx, h, sshAnchor, candidate)
+		err = loadAnchor(ctx, h, sshAnchor, guardCandidate)
 	}
 	if err == nil {
 		err = s.confirmed(ctx, token)
@@ -177,14 +204,13 @@ func (s sshGuard) try(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		undone = revert(context.WithoutCancel(ctx), h) // also when ctx has ended: that is how a lost connection shows
 	}
-	// A guard that could not be taken back is left to the watchdog.
-	if undone == nil {
-		undone = h.Remove(guardArmed)
+	if undone != nil { // a guard that could not be taken back is left to the watchdog
+		return errors.Join(err, undone, h.Remove(guardCandidate))
 	}
-	if undone = errors.Join(undone, h.Remove(candidate)); undone == nil {
-		return err
+	if left := tidy(h); left != nil {
+		return errors.Join(err, left)
 	}
-	return errors.Join(err, undone)
+	return err
 }
 
 func (s sshGuard) confirmed(ctx context.Context, token string) error {
@@ -240,7 +266,10 @@ func (s sshGuard) takeOut(ctx context.Context, h machost.Host) error {
 	if err := editPFFile(ctx, h, s.attachment); err != nil {
 		return err
 	}
-	return h.Remove(sshAnchor.File)
+	if err := h.Remove(sshAnchor.File); err != nil {
+		return err
+	}
+	return tidy(h)
 }
 
 // Verify looks again at what is in force.

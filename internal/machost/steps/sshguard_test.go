@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -16,10 +17,11 @@ import (
 )
 
 const (
-	guardFile = "/etc/pf.anchors/bullpen.ssh"
-	armedFile = "/usr/local/var/bullpen/ssh-guard.armed"
-	inside    = "10.0.0.99"
-	outside   = "198.51.100.7"
+	guardFile     = "/etc/pf.anchors/bullpen.ssh"
+	armedFile     = "/usr/local/var/bullpen/ssh-guard.armed"
+	candidateFile = "/usr/local/var/bullpen/ssh-guard.candidate"
+	inside        = "10.0.0.99"
+	outside       = "198.51.100.7"
 )
 
 // over are the facts of an apply over SSH whose other end answers so. The watchdog's tokens are noted, and nobody watches.
@@ -65,11 +67,30 @@ func TestSSHGuard_HOST7_IsKeptOnceItIsConfirmed(t *testing.T) {
 	require.False(t, m.reaches("192.168.64.7", "192.168.64.1", 22), "a machine")
 	require.True(t, m.reaches("192.168.64.7", "140.82.121.4", 22), "a machine, to a forge")
 	m.missing(armedFile)
-	m.missing("/usr/local/var/bullpen/ssh-guard.candidate")
+	m.missing(candidateFile)
 
 	m.restart()
 	require.True(t, m.guarded())
 	m.filters2()
+}
+
+// HOST-1: an apply that was killed after it had written the rules, and before it had tidied up, leaves what the next one finishes; whether
+// there is to be a guard then or not.
+func TestSSHGuard_HOST1_WhatAKilledApplyHasLeftIsFinished(t *testing.T) {
+	for name, wanted := range map[string]machost.Payload{"with a guard": payload(withGuard("10.0.0.0/24")), "without one": payload()} {
+		for _, left := range []string{armedFile, candidateFile} {
+			t.Run(name+"/"+filepath.Base(left), func(t *testing.T) {
+				m := bootMac(t)
+				f, _ := over(inside, yes)
+				require.NoError(t, m.firewall(payload(withGuard("10.0.0.0/24")), f, guardSteps...).err)
+				m.WriteFile(left, "left\n", 0o600)
+				require.NoError(t, m.firewall(wanted, f, guardSteps...).err, "and nothing differs afterwards")
+				m.missing(armedFile)
+				m.missing(candidateFile)
+				require.Equal(t, name == "with a guard", m.guarded())
+			})
+		}
+	}
 }
 
 // filters2 is filters where the guard's block stands behind that of machines.

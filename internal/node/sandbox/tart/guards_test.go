@@ -160,7 +160,7 @@ func TestSession_NODE3_IsNotRestartedBecauseLaunchctlCannotBeAsked(t *testing.T)
 		sign := filepath.Join(m.dir, "restarted")
 		s := m.open(func(o *Options) {
 			o.Launchctl, o.Kickstart = []string{"sh", "-c", launchctl}, []string{"sh", "-c", "touch " + sign}
-			o.SessionPatience = 100 * time.Millisecond
+			o.SessionPatience = 3 * time.Second // within it the restart itself ends, on a slow machine too
 		})
 		require.Eventually(t, func() bool { return s.Host().Conditions[1].Reason == reasonNoSession }, patience, 5*time.Millisecond)
 		s.Close()

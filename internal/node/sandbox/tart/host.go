@@ -243,11 +243,11 @@ func (s *Sandbox) known(vm string) bool {
 // ImagesDir implements sandbox.ImageLocator.
 func (s *Sandbox) ImagesDir() string { return s.opts.TartHome }
 
-// TellNews implements sandbox.NewsSource.
-func (s *Sandbox) TellNews(tell func(podUID string, news sandbox.News)) { s.tell = tell }
+// TellNews implements sandbox.NewsSource. It may be called while machines that were adopted are looked after already.
+func (s *Sandbox) TellNews(tell func(podUID string, news sandbox.News)) { s.tell.Store(&tell) }
 
 func (s *Sandbox) news(podUID, reason, message string) {
-	if s.tell != nil {
-		s.tell(podUID, sandbox.News{Reason: reason, Message: message})
+	if tell := s.tell.Load(); tell != nil {
+		(*tell)(podUID, sandbox.News{Reason: reason, Message: message})
 	}
 }

@@ -66,7 +66,7 @@ func TestSession_NODE9_IsEnsuredBeforeEachStart(t *testing.T) {
 	m := newMac(t)
 	var ahead atomic.Int64
 	s := m.open(func(o *Options) {
-		o.SessionPatience = 200 * time.Millisecond
+		o.SessionPatience = 3 * time.Second // within it the restart itself ends, on a slow machine too
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		o.Kickstart = []string{"sh", "-c", `echo >> "$0"; exec "$@"`, m.dir + "/kicks", programs, "launchctl"}
 	})

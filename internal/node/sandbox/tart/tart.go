@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -148,7 +149,7 @@ type Sandbox struct {
 	mu      sync.Mutex
 	minders map[string]*minder // by pod UID
 
-	tell func(podUID string, news sandbox.News) // nil while nobody listens
+	tell atomic.Pointer[func(podUID string, news sandbox.News)] // nil while nobody listens
 }
 
 var (

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -210,6 +211,21 @@ func TestRemove_NODE2_EndsAMachineThatTartCallsStopped(t *testing.T) {
 		require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 		m.requireNothingOf(s, string(pod.UID))
 	}
+}
+
+// Machines that were adopted are looked after before anybody says who is to be told of them.
+func TestNews_AreToldWhileWhoListensIsNamed(t *testing.T) {
+	s := &Sandbox{}
+	var told atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for told.Load() == 0 && t.Context().Err() == nil {
+			s.news("pod", "Silent", "its guest says nothing")
+		}
+	}()
+	s.TellNews(func(string, sandbox.News) { told.Add(1) })
+	await.Receive(t, done, "somebody is told")
 }
 
 // One pull, one base, two clones with identities and shapes of their own.
