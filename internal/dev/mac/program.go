@@ -76,18 +76,23 @@ func Main(p Program) int {
 	} else if _, inner := internals()[c.name]; inner && c.name != "tart" {
 		c.name = "" // only by the model's own name
 	}
-	err = c.run(context.Background())
+	return c.toItsEnd(context.Background())
+}
+
+// toItsEnd runs the command, says on standard error what went wrong, and returns the exit code.
+func (c *call) toItsEnd(ctx context.Context) int {
+	err := c.run(ctx)
 	var f *failure
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &f):
 		if f.text != "" {
-			fmt.Fprintln(p.Stderr, strings.TrimSuffix(f.text, "\n"))
+			fmt.Fprintln(c.Stderr, strings.TrimSuffix(f.text, "\n"))
 		}
 		return f.code
 	default:
-		fmt.Fprintf(p.Stderr, "%s: %v\n", c.name, err)
+		fmt.Fprintf(c.Stderr, "%s: %v\n", c.name, err)
 		return 1
 	}
 }

@@ -32,7 +32,7 @@ type mac struct {
 func bootMac(t *testing.T, options ...mactest.Option) *mac {
 	t.Setenv("DEVMAC_USER", "root")
 	m := mactest.Boot(t, options...)
-	return &mac{m, t, machost.Local{Root: string(m.Root)}}
+	return &mac{m, t, m.Host()}
 }
 
 const wrongPassword = "correct hoarse"
