@@ -25,7 +25,7 @@ export NO_RACE := test/e2e internal/machost/steps test/soak test/release test/ho
 	internal/dev/mac/... internal/dev/netpolicy internal/dev/simulate internal/dev/github/standin/workflow api/... scripts/...
 
 # The packages with tests that make test leaves out, or runs in part (test/kit/deep).
-DEEP := $(addprefix ./, test/e2e test/hosts test/model test/soak internal/controller internal/machost/remote)
+DEEP := $(addprefix ./, test/e2e test/hosts test/model test/soak internal/controller internal/controller/selfregistering/runnerowner internal/machost/remote)
 
 # Collecting garbage is a fifth of what control planes and tests compute. Where there is memory for four of them, it is done less
 # often.

@@ -12,6 +12,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
@@ -34,9 +35,9 @@ type shown struct {
 	Data   any
 }
 
-// templates are one set for each page: the layout, and what the page puts into it. They are parsed once; one that cannot be is a mistake
-// that every test finds.
-var templates = func() map[string]*template.Template {
+// templates are one set for each page: the layout, and what the page puts into it. They are parsed once, and only by who shows a page: each start of the
+// program would pay for it. One that cannot be parsed is a mistake that every test finds.
+var templates = sync.OnceValue(func() map[string]*template.Template {
 	sets := map[string]*template.Template{}
 	names, err := fs.Glob(templateFiles, "templates/*.html")
 	if err != nil {
@@ -50,7 +51,7 @@ var templates = func() map[string]*template.Template {
 		sets[base] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", name))
 	}
 	return sets
-}()
+})
 
 var functions = template.FuncMap{
 	"stamp": func(t time.Time) template.HTML { return stamp(t, "ago") },
@@ -147,7 +148,7 @@ func prose(text string) template.HTML {
 // render writes a page whole or not at all.
 func (c *Console) render(w http.ResponseWriter, status int, name string, with shown) {
 	var b bytes.Buffer
-	if err := templates[name].ExecuteTemplate(&b, "layout.html", with); err != nil {
+	if err := templates()[name].ExecuteTemplate(&b, "layout.html", with); err != nil {
 		c.opt.Log.Error("writing a page of the console", "template", name, "error", err)
 		http.Error(w, "The console could not write this page. The server's log says why.", http.StatusInternalServerError)
 		return
@@ -160,12 +161,12 @@ func (c *Console) render(w http.ResponseWriter, status int, name string, with sh
 // part renders what of a page is kept live.
 func part(name string, with shown) ([]byte, error) {
 	var b bytes.Buffer
-	err := templates[name].ExecuteTemplate(&b, "content", with)
+	err := templates()[name].ExecuteTemplate(&b, "content", with)
 	return b.Bytes(), err
 }
 
 // assets are the addresses of static files, which change with their content: browsers may keep them for ever.
-var assets = func() map[string]string {
+var assets = sync.OnceValue(func() map[string]string {
 	known := map[string]string{}
 	files, err := staticFiles.ReadDir("static")
 	if err != nil {
@@ -180,10 +181,10 @@ var assets = func() map[string]string {
 		known[file.Name()] = "/ui/static/" + file.Name() + "?v=" + hex.EncodeToString(sum[:6])
 	}
 	return known
-}()
+})
 
 func asset(name string) (string, error) {
-	address, ok := assets[name]
+	address, ok := assets()[name]
 	if !ok {
 		return "", fmt.Errorf("there is no static file %s", name)
 	}
@@ -192,7 +193,7 @@ func asset(name string) (string, error) {
 
 func serveStatic(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	address, ok := assets[name]
+	address, ok := assets()[name]
 	if !ok {
 		http.NotFound(w, r)
 		return

@@ -42,7 +42,7 @@ func checkOnLedger(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks")
 	if checks.Value.String() == checks.DefValue {
-		require.NoError(t, checks.Value.Set("40"))
+		require.NoError(t, checks.Value.Set("25"))
 		defer func() { _ = checks.Value.Set(checks.DefValue) }()
 	}
 	rapid.Check(t, property)

@@ -166,7 +166,7 @@ func TestPrune_LabelSetsRaceWithJobs(t *testing.T) {
 		}
 		pruned <- nil
 	}()
-	for id := range int64(60) {
+	for id := range int64(25) {
 		_, err := store.RecordJob(t.Context(), delivery(), queuedEvent(id+1))
 		require.NoError(t, err)
 		ledgertest.Exec(t, url, "DELETE FROM workflow_jobs")

@@ -27,7 +27,7 @@ func TestUsage_NothingIsCountedTwice(t *testing.T) {
 		month, pool string
 	}
 	want, counted := map[key]adminapi.MonthUsage{}, map[string]bool{}
-	for n := range 300 {
+	for n := range 100 {
 		account, pool := 10+random.Int64N(4), fmt.Sprintf("pool-%d", random.IntN(2))
 		started := first.Add(time.Duration(random.Int64N(int64(80 * 24 * time.Hour)))).Truncate(time.Second)
 		until := started.Add(time.Duration(random.Int64N(int64(40 * 24 * time.Hour)))).Truncate(time.Second)
