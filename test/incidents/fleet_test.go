@@ -297,7 +297,7 @@ func TestNode_POOL6_OneThatFailsEverySandbox(t *testing.T) {
 	// time; jobs run all the while.
 	limited := client.MergeFrom(pool.DeepCopy())
 	pool.Spec.Provisioning.StartTimeout = &metav1.Duration{Duration: 10 * time.Second} // longer than one takes that does not hang, on a slow machine too
-	require.NoError(t, y.Admin.Patch(t.Context(), pool, limited)) // whatever the controller has written of its status meanwhile
+	require.NoError(t, y.Admin.Patch(t.Context(), pool, limited))                      // whatever the controller has written of its status meanwhile
 	y.eventually("those that hung are gone", func() bool {
 		return !slices.ContainsFunc(stuck(), func(uid string) bool { return slices.Contains(hung, uid) })
 	})
