@@ -35,6 +35,8 @@ type Options struct {
 	Hold time.Duration
 	// MintTimeout bounds one request to GitHub; default 15 s, at most half of LongestLease. A claim's lease is twice that.
 	MintTimeout time.Duration
+	// ExamineTimeout bounds one question about pods that are lost; default 8 s, for whoever asks waits for the answer.
+	ExamineTimeout time.Duration
 	// MaxMints bounds one account's concurrent mints of this replica; default 64 (GitHub allows 100 concurrent
 	// requests to everything an installation does).
 	MaxMints int
@@ -74,6 +76,9 @@ func (o *Options) setDefaults() error {
 	}
 	if 2*o.MintTimeout > LongestLease {
 		return fmt.Errorf("a mint may take %s at most, not %s", LongestLease/2, o.MintTimeout)
+	}
+	if o.ExamineTimeout == 0 {
+		o.ExamineTimeout = 8 * time.Second
 	}
 	if o.MaxMints == 0 {
 		o.MaxMints = defaultMaxMints

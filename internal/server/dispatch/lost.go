@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
@@ -16,13 +15,12 @@ import (
 
 // A question about lost pods may cost requests to GitHub, and whoever asks waits for the answer. Most is answered from
 // GitHub's lists, however many pods there are; what is still listed has to be removed one by one, and so many removals are
-// asked for at once (GitHub allows an installation some 180 a minute), for so long. What is left out, or is not finished, is
+// asked for at once (GitHub allows an installation some 180 a minute), for Options.ExamineTimeout. What is left out, or is not finished, is
 // unknown, and asked about again.
 const (
-	maxRemoved     = 24
-	maxExamined    = 8 // of claims that the lists do not answer for
-	lostWorkers    = 8
-	examineTimeout = 8 * time.Second
+	maxRemoved  = 24
+	maxExamined = 8 // of claims that the lists do not answer for
+	lostWorkers = 8
 )
 
 // ProofRegistrationsGone is how a claim ends whose pod cannot be asked any more.
@@ -52,7 +50,7 @@ func (d *Dispatcher) RetireLost(ctx context.Context, pods []Pod) ([]runnerapi.Re
 			unproven = append(unproven, i)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.opt.ExamineTimeout)
 	defer cancel()
 	d.noteLost(ctx, pods, live, rows)
 	l := &losses{d: d, pods: pods, answers: answers, rows: rows}
@@ -204,7 +202,7 @@ func (l *losses) take(ctx context.Context, i int) (Claim, bool) {
 	}
 	now := d.opt.Now()
 	next := NextGeneration(claim.Generation, now)
-	taken, err := d.opt.Store.TakeForRelease(ctx, claim.PodUID, claim.Generation, next, now.Add(2*examineTimeout), now)
+	taken, err := d.opt.Store.TakeForRelease(ctx, claim.PodUID, claim.Generation, next, now.Add(2*d.opt.ExamineTimeout), now)
 	if err != nil || !taken { // EXCL-3; a replica is minting for it, or was faster
 		d.noteUnreleased(ctx, pod, err)
 		return Claim{}, false
