@@ -28,8 +28,9 @@ import (
 )
 
 const (
-	patience = 90 * time.Second // bounds what a loaded machine with two cores may take
-	interval = 50 * time.Millisecond
+	patience      = 90 * time.Second // bounds what a loaded machine with two cores may take
+	eventInterval = 50 * time.Millisecond
+	interval      = 500 * time.Millisecond // most of what is looked at again is looked at by a command, which costs a third of a second
 )
 
 // binary is the product, built once by TestMain; bullpen-agent is beside it.
@@ -189,7 +190,7 @@ func (r *running) awaitWithin(t *testing.T, limit time.Duration, what string, wa
 		default:
 		}
 		return false
-	}, limit, interval, "%s never came", what)
+	}, limit, eventInterval, "%s never came", what)
 	return found
 }
 

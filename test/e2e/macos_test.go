@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,7 +28,7 @@ jobs:
   survives:
     runs-on: bullpen-macos
     steps:
-      - run: sleep 6
+      - run: while [ ! -e '%s' ]; do sleep 0.2; done
 `
 
 const longMacJob = `
@@ -41,7 +44,8 @@ jobs:
 // runs, and of everything that was killed together nothing is left when it is cleared away.
 func TestUp_NODE3_MacOSRunnersOutliveTheirNodeAgent(t *testing.T) {
 	dir := stateDir(t)
-	box, w := up(t, dir, "--macos", "--runners", "1", "--workflow", writeFile(t, "mac.yaml", macJobs))
+	gate := filepath.Join(t.TempDir(), "gate")
+	box, w := up(t, dir, "--macos", "--runners", "1", "--workflow", writeFile(t, "mac.yaml", fmt.Sprintf(macJobs, gate)))
 	shown, err := kubectl(t, w, w.Kubeconfig, "get", "node", "local-mac", "-o",
 		`jsonpath={.metadata.labels.kubernetes\.io/os} {.metadata.labels.kubernetes\.io/arch} {.status.capacity.bullpen\.dev/macos-vm}`)
 	require.NoError(t, err, shown)
@@ -50,9 +54,12 @@ func TestUp_NODE3_MacOSRunnersOutliveTheirNodeAgent(t *testing.T) {
 	box.await(t, "the job that is to survive", func(e event) bool {
 		return e.Job != nil && e.Job.Name == "survives" && e.Job.Status == "in_progress"
 	})
-	pod, err := kubectl(t, w, w.Kubeconfig, "get", "pods", "-n", "bullpen-runners", "--field-selector=spec.nodeName=local-mac,status.phase=Running",
-		"-l", runnerpod.LabelOwner, "-o", "jsonpath={.items[0].metadata.name}")
-	require.NoError(t, err, pod)
+	var pod string
+	require.Eventually(t, func() bool {
+		pod, err = kubectl(t, w, w.Kubeconfig, "get", "pods", "-n", "bullpen-runners", "--field-selector=spec.nodeName=local-mac,status.phase=Running",
+			"-l", runnerpod.LabelOwner, "-o", "jsonpath={.items[*].metadata.name}")
+		return err == nil && len(strings.Fields(pod)) == 1
+	}, patience, interval, "only the pod of the job that waits")
 	said, err := kubectl(t, w, w.Kubeconfig, "exec", "-n", "bullpen-runners", pod, "-c", "runner", "--", "sh", "-c", "echo $USER; exit 7")
 	require.ErrorContains(t, err, "exit status 7", said)
 	require.Contains(t, said, "admin", "kubectl exec leads into the virtual machine")
@@ -60,6 +67,7 @@ func TestUp_NODE3_MacOSRunnersOutliveTheirNodeAgent(t *testing.T) {
 	box.await(t, "another macOS agent", func(e event) bool {
 		return e.Event == "started" && e.Part == "node-mac" && e.PID != w.Processes["node-mac"]
 	})
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	for _, job := range []string{"survives", "macos", "linux"} {
 		box.await(t, "the end of the job "+job, func(e event) bool { return e.Job != nil && e.Job.Name == job && e.Job.Conclusion != "" })
 		box.await(t, "the success of the job "+job, jobEnded(job, "success"))
