@@ -15,6 +15,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -159,7 +160,7 @@ func (s *poolState) createsDone(err error, now time.Time) {
 	}
 	s.createFails++
 	s.createSays = firstLine(err)
-	s.hold(now.Add(backoff(s.createFails)))
+	s.hold(now.Add(lifecycle.Backoff(s.createFails)))
 }
 
 // removeAccount deletes the ServiceAccount of a runner whose pod is gone or going (POOL-1). That it is gone already is

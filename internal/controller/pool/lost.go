@@ -38,23 +38,25 @@ func (m *member) lost(now time.Time) bool {
 
 // proven says whether the fence has granted the removal with a proof that the runner's work is over, which outweighs what
 // the pod shows (EXCL-4).
-func (m *member) proven() bool { return m.removal == lifecycle.RemovalGranted && m.proof != "" }
+func (m *member) proven() bool {
+	return m.leave.Removal == lifecycle.RemovalGranted && m.leave.Proof != ""
+}
 
 // loses fills in a runner whose node is gone, or whose work is over by the server's proof. It is asked about until the
 // fence grants, and, if it shows work, until the fence has proof.
 func (m *member) loses(r *lifecycle.Runner) {
-	r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLost, m.removal, m.since, m.why, m.askAt
+	r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLost, m.leave.Removal, m.leave.Since, m.leave.Why, m.leave.AskAt
 	if m.over != "" {
 		r.Unfit = lifecycle.Unfit{Reason: lifecycle.ReasonRecovery, Detail: m.over}
 	}
 	switch {
 	case m.forced:
 		r.Removal = lifecycle.RemovalDeleting
-	case m.removal == lifecycle.RemovalGranted && m.work() != "" && m.proof == "":
+	case m.leave.Removal == lifecycle.RemovalGranted && m.work() != "" && m.leave.Proof == "":
 		r.Removal = lifecycle.RemovalAsked
 	}
-	if m.busyUntil.After(r.AskAt) {
-		r.AskAt = m.busyUntil
+	if m.leave.BusyUntil.After(r.AskAt) {
+		r.AskAt = m.leave.BusyUntil
 	}
 }
 
@@ -81,7 +83,7 @@ func (m *member) alarm(now time.Time) time.Time {
 	if m.gone {
 		return next
 	}
-	due := []time.Time{m.busyUntil}
+	due := []time.Time{m.leave.BusyUntil}
 	if absent := m.where.absent; !absent.IsZero() {
 		due = append(due, absent.Add(vanishedAfter), absent.Add(lostAfter))
 	}
@@ -102,7 +104,7 @@ func (m *member) undeleted(now time.Time) bool {
 	if m.gone || m.forced {
 		return false
 	}
-	return m.vanished(now) || !m.deleted && m.view.deleting.IsZero()
+	return m.vanished(now) || !m.leave.Deleted && m.view.deleting.IsZero()
 }
 
 // checkNode has a node looked for that runners are bound to and the watch does not show.

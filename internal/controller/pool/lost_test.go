@@ -191,13 +191,13 @@ func TestLost_POOL7_WhoShowsWorkIsAskedAboutAfterAMinuteAndGoesByProofAlone(t *t
 	refs := p.ask(busy, at)
 	require.Len(t, refs, 1)
 	require.True(t, refs[0].Lost)
-	require.Empty(t, p.ask(busy, at.Add(busyHold-1)), "not without a pause")
+	require.Empty(t, p.ask(busy, at.Add(pace.Busy-1)), "not without a pause")
 
-	at = at.Add(busyHold)
+	at = at.Add(pace.Busy)
 	require.Len(t, p.ask(granted, at), 1)
 	require.Empty(t, p.removes(at), "EXCL-4: a grant without a proof does not outweigh a sign of work")
-	require.Empty(t, p.ask(granted, at.Add(askHold-1)))
-	at = at.Add(askHold)
+	require.Empty(t, p.ask(granted, at.Add(pace.Pending-1)))
+	at = at.Add(pace.Pending)
 	require.Len(t, p.ask(lifecycle.Answer{Verdict: lifecycle.Granted, Proof: "GitHub said so"}, at), 1, "and it is asked for again")
 	require.Equal(t, []string{"pool-a"}, p.removes(at))
 
@@ -242,7 +242,7 @@ func TestLost_POOL7_APodThatIsBeingDeletedIsLetGoToo(t *testing.T) {
 			require.Equal(t, []string{"pool-a"}, pool.removes(at))
 			m, _ := pool.copyOf("pool-a")
 			require.True(t, m.undeleted(at))
-			pool.change("pool-a", at, func(m *member) { m.deleted, m.forced, m.queued = true, true, false })
+			pool.change("pool-a", at, func(m *member) { m.leave.Deleted, m.forced, m.queued = true, true, false })
 			m, _ = pool.copyOf("pool-a")
 			require.False(t, m.undeleted(at))
 			require.Empty(t, pool.removes(at), "what holds it now is not ours")
@@ -385,7 +385,7 @@ func TestLost_POOL7_TheNodeIsLookedForRightBefore(t *testing.T) {
 			require.Equal(t, c != nil, err != nil)
 			require.Len(t, fence.asked, 1)
 			m, exists := state.copyOf(removed[0])
-			require.True(t, exists && !m.deleted)
+			require.True(t, exists && !m.leave.Deleted)
 		})
 	}
 	t.Run("gone for good", func(t *testing.T) {

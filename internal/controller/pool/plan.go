@@ -124,18 +124,14 @@ func (s *poolState) plan(wish lifecycle.Wish, newName func() string, burst int, 
 
 func (s *poolState) recordRemovals(plan lifecycle.Plan, w *work, now time.Time) {
 	for _, a := range plan.Withdraw {
-		if m := s.members[a.Runner.Name]; m != nil && m.removal == lifecycle.RemovalAsked {
-			m.removal, m.why = lifecycle.RemovalNone, ""
+		if m := s.members[a.Runner.Name]; m != nil && m.leave.Withdraw() {
 			s.settle(m, now)
 		}
 	}
 	if w.ask = s.questions.put(plan.Ask); w.ask {
 		for _, a := range plan.Ask {
 			m := s.members[a.Runner.Name]
-			if m.removal == lifecycle.RemovalNone {
-				m.since = now
-			}
-			m.removal, m.why, m.askAt = lifecycle.RemovalAsked, a.Reason, now.Add(askHold)
+			m.leave.Ask(a, pace, now)
 			s.settle(m, now)
 		}
 	}

@@ -73,7 +73,7 @@ func (q *removals) askFence(ctx context.Context, state *poolState) {
 	q.events.asked(state.key, asks, answers)
 }
 
-// recordAnswers records what the fence said. A grant holds whatever was wished meanwhile: the runner gets no work any more.
+// recordAnswers records what the fence said.
 func (s *poolState) recordAnswers(asks []lifecycle.Action, answers []lifecycle.Answer, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,21 +82,9 @@ func (s *poolState) recordAnswers(asks []lifecycle.Action, answers []lifecycle.A
 		if m == nil || m.uid != a.Runner.UID {
 			continue
 		}
-		switch answers[i].Verdict {
-		case lifecycle.Granted:
-			m.removal, m.proof, m.unknowns = lifecycle.RemovalGranted, answers[i].Proof, 0
-			if m.why == "" {
-				m.why, m.since = a.Reason, now
-			}
-		case lifecycle.Busy:
-			m.removal, m.why, m.proof, m.askAt, m.busyUntil = lifecycle.RemovalNone, "", "", time.Time{}, now.Add(busyHold)
-			m.unknowns = 0
-		default: // EXCL-3: unknown deletes nothing; it is asked again, less and less often, whatever is said of others
-			if m.removal != lifecycle.RemovalNone {
-				m.unknowns++
-				m.removal, m.askAt = lifecycle.RemovalAsked, now.Add(backoff(m.unknowns))
-				s.unsure[m.name], s.fenceSays = true, answers[i].Detail
-			}
+		m.leave.Answered(answers[i], a.Reason, 0, pace, now)
+		if answers[i].Verdict == lifecycle.Unknown && m.leave.Removal != lifecycle.RemovalNone { // EXCL-3: whatever is said of others
+			s.unsure[m.name], s.fenceSays = true, answers[i].Detail
 		}
 		s.settle(m, now)
 	}

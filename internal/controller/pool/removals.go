@@ -164,7 +164,7 @@ func (q *removals) step(ctx context.Context, state *poolState, name string) (tim
 			}
 			state.change(name, q.now(), func(m *member) { m.reported = true })
 		}
-	case m.removal != lifecycle.RemovalGranted || m.work() != "" && m.proof == "":
+	case m.leave.Removal != lifecycle.RemovalGranted || m.work() != "" && m.leave.Proof == "":
 		return 0, nil // withdrawn, or working after all: not ours to remove
 	}
 	if m.undeleted(q.now()) {
@@ -243,14 +243,14 @@ func (q *removals) tail(ctx context.Context, m member) (string, bool) {
 // died says whether a pod that is there came to an end that nobody wanted: not well, and not because the fleet has taken it away.
 func (m member) died() bool {
 	ended := m.view.end
-	return m.view.terminal && !m.gone && m.removal != lifecycle.RemovalGranted && !(ended.exited && ended.exitCode == 0)
+	return m.view.terminal && !m.gone && m.leave.Removal != lifecycle.RemovalGranted && !(ended.exited && ended.exitCode == 0)
 }
 
 // delete removes the pod; false when it may not be removed now.
 func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool, error) {
 	var g removal.Grant
-	if m.removal == lifecycle.RemovalGranted {
-		g.UID, g.Proof, g.Lost = m.uid, m.proof, m.lost(q.now()) || m.over != ""
+	if m.leave.Removal == lifecycle.RemovalGranted {
+		g.UID, g.Proof, g.Lost = m.uid, m.leave.Proof, m.lost(q.now()) || m.over != ""
 	}
 	if m.vanished(q.now()) {
 		gone, err := q.nodeGone(ctx, m.on) // POOL-7: it may have come back since the fence was asked
@@ -263,12 +263,15 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 	switch {
 	case err == nil:
 		faultpoint.Reached(faultpoint.PodDeleted)
-		state.change(m.name, q.now(), func(m *member) { m.deleted, m.forced, m.since = true, g.NodeGone, q.now() })
+		state.change(m.name, q.now(), func(m *member) {
+			m.forced = g.NodeGone
+			m.leave.Accepted(q.now())
+		})
 		q.metrics.removals.WithLabelValues(m.view.pool, m.removalReason()).Inc()
 		q.events.removed(state.key, m)
 		return true, nil
 	case errors.Is(err, lifecycle.ErrNotNow):
-		if answer.Verdict == lifecycle.Busy && m.proof != "" {
+		if answer.Verdict == lifecycle.Busy && m.leave.Proof != "" {
 			if err := q.remover.Protect(ctx, m.view.ref()); err != nil {
 				return false, err
 			}
@@ -277,7 +280,7 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 		q.metrics.fence(state.key.Name, answer.Verdict)
 		return false, nil
 	case errors.Is(err, lifecycle.ErrVetoed), errors.Is(err, lifecycle.ErrNoGrant):
-		state.change(m.name, q.now(), func(m *member) { m.proof, m.askAt = "", q.now().Add(askHold) })
+		state.change(m.name, q.now(), func(m *member) { m.leave.Vetoed(pace, q.now()) })
 		return false, nil
 	case apierrors.IsConflict(err):
 		// It has changed since it was observed. What the change was decides whether it may still go: the next look
@@ -292,7 +295,7 @@ func (m member) removalReason() string {
 	if m.view.terminal {
 		return string(lifecycle.ReasonFinished)
 	}
-	return string(m.why)
+	return string(m.leave.Why)
 }
 
 // look reads a pod past the cache: after a conflict, and when the cache has not shown what we created.

@@ -87,7 +87,7 @@ func TestReport_TakesTheLastLinesBeforeThePodGoes(t *testing.T) {
 	})
 	require.NotEmpty(t, v.defect)
 	s.state.podSeen(v, s.now())
-	s.state.change(v.name, s.now(), func(m *member) { m.removal = lifecycle.RemovalGranted })
+	s.state.change(v.name, s.now(), func(m *member) { m.leave.Removal = lifecycle.RemovalGranted })
 	s.removals.add(s.state.key, v.name)
 	require.Eventually(t, func() bool { return !s.exists(&corev1.Pod{}, v.name) }, 90*time.Second, 10*time.Millisecond)
 	s.state.podGone(v.name, "", s.now())
@@ -107,7 +107,7 @@ func TestMember_DiedIsWhatNobodyWanted(t *testing.T) {
 	bad := podView{terminal: true, end: ending{exited: true, exitCode: 143}}
 	require.True(t, member{view: bad}.died())
 	require.True(t, member{view: podView{terminal: true, end: ending{reason: "Evicted"}}}.died(), "it never ran")
-	require.False(t, member{view: bad, removal: lifecycle.RemovalGranted}.died())
+	require.False(t, member{view: bad, leave: lifecycle.Leave{Removal: lifecycle.RemovalGranted}}.died())
 	require.False(t, member{view: bad, gone: true}.died(), "there is nothing to read")
 	require.False(t, member{view: podView{end: bad.end}}.died())
 	require.False(t, member{view: podView{terminal: true, end: ending{exited: true}}}.died())

@@ -11,12 +11,11 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
+// pace is how often the fence is asked about one runner.
+var pace = lifecycle.ServerPace()
+
 // How long things are left alone.
 const (
-	// busyHold is how long a runner that the fence called busy is taken for busy, beyond what its pod shows.
-	busyHold = 30 * time.Second
-	// askHold is how long a question to the fence may be under way before it is asked again.
-	askHold = time.Minute
 	// observeWithin is how soon the cache should show what we created; later we look past the cache.
 	observeWithin = 30 * time.Second
 )
@@ -128,19 +127,12 @@ type member struct {
 	everReady bool
 	readyAt   time.Time // when it was first seen ready; zero while it is not
 	gone      bool      // the pod is authoritatively gone
-	deleted   bool      // our deletion of the pod was accepted
-	forced    bool      // and it was one that waits for no kubelet, because there is none
+	forced    bool      // our deletion of the pod was accepted, and was one that waits for no kubelet, because there is none
 	reported  bool      // the server knows of its end
 	account   bool      // its ServiceAccount may exist
 	queued    bool      // a removal has it
 
-	removal   lifecycle.Removal
-	why       lifecycle.Reason
-	askAt     time.Time
-	unknowns  int       // how often in a row the fence could not say
-	since     time.Time // when the removal began
-	busyUntil time.Time
-	proof     string // came with the grant: how it is known that its work is over
+	leave lifecycle.Leave
 
 	over string // the server's proof that its work is over, although it is still there
 
@@ -165,24 +157,21 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	switch {
 	case m.view.terminal:
 		r.Stage = lifecycle.StageFinished
-	case m.lost(now) || m.over != "" && !m.deleted && m.view.deleting.IsZero():
+	case m.lost(now) || m.over != "" && !m.leave.Deleted && m.view.deleting.IsZero():
 		m.loses(&r)
-	case (m.work() != "" || now.Before(m.busyUntil)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
+	case (m.work() != "" || m.leave.SaidBusy(0, now)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
 		r.Stage = lifecycle.StageBusy
-		if m.removal == lifecycle.RemovalGranted {
-			r.Removal = m.removal // it gets no work any more: its poller has heard so, and ended
+		if m.leave.Removal == lifecycle.RemovalGranted {
+			r.Removal = m.leave.Removal // it gets no work any more: its poller has heard so, and ended
 		}
-	case m.deleted || !m.view.deleting.IsZero():
-		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, m.since
+	case m.leave.Deleted || !m.view.deleting.IsZero():
+		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, m.leave.Since
 		if !m.view.deleting.IsZero() {
 			r.Since = m.view.deleting
 		}
 	default:
 		m.waits(&r, now)
-		if m.removal != lifecycle.RemovalNone {
-			r.Shown, r.ShownSince = r.Stage, r.Since
-			r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLeaving, m.removal, m.since, m.why, m.askAt
-		}
+		m.leave.Overlay(&r)
 	}
 	return r, true
 }
@@ -289,7 +278,7 @@ func (s *poolState) takeIn(v podView, now time.Time) bool {
 		m.everReady = true
 		s.failedPods = 0
 	}
-	if before, had := s.runners.Get(v.name); v.terminal && v.failed && !m.everReady && !m.deleted &&
+	if before, had := s.runners.Get(v.name); v.terminal && v.failed && !m.everReady && !m.leave.Deleted &&
 		v.deleting.IsZero() && had && before.Stage != lifecycle.StageFinished {
 		s.startFailed(now)
 	}
@@ -319,7 +308,7 @@ func older(version, than string) bool {
 func (s *poolState) startFailed(now time.Time) {
 	const free = 3
 	if s.failedPods++; s.failedPods > free {
-		s.hold(now.Add(backoff(s.failedPods - free)))
+		s.hold(now.Add(lifecycle.Backoff(s.failedPods - free)))
 	}
 }
 
@@ -327,11 +316,6 @@ func (s *poolState) hold(until time.Time) {
 	if until.After(s.holdUntil) {
 		s.holdUntil = until
 	}
-}
-
-// backoff doubles from one second to one minute.
-func backoff(failures int) time.Duration {
-	return min(time.Second<<min(max(failures-1, 0), 6), time.Minute)
 }
 
 // podGone takes in that a pod is authoritatively gone: the watch said so, or an uncached read.

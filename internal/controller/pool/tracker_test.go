@@ -151,9 +151,9 @@ func TestAnswered_BusyHoldsForAWhile(t *testing.T) {
 	s.questions.done()
 	w := s.plan(wishFor(0), names, 10, t0)
 	require.False(t, w.ask)
-	require.Equal(t, t0.Add(busyHold), w.plan.Next)
+	require.Equal(t, t0.Add(pace.Busy), w.plan.Next)
 	require.Equal(t, 1, s.counts("hash").of[lifecycle.StageBusy])
-	require.True(t, s.plan(wishFor(0), names, 10, t0.Add(busyHold)).ask, "and is asked again")
+	require.True(t, s.plan(wishFor(0), names, 10, t0.Add(pace.Busy)).ask, "and is asked again")
 }
 
 func TestAnswered_EXCL4_AGrantDoesNotOutweighASignOfWork(t *testing.T) {

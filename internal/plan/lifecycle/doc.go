@@ -3,7 +3,8 @@
 //
 // Begin with plan.go; roll.go has what goes by number, template and age. runner.go has what goes in and what comes out,
 // set.go the orders in which a plan looks at runners, and fence.go the Fence port: whoever deletes a runner holds its
-// grant.
+// grant. leave.go is how far one removal has come (asked, answered, deleted), for every kind of owner, and pace.go how often its fence
+// is asked.
 //
 // # What a plan does with each stage
 //

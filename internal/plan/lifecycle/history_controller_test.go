@@ -11,12 +11,6 @@ import (
 
 var errConflict = errors.New("it has changed since it was observed")
 
-// How long the controller leaves things alone.
-const (
-	holdBusy  = 30 * time.Second
-	holdAsked = time.Minute
-)
-
 // known is what the controller knows of one runner.
 type known struct {
 	view      view
@@ -24,13 +18,8 @@ type known struct {
 	uid, hash string
 	created   time.Time
 
-	removal   Removal
-	why       Reason
-	askAt     time.Time
-	since     time.Time
-	busyUntil time.Time
-	deleted   bool
-	grant     Grant
+	leave Leave
+	grant Grant
 }
 
 // controller is an observer, the engine, and an actor. All of it is lost in a crash.
@@ -79,14 +68,14 @@ func (m *known) runner(name string, now time.Time) Runner {
 	case v.ended:
 		r.Stage = StageFinished
 	case v.node != nil && v.node.lost:
-		r.Stage, r.Removal, r.Why, r.AskAt = StageLost, m.removal, m.why, m.askAt
-		if m.deleted {
+		r.Stage, r.Removal, r.Why, r.AskAt = StageLost, m.leave.Removal, m.leave.Why, m.leave.AskAt
+		if m.leave.Deleted {
 			r.Removal = RemovalDeleting
 		}
-	case v.signs.Work() != "" || now.Before(m.busyUntil): // EXCL-4
+	case v.signs.Work() != "" || m.leave.SaidBusy(0, now): // EXCL-4
 		r.Stage = StageBusy
-	case m.deleted || !v.deleting.IsZero():
-		r.Stage, r.Removal, r.Since = StageLeaving, RemovalDeleting, m.since
+	case m.leave.Deleted || !v.deleting.IsZero():
+		r.Stage, r.Removal, r.Since = StageLeaving, RemovalDeleting, m.leave.Since
 		if !v.deleting.IsZero() {
 			r.Since = v.deleting
 		}
@@ -101,10 +90,7 @@ func (m *known) runner(name string, now time.Time) Runner {
 		case v.node != nil && v.node.cordoned:
 			r.Unfit = Unfit{ReasonNodeCordoned, "its node is cordoned"}
 		}
-		if m.removal != RemovalNone {
-			r.Shown, r.ShownSince = r.Stage, r.Since
-			r.Stage, r.Removal, r.Since, r.Why, r.AskAt = StageLeaving, m.removal, m.since, m.why, m.askAt
-		}
+		m.leave.Overlay(&r)
 	}
 	return r
 }
@@ -118,18 +104,12 @@ func (c *controller) pass(w *world, refused func() bool) Plan {
 	plan := MakePlan(w.wish, set, w.now)
 	w.checkPlan(plan, set)
 	for _, a := range plan.Withdraw {
-		if m := c.members[a.Runner.Name]; m.removal == RemovalAsked {
-			m.removal, m.why = RemovalNone, ""
-		}
+		c.members[a.Runner.Name].leave.Withdraw()
 	}
 	if len(c.asks) == 0 {
 		c.asks = plan.Ask
 		for _, a := range plan.Ask {
-			m := c.members[a.Runner.Name]
-			if m.removal == RemovalNone {
-				m.since = w.now
-			}
-			m.removal, m.why, m.askAt = RemovalAsked, a.Reason, w.now.Add(holdAsked)
+			c.members[a.Runner.Name].leave.Ask(a, ServerPace(), w.now)
 		}
 	}
 	for _, a := range plan.Delete {
@@ -164,16 +144,10 @@ func (c *controller) answered(w *world, asks []Action, answers []Answer) {
 		if m == nil || m.uid != a.Runner.UID {
 			continue
 		}
-		switch answers[i].Verdict {
-		case Granted:
-			m.removal, m.grant = RemovalGranted, Grant{UID: a.Runner.UID, Proof: answers[i].Proof}
-		case Busy:
-			m.removal, m.why, m.grant = RemovalNone, "", Grant{}
-			m.askAt, m.busyUntil = w.now.Add(holdBusy), w.now.Add(holdBusy)
-		default: // EXCL-3
-			if m.removal != RemovalNone {
-				m.removal, m.askAt = RemovalAsked, w.now.Add(5*time.Second)
-			}
+		m.leave.Answered(answers[i], a.Reason, 0, ServerPace(), w.now)
+		m.grant = Grant{}
+		if m.leave.Removal == RemovalGranted {
+			m.grant = Grant{UID: a.Runner.UID, Proof: m.leave.Proof}
 		}
 	}
 }
@@ -192,7 +166,7 @@ func (c *controller) remove(w *world, name string) {
 	})
 	switch {
 	case err == nil:
-		m.deleted, m.since = true, w.now
+		m.leave.Accepted(w.now)
 	case errors.Is(err, ErrNotNow):
 		c.answered(w, []Action{{Runner: r}}, []Answer{answer})
 	case errors.Is(err, errConflict):

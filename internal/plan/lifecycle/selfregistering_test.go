@@ -100,28 +100,28 @@ func TestMakePlan_RUN6_AVictimAskedIsKeptInMind(t *testing.T) {
 // RUN-6, RUN-2: how often GitHub is asked about one runner (9628bb29).
 func TestPace_RUN6_AskedAgain(t *testing.T) {
 	reset := t0.Add(time.Hour)
-	busyUntil, forever, askAt := StandardPace(true).AskedAgain(Answer{Verdict: Busy}, 0, t0)
+	busyUntil, forever, askAt := GitHubPace(true).AskedAgain(Answer{Verdict: Busy}, 0, t0)
 	require.True(t, forever, "9628bb29 a busy ephemeral runner is asked about once")
 	require.Zero(t, busyUntil)
 	require.Zero(t, askAt)
 
-	busyUntil, forever, askAt = StandardPace(false).AskedAgain(Answer{Verdict: Busy}, 0, t0)
+	busyUntil, forever, askAt = GitHubPace(false).AskedAgain(Answer{Verdict: Busy}, 0, t0)
 	require.False(t, forever)
 	require.Equal(t, t0.Add(time.Minute), busyUntil, "9628bb29 a busy static one once a minute")
 	require.Equal(t, busyUntil, askAt)
-	_, _, askAt = StandardPace(false).AskedAgain(Answer{Verdict: Busy, NotBefore: reset}, 0, t0)
+	_, _, askAt = GitHubPace(false).AskedAgain(Answer{Verdict: Busy, NotBefore: reset}, 0, t0)
 	require.Equal(t, reset, askAt)
 
-	for unknowns, wait := range map[int]time.Duration{1: 2 * time.Second, 2: 4 * time.Second, 5: 32 * time.Second, 6: time.Minute, 1000: time.Minute} {
-		busyUntil, forever, askAt = StandardPace(true).AskedAgain(Answer{}, unknowns, t0)
+	for unknowns, wait := range map[int]time.Duration{1: 5 * time.Second, 2: 10 * time.Second, 6: 160 * time.Second, 7: 5 * time.Minute, 1000: 5 * time.Minute} {
+		busyUntil, forever, askAt = GitHubPace(true).AskedAgain(Answer{}, unknowns, t0)
 		require.Equal(t, t0.Add(wait), askAt, "unknown for the %dth time", unknowns)
 		require.Zero(t, busyUntil)
 		require.False(t, forever)
 	}
-	_, _, askAt = StandardPace(true).AskedAgain(Answer{NotBefore: reset}, 1, t0)
+	_, _, askAt = GitHubPace(true).AskedAgain(Answer{NotBefore: reset}, 1, t0)
 	require.Equal(t, reset, askAt, "the end of a rate limit is waited for")
-	_, _, askAt = StandardPace(true).AskedAgain(Answer{NotBefore: t0.Add(time.Millisecond)}, 1, t0)
-	require.Equal(t, t0.Add(2*time.Second), askAt, "and our own pace is the least")
+	_, _, askAt = GitHubPace(true).AskedAgain(Answer{NotBefore: t0.Add(time.Millisecond)}, 1, t0)
+	require.Equal(t, t0.Add(5*time.Second), askAt, "and our own pace is the least")
 }
 
 // RUN-4: a need that another's clock has placed in the future is not met anew at every look: each would be a write of the status.

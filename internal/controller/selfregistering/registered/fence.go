@@ -13,16 +13,15 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Pace of questions to GitHub. Nothing of it is a deadline: a runner is asked about for as long as somebody wants it gone
-// (RUN-2).
+// pace is how often GitHub is asked about a runner that is static or lost. Nothing of it is a deadline: a runner is asked about for as long as
+// somebody wants it gone (RUN-2).
+var pace = lifecycle.GitHubPace(false)
+
+// How long questions wait besides.
 const (
 	// busyEphemeral is how long an ephemeral runner that GitHub called busy is not asked about again while it shows nothing
 	// new: it ends by itself. It is so long that it only matters for a job that was taken back before it began.
 	busyEphemeral = 6 * time.Hour
-	// busyStatic is how long a static one is left alone, and a lost one.
-	busyStatic = time.Minute
-	// unknownFirst doubles up to unknownSlowest.
-	unknownFirst, unknownSlowest = 5 * time.Second, 5 * time.Minute
 	// waitForRoom is how long a question waits while as many as may be are under way with its credentials.
 	waitForRoom = 2 * time.Second
 )
@@ -76,19 +75,19 @@ func (m *memory) note(v *View, shown string, lost bool, answer lifecycle.Answer,
 		last = &recollection{}
 		m.byUID[v.UID] = last
 	}
-	switch {
-	case answer.Verdict == lifecycle.Unknown:
+	if answer.Verdict == lifecycle.Unknown {
 		if last.unknowns++; last.since.IsZero() {
 			last.since = now
 		}
-		last.until = now.Add(min(unknownFirst<<min(last.unknowns-1, 8), unknownSlowest))
-	case v.Ephemeral && !lost:
-		last.unknowns, last.since, last.until = 0, time.Time{}, now.Add(busyEphemeral)
-	default:
-		last.unknowns, last.since, last.until = 0, time.Time{}, now.Add(busyStatic)
+	} else {
+		last.unknowns, last.since = 0, time.Time{}
 	}
-	if answer.NotBefore.After(last.until) {
-		last.until = answer.NotBefore
+	_, forever, until := lifecycle.GitHubPace(v.Ephemeral && !lost).AskedAgain(answer, last.unknowns, now)
+	if last.until = until; forever {
+		last.until = now.Add(busyEphemeral)
+		if answer.NotBefore.After(last.until) {
+			last.until = answer.NotBefore
+		}
 	}
 	answer.NotBefore = last.until
 	last.answer, last.shown = answer, shown
@@ -218,7 +217,7 @@ func (v *View) registering(now time.Time) bool {
 
 // askable is when a runner that is registering is looked at again.
 func (v *View) askable(now time.Time) time.Time {
-	next := now.Add(busyStatic)
+	next := now.Add(pace.Busy)
 	if due := v.Overdue(0); due.After(now) {
 		next = earliest(due, next)
 	}
@@ -237,7 +236,7 @@ func (s *Service) ask(ctx context.Context, q question) lifecycle.Answer {
 	v := &q.view
 	leave, err := s.enter(ctx, v.Credentials)
 	if err != nil {
-		return lifecycle.Answer{Detail: err.Error(), NotBefore: s.now().Add(unknownFirst)}
+		return lifecycle.Answer{Detail: err.Error(), NotBefore: s.now().Add(pace.First)}
 	}
 	defer leave()
 	answer := s.remove(ctx, v, q.ref.Lost)

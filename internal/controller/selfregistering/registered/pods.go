@@ -152,7 +152,7 @@ func (s *Service) disown(ctx context.Context, v *View, _ Place) (time.Time, erro
 	if err != nil || answer.Verdict == lifecycle.Granted {
 		return time.Time{}, err
 	}
-	return earliest(answer.NotBefore, s.now().Add(busyStatic)), nil
+	return earliest(answer.NotBefore, s.now().Add(pace.Busy)), nil
 }
 
 // ownerExists says whether what stands behind a pod is there, and whether it is being deleted. Its no is authoritative.
@@ -203,7 +203,7 @@ func (s *Service) leave(ctx context.Context, v *View, place Place) (time.Time, e
 			return time.Time{}, err
 		}
 		if answer.Verdict != lifecycle.Granted {
-			return earliest(answer.NotBefore, s.now().Add(busyStatic)), nil
+			return earliest(answer.NotBefore, s.now().Add(pace.Busy)), nil
 		}
 	case isAsked:
 		answer := s.Ask(ctx, []lifecycle.RunnerRef{v.Ref()})[0]
@@ -212,7 +212,7 @@ func (s *Service) leave(ctx context.Context, v *View, place Place) (time.Time, e
 		}
 		due, mayBe := s.abandonAt(v)
 		if !mayBe || s.now().Before(due) {
-			return earliest(earliest(answer.NotBefore, s.now().Add(busyStatic)), due), nil
+			return earliest(earliest(answer.NotBefore, s.now().Add(pace.Busy)), due), nil
 		}
 		s.abandon(v, answer)
 	}

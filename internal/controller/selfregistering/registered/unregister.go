@@ -48,7 +48,7 @@ func (s *Service) Unregister(ctx context.Context, i Identity, runnerID int64, po
 	}
 	leave, err := s.enter(ctx, with)
 	if err != nil {
-		return lifecycle.Answer{Detail: err.Error(), NotBefore: s.now().Add(unknownFirst)}
+		return lifecycle.Answer{Detail: err.Error(), NotBefore: s.now().Add(pace.First)}
 	}
 	defer leave()
 	var answer lifecycle.Answer

@@ -25,8 +25,8 @@ func TestEnded_F814_TheReasonIsToldByTheNameThatTheJobHas(t *testing.T) {
 	}
 	podShown(s, "busy", busyPod)
 	podShown(s, "done", busyPod)
-	s.change("told", "", t0, func(m *member) { m.removal = lifecycle.RemovalAsked })
-	s.answered("told", "pod-told", lifecycle.Answer{Verdict: lifecycle.Busy}, t0) // GitHub has said that it works
+	s.change("told", "", t0, func(m *member) { m.leave.Removal = lifecycle.RemovalAsked })
+	s.answered("told", "pod-told", lifecycle.Answer{Verdict: lifecycle.Busy}, lifecycle.ReasonScaleDown, t0) // GitHub has said that it works
 	require.Empty(t, s.makePlan(o, -1, t0).lost)
 	podShown(s, "idle", evicted)
 	podShown(s, "busy", evicted)

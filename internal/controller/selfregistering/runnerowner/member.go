@@ -23,17 +23,7 @@ type member struct {
 	served  bool             // GitHub has heard from it, or it has shown work
 	counted bool             // its end was looked at: how it ended is counted once
 
-	removal   lifecycle.Removal
-	why       lifecycle.Reason
-	since     time.Time // when the removal began
-	askAt     time.Time
-	unknowns  int
-	proof     string
-	lost      bool // it was asked about as a lost one
-	deleted   bool // our deletion was accepted
-	busyUntil time.Time
-	// busyAs is what the pod showed when the fence called an ephemeral runner busy: that holds until it shows something else.
-	busyAs lifecycle.Stage
+	leave lifecycle.Leave
 
 	unfit    lifecycle.Unfit // the Backing has found that it will never serve
 	spent    bool            // or that what it registers with is gone
@@ -89,44 +79,35 @@ func (m *member) overlay(r *lifecycle.Runner, now time.Time) {
 	}
 	switch r.Stage {
 	case lifecycle.StageFinished, lifecycle.StageBusy:
-		if r.Stage == lifecycle.StageBusy && m.removal == lifecycle.RemovalGranted {
-			r.Removal = m.removal
+		if r.Stage == lifecycle.StageBusy && m.leave.Removal == lifecycle.RemovalGranted {
+			r.Removal = m.leave.Removal
 		}
 		return
 	case lifecycle.StageLost:
-		if m.removal > r.Removal {
-			r.Removal, r.Why = m.removal, m.why
+		if m.leave.Removal > r.Removal {
+			r.Removal, r.Why = m.leave.Removal, m.leave.Why
 		}
-		if m.deleted {
+		if m.leave.Deleted {
 			r.Removal = lifecycle.RemovalDeleting
 		}
-		r.AskAt = m.askAt
+		r.AskAt = m.leave.AskAt
 		return
 	case lifecycle.StageLeaving: // granted or being deleted by what the pod shows; the watch shows that later than we know it
-		if m.deleted {
+		if m.leave.Deleted {
 			r.Removal = lifecycle.RemovalDeleting
 		}
 		return
 	}
-	if m.saidBusy(r.Stage, now) {
+	if m.leave.SaidBusy(r.Stage, now) {
 		r.Stage = lifecycle.StageBusy // EXCL-4
 		return
 	}
-	shown, since := r.Stage, r.Since
-	switch {
-	case m.deleted || m.exists && !m.Deleting.IsZero():
-		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, later(m.since, m.Deleting)
-	case m.removal != lifecycle.RemovalNone:
-		r.Stage, r.Removal, r.Since, r.Why, r.AskAt = lifecycle.StageLeaving, m.removal, m.since, m.why, m.askAt
-	default:
+	if !m.leave.Deleted && (!m.exists || m.Deleting.IsZero()) {
+		m.leave.Overlay(r)
 		return
 	}
-	r.Shown, r.ShownSince = shown, since
-}
-
-// saidBusy says whether the fence's word that the runner is busy still holds, although it does not show it.
-func (m *member) saidBusy(shown lifecycle.Stage, now time.Time) bool {
-	return m.busyAs != 0 && m.busyAs == shown || now.Before(m.busyUntil)
+	r.Shown, r.ShownSince = r.Stage, r.Since
+	r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, later(m.leave.Since, m.Deleting)
 }
 
 // alarm is when the member becomes something else by the clock alone; zero for never.
@@ -138,8 +119,8 @@ func (m *member) alarm(place registered.Place, timeout time.Duration, now time.T
 			next = earlier(next, due)
 		}
 	}
-	if now.Before(m.busyUntil) {
-		next = earlier(next, m.busyUntil)
+	if now.Before(m.leave.BusyUntil) {
+		next = earlier(next, m.leave.BusyUntil)
 	}
 	return next
 }
@@ -147,7 +128,7 @@ func (m *member) alarm(place registered.Place, timeout time.Duration, now time.T
 // failedToStart says whether the runner has ended before it could ever take a job. That it was ready is no proof of the contrary:
 // ready is whatever no job has reached, also a runner that GitHub refuses a moment later (K 8.3).
 func (m *member) failedToStart() bool {
-	return m.pod != nil && m.pod.Ended && !m.served && !m.deleted && m.pod.Deleting.IsZero() && !m.pod.End.Succeeded()
+	return m.pod != nil && m.pod.Ended && !m.served && !m.leave.Deleted && m.pod.Deleting.IsZero() && !m.pod.End.Succeeded()
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -117,8 +117,7 @@ var fruitless = map[lifecycle.Reason]bool{
 
 func (s *ownerState) recordRemovals(w *work, now time.Time) {
 	for _, a := range w.plan.Withdraw { // RUN-6: nobody has granted it, so it may take work as before
-		if m := s.members[a.Runner.Name]; m != nil && m.removal == lifecycle.RemovalAsked {
-			m.removal, m.why = lifecycle.RemovalNone, ""
+		if m := s.members[a.Runner.Name]; m != nil && m.leave.Withdraw() {
 			s.settle(m, now)
 		}
 	}
@@ -127,11 +126,7 @@ func (s *ownerState) recordRemovals(w *work, now time.Time) {
 		if m == nil {
 			continue
 		}
-		if m.removal == lifecycle.RemovalNone {
-			m.since = now
-		}
-		m.removal, m.why, m.askAt = lifecycle.RemovalAsked, a.Reason, now.Add(askHold)
-		m.lost = a.Runner.Stage == lifecycle.StageLost
+		m.leave.Ask(a, s.pace, now)
 		w.ask = append(w.ask, a)
 		s.settle(m, now)
 	}
@@ -144,7 +139,7 @@ func (s *ownerState) recordRemovals(w *work, now time.Time) {
 func (s *ownerState) remove(name string, w *work, now time.Time) {
 	m := s.members[name]
 	switch {
-	case m == nil || m.deleted && (!m.exists || !m.Deleting.IsZero()) && (m.pod == nil || !m.pod.Deleting.IsZero()):
+	case m == nil || m.leave.Deleted && (!m.exists || !m.Deleting.IsZero()) && (m.pod == nil || !m.pod.Deleting.IsZero()):
 	case now.Before(m.retryAt):
 		w.plan.Next = earlier(w.plan.Next, m.retryAt)
 	default:
@@ -193,36 +188,19 @@ func (s *ownerState) taken(now time.Time) func(string) bool {
 	}
 }
 
-// answered records what the fence said of one runner. A grant holds whatever was wished meanwhile: the runner gets no work any
-// more.
-func (s *ownerState) answered(name, id string, answer lifecycle.Answer, now time.Time) {
+// answered records what the fence said of one runner that it was asked about for that reason.
+func (s *ownerState) answered(name, id string, answer lifecycle.Answer, why lifecycle.Reason, now time.Time) {
 	s.change(name, id, now, func(m *member) {
-		switch answer.Verdict {
-		case lifecycle.Granted:
-			if m.removal == lifecycle.RemovalNone {
-				m.since = now
-			}
-			m.removal, m.proof, m.unknowns = lifecycle.RemovalGranted, answer.Proof, 0
-			if fruitless[m.why] {
-				s.evidence()
-			}
-		case lifecycle.Busy:
-			m.removal, m.why, m.proof, m.unknowns = lifecycle.RemovalNone, "", "", 0
-			busyUntil, forever, askAt := s.pace.AskedAgain(answer, 0, now)
-			m.busyUntil, m.askAt, m.busyAs = busyUntil, askAt, 0
-			if forever && m.pod != nil {
-				m.busyAs = m.pod.Runner(s.places(m.pod.Node), s.timeout, now).Stage
-			}
-			if m.lost { // whatever it shows proves nothing: GitHub says when it is over
-				_, _, m.askAt = lifecycle.StandardPace(false).AskedAgain(answer, 0, now)
-			}
-		default: // EXCL-3: unknown deletes nothing; it is asked again, less and less often
-			if m.removal != lifecycle.RemovalNone {
-				m.unknowns++
-				m.removal = lifecycle.RemovalAsked
-				_, _, m.askAt = s.pace.AskedAgain(answer, m.unknowns, now)
-				s.unsure[m.name] = answer.Detail
-			}
+		var shown lifecycle.Stage
+		if m.pod != nil {
+			shown = m.pod.Runner(s.places(m.pod.Node), s.timeout, now).Stage
+		}
+		m.leave.Answered(answer, why, shown, s.pace, now)
+		switch {
+		case answer.Verdict == lifecycle.Granted && fruitless[m.leave.Why]:
+			s.evidence()
+		case answer.Verdict == lifecycle.Unknown && m.leave.Removal != lifecycle.RemovalNone: // EXCL-3
+			s.unsure[m.name] = answer.Detail
 		}
 	})
 }

@@ -14,8 +14,6 @@ import (
 
 // How long things are left alone.
 const (
-	// askHold is how long a question to the fence may be under way before it is asked again.
-	askHold = 2 * time.Minute
 	// observeWithin is how soon the watch should show what we created; later we look past the cache.
 	observeWithin = 30 * time.Second
 	// stuckAfter is how long what was deleted may take to go before somebody is told (POOL-10).
@@ -160,7 +158,7 @@ func (s *ownerState) refer(o *Owner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owner, s.object = o, o.Object.DeepCopyObject()
-	s.pace = lifecycle.StandardPace(o.Ephemeral)
+	s.pace = lifecycle.GitHubPace(o.Ephemeral)
 	s.timeout = o.RegistrationTimeout
 	if !s.begun {
 		s.begun, s.completeAt = true, o.CompleteAt
@@ -246,9 +244,9 @@ func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) boo
 	if !ours {
 		return false
 	}
-	worked := m.pod != nil && m.pod.Signs.Work() != "" || m.busyAs != 0
+	worked := m.pod != nil && m.pod.Signs.Work() != "" || m.leave.BusyAs != 0
 	if before := m.id(); before != "" && before != pod.UID { // nothing that was said of what was there before holds for it
-		m.removal, m.why, m.askAt, m.unknowns, m.proof, m.busyAs, m.busyUntil = lifecycle.RemovalNone, "", time.Time{}, 0, "", 0, time.Time{}
+		m.leave = lifecycle.Leave{Since: m.leave.Since, Lost: m.leave.Lost, Deleted: m.leave.Deleted}
 		m.served, m.counted = false, false
 	}
 	m.pod = pod
@@ -299,11 +297,6 @@ func startBackoff(failures int) time.Duration {
 	return 5 * time.Second << min(failures-2, 4)
 }
 
-// backoff doubles from one second to one minute.
-func backoff(failures int) time.Duration {
-	return min(time.Second<<min(max(failures-1, 0), 6), time.Minute)
-}
-
 func (s *ownerState) hold(until time.Time) { s.holdUntil = later(s.holdUntil, until) }
 
 // podGone takes in that a pod is gone for certain. What stands behind it is not started again (RUN-7).
@@ -326,9 +319,9 @@ func (s *ownerState) settle(m *member, now time.Time) bool {
 	}
 	before, had := s.runners.Get(m.name)
 	after, has := m.runner(place, s.timeout, now)
-	if m.busyAs != 0 && m.pod != nil {
-		if shown := m.pod.Runner(place, s.timeout, now).Stage; shown != m.busyAs && shown != lifecycle.StageLeaving {
-			m.busyAs = 0 // it shows something else: what was said of it is over
+	if m.leave.BusyAs != 0 && m.pod != nil {
+		if shown := m.pod.Runner(place, s.timeout, now).Stage; shown != m.leave.BusyAs && shown != lifecycle.StageLeaving {
+			m.leave.BusyAs = 0 // it shows something else: what was said of it is over
 		}
 	}
 	if has {
@@ -385,12 +378,12 @@ func (s *ownerState) note(m *member, r lifecycle.Runner, has bool, place registe
 
 // deletable says whether what stands behind a pod that is going should go too: it must not make another pod (RUN-7, K 1.7).
 func (m *member) deletable() bool {
-	return m.exists && m.Deleting.IsZero() && !m.deleted && m.pod != nil && !m.pod.Deleting.IsZero()
+	return m.exists && m.Deleting.IsZero() && !m.leave.Deleted && m.pod != nil && !m.pod.Deleting.IsZero()
 }
 
 // tendable says whether the Backing may have something to do for it beside its existence.
 func (m *member) tendable() bool {
-	return m.observed && m.exists && m.Deleting.IsZero() && !m.deleted && !m.Ended && !m.spent && m.removal < lifecycle.RemovalGranted &&
+	return m.observed && m.exists && m.Deleting.IsZero() && !m.leave.Deleted && !m.Ended && !m.spent && m.leave.Removal < lifecycle.RemovalGranted &&
 		(m.pod == nil || !m.pod.Ended && m.pod.Deleting.IsZero()) && (m.tended != m.tendKey() || !m.tendAt.IsZero())
 }
 

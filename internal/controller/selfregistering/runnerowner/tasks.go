@@ -35,7 +35,7 @@ func (r *Reconciler) dispatch(s *ownerState, w work) {
 	}
 	for _, name := range w.remove {
 		crew := s.cluster
-		if m, exists := s.copyOf(name); exists && m.removal == lifecycle.RemovalGranted {
+		if m, exists := s.copyOf(name); exists && m.leave.Removal == lifecycle.RemovalGranted {
 			crew = s.github // the fence is asked once more
 		}
 		r.give(s, crew, "remove "+name, func(ctx context.Context) { r.remove(ctx, s, name) })
@@ -61,7 +61,7 @@ func (r *Reconciler) give(s *ownerState, c *crew, key string, do func(context.Co
 // whenever a pod appears, for that is fenced by itself.
 func (r *Reconciler) ask(ctx context.Context, s *ownerState, a lifecycle.Action) {
 	m, exists := s.copyOf(a.Runner.Name)
-	if !exists || m.id() != a.Runner.UID || m.removal != lifecycle.RemovalAsked {
+	if !exists || m.id() != a.Runner.UID || m.leave.Removal != lifecycle.RemovalAsked {
 		return // withdrawn, or another by now
 	}
 	answer := lifecycle.Answer{Verdict: lifecycle.Granted, Detail: "it has no pod"}
@@ -71,7 +71,7 @@ func (r *Reconciler) ask(ctx context.Context, s *ownerState, a lifecycle.Action)
 		answer = r.options.Service.Ask(ctx, []lifecycle.RunnerRef{ref})[0]
 		r.metrics.fence(answer.Verdict)
 	}
-	s.answered(a.Runner.Name, a.Runner.UID, answer, r.now())
+	s.answered(a.Runner.Name, a.Runner.UID, answer, a.Reason, r.now())
 	r.events.asked(s, a, answer)
 }
 
@@ -82,18 +82,18 @@ func (r *Reconciler) remove(ctx context.Context, s *ownerState, name string) {
 		return
 	}
 	now := r.now()
-	granted := m.removal == lifecycle.RemovalGranted || m.pod != nil && !m.pod.Unregistered.IsZero()
+	granted := m.leave.Removal == lifecycle.RemovalGranted || m.pod != nil && !m.pod.Unregistered.IsZero()
 	over := m.pod == nil || m.pod.Ended || !m.pod.Deleting.IsZero()
 	if !granted && !over && !m.Ended {
 		return // withdrawn, or working after all: not ours to remove
 	}
-	removal := Removal{Owner: s.loadedOwner(), Member: m.Member, Exists: m.exists, Pod: m.pod, Over: m.spent, Granted: granted, Proof: m.proof, Lost: m.lost}
+	removal := Removal{Owner: s.loadedOwner(), Member: m.Member, Exists: m.exists, Pod: m.pod, Over: m.spent, Granted: granted, Proof: m.leave.Proof, Lost: m.leave.Lost}
 	if m.pod != nil {
 		place := r.options.Service.Place(m.pod.Node)
 		removal.NodeGone = place.Lost(now)
-		removal.Lost = m.lost || removal.NodeGone
+		removal.Lost = m.leave.Lost || removal.NodeGone
 	}
-	removal.Left = m.pod == nil && !m.Started && !m.since.IsZero() && !now.Before(m.since.Add(leftAfter))
+	removal.Left = m.pod == nil && !m.Started && !m.leave.Since.IsZero() && !now.Before(m.leave.Since.Add(leftAfter))
 	answer, err := r.options.Backing.Remove(ctx, removal)
 	switch {
 	case err == nil:
@@ -101,15 +101,16 @@ func (r *Reconciler) remove(ctx context.Context, s *ownerState, name string) {
 			r.events.left(s, &m, answer)
 		}
 		s.change(name, m.id(), now, func(m *member) {
-			if !m.deleted {
+			if !m.leave.Deleted {
 				r.metrics.removals.WithLabelValues(r.kind, reasonOf(m)).Inc()
 			}
-			m.deleted, m.since, m.fails, m.retryAt = true, now, 0, now.Add(time.Minute)
+			m.leave.Accepted(now)
+			m.fails, m.retryAt = 0, now.Add(time.Minute)
 		})
 	case errors.Is(err, lifecycle.ErrNotNow):
-		s.answered(name, m.id(), answer, now)
+		s.answered(name, m.id(), answer, m.leave.Why, now)
 		r.metrics.fence(answer.Verdict)
-		s.change(name, m.id(), now, func(m *member) { m.retryAt = later(now.Add(time.Second), m.askAt) })
+		s.change(name, m.id(), now, func(m *member) { m.retryAt = later(now.Add(time.Second), m.leave.AskAt) })
 	case errors.Is(err, lifecycle.ErrVetoed), errors.Is(err, lifecycle.ErrNoGrant):
 		s.change(name, m.id(), now, func(m *member) { m.retryAt = now.Add(time.Minute) })
 	case apierrors.IsConflict(err):
@@ -117,15 +118,15 @@ func (r *Reconciler) remove(ctx context.Context, s *ownerState, name string) {
 	case ctx.Err() == nil:
 		r.metrics.failures.WithLabelValues(r.kind, "remove").Inc()
 		r.options.Log.Warn("a step of a removal failed and will be tried again", "kind", r.kind, "owner", s.key.Name, "runner", name, "error", err)
-		s.change(name, "", now, func(m *member) { m.fails++; m.retryAt = now.Add(backoff(m.fails)) })
+		s.change(name, "", now, func(m *member) { m.fails++; m.retryAt = now.Add(lifecycle.Backoff(m.fails)) })
 	}
 }
 
 func reasonOf(m *member) string {
-	if m.pod == nil || m.pod.Ended || m.why == "" {
+	if m.pod == nil || m.pod.Ended || m.leave.Why == "" {
 		return string(lifecycle.ReasonFinished)
 	}
-	return string(m.why)
+	return string(m.leave.Why)
 }
 
 // tend has the Backing look after one member.
@@ -300,5 +301,5 @@ func (s *ownerState) createsDone(err error, now time.Time) {
 	}
 	s.createFails++
 	s.createSays = firstLine(err)
-	s.hold(now.Add(backoff(s.createFails)))
+	s.hold(now.Add(lifecycle.Backoff(s.createFails)))
 }

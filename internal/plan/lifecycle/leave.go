@@ -1,0 +1,97 @@
+package lifecycle
+
+import "time"
+
+// Leave is how far the removal of one runner has come, as its owner's controller knows: what was asked, what the fence has answered, and
+// whether the deletion was accepted. What the runner itself shows is not part of it. The zero value is of a runner that nobody wants gone. It
+// holds no lock and reads no clock.
+type Leave struct {
+	// Removal is none, asked or granted.
+	Removal Removal
+	Why     Reason
+	// Since is when it was first asked for, and later when the deletion was accepted.
+	Since time.Time
+	// AskAt is when the fence may be asked again.
+	AskAt time.Time
+	// Unknowns is how often in a row the fence could not say.
+	Unknowns int
+	// Proof came with the grant: how it is known that the runner's work is over.
+	Proof string
+	// Lost: it was asked about as a lost one.
+	Lost bool
+	// Deleted: the deletion was accepted.
+	Deleted bool
+	// BusyUntil is until when the fence's word that it is busy holds whatever it shows; BusyAs is what it showed then, if the word holds
+	// until it shows something else.
+	BusyUntil time.Time
+	BusyAs    Stage
+}
+
+// Ask records that the fence is about to be asked.
+func (l *Leave) Ask(a Action, pace Pace, now time.Time) {
+	if l.Removal == RemovalNone {
+		l.Since = now
+	}
+	l.Removal, l.Why, l.AskAt = RemovalAsked, a.Reason, now.Add(pace.Pending)
+	l.Lost = a.Runner.Stage == StageLost
+}
+
+// Withdraw takes a question back, and reports whether it could: what the fence has granted stays granted (RUN-6).
+func (l *Leave) Withdraw() bool {
+	if l.Removal != RemovalAsked {
+		return false
+	}
+	l.Removal, l.Why = RemovalNone, ""
+	return true
+}
+
+// Answered records what the fence has said to a question that was put for that reason, of a runner that shows that stage (zero: nothing). A grant
+// holds whatever was wished meanwhile, for the runner gets no work any more. Unknown deletes nothing (EXCL-3): it is asked again, less and
+// less often, unless nobody wants to know any more.
+func (l *Leave) Answered(answer Answer, why Reason, shown Stage, pace Pace, now time.Time) {
+	switch answer.Verdict {
+	case Granted:
+		if l.Removal == RemovalNone {
+			l.Why, l.Since = why, now
+		}
+		l.Removal, l.Proof, l.Unknowns = RemovalGranted, answer.Proof, 0
+	case Busy:
+		l.Removal, l.Why, l.Proof, l.Unknowns, l.BusyAs = RemovalNone, "", "", 0, 0
+		var forever bool
+		if l.BusyUntil, forever, l.AskAt = pace.AskedAgain(answer, 0, now); forever {
+			l.BusyAs = shown
+		}
+		if l.Lost { // whatever it shows proves nothing: the fence says when it is over
+			pace.Ephemeral = false
+			_, _, l.AskAt = pace.AskedAgain(answer, 0, now)
+		}
+	default:
+		if l.Removal == RemovalNone {
+			return
+		}
+		l.Unknowns++
+		l.Removal = RemovalAsked
+		_, _, l.AskAt = pace.AskedAgain(answer, l.Unknowns, now)
+	}
+}
+
+// Vetoed records that the runner was not deleted although it was granted: the proof that it had lifts no veto any more, and the fence is
+// asked for another one in time.
+func (l *Leave) Vetoed(pace Pace, now time.Time) { l.Proof, l.AskAt = "", now.Add(pace.Pending) }
+
+// Accepted records that the API server has accepted the deletion.
+func (l *Leave) Accepted(now time.Time) { l.Deleted, l.Since = true, now }
+
+// SaidBusy says whether the fence's word that the runner is busy still holds, although it does not show it (EXCL-4).
+func (l *Leave) SaidBusy(shown Stage, now time.Time) bool {
+	return l.BusyAs != 0 && l.BusyAs == shown || now.Before(l.BusyUntil)
+}
+
+// Overlay has the engine see a runner leave that shows no work, as far as its removal has come.
+func (l *Leave) Overlay(r *Runner) {
+	if l.Removal == RemovalNone {
+		return
+	}
+	r.Shown, r.ShownSince = r.Stage, r.Since
+	r.Stage, r.Removal, r.Since, r.Why, r.AskAt = StageLeaving, l.Removal, l.Since, l.Why, l.AskAt
+}
