@@ -45,14 +45,14 @@ jobs:
 func TestRelease(t *testing.T) {
 	w := newWorld(t)
 	w.install()
-	w.submit("demo.yaml", w.demo(4))
+	w.submit("demo.yaml", w.demo(5))
 	w.awaitJobs("the demonstration's workflow", 0)
 
 	w.duringJobs("upgrade", func() {
 		w.writeValues("v2", "second")
 		w.run("helm upgrade bullpen charts/bullpen --namespace bullpen-system --values values.yaml", "--wait --timeout 15m")
 		w.requireVersion("v2")
-		w.submit("demo.yaml", w.demo(3)) // the new pool serves the label at once
+		w.submit("demo.yaml", w.demo(5)) // the new pool serves the label at once
 		w.awaitJobs("a workflow on the renamed pool", held)
 		w.requirePools("first", "second")
 	})
@@ -61,7 +61,7 @@ func TestRelease(t *testing.T) {
 	w.duringJobs("rollback", func() {
 		w.run("helm rollback bullpen --namespace bullpen-system", "--wait --timeout 15m")
 		w.requireVersion("v1")
-		w.submit("demo.yaml", w.demo(3))
+		w.submit("demo.yaml", w.demo(5))
 		w.awaitJobs("a workflow on the old pool", held)
 		w.requirePools("first", "second")
 	})
