@@ -9,8 +9,8 @@ VERSION ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null 
 # (test/kit/gobuild): what one step compiled, the others take from Go's cache.
 PLAIN = export CGO_ENABLED=0 GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
 
-# Test packages at once. Each may start a control plane and a database, and what they compute is what takes the time: three keep two cores
-# busy, and more only get in each other's way, until waits end that nothing is wrong with.
+# Test packages at once. Each may start a control plane and a database. Three keep two cores busy; with four, bounded waits of tests expired
+# for lack of processor time.
 TEST_P ?= 3
 
 # Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.

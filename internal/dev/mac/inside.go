@@ -10,13 +10,12 @@ import (
 	"slices"
 )
 
-// needProcess are the commands that are told from others by the process that they run in, or end those of the Mac.
+// needProcess are the commands that depend on their own process, or that end processes of the Mac.
 var needProcess = map[string]bool{"sudo": true, "reboot": true, "shutdown": true, "ps": true, "pgrep": true, "killall": true}
 
-// RunInside is Run in the caller's own process, which costs a tenth of starting one: for tests that give thousands of commands. It reports
-// false, and has done nothing, where the command needs a process: because of what it is, because a script says what becomes of it, or because
-// what lies at the path is another program. It does as a process of the same name would in everything else; a Mac that is worked on so may have commands
-// run as processes beside it.
+// RunInside is Run in the caller's own process, for tests that run thousands of commands: it saves the start of a process. It returns done =
+// false, without any effect, if the command needs a process of its own, if a script is installed, or if the path holds another program. Otherwise
+// the result is that of Run. Both may be used on one Mac at the same time.
 func (r Root) RunInside(ctx context.Context, user string, stdin []byte, at string, args ...string) (stdout, stderr []byte, exit int, done bool, err error) {
 	const pipe = 32 << 10 // what a pipe takes before anybody reads
 	name := path.Base(at)
@@ -49,7 +48,7 @@ func (r Root) RunInside(ctx context.Context, user string, stdin []byte, at strin
 	return out.Bytes(), problems.Bytes(), exit, true, nil
 }
 
-// isOurs says whether the model's own executable lies there: tests put other programs, or nothing, in the place of a command.
+// isOurs reports whether the path holds the model's own executable. Tests replace commands or remove them.
 func (r Root) isOurs(at string) bool {
 	own, err := os.Stat(r.Path("/usr/libexec/" + internalName))
 	if err != nil {

@@ -308,7 +308,7 @@ func TestBootstrap_EndsAHungCommand(t *testing.T) {
 		return true
 	})
 	o := h.options(&events{})
-	o.Timing.Command = 5 * time.Second // what does not hang ends in time
+	o.Timing.Command = 5 * time.Second // enough for the commands that do not hang
 	_, err := Bootstrap(t.Context(), o)
 	var stage *StageError
 	require.ErrorAs(t, err, &stage)

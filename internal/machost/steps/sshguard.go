@@ -39,7 +39,7 @@ func newSSHGuard(p machost.Payload, f Facts) (machost.Step, error) {
 const (
 	// guardArmed holds the token of the change that nobody has confirmed yet.
 	guardArmed = stateDir + "/ssh-guard.armed"
-	// guardCandidate are the rules that it tries.
+	// guardCandidate holds the rules of that change.
 	guardCandidate = stateDir + "/ssh-guard.candidate"
 	// guardPatience is how long the watchdog waits before it takes a change back; confirmPatience, how long the apply does.
 	guardPatience   = 60 * time.Second
@@ -87,8 +87,8 @@ func (s sshGuard) Check(ctx context.Context, h machost.Host) (machost.Diff, erro
 	return diff, s.checkLive(ctx, h, &diff, change != "")
 }
 
-// cutOff notes what an apply has left that ended before it had tidied up. The rules may be in force and written by then, so that nothing else
-// tells it; and the watchdog takes away what it knows of alone, after its minute.
+// cutOff adds the files that an interrupted apply has left behind to the changes. The rules may be loaded and written by then, so no other check
+// finds a difference, and the watchdog removes only the token, after a minute.
 func cutOff(h machost.Host, diff *machost.Diff) error {
 	for _, path := range []string{guardArmed, guardCandidate} {
 		left, err := exists(h, path)
@@ -96,13 +96,13 @@ func cutOff(h machost.Host, diff *machost.Diff) error {
 			return err
 		}
 		if left {
-			diff.Changes = append(diff.Changes, "remove "+path+", which an apply that was cut off has left")
+			diff.Changes = append(diff.Changes, "remove "+path+", left by an interrupted apply")
 		}
 	}
 	return nil
 }
 
-// tidy removes what a try needs. That it was one goes last, so that whoever is cut off here is found by the next Check.
+// tidy removes the temporary files of a change. The token goes last, so that the next Check finds a removal that was interrupted.
 func tidy(h machost.Host) error {
 	if err := h.Remove(guardCandidate); err != nil {
 		return err

@@ -74,8 +74,8 @@ func TestSSHGuard_HOST7_IsKeptOnceItIsConfirmed(t *testing.T) {
 	m.filters2()
 }
 
-// HOST-1: an apply that was killed after it had written the rules, and before it had tidied up, leaves what the next one finishes; whether
-// there is to be a guard then or not.
+// HOST-1: an apply that is killed after it has written the rules leaves temporary files. The next apply removes them, with or without a
+// guard in its configuration.
 func TestSSHGuard_HOST1_WhatAKilledApplyHasLeftIsFinished(t *testing.T) {
 	for name, wanted := range map[string]machost.Payload{"with a guard": payload(withGuard("10.0.0.0/24")), "without one": payload()} {
 		for _, left := range []string{armedFile, candidateFile} {

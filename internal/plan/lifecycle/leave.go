@@ -2,9 +2,9 @@ package lifecycle
 
 import "time"
 
-// Leave is how far the removal of one runner has come, as its owner's controller knows: what was asked, what the fence has answered, and
-// whether the deletion was accepted. What the runner itself shows is not part of it. The zero value is of a runner that nobody wants gone. It
-// holds no lock and reads no clock.
+// Leave is the state of one runner's removal as its owner's controller knows it: the question, the fence's answer, and whether the deletion was
+// accepted. The runner's own signs of work are not part of it. The zero value is a runner without a removal. Leave reads no clock and is
+// not safe for concurrent use.
 type Leave struct {
 	// Removal is none, asked or granted.
 	Removal Removal
@@ -45,9 +45,9 @@ func (l *Leave) Withdraw() bool {
 	return true
 }
 
-// Answered records what the fence has said to a question that was put for that reason, of a runner that shows that stage (zero: nothing). A grant
-// holds whatever was wished meanwhile, for the runner gets no work any more. Unknown deletes nothing (EXCL-3): it is asked again, less and
-// less often, unless nobody wants to know any more.
+// Answered records what the fence has said to a question that was put for that reason, of a runner that shows that stage (zero: none). A grant
+// stays even if the question was withdrawn meanwhile, because the runner gets no more jobs. Unknown deletes nothing (EXCL-3): the question is
+// repeated at growing intervals, unless it was withdrawn.
 func (l *Leave) Answered(answer Answer, why Reason, shown Stage, pace Pace, now time.Time) {
 	switch answer.Verdict {
 	case Granted:

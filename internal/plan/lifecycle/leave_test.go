@@ -14,7 +14,7 @@ func askAbout(stage Stage, why Reason) Action {
 
 func TestLeave_RUN6_IsWithdrawnUntilItIsGranted(t *testing.T) {
 	var l Leave
-	require.False(t, l.Withdraw(), "nobody wanted it gone")
+	require.False(t, l.Withdraw(), "there is no removal")
 	l.Ask(askAbout(StageIdle, ReasonScaleDown), ServerPace(), t0)
 	require.Equal(t, Leave{Removal: RemovalAsked, Why: ReasonScaleDown, Since: t0, AskAt: t0.Add(time.Minute)}, l)
 	l.Ask(askAbout(StageIdle, ReasonTemplate), ServerPace(), t0.Add(time.Hour))
@@ -24,7 +24,7 @@ func TestLeave_RUN6_IsWithdrawnUntilItIsGranted(t *testing.T) {
 	require.Equal(t, RemovalNone, l.Removal)
 
 	l.Answered(Answer{Verdict: Granted, Proof: "its row says so"}, ReasonTemplate, StageIdle, ServerPace(), t0.Add(2*time.Hour))
-	require.Equal(t, RemovalGranted, l.Removal, "it gets no work any more, whatever was wished meanwhile")
+	require.Equal(t, RemovalGranted, l.Removal, "the grant stays: the runner gets no more jobs")
 	require.Equal(t, ReasonTemplate, l.Why)
 	require.Equal(t, t0.Add(2*time.Hour), l.Since)
 	require.False(t, l.Withdraw())
@@ -39,7 +39,7 @@ func TestLeave_RUN6_IsWithdrawnUntilItIsGranted(t *testing.T) {
 func TestLeave_EXCL3_UnknownIsAskedAgainLessAndLessOften(t *testing.T) {
 	var l Leave
 	l.Answered(Answer{}, ReasonScaleDown, StageIdle, ServerPace(), t0)
-	require.Zero(t, l, "nobody wants to know")
+	require.Zero(t, l, "there is no removal")
 	l.Ask(askAbout(StageIdle, ReasonScaleDown), ServerPace(), t0)
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		l.Answered(Answer{}, ReasonScaleDown, StageIdle, ServerPace(), t0)

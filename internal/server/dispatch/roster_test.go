@@ -165,7 +165,7 @@ func TestRetireLost_CLAIM13_ABusyRunnerWithoutAClaimIsAdopted(t *testing.T) {
 // it still lists are removed a bounded number at a time, and what is busy is kept without a request.
 func TestRetireLost_POOL7_AWholeRackCostsNoRequestAPod(t *testing.T) {
 	h := newHarness(t)
-	d := h.listed(func(o *dispatch.Options) { o.ExamineTimeout = time.Minute }) // what is counted here is requests
+	d := h.listed(func(o *dispatch.Options) { o.ExamineTimeout = time.Minute }) // this test counts requests
 	const rack, idle, busy = 500, 60, 20
 	require.NoError(t, h.store.SetLimits(t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 1e9, MemoryMB: 1e9, Jobs: 1e6}))
 	pods := make([]dispatch.Pod, rack)

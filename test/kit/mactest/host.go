@@ -7,8 +7,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// Host is the Mac for steps that prepare it. Commands are given by root, or by who DEVMAC_USER says, and run in the test's own process where
-// they need none of their own.
+// Host is the Mac as a machost.Host. Commands run as root, or as the user in DEVMAC_USER, and in the test's own process if they need none of
+// their own.
 func (m *Mac) Host() machost.Host {
 	return host{machost.Local{Root: string(m.Root)}, m}
 }

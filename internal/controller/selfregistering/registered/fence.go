@@ -13,11 +13,11 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// pace is how often GitHub is asked about a runner that is static or lost. Nothing of it is a deadline: a runner is asked about for as long as
-// somebody wants it gone (RUN-2).
+// pace is how often GitHub is asked about a static or lost runner. It has no deadline: the questions go on until the removal succeeds or is
+// withdrawn (RUN-2).
 var pace = lifecycle.GitHubPace(false)
 
-// How long questions wait besides.
+// Other waits of questions to GitHub.
 const (
 	// busyEphemeral is how long an ephemeral runner that GitHub called busy is not asked about again while it shows nothing
 	// new: it ends by itself. It is so long that it only matters for a job that was taken back before it began.

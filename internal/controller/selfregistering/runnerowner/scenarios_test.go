@@ -23,8 +23,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
 
-// scenarios are what both kinds of owner must do alike (RUN-1). What the engine and GitHub decide alone, and not what stands behind a runner, is
-// played for one kind in make test, one after the other, and for both in make test-deep.
+// scenarios are what both kinds of owner must do alike (RUN-1). Scenarios marked once do not depend on the kind of
+// backing object: make test runs them for alternating kinds, make test-deep for both.
 var scenarios = []struct {
 	name string
 	play func(t *testing.T, b *bench)
@@ -46,11 +46,11 @@ var scenarios = []struct {
 	{"RUN2 an owner that is deleted drains", deletedOwnerDrains, false},
 	{"K 2.6 a restart in the middle makes nothing twice", restartInTheMiddle, false},
 	{"RUN3 a changed template replaces what does no work, and only behind the fence", templateChange, false},
-	{"K 1.7 a pod that somebody deletes takes what stands behind it along", podDeleted, false},
-	{"what stands behind a runner is deleted by somebody", memberDeleted, false},
+	{"K 1.7 deleting a pod also deletes its Runner or StatefulSet", podDeleted, false},
+	{"a Runner or StatefulSet that a user deletes is replaced", memberDeleted, false},
 	{"K 8.7 a quota that refuses the pods is waited for, and nothing is minted anew", quotaIsWaitedFor, true},
 	{"F 8.11 a controller of another version ends no job and touches nothing that is not its own", anotherVersionEndsNothing, false},
-	{"a token without permission is told of once, and GitHub is left alone until the Secret changes", forbiddenIsLeftAlone, true},
+	{"a token without permission is reported once, and GitHub is not called again until the Secret changes", forbiddenIsLeftAlone, true},
 	{"a spec that no node fits is shown, and costs nothing", noNodeFits, true},
 	{"F 8.13 no series grows with jobs or runners", noSeriesGrows, true},
 	{"F 4.6 a runner whose Secret is gone before it has started is replaced", missingSecretIsReplaced, true},

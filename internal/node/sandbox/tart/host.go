@@ -243,7 +243,7 @@ func (s *Sandbox) known(vm string) bool {
 // ImagesDir implements sandbox.ImageLocator.
 func (s *Sandbox) ImagesDir() string { return s.opts.TartHome }
 
-// TellNews implements sandbox.NewsSource. It may be called while machines that were adopted are looked after already.
+// TellNews implements sandbox.NewsSource. It may be called while the goroutines of adopted machines are running.
 func (s *Sandbox) TellNews(tell func(podUID string, news sandbox.News)) { s.tell.Store(&tell) }
 
 func (s *Sandbox) news(podUID, reason, message string) {

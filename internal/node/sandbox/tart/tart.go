@@ -149,7 +149,7 @@ type Sandbox struct {
 	mu      sync.Mutex
 	minders map[string]*minder // by pod UID
 
-	tell atomic.Pointer[func(podUID string, news sandbox.News)] // nil while nobody listens
+	tell atomic.Pointer[func(podUID string, news sandbox.News)] // nil until TellNews
 }
 
 var (

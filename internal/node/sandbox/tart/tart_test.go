@@ -213,7 +213,7 @@ func TestRemove_NODE2_EndsAMachineThatTartCallsStopped(t *testing.T) {
 	}
 }
 
-// Machines that were adopted are looked after before anybody says who is to be told of them.
+// The goroutines of adopted machines send news before and while TellNews sets the receiver.
 func TestNews_AreToldWhileWhoListensIsNamed(t *testing.T) {
 	s := &Sandbox{}
 	var told atomic.Int64
@@ -225,7 +225,7 @@ func TestNews_AreToldWhileWhoListensIsNamed(t *testing.T) {
 		}
 	}()
 	s.TellNews(func(string, sandbox.News) { told.Add(1) })
-	await.Receive(t, done, "somebody is told")
+	await.Receive(t, done, "news arrive")
 }
 
 // One pull, one base, two clones with identities and shapes of their own.
