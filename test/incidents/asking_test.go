@@ -24,7 +24,7 @@ func (w *world) settle() {
 	defer cancel()
 	_, _ = w.up().dispatcher.Poll(ctx, probe.Pod, 0)
 	probe.stop()
-	w.cluster.drop(probe.UID)
+	w.cluster.DropPod(probe.UID)
 }
 
 // deliveries are GitHub's attempts, as its API lists them, newest first.

@@ -12,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 )
 
 // between holds a server's mints: the first few at GitHub's door, the others when GitHub has minted already. None of them is
@@ -127,7 +128,7 @@ func TestMint_CLAIM8_AFailureLeavesNoLabel(t *testing.T) {
 			} else {
 				require.Equal(t, fleet.ClaimClaimed, w.claim(p).State, "it may have happened")
 			}
-			require.Zero(t, w.cluster.attempts(p.UID))
+			require.Zero(t, w.cluster.StampAttempts(p.UID))
 			w.heal()
 			w.clock.Advance(time.Minute) // the installation's back-off
 			run.running()
@@ -155,15 +156,15 @@ func TestLabel_CLAIM6_PatchesThatFail(t *testing.T) {
 	const forever = 1_000_000
 	failing := map[string]int{}
 	var mu sync.Mutex
-	w.cluster.onStamp = func(p dispatch.Pod) error {
+	w.cluster.OnStamp(func(p dispatch.Pod) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if failing[p.UID] == 0 {
 			return nil
 		}
 		failing[p.UID]--
-		return errAPIServer
-	}
+		return dispatchtest.ErrAPIServer
+	})
 	var pods []*pod
 	mu.Lock()
 	for _, failures := range []int{0, 1, 2, forever} {
@@ -180,11 +181,11 @@ func TestLabel_CLAIM6_PatchesThatFail(t *testing.T) {
 	}
 	for failures, p := range pods[:3] {
 		w.eventually("the label is written", func() bool { return label(p) == "acme" })
-		require.Equal(t, failures+1, w.cluster.attempts(p.UID), "with a single attempt the job would run without its label")
+		require.Equal(t, failures+1, w.cluster.StampAttempts(p.UID), "with a single attempt the job would run without its label")
 	}
 	stubborn := pods[3]
 	// At least: what else happens to the pod may begin another pass.
-	w.eventually("three attempts", func() bool { return w.cluster.attempts(stubborn.UID) >= 3 })
+	w.eventually("three attempts", func() bool { return w.cluster.StampAttempts(stubborn.UID) >= 3 })
 	require.Empty(t, label(stubborn))
 	require.Equal(t, fleet.ClaimExecuting, w.claim(stubborn).State, "the dispatch did not fail for it")
 	mu.Lock()
@@ -209,12 +210,12 @@ func TestEgress_CLAIM6_CutAtTheLabel(t *testing.T) {
 		var mu sync.Mutex
 		mu.Lock()
 		defer mu.Unlock()
-		w.cluster.onStamp = func(p dispatch.Pod) error {
+		w.cluster.OnStamp(func(p dispatch.Pod) error {
 			mu.Lock()
 			defer mu.Unlock()
 			pods[p.UID].egress.close()
 			return nil
-		}
+		})
 		for range warm {
 			p := w.add("linux")
 			pods[p.UID] = p

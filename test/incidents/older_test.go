@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 )
 
 // What was done elsewhere, for the controls.
@@ -11,7 +12,7 @@ import (
 // stampsAtTheClaim is a ledger whose user writes the owner label as soon as a claim is won, before anything is minted.
 type stampsAtTheClaim struct {
 	dispatch.Store
-	cluster *cluster
+	cluster *dispatchtest.Cluster
 }
 
 func (s stampsAtTheClaim) ClaimBatch(ctx context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {

@@ -53,7 +53,7 @@ func (w *world) add(pool string, change ...func(*podOptions)) *pod {
 	}
 	require.NoError(w.t, os.WriteFile(p.file("token"), []byte(uid), 0o600))
 	require.NoError(w.t, os.WriteFile(p.file("runner.idle"), nil, 0o600))
-	w.cluster.change(uid, func(q *dispatch.Pod) { *q = p.Pod })
+	w.cluster.ChangePod(uid, func(q *dispatch.Pod) { *q = p.Pod })
 	var running sync.WaitGroup
 	running.Go(func() { p.live(ctx, options) })
 	w.t.Cleanup(func() { cancel(); await.Return(w.t, running.Wait, "the parts stop") })
@@ -78,7 +78,7 @@ func (p *pod) live(ctx context.Context, options podOptions) {
 		return
 	}
 	if p.code == 0 {
-		p.w.cluster.change(p.UID, func(q *dispatch.Pod) { q.PollerEnded = true })
+		p.w.cluster.ChangePod(p.UID, func(q *dispatch.Pod) { q.PollerEnded = true })
 	}
 	close(p.ended)
 	jit, err := os.ReadFile(p.file("jitconfig"))
@@ -108,7 +108,7 @@ func (p *pod) gone() {
 	if up := p.w.up(); up != nil {
 		_, _ = up.dispatcher.PodStopped(context.Background(), p.UID, p.w.clock.Now(), nil)
 	}
-	p.w.cluster.drop(p.UID)
+	p.w.cluster.DropPod(p.UID)
 }
 
 // delivered waits until the pod has a configuration.

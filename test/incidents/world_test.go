@@ -26,6 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 	server "github.com/bullpen-ci/bullpen/internal/server/http"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 	"github.com/bullpen-ci/bullpen/test/kit/rig"
 )
@@ -49,7 +50,7 @@ type world struct {
 	store   *ledger.Store
 	github  *standin.Local
 	forge   *github.Client // an onlooker's own
-	cluster *cluster
+	cluster *dispatchtest.Cluster
 	hooks   *httptest.Server // where webhooks arrive
 	last    int64            // the last account's installation
 
@@ -72,7 +73,7 @@ func newWorld(t *testing.T, change ...func(*worldOptions)) *world {
 	for _, f := range change {
 		f(&options)
 	}
-	w := &world{t: t, clock: newClock(), cluster: newCluster(), last: int64(100 + len(options.accounts))}
+	w := &world{t: t, clock: newClock(), cluster: dispatchtest.NewCluster(), last: int64(100 + len(options.accounts))}
 	w.url = postgrestest.NewDatabase(t, ledger.Migrate)
 	var err error
 	w.store, err = ledger.Open(t.Context(), w.url, 8)
@@ -174,7 +175,7 @@ func (w *world) replica(change func(*dispatch.Options)) *replica {
 	secrets, err := github.NewWebhookSecrets(hookSecret, "")
 	require.NoError(w.t, err)
 	handlers, err := server.New(server.Options{
-		Dispatcher: r.dispatcher, Intake: payloads, Identities: w.cluster, WebhookSecrets: secrets, ControllerPrincipal: controller,
+		Dispatcher: r.dispatcher, Intake: payloads, Identities: identities{w.cluster}, WebhookSecrets: secrets, ControllerPrincipal: controller,
 		Ready: store.Ping, Now: w.clock.Now, Log: quiet,
 	})
 	require.NoError(w.t, err)
@@ -182,7 +183,7 @@ func (w *world) replica(change func(*dispatch.Options)) *replica {
 	r.internal = httptest.NewServer(handlers.Internal())
 	r.running.Go(func() { _ = r.dispatcher.Run(ctx) })
 	r.running.Go(func() { ledger.Listen(ctx, url, r.dispatcher, quiet) })
-	w.cluster.tell(r.dispatcher)
+	w.cluster.Watch(r.dispatcher)
 	w.mu.Lock()
 	w.replicas = append(w.replicas, r)
 	w.mu.Unlock()
@@ -251,7 +252,7 @@ func (w *world) pool(name string) dispatch.PoolRef {
 		Namespace: "runners", Name: name, Labels: []string{name}, Platform: fleet.Linux,
 		Shape: fleet.Shape{MilliCPU: 1000, MemoryMB: 1024}, RunnerGroupID: 1,
 	}
-	w.cluster.putPool(pool)
+	w.cluster.PutPool(pool)
 	return pool.Ref()
 }
 

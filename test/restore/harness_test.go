@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/rebuild"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -31,11 +33,16 @@ const (
 	patience = 2 * time.Second
 )
 
+var pool = dispatch.Pool{
+	Namespace: "runners", Name: "linux", Labels: []string{"linux"}, Platform: fleet.Linux,
+	Shape: fleet.Shape{MilliCPU: 1000, MemoryMB: 1024}, RunnerGroupID: 1,
+}
+
 // world is what outlives servers and databases: GitHub, the cluster, and the copy of the epoch in it.
 type world struct {
 	t       *testing.T
-	forge   *forge
-	cluster *cluster
+	forge   *dispatchtest.GitHub
+	cluster *dispatchtest.Cluster
 	copy    *copied
 	pods    int
 
@@ -44,7 +51,11 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, forge: newForge(), cluster: &cluster{pods: map[string]dispatch.Pod{}}, copy: &copied{}}
+	github := dispatchtest.NewGitHub(fleet.Owner{ID: acme.ID, Login: acme.Login, InstallationID: acme.InstallationID})
+	github.Shared = []fleet.Repository{{Name: acme.Login + "/app"}}
+	cluster := dispatchtest.NewCluster()
+	cluster.PutPool(pool)
+	return &world{t: t, forge: github, cluster: cluster, copy: &copied{}}
 }
 
 // copied is the ConfigMap.
@@ -160,7 +171,11 @@ func (s *server) open() *server {
 func (w *world) pod() dispatch.Pod {
 	w.t.Helper()
 	w.pods++
-	return w.cluster.add(w.t, w.pods)
+	pod := dispatch.Pod{
+		Namespace: "runners", Name: fmt.Sprintf("linux-%d", w.pods), UID: fmt.Sprintf("00000000-0000-4000-8000-%012d", w.pods), Pool: pool.Ref(),
+	}
+	w.cluster.PutPod(pod)
+	return pod
 }
 
 // install tells the ledger of the account, and gives it room for so many jobs.
@@ -200,7 +215,7 @@ func (s *server) serve(pod dispatch.Pod) string {
 			return false
 		}
 		_, _ = s.dispatcher.Acknowledge(s.w.t.Context(), pod, answer.Generation)
-		s.w.cluster.change(pod.UID, func(p *dispatch.Pod) { p.PollerEnded = true })
+		s.w.cluster.ChangePod(pod.UID, func(p *dispatch.Pod) { p.PollerEnded = true })
 		name = answer.JIT.Name
 		return true
 	})
@@ -211,7 +226,7 @@ func (s *server) serve(pod dispatch.Pod) string {
 func (s *server) work(pod dispatch.Pod, job int64) string {
 	s.w.t.Helper()
 	name := s.serve(pod)
-	s.w.forge.start(name, job)
+	s.w.forge.Start(name, job)
 	s.tell(fleet.JobEventStarted, job, name)
 	return name
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -36,18 +37,18 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	w.eventually("the backup is older", func() bool { return w.copy.now().Epoch > first.Epoch+2 })
 
 	// Since: one job ends, two begin, of which one has not reached its runner yet, and a third is queued.
-	w.forge.set(func(f *forge) { delete(f.runners, done) })
+	w.forge.Set(func(g *dispatchtest.GitHub) { delete(g.Runners, done) })
 	one.tell(fleet.JobEventCompleted, 5, done)
 	working, waiting := w.pod(), w.pod()
 	one.tell(fleet.JobEventQueued, 2, "")
 	busy := one.work(working, 2)
 	one.tell(fleet.JobEventQueued, 3, "")
-	w.forge.online(one.serve(waiting))
+	w.forge.Connect(one.serve(waiting))
 	one.tell(fleet.JobEventQueued, 4, "")
 	one.tell(fleet.JobEventQueued, 9, "", "a set of labels that the backup has never heard of")
 	two := w.server(url, 10*time.Minute).open()
 	seen := w.copy.now()
-	minted := w.forge.mints()
+	minted := w.forge.Mints()
 	stop := w.guardian([]*server{one, two}, before, working)
 
 	backup.Restore(t, url)
@@ -66,14 +67,14 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, held.HoldUntil.IsZero(), "it is written down, by the database's clock")
 	require.LessOrEqual(t, held.HoldUntil.Sub(held.Now), holdFor)
-	require.Equal(t, minted, w.forge.mints())
+	require.Equal(t, minted, w.forge.Mints())
 
 	w.eventually("dispatch goes on", func() bool { return !one.frozen() && !two.frozen() })
 	after, err := one.store.Epoch(t.Context())
 	require.NoError(t, err)
 	require.Greater(t, after.Epoch, seen.Epoch+900, "ahead of everything that was seen")
 	require.Equal(t, seen.Lineage, after.Lineage)
-	require.Equal(t, minted, w.forge.mints(), "nothing was minted meanwhile")
+	require.Equal(t, minted, w.forge.Mints(), "nothing was minted meanwhile")
 
 	require.Equal(t, fleet.ClaimExecuting, one.claim(before).State)
 	rebuilt := one.claim(working)
@@ -178,7 +179,7 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 	s.stop()
 	backup.Restore(t, url)
 
-	w.forge.set(func(f *forge) { f.down = errAway }) // GitHub cannot be asked either: the hold does not end by its time
+	w.forge.Set(func(g *dispatchtest.GitHub) { g.Down = errAway }) // GitHub cannot be asked either: the hold does not end by its time
 	s = w.server(url, 0)
 	var row epoch.Row
 	w.eventually("a hold is written down", func() bool {
@@ -198,7 +199,7 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 	})
 	require.True(t, s.frozen(), "nothing is rebuilt: nothing is dispatched")
 	require.Equal(t, runnerapi.Unknown, s.retire(working)[0].Verdict)
-	w.forge.set(func(f *forge) { f.down = nil })
+	w.forge.Set(func(g *dispatchtest.GitHub) { g.Down = nil })
 	s.open()
 	require.Equal(t, fleet.ClaimExecuting, s.claim(working).State)
 	require.Equal(t, name, s.claim(working).RunnerName)

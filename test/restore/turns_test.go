@@ -16,6 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/rebuild"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -123,8 +124,10 @@ func asleep(t *testing.T, at string, lasts, lease time.Duration) (
 		pod := w.pod()
 		name, err := runnerpod.RunnerName(pod.UID, job+1)
 		require.NoError(t, err)
-		w.forge.set(func(f *forge) { f.runners[name] = &runner{id: job + 1, online: true, job: job + 1} })
-		w.cluster.change(pod.UID, func(p *dispatch.Pod) { p.PollerEnded = true })
+		w.forge.Set(func(g *dispatchtest.GitHub) {
+			g.Runners[name] = &dispatchtest.Runner{ID: job + 1, Online: true, Busy: true, Job: job + 1}
+		})
+		w.cluster.ChangePod(pod.UID, func(p *dispatch.Pod) { p.PollerEnded = true })
 	}
 	turn = turnFor(t, store, lease)
 	s := newSleeper(t, store, at)

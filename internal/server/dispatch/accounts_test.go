@@ -14,6 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -144,12 +145,12 @@ func TestSuspend_CLAIM5_NoBatchClaimsBesideIt(t *testing.T) {
 func TestSuspend_CLAIM11_BackOffEndsWithIt(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
-	h.forge.set(func(f *forge) { f.refuse = fleet.ErrForbidden })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrForbidden })
 	h.queue(1)
 	poll := h.poll(t.Context(), d, h.pod("linux"))
 	require.Equal(t, dispatch.ReplyEmpty, await.Receive(t, poll, "the poll is answered").answer.Reply, "refused")
 	h.installation("suspend", acme)
-	h.forge.set(func(f *forge) { f.refuse = nil })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = nil })
 	poll = h.poll(t.Context(), d, h.pod("linux"))
 	h.installation("unsuspend", acme)
 	require.Equal(t, dispatch.ReplyServe, await.Receive(t, poll, "the poll is answered").answer.Reply, "at once, without the time of the back-off")

@@ -190,7 +190,7 @@ func TestCap_RunnersAreRegisteredAtTheRepository(t *testing.T) {
 	d := h.replica()
 	pool := linuxPool("linux")
 	pool.RunnerGroupID = 7
-	h.cluster.putPool(pool)
+	h.cluster.PutPool(pool)
 	scope := func() string {
 		var found string
 		for _, s := range []string{"acme", "acme/app"} {
@@ -203,13 +203,13 @@ func TestCap_RunnersAreRegisteredAtTheRepository(t *testing.T) {
 	h.queue(1)
 	h.served(d, h.pod("linux"))
 	require.Equal(t, "acme", scope())
-	require.EqualValues(t, 7, h.forge.lastAsked().RunnerGroupID)
+	require.EqualValues(t, 7, h.forge.Asked().RunnerGroupID)
 	h.capped(acme, 10, 2)
 	h.queue(2)
 	h.served(d, h.pod("linux"))
 	require.Equal(t, "acme/app", scope())
-	require.Equal(t, fleet.Scope{Owner: "acme", Repo: "app"}, h.forge.lastAsked().Scope)
-	require.EqualValues(t, 1, h.forge.lastAsked().RunnerGroupID, "a repository has no groups")
+	require.Equal(t, fleet.Scope{Owner: "acme", Repo: "app"}, h.forge.Asked().Scope)
+	require.EqualValues(t, 1, h.forge.Asked().RunnerGroupID, "a repository has no groups")
 }
 
 // CLAIM-9: a runner that is registered at a repository is given no job of another one when its own runs elsewhere.

@@ -13,6 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -160,21 +161,21 @@ func TestAcknowledge_CLAIM6_LabelFollowsTheAcknowledgement(t *testing.T) {
 	d := h.replica()
 	h.queue(1)
 	pod := h.pod("linux")
-	h.cluster.onStamp = func() {
+	h.cluster.OnStamp(func(dispatch.Pod) error {
 		c, err := h.store.Claim(context.Background(), pod.UID)
 		if err != nil || !c.Acknowledged {
 			t.Errorf("stamped before the acknowledgement (%v)", err)
 		}
-	}
-	h.cluster.stampErr = errAPIServer
+		return dispatchtest.ErrAPIServer
+	})
 	answer := h.served(d, pod)
-	require.Empty(t, h.cluster.stamped(), "a pod that has not its configuration needs the idle policy")
+	require.Empty(t, h.cluster.Stamped(), "a pod that has not its configuration needs the idle policy")
 	won, err := d.Acknowledge(t.Context(), pod, answer.Generation)
 	require.NoError(t, err)
 	require.True(t, won, "giving up on the label does not fail the dispatch")
 	h.eventually("three attempts, 100 ms apart", func() bool {
 		h.timers.fire(100 * time.Millisecond)
-		return len(h.cluster.stamped()) == 3
+		return len(h.cluster.Stamped()) == 3
 	})
 	require.Equal(t, fleet.ClaimMinted, h.claim(pod).State)
 	require.Equal(t, 0, h.timers.fire(100*time.Millisecond))
@@ -188,10 +189,10 @@ func TestPodChanged_CLAIM6_TerminatedPollerIsAnAcknowledgement(t *testing.T) {
 	pod := h.pod("linux")
 	h.served(d, pod)
 	pod.PollerEnded = true
-	h.cluster.putPod(pod)
+	h.cluster.PutPod(pod)
 	d.PodChanged(pod)
 	h.eventually("acknowledged and stamped", func() bool {
-		return h.claim(pod).Acknowledged && len(h.cluster.stamped()) == 1
+		return h.claim(pod).Acknowledged && len(h.cluster.Stamped()) == 1
 	})
 	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
@@ -207,14 +208,15 @@ func TestAcknowledge_CLAIM6_EgressCutAtTheLabelCostsNothing(t *testing.T) {
 	pod := h.pod("linux")
 	var mu sync.Mutex
 	staged, cut := false, false
-	h.cluster.onStamp = func() { // the gate: from here on the pod reaches the server no more
+	h.cluster.OnStamp(func(dispatch.Pod) error { // the gate: from here on the pod reaches the server no more
 		mu.Lock()
 		defer mu.Unlock()
 		cut = true
 		if !staged {
 			t.Error("egress was cut before the configuration was staged: job and pod are lost")
 		}
-	}
+		return nil
+	})
 	answer := h.served(d, pod)
 	mu.Lock()
 	require.False(t, cut, "the answer could not have been delivered")
@@ -223,7 +225,7 @@ func TestAcknowledge_CLAIM6_EgressCutAtTheLabelCostsNothing(t *testing.T) {
 	_, err := d.Acknowledge(t.Context(), pod, answer.Generation)
 	require.NoError(t, err)
 	h.eventually("stamped", func() bool { mu.Lock(); defer mu.Unlock(); return cut })
-	h.forge.start(answer.JIT.Name)
+	h.forge.Start(answer.JIT.Name, 0)
 	h.record(job(fleet.JobEventStarted, 1, by(answer.JIT.Name)))
 	h.record(job(fleet.JobEventCompleted, 1, by(answer.JIT.Name)))
 	require.Equal(t, fleet.JobCompleted, h.jobState(1))
@@ -267,7 +269,7 @@ func TestRecordJob_CLAIM9_InProgressReBinds(t *testing.T) {
 	pod := h.pod("linux")
 	answer := h.served(d, pod)
 	require.Equal(t, int64(1), h.claim(pod).JobID)
-	h.forge.start(answer.JIT.Name)
+	h.forge.Start(answer.JIT.Name, 0)
 	rec := h.record(job(fleet.JobEventStarted, 2, by(answer.JIT.Name)))
 	require.Equal(t, int64(1), rec.Displaced)
 	require.Equal(t, fleet.JobQueued, h.jobState(1))
@@ -303,7 +305,7 @@ func TestRecordJob_CLAIM9_SwappedRunnersNeedNoThirdMint(t *testing.T) {
 	require.Equal(t, int64(1), h.claim(b).JobID)
 	require.Equal(t, fleet.JobExecuting, h.jobState(1))
 	require.Equal(t, fleet.JobExecuting, h.jobState(2))
-	require.Equal(t, 2, h.forge.minted())
+	require.Equal(t, 2, h.forge.Mints())
 }
 
 // CLAIM-13: an in_progress for a runner of a spent, retired or missing row is adopted when GitHub confirms that it
@@ -330,7 +332,7 @@ func TestAdoption_CLAIM13_RunningRunnerWithoutLiveClaimIsAdopted(t *testing.T) {
 			d := h.replica()
 			pod := h.pod("linux")
 			runner := prepare(h, d, pod)
-			h.forge.start(runner)
+			h.forge.Start(runner, 0)
 			h.record(job(fleet.JobEventStarted, 50, by(runner)))
 			h.eventually("adopted", func() bool { return h.claim(pod).State == fleet.ClaimExecuting })
 			c := h.claim(pod)
@@ -353,7 +355,7 @@ func TestAdoption_CLAIM13_FinishedRunnerIsNotRevived(t *testing.T) {
 	h.queue(1)
 	runner := h.started(d, pod, 1).JIT.Name
 	h.record(job(fleet.JobEventCompleted, 1, by(runner)))
-	h.forge.set(func(f *forge) { delete(f.runners, runner) }) // GitHub removes what was ephemeral
+	h.forge.Set(func(g *dispatchtest.GitHub) { delete(g.Runners, runner) }) // GitHub removes what was ephemeral
 	h.record(job(fleet.JobEventStarted, 60, by(runner)))
 	h.eventually("decided", func() bool { return ledgertest.Int(t, h.url, `SELECT count(*) FROM runner_adoptions`) == 0 })
 	require.Equal(t, fleet.ClaimSpent, h.claim(pod).State)
@@ -363,7 +365,7 @@ func TestAdoption_CLAIM13_FinishedRunnerIsNotRevived(t *testing.T) {
 func (h *harness) ghost(pod dispatch.Pod) string {
 	name, err := runnerpod.RunnerName(pod.UID, 1)
 	require.NoError(h.t, err)
-	h.forge.set(func(f *forge) { f.nextID++; f.runners[name] = &runner{id: f.nextID} })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.NextID++; g.Runners[name] = &dispatchtest.Runner{ID: g.NextID} })
 	return name
 }
 
@@ -381,14 +383,14 @@ func TestRoute_CLAIM12_AmbiguousLabelsWait(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
 	twin := linuxPool("twin", "linux")
-	h.cluster.putPool(twin)
+	h.cluster.PutPool(twin)
 	d.PoolsChanged()
 	h.queue(1)
 	waiting := h.poll(t.Context(), d, h.pod("linux"))
 	h.eventually("the poll waits", func() bool { return h.timers.pendingOf(25*time.Second) > 0 })
 	require.Equal(t, fleet.JobQueued, h.jobState(1))
 	twin.Terminating = true
-	h.cluster.putPool(twin)
+	h.cluster.PutPool(twin)
 	d.PoolsChanged()
 	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)

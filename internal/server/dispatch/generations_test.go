@@ -10,6 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 )
 
 // CLAIM-15, CLAIM-16: whatever an actor does with a generation that is not the row's is void, and a claim is taken
@@ -102,8 +103,8 @@ func TestMint_CLAIM15_RegistrationThatComesTooLateIsRemoved(t *testing.T) {
 	h := newHarness(t)
 	slow, release := make(chan struct{}), make(chan struct{})
 	var mints atomic.Int64
-	h.forge.set(func(f *forge) {
-		f.beforeMint = func(string) {
+	h.forge.Set(func(g *dispatchtest.GitHub) {
+		g.BeforeMint = func(string) {
 			if mints.Add(1) == 1 {
 				close(slow)
 				await.OrEnd(t, release)
@@ -121,7 +122,7 @@ func TestMint_CLAIM15_RegistrationThatComesTooLateIsRemoved(t *testing.T) {
 	got := await.Receive(t, stale, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyRetry, got.answer.Reply)
-	require.Equal(t, []string{winner.JIT.Name}, h.forge.alive())
+	require.Equal(t, []string{winner.JIT.Name}, h.forge.Alive())
 }
 
 // CLAIM-15: a replica that takes a claim over, and then stands still past its lease, does not remove what its successor has
@@ -144,6 +145,6 @@ func TestTakeOver_CLAIM15_LeavesWhatItsSuccessorHasMinted(t *testing.T) {
 	got := await.Receive(t, stale, "the poll is answered")
 	require.NoError(t, got.err)
 	require.NotEqual(t, dispatch.ReplyServe, got.answer.Reply)
-	require.Equal(t, []string{served.JIT.Name}, h.forge.alive(), "what was delivered is still good")
+	require.Equal(t, []string{served.JIT.Name}, h.forge.Alive(), "what was delivered is still good")
 	require.Equal(t, served.Generation, h.claim(pod).Generation)
 }

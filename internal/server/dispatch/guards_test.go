@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -107,7 +108,7 @@ func TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts(t *testing.T) {
 	h := newHarness(t)
 	registry := prometheus.NewRegistry()
 	d := h.replica(func(o *dispatch.Options) { o.Metrics = registry })
-	h.cluster.stampErr = errAPIServer
+	h.cluster.OnStamp(func(dispatch.Pod) error { return dispatchtest.ErrAPIServer })
 	h.queue(1)
 	pod := h.pod("linux")
 	answer := h.served(d, pod)
@@ -117,14 +118,14 @@ func TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts(t *testing.T) {
 		h.timers.fire(100 * time.Millisecond)
 		return counted(t, registry, "bullpen_dispatch_owner_stamps_total")
 	})
-	require.Len(t, h.cluster.stamped(), 3)
+	require.Len(t, h.cluster.Stamped(), 3)
 }
 
 // CLAIM-6: a poller that was sent away ends like one that was served; its pod has no owner, and gets no label. What a
 // replica that was away missed, its sweep projects.
 func TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly(t *testing.T) {
 	h := newHarness(t)
-	h.cluster.stampErr = errAPIServer
+	h.cluster.OnStamp(func(dispatch.Pod) error { return dispatchtest.ErrAPIServer })
 	d := h.replica()
 	h.queue(1)
 	owned, retired := h.pod("linux"), h.pod("linux")
@@ -134,18 +135,18 @@ func TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly(t *testing.T) {
 	won, err := d.Acknowledge(t.Context(), owned, answer.Generation)
 	require.NoError(t, err)
 	require.True(t, won)
-	h.eventually("given up", func() bool { h.timers.fire(100 * time.Millisecond); return len(h.cluster.stamped()) == 3 })
+	h.eventually("given up", func() bool { h.timers.fire(100 * time.Millisecond); return len(h.cluster.Stamped()) == 3 })
 	retired.PollerEnded, owned.PollerEnded = true, true
-	h.cluster.putPod(owned)
-	h.cluster.putPod(retired)
+	h.cluster.PutPod(owned)
+	h.cluster.PutPod(retired)
 	d.PodChanged(retired)
-	h.cluster.repair()
+	h.cluster.OnStamp(nil)
 	h.eventually("projected", func() bool {
 		h.timers.fire(time.Minute)
 		pod, _ := h.cluster.Pod(owned.UID)
 		return pod.OwnerLabel == "acme"
 	})
-	for _, stamp := range h.cluster.stamped() {
+	for _, stamp := range h.cluster.Stamped() {
 		require.NotContains(t, stamp, retired.UID)
 	}
 }
@@ -154,7 +155,9 @@ func TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly(t *testing.T) {
 func TestPoll_CLAIM14_LooksAgainAtTheReset(t *testing.T) {
 	h := newHarness(t)
 	reset := time.Now().Add(time.Hour)
-	h.forge.set(func(f *forge) { f.rate = &fleet.RateState{Limit: 2, Remaining: 0, Reset: reset} })
+	h.forge.Set(func(g *dispatchtest.GitHub) {
+		g.Rates[acme.InstallationID] = &fleet.RateState{Limit: 2, Remaining: 0, Reset: reset}
+	})
 	d := h.replica()
 	h.record(job(fleet.JobEventQueued, 9, labelled("linux")))
 	h.record(job(fleet.JobEventCompleted, 9, labelled("linux"))) // the label set is known: one wake-up a job
@@ -165,7 +168,7 @@ func TestPoll_CLAIM14_LooksAgainAtTheReset(t *testing.T) {
 	h.eventually("the pool waits for the reset", func() bool {
 		return h.timers.count(func(d time.Duration) bool { return d > 50*time.Minute && d <= time.Hour }) > 0
 	})
-	require.Zero(t, h.forge.minted())
+	require.Zero(t, h.forge.Mints())
 	hangUp()
 	await.Receive(t, waiting, "the poll is answered")
 }
@@ -178,7 +181,7 @@ func TestPoll_CLAIM8_RefusedReMintKeepsTheRow(t *testing.T) {
 	h.queue(1)
 	pod := h.pod("linux")
 	h.served(d, pod)
-	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrRejected })
 	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyRetry, answer.Reply)
@@ -202,8 +205,12 @@ func TestRoute_CLAIM12_NeitherOfTwoPoolsServes(t *testing.T) {
 // CLAIM-13: while GitHub does not answer, an adoption is neither made nor given up.
 func TestAdoption_CLAIM13_NoAnswerIsAskedAgain(t *testing.T) {
 	for name, prepare := range map[string]func(h *harness, runner string){
-		"unreadable": func(h *harness, _ string) { h.forge.set(func(f *forge) { f.unread = fleet.ErrUncertain }) },
-		"not busy":   func(h *harness, runner string) { h.forge.set(func(f *forge) { f.runners[runner].busy = false }) },
+		"unreadable": func(h *harness, _ string) {
+			h.forge.Set(func(g *dispatchtest.GitHub) { g.Unread = fleet.ErrUncertain })
+		},
+		"not busy": func(h *harness, runner string) {
+			h.forge.Set(func(g *dispatchtest.GitHub) { g.Runners[runner].Busy = false })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
@@ -216,7 +223,7 @@ func TestAdoption_CLAIM13_NoAnswerIsAskedAgain(t *testing.T) {
 			})
 			pod := h.pod("linux")
 			runner := h.ghost(pod)
-			h.forge.start(runner)
+			h.forge.Start(runner, 0)
 			prepare(h, runner)
 			h.record(job(fleet.JobEventStarted, 50, by(runner)))
 			h.eventually("asked once", func() bool {
@@ -224,8 +231,8 @@ func TestAdoption_CLAIM13_NoAnswerIsAskedAgain(t *testing.T) {
 				return counted(t, registry, "bullpen_dispatch_adoptions_total")
 			})
 			require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
-			h.forge.set(func(f *forge) { f.unread = nil })
-			h.forge.start(runner)
+			h.forge.Set(func(g *dispatchtest.GitHub) { g.Unread = nil })
+			h.forge.Start(runner, 0)
 			h.eventually("adopted", func() bool {
 				mu.Lock()
 				now = now.Add(20 * time.Second)
@@ -362,10 +369,10 @@ func TestPoll_EXCL6_WhatProvesARegistrationGone(t *testing.T) {
 			h.queue(1)
 			pod := h.pod("linux")
 			first := h.served(d, pod)
-			h.forge.set(func(f *forge) {
-				f.removeErr = c.answer
+			h.forge.Set(func(g *dispatchtest.GitHub) {
+				g.RemoveErr = c.answer
 				if !c.listed {
-					delete(f.runners, first.JIT.Name)
+					delete(g.Runners, first.JIT.Name)
 				}
 			})
 			got, err := d.Poll(await.Context(t), pod, 0)
@@ -375,16 +382,16 @@ func TestPoll_EXCL6_WhatProvesARegistrationGone(t *testing.T) {
 	}
 	t.Run("a mint without an answer, and a list that cannot be read", func(t *testing.T) {
 		h := newHarness(t)
-		h.forge.set(func(f *forge) { f.onMint = func(string) error { return fleet.ErrUncertain } })
+		h.forge.Set(func(g *dispatchtest.GitHub) { g.OnMint = func(string) error { return fleet.ErrUncertain } })
 		h.queue(1)
 		pod := h.pod("linux")
 		_, err := h.replica().Poll(await.Context(t), pod, 0)
 		require.NoError(t, err)
-		h.forge.set(func(f *forge) { f.onMint, f.unread = nil, fleet.ErrUncertain })
+		h.forge.Set(func(g *dispatchtest.GitHub) { g.OnMint, g.Unread = nil, fleet.ErrUncertain })
 		got, err := h.replica().Poll(await.Context(t), pod, 0)
 		require.NoError(t, err)
 		require.Equal(t, dispatch.ReplyRetry, got.Reply)
-		require.Equal(t, 1, h.forge.minted())
+		require.Equal(t, 1, h.forge.Mints())
 	})
 }
 

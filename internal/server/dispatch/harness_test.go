@@ -19,6 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -30,8 +31,8 @@ type harness struct {
 	t       *testing.T
 	url     string
 	store   *postgres.Store
-	forge   *forge
-	cluster *cluster
+	forge   *dispatchtest.GitHub
+	cluster *dispatchtest.Cluster
 	timers  *timers
 	seq     int64
 }
@@ -50,6 +51,11 @@ func checkOnLedger(t *testing.T, property func(*rapid.T)) {
 
 var acme = dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}
 
+// newGitHub is a GitHub whose one installation is acme's.
+func newGitHub() *dispatchtest.GitHub {
+	return dispatchtest.NewGitHub(fleet.Owner{ID: acme.ID, Login: acme.Login, InstallationID: acme.InstallationID})
+}
+
 func newHarness(t *testing.T) *harness {
 	t.Helper()
 	url := postgrestest.NewDatabase(t, postgres.Migrate)
@@ -57,9 +63,9 @@ func newHarness(t *testing.T) *harness {
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	store.UseRepositoryCaps()
-	h := &harness{t: t, url: url, store: store, forge: newForge(), cluster: newCluster(), timers: &timers{}}
+	h := &harness{t: t, url: url, store: store, forge: newGitHub(), cluster: dispatchtest.NewCluster(), timers: &timers{}}
 	h.install(acme)
-	h.cluster.putPool(linuxPool("linux"))
+	h.cluster.PutPool(linuxPool("linux"))
 	return h
 }
 
@@ -169,7 +175,7 @@ func (h *harness) pod(pool string) dispatch.Pod {
 	pod := dispatch.Pod{
 		Namespace: "runners", Name: name, UID: uuid.NewString(), Pool: dispatch.PoolRef{Namespace: "runners", Name: pool},
 	}
-	h.cluster.putPod(pod)
+	h.cluster.PutPod(pod)
 	return pod
 }
 
@@ -210,7 +216,7 @@ func (h *harness) started(d *dispatch.Dispatcher, pod dispatch.Pod, jobID int64)
 	won, err := d.Acknowledge(h.t.Context(), pod, answer.Generation)
 	require.NoError(h.t, err)
 	require.True(h.t, won)
-	h.forge.start(answer.JIT.Name)
+	h.forge.Start(answer.JIT.Name, 0)
 	h.record(job(fleet.JobEventStarted, jobID, by(answer.JIT.Name)))
 	return answer
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -20,14 +21,14 @@ func TestAdoption_CLAIM13_OneThatFailsDelaysNoOther(t *testing.T) {
 	h := newHarness(t)
 	slow, pod := h.pod("linux"), h.pod("linux")
 	hanging, runner := h.ghost(slow), h.ghost(pod)
-	h.forge.set(func(f *forge) {
-		f.onFind = func(ctx context.Context, name string) {
+	h.forge.Set(func(g *dispatchtest.GitHub) {
+		g.OnFind = func(ctx context.Context, name string) {
 			if name == hanging {
 				<-ctx.Done()
 			}
 		}
 	})
-	h.forge.start(runner)
+	h.forge.Start(runner, 0)
 	ledgertest.Exec(t, h.url, `INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at)
 		VALUES ('bad', 1, $1, 1, 7, '', now(), '2020-01-01')`, uuid.NewString())
 	h.record(job(fleet.JobEventStarted, 51, by(hanging)))
@@ -63,7 +64,7 @@ func TestSweep_EXCL1_RowsOfPodsThatWentEarlierAreForgotten(t *testing.T) {
 	name := h.started(d, pod, 1).JIT.Name
 	_, err := d.Retire(t.Context(), []dispatch.Pod{stays})
 	require.NoError(t, err)
-	h.cluster.dropPod(pod)
+	h.cluster.DropPod(pod.UID)
 	d.PodGone(pod) // still executing, for all we know
 	h.record(job(fleet.JobEventCompleted, 1, by(name)))
 	require.Equal(t, fleet.ClaimSpent, h.claim(pod).State)
@@ -80,7 +81,7 @@ func TestRouting_LanesAreUnparkedWhenThePoolsShapeChanges(t *testing.T) {
 	require.NoError(t, h.store.SetLimits(t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 4000, MemoryMB: 1 << 20, Jobs: 9}))
 	big := linuxPool("linux")
 	big.Shape.MilliCPU = 16_000
-	h.cluster.putPool(big)
+	h.cluster.PutPool(big)
 	d := h.replica()
 	waiting := h.poll(t.Context(), d, h.pod("linux"))
 	h.queue(1)
@@ -89,7 +90,7 @@ func TestRouting_LanesAreUnparkedWhenThePoolsShapeChanges(t *testing.T) {
 		require.NoError(t, err)
 		return parked["limit"] == 1
 	})
-	h.cluster.putPool(linuxPool("linux"))
+	h.cluster.PutPool(linuxPool("linux"))
 	d.PoolsChanged()
 	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
@@ -113,7 +114,7 @@ func TestRecordJob_DriftedCounterStopsNothing(t *testing.T) {
 func TestInstallation_LateAndLostEvents(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
-	h.cluster.putPool(linuxPool("gpu"))
+	h.cluster.PutPool(linuxPool("gpu"))
 	d.PoolsChanged()
 	install := func(action string, id int64) {
 		_, err := h.store.RecordInstallation(t.Context(), h.delivery("installation"), dispatch.Installation{

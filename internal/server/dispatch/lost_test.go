@@ -11,6 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -43,8 +44,8 @@ func TestRetireLost_POOL7_MintedRunnerIsReleasedByGitHubsProof(t *testing.T) {
 	answer := h.lost(d, pod)[0]
 	require.Equal(t, runnerapi.Granted, answer.Verdict)
 	require.Equal(t, dispatch.ProofRegistrationsGone, answer.Proof)
-	require.Equal(t, []string{before.RunnerName}, h.forge.removed)
-	require.Empty(t, h.forge.alive())
+	require.Equal(t, []string{before.RunnerName}, h.forge.Removed())
+	require.Empty(t, h.forge.Alive())
 	claim := h.claim(pod)
 	require.Equal(t, fleet.ClaimSpent, claim.State)
 	require.Equal(t, answer.Proof, claim.Proof, "the ledger keeps it")
@@ -54,7 +55,7 @@ func TestRetireLost_POOL7_MintedRunnerIsReleasedByGitHubsProof(t *testing.T) {
 	require.EqualValues(t, 1, ledgertest.Int(t, h.url, `SELECT count(*) FROM runner_registrations WHERE state = 'gone'`))
 
 	require.Equal(t, answer, h.lost(d, pod)[0], "asked twice, answered twice, from the ledger")
-	require.Len(t, h.forge.removed, 1)
+	require.Len(t, h.forge.Removed(), 1)
 	asked, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, asked.Reply, "EXCL-5: spent")
@@ -66,17 +67,17 @@ func TestRetireLost_POOL7_MintedRunnerIsReleasedByGitHubsProof(t *testing.T) {
 // EXCL-6: 422 keeps a claim, and so does everything that proves nothing.
 func TestRetireLost_EXCL6_OnlyAProofReleases(t *testing.T) {
 	cases := map[string]struct {
-		change func(*forge)
+		change func(*dispatchtest.GitHub)
 		want   runnerapi.Verdict
 	}{
-		"422: it works":                 {func(f *forge) { f.removeErr = fleet.ErrRunnerBusy }, runnerapi.Busy},
-		"5xx":                           {func(f *forge) { f.removeErr = fleet.ErrUncertain }, runnerapi.Unknown},
-		"rate limited":                  {func(f *forge) { f.removeErr = &fleet.RateLimitedError{} }, runnerapi.Unknown},
-		"404, scope is read":            {func(f *forge) { f.removeErr = fleet.ErrNotFound }, runnerapi.Granted},
-		"404, scope cannot be read":     {func(f *forge) { f.removeErr, f.unread = fleet.ErrNotFound, fleet.ErrForbidden }, runnerapi.Unknown},
-		"403 and still listed":          {func(f *forge) { f.removeErr = fleet.ErrForbidden }, runnerapi.Unknown},
-		"403 and its scope is not read": {func(f *forge) { f.removeErr, f.unread = fleet.ErrForbidden, fleet.ErrUncertain }, runnerapi.Unknown},
-		"removed":                       {func(*forge) {}, runnerapi.Granted},
+		"422: it works":                 {func(g *dispatchtest.GitHub) { g.RemoveErr = fleet.ErrRunnerBusy }, runnerapi.Busy},
+		"5xx":                           {func(g *dispatchtest.GitHub) { g.RemoveErr = fleet.ErrUncertain }, runnerapi.Unknown},
+		"rate limited":                  {func(g *dispatchtest.GitHub) { g.RemoveErr = &fleet.RateLimitedError{} }, runnerapi.Unknown},
+		"404, scope is read":            {func(g *dispatchtest.GitHub) { g.RemoveErr = fleet.ErrNotFound }, runnerapi.Granted},
+		"404, scope cannot be read":     {func(g *dispatchtest.GitHub) { g.RemoveErr, g.Unread = fleet.ErrNotFound, fleet.ErrForbidden }, runnerapi.Unknown},
+		"403 and still listed":          {func(g *dispatchtest.GitHub) { g.RemoveErr = fleet.ErrForbidden }, runnerapi.Unknown},
+		"403 and its scope is not read": {func(g *dispatchtest.GitHub) { g.RemoveErr, g.Unread = fleet.ErrForbidden, fleet.ErrUncertain }, runnerapi.Unknown},
+		"removed":                       {func(*dispatchtest.GitHub) {}, runnerapi.Granted},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +86,7 @@ func TestRetireLost_EXCL6_OnlyAProofReleases(t *testing.T) {
 			h.queue(1)
 			pod := h.pod("linux")
 			h.served(d, pod)
-			h.forge.set(c.change)
+			h.forge.Set(c.change)
 			answer := h.lost(d, pod)[0]
 			require.Equal(t, c.want, answer.Verdict)
 			if c.want == runnerapi.Granted {
@@ -100,7 +101,7 @@ func TestRetireLost_EXCL6_OnlyAProofReleases(t *testing.T) {
 			require.Equal(t, fleet.JobMinted, h.jobState(1))
 			require.EqualValues(t, 1, h.running())
 
-			h.forge.set(func(f *forge) { f.removeErr, f.unread = nil, nil })
+			h.forge.Set(func(g *dispatchtest.GitHub) { g.RemoveErr, g.Unread = nil, nil })
 			require.Equal(t, runnerapi.Granted, h.lost(d, pod)[0].Verdict, "RECV-5: no trap")
 		})
 	}
@@ -118,7 +119,7 @@ func TestRetireLost_POOL7_ExecutingJobIsLeftToGitHub(t *testing.T) {
 	require.Equal(t, "acme", busy.Owner)
 	require.Equal(t, fleet.ClaimExecuting, h.claim(pod).State)
 
-	h.forge.set(func(f *forge) { delete(f.runners, answer.JIT.Name) }) // GitHub has given it up
+	h.forge.Set(func(g *dispatchtest.GitHub) { delete(g.Runners, answer.JIT.Name) }) // GitHub has given it up
 	require.Equal(t, runnerapi.Granted, h.lost(d, pod)[0].Verdict)
 	require.Equal(t, fleet.ClaimSpent, h.claim(pod).State)
 	require.Equal(t, fleet.JobExecuting, h.jobState(1))
@@ -154,7 +155,7 @@ func TestRetireLost_NotesWhichJobsLostTheirNodes(t *testing.T) {
 func TestRetireLost_WithoutALiveClaimAsksNobody(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
-	h.forge.set(func(f *forge) { f.removeErr, f.unread = fleet.ErrUncertain, fleet.ErrUncertain })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.RemoveErr, g.Unread = fleet.ErrUncertain, fleet.ErrUncertain })
 	idle := h.pod("linux")
 	answer := h.lost(d, idle)[0]
 	require.Equal(t, runnerapi.Granted, answer.Verdict)
@@ -191,12 +192,12 @@ func TestRetireLost_CLAIM15_StaleGenerationsReleaseNothing(t *testing.T) {
 		d := h.replica()
 		h.queue(1)
 		pod := h.pod("linux")
-		h.forge.set(func(f *forge) { f.onMint = func(string) error { return fleet.ErrUncertain } })
+		h.forge.Set(func(g *dispatchtest.GitHub) { g.OnMint = func(string) error { return fleet.ErrUncertain } })
 		_, err := d.Poll(await.Context(t), pod, 0)
 		require.NoError(t, err)
-		h.forge.set(func(f *forge) {
-			f.onMint = nil
-			f.onFind = func(context.Context, string) { // somebody else's clock is ahead, and our lease over
+		h.forge.Set(func(g *dispatchtest.GitHub) {
+			g.OnMint = nil
+			g.OnFind = func(context.Context, string) { // somebody else's clock is ahead, and our lease over
 				ledgertest.Exec(t, h.url, `UPDATE runner_claims SET generation = generation + 1`)
 			}
 		})
@@ -209,12 +210,12 @@ func TestRetireLost_CLAIM15_StaleGenerationsReleaseNothing(t *testing.T) {
 		d := h.replica()
 		h.queue(1)
 		pod := h.pod("linux")
-		h.forge.set(func(f *forge) { f.onMint = func(string) error { return fleet.ErrUncertain } })
+		h.forge.Set(func(g *dispatchtest.GitHub) { g.OnMint = func(string) error { return fleet.ErrUncertain } })
 		_, err := d.Poll(await.Context(t), pod, 0)
 		require.NoError(t, err)
-		h.forge.set(func(f *forge) {
-			f.onMint = nil
-			f.onFind = func(_ context.Context, name string) { h.record(job(fleet.JobEventCompleted, 1, by(name))) }
+		h.forge.Set(func(g *dispatchtest.GitHub) {
+			g.OnMint = nil
+			g.OnFind = func(_ context.Context, name string) { h.record(job(fleet.JobEventCompleted, 1, by(name))) }
 		})
 		answer := h.lost(d, pod)[0]
 		require.Equal(t, runnerapi.Granted, answer.Verdict)
@@ -256,7 +257,7 @@ func TestRetireLost_ExaminesAFewAtATimeAndAllInTheEnd(t *testing.T) {
 		lost[i] = h.pod("linux")
 		h.served(d, lost[i])
 	}
-	h.forge.set(func(f *forge) { f.removeErr = fleet.ErrRunnerBusy })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.RemoveErr = fleet.ErrRunnerBusy })
 	examined := map[string]bool{}
 	for range 3 {
 		busy := 0

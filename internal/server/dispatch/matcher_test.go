@@ -18,22 +18,22 @@ import (
 // A pool that is deleted leaves no goroutine behind, and one that comes back under its name is served as before.
 func TestMatcher_EndsWithItsPool(t *testing.T) {
 	h := newHarness(t)
-	h.cluster.putPool(linuxPool("gone"))
+	h.cluster.PutPool(linuxPool("gone"))
 	d := h.replica()
 	ctx, cancel := context.WithCancel(t.Context())
 	staying, leaving := h.poll(t.Context(), d, h.pod("linux")), h.poll(ctx, d, h.pod("gone"))
 	h.eventually("both polls wait", func() bool { return d.WaitingPolls() == 2 })
 	require.Equal(t, 2, d.Matchers())
 
-	h.cluster.dropPool("gone")
+	h.cluster.DropPool(linuxPool("gone").Ref())
 	d.PoolsChanged()
-	h.eventually("it has looked whether to end", func() bool { return h.cluster.misses() >= 2 })
+	h.eventually("it has looked whether to end", func() bool { return h.cluster.Misses() >= 2 })
 	require.Equal(t, 2, d.Matchers(), "a poll that waits is answered by its matcher")
 	cancel()
 	await.Receive(t, leaving, "the poll is answered")
 	h.eventually("the matcher has ended", func() bool { return d.Matchers() == 1 })
 
-	h.cluster.putPool(linuxPool("gone"))
+	h.cluster.PutPool(linuxPool("gone"))
 	d.PoolsChanged()
 	_, err := h.store.RecordJob(t.Context(), h.delivery("workflow_job"), job("queued", 1, labelled("gone")))
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestMatcher_EndsWithItsPool(t *testing.T) {
 	h.queue(2)
 	require.Equal(t, dispatch.ReplyServe, await.Receive(t, staying, "the poll is answered").answer.Reply)
 
-	h.cluster.dropPool("gone")
+	h.cluster.DropPool(linuxPool("gone").Ref())
 	d.PoolsChanged()
 	h.eventually("a matcher for which nobody waits ends when its pool goes", func() bool { return d.Matchers() == 1 })
 }
@@ -67,8 +67,8 @@ func (f *fruitless) ClaimBatch(_ context.Context, b dispatch.Batch) (dispatch.Ba
 // batches fail too, and give back theirs.
 func TestMatcher_PausesAfterABatchThatFailed(t *testing.T) {
 	h := newHarness(t)
-	h.cluster.putPool(linuxPool("large"))
-	h.forge.rate = &fleet.RateState{Remaining: 2, Reset: time.Now().Add(time.Hour)}
+	h.cluster.PutPool(linuxPool("large"))
+	h.forge.Rates[acme.InstallationID] = &fleet.RateState{Remaining: 2, Reset: time.Now().Add(time.Hour)}
 	h.queue(1)
 	_, err := h.store.RecordJob(t.Context(), h.delivery("workflow_job"), job("queued", 2, labelled("large")))
 	require.NoError(t, err)
@@ -86,8 +86,8 @@ func TestMatcher_PausesAfterABatchThatFailed(t *testing.T) {
 // A batch that finds no use for its slots, though it wanted more, does not look again for having given them back; other pools do, once.
 func TestMatcher_DoesNotWakeItselfWithSlotsThatItCouldNotUse(t *testing.T) {
 	h := newHarness(t)
-	h.cluster.putPool(linuxPool("large"))
-	h.forge.rate = &fleet.RateState{Remaining: 2, Reset: time.Now().Add(time.Hour)}
+	h.cluster.PutPool(linuxPool("large"))
+	h.forge.Rates[acme.InstallationID] = &fleet.RateState{Remaining: 2, Reset: time.Now().Add(time.Hour)}
 	h.queue(1)
 	l := &fruitless{Store: h.store, account: acme}
 	d := h.replica(func(o *dispatch.Options) { o.Store = l })
@@ -112,7 +112,7 @@ func TestPoll_CLAIM7_AnEarlierRequestTakesNothingOver(t *testing.T) {
 		require.Equal(t, dispatch.ReplyRetry, late.Reply)
 	}
 	require.Equal(t, served.Generation, h.claim(pod).Generation)
-	require.Contains(t, h.forge.alive(), served.JIT.Name, "what was delivered still stands")
+	require.Contains(t, h.forge.Alive(), served.JIT.Name, "what was delivered still stands")
 
 	again, err := b.Poll(await.Context(t), pod, 8)
 	require.NoError(t, err)

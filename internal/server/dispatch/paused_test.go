@@ -22,7 +22,7 @@ func TestPaused_HandsOutNothingAndLeavesWhatRuns(t *testing.T) {
 	pool, ok := h.cluster.Pool(dispatch.PoolRef{Namespace: "runners", Name: "linux"})
 	require.True(t, ok)
 	pool.Paused = true
-	h.cluster.putPool(pool)
+	h.cluster.PutPool(pool)
 	d.PoolsChanged()
 	h.queue(2)
 	answers := h.poll(t.Context(), d, idle)
@@ -32,7 +32,7 @@ func TestPaused_HandsOutNothingAndLeavesWhatRuns(t *testing.T) {
 	require.Equal(t, before, h.claim(busy))
 
 	pool.Paused = false
-	h.cluster.putPool(pool)
+	h.cluster.PutPool(pool)
 	d.PoolsChanged()
 	select {
 	case got := <-answers:

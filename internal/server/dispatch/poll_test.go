@@ -14,6 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 )
 
 func TestPoll_AJobThatArrivesWakesTheWaitingPod(t *testing.T) {
@@ -81,7 +82,7 @@ func TestPoll_CLAIM1_OneLiveClaimPerPodAndJob(t *testing.T) {
 	for id, n := range jobs {
 		require.Equal(t, 1, n, "job %d has %d claims", id, n)
 	}
-	require.Len(t, h.forge.alive(), 12, "one registration a job")
+	require.Len(t, h.forge.Alive(), 12, "one registration a job")
 }
 
 // EXCL-1: claim and retire of one pod exclude each other, whoever comes first.
@@ -141,7 +142,7 @@ func TestPoll_EXCL5_RetiredSpentAndDeletingPodsAreNeverServed(t *testing.T) {
 
 	deleting := h.pod("linux")
 	deleting.Deleting = true
-	h.cluster.putPod(deleting)
+	h.cluster.PutPod(deleting)
 
 	h.queue(1)
 	for _, pod := range []dispatch.Pod{retired, deleting} {
@@ -180,7 +181,7 @@ func TestPoll_EXCL5_WaitingPollOfARetiredPodIsSentAway(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyGone, got.answer.Reply)
 	deleting.Deleting = true
-	h.cluster.putPod(deleting)
+	h.cluster.PutPod(deleting)
 	here.PodChanged(deleting)
 	got = await.Receive(t, waitingToo, "the poll is answered")
 	require.NoError(t, got.err)
@@ -197,7 +198,7 @@ func TestPoll_CLAIM7_LostAnswerIsServedAgain(t *testing.T) {
 	again := h.served(d, pod)
 	require.NotEqual(t, lost.JIT.Name, again.JIT.Name)
 	require.Greater(t, again.Generation, lost.Generation)
-	require.Equal(t, []string{again.JIT.Name}, h.forge.alive(), "the first registration is removed before the second is minted")
+	require.Equal(t, []string{again.JIT.Name}, h.forge.Alive(), "the first registration is removed before the second is minted")
 	require.Equal(t, int64(1), h.claim(pod).JobID)
 	won, err := d.Acknowledge(t.Context(), pod, again.Generation)
 	require.NoError(t, err)
@@ -214,11 +215,11 @@ func TestPoll_CLAIM7_ReMintStopsWhenTheFirstRegistrationRuns(t *testing.T) {
 	h.queue(1)
 	pod := h.pod("linux")
 	first := h.served(d, pod)
-	h.forge.start(first.JIT.Name)
+	h.forge.Start(first.JIT.Name, 0)
 	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
-	require.Equal(t, 1, h.forge.minted())
+	require.Equal(t, 1, h.forge.Mints())
 	require.True(t, h.claim(pod).Acknowledged)
 }
 
@@ -226,7 +227,7 @@ func TestPoll_CLAIM7_ReMintStopsWhenTheFirstRegistrationRuns(t *testing.T) {
 func TestPoll_CLAIM8_RefusedMintReturnsThePodAndTheJob(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
-	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrRejected })
 	h.queue(1)
 	pod := h.pod("linux")
 	answer, err := d.Poll(await.Context(t), pod, 0)
@@ -234,9 +235,9 @@ func TestPoll_CLAIM8_RefusedMintReturnsThePodAndTheJob(t *testing.T) {
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply)
 	require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
 	require.Equal(t, fleet.JobQueued, h.jobState(1))
-	require.Empty(t, h.cluster.stamped())
+	require.Empty(t, h.cluster.Stamped())
 
-	h.forge.set(func(f *forge) { f.refuse = nil })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = nil })
 	waiting := h.poll(t.Context(), d, pod)
 	// CLAIM-11: the account backs off by itself; when that ends the same pod serves the same job.
 	h.eventually("the back-off ended", func() bool {
@@ -275,8 +276,8 @@ func TestMint_CLAIM15_StaleMinterIsVoid(t *testing.T) {
 	h := newHarness(t)
 	slow, release := make(chan struct{}), make(chan struct{})
 	var mints atomic.Int64
-	h.forge.set(func(f *forge) {
-		f.onMint = func(string) error {
+	h.forge.Set(func(g *dispatchtest.GitHub) {
+		g.OnMint = func(string) error {
 			if mints.Add(1) == 1 {
 				close(slow)
 				await.OrEnd(t, release)
@@ -300,7 +301,7 @@ func TestMint_CLAIM15_StaleMinterIsVoid(t *testing.T) {
 	c := h.claim(pod)
 	require.Equal(t, winner.Generation, c.Generation)
 	require.Equal(t, winner.JIT.Name, c.RunnerName)
-	require.Equal(t, []string{winner.JIT.Name}, h.forge.alive(), "the stale registration is removed")
+	require.Equal(t, []string{winner.JIT.Name}, h.forge.Alive(), "the stale registration is removed")
 	won, err := d.Acknowledge(t.Context(), pod, before.Generation)
 	require.NoError(t, err)
 	require.False(t, won, "a stale acknowledgement is void")
@@ -328,8 +329,8 @@ func TestPoll_CLAIM16_AmbiguousMintIsFoundByNameAndRemoved(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
 	var once sync.Once
-	h.forge.set(func(f *forge) {
-		f.onMint = func(string) (err error) {
+	h.forge.Set(func(g *dispatchtest.GitHub) {
+		g.OnMint = func(string) (err error) {
 			once.Do(func() { err = fleet.ErrUncertain }) // it took effect, the answer was lost
 			return err
 		}
@@ -339,13 +340,13 @@ func TestPoll_CLAIM16_AmbiguousMintIsFoundByNameAndRemoved(t *testing.T) {
 	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyRetry, answer.Reply)
-	ghosts := h.forge.alive()
+	ghosts := h.forge.Alive()
 	require.Len(t, ghosts, 1)
 
 	later := h.replica() // the account's back-off is a replica's own; another serves at once
 	served := h.served(later, pod)
-	require.Equal(t, ghosts, h.forge.removed)
-	require.Equal(t, []string{served.JIT.Name}, h.forge.alive())
+	require.Equal(t, ghosts, h.forge.Removed())
+	require.Equal(t, []string{served.JIT.Name}, h.forge.Alive())
 	require.Equal(t, fleet.JobMinted, h.jobState(1))
 }
 
@@ -358,11 +359,11 @@ func TestPoll_EXCL6_TakeOverNeedsProofThatTheFirstRegistrationIsGone(t *testing.
 			h.queue(1)
 			pod := h.pod("linux")
 			h.served(d, pod)
-			h.forge.set(func(f *forge) { f.removeErr = answer; f.unread = fleet.ErrForbidden })
+			h.forge.Set(func(g *dispatchtest.GitHub) { g.RemoveErr = answer; g.Unread = fleet.ErrForbidden })
 			got, err := d.Poll(await.Context(t), pod, 0)
 			require.NoError(t, err)
 			require.Equal(t, dispatch.ReplyRetry, got.Reply)
-			require.Equal(t, 1, h.forge.minted())
+			require.Equal(t, 1, h.forge.Mints())
 			require.Equal(t, fleet.ClaimMinted, h.claim(pod).State)
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 )
 
 // ledger is the real one with gates before or after a step.
@@ -59,7 +60,7 @@ func (h *harness) waiting(n int) {
 // A pool that looks while another reads the label sets anew must not go to sleep over the old ones.
 func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	h := newHarness(t)
-	h.cluster.putPool(linuxPool("gpu"))
+	h.cluster.PutPool(linuxPool("gpu"))
 	reading, goOn := make(chan struct{}, 8), make(chan struct{})
 	gate := false
 	var mu sync.Mutex
@@ -110,7 +111,7 @@ func TestListen_LabelSetsAreReadAnewAfterAReconnection(t *testing.T) {
 	d.WorkArrived(dispatch.LabelKey([]string{"linux"}))
 	require.Equal(t, dispatch.ReplyServe, await.Receive(t, first, "the poll is answered").answer.Reply)
 
-	h.cluster.putPool(linuxPool("gpu"))
+	h.cluster.PutPool(linuxPool("gpu"))
 	d.PoolsChanged()
 	h.queue(2)
 	d.WorkArrived("")
@@ -156,7 +157,7 @@ func TestRecordJob_CLAIM13_StartedJobThatMovesToASpentRunner(t *testing.T) {
 	h.started(d, h.pod("linux"), 1)
 	pod := h.pod("linux")
 	ghost := h.ghost(pod)
-	h.forge.start(ghost)
+	h.forge.Start(ghost, 0)
 	h.record(job(fleet.JobEventStarted, 1, by(ghost)))
 	h.eventually("adopted", func() bool { return h.claim(pod).State == fleet.ClaimExecuting })
 }
@@ -168,7 +169,7 @@ func TestPoll_EXCL5_PodThatWentWhileItsPollWaitedGetsNoJob(t *testing.T) {
 	pod := h.pod("linux")
 	waiting := h.poll(t.Context(), d, pod)
 	h.waiting(1)
-	h.cluster.dropPod(pod)
+	h.cluster.DropPod(pod.UID)
 	d.PodGone(pod)
 	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
@@ -184,14 +185,14 @@ func TestPoll_EXCL5_PodThatIsDeletedBetweenPollAndMint(t *testing.T) {
 	l := &ledger{Store: h.store, claimed: func(dispatch.BatchResult) {
 		gone := pod
 		gone.Deleting = true
-		h.cluster.putPod(gone)
+		h.cluster.PutPod(gone)
 	}}
 	d := h.replica(on(l))
 	h.queue(1)
 	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.NotEqual(t, dispatch.ReplyServe, answer.Reply)
-	require.Zero(t, h.forge.minted())
+	require.Zero(t, h.forge.Mints())
 	require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
 	require.Equal(t, fleet.JobQueued, h.jobState(1))
 	answer, err = d.Poll(await.Context(t), pod, 0)
@@ -213,7 +214,7 @@ func TestPoll_CLAIM8_HungUpBeforeTheMintGivesTheJobBack(t *testing.T) {
 	require.Equal(t, fleet.ClaimNone, h.claim(pod).State)
 	h.served(d, h.pod("linux"))
 	require.Equal(t, fleet.JobMinted, h.jobState(1))
-	require.Equal(t, 1, h.forge.minted())
+	require.Equal(t, 1, h.forge.Mints())
 }
 
 // CLAIM-7: a request whose connection is dead, waiting at another replica, does not take over what the pod's later
@@ -241,7 +242,7 @@ func TestPoll_CLAIM7_ForgottenRequestTakesNothingOver(t *testing.T) {
 	got := await.Receive(t, forgotten, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyRetry, got.answer.Reply)
-	require.Equal(t, []string{minted.Name}, h.forge.alive())
+	require.Equal(t, []string{minted.Name}, h.forge.Alive())
 	require.Equal(t, result.Claims[0].Generation, h.claim(pod).Generation)
 	h.served(d, pod) // a new request does take it over
 }
@@ -252,8 +253,8 @@ func TestPoll_CLAIM7_RequestThatAwaitsAMintHearsOfItsEnd(t *testing.T) {
 		h := newHarness(t)
 		minting, release := make(chan struct{}), make(chan struct{})
 		var once sync.Once
-		h.forge.set(func(f *forge) {
-			f.onMint = func(string) error {
+		h.forge.Set(func(g *dispatchtest.GitHub) {
+			g.OnMint = func(string) error {
 				once.Do(func() { close(minting); await.OrEnd(t, release) })
 				return nil
 			}
@@ -279,7 +280,7 @@ func TestPoll_CLAIM7_RequestThatAwaitsAMintHearsOfItsEnd(t *testing.T) {
 		got := await.Receive(t, second, "the poll is answered")
 		require.NoError(t, got.err)
 		require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
-		require.Equal(t, []string{got.answer.JIT.Name}, h.forge.alive())
+		require.Equal(t, []string{got.answer.JIT.Name}, h.forge.Alive())
 	}
 }
 
@@ -289,13 +290,15 @@ func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 	reset := time.Now().Add(time.Hour)
 	var mu sync.Mutex
 	now := time.Now()
-	h.forge.set(func(f *forge) { f.rate = &fleet.RateState{Limit: 2, Remaining: 2, Reset: reset} })
+	h.forge.Set(func(g *dispatchtest.GitHub) {
+		g.Rates[acme.InstallationID] = &fleet.RateState{Limit: 2, Remaining: 2, Reset: reset}
+	})
 	d := h.replica(func(o *dispatch.Options) {
 		o.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
 	})
 	closed := linuxPool("linux")
 	closed.Terminating = true
-	h.cluster.putPool(closed)
+	h.cluster.PutPool(closed)
 	h.queue(1, 2, 3, 4, 5)
 	answers := make(chan polled, 5)
 	for range 5 {
@@ -306,7 +309,7 @@ func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 		}()
 	}
 	h.waiting(5)
-	h.cluster.putPool(linuxPool("linux"))
+	h.cluster.PutPool(linuxPool("linux"))
 	d.PoolsChanged()
 	for range 2 {
 		got := await.Receive(t, answers, "the poll is answered")
@@ -316,7 +319,7 @@ func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 	h.eventually("the pool waits for the reset", func() bool {
 		return h.timers.count(func(d time.Duration) bool { return d > 50*time.Minute && d <= time.Hour }) > 0
 	})
-	require.Equal(t, 2, h.forge.minted())
+	require.Equal(t, 2, h.forge.Mints())
 	states := map[fleet.JobState]int{}
 	for id := int64(1); id <= 5; id++ {
 		states[h.jobState(id)]++
@@ -325,10 +328,10 @@ func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 	mu.Lock()
 	now = reset.Add(time.Second)
 	mu.Unlock()
-	h.forge.set(func(f *forge) { f.rate = nil })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Rates[acme.InstallationID] = nil })
 	h.eventually("the others are served", func() bool {
 		h.timers.fireAll(func(d time.Duration) bool { return d > 50*time.Minute })
-		return h.forge.minted() == 5
+		return h.forge.Mints() == 5
 	})
 	for range 3 {
 		got := await.Receive(t, answers, "the poll is answered")
@@ -342,7 +345,9 @@ func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 func TestPoll_CLAIM11_OneOutageCountsOnce(t *testing.T) {
 	h := newHarness(t)
 	release := make(chan struct{})
-	h.forge.set(func(f *forge) { f.onMint = func(string) error { await.OrEnd(t, release); return fleet.ErrUncertain } })
+	h.forge.Set(func(g *dispatchtest.GitHub) {
+		g.OnMint = func(string) error { await.OrEnd(t, release); return fleet.ErrUncertain }
+	})
 	var mu sync.Mutex
 	now := time.Now()
 	d := h.replica(func(o *dispatch.Options) {
@@ -360,7 +365,7 @@ func TestPoll_CLAIM11_OneOutageCountsOnce(t *testing.T) {
 	for range 6 {
 		poll()
 	}
-	h.eventually("all are minting", func() bool { return h.forge.minted() == 6 })
+	h.eventually("all are minting", func() bool { return h.forge.Mints() == 6 })
 	close(release)
 	for range 6 {
 		got := await.Receive(t, answers, "the poll is answered")
@@ -373,16 +378,16 @@ func TestPoll_CLAIM11_OneOutageCountsOnce(t *testing.T) {
 	now = now.Add(10 * time.Second)
 	mu.Unlock()
 	again := make(chan struct{})
-	h.forge.set(func(f *forge) { f.onMint = func(string) error { await.OrEnd(t, again); return nil } })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.OnMint = func(string) error { await.OrEnd(t, again); return nil } })
 	for id := int64(7); id <= 12; id++ {
 		h.queue(id)
 		poll()
 	}
-	h.eventually("one mint asks", func() bool { return h.forge.minted() == 7 })
+	h.eventually("one mint asks", func() bool { return h.forge.Mints() == 7 })
 	for range 20 {
 		h.jobState(7)
 	}
-	require.Equal(t, 7, h.forge.minted())
+	require.Equal(t, 7, h.forge.Mints())
 	close(again) // it succeeds: all others follow at once
 	for range 6 {
 		got := await.Receive(t, answers, "the poll is answered")

@@ -1,7 +1,6 @@
 package dispatch_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -12,37 +11,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
-
-func (f *forge) Owners(context.Context) ([]fleet.Owner, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.owners != nil {
-		return f.owners, nil
-	}
-	return []fleet.Owner{{ID: acme.ID, Login: acme.Login, InstallationID: acme.InstallationID}}, nil
-}
-
-func (f *forge) Repositories(context.Context, int64, int) ([]fleet.Repository, bool, error) {
-	return nil, true, nil
-}
-
-func (f *forge) ReadRate(int64) (fleet.RateState, bool) { return fleet.RateState{}, false }
-
-func (f *forge) Roster(context.Context, int64, fleet.Scope) (fleet.Roster, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lists++
-	if f.unread != nil {
-		return fleet.Roster{}, f.unread
-	}
-	out := fleet.Roster{Complete: !f.torn}
-	for name, r := range f.runners {
-		out.Runners = append(out.Runners, fleet.Registration{ID: r.id, Name: name, Busy: r.busy, Online: r.busy})
-	}
-	return out, nil
-}
 
 // listed is a replica that reads GitHub's lists, as the product's do.
 func (h *harness) listed(change ...func(*dispatch.Options)) *dispatch.Dispatcher {
@@ -57,9 +28,9 @@ func (h *harness) registered(pod dispatch.Pod, busy bool) string {
 	h.t.Helper()
 	name, err := runnerpod.RunnerName(pod.UID, time.Now().UnixMicro())
 	require.NoError(h.t, err)
-	h.forge.set(func(f *forge) {
-		f.nextID++
-		f.runners[name] = &runner{id: f.nextID, busy: busy}
+	h.forge.Set(func(g *dispatchtest.GitHub) {
+		g.NextID++
+		g.Runners[name] = &dispatchtest.Runner{ID: g.NextID, Online: busy, Busy: busy}
 	})
 	return name
 }
@@ -79,15 +50,15 @@ func TestRetireLost_EXCL4_ARowWithoutProofNeedsGitHubsList(t *testing.T) {
 			h.registered(pod, false)
 		}, runnerapi.Granted, true, 0},
 		"it is another pod's": {func(h *harness, _ dispatch.Pod) { h.registered(h.pod("linux"), true) }, runnerapi.Granted, true, 1},
-		"the list is torn":    {func(h *harness, _ dispatch.Pod) { h.forge.torn = true }, runnerapi.Granted, false, 0},
+		"the list is torn":    {func(h *harness, _ dispatch.Pod) { h.forge.Torn = true }, runnerapi.Granted, false, 0},
 		"the list is torn, and shows an idle one": {func(h *harness, pod dispatch.Pod) {
 			h.registered(pod, false)
-			h.forge.torn = true
+			h.forge.Torn = true
 		}, runnerapi.Granted, false, 0},
-		"the list cannot be read": {func(h *harness, _ dispatch.Pod) { h.forge.unread = fleet.ErrForbidden }, runnerapi.Granted, false, 0},
+		"the list cannot be read": {func(h *harness, _ dispatch.Pod) { h.forge.Unread = fleet.ErrForbidden }, runnerapi.Granted, false, 0},
 		"an idle one cannot be removed": {func(h *harness, pod dispatch.Pod) {
 			h.registered(pod, false)
-			h.forge.removeErr = fleet.ErrUncertain
+			h.forge.RemoveErr = fleet.ErrUncertain
 		}, runnerapi.Unknown, false, 1},
 	}
 	for name, c := range cases {
@@ -98,7 +69,7 @@ func TestRetireLost_EXCL4_ARowWithoutProofNeedsGitHubsList(t *testing.T) {
 			c.prepare(h, pod)
 			answer := h.lost(d, pod)[0]
 			require.Equal(t, c.verdict, answer.Verdict)
-			require.Len(t, h.forge.alive(), c.alive)
+			require.Len(t, h.forge.Alive(), c.alive)
 			if !c.proof {
 				require.Empty(t, answer.Proof)
 				return
@@ -120,7 +91,7 @@ func TestRetireLost_CLAIM13_ABusyRunnerWithoutAClaimIsAdopted(t *testing.T) {
 			pod := h.pod("linux")
 			runner := h.registered(pod, shown)
 			if !shown {
-				h.forge.set(func(f *forge) { f.removeErr = fleet.ErrRunnerBusy })
+				h.forge.Set(func(g *dispatchtest.GitHub) { g.RemoveErr = fleet.ErrRunnerBusy })
 			}
 			ledgertest.Exec(t, h.url, `DELETE FROM accounts`) // nobody told this ledger of it
 			answer := h.lost(d, pod)[0]
@@ -183,16 +154,18 @@ func TestRetireLost_POOL7_AWholeRackCostsNoRequestAPod(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, won)
 			if n := at + i; n < idle+busy {
-				h.forge.set(func(f *forge) { f.runners[claim.RunnerName] = &runner{id: int64(n + 1), busy: n < busy} })
+				h.forge.Set(func(g *dispatchtest.GitHub) {
+					g.Runners[claim.RunnerName] = &dispatchtest.Runner{ID: int64(n + 1), Online: n < busy, Busy: n < busy}
+				})
 			}
 		}
 	}
-	h.forge.set(func(f *forge) { f.nextID = 10_000 })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.NextID = 10_000 })
 	granted, questions := 0, 0
 	for granted < rack-busy {
 		questions++
 		require.Less(t, questions, 6, "granted %d", granted)
-		before := h.forge.requests
+		before := h.forge.Requests()
 		granted = 0
 		for _, answer := range h.lost(d, pods...) {
 			if answer.Verdict == runnerapi.Granted {
@@ -200,12 +173,12 @@ func TestRetireLost_POOL7_AWholeRackCostsNoRequestAPod(t *testing.T) {
 				granted++
 			}
 		}
-		require.LessOrEqual(t, h.forge.requests-before, 24, "at most so many removals a question")
+		require.LessOrEqual(t, h.forge.Requests()-before, 24, "at most so many removals a question")
 		require.GreaterOrEqual(t, granted, rack-busy-idle, "at the first question already")
 	}
-	require.Equal(t, idle, h.forge.requests, "one for each that had to be removed, none for any other")
-	require.LessOrEqual(t, h.forge.lists, questions)
-	require.Len(t, h.forge.alive(), busy)
+	require.Equal(t, idle, h.forge.Requests(), "one for each that had to be removed, none for any other")
+	require.LessOrEqual(t, h.forge.Lists(), questions)
+	require.Len(t, h.forge.Alive(), busy)
 	require.EqualValues(t, busy, ledgertest.Int(t, h.url, `SELECT count(*) FROM runner_claims WHERE state = 'minted'`))
 	require.EqualValues(t, rack-busy, ledgertest.Int(t, h.url, `SELECT count(*) FROM workflow_jobs WHERE state = 'queued'`))
 }
@@ -217,10 +190,10 @@ func TestRetireLost_CLAIM15_TheListIsReadAfterTheClaimIsTaken(t *testing.T) {
 	h.queue(1, 2)
 	first, second := h.pod("linux"), h.pod("linux")
 	h.served(d, first)
-	h.forge.set(func(f *forge) { f.runners = map[string]*runner{} })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Runners = map[string]*dispatchtest.Runner{} })
 	require.Equal(t, runnerapi.Granted, h.lost(d, first)[0].Verdict)
-	require.Equal(t, 1, h.forge.lists)
+	require.Equal(t, 1, h.forge.Lists())
 	answer := h.started(d, second, 2)
 	require.Equal(t, runnerapi.Busy, h.lost(d, second)[0].Verdict, "the list of before does not show it")
-	require.Contains(t, h.forge.alive(), answer.JIT.Name)
+	require.Contains(t, h.forge.Alive(), answer.JIT.Name)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -25,10 +26,10 @@ func BenchmarkSignals(b *testing.B) {
 			b.Run(fmt.Sprintf("room=%d/jobs=%d", room, jobs), func(b *testing.B) {
 				store := backlogOf(b, jobs, room)
 				c := newClock()
-				pools := newCluster()
-				pools.putPool(linuxPool("linux"))
+				pools := dispatchtest.NewCluster()
+				pools.PutPool(linuxPool("linux"))
 				d, err := dispatch.New(dispatch.Options{
-					Store: store, Forge: newForge(), Cluster: pools, Now: c.now, Log: slog.New(slog.DiscardHandler),
+					Store: store, Forge: newGitHub(), Cluster: pools, Now: c.now, Log: slog.New(slog.DiscardHandler),
 				})
 				require.NoError(b, err)
 				for b.Loop() {

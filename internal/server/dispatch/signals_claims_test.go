@@ -21,7 +21,7 @@ import (
 // SCALE-2: what is asked for is what dispatch hands out to polls without end, through its own front door.
 func TestSignals_SCALE2_IsWhatPollsAreGiven(t *testing.T) {
 	h, c := newHarness(t), newClock()
-	h.cluster.putPool(linuxPool("gpu"))
+	h.cluster.PutPool(linuxPool("gpu"))
 	d := h.replica(at(c))
 	globex := dispatch.Account{ID: 2, Login: "globex", InstallationID: 102}
 	h.install(globex)
@@ -38,7 +38,7 @@ func TestSignals_SCALE2_IsWhatPollsAreGiven(t *testing.T) {
 	}
 	h.eventually("served", func() bool {
 		got := h.asks(d, c)
-		return got["linux"].Queued+got["gpu"].Queued == 0 && h.forge.minted() == 4
+		return got["linux"].Queued+got["gpu"].Queued == 0 && h.forge.Mints() == 4
 	})
 	h.eventually("the others wait", func() bool { return d.WaitingPolls() == len(polls)-4 })
 	after := h.asks(d, c)
@@ -59,7 +59,7 @@ func TestSignals_SCALE2_IsWhatClaimingHandsOut(t *testing.T) {
 	d := h.replica(at(c))
 	checkOnLedger(t, func(rt *rapid.T) {
 		drawn := draw(rt)
-		h.cluster.replacePools(drawn.pools)
+		h.cluster.ReplacePools(drawn.pools)
 		jobs := h.fill(drawn)
 		asked := h.asks(d, c)
 		handed := map[string]int{}
@@ -178,13 +178,4 @@ func (h *harness) batchOf(pool dispatch.Pool, key string, polls int) dispatch.Ba
 		b.Polls = append(b.Polls, dispatch.Poll{Namespace: "runners", PodName: fmt.Sprintf("pod-%d-%s", i, uid), PodUID: uid})
 	}
 	return b
-}
-
-func (c *cluster) replacePools(pools []dispatch.Pool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pools = map[dispatch.PoolRef]dispatch.Pool{}
-	for _, p := range pools {
-		c.pools[p.Ref()] = p
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -135,13 +136,13 @@ func TestSignals_CLAIM12_ConflictAndTerminating(t *testing.T) {
 	d := h.replica(at(c))
 	h.queue(1)
 	other := linuxPool("other", "LINUX")
-	h.cluster.putPool(other)
+	h.cluster.PutPool(other)
 	got := h.asks(d, c)
 	require.Zero(t, got["linux"].Queued+got["other"].Queued)
 	require.Equal(t, withheld(runnerapi.WithheldConflict, 1), got["linux"].Withheld)
 	require.Empty(t, got["other"].Withheld)
 	other.Terminating = true
-	h.cluster.putPool(other)
+	h.cluster.PutPool(other)
 	got = h.asks(d, c)
 	require.Equal(t, 1, got["linux"].Queued)
 	require.Zero(t, got["other"].Queued)
@@ -151,7 +152,7 @@ func TestSignals_CLAIM12_ConflictAndTerminating(t *testing.T) {
 func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
-	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrRejected })
 	h.queue(1, 2, 3)
 	pod := h.pod("linux")
 	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain, once
@@ -164,12 +165,12 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	got := h.asks(d, c)["linux"] // the back-off is over
 	require.Equal(t, 1, got.Queued)
 	require.Equal(t, withheld(runnerapi.WithheldBackoff, 2), got.Withheld)
-	h.forge.set(func(f *forge) { f.refuse = nil })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = nil })
 	h.served(d, pod)
 	require.Equal(t, 2, h.asks(d, c)["linux"].Queued, "GitHub answers again")
 
-	h.forge.set(func(f *forge) {
-		f.rate = &fleet.RateState{Limit: 10, Remaining: 1, Reset: c.now().Add(time.Hour)}
+	h.forge.Set(func(g *dispatchtest.GitHub) {
+		g.Rates[acme.InstallationID] = &fleet.RateState{Limit: 10, Remaining: 1, Reset: c.now().Add(time.Hour)}
 	})
 	got = h.asks(d, c)["linux"] // CLAIM-14
 	require.Equal(t, 1, got.Queued)
@@ -185,7 +186,7 @@ func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	acme := dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}
 	until, _ := d.Backoff(acme)
 	require.Zero(t, until)
-	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrRejected })
 	h.queue(1)
 	pod := h.pod("linux")
 	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain
@@ -200,7 +201,9 @@ func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	until, _ = d.Backoff(acme)
 	require.Zero(t, until, "it is over")
 	reset := c.now().Add(time.Minute)
-	h.forge.set(func(f *forge) { f.refuse, f.rate = nil, &fleet.RateState{Limit: 10, Remaining: 0, Reset: reset} })
+	h.forge.Set(func(g *dispatchtest.GitHub) {
+		g.Refuse, g.Rates[acme.InstallationID] = nil, &fleet.RateState{Limit: 10, Remaining: 0, Reset: reset}
+	})
 	until, limited = d.Backoff(acme)
 	require.Equal(t, reset, until)
 	require.True(t, limited)
@@ -321,9 +324,9 @@ func TestSignals_EXCL4_RemovalsOfProvenEnds(t *testing.T) {
 	require.Equal(t, pods[1].UID, got[0].Pod.UID)
 	leaving := pods[1]
 	leaving.Deleting = true
-	h.cluster.putPod(leaving)
+	h.cluster.PutPod(leaving)
 	require.Empty(t, removals(2*time.Second))
-	h.cluster.dropPod(leaving)
+	h.cluster.DropPod(leaving.UID)
 	require.Empty(t, removals(2*time.Second))
 }
 

@@ -34,7 +34,7 @@ func TestPoll_CLAIM14_ASlotIsFreeOnceGitHubHasAnswered(t *testing.T) {
 	d := h.replica(func(o *dispatch.Options) { o.Store, o.MaxMints = ledger, 1 })
 	h.queue(1, 2)
 	first, second := h.poll(t.Context(), d, h.pod("linux")), h.poll(t.Context(), d, h.pod("linux"))
-	h.eventually("both are minted, and neither is recorded", func() bool { return h.forge.minted() == 2 })
+	h.eventually("both are minted, and neither is recorded", func() bool { return h.forge.Mints() == 2 })
 	close(ledger.let)
 	for _, answer := range []<-chan polled{first, second} {
 		got := await.Receive(t, answer, "the poll is answered")

@@ -11,6 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/tracing"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
@@ -21,13 +22,13 @@ func TestServe_IsInTheJobsTrace(t *testing.T) {
 	tracer, err := tracing.New(t.Context(), tracing.Options{Endpoint: c.URL, Sample: 1})
 	require.NoError(t, err)
 	d := h.replica(func(o *dispatch.Options) { o.Tracer = tracer })
-	h.forge.set(func(f *forge) { f.refuse = fleet.ErrRejected })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrRejected })
 	h.queue(7)
 	pod := h.pod("linux")
 	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply)
-	h.forge.set(func(f *forge) { f.refuse = nil })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = nil })
 	waiting := h.poll(t.Context(), d, pod)
 	h.eventually("the back-off ended", func() bool {
 		h.timers.fireAll(func(d time.Duration) bool { return d <= time.Second })
