@@ -4,26 +4,25 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
+	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"
 )
 
-// tokenSeconds outlast the longest run between two starts.
-const tokenSeconds = 24 * 3600
+// tokenLifetime outlasts the longest run between two starts.
+const tokenLifetime = 24 * time.Hour
 
 // writeIdentities gives every part the identity that an installation gives it, with the chart's own rights (NET-8). Each
 // token is a secret that must be seen nowhere.
 func (s *System) writeIdentities(ctx context.Context) error {
 	for _, name := range []string{"server", "controller"} {
-		token, err := s.token(ctx, "bullpen-"+name)
+		token, err := s.token(ctx, "bullpen-"+name, "")
 		if err != nil {
 			return err
 		}
@@ -51,16 +50,12 @@ func (s *System) writeIdentities(ctx context.Context) error {
 	return s.noteSecrets()
 }
 
-func (s *System) token(ctx context.Context, account string, audiences ...string) (string, error) {
-	issued, err := s.kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(ctx, account,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			Audiences: audiences, ExpirationSeconds: ptr.To[int64](tokenSeconds),
-		}}, metav1.CreateOptions{})
+func (s *System) token(ctx context.Context, account, audience string) (string, error) {
+	token, _, err := onebox.IssueToken(ctx, s.kube, account, audience, tokenLifetime)
 	if err != nil {
-		return "", fmt.Errorf("asking for a token of ServiceAccount %s: %w", account, err)
+		return "", err
 	}
-	secret := check.Secret{Kind: "token of " + account, Text: issued.Status.Token}
-	return issued.Status.Token, appendLines(s.evidence(check.FileSecrets), []check.Secret{secret})
+	return token, appendLines(s.evidence(check.FileSecrets), []check.Secret{{Kind: "token of " + account, Text: token}})
 }
 
 // noteSecrets tells the checker what else must be seen nowhere: the App's key, the webhook secret, the database's password.

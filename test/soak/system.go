@@ -181,7 +181,7 @@ func (s *System) startServers(ctx context.Context) error {
 		}
 		l := listeners{s.keptAddress(name), s.keptAddress(name + "-internal"), s.keptAddress(name + "-metrics"), s.keptAddress(name + "-operators")}
 		at[name], s.operators = l, cmp.Or(s.operators, l.operators)
-		ready := answers("http://" + l.public + "/readyz")
+		ready := onebox.Answers("http://" + l.public + "/readyz")
 		public = append(public, &backend{network: "tcp", address: l.public, ready: ready})
 		internal = append(internal, &backend{network: "tcp", address: l.internal, ready: ready})
 		dsn, err := s.database.through(s.postgres[name].Address)
@@ -213,23 +213,22 @@ func (s *System) startServers(ctx context.Context) error {
 	}
 	for name, l := range at {
 		_, err := s.startPart(name, 25*time.Second, func() *exec.Cmd {
-			args := []string{
-				"server", "--listen=" + l.public, "--internal-listen=" + l.internal, "--metrics-listen=" + l.metrics,
-				"--operator-listen=" + l.operators,
-				"--database-url-file=" + s.secret("database-"+name), "--kubeconfig=" + s.identity("server"),
-				"--runner-namespace=" + runnerNamespace, "--github-url=" + s.github.url, "--github-app-id=1",
-				"--github-private-key-file=" + s.secret("app.pem"), "--webhook-secret-file=" + s.secret("webhook-secret"),
-				"--recovery-patience=" + s.opts.RecoveryPatience.String(), "--recovery-every=" + s.opts.RecoveryEvery.String(),
-				"--catch-up-every=" + s.opts.CatchUpEvery.String(),
-			}
-			return s.bullpenOf(name, append(args, s.opts.ServerArgs...)...)
+			return s.bullpenOf(name, onebox.Server{
+				Listen: l.public, Internal: l.internal, Operators: l.operators, Metrics: l.metrics,
+				DatabaseURLFile: s.secret("database-" + name), Kubeconfig: s.identity("server"), RunnerNamespace: runnerNamespace,
+				GitHubURL: s.github.url, AppID: 1, AppKeyFile: s.secret("app.pem"), WebhookSecretFile: s.secret("webhook-secret"),
+				Flags: append([]string{
+					"--recovery-patience=" + s.opts.RecoveryPatience.String(), "--recovery-every=" + s.opts.RecoveryEvery.String(),
+					"--catch-up-every=" + s.opts.CatchUpEvery.String(),
+				}, s.opts.ServerArgs...),
+			}.Args()...)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	for _, l := range at {
-		if err := s.await(ctx, "the servers", answers("http://"+l.public+"/readyz")); err != nil {
+		if err := s.await(ctx, "the servers", onebox.Answers("http://"+l.public+"/readyz")); err != nil {
 			return err
 		}
 	}
@@ -272,18 +271,16 @@ func (s *System) leader(ctx context.Context) (*coordinationv1.Lease, error) {
 func (s *System) startController(ctx context.Context, name string) error {
 	health, metrics := s.keptAddress(name+"-health"), s.keptAddress(name+"-metrics")
 	_, err := s.startPart(name, 15*time.Second, func() *exec.Cmd {
-		args := []string{
-			"controller", "--kubeconfig=" + s.identity("controller"), "--server-url=http://" + s.polls.Address,
-			"--server-token-file=" + s.secret("controller-server.token"), "--dispatch-url=http://" + s.polls.Address,
-			"--agent-image=bullpen", "--agent-command=" + s.opts.Agent, "--health-addr=" + health, "--metrics-addr=" + metrics,
-			"--leader-elect=" + strconv.FormatBool(s.opts.TwoControllers),
-		}
-		return s.bullpenOf(name, append(args, s.opts.ControllerArgs...)...)
+		return s.bullpenOf(name, onebox.Controller{
+			Kubeconfig: s.identity("controller"), ServerURL: "http://" + s.polls.Address, ServerTokenFile: s.secret("controller-server.token"),
+			DispatchURL: "http://" + s.polls.Address, AgentImage: "bullpen", AgentCommand: s.opts.Agent,
+			Health: health, Metrics: metrics, LeaderElection: s.opts.TwoControllers, Flags: s.opts.ControllerArgs,
+		}.Args()...)
 	})
 	if err != nil {
 		return err
 	}
-	return s.await(ctx, "the "+name, answers("http://"+health+"/readyz"))
+	return s.await(ctx, "the "+name, onebox.Answers("http://"+health+"/readyz"))
 }
 
 // Names of the processes that carry synthetic pods.

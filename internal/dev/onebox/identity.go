@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
@@ -141,21 +140,14 @@ func (i *identities) issue(ctx context.Context) (end time.Time, err error) {
 }
 
 func (i *identities) issueOne(ctx context.Context, t token) (time.Time, error) {
-	seconds := int64(tokenLifetime / time.Second)
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	if t.audience != "" {
-		request.Spec.Audiences = []string{t.audience}
-	}
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	issued, err := i.kube.CoreV1().ServiceAccounts(SystemNamespace).CreateToken(ctx, t.account, request, metav1.CreateOptions{})
+	issued, end, err := IssueToken(ctx, i.kube, t.account, t.audience, tokenLifetime)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("asking for a token of ServiceAccount %s: %w", t.account, err)
-	}
-	if err := writePrivate(t.path, []byte(issued.Status.Token)); err != nil {
 		return time.Time{}, err
 	}
-	return issued.Status.ExpirationTimestamp.Time, nil
+	if err := writePrivate(t.path, []byte(issued)); err != nil {
+		return time.Time{}, err
+	}
+	return end, nil
 }
 
 // keep renews the tokens until ctx ends. It compares wall clocks and looks often, because a laptop that slept has timers

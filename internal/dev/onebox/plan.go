@@ -157,54 +157,38 @@ func (s setting) github() (api, key, secret string) {
 func (s setting) serverCommand() Command {
 	l := s.layout
 	github, key, secret := s.github()
-	hooks := "--webhook-secret-file=" + secret
 	if s.poll {
-		hooks = "--webhooks=poll"
+		secret = ""
 	}
-	c := s.command(partServer, 25*time.Second, append([]string{
-		"server",
-		"--listen=" + s.addresses.Webhooks,
-		"--internal-listen=" + s.addresses.Internal,
-		"--operator-listen=" + s.addresses.Operators,
-		"--repository-caps",
-		"--metrics-listen=" + s.addresses.ServerMetrics,
-		"--database-url-file=" + l.secret("database-url"),
-		"--kubeconfig=" + l.identity("server.kubeconfig"),
-		"--runner-namespace=" + RunnerNamespace,
-		"--github-url=" + github,
-		"--github-app-id=" + strconv.FormatInt(s.appID, 10),
-		"--github-private-key-file=" + key,
-		hooks,
-	}, s.traces...)...)
+	server := Server{
+		Listen: s.addresses.Webhooks, Internal: s.addresses.Internal, Operators: s.addresses.Operators, Metrics: s.addresses.ServerMetrics,
+		DatabaseURLFile: l.secret("database-url"), Kubeconfig: l.identity("server.kubeconfig"), RunnerNamespace: RunnerNamespace,
+		GitHubURL: github, AppID: s.appID, AppKeyFile: key, WebhookSecretFile: secret,
+		Flags: append([]string{"--repository-caps"}, s.traces...),
+	}
 	if s.macHosts != "" {
-		c.Args = append(c.Args, "--mac-hosts")
+		server.Flags = append(server.Flags, "--mac-hosts")
 	}
-	return c
+	return s.command(partServer, 25*time.Second, server.Args()...)
 }
 
 func (s setting) controllerCommand() Command {
 	l := s.layout
 	github, key, _ := s.github()
-	c := s.command(partController, 15*time.Second, "controller",
-		"--self-registering",
-		"--github-url="+github,
-		"--github-app-id="+strconv.FormatInt(s.appID, 10),
-		"--github-private-key-file="+key,
-		"--kubeconfig="+l.identity("controller.kubeconfig"),
-		"--server-url="+s.addresses.url(s.addresses.Internal),
-		"--server-token-file="+l.identity("controller-server.token"),
-		"--dispatch-url="+s.addresses.url(s.addresses.dispatch()),
-		"--agent-image=bullpen",
-		"--agent-command="+s.agent,
-		"--health-addr="+s.addresses.ControllerHealth,
-		"--metrics-addr="+s.addresses.ControllerMetrics,
+	controller := Controller{
+		Kubeconfig: l.identity("controller.kubeconfig"), ServerURL: s.addresses.url(s.addresses.Internal), ServerTokenFile: l.identity("controller-server.token"),
+		DispatchURL: s.addresses.url(s.addresses.dispatch()), AgentImage: "bullpen", AgentCommand: s.agent,
+		Health: s.addresses.ControllerHealth, Metrics: s.addresses.ControllerMetrics,
 		// There is one, whose successor is started when it has been waited for: no lease to run out after a kill.
-		"--leader-elect=false",
-	)
-	if s.macHosts != "" {
-		c.Args = append(c.Args, "--mac-hosts", "--mac-binary="+s.binary, "--mac-remote-root="+s.macHosts)
+		LeaderElection: false,
+		Flags: []string{
+			"--self-registering", "--github-url=" + github, "--github-app-id=" + strconv.FormatInt(s.appID, 10), "--github-private-key-file=" + key,
+		},
 	}
-	return c
+	if s.macHosts != "" {
+		controller.Flags = append(controller.Flags, "--mac-hosts", "--mac-binary="+s.binary, "--mac-remote-root="+s.macHosts)
+	}
+	return s.command(partController, 15*time.Second, controller.Args()...)
 }
 
 func (s setting) nodeCommand() Command {

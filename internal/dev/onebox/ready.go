@@ -22,22 +22,8 @@ func boundedClient() *http.Client { return &http.Client{Timeout: 60 * time.Secon
 
 // httpReady asks a readiness endpoint.
 func httpReady(url string) readiness {
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	return func(ctx context.Context, _ time.Time) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return fmt.Errorf("asking %s: %w", url, err)
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("asking %s: status %d", url, response.StatusCode)
-		}
-		return nil
-	}
+	answers := Answers(url)
+	return func(ctx context.Context, _ time.Time) error { return answers(ctx) }
 }
 
 // nodeReady looks at what a node agent shows: its node is ready, and its lease was renewed by the process that was

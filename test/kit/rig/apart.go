@@ -3,7 +3,6 @@ package rig
 import (
 	"context"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
+	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
@@ -32,17 +32,16 @@ func (f *Fleet) startApart() {
 	listen := f.addresses(6)
 	public, internal, operators := listen[0], listen[1], listen[2]
 	f.public, f.internal = "http://"+public, "http://"+internal
-	f.startProcess(Server, listen[3], "http://"+public+"/readyz",
-		"server", "--listen="+public, "--internal-listen="+internal, "--operator-listen="+operators, "--metrics-listen="+listen[3],
-		"--database-url-file="+f.secret("database", f.options.Database), "--kubeconfig="+f.kubeconfig(serverName),
-		"--runner-namespace="+f.Namespace, "--github-url="+f.GitHub.URL+"/api/v3", "--github-app-id=1",
-		"--github-private-key-file="+f.secret("app.pem", string(f.GitHub.AppKeyPEM)), "--webhook-secret-file="+f.secret("webhook", hookSecret),
-	)
-	f.startProcess(Controller, listen[4], "http://"+listen[5]+"/readyz",
-		"controller", "--namespace="+f.Namespace, "--kubeconfig="+f.kubeconfig(controllerName), "--server-url="+f.internal,
-		"--server-token-file="+f.controllerToken(), "--dispatch-url="+f.internal, "--agent-image=agent:1",
-		"--health-addr="+listen[5], "--metrics-addr="+listen[4], "--leader-elect=false",
-	)
+	f.startProcess(Server, listen[3], "http://"+public+"/readyz", onebox.Server{
+		Listen: public, Internal: internal, Operators: operators, Metrics: listen[3],
+		DatabaseURLFile: f.secret("database", f.options.Database), Kubeconfig: f.kubeconfig(serverName), RunnerNamespace: f.Namespace,
+		GitHubURL: f.GitHub.URL + "/api/v3", AppID: 1, AppKeyFile: f.secret("app.pem", string(f.GitHub.AppKeyPEM)),
+		WebhookSecretFile: f.secret("webhook", hookSecret),
+	}.Args()...)
+	f.startProcess(Controller, listen[4], "http://"+listen[5]+"/readyz", onebox.Controller{
+		Kubeconfig: f.kubeconfig(controllerName), ServerURL: f.internal, ServerTokenFile: f.controllerToken(), DispatchURL: f.internal,
+		AgentImage: "agent:1", Health: listen[5], Metrics: listen[4], Flags: []string{"--namespace=" + f.Namespace},
+	}.Args()...)
 }
 
 // startProcess runs the binary until the fleet ends, and waits until it is ready.
@@ -63,17 +62,8 @@ func (f *Fleet) startProcess(name, metrics, ready string, args ...string) {
 			f.tb.Errorf("the %s has ended: %s\n%s", name, child.Outcome(), text[max(0, len(text)-2000):])
 		}
 	})
-	impatient := &http.Client{Timeout: 5 * time.Second}
-	require.Eventually(f.tb, func() bool {
-		request, err := http.NewRequestWithContext(f.ctx, http.MethodGet, ready, http.NoBody)
-		require.NoError(f.tb, err)
-		resp, err := impatient.Do(request)
-		if err != nil { // it is not there yet
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	}, time.Minute, 50*time.Millisecond, "the %s never got ready", name)
+	answers := onebox.Answers(ready)
+	require.Eventually(f.tb, func() bool { return answers(f.ctx) == nil }, time.Minute, 50*time.Millisecond, "the %s never got ready", name)
 }
 
 // addresses are loopback addresses that nobody listens at.

@@ -15,12 +15,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
@@ -28,6 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
 	"github.com/bullpen-ci/bullpen/internal/node"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
@@ -38,7 +37,7 @@ import (
 )
 
 const (
-	systemNamespace = "bullpen-system"
+	systemNamespace = onebox.SystemNamespace
 	controllerName  = "bullpen-controller"
 	serverName      = "bullpen-server"
 	serviceAccounts = "system:serviceaccount:" + systemNamespace + ":"
@@ -252,12 +251,9 @@ func (f *Fleet) StartController() {
 // controllerToken is a file with what the controller shows the server.
 func (f *Fleet) controllerToken() string {
 	f.tb.Helper()
-	issued, err := f.options.Cluster.Kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(f.ctx, controllerName,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			Audiences: []string{runnerapi.AudienceServer}, ExpirationSeconds: ptr.To[int64](4 * 3600),
-		}}, metav1.CreateOptions{})
+	token, _, err := onebox.IssueToken(f.ctx, f.options.Cluster.Kube, controllerName, runnerapi.AudienceServer, 4*time.Hour)
 	require.NoError(f.tb, err)
-	return f.secret("token", issued.Status.Token)
+	return f.secret("token", token)
 }
 
 // StopController ends the controller, as a deploy does, and returns when it has ended.
