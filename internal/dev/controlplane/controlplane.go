@@ -119,6 +119,10 @@ type ControlPlane struct {
 	err      error
 }
 
+// failedStartGrace bounds the orderly end of a start that has failed or was called off: an API server that is coming up takes no notice of
+// SIGTERM, and what etcd has written outlives being killed.
+const failedStartGrace = 3 * time.Second
+
 // Start starts every component in opts.StateDir and returns when all of them are healthy. What an earlier, killed
 // owner of the folder left running is killed first. ctx bounds the start only; Stop ends the control plane.
 // The error is ErrInUse when another process owns the folder, assets.ErrMissing when there is nothing to run.
@@ -136,7 +140,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	}
 	c := &ControlPlane{opts: opts, lock: lock, done: make(chan struct{}), children: map[Component]*childproc.Child{}}
 	if err := c.bringUp(ctx); err != nil {
-		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), failedStartGrace)
 		defer cancel()
 		return nil, errors.Join(err, c.Stop(stopCtx))
 	}
