@@ -68,14 +68,14 @@ func TestFaultPoints_EachIsReachedAndKills(t *testing.T) {
 		require.True(t, covered[point], "nothing reaches %s", point)
 	}
 
-	rounds, leased := rounds, leased
+	rounds, leased, runners := rounds, leased, "8"
 	if !deep.Enabled() {
-		rounds, leased = smallRounds(), 1
+		rounds, leased, runners = smallRounds(), 1, "3"
 	}
 	points := chaos.Points{Dir: t.TempDir()}
 	dir := stateDir(t)
 	disk := smallDisk(t, dir)
-	command := bullpen(t, "up", "--json", "--state-dir", dir, "--runners", "8")
+	command := bullpen(t, "up", "--json", "--state-dir", dir, "--runners", runners)
 	command.Path, command.Args[0] = buildFaults(t), "bullpen-faults"
 	command.Env = append(command.Env, points.Environment())
 	r, w := upAs(t, command)

@@ -37,9 +37,9 @@ func idleRunner(t *testing.T, dir string, w *where) *gated {
 	g := &gated{T: t, dir: dir, w: w}
 	require.Eventually(t, func() bool {
 		var idle []corev1.Pod
-		var pods corev1.PodList
-		g.read(&pods, "get", "pods", "-l", runnerpod.LabelRunner+"=true,!"+runnerpod.LabelOwner)
-		for _, pod := range pods.Items {
+		all, err := pods(t, w, runnerpod.LabelRunner+"=true,!"+runnerpod.LabelOwner)
+		require.NoError(t, err)
+		for _, pod := range all {
 			for _, c := range pod.Status.ContainerStatuses {
 				if c.Name == runnerpod.ContainerRunner && c.Ready && pod.DeletionTimestamp == nil {
 					idle = append(idle, pod)
@@ -59,11 +59,6 @@ func (g *gated) kubectl(args ...string) string {
 	output, err := kubectl(g.T, g.w, g.w.Kubeconfig, append([]string{"-n", "bullpen-runners"}, args...)...)
 	require.NoError(g, err, output)
 	return output
-}
-
-func (g *gated) read(into any, args ...string) {
-	g.Helper()
-	require.NoError(g, json.Unmarshal([]byte(g.kubectl(append(args, "-o", "json")...)), into))
 }
 
 // connect makes a connection to where runners ask for work, and asks something as the pod; an error if nothing is answered.
@@ -131,7 +126,7 @@ func aLabelBeforeTheAnswer(t *testing.T, dir string, w *where, up *running) {
 	running := g.claims()
 	post(t, dir, w, "/_standin/faults", []byte(`{"kind":"rest-latency","route":"generate-jitconfig","delay":"4s"}`))
 	submit(t, dir, w, strings.Replace(twoSeconds, "%", "early", 1))
-	require.Eventually(t, func() bool { return g.claims() == running+1 }, patience, interval, "the claim")
+	require.Eventually(t, func() bool { return g.claims() == running+1 }, patience, commandInterval, "the claim")
 	g.kubectl("label", "pod", g.pod.Name, runnerpod.LabelOwner+"=acme")
 	require.Eventually(t, func() bool {
 		cut, refused := g.refusals()

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/bullpen-ci/bullpen/test/kit"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
@@ -28,9 +29,8 @@ import (
 )
 
 const (
-	patience      = 90 * time.Second // bounds what a loaded machine with two cores may take
-	eventInterval = 50 * time.Millisecond
-	interval      = 500 * time.Millisecond // most of what is looked at again is looked at by a command, which costs a third of a second
+	patience = 90 * time.Second // bounds what a loaded machine with two cores may take
+	interval = 50 * time.Millisecond
 )
 
 // binary is the product, built once by TestMain; bullpen-agent is beside it.
@@ -50,10 +50,15 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return m.Run()
+	code := m.Run()
+	if err := endMacs(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
-// bullpen makes a command of the binary. It does not see a database of the user's: each test has a private one.
+// bullpen makes a command of the binary. It does not see a database of the user's: each `bullpen up` has a private one.
 func bullpen(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	command := exec.Command(binary, args...)
@@ -94,12 +99,15 @@ func stateDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bullpen-e2e-")
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, stderr, code := run(t, "down", "--delete", "--state-dir", dir)
-		require.Zero(t, code, "%s", stderr)
-		require.Empty(t, processesOf(t, dir))
-	})
+	t.Cleanup(func() { deleteState(t, dir) })
 	return dir
+}
+
+func deleteState(t *testing.T, dir string) {
+	t.Helper()
+	_, stderr, code := run(t, "down", "--delete", "--state-dir", dir)
+	require.Zero(t, code, "%s", stderr)
+	require.Empty(t, processesOf(t, dir))
 }
 
 // event is a line of `bullpen up --json`.
@@ -108,7 +116,7 @@ type event struct {
 	Part    string
 	PID     int
 	Message string
-	Job     *struct{ Name, Status, Conclusion string }
+	Job     *struct{ Name, Status, Conclusion, Runner string }
 	Where   *where
 }
 
@@ -119,6 +127,8 @@ type where struct {
 	Dispatch             string
 	Metrics              map[string]string
 	Processes            map[string]int
+
+	client dynamic.Interface // see api
 }
 
 // running is a `bullpen up` under way.
@@ -141,6 +151,14 @@ func up(t *testing.T, dir string, args ...string) (*running, *where) {
 // upAs is up as a command that was prepared.
 func upAs(t *testing.T, command *exec.Cmd) (*running, *where) {
 	t.Helper()
+	r := begin(t, command)
+	t.Cleanup(func() { r.end(t) })
+	return r, r.ready(t)
+}
+
+// begin starts `bullpen up`, which whoever calls it ends.
+func begin(t *testing.T, command *exec.Cmd) *running {
+	t.Helper()
 	r := &running{command: command, ended: make(chan struct{})}
 	r.command.Stderr = &r.stderr
 	stdout, err := r.command.StdoutPipe()
@@ -160,11 +178,18 @@ func upAs(t *testing.T, command *exec.Cmd) (*running, *where) {
 		}
 		r.err = r.command.Wait()
 	}()
-	t.Cleanup(func() {
-		_ = r.command.Process.Signal(syscall.SIGTERM)
-		await.ReceiveWithin(t, 5*time.Minute, r.ended, "the command exits after SIGTERM")
-	})
-	return r, r.await(t, "ready", func(e event) bool { return e.Event == "ready" }).Where
+	return r
+}
+
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	_ = r.command.Process.Signal(syscall.SIGTERM)
+	await.ReceiveWithin(t, 5*time.Minute, r.ended, "the command exits after SIGTERM")
+}
+
+func (r *running) ready(t *testing.T) *where {
+	t.Helper()
+	return r.await(t, "ready", func(e event) bool { return e.Event == "ready" }).Where
 }
 
 // await waits for an event.
@@ -190,7 +215,7 @@ func (r *running) awaitWithin(t *testing.T, limit time.Duration, what string, wa
 		default:
 		}
 		return false
-	}, limit, eventInterval, "%s never came", what)
+	}, limit, interval, "%s never came", what)
 	return found
 }
 

@@ -83,9 +83,10 @@ func logsAndCommands(t *testing.T, dir string, w *where) {
 // followAll has several follow a log to its end, and one go away before.
 func followAll(t *testing.T, w *where, end string) {
 	t.Helper()
+	const many = 4
 	var followers sync.WaitGroup
-	results := make(chan string, 10)
-	for range 10 {
+	results := make(chan string, many)
+	for range many {
 		followers.Go(func() {
 			out, err := kubectl(t, w, w.Kubeconfig, "logs", "-f", "talkative", "-c", "main")
 			results <- fmt.Sprint(out, " ", err)
@@ -101,7 +102,7 @@ func followAll(t *testing.T, w *where, end string) {
 	require.Error(t, impatient.Wait())
 	require.NoError(t, os.WriteFile(end, nil, 0o600))
 	await.Return(t, followers.Wait, "the followers have read the log")
-	for range 10 {
+	for range many {
 		require.Equal(t, "one\ntwo\nthree\nbye <nil>", await.Receive(t, results, "a follower has read the log"))
 	}
 }

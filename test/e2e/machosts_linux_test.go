@@ -105,12 +105,14 @@ func (f *fleetOfOne) config(archive, digest, more string) {
 
 // state is the reason of Ready, and what else a failed wait should say.
 func (f *fleetOfOne) state() string {
-	output, _ := kubectl(f.t, f.w, f.w.Kubeconfig, "get", "machost", "model", "-n", "bullpen-runners", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].reason}`)
-	return output
+	reason, _ := look(f.t, f.w, "machosts", "bullpen-runners", "model", `{.status.conditions[?(@.type=="Ready")].reason}`)
+	return reason
 }
 
 func (f *fleetOfOne) applied() string {
-	return f.kubectl("get", "machost", "model", "-n", "bullpen-runners", "-o", "jsonpath={.status.appliedHash}")
+	hash, err := look(f.t, f.w, "machosts", "bullpen-runners", "model", "{.status.appliedHash}")
+	require.NoError(f.t, err)
+	return hash
 }
 
 func (f *fleetOfOne) awaitState(state, notHash string) {
@@ -120,7 +122,17 @@ func (f *fleetOfOne) awaitState(state, notHash string) {
 
 func (f *fleetOfOne) node(path string) string {
 	f.t.Helper()
-	return f.kubectl("get", "node", "model", "-o", "jsonpath="+path)
+	said, err := look(f.t, f.w, "nodes.", "", "model", path)
+	require.NoError(f.t, err)
+	return said
+}
+
+// leaves takes the Mac and its pool out of the cluster, which others use after it.
+func (f *fleetOfOne) leaves() {
+	for _, object := range []string{"runnerpool/model", "machost/model", "node/model"} {
+		output, err := exec.Command(f.w.Kubectl, "--kubeconfig", f.w.Kubeconfig, "-n", "bullpen-runners", "delete", object, "--timeout=90s").CombinedOutput()
+		require.NoError(f.t, err, "%s", output)
+	}
 }
 
 // describe says what there is, for a test that fails.
@@ -140,7 +152,6 @@ func (f *fleetOfOne) describe() {
 // A MacHost, and nothing else, makes a node of a bare Mac: over SSH, under the chart's own rights; a job runs on it. What changes on it ends no
 // job: the node agent may be replaced under one, and what would end machines waits for them on a cordoned Node.
 func TestMacHosts_HOST1_HOST6_NODE3_FromABareMacToAJob(t *testing.T) {
-	dir := stateDir(t)
 	short, err := os.MkdirTemp("", "mac-") // sockets below it have short names only
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(short) })
@@ -151,14 +162,18 @@ func TestMacHosts_HOST1_HOST6_NODE3_FromABareMacToAJob(t *testing.T) {
 	require.NoError(t, err)
 	mac.WriteFile("/Users/ci/tart.tar.gz", string(content), 0o644)
 
-	box, w := up(t, dir, "--mac-hosts", string(mac.Root), "--pool-file", writeFile(t, "pool.yaml", modelPool))
+	s := macsUp(t, string(mac.Root))
+	dir, box, w := s.dir, s.box, s.w
 	f := &fleetOfOne{t, w, mac}
 	t.Cleanup(func() {
 		if t.Failed() {
 			f.describe()
+			return
 		}
+		f.leaves()
 	})
 	f.rights()
+	f.apply(modelPool)
 	f.secret("mac-ssh", "id", writeFile(t, "id", string(ssh.PrivateKey)))
 	f.secret("mac-password", "password", writeFile(t, "password", mac.Password))
 	f.secret("mac-kubeconfig", "kubeconfig", filepath.Join(dir, "identities", "node-bootstrap.kubeconfig"))
@@ -193,7 +208,7 @@ func TestMacHosts_HOST1_HOST6_NODE3_FromABareMacToAJob(t *testing.T) {
 	was := f.node("{.metadata.uid}")
 	f.kubectl("delete", "node", "model")
 	require.Eventually(t, func() bool {
-		uid, err := kubectl(t, w, w.Kubeconfig, "get", "node", "model", "-o", "jsonpath={.metadata.uid}")
+		uid, err := look(t, w, "nodes.", "", "model", "{.metadata.uid}")
 		return err == nil && uid != "" && uid != was
 	}, patience, interval, "the Node comes back (NODE-8)")
 	submit(t, dir, w, fmt.Sprintf(jobThatWaits, "again", gate))

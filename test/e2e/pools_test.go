@@ -36,7 +36,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	require.Eventually(t, func() bool {
 		p := pool()
 		return p.Busy == busy && p.Idle > 0
-	}, patience, interval, "the long job alone runs")
+	}, patience, commandInterval, "the long job alone runs")
 	defer run(t, "pool", "resume", "default", "--state-dir", dir) // whatever fails here, the others need the pool
 
 	paused := ask("pause", "--reason", "a test")
@@ -45,13 +45,13 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	again := ask("pause", "--reason", "another")
 	require.False(t, again.Changed)
 	require.Equal(t, paused.Note, again.Note, "the first word stands")
-	require.Eventually(t, func() bool { return pool().Intake == "Paused" }, patience, interval)
+	require.Eventually(t, func() bool { return pool().Intake == "Paused" }, patience, commandInterval)
 	require.Contains(t, pool().Problems[0].Sentence, paused.Note)
 	submit(t, dir, w, strings.ReplaceAll(heldJob, "held", "waited"))
 	require.Eventually(t, func() bool {
 		demand := pool().Demand
 		return demand != nil && demand.Withheld["pool_paused"] == 1 && demand.Queued == 0
-	}, patience, interval)
+	}, patience, commandInterval)
 	whyTheJobWaits(t, dir, "pool-paused")
 	require.Positive(t, pool().Idle, "who waits for work stays")
 
@@ -59,7 +59,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	require.Eventually(t, func() bool {
 		p := pool()
 		return p.Idle == 0 && p.Booting == 0 && p.Leaving == 0 && p.Busy == busy
-	}, patience, interval, "idle ones leave, the one that works does not")
+	}, patience, commandInterval, "idle ones leave, the one that works does not")
 	require.True(t, longJobRuns(t, dir))
 	whyTheJobWaits(t, dir, "pool-paused")
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 )
 
 const rollingDeployment = `
@@ -91,26 +91,16 @@ func (s *storm) roll() {
 
 // deleteOne deletes a pod that shows no work, as somebody would who tidies up. The API server may refuse: then it has begun.
 func (s *storm) deleteOne(random *rand.Rand) {
-	output, err := s.kubectl("get", "pods", "-l", s.selector, "-o", "json")
-	require.NoError(s.t, err, output)
-	var list struct {
-		Items []struct {
-			Metadata struct{ Name, DeletionTimestamp string }
-			Status   struct {
-				Phase      string
-				Conditions []struct{ Type, Status string }
-			}
-		}
-	}
-	require.NoError(s.t, json.Unmarshal([]byte(output), &list))
+	all, err := pods(s.t, s.w, s.selector)
+	require.NoError(s.t, err)
 	var free []string
-	for _, pod := range list.Items {
+	for _, pod := range all {
 		ready := false
 		for _, c := range pod.Status.Conditions {
-			ready = ready || c.Type == "Ready" && c.Status == "True"
+			ready = ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 		}
-		if pod.Metadata.DeletionTimestamp == "" && (ready || pod.Status.Phase == "Succeeded" || pod.Status.Phase == "Failed") {
-			free = append(free, pod.Metadata.Name)
+		if pod.DeletionTimestamp == nil && (ready || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) {
+			free = append(free, pod.Name)
 		}
 	}
 	if len(free) == 0 {
@@ -137,10 +127,10 @@ func TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion(t *testing.T) {
 		jobs                  int
 		storm                 storm
 	}{
-		{"a RunnerDeployment of ephemeral runners", rollingDeployment, "shop", 12, storm{
+		{"a RunnerDeployment of ephemeral runners", rollingDeployment, "shop", 9, storm{
 			kind: "runnerdeployment", name: "shop", selector: "bullpen.dev/runner-deployment=shop", env: "/spec/template/spec/template/spec/containers/0/env/0/value",
 		}},
-		{"a RunnerSet of static runners", rollingSet, "till", 8, storm{
+		{"a RunnerSet of static runners", rollingSet, "till", 6, storm{
 			kind: "runnerset", name: "till", selector: "bullpen.dev/runner-set=till", env: "/spec/template/spec/containers/0/env/0/value",
 		}},
 	} {
@@ -195,12 +185,12 @@ func (s *storm) until(done func() bool) {
 func (s *storm) settles() {
 	if s.kind == "runnerdeployment" {
 		require.Eventually(s.t, func() bool {
-			output, err := s.kubectl("get", "runnerreplicasets", "-o", "name")
-			return err == nil && len(strings.Fields(output)) == 1
+			sets, err := names(s.t, s.w, "runnerreplicasets", runnerNamespace, "")
+			return err == nil && len(sets) == 1
 		}, patience, interval, "one set remains")
 	}
 	require.Eventually(s.t, func() bool {
-		output, err := s.kubectl("get", s.kind, s.name, "-o", "jsonpath={.status.replicas} {.status.updatedReplicas} {.status.idle} {.status.desiredReplicas}")
+		output, err := look(s.t, s.w, s.kind+"s", runnerNamespace, s.name, "{.status.replicas} {.status.updatedReplicas} {.status.idle} {.status.desiredReplicas}")
 		counts := strings.Fields(output)
 		return err == nil && len(counts) == 4 && counts[0] == counts[3] && counts[1] == counts[3] && counts[2] == counts[3]
 	}, patience+2*time.Minute, interval, "all are idle runners of the last template") // a static one is known by a list that is read once a minute
@@ -211,8 +201,12 @@ func (s *storm) goes() {
 	output, err := s.kubectl("delete", s.kind, s.name, "--timeout=90s")
 	require.NoError(s.t, err, output)
 	require.Eventually(s.t, func() bool {
-		output, err := s.kubectl("get", "runners,runnerreplicasets,statefulsets,pods,secrets", "-l", "bullpen.dev/self-registering=true", "-o", "name")
-		return err == nil && (output == "" || strings.HasPrefix(output, "No resources"))
+		for _, kind := range []string{"runners", "runnerreplicasets", "statefulsets.apps", "pods.", "secrets."} {
+			if left, err := names(s.t, s.w, kind, runnerNamespace, "bullpen.dev/self-registering=true"); err != nil || len(left) > 0 {
+				return false
+			}
+		}
+		return true
 	}, patience, interval, "nothing of it is left")
 }
 
@@ -263,9 +257,9 @@ func removeVolumes(t *testing.T, w *where) {
 	t.Helper()
 	s := storm{t: t, w: w, kind: "runnerset", name: "cellar"}
 	claims := func() string {
-		output, err := s.kubectl("get", "persistentvolumeclaims", "-o", "name")
-		require.NoError(t, err, output)
-		return output
+		found, err := names(t, w, "persistentvolumeclaims.", runnerNamespace, "")
+		require.NoError(t, err)
+		return strings.Join(found, " ")
 	}
 	output, err := s.kubectl("apply", "-f", writeFile(t, "set.yaml", setWithVolumes))
 	require.NoError(t, err, output)

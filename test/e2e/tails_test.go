@@ -30,7 +30,7 @@ func lastWords(t *testing.T, dir string, w *where) {
 			name = found[0].Name
 		}
 		return name != ""
-	}, patience, interval)
+	}, patience, commandInterval)
 	live, stderr, code := run(t, "runners", "logs", name, "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
 	uid, err := kubectl(t, w, w.Kubeconfig, "-n", "bullpen-runners", "get", "pod", name, "-o", "jsonpath={.metadata.uid}")
@@ -53,7 +53,7 @@ func lastWords(t *testing.T, dir string, w *where) {
 		stdout, stderr, code := run(t, "runners", "logs", name, "--state-dir", dir)
 		return code == 0 && strings.Contains(stderr, name+" of pool default ended at ") && strings.Contains(stderr, "exit code 137") &&
 			strings.TrimSpace(stdout) == strings.TrimSpace(live)
-	}, patience, interval)
-	require.Eventually(t, func() bool { return len(idle()) > 0 }, patience, interval, "another takes its place")
+	}, patience, commandInterval)
+	require.Eventually(t, func() bool { return len(idle()) > 0 }, patience, commandInterval, "another takes its place")
 	refused(t, "no last lines of nobody are kept", "runners", "logs", "nobody", "--state-dir", dir)
 }

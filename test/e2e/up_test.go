@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/test/kit/deep"
 	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
@@ -99,10 +100,11 @@ func TestUp(t *testing.T) {
 	require.NoError(t, first.command.Process.Kill())
 	first.exited(t)
 	require.True(t, longJobRuns(t, dir), "a runner outlives everything else")
-	second, w := up(t, dir, "--runners", "2", "--workflow", writeFile(t, "two.yaml", shortJob))
+	second, w := up(t, dir, "--runners", "2", "--webhooks=poll", "--workflow", writeFile(t, "two.yaml", shortJob))
 	second.await(t, "the report about leftovers", func(e event) bool { return strings.Contains(e.Message, "an earlier run was killed") })
 	require.False(t, longJobRuns(t, dir), "what a killed up left behind is ended")
 	second.await(t, "the job's end", jobEnded("again", "success"))
+	t.Run("RECV8_a server that nobody can reach runs workflows", func(t *testing.T) { nobodyReachesTheServer(t, dir, w, second) })
 
 	eachJobOnce(t, dir)
 	theFleetAtAGlance(t, dir)
@@ -116,12 +118,9 @@ func TestUp(t *testing.T) {
 	require.Zero(t, code, "nothing to do is no error")
 }
 
-// A server that fetches what GitHub has to tell runs workflows like any other, and takes no webhooks: the real processes,
+// nobodyReachesTheServer: one that fetches what GitHub has to tell runs workflows like any other, and takes no webhooks: the real processes,
 // of which none is delivered anything.
-func TestUp_RECV8_AServerThatNobodyCanReachRunsWorkflows(t *testing.T) {
-	dir := stateDir(t)
-	polling, w := up(t, dir, "--runners", "2", "--webhooks=poll", "--workflow", writeFile(t, "one.yaml", shortJob))
-	polling.await(t, "the job's end", jobEnded("again", "success"))
+func nobodyReachesTheServer(t *testing.T, dir string, w *where, polling *running) {
 	response, err := http.Post(w.Webhooks, "application/json", strings.NewReader("{}"))
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
@@ -129,10 +128,6 @@ func TestUp_RECV8_AServerThatNobodyCanReachRunsWorkflows(t *testing.T) {
 	submit(t, dir, w, strings.ReplaceAll(shortJob, "again", "later"))
 	polling.await(t, "the next job's end", jobEnded("later", "success"))
 	refused(t, "--webhooks=never is not known", "up", "--state-dir", dir, "--webhooks=never")
-
-	_, stderr, code := run(t, "down", "--state-dir", dir)
-	require.Zero(t, code, "%s", stderr)
-	require.Zero(t, polling.exited(t), polling.stderr.String())
 }
 
 func longJobRuns(t *testing.T, dir string) bool {
@@ -143,18 +138,17 @@ func longJobRuns(t *testing.T, dir string) bool {
 func checkIdentities(t *testing.T, dir string, w *where) {
 	for _, test := range []struct {
 		identity, verb, resource string
-		allowed                  string
+		allowed                  bool
 		namespace                string // that of the runners where empty
 	}{
-		{"server", "patch", "pods", "yes", ""}, {"server", "delete", "pods", "no", ""}, {"server", "create", "pods", "no", ""}, {"server", "get", "secrets", "no", ""},
-		{"controller", "delete", "pods", "yes", ""}, {"controller", "patch", "pods", "yes", ""}, {"controller", "update", "pods", "no", ""},
+		{"server", "patch", "pods", true, ""}, {"server", "delete", "pods", false, ""}, {"server", "create", "pods", false, ""}, {"server", "get", "secrets", false, ""},
+		{"controller", "delete", "pods", true, ""}, {"controller", "patch", "pods", true, ""}, {"controller", "update", "pods", false, ""},
 		// What runners register with, and nothing of the installation's own.
-		{"controller", "get", "secrets", "yes", ""}, {"controller", "get", "secrets", "no", "bullpen-system"}, {"controller", "delete", "statefulsets.apps", "no", "bullpen-system"},
-		{"node-bootstrap", "list", "pods", "no", ""}, {"node", "delete", "runnerpools.bullpen.dev", "no", ""},
+		{"controller", "get", "secrets", true, ""}, {"controller", "get", "secrets", false, "bullpen-system"}, {"controller", "delete", "statefulsets.apps", false, "bullpen-system"},
+		{"node-bootstrap", "list", "pods", false, ""}, {"node", "delete", "runnerpools.bullpen.dev", false, ""},
 	} {
-		output, _ := kubectl(t, w, filepath.Join(dir, "identities", test.identity+".kubeconfig"), // "no" is exit code 1
-			"auth", "can-i", test.verb, test.resource, "-n", cmp.Or(test.namespace, "bullpen-runners"))
-		require.Equal(t, test.allowed, output, "%s: %s %s in %q", test.identity, test.verb, test.resource, test.namespace)
+		may := allowed(t, filepath.Join(dir, "identities", test.identity+".kubeconfig"), test.verb, test.resource, cmp.Or(test.namespace, runnerNamespace))
+		require.Equal(t, test.allowed, may, "%s: %s %s in %q", test.identity, test.verb, test.resource, test.namespace)
 	}
 	who, err := kubectl(t, w, filepath.Join(dir, "identities", "node.kubeconfig"), "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}")
 	require.NoError(t, err, who)
@@ -184,12 +178,12 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	}
 	require.Equal(t, adminapi.AccountSuspended, account("suspend", "acme", "--reason", "a test").State)
 	submit(t, dir, w, heldJob)
-	require.Eventually(t, func() bool { return account("get", "acme").Queued == 1 }, patience, interval)
+	require.Eventually(t, func() bool { return account("get", "acme").Queued == 1 }, patience, commandInterval)
 
 	// GitHub's own suspension stands beside the operator's.
 	installation := strconv.FormatInt(account("get", "acme").InstallationID, 10)
 	admin(t, dir, w, "/_standin/installations/"+installation+"/suspend")
-	require.Eventually(t, func() bool { return account("get", "acme").SuspendedByGitHub }, patience, interval)
+	require.Eventually(t, func() bool { return account("get", "acme").SuspendedByGitHub }, patience, commandInterval)
 	require.Equal(t, adminapi.AccountSuspended, account("resume", "acme").State, "GitHub has it suspended still")
 	require.EqualValues(t, 1, account("get", "acme").Queued, "withheld, not lost")
 	id := whyTheJobWaits(t, dir, "suspended-by-github")
@@ -221,7 +215,7 @@ func theFleetAtAGlance(t *testing.T, dir string) {
 		return stdout
 	}
 	// The scaled pool keeps none, and the other one two.
-	require.Eventually(t, func() bool { return strings.Contains(show("status"), "2 idle, 0 busy, 0 starting, 2 wanted") }, patience, interval)
+	require.Eventually(t, func() bool { return strings.Contains(show("status"), "2 idle, 0 busy, 0 starting, 2 wanted") }, patience, commandInterval)
 	require.Regexp(t, `(?m)^default +bullpen +2 +2 +0 +0 +0 +0 +- +`, show("pools"), "it may have been saturated a moment ago")
 	runners := show("runners", "--pool", "default", "--stage", "idle")
 	require.Len(t, regexp.MustCompile(`(?m)^\S+ +default +idle +- +- +- +this-machine +`).FindAllString(runners, -1), 2, runners)
@@ -235,7 +229,7 @@ func eachJobOnce(t *testing.T, dir string) {
 	require.Eventually(t, func() bool {
 		ran, counted = jobsThatRan(t, dir), jobsCounted(t, dir)
 		return ran == counted
-	}, patience, interval, "jobs and what is counted of them differ")
+	}, patience, commandInterval, "jobs and what is counted of them differ")
 	require.GreaterOrEqual(t, ran, 5)
 }
 
@@ -342,8 +336,20 @@ func TestBadInputIsOneSentenceBeforeAnythingStarts(t *testing.T) {
 	require.FileExists(t, filepath.Join(foreign, "thesis.txt"))
 }
 
+// A start that is called off stops what it had started.
+func TestAStartThatIsCalledOff(t *testing.T) {
+	dir := stateDir(t)
+	starting := begin(t, bullpen(t, "up", "--json", "--state-dir", dir))
+	t.Cleanup(func() { starting.end(t) })
+	starting.await(t, "a part that runs", func(e event) bool { return e.Event == "started" })
+	starting.end(t)
+	require.Contains(t, starting.stderr.String(), "interrupted; nothing is left running")
+	require.Empty(t, processesOf(t, dir))
+}
+
 // What only the API server can refuse is refused by its own sentence, and everything that had been started is stopped.
 func TestAPoolThatTheAPIServerRefuses(t *testing.T) {
+	deep.Only(t, "TestAStartThatIsCalledOff, after which nothing is left either")
 	dir := stateDir(t)
 	pool := writeFile(t, "pool.yaml", `
 apiVersion: bullpen.dev/v1alpha1

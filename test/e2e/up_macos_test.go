@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -40,12 +42,34 @@ jobs:
       - run: sleep 600
 `
 
+// busyMac is the pod of the job that runs until its test lets it go, once it is the only one.
+func busyMac(t *testing.T, w *where) string {
+	t.Helper()
+	var name string
+	require.Eventually(t, func() bool {
+		owned, err := pods(t, w, runnerpod.LabelOwner)
+		require.NoError(t, err)
+		owned = slices.DeleteFunc(owned, func(pod corev1.Pod) bool {
+			return pod.Spec.NodeName != "local-mac" || pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil
+		})
+		if len(owned) == 1 {
+			name = owned[0].Name
+		}
+		return len(owned) == 1
+	}, patience, interval, "one busy runner on the Mac")
+	return name
+}
+
 // Jobs for both platforms on one machine, with a fake of Tart in the place of a Mac: its node agent may be killed while a job
 // runs, and of everything that was killed together nothing is left when it is cleared away.
 func TestUp_NODE3_MacOSRunnersOutliveTheirNodeAgent(t *testing.T) {
-	dir := stateDir(t)
+	s := macsUp(t, "")
+	s.passTo(t)
+	dir, box, w := s.dir, s.box, s.w
+	scaled, err := kubectl(t, w, w.Kubeconfig, "-n", runnerNamespace, "patch", "runnerpool", "macos", "--type=merge", "-p", `{"spec":{"replicas":2}}`)
+	require.NoError(t, err, scaled)
 	gate := filepath.Join(t.TempDir(), "gate")
-	box, w := up(t, dir, "--macos", "--runners", "1", "--workflow", writeFile(t, "mac.yaml", fmt.Sprintf(macJobs, gate)))
+	submit(t, dir, w, fmt.Sprintf(macJobs, gate))
 	shown, err := kubectl(t, w, w.Kubeconfig, "get", "node", "local-mac", "-o",
 		`jsonpath={.metadata.labels.kubernetes\.io/os} {.metadata.labels.kubernetes\.io/arch} {.status.capacity.bullpen\.dev/macos-vm}`)
 	require.NoError(t, err, shown)
@@ -54,12 +78,8 @@ func TestUp_NODE3_MacOSRunnersOutliveTheirNodeAgent(t *testing.T) {
 	box.await(t, "the job that is to survive", func(e event) bool {
 		return e.Job != nil && e.Job.Name == "survives" && e.Job.Status == "in_progress"
 	})
-	var pod string
-	require.Eventually(t, func() bool {
-		pod, err = kubectl(t, w, w.Kubeconfig, "get", "pods", "-n", "bullpen-runners", "--field-selector=spec.nodeName=local-mac,status.phase=Running",
-			"-l", runnerpod.LabelOwner, "-o", "jsonpath={.items[*].metadata.name}")
-		return err == nil && len(strings.Fields(pod)) == 1
-	}, patience, interval, "only the pod of the job that waits")
+	box.await(t, "the success of the other job on a Mac", jobEnded("macos", "success"))
+	pod := busyMac(t, w)
 	said, err := kubectl(t, w, w.Kubeconfig, "exec", "-n", "bullpen-runners", pod, "-c", "runner", "--", "sh", "-c", "echo $USER; exit 7")
 	require.ErrorContains(t, err, "exit status 7", said)
 	require.Contains(t, said, "admin", "kubectl exec leads into the virtual machine")
@@ -68,7 +88,7 @@ func TestUp_NODE3_MacOSRunnersOutliveTheirNodeAgent(t *testing.T) {
 		return e.Event == "started" && e.Part == "node-mac" && e.PID != w.Processes["node-mac"]
 	})
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
-	for _, job := range []string{"survives", "macos", "linux"} {
+	for _, job := range []string{"survives", "linux"} {
 		box.await(t, "the end of the job "+job, func(e event) bool { return e.Job != nil && e.Job.Name == job && e.Job.Conclusion != "" })
 		box.await(t, "the success of the job "+job, jobEnded(job, "success"))
 	}
