@@ -4,6 +4,13 @@
 # and what does not compile are never run again. Packages that passed only then are named at the end, under FLAKY: each is a defect to fix.
 set -euo pipefail
 
+# All packages share one PostgreSQL server, where each test has a database of its own.
+if [ -z "${BULLPEN_TEST_DATABASE_URL:-}" ]; then
+	mkdir -p bin
+	CGO_ENABLED=0 "${GO:-go}" build -trimpath -o bin/testpostgres ./scripts/testpostgres
+	exec bin/testpostgres "$0" "$@"
+fi
+
 most=3
 log="$(mktemp)"
 # The programs that tests compile, shared by their packages for this run (test/kit/gobuild).
@@ -19,7 +26,6 @@ shift
 go="${GO:-go}"
 most_raced=$(((${TEST_P:-3} + 1) / 2))
 most_plain=$((${TEST_P:-3} > 1 ? ${TEST_P:-3} - most_raced : 1))
-mkdir -p bin
 CGO_ENABLED=0 "$go" build -trimpath -o bin/testtimes ./scripts/testtimes
 rm -f bin/test-times.jsonl bin/test-graph*.json
 

@@ -17,7 +17,7 @@ func TakeBackup(t testing.TB, target string) Backup {
 	b := Backup{newName()}
 	run(t, base, "ALTER DATABASE "+source+" WITH ALLOW_CONNECTIONS false")
 	cut(t, base, source)
-	run(t, base, "CREATE DATABASE "+b.name+" TEMPLATE "+source)
+	copyOf(t, base, source, b.name)
 	run(t, base, "ALTER DATABASE "+source+" WITH ALLOW_CONNECTIONS true")
 	t.Cleanup(func() { run(t, base, "DROP DATABASE IF EXISTS "+b.name+" WITH (FORCE)") })
 	return b
@@ -29,7 +29,7 @@ func (b Backup) Restore(t testing.TB, target string) {
 	t.Helper()
 	base, source := parts(t, target)
 	run(t, base, "DROP DATABASE "+source+" WITH (FORCE)")
-	run(t, base, "CREATE DATABASE "+source+" TEMPLATE "+b.name)
+	copyOf(t, base, b.name, source)
 }
 
 // RestoreBeside makes another database of the backup, beside the one that it was taken of, and returns its URL.
@@ -37,7 +37,7 @@ func (b Backup) RestoreBeside(t testing.TB, target string) string {
 	t.Helper()
 	base, _ := parts(t, target)
 	name := newName()
-	run(t, base, "CREATE DATABASE "+name+" TEMPLATE "+b.name)
+	copyOf(t, base, b.name, name)
 	t.Cleanup(func() { run(t, base, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") })
 	beside, err := withDatabase(base, name)
 	if err != nil {
@@ -68,9 +68,16 @@ func cut(t testing.TB, base, name string) {
 	run(t, base, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '"+name+"'")
 }
 
+func copyOf(t testing.TB, base, template, name string) {
+	t.Helper()
+	if err := shared.admin.copy(context.Background(), base, template, name); err != nil {
+		t.Fatalf("copying the database %s: %v", template, err)
+	}
+}
+
 func run(t testing.TB, base, sql string) {
 	t.Helper()
-	if err := execute(context.Background(), base, sql); err != nil {
+	if err := shared.admin.execute(context.Background(), base, sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }

@@ -1,6 +1,7 @@
 package postgrestest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -24,6 +25,10 @@ import (
 // databases; only databases whose name begins with "bullpentest_" are touched.
 const EnvDatabaseURL = "BULLPEN_DATABASE_URL"
 
+// EnvShared names the server that all packages of one run share: see Serve. Unlike EnvDatabaseURL, programs of the product that a test
+// starts do not read it.
+const EnvShared = "BULLPEN_TEST_DATABASE_URL"
+
 // Migrate brings an empty database to the schema under test. It must close its connections before it returns.
 type Migrate func(ctx context.Context, url string) error
 
@@ -40,6 +45,8 @@ type host struct {
 	err     error
 
 	templates map[uintptr]*template
+
+	admin administration
 }
 
 // template is one migrated database that tests copy.
@@ -87,11 +94,11 @@ func NewDatabase(t testing.TB, migrate Migrate) string {
 		}
 	}
 	name := newName()
-	if err := execute(ctx, base, "CREATE DATABASE "+name+" TEMPLATE "+source); err != nil {
+	if err := shared.admin.copy(ctx, base, source, name); err != nil {
 		t.Fatalf("creating a database for the test: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := execute(ctx, base, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+		if err := shared.admin.execute(ctx, base, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
 			t.Errorf("dropping the test's database: %v", err)
 		}
 	})
@@ -115,7 +122,7 @@ func (h *host) start(ctx context.Context) (string, error) {
 	if h.url != "" || h.err != nil {
 		return h.url, h.err
 	}
-	if given := os.Getenv(EnvDatabaseURL); given != "" {
+	if given := cmp.Or(os.Getenv(EnvDatabaseURL), os.Getenv(EnvShared)); given != "" {
 		if _, err := withDatabase(given, "x"); err != nil {
 			h.err = err
 		} else {
@@ -125,6 +132,17 @@ func (h *host) start(ctx context.Context) (string, error) {
 	}
 	h.url, h.err = h.startPrivate(ctx)
 	return h.url, h.err
+}
+
+// Serve starts a server for all packages of a run, runs what is given its URL, and ends the server.
+func Serve(ctx context.Context, run func(url string) error) (err error) {
+	h := &host{}
+	defer func() { err = errors.Join(err, h.stop()) }()
+	at, err := h.startPrivate(ctx)
+	if err != nil {
+		return err
+	}
+	return run(at)
 }
 
 func (h *host) startPrivate(ctx context.Context) (string, error) {
@@ -184,7 +202,7 @@ func (h *host) template(ctx context.Context, base string, migrate Migrate) (stri
 }
 
 func (h *host) build(ctx context.Context, base, name string, migrate Migrate) error {
-	if err := execute(ctx, base, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+	if err := h.admin.copy(ctx, base, "template0", name); err != nil {
 		return err
 	}
 	target, err := withDatabase(base, name)
@@ -194,7 +212,7 @@ func (h *host) build(ctx context.Context, base, name string, migrate Migrate) er
 	if err := migrate(ctx, target); err != nil {
 		return fmt.Errorf("migrating: %w", err)
 	}
-	return execute(ctx, base, "ALTER DATABASE "+name+" WITH ALLOW_CONNECTIONS false")
+	return h.admin.execute(ctx, base, "ALTER DATABASE "+name+" WITH ALLOW_CONNECTIONS false")
 }
 
 // stop drops the templates of a server that is not ours, or ends the one that is.
@@ -204,11 +222,13 @@ func (h *host) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var errs []error
+	defer h.admin.close()
 	if h.server != nil {
+		h.admin.close()
 		errs = append(errs, h.server.Stop(ctx))
 	} else if h.url != "" {
 		for _, entry := range h.templates {
-			errs = append(errs, execute(ctx, h.url, "DROP DATABASE IF EXISTS "+entry.name+" WITH (FORCE)"))
+			errs = append(errs, h.admin.execute(ctx, h.url, "DROP DATABASE IF EXISTS "+entry.name+" WITH (FORCE)"))
 		}
 	}
 	if h.dir != "" {
