@@ -14,15 +14,19 @@ PLAIN = export CGO_ENABLED=0 GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
 TEST_P ?= 3
 
 # Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.
-SLOW := $(addprefix ./, internal/controller internal/server/dispatch internal/machost/remote internal/server/ledger \
-	internal/controller/selfregistering/runnerowner test/scale test/incidents internal/controller/machost test/restore \
-	internal/server/recovery internal/controller/selfregistering/runner test/network internal/server/events/catchup)
+SLOW := $(addprefix ./, test/scale internal/server/dispatch test/incidents internal/controller/machost internal/controller/selfregistering/runner \
+	internal/node/sandbox/tart internal/server/events/catchup internal/server/console)
 
-# The packages in which nothing of ours runs concurrently in the test's own process: pure functions, and tests that drive the product as
-# processes. In a run of everything they run without the race detector, beside the others.
-export NO_RACE := test/e2e internal/machost/steps test/soak test/release test/hosts test/model test/chart test/docs test/architecture test/rights \
-	test/runnerkinds test/soak/... internal/machost/pfrules internal/machost/pfconf internal/machost/autologin internal/plan/... internal/fleet \
-	internal/dev/mac/... internal/dev/netpolicy internal/dev/simulate internal/dev/github/standin/workflow api/... scripts/...
+# What runs without the race detector in a run of everything, beside the others; make test-race runs it with it. Slow ones first. First come suites
+# that start processes or API servers, whose concurrency the raced suites of the whole system have too (test/scale, test/incidents,
+# internal/controller/machost, internal/controller/selfregistering/runner); then packages in which nothing of ours runs concurrently.
+export NO_RACE := test/e2e internal/controller test/release test/soak internal/server/ledger internal/controller/selfregistering/runnerowner \
+	internal/cli/doctor internal/machost/remote test/hosts internal/server/recovery internal/machost/steps test/network test/restore \
+	internal/cli/clusterevents internal/controller/chartjobs internal/cli internal/cli/arcmigration cmd/... internal/dev/controlplane/... \
+	test/kit/... internal/dev/postgres internal/dev/onebox \
+	test/model test/chart test/docs test/architecture test/rights test/runnerkinds test/soak/... internal/machost/pfrules internal/machost/pfconf \
+	internal/machost/autologin internal/plan/... internal/fleet internal/dev/mac/... internal/dev/netpolicy internal/dev/simulate \
+	internal/dev/github/standin/workflow api/... scripts/...
 
 # The packages with tests that make test leaves out, or runs in part (test/kit/deep).
 DEEP := $(addprefix ./, test/e2e test/hosts test/model test/soak internal/controller internal/controller/selfregistering/runnerowner internal/machost/remote)
@@ -112,6 +116,11 @@ test: ## Run all tests; installs PostgreSQL, OpenSSH's server, Prometheus and Ch
 .PHONY: test-times
 test-times: ## Show where the time of the last `make test` went: compiling, linking, running, per package
 	@bin/testtimes table bin/test-times.jsonl bin/test-graph*.json
+
+.PHONY: test-race
+test-race: ## Run all tests with the race detector, also those that make test runs without it: an hour
+	@scripts/prerequisites.sh postgres sshd prometheus chromium cc
+	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) NO_RACE= TEST_P=$(TEST_P) scripts/test.sh -timeout 60m -vet=off -trimpath -- $(SLOW) ./...
 
 .PHONY: test-deep
 test-deep: ## Run what takes minutes and is left out of make test: kills at every step, every fault point by itself, large state spaces: an hour

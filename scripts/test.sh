@@ -24,18 +24,20 @@ while [ "$1" != -- ]; do
 done
 shift
 go="${GO:-go}"
-most_raced=$(((${TEST_P:-3} + 1) / 2))
-most_plain=$((${TEST_P:-3} > 1 ? ${TEST_P:-3} - most_raced : 1))
+most_plain=$(((${TEST_P:-3} + 1) / 2))
+most_raced=$((${TEST_P:-3} > 1 ? ${TEST_P:-3} - most_plain : 1))
 CGO_ENABLED=0 "$go" build -trimpath -o bin/testtimes ./scripts/testtimes
 rm -f bin/test-times.jsonl bin/test-graph*.json
 
-# Packages without concurrency of ours (NO_RACE) run without the race detector, beside the others: the smaller half of the packages at once.
+# NO_RACE run without the race detector, beside the others: the larger half of the packages at once. Empty: none does.
 mapfile -t all < <("$go" list "$@")
-mapfile -t plain < <("$go" list ${NO_RACE:+$(printf './%s ' $NO_RACE)})
+plain=()
+[ -z "${NO_RACE:-}" ] || mapfile -t plain < <("$go" list $(printf './%s ' $NO_RACE))
+[ "${#plain[@]}" != 0 ] || most_raced=${TEST_P:-3}
 mapfile -t raced < <(printf '%s\n' "${all[@]}" | grep -vxFf <(printf '%s\n' "${plain[@]}"))
 times=(-exec "'$PWD/bin/testtimes' record '$PWD/bin/test-times.jsonl'")
 
-(CGO_ENABLED=0 "$go" test "${flags[@]}" -p "$most_plain" "${times[@]}" -debug-actiongraph bin/test-graph-plain.json "${plain[@]}" >"$log.plain" 2>&1) &
+([ "${#plain[@]}" = 0 ] || CGO_ENABLED=0 "$go" test "${flags[@]}" -p "$most_plain" "${times[@]}" -debug-actiongraph bin/test-graph-plain.json "${plain[@]}" >"$log.plain" 2>&1) &
 beside=$!
 status=0
 "$go" test -race "${flags[@]}" -p "$most_raced" "${times[@]}" -debug-actiongraph bin/test-graph.json "${raced[@]}" 2>&1 | tee "$log" || status=$?
