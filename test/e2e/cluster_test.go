@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// commandInterval is between two runs of a command that a test awaits something with: each start of a program of this size takes a
-// tenth of a second of a processor, which what is waited for needs as well.
+// commandInterval is the time between two runs of a command in a wait. Each start of a program of this size takes a tenth of a second of a
+// processor, which the awaited part needs as well.
 const commandInterval = 500 * time.Millisecond
 
-// api is an administrator's client of the cluster, for what a test asks again and again: kubectl would be started for each question.
+// api is an administrator's client of the cluster, for waits: kubectl would be started for each question.
 func (w *where) api(t *testing.T) dynamic.Interface {
 	t.Helper()
 	if w.client == nil {
@@ -71,7 +71,7 @@ func pods(t *testing.T, w *where, selector string) ([]corev1.Pod, error) {
 	return found, nil
 }
 
-// allowed reports whether whoever has the kubeconfig may do it, as kubectl auth can-i does.
+// allowed reports whether the identity of the kubeconfig has the permission, as kubectl auth can-i does.
 func allowed(t *testing.T, kubeconfig, verb, kind, namespace string) bool {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

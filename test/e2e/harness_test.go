@@ -156,7 +156,7 @@ func upAs(t *testing.T, command *exec.Cmd) (*running, *where) {
 	return r, r.ready(t)
 }
 
-// begin starts `bullpen up`, which whoever calls it ends.
+// begin starts `bullpen up`. The caller ends it.
 func begin(t *testing.T, command *exec.Cmd) *running {
 	t.Helper()
 	r := &running{command: command, ended: make(chan struct{})}

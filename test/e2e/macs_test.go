@@ -34,8 +34,8 @@ func macsUp(t *testing.T, root string) *shared {
 	}
 	dir, err := os.MkdirTemp("", "bullpen-e2e-")
 	require.NoError(t, err)
-	// Of runners on the stand-in for a Mac there are none until a test wants them: each is asked every five seconds whether it is idle, which
-	// starts three programs.
+	// The pool on the stand-in for a Mac has no runners until a test scales it: each runner is probed every five seconds, which starts three
+	// programs.
 	pools := strings.Replace(string(examples.Pool()), "replicas: 4", "replicas: 1", 1) + "\n---\n" +
 		strings.Replace(string(examples.MacPool()), "replicas: 2", "replicas: 0", 1)
 	args := []string{"up", "--json", "--state-dir", dir, "--macos", "--pool-file", writeFile(t, "pools.yaml", pools)}
@@ -47,7 +47,7 @@ func macsUp(t *testing.T, root string) *shared {
 	return macs
 }
 
-// passTo has the test end it: nobody uses it afterwards.
+// passTo has the test end it. No later test uses it.
 func (s *shared) passTo(t *testing.T) {
 	t.Helper()
 	macs = nil
@@ -55,7 +55,7 @@ func (s *shared) passTo(t *testing.T) {
 	t.Cleanup(func() { s.box.end(t) })
 }
 
-// endMacs ends what no test has ended: that test was not run, or came not that far.
+// endMacs ends it if no test has: the last one was not run, or failed before.
 func endMacs() error {
 	if macs == nil {
 		return nil

@@ -289,21 +289,6 @@ func (b *Box) startIdentities(ctx context.Context) error {
 	return nil
 }
 
-func (b *Box) setting() setting {
-	s := setting{
-		layout: b.layout, binary: b.opts.Binary, agent: b.opts.agent, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
-		capacity: capacity{CPU: 64, Memory: "256Gi", Pods: 250}, env: baseEnvironment(os.Environ()),
-		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts,
-	}
-	if b.opts.TraceEndpoint != "" {
-		s.traces = []string{"--trace-endpoint=" + b.opts.TraceEndpoint, "--trace-link=" + b.opts.TraceLink}
-	}
-	if b.opts.App != nil {
-		s.appID = b.opts.App.ID
-	}
-	return s
-}
-
 // startParts starts our own processes side by side and waits until each is ready.
 func (b *Box) startParts(ctx context.Context) error {
 	s := b.setting()

@@ -106,6 +106,21 @@ type setting struct {
 	clientAuthority string
 }
 
+func (b *Box) setting() setting {
+	s := setting{
+		layout: b.layout, binary: b.opts.Binary, agent: b.opts.agent, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
+		capacity: capacity{CPU: 64, Memory: "256Gi", Pods: 250}, env: baseEnvironment(os.Environ()),
+		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts,
+	}
+	if b.opts.TraceEndpoint != "" {
+		s.traces = []string{"--trace-endpoint=" + b.opts.TraceEndpoint, "--trace-link=" + b.opts.TraceLink}
+	}
+	if b.opts.App != nil {
+		s.appID = b.opts.App.ID
+	}
+	return s
+}
+
 // capacity is what this machine claims to have for runners. Jobs of a demonstration mostly wait, so it may be more than
 // the machine's own.
 type capacity struct {
