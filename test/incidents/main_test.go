@@ -10,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(postgrestest.Run(func() int { return kit.Main(m) }))
+	os.Exit(postgrestest.Alone(func() int { return kit.Main(m) }))
 }
 
 // count asks the ledger for a number.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -26,7 +27,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-func TestMain(m *testing.M) { postgrestest.Main(m) }
+func TestMain(m *testing.M) { os.Exit(postgrestest.Alone(m.Run)) }
 
 const (
 	adas = "token-of-ada"  // may see everything

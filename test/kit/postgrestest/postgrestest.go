@@ -1,7 +1,6 @@
 package postgrestest
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -39,6 +38,7 @@ var shared = &host{templates: map[uintptr]*template{}}
 type host struct {
 	mu      sync.Mutex
 	managed bool // Main runs, and will stop what is started
+	alone   bool // EnvShared does not count
 	server  *postgres.Server
 	dir     string
 	url     string
@@ -75,6 +75,15 @@ func Run(tests func() int) int {
 		code = max(code, 1)
 	}
 	return code
+}
+
+// Alone is Run for a package that counts what statements read: while a transaction runs in any database of a server, dead rows of
+// all its databases stay in their indexes, and are read again.
+func Alone(tests func() int) int {
+	shared.mu.Lock()
+	shared.alone = true
+	shared.mu.Unlock()
+	return Run(tests)
 }
 
 // NewDatabase returns the URL of a database that is this test's alone and is dropped at its end. With migrate it is a
@@ -122,7 +131,11 @@ func (h *host) start(ctx context.Context) (string, error) {
 	if h.url != "" || h.err != nil {
 		return h.url, h.err
 	}
-	if given := cmp.Or(os.Getenv(EnvDatabaseURL), os.Getenv(EnvShared)); given != "" {
+	given := os.Getenv(EnvDatabaseURL)
+	if given == "" && !h.alone {
+		given = os.Getenv(EnvShared)
+	}
+	if given != "" {
 		if _, err := withDatabase(given, "x"); err != nil {
 			h.err = err
 		} else {
