@@ -5,7 +5,7 @@
 set -euo pipefail
 
 # All packages share one PostgreSQL server, where each test has a database of its own.
-if [ -z "${BULLPEN_TEST_DATABASE_URL:-}" ]; then
+if [ -z "${BULLPEN_TEST_DATABASE_URL:-}${BULLPEN_DATABASE_URL:-}" ]; then
 	mkdir -p bin
 	CGO_ENABLED=0 "${GO:-go}" build -trimpath -o bin/testpostgres ./scripts/testpostgres
 	exec bin/testpostgres "$0" "$@"

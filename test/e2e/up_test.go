@@ -104,7 +104,7 @@ func TestUp(t *testing.T) {
 	second.await(t, "the report about leftovers", func(e event) bool { return strings.Contains(e.Message, "an earlier run was killed") })
 	require.False(t, longJobRuns(t, dir), "what a killed up left behind is ended")
 	second.await(t, "the job's end", jobEnded("again", "success"))
-	t.Run("RECV8_a server that nobody can reach runs workflows", func(t *testing.T) { nobodyReachesTheServer(t, dir, w, second) })
+	t.Run("RECV8_a server that receives no webhooks runs workflows", func(t *testing.T) { withoutWebhooks(t, dir, w, second) })
 
 	eachJobOnce(t, dir)
 	theFleetAtAGlance(t, dir)
@@ -118,9 +118,8 @@ func TestUp(t *testing.T) {
 	require.Zero(t, code, "nothing to do is no error")
 }
 
-// nobodyReachesTheServer: one that fetches what GitHub has to tell runs workflows like any other, and takes no webhooks: the real processes,
-// of which none is delivered anything.
-func nobodyReachesTheServer(t *testing.T, dir string, w *where, polling *running) {
+// withoutWebhooks has a server run workflows that reads its deliveries at GitHub and refuses webhooks.
+func withoutWebhooks(t *testing.T, dir string, w *where, polling *running) {
 	response, err := http.Post(w.Webhooks, "application/json", strings.NewReader("{}"))
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())

@@ -197,7 +197,7 @@ func TestRetireLost_CLAIM15_StaleGenerationsReleaseNothing(t *testing.T) {
 		require.NoError(t, err)
 		h.forge.Set(func(g *dispatchtest.GitHub) {
 			g.OnMint = nil
-			g.OnFind = func(context.Context, string) { // somebody else's clock is ahead, and our lease over
+			g.OnFind = func(context.Context, string) { // another server's clock is ahead, and the lease has expired for it
 				ledgertest.Exec(t, h.url, `UPDATE runner_claims SET generation = generation + 1`)
 			}
 		})

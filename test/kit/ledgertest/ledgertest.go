@@ -61,7 +61,7 @@ type owner struct {
 	url string
 }
 
-// use runs something on a connection that nothing else uses meanwhile.
+// use runs do on a connection that it has for itself.
 func use(t testing.TB, url string, do func(*pgx.Conn) error) {
 	t.Helper()
 	conn := take(t, url)
