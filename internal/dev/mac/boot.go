@@ -76,6 +76,12 @@ func (m *Mac) Session() (string, error) {
 	return s.User, err
 }
 
+// LoggingIn reports whether the login window has been started and has not tried the password yet.
+func (r Root) LoggingIn() (bool, error) {
+	s, err := r.session()
+	return s.LoggingIn, err
+}
+
 // Run runs one of the Mac's commands as a user, and returns what it printed and its exit code.
 func (r Root) Run(ctx context.Context, user, stdin, path string, args ...string) (stdout, stderr string, exit int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -27,9 +27,11 @@ type sessionState struct {
 	Alive bool `json:"alive"` // the login window
 	PID   int  `json:"pid"`   // its, made up
 	// Starts counts how often it was started since the Mac was made.
-	Starts int    `json:"starts"`
-	User   string `json:"user,omitempty"` // who has an Aqua session
-	UID    int    `json:"uid,omitempty"`
+	Starts int `json:"starts"`
+	// LoggingIn is from the login window's start until it has tried the password.
+	LoggingIn bool   `json:"loggingIn,omitempty"`
+	User      string `json:"user,omitempty"` // who has an Aqua session
+	UID       int    `json:"uid,omitempty"`
 }
 
 func (r Root) session() (sessionState, error) {
@@ -76,8 +78,10 @@ func (d *launchd) startLoginwindow(boot bool) error {
 	d.logins++
 	mine := d.logins
 	d.mu.Unlock()
+	start := 0
 	if err := update(d.root, sessionFile, func(s *sessionState) error {
-		*s = sessionState{Alive: true, PID: 400 + s.Starts, Starts: s.Starts + 1}
+		start = s.Starts + 1
+		*s = sessionState{Alive: true, PID: 400 + s.Starts, Starts: start, LoggingIn: !boot || !d.config.NoLoginAtBoot}
 		return nil
 	}); err != nil {
 		return err
@@ -92,6 +96,10 @@ func (d *launchd) startLoginwindow(boot bool) error {
 		d.mu.Unlock()
 		if current {
 			_ = d.autoLogin() // nobody is there to be told
+			_ = update(d.root, sessionFile, func(s *sessionState) error {
+				s.LoggingIn = s.LoggingIn && s.Starts != start // it may have been started again
+				return nil
+			})
 		}
 	})
 	return nil
@@ -146,7 +154,7 @@ func (d *launchd) endSession(alive bool) error {
 	d.logins++
 	d.mu.Unlock()
 	err := update(d.root, sessionFile, func(s *sessionState) error {
-		s.User, s.UID, s.Alive = "", 0, alive
+		s.User, s.UID, s.Alive, s.LoggingIn = "", 0, alive, false
 		return nil
 	})
 	d.root.killMachines()

@@ -18,7 +18,7 @@ const right = devmac.DefaultPassword
 // login applies the one step.
 func (m *mac) login(p machost.Payload) applied {
 	m.t.Helper()
-	return m.apply(m.only(p, console(), "auto-login"), p.Secrets)
+	return m.apply(m.only(p, m.facts(), "auto-login"), p.Secrets)
 }
 
 func TestAutoLogin_HOST1_LogsTheUserIn(t *testing.T) {
@@ -42,6 +42,16 @@ func TestAutoLogin_HOST1_LogsTheUserIn(t *testing.T) {
 	}
 	m.restart()
 	require.NoError(t, m.login(payload()).err)
+}
+
+// A loaded Mac takes its time: the step waits for the login as long as it may last, and no number of looks is taken for that time.
+func TestAutoLogin_HOST1_WaitsForALoginThatTakesLong(t *testing.T) {
+	for password, refused := range map[string]bool{right: false, wrongPassword: true} {
+		m := bootMac(t, loginTakes(1000))
+		done := m.login(payload(withPassword(password)))
+		require.Equal(t, refused, errorsIsWrong(done.err), "%v", done.err)
+		require.Equal(t, !refused, m.console() == "ci")
+	}
 }
 
 func TestAutoLogin_HOST6_PasswordsOfAllSorts(t *testing.T) {
@@ -96,7 +106,7 @@ func ptr(text string) *string { return &text }
 func TestAutoLogin_HOST3_APlanTellsThatTheFileIsSealed(t *testing.T) {
 	m := bootMac(t)
 	m.write("/etc/kcpassword", string(devmac.SealedPassword()), 0o600)
-	_, err := machost.Plan(t.Context(), machost.Options{Host: m.host, Steps: m.only(payload(), console(), "auto-login")})
+	_, err := machost.Plan(t.Context(), machost.Options{Host: m.host, Steps: m.only(payload(), m.facts(), "auto-login")})
 	require.ErrorIs(t, err, machost.ErrWrongPassword)
 }
 
@@ -176,7 +186,7 @@ func TestAutoLogin_HOST3_AnApplyThatWasKilledBeforeTheRestart(t *testing.T) {
 		m.logsIn()
 		m.storePassword("another one") // that the user had when the session began, say
 		p := payload(withPassword(password))
-		first := m.applyOn(beforeRestart{m.host}, m.only(p, console(), "auto-login"), p.Secrets)
+		first := m.applyOn(beforeRestart{m.host}, m.only(p, m.facts(), "auto-login"), p.Secrets)
 		require.ErrorIs(t, first.err, killed{})
 		require.Equal(t, password, m.storedPassword())
 
@@ -195,7 +205,7 @@ func TestAutoLogin_HOST1_ConvergesFromWhereverItWasKilled(t *testing.T) {
 	p := payload(withPassword(right))
 	for at := 0; ; at++ {
 		m := bootMac(t)
-		first := m.applyOn(&breaking{Host: m.host, at: at}, m.only(p, console(), "auto-login"), p.Secrets)
+		first := m.applyOn(&breaking{Host: m.host, at: at}, m.only(p, m.facts(), "auto-login"), p.Secrets)
 		require.NoError(t, m.login(p).err, "killed before change %d", at)
 		require.Equal(t, "ci", m.console())
 		if first.err == nil {
@@ -234,7 +244,7 @@ func TestAutoLogin_NoSessionIsLoud(t *testing.T) {
 func TestAutoLogin_WaitsForMachines(t *testing.T) {
 	m := bootMac(t)
 	p := payload(withPassword(right))
-	_, err := machost.Apply(t.Context(), machost.Options{Host: m.host, Steps: m.only(p, console(), "auto-login"), Busy: func(context.Context) (int, error) { return 1, nil }})
+	_, err := machost.Apply(t.Context(), machost.Options{Host: m.host, Steps: m.only(p, m.facts(), "auto-login"), Busy: func(context.Context) (int, error) { return 1, nil }})
 	require.ErrorIs(t, err, machost.ErrBusy)
 	require.Zero(t, m.called("launchctl kickstart"))
 	m.missing("/etc/kcpassword")

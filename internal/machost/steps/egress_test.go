@@ -15,7 +15,7 @@ import (
 func TestEgress_HOST1_FiltersMachinesOfANewMac(t *testing.T) {
 	m := bootMac(t)
 	require.True(t, m.reaches("192.168.64.7", "10.9.9.9", 443), "as macOS comes")
-	done := m.firewall(payload(), console(), "egress", "nat")
+	done := m.firewall(payload(), m.facts(), "egress", "nat")
 	require.NoError(t, done.err)
 	require.Equal(t, []string{"egress"}, done.report.Changed)
 	m.filters()
@@ -31,7 +31,7 @@ func TestEgress_HOST1_FiltersMachinesOfANewMac(t *testing.T) {
 	m.restart()
 	m.filters()
 	require.Contains(t, m.ok("/sbin/pfctl", "-s", "info"), "Status: Enabled")
-	again := m.firewall(payload(), console(), "egress", "nat")
+	again := m.firewall(payload(), m.facts(), "egress", "nat")
 	require.NoError(t, again.err)
 	require.Empty(t, again.report.Changed, "a restart of the Mac changes nothing")
 }
@@ -40,12 +40,12 @@ func TestEgress_AllowsWhatIsAllowedAndNotTheHost(t *testing.T) {
 	m := bootMac(t)
 	p := payload()
 	p.Config.Egress.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	require.NoError(t, m.firewall(p, console(), "egress").err)
+	require.NoError(t, m.firewall(p, m.facts(), "egress").err)
 	require.True(t, m.reaches("192.168.64.7", "10.9.9.9", 443))
 	require.False(t, m.reaches("192.168.64.7", "10.0.0.21", 443))
 
 	p.Config.Egress.Allow = nil
-	done := m.firewall(p, console(), "egress")
+	done := m.firewall(p, m.facts(), "egress")
 	require.NoError(t, done.err)
 	require.NotContains(t, done.events[0].Changes, "/etc/pf.conf", "rules alone are loaded into their anchor alone")
 	require.False(t, m.reaches("192.168.64.7", "10.9.9.9", 443))
@@ -56,7 +56,7 @@ func TestEgress_ABadNetworkRendersNothing(t *testing.T) {
 	before := m.read("/etc/pf.conf")
 	p := payload()
 	p.Config.Egress.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	_, err := stepsFor(p, console())
+	_, err := stepsFor(p, m.facts())
 	require.ErrorContains(t, err, "127.0.0.0/8")
 	require.Equal(t, before, m.read("/etc/pf.conf"))
 }
@@ -64,7 +64,7 @@ func TestEgress_ABadNetworkRendersNothing(t *testing.T) {
 // Whatever takes the filter out of force is found by looking at pf, and not at files.
 func TestEgress_HOST2_FindsOutThatItIsNotInForce(t *testing.T) {
 	m := bootMac(t)
-	require.NoError(t, m.firewall(payload(), console(), "egress").err)
+	require.NoError(t, m.firewall(payload(), m.facts(), "egress").err)
 	for name, act := range map[string]func(m *mac){
 		"pf is disabled":        func(m *mac) { m.ok("/sbin/pfctl", "-d") },
 		"the anchor is empty":   func(m *mac) { m.ok("/sbin/pfctl", "-a", "bullpen.runners", "-F", "rules") },
@@ -78,7 +78,7 @@ func TestEgress_HOST2_FindsOutThatItIsNotInForce(t *testing.T) {
 		"a restart forgets it": func(m *mac) { require.NoError(m.t, m.host.Remove("/Library/LaunchDaemons/dev.bullpen.pf.plist")) },
 	} {
 		act(m)
-		done := m.firewall(payload(), console(), "egress")
+		done := m.firewall(payload(), m.facts(), "egress")
 		require.NoError(t, done.err, name)
 		require.Equal(t, []string{"egress"}, done.report.Changed, name)
 		m.filters()
@@ -87,7 +87,7 @@ func TestEgress_HOST2_FindsOutThatItIsNotInForce(t *testing.T) {
 
 func TestEgress_HOST2_VerifyLooksAtPf(t *testing.T) {
 	m := bootMac(t)
-	step := m.only(payload(), console(), "egress")[0]
+	step := m.only(payload(), m.facts(), "egress")[0]
 	for name, act := range map[string]func(m *mac){
 		"pf is disabled":        func(m *mac) { m.ok("/sbin/pfctl", "-d") },
 		"the anchor is empty":   func(m *mac) { m.ok("/sbin/pfctl", "-a", "bullpen.runners", "-F", "rules") },
@@ -124,13 +124,13 @@ func TestEgress_OnlyTheWholeFileWaitsForMachines(t *testing.T) {
 		_, err := machost.Apply(t.Context(), machost.Options{Host: m.host, Steps: list, Busy: func(context.Context) (int, error) { return 1, nil }})
 		return err
 	}
-	require.ErrorIs(t, busy(m.only(payload(), console(), "egress")), machost.ErrBusy)
+	require.ErrorIs(t, busy(m.only(payload(), m.facts(), "egress")), machost.ErrBusy)
 	require.Zero(t, m.called("pfctl -f"))
-	require.NoError(t, m.firewall(payload(), console(), "egress").err)
+	require.NoError(t, m.firewall(payload(), m.facts(), "egress").err)
 	loads := m.called("pfctl -f")
 	p := payload()
 	p.Config.Egress.Allow = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
-	require.NoError(t, busy(m.only(p, console(), "egress")))
+	require.NoError(t, busy(m.only(p, m.facts(), "egress")))
 	require.Equal(t, loads, m.called("pfctl -f"))
 	require.True(t, m.reaches("192.168.64.7", "10.1.1.1", 443))
 }
@@ -140,7 +140,7 @@ func TestEgress_LeavesAFileThatDoesNotLoad(t *testing.T) {
 	m := bootMac(t)
 	bad := devmac.PFConf + "pas in quick all\n"
 	m.write("/etc/pf.conf", bad, 0o644)
-	done := m.firewall(payload(), console(), "egress")
+	done := m.firewall(payload(), m.facts(), "egress")
 	require.Equal(t, "/etc/pf.conf", failure(t, done.err, "egress").File)
 	require.ErrorContains(t, done.err, "syntax error")
 	require.Equal(t, bad, m.read("/etc/pf.conf"))
@@ -153,7 +153,7 @@ func TestEgress_ALoadThatFailsIsLoud(t *testing.T) {
 	m.write("/etc/pf.anchors/theirs", "table <x> { 10.0.0.0/8 }\nblock from <x>\n", 0o644)
 	theirs := "anchor \"theirs\"\nload anchor \"theirs\" from \"/etc/pf.anchors/theirs\"\n"
 	m.write("/etc/pf.conf", devmac.PFConf+theirs+theirs, 0o644)
-	done := m.firewall(payload(), console(), "egress")
+	done := m.firewall(payload(), m.facts(), "egress")
 	require.Equal(t, "/etc/pf.conf", failure(t, done.err, "egress").File)
 	require.ErrorContains(t, done.err, "Resource busy")
 }
@@ -163,11 +163,11 @@ func TestEgress_KeepsWhatIsNotOurs(t *testing.T) {
 	theirs := devmac.PFConf + "# ours begins here\nanchor \"office\"\nload anchor \"office\" from \"/etc/pf.anchors/office\"\n"
 	m.write("/etc/pf.anchors/office", "pass all\n", 0o644)
 	m.write("/etc/pf.conf", theirs+block, 0o600)
-	require.NoError(t, m.firewall(payload(), console(), "egress").err)
+	require.NoError(t, m.firewall(payload(), m.facts(), "egress").err)
 	require.Equal(t, theirs+block, m.read("/etc/pf.conf"))
 
 	m.write("/etc/pf.conf", block+theirs, 0o600)
-	require.NoError(t, m.firewall(payload(), console(), "egress").err)
+	require.NoError(t, m.firewall(payload(), m.facts(), "egress").err)
 	require.Equal(t, theirs+block, m.read("/etc/pf.conf"))
 	info, err := m.host.Stat("/etc/pf.conf")
 	require.NoError(t, err)
@@ -176,10 +176,10 @@ func TestEgress_KeepsWhatIsNotOurs(t *testing.T) {
 
 func TestEgress_OffTakesOutWhatIsThere(t *testing.T) {
 	m := bootMac(t)
-	require.NoError(t, m.firewall(payload(), console(), "egress").err)
+	require.NoError(t, m.firewall(payload(), m.facts(), "egress").err)
 	p := payload()
 	p.Config.Egress.Off = true
-	require.NoError(t, m.firewall(p, console(), "egress", "nat").err)
+	require.NoError(t, m.firewall(p, m.facts(), "egress", "nat").err)
 	require.Equal(t, devmac.PFConf, m.read("/etc/pf.conf"))
 	m.missing("/etc/pf.anchors/bullpen.runners")
 	m.missing("/Library/LaunchDaemons/dev.bullpen.pf.plist")
@@ -190,7 +190,7 @@ func TestEgress_ABridgeThatNoRuleIsAboutIsLoud(t *testing.T) {
 	m := bootMac(t)
 	require.NoError(t, m.Root.WriteScript(devmac.Script{Rules: []devmac.Rule{{
 		Command: "ifconfig", Args: []string{"-l"}, Effect: devmac.EffectAnswer, Stdout: "lo0 en0 bridge0 bridge100 bridge107\n"}}}))
-	done := m.firewall(payload(), console(), "egress")
+	done := m.firewall(payload(), m.facts(), "egress")
 	failure(t, done.err, "egress")
 	require.ErrorContains(t, done.err, "bridge107")
 }
@@ -203,8 +203,8 @@ func TestEgress_HOST1_ConvergesFromWhereverItWasKilled(t *testing.T) {
 		m.oldRuleset()
 		require.NoError(t, m.host.Remove("/Library/LaunchDaemons/dev.bullpen.pf.plist"))
 		m.write("/etc/pf.conf", devmac.PFConf+stanza+block, 0o644)
-		first := m.applyOn(&breaking{Host: m.host, at: at}, m.only(payload(), console(), "egress", "nat"), machost.Secrets{})
-		require.NoError(t, m.firewall(payload(), console(), "egress", "nat").err, "killed before change %d", at)
+		first := m.applyOn(&breaking{Host: m.host, at: at}, m.only(payload(), m.facts(), "egress", "nat"), machost.Secrets{})
+		require.NoError(t, m.firewall(payload(), m.facts(), "egress", "nat").err, "killed before change %d", at)
 		m.filters()
 		if first.err == nil {
 			require.Greater(t, at, 6)

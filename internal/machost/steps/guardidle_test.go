@@ -24,7 +24,7 @@ func TestEgress_HOST7_PutsNoGuardInForceThatNobodyConfirms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := bootMac(t)
-			f, _ := over(inside, yes)
+			f, _ := m.over(inside, yes)
 			require.NoError(t, m.firewall(payload(withGuard("10.0.0.0/24")), f, guardSteps...).err)
 			require.True(t, m.guarded())
 			open(m)
@@ -32,7 +32,7 @@ func TestEgress_HOST7_PutsNoGuardInForceThatNobodyConfirms(t *testing.T) {
 
 			asked := 0
 			p := payload(withGuard("198.51.100.0/24"))
-			f, _ = over(outside, func(context.Context, string) error { asked++; return nil })
+			f, _ = m.over(outside, func(context.Context, string) error { asked++; return nil })
 			require.NoError(t, m.apply(m.only(p, f, "egress"), p.Secrets).err)
 			require.True(t, m.open(), "until the guard's own step has asked")
 			require.NoError(t, m.firewall(p, f, guardSteps...).err)
@@ -46,7 +46,7 @@ func TestEgress_HOST7_PutsNoGuardInForceThatNobodyConfirms(t *testing.T) {
 // With the guard's file gone, pf loads nothing of pf.conf, and the guard's own step was never reached.
 func TestEgress_HOST1_MendsAGuardWhoseFileIsGone(t *testing.T) {
 	m := bootMac(t)
-	f, _ := over(inside, yes)
+	f, _ := m.over(inside, yes)
 	p := payload(withGuard("10.0.0.0/24"))
 	require.NoError(t, m.firewall(p, f, guardSteps...).err)
 	require.NoError(t, m.host.Remove(guardFile))
@@ -59,10 +59,10 @@ func TestEgress_HOST1_MendsAGuardWhoseFileIsGone(t *testing.T) {
 func TestSSHGuard_HOST7_WithoutAWatchdogNoGuardStays(t *testing.T) {
 	m := bootMac(t)
 	p := payload(withGuard("198.51.100.0/24"))
-	f, _ := over(outside, func(context.Context, string) error { panic(killed{}) })
+	f, _ := m.over(outside, func(context.Context, string) error { panic(killed{}) })
 	require.PanicsWithError(t, killed{}.Error(), func() { m.apply(m.only(p, f, guardSteps...), p.Secrets) })
 	require.False(t, m.open())
-	f, _ = over(outside, yes)
+	f, _ = m.over(outside, yes)
 	none := errors.New("no process more")
 	f.Watchdog = func(context.Context, string) error { return none }
 	require.ErrorIs(t, m.apply(m.only(p, f, guardSteps...), p.Secrets).err, none)
@@ -74,7 +74,7 @@ func TestEgress_HOST2_AFileInPlaceOfALinkIsRootsAlone(t *testing.T) {
 	m := bootMac(t)
 	m.write("/etc/pf.conf.apple", m.read("/etc/pf.conf"), 0o644)
 	require.NoError(t, m.host.Symlink("pf.conf.apple", "/etc/pf.conf"))
-	require.NoError(t, m.firewall(payload(), console(), "egress").err)
+	require.NoError(t, m.firewall(payload(), m.facts(), "egress").err)
 	info, err := m.host.Stat("/etc/pf.conf")
 	require.NoError(t, err)
 	require.Equal(t, machost.FileInfo{Attributes: machost.Attributes{Mode: fs.FileMode(0o644), UID: os.Geteuid(), GID: os.Getegid()}, Size: info.Size}, info)

@@ -60,7 +60,7 @@ func TestIncident_HOST2_TheBlockWasThereTwice(t *testing.T) {
 	m.write("/etc/pf.conf", devmac.PFConf+block+block, 0o644)
 	m.refusesItsFile()
 
-	require.NoError(t, m.firewall(payload(), console(), "egress", "nat").err)
+	require.NoError(t, m.firewall(payload(), m.facts(), "egress", "nat").err)
 	m.filters()
 	m.ok("/sbin/pfctl", "-f", "/etc/pf.conf")
 	m.restart()
@@ -82,7 +82,7 @@ func TestIncident_HOST2_TheOlderUnmarkedStanza(t *testing.T) {
 			m.write("/etc/pf.conf", text, 0o644)
 			m.refusesItsFile()
 
-			require.NoError(t, m.firewall(payload(), console(), "egress", "nat").err)
+			require.NoError(t, m.firewall(payload(), m.facts(), "egress", "nat").err)
 			m.filters()
 			require.Equal(t, 1, strings.Count(m.read("/etc/pf.conf"), "anchor \"bullpen.runners\"\n"))
 			require.NotContains(t, m.read("/etc/pf.conf"), "egress of virtual machines")
@@ -93,7 +93,7 @@ func TestIncident_HOST2_TheOlderUnmarkedStanza(t *testing.T) {
 func TestIncident_HOST3_AWrongPasswordIsSealed(t *testing.T) {
 	m := bootMac(t)
 	p := payload(withPassword(wrongPassword))
-	failed := m.apply(m.only(p, console(), "auto-login"), p.Secrets)
+	failed := m.apply(m.only(p, m.facts(), "auto-login"), p.Secrets)
 	told := failure(t, failed.err, "auto-login")
 	require.ErrorIs(t, failed.err, machost.ErrWrongPassword)
 	require.ErrorIs(t, failed.err, autologin.ErrSealed)
@@ -105,14 +105,14 @@ func TestIncident_HOST3_AWrongPasswordIsSealed(t *testing.T) {
 	// Silence from here on was the incident. Each apply fails, with the password and without one, and none tries it again.
 	tries := m.called("launchctl kickstart")
 	for _, p := range []machost.Payload{p, payload()} {
-		again := m.apply(m.only(p, console(), "auto-login"), p.Secrets)
+		again := m.apply(m.only(p, m.facts(), "auto-login"), p.Secrets)
 		failure(t, again.err, "auto-login")
 		require.ErrorIs(t, again.err, machost.ErrWrongPassword)
 	}
 	require.Equal(t, tries, m.called("launchctl kickstart"))
 
 	p = payload(withPassword(devmac.DefaultPassword))
-	require.NoError(t, m.apply(m.only(p, console(), "auto-login"), p.Secrets).err)
+	require.NoError(t, m.apply(m.only(p, m.facts(), "auto-login"), p.Secrets).err)
 	require.Equal(t, "ci", m.console())
 }
 
@@ -125,7 +125,7 @@ func TestIncident_HOST4_TheLoginWindowIsDead(t *testing.T) {
 	require.Contains(t, string(again.Stderr), "No matching processes")
 	require.Equal(t, "root", m.console())
 
-	require.NoError(t, m.apply(m.only(payload(), console(), "auto-login"), machost.Secrets{}).err)
+	require.NoError(t, m.apply(m.only(payload(), m.facts(), "auto-login"), machost.Secrets{}).err)
 	require.Equal(t, "ci", m.console())
 	require.Contains(t, m.ok("/bin/launchctl", "print", "system/com.apple.loginwindow"), "state = running")
 }
@@ -134,14 +134,14 @@ func TestIncident_HOST4_TheLoginWindowIsDead(t *testing.T) {
 func TestIncident_HOST3_EverythingWasThereAndTheFileIsSealed(t *testing.T) {
 	m := bootMac(t)
 	p := payload(withPassword(devmac.DefaultPassword))
-	require.NoError(t, m.apply(m.only(p, console(), "sudo", "auto-login"), p.Secrets).err)
+	require.NoError(t, m.apply(m.only(p, m.facts(), "sudo", "auto-login"), p.Secrets).err)
 	m.write("/etc/kcpassword", string(devmac.SealedPassword()), 0o600)
 
 	for _, p := range []machost.Payload{payload(), p} {
-		checks := m.only(p, console(), "auto-login")
+		checks := m.only(p, m.facts(), "auto-login")
 		require.Error(t, checks[0].Verify(t.Context(), m.host), "whether or not anything differs, and with any password")
 	}
-	failed := m.apply(m.only(payload(), console(), "sudo", "auto-login"), machost.Secrets{})
+	failed := m.apply(m.only(payload(), m.facts(), "sudo", "auto-login"), machost.Secrets{})
 	failure(t, failed.err, "auto-login")
 	require.ErrorIs(t, failed.err, machost.ErrWrongPassword)
 	require.Equal(t, "ci", m.console(), "the session from before lives, and nothing but a restart would have shown it")

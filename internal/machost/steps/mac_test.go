@@ -18,6 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 	"github.com/bullpen-ci/bullpen/internal/machost/autologin"
 	"github.com/bullpen-ci/bullpen/internal/machost/steps"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
@@ -57,19 +58,34 @@ func withGuard(networks ...string) func(*machost.Payload) {
 	}
 }
 
-// console are the facts of an apply by somebody who sits at the Mac. Nobody waits long there.
-func console() steps.Facts {
-	return steps.Facts{Clock: &hastyClock{now: time.Now()}, Binary: "/usr/local/bin/bullpen"}
+// facts are those of an apply at the Mac's console.
+func (m *mac) facts() steps.Facts {
+	return steps.Facts{Clock: m.clock(), Binary: "/usr/local/bin/bullpen"}
 }
 
-// hastyClock passes time whenever the product waits, and four times as much as it waits for: each check of a model Mac starts several
-// processes. The model's own processes take the time that they take.
-type hastyClock struct{ now time.Time }
+func (m *mac) clock() *macClock { return &macClock{m: m, now: time.Now()} }
 
-func (c *hastyClock) Now() time.Time { return c.now }
+// macClock passes time only when the product waits, and only once the model Mac has tried the password of a login that has begun: the
+// product gives a login thirty seconds, which pass here in as many looks, and a loaded machine may take longer for it than the looks take.
+type macClock struct {
+	m   *mac
+	now time.Time
+}
 
-func (c *hastyClock) After(d time.Duration) <-chan time.Time {
-	c.now = c.now.Add(4 * d)
+func (c *macClock) Now() time.Time { return c.now }
+
+func (c *macClock) After(d time.Duration) <-chan time.Time {
+	c.m.t.Helper()
+	for deadline := time.Now().Add(await.Limit); ; {
+		tries, err := c.m.Root.LoggingIn()
+		require.NoError(c.m.t, err)
+		if !tries {
+			break
+		}
+		require.True(c.m.t, time.Now().Before(deadline), "the model Mac has not tried the password after %s", await.Limit)
+		<-time.After(5 * time.Millisecond)
+	}
+	c.now = c.now.Add(d)
 	done := make(chan time.Time, 1)
 	done <- c.now
 	return done

@@ -17,18 +17,18 @@ func TestNAT_HOST2_FindsThatApplesHookIsNotInForce(t *testing.T) {
 	m.oldRuleset()
 	p := payload()
 	p.Config.Egress.Off = true
-	list := m.only(p, console(), "nat")
+	list := m.only(p, m.facts(), "nat")
 	diff, err := list[0].Check(t.Context(), m.host)
 	require.NoError(t, err)
 	require.True(t, diff.Disruptive, "a load of the whole file ends the network of machines that run")
-	require.NoError(t, m.firewall(p, console(), "nat").err)
+	require.NoError(t, m.firewall(p, m.facts(), "nat").err)
 	require.Contains(t, m.ok("/sbin/pfctl", "-s", "nat"), "nat-anchor \"com.apple/*\"")
 }
 
 func TestNAT_WantsApplesLinesInTheFile(t *testing.T) {
 	m := bootMac(t)
 	m.write("/etc/pf.conf", strings.Replace(devmac.PFConf, "nat-anchor \"com.apple/*\"\n", "# nat-anchor \"com.apple/*\"\n", 1), 0o644)
-	done := m.firewall(payload(), console(), "egress", "nat")
+	done := m.firewall(payload(), m.facts(), "egress", "nat")
 	told := failure(t, done.err, "nat")
 	require.Equal(t, "/etc/pf.conf", told.File)
 	require.Contains(t, told.Remedy, "nat-anchor")
@@ -47,9 +47,9 @@ func TestNAT_WhileMachinesRunTheyMustHaveANetwork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := bootMac(t)
-			require.NoError(t, m.firewall(payload(), console(), "egress", "nat").err, "no machine runs yet, and there is nothing to prove")
+			require.NoError(t, m.firewall(payload(), m.facts(), "egress", "nat").err, "no machine runs yet, and there is nothing to prove")
 			require.NoError(t, m.Root.WriteScript(devmac.Script{Rules: c.rules}))
-			_, err := machost.Apply(context.Background(), machost.Options{Host: m.host, Steps: m.only(payload(), console(), "nat")})
+			_, err := machost.Apply(context.Background(), machost.Options{Host: m.host, Steps: m.only(payload(), m.facts(), "nat")})
 			failure(t, err, "nat")
 			require.ErrorContains(t, err, c.want)
 		})
@@ -58,12 +58,12 @@ func TestNAT_WhileMachinesRunTheyMustHaveANetwork(t *testing.T) {
 
 func TestNAT_IsSatisfiedWithWhatVmnetSetsUp(t *testing.T) {
 	m := bootMac(t)
-	require.NoError(t, m.firewall(payload(), console(), "egress", "nat").err)
+	require.NoError(t, m.firewall(payload(), m.facts(), "egress", "nat").err)
 	m.write("/private/tmp/vmnet", "nat on en0 inet from 192.168.64.0/24 to any -> (en0)\n", 0o644)
 	m.ok("/sbin/pfctl", "-a", "com.apple/shared_v4", "-f", "/tmp/vmnet")
 	require.NoError(t, m.Root.WriteScript(devmac.Script{Rules: []devmac.Rule{
 		{Command: "ps", Effect: devmac.EffectAnswer, Stdout: "/opt/homebrew/bin/tart run --no-graphics one\n"},
 		{Command: "sysctl", Args: []string{"net.inet.ip.forwarding"}, Effect: devmac.EffectAnswer, Stdout: "1\n"}}}))
-	_, err := machost.Apply(context.Background(), machost.Options{Host: m.host, Steps: m.only(payload(), console(), "nat")})
+	_, err := machost.Apply(context.Background(), machost.Options{Host: m.host, Steps: m.only(payload(), m.facts(), "nat")})
 	require.NoError(t, err)
 }

@@ -14,7 +14,7 @@ import (
 func TestNoLock_HOST3_GivesNoPasswordThatWasNotTried(t *testing.T) {
 	m := bootMac(t)
 	p := payload(withPassword(wrongPassword))
-	list := m.only(p, console(), "auto-login", "no-lock")
+	list := m.only(p, m.facts(), "auto-login", "no-lock")
 	for range 3 {
 		require.True(t, errorsIsWrong(m.apply(list, p.Secrets).err))
 	}
@@ -24,7 +24,7 @@ func TestNoLock_HOST3_GivesNoPasswordThatWasNotTried(t *testing.T) {
 	require.Zero(t, m.called("/usr/bin/sudo -n -H -u ci /usr/sbin/sysadminctl -screenLock off"))
 
 	p = payload(withPassword(right))
-	list = m.only(p, console(), "auto-login", "no-lock")
+	list = m.only(p, m.facts(), "auto-login", "no-lock")
 	require.NoError(t, m.apply(list, p.Secrets).err)
 	again := m.apply(list, p.Secrets)
 	require.NoError(t, again.err)
@@ -36,13 +36,13 @@ func TestNoLock_HOST3_WaitsWithAPasswordThatMustBeTried(t *testing.T) {
 	// The login at boot comes in its own time, and would seal the wrong password that is stored here.
 	m := bootMac(t, mactest.With(func(o *devmac.Options) { o.Machine.NoLoginAtBoot = true }))
 	p := payload(withPassword(wrongPassword))
-	diff, err := m.only(p, console(), "no-lock")[0].Check(t.Context(), m.host)
+	diff, err := m.only(p, m.facts(), "no-lock")[0].Check(t.Context(), m.host)
 	require.NoError(t, err)
 	require.False(t, diff.Empty())
 	require.True(t, diff.Disruptive)
 
 	m.storePassword(wrongPassword)
-	list := m.only(p, console(), "no-lock")
+	list := m.only(p, m.facts(), "no-lock")
 	diff, err = list[0].Check(t.Context(), m.host)
 	require.NoError(t, err)
 	require.False(t, diff.Disruptive, "auto-login has it")

@@ -25,9 +25,9 @@ const (
 )
 
 // over are the facts of an apply over SSH whose other end answers so. The watchdog's tokens are noted, and nobody watches.
-func over(from string, confirm func(context.Context, string) error) (steps.Facts, *[]string) {
+func (m *mac) over(from string, confirm func(context.Context, string) error) (steps.Facts, *[]string) {
 	var tokens []string
-	f := console()
+	f := m.facts()
 	f.Session, f.Confirm = netip.MustParseAddr(from), confirm
 	f.Watchdog = func(_ context.Context, token string) error {
 		tokens = append(tokens, token)
@@ -52,7 +52,7 @@ func TestSSHGuard_HOST7_IsKeptOnceItIsConfirmed(t *testing.T) {
 	m := bootMac(t)
 	asked := 0
 	p := payload(withGuard("10.0.0.0/24"))
-	f, tokens := over(inside, func(_ context.Context, token string) error {
+	f, tokens := m.over(inside, func(_ context.Context, token string) error {
 		asked++
 		require.True(t, m.guarded(), "it is in force while the other end tries")
 		require.NotContains(t, m.read(guardFile), "block", "and not yet where the next start reads it")
@@ -81,7 +81,7 @@ func TestSSHGuard_HOST1_WhatAKilledApplyHasLeftIsFinished(t *testing.T) {
 		for _, left := range []string{armedFile, candidateFile} {
 			t.Run(name+"/"+filepath.Base(left), func(t *testing.T) {
 				m := bootMac(t)
-				f, _ := over(inside, yes)
+				f, _ := m.over(inside, yes)
 				require.NoError(t, m.firewall(payload(withGuard("10.0.0.0/24")), f, guardSteps...).err)
 				m.WriteFile(left, "left\n", 0o600)
 				require.NoError(t, m.firewall(wanted, f, guardSteps...).err, "and nothing differs afterwards")
@@ -103,7 +103,7 @@ func (m *mac) filters2() {
 // A session that is open is not cut: the rules are about each packet, not about the first.
 func TestSSHGuard_HOST7_OpenSessionsGoOn(t *testing.T) {
 	m := bootMac(t)
-	f, _ := over(inside, yes)
+	f, _ := m.over(inside, yes)
 	require.NoError(t, m.firewall(payload(withGuard("10.0.0.0/24")), f, guardSteps...).err)
 	answer, err := m.Root.Evaluate(devmac.Flow{From: netip.MustParseAddr(inside), To: netip.MustParseAddr("10.0.0.21"), Port: 22, Established: true})
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestSSHGuard_HOST7_RefusesToShutOutWhoAsks(t *testing.T) {
 	m := bootMac(t)
 	p := payload(withGuard("10.0.0.0/24", "fd00::/8"))
 	for _, from := range []string{outside, "::ffff:" + outside, "2001:db8:9::1", "fe80::1%en0"} {
-		f, tokens := over(from, yes)
+		f, tokens := m.over(from, yes)
 		before := m.read("/etc/pf.conf")
 		done := m.apply(m.only(p, f, "ssh-guard"), machost.Secrets{})
 		told := failure(t, done.err, "ssh-guard")
@@ -125,7 +125,7 @@ func TestSSHGuard_HOST7_RefusesToShutOutWhoAsks(t *testing.T) {
 		m.missing(guardFile)
 	}
 	for _, from := range []string{inside, "::ffff:" + inside, "127.0.0.1", "::1"} {
-		f, _ := over(from, yes)
+		f, _ := m.over(from, yes)
 		_, err := m.only(p, f, "ssh-guard")[0].Check(t.Context(), m.host)
 		require.NoError(t, err, from)
 	}
@@ -138,11 +138,11 @@ func TestSSHGuard_HOST7_IsTakenBackWhenNobodyConfirms(t *testing.T) {
 			m := bootMac(t)
 			before := ""
 			if kept != "" {
-				f, _ := over(outside, yes)
+				f, _ := m.over(outside, yes)
 				require.NoError(t, m.firewall(payload(withGuard(kept)), f, guardSteps...).err)
 				before = m.read(guardFile)
 			}
-			f, _ := over(inside, func(context.Context, string) error { return no })
+			f, _ := m.over(inside, func(context.Context, string) error { return no })
 			done := m.apply(m.only(payload(withGuard("10.0.0.0/24")), f, guardSteps...), machost.Secrets{})
 			failure(t, done.err, "ssh-guard")
 			require.ErrorIs(t, done.err, no)
@@ -165,7 +165,7 @@ func TestSSHGuard_HOST7_AKilledApplyLeavesTheWayOpen(t *testing.T) {
 	m := bootMac(t)
 	opened := 0
 	for at := 0; ; at++ {
-		f, tokens := over(inside, yes)
+		f, tokens := m.over(inside, yes)
 		host := &breaking{Host: m.host, at: at}
 		confirmed := false
 		f.Confirm = func(context.Context, string) error {
@@ -177,7 +177,7 @@ func TestSSHGuard_HOST7_AKilledApplyLeavesTheWayOpen(t *testing.T) {
 		}
 		first := m.applyOn(host, m.only(p, f, guardSteps...), p.Secrets)
 		for _, token := range *tokens {
-			require.NoError(t, steps.RevertGuard(t.Context(), m.host, token, &hastyClock{now: time.Now()}))
+			require.NoError(t, steps.RevertGuard(t.Context(), m.host, token, m.clock()))
 		}
 		m.missing(armedFile)
 		if !confirmed {
@@ -187,7 +187,7 @@ func TestSSHGuard_HOST7_AKilledApplyLeavesTheWayOpen(t *testing.T) {
 		if first.err == nil {
 			break
 		}
-		f, _ = over(inside, yes)
+		f, _ = m.over(inside, yes)
 		require.NoError(t, m.firewall(p, f, guardSteps...).err, "killed before change %d", at)
 		require.True(t, m.guarded())
 		require.NoError(t, m.firewall(payload(), f, guardSteps...).err)
@@ -202,12 +202,12 @@ func TestSSHGuard_HOST7_WhatIsNotConfirmedDoesNotLast(t *testing.T) {
 	for name, act := range map[string]func(m *mac, token string){
 		"a restart": func(m *mac, _ string) { m.restart() },
 		"the watchdog": func(m *mac, token string) {
-			require.NoError(m.t, steps.RevertGuard(m.t.Context(), m.host, token, &hastyClock{now: time.Now()}))
+			require.NoError(m.t, steps.RevertGuard(m.t.Context(), m.host, token, m.clock()))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := bootMac(t)
-			f, _ := over(outside, nil)
+			f, _ := m.over(outside, nil)
 			f.Confirm = func(_ context.Context, token string) error {
 				require.False(t, m.reaches(inside, "10.0.0.21", 22), "shut out")
 				act(m, token)
@@ -222,9 +222,9 @@ func TestSSHGuard_HOST7_WhatIsNotConfirmedDoesNotLast(t *testing.T) {
 
 func TestSSHGuard_HOST7_TheWatchdogLeavesAloneWhatIsConfirmed(t *testing.T) {
 	m := bootMac(t)
-	f, tokens := over(inside, yes)
+	f, tokens := m.over(inside, yes)
 	require.NoError(t, m.firewall(payload(withGuard("10.0.0.0/24")), f, guardSteps...).err)
-	clock := &hastyClock{now: time.Now()}
+	clock := m.clock()
 	began := clock.now
 	require.NoError(t, steps.RevertGuard(t.Context(), m.host, (*tokens)[0], clock))
 	require.Equal(t, began, clock.now, "at once")
@@ -238,7 +238,7 @@ func TestSSHGuard_HOST7_TheWatchdogLeavesAloneWhatIsConfirmed(t *testing.T) {
 // At the end of what it may take, or told to stop: it opens rather than not.
 func TestSSHGuard_HOST7_AWatchdogThatIsStoppedTakesTheGuardBack(t *testing.T) {
 	m := bootMac(t)
-	f, _ := over(inside, yes)
+	f, _ := m.over(inside, yes)
 	require.NoError(t, m.firewall(payload(withGuard("10.0.0.0/24")), f, guardSteps...).err)
 	m.write(guardFile, "", 0o644)
 	m.write(armedFile, "token", 0o644)
@@ -256,18 +256,18 @@ func (stoppedClock) After(time.Duration) <-chan time.Time { return nil }
 func TestSSHGuard_HOST7_NobodyToConfirmAndNobodyToRevert(t *testing.T) {
 	m := bootMac(t)
 	p := payload(withGuard("10.0.0.0/24"))
-	f, _ := over(inside, nil)
+	f, _ := m.over(inside, nil)
 	done := m.apply(m.only(p, f, guardSteps...), machost.Secrets{})
 	failure(t, done.err, "ssh-guard")
 	require.True(t, m.open())
 
-	f, _ = over(inside, yes)
+	f, _ = m.over(inside, yes)
 	f.Watchdog = nil
 	done = m.apply(m.only(p, f, guardSteps...), machost.Secrets{})
 	require.Error(t, done.err)
 	require.True(t, m.open())
 
-	f, _ = over(inside, yes)
+	f, _ = m.over(inside, yes)
 	f.Watchdog = func(context.Context, string) error { return errors.New("no more processes") }
 	done = m.apply(m.only(p, f, guardSteps...), machost.Secrets{})
 	require.ErrorContains(t, done.err, "no more processes")
@@ -276,10 +276,10 @@ func TestSSHGuard_HOST7_NobodyToConfirmAndNobodyToRevert(t *testing.T) {
 
 func TestSSHGuard_IsTakenOutWithItsNetworks(t *testing.T) {
 	m := bootMac(t)
-	f, _ := over(inside, yes)
+	f, _ := m.over(inside, yes)
 	require.NoError(t, m.firewall(payload(withGuard("10.0.0.0/24")), f, guardSteps...).err)
 	require.True(t, m.guarded())
-	f, tokens := over(outside, nil)
+	f, tokens := m.over(outside, nil)
 	require.NoError(t, m.firewall(payload(), f, guardSteps...).err)
 	require.Empty(t, *tokens, "who opens needs no proof")
 	require.True(t, m.open())
@@ -290,7 +290,7 @@ func TestSSHGuard_IsTakenOutWithItsNetworks(t *testing.T) {
 func TestSSHGuard_HOST2_BothBlocksStayInTheirOrder(t *testing.T) {
 	m := bootMac(t)
 	p := payload(withGuard("10.0.0.0/24"))
-	f, _ := over(inside, yes)
+	f, _ := m.over(inside, yes)
 	require.NoError(t, m.firewall(p, f, guardSteps...).err)
 	want := m.read("/etc/pf.conf")
 	ssh := "# BEGIN bullpen.ssh\nanchor \"bullpen.ssh\"\nload anchor \"bullpen.ssh\" from \"/etc/pf.anchors/bullpen.ssh\"\n# END bullpen.ssh\n"
@@ -303,7 +303,7 @@ func TestSSHGuard_HOST2_BothBlocksStayInTheirOrder(t *testing.T) {
 }
 
 func TestSSHGuard_ComesLast(t *testing.T) {
-	list, err := steps.For(payload(withGuard("10.0.0.0/24")), console())
+	list, err := steps.For(payload(withGuard("10.0.0.0/24")), steps.Facts{Binary: "/usr/local/bin/bullpen"})
 	require.NoError(t, err)
 	names := make([]string, len(list))
 	for i, s := range list {

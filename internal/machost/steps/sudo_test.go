@@ -7,13 +7,14 @@ import (
 
 	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/internal/machost/steps"
 )
 
 const sudoersFile = "/etc/sudoers.d/bullpen-ci"
 
 func TestSudo_HOST1_GrantsAndProvesIt(t *testing.T) {
 	m := bootMac(t)
-	done := m.firewall(payload(), console(), "sudo")
+	done := m.firewall(payload(), m.facts(), "sudo")
 	require.NoError(t, done.err)
 	info, err := m.host.Stat(sudoersFile)
 	require.NoError(t, err)
@@ -38,7 +39,7 @@ func TestSudo_MendsAFileThatIsThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := bootMac(t)
 			act(m)
-			done := m.firewall(payload(), console(), "sudo")
+			done := m.firewall(payload(), m.facts(), "sudo")
 			require.NoError(t, done.err)
 			require.Equal(t, []string{"sudo"}, done.report.Changed)
 		})
@@ -49,7 +50,7 @@ func TestSudo_MendsAFileThatIsThere(t *testing.T) {
 func TestSudo_ACandidateThatVisudoRefusesIsNotInstalled(t *testing.T) {
 	m := bootMac(t)
 	require.NoError(t, m.Root.WriteScript(devmac.Script{Rules: []devmac.Rule{{Command: "visudo", Effect: devmac.EffectAnswer, Exit: 1, Stderr: "syntax error\n"}}}))
-	done := m.firewall(payload(), console(), "sudo")
+	done := m.firewall(payload(), m.facts(), "sudo")
 	require.Equal(t, sudoersFile, failure(t, done.err, "sudo").File)
 	m.missing(sudoersFile)
 	m.missing("/usr/local/var/bullpen/sudoers.candidate")
@@ -57,15 +58,15 @@ func TestSudo_ACandidateThatVisudoRefusesIsNotInstalled(t *testing.T) {
 
 func TestSudo_ALaterFileThatSaysOtherwiseIsLoud(t *testing.T) {
 	m := bootMac(t)
-	require.NoError(t, m.firewall(payload(), console(), "sudo").err)
+	require.NoError(t, m.firewall(payload(), m.facts(), "sudo").err)
 	m.write("/etc/sudoers.d/zz-theirs", "ci ALL=(ALL) PASSWD: ALL\n", 0o440)
-	done := m.apply(m.only(payload(), console(), "sudo"), machost.Secrets{})
+	done := m.apply(m.only(payload(), m.facts(), "sudo"), machost.Secrets{})
 	failure(t, done.err, "sudo")
 }
 
 func TestSudo_RefusesNamesThatMeanSomething(t *testing.T) {
 	for _, name := range []string{"", "root", "ALL ALL=(ALL) NOPASSWD: ALL\nci", "ci,admin", "%admin", "../ci", "a b", "-u", "jo.doe", "!ci", "ALL", "CI_1"} {
-		_, err := stepsFor(machost.Payload{Config: machost.Config{User: name}}, console())
+		_, err := stepsFor(machost.Payload{Config: machost.Config{User: name}}, steps.Facts{Binary: "/usr/local/bin/bullpen"})
 		require.Error(t, err, "%q", name)
 	}
 }
