@@ -9,27 +9,20 @@ VERSION ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null 
 # (test/kit/gobuild): what one step compiled, the others take from Go's cache.
 PLAIN = export CGO_ENABLED=0 GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
 
-# Test packages at once. Each may start a control plane and a database. Three keep two cores busy; with four, bounded waits of tests expired
-# for lack of processor time.
-TEST_P ?= 3
+# Test packages at once, one of them with the race detector. Each may start a control plane, and much of its time is waiting.
+TEST_P ?= 4
 
 # Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.
-SLOW := $(addprefix ./, test/scale internal/server/dispatch test/incidents internal/controller/machost internal/controller/selfregistering/runner \
-	internal/node/sandbox/tart internal/server/events/catchup internal/server/console)
+SLOW := $(addprefix ./, test/e2e internal/controller test/soak internal/machost/remote internal/controller/selfregistering/runnerowner test/scale \
+	internal/controller/machost test/hosts test/network internal/node/sandbox/tart internal/cli/doctor internal/server/ledger)
 
-# What runs without the race detector in a run of everything, beside the others; make test-race runs it with it. Slow ones first. First come suites
-# that start processes or API servers, whose concurrency the raced suites of the whole system have too (test/scale, test/incidents,
-# internal/controller/machost, internal/controller/selfregistering/runner); then packages in which nothing of ours runs concurrently.
-export NO_RACE := test/e2e internal/controller test/release test/soak internal/server/ledger internal/controller/selfregistering/runnerowner \
-	internal/cli/doctor internal/machost/remote test/hosts internal/server/recovery internal/machost/steps test/network test/restore \
-	internal/cli/clusterevents internal/controller/chartjobs internal/cli internal/cli/arcmigration cmd/... internal/dev/controlplane/... \
-	test/kit/... internal/dev/postgres internal/dev/onebox \
-	test/model test/chart test/docs test/architecture test/rights test/runnerkinds test/soak/... internal/machost/pfrules internal/machost/pfconf \
-	internal/machost/autologin internal/plan/... internal/fleet internal/dev/mac/... internal/dev/netpolicy internal/dev/simulate \
-	internal/dev/github/standin/workflow api/... scripts/...
+# What runs with the race detector in a run of everything, beside the others: the whole system in one process, and what does most
+# concurrently. make test-race runs everything with it.
+export RACE := test/incidents internal/server/dispatch internal/server/events/... internal/server/periodic internal/server/http internal/controller/pool \
+	internal/agent internal/node internal/node/sandbox/process internal/github internal/lib/...
 
 # The packages with tests that make test leaves out, or runs in part (test/kit/deep).
-DEEP := $(addprefix ./, test/e2e test/hosts test/model test/soak internal/controller internal/controller/selfregistering/runnerowner internal/machost/remote)
+DEEP = $(addprefix ./, $(sort $(shell grep -rl --include='*_test.go' test/kit/deep cmd internal test | xargs dirname)))
 
 # Collecting garbage is a fifth of what control planes and tests compute. Where there is memory for four of them, it is done less
 # often.
@@ -107,7 +100,6 @@ devcluster: ## Download or compile the development control plane once, and print
 .PHONY: test
 test: ## Run all tests; installs PostgreSQL, OpenSSH's server, Prometheus and Chromium and compiles the devcluster when missing (a part: PACKAGES=./internal/agent/...)
 	@scripts/prerequisites.sh postgres sshd prometheus chromium cc
-	@$(if $(filter ./... ./test/... ./test/release,$(PACKAGES)),$(BUILD_RELEASE))
 	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(if $(filter ./...,$(PACKAGES)),TEST_P=$(TEST_P) scripts/test.sh,$(GO) test -race -p $(TEST_P)) $(TEST_FLAGS) $(if $(filter ./...,$(PACKAGES)),--) $(PACKAGES)
 	$(if $(filter ./... ./internal/node/identity,$(PACKAGES)),@$(FIND_ASSETS) && $(PLAIN) && set -x && $(GO) test -vet=off -run RenewsItself ./internal/node/identity)
 	$(PLAIN); cd devcluster && $(GO) test ./multicall/...
@@ -120,12 +112,14 @@ test-times: ## Show where the time of the last `make test` went: compiling, link
 .PHONY: test-race
 test-race: ## Run all tests with the race detector, also those that make test runs without it: an hour
 	@scripts/prerequisites.sh postgres sshd prometheus chromium cc
-	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) NO_RACE= TEST_P=$(TEST_P) scripts/test.sh -timeout 60m -vet=off -trimpath -- $(SLOW) ./...
+	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) RACE= TEST_P=$(TEST_P) scripts/test.sh -timeout 60m -vet=off -trimpath -- $(SLOW) ./...
 
 .PHONY: test-deep
-test-deep: ## Run what takes minutes and is left out of make test: kills at every step, every fault point by itself, large state spaces: an hour
+test-deep: ## Run what takes minutes and is left out of make test: a release's upgrade, kills at every step, every fault point, large state spaces: an hour
 	@scripts/prerequisites.sh postgres sshd chromium cc
+	@$(BUILD_RELEASE)
 	@$(FIND_ASSETS) && export BULLPEN_TEST_DEEP=1 && set -x && $(GO) test -trimpath -vet=off -count 1 -p 2 -timeout 90m $(DEEP)
+	$(PLAIN) BULLPEN_TEST_DEEP=1; cd images && $(GO) test -count 1 -timeout 20m ./...
 
 .PHONY: bench
 bench: ## Measure latencies, throughput and memory, print one table, and write it to bin/bench.json (a part: BENCH=P1)

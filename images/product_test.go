@@ -40,6 +40,9 @@ func productImage(t *testing.T) (pair, member) {
 // What was compiled before is taken from Go's cache, which knows no folders with -trimpath; that compiling from nothing
 // gives the same is shown with a smaller program (TestCompile_IsTheSameInEveryFolderAndForEverybody).
 func TestProduct_IsTheSameInEveryFolder(t *testing.T) {
+	if os.Getenv("BULLPEN_TEST_DEEP") == "" {
+		t.Skip("runs in make test-deep; the smaller instance is TestCompile_IsTheSameInEveryFolderAndForEverybody")
+	}
 	built, image := productImage(t)
 	elsewhere := t.TempDir()
 	for _, name := range []string{"go.mod", "go.sum"} {

@@ -24,23 +24,23 @@ while [ "$1" != -- ]; do
 done
 shift
 go="${GO:-go}"
-most_plain=$(((${TEST_P:-3} + 1) / 2))
-most_raced=$((${TEST_P:-3} > 1 ? ${TEST_P:-3} - most_plain : 1))
 CGO_ENABLED=0 "$go" build -trimpath -o bin/testtimes ./scripts/testtimes
 rm -f bin/test-times.jsonl bin/test-graph*.json
 
-# NO_RACE run without the race detector, beside the others: the larger half of the packages at once. Empty: none does.
+# RACE run with the race detector, one at a time, beside the others. Empty: all of them do.
 mapfile -t all < <("$go" list "$@")
-plain=()
-[ -z "${NO_RACE:-}" ] || mapfile -t plain < <("$go" list $(printf './%s ' $NO_RACE))
-[ "${#plain[@]}" != 0 ] || most_raced=${TEST_P:-3}
-mapfile -t raced < <(printf '%s\n' "${all[@]}" | grep -vxFf <(printf '%s\n' "${plain[@]}"))
+raced=("${all[@]}") plain=() at_once=${TEST_P:-3}
+if [ -n "${RACE:-}" ]; then
+	mapfile -t raced < <("$go" list $(printf './%s ' $RACE))
+	mapfile -t plain < <(printf '%s\n' "${all[@]}" | grep -vxFf <(printf '%s\n' "${raced[@]}"))
+	at_once=1
+fi
 times=(-exec "'$PWD/bin/testtimes' record '$PWD/bin/test-times.jsonl'")
 
-([ "${#plain[@]}" = 0 ] || CGO_ENABLED=0 "$go" test "${flags[@]}" -p "$most_plain" "${times[@]}" -debug-actiongraph bin/test-graph-plain.json "${plain[@]}" >"$log.plain" 2>&1) &
+([ "${#plain[@]}" = 0 ] || CGO_ENABLED=0 "$go" test "${flags[@]}" -p "$((${TEST_P:-3} - 1))" "${times[@]}" -debug-actiongraph bin/test-graph-plain.json "${plain[@]}" >"$log.plain" 2>&1) &
 beside=$!
 status=0
-"$go" test -race "${flags[@]}" -p "$most_raced" "${times[@]}" -debug-actiongraph bin/test-graph.json "${raced[@]}" 2>&1 | tee "$log" || status=$?
+"$go" test -race "${flags[@]}" -p "$at_once" "${times[@]}" -debug-actiongraph bin/test-graph.json "${raced[@]}" 2>&1 | tee "$log" || status=$?
 wait "$beside" || status=$?
 echo "== without the race detector:"
 tee -a "$log" <"$log.plain"

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
+	"github.com/bullpen-ci/bullpen/test/kit/deep"
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
@@ -152,6 +153,7 @@ func (f *fleetOfOne) describe() {
 // A MacHost, and nothing else, makes a node of a bare Mac: over SSH, under the chart's own rights; a job runs on it. What changes on it ends no
 // job: the node agent may be replaced under one, and what would end machines waits for them on a cordoned Node.
 func TestMacHosts_HOST1_HOST6_NODE3_FromABareMacToAJob(t *testing.T) {
+	deep.Only(t, "TestUp_NODE3_MacOSRunnersOutliveTheirNodeAgent, and TestCommandLine_FromABareMacToNothingToDo of internal/machost/remote")
 	short, err := os.MkdirTemp("", "mac-") // sockets below it have short names only
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(short) })

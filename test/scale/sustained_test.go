@@ -28,6 +28,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/deep"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
@@ -57,6 +58,7 @@ func init() {
 // take, each a process of its own: neither takes more memory, more goroutines or more processor time a job after so many
 // jobs than after a quarter of them. And every job that ends ends well, none is lost or given away twice (RECV-7, CLAIM-1).
 func TestSustained_RECV7_CLAIM1_NothingGrowsWithTheJobs(t *testing.T) {
+	deep.Only(t, "TestScale_EXCL1_POOL2_POOL5_NoJobIsLost, and the tests of test/scale/growth")
 	s := startSustained(t)
 	s.queue()
 	s.fill()

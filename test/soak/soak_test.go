@@ -136,6 +136,7 @@ func TestSoak_TheWholeSystemUnderFaults(t *testing.T) {
 // nobody else. Only "jobs run twice" cannot be brought about against this GitHub, which gives no job to two: there its
 // ledger is changed.
 func TestChecker_FindsEveryHarmDoneToARunningSystem(t *testing.T) {
+	deep.Only(t, "those of test/soak/check")
 	opts, err := Options{
 		Dir: stateDir(t), Binary: binary, Self: self, Rounds: make([]schedule.Schedule, 1), Runners: 3, Patience: 10 * time.Second, LostAfter: 8 * time.Second, RecoveryPatience: time.Hour, CatchUpEvery: time.Hour, Out: lines{t},
 	}.withDefaults()

@@ -118,6 +118,7 @@ func (m *model) await(step string, phase machost.Phase, act func()) func(machost
 }
 
 func TestModel_HOST1_FromABareMacToNothingToDo(t *testing.T) {
+	deep.Only(t, "TestCommandLine_FromABareMacToNothingToDo")
 	m := newModel(t)
 	m.config.SSH.AllowFrom = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}
 	o := m.options(t)
@@ -168,6 +169,7 @@ func TestModel_AWrongPasswordIsTriedOnce(t *testing.T) {
 
 // HOST-7: who would be shut out is refused before anything has changed.
 func TestModel_HOST7_AGuardThatWouldLockUsOutIsRefused(t *testing.T) {
+	deep.Only(t, "TestSSHGuard_HOST7_RefusesToShutOutWhoAsks of internal/machost/steps")
 	m := newModel(t)
 	m.config.SSH.AllowFrom = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	_, err := m.bootstrap(t, m.options(t))
