@@ -88,13 +88,16 @@ func TestRelease_OfThisRepositoryIsPublished(t *testing.T) {
 	require.Equal(t, "http://mirror.example/below/etcd-io/etcd/releases/download/"+r.etcd+"/SHA256SUMS", r.artifact("etcd", mirror).sums)
 }
 
-func TestBuild_CompilesWhenTheDownloadFails(t *testing.T) {
+// failure is a download that fails, what is said of it, and what is kept to resume.
+type failure struct {
+	prepare func(*testing.T, *publisher, *trial)
+	says    string
+	parts   map[string]int64
+}
+
+func failures() map[string]failure {
 	scheduler := atKubernetes + "kube-scheduler"
-	for name, test := range map[string]struct {
-		prepare func(*testing.T, *publisher, *trial)
-		says    string
-		parts   map[string]int64
-	}{
+	return map[string]failure{
 		"no such release": {
 			func(_ *testing.T, p *publisher, _ *trial) { p.handle(scheduler+".sha256", http.NotFound) },
 			`cannot download http://\S+/kube-scheduler\.sha256: the server responded with status 404 \(Not Found\)`, nil,
@@ -149,7 +152,11 @@ func TestBuild_CompilesWhenTheDownloadFails(t *testing.T) {
 			},
 			`cannot use ready-made programs: .*which is not a release`, nil,
 		},
-	} {
+	}
+}
+
+func TestBuild_CompilesWhenTheDownloadFails(t *testing.T) {
+	for name, test := range failures() {
 		t.Run(name, func(t *testing.T) {
 			p := publisherOf(t)
 			tr := newTrial(t, p.URL)
