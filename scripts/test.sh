@@ -27,25 +27,36 @@ go="${GO:-go}"
 CGO_ENABLED=0 "$go" build -trimpath -o bin/testtimes ./scripts/testtimes
 rm -f bin/test-times.jsonl bin/test-graph*.json
 
-# RACE run with the race detector, one at a time, beside the others. Empty: all of them do.
+# RACE run with the race detector, one at a time. Empty: all of them do. Without it run the others: those of test and internal/server that no
+# argument names after these, the rest beside them. On two cores the two then end at about the same time.
 mapfile -t all < <("$go" list "$@")
-raced=("${all[@]}") plain=() at_once=${TEST_P:-3}
+raced=("${all[@]}") after=() beside=() at_once=${TEST_P:-3}
 if [ -n "${RACE:-}" ]; then
-	mapfile -t raced < <("$go" list $(printf './%s ' $RACE))
-	mapfile -t plain < <(printf '%s\n' "${all[@]}" | grep -vxFf <(printf '%s\n' "${raced[@]}"))
 	at_once=1
+	mapfile -t raced < <("$go" list $(printf './%s ' $RACE))
+	mapfile -t named < <("$go" list $(printf '%s\n' "$@" | grep -v '\.\.\.$'))
+	mapfile -t others < <(printf '%s\n' "${all[@]}" | grep -vxFf <(printf '%s\n' "${raced[@]}"))
+	mapfile -t after < <(printf '%s\n' "${others[@]}" | grep -E '^[^/]+/[^/]+/[^/]+/(test|internal/server)/' | grep -vxFf <(printf '%s\n' "${named[@]}"))
+	mapfile -t beside < <(printf '%s\n' "${others[@]}" | grep -vxFf <(printf '%s\n' "${after[@]}"))
 fi
 times=(-exec "'$PWD/bin/testtimes' record '$PWD/bin/test-times.jsonl'")
 
-([ "${#plain[@]}" = 0 ] || CGO_ENABLED=0 "$go" test "${flags[@]}" -p "$((${TEST_P:-3} - 1))" "${times[@]}" -debug-actiongraph bin/test-graph-plain.json "${plain[@]}" >"$log.plain" 2>&1) &
-beside=$!
+# plain NAME P PACKAGES: tests packages without the race detector.
+plain() {
+	[ "$#" -gt 2 ] || return 0
+	CGO_ENABLED=0 "$go" test "${flags[@]}" -p "$2" "${times[@]}" -debug-actiongraph "bin/test-graph-$1.json" "${@:3}" 2>&1
+}
+
+plain beside "$((${TEST_P:-3} - 1))" "${beside[@]}" >"$log.plain" &
+other=$!
 status=0
 "$go" test -race "${flags[@]}" -p "$at_once" "${times[@]}" -debug-actiongraph bin/test-graph.json "${raced[@]}" 2>&1 | tee "$log" || status=$?
-wait "$beside" || status=$?
-echo "== without the race detector:"
+plain after 1 "${after[@]}" | tee -a "$log" || status=$?
+wait "$other" || status=$?
+echo "== those beside them:"
 tee -a "$log" <"$log.plain"
 echo
-bin/testtimes table bin/test-times.jsonl bin/test-graph.json bin/test-graph-plain.json || true # no table of a run that compiled nothing
+bin/testtimes table bin/test-times.jsonl bin/test-graph*.json || true # no table of a run that compiled nothing
 [ "$status" = 0 ] && exit 0
 
 # A race or a panic is a finding, however seldom it shows. A test's time-out is a panic too, of a machine that was too slow, perhaps.
@@ -61,10 +72,10 @@ fi
 
 echo "== ${#failed[@]} of the packages failed: once more, by itself: ${failed[*]}"
 for package in "${failed[@]}"; do
-	if printf '%s\n' "${plain[@]}" | grep -qxF "$package"; then
-		CGO_ENABLED=0 "$go" test "${flags[@]}" -count 1 "$package"
-	else
+	if printf '%s\n' "${raced[@]}" | grep -qxF "$package"; then
 		"$go" test -race "${flags[@]}" -count 1 "$package"
+	else
+		CGO_ENABLED=0 "$go" test "${flags[@]}" -count 1 "$package"
 	fi
 done
 echo "== FLAKY: failed among others, passed alone:"

@@ -444,5 +444,11 @@ func TestWorkerRuns_SeesGitHubsWorkerByName(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	require.Eventually(t, func() bool { return exists(filepath.Join(dir, "online")) }, 20*time.Second, time.Millisecond)
 	require.True(t, workerRuns(cmd.Process.Pid))
-	require.False(t, workerRuns(cmd.Process.Pid+1))
+
+	// The group of another process, which lives: a number that nothing here has may be that of a worker of another test.
+	other := exec.Command("sleep", "60")
+	other.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, other.Start())
+	t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
+	require.False(t, workerRuns(other.Process.Pid))
 }
