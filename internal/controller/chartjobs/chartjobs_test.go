@@ -26,7 +26,7 @@ import (
 
 const (
 	patience = 30 * time.Second
-	interval = 10 * time.Millisecond
+	interval = 50 * time.Millisecond
 )
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const (
 	patience = 60 * time.Second // what a controller does by itself takes milliseconds, but the machine may be busy
-	interval = 20 * time.Millisecond
+	interval = 50 * time.Millisecond
 	owner    = "own"
 )
 
