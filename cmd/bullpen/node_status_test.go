@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func someReport(now time.Time) node.Report {
@@ -82,13 +82,13 @@ func TestNodeMetrics_AreServedWhereTold(t *testing.T) {
 	require.NoError(t, free.Close())
 	stop, err := serveNodeMetrics(t.Context(), address, agent)
 	require.NoError(t, err)
-	response, err := http.Get("http://" + address + "/metrics")
+	response, err := await.HTTP.Get("http://" + address + "/metrics")
 	require.NoError(t, err)
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, errors.Join(err, response.Body.Close()))
 	require.Contains(t, string(body), `bullpen_node_pods{phase="Running"} 0`)
 	stop()
-	_, err = http.Get("http://" + address + "/metrics")
+	_, err = await.HTTP.Get("http://" + address + "/metrics")
 	require.Error(t, err)
 	stop, err = serveNodeMetrics(t.Context(), "", agent)
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit/apicontract"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -81,7 +82,7 @@ func (d *desk) raw(method, path, ifMatch, body string) (int, string) {
 	if ifMatch != "" {
 		req.Header.Set("If-Match", ifMatch)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := await.HTTP.Do(req)
 	require.NoError(d.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)

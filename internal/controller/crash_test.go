@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/deep"
 )
 
@@ -90,7 +91,7 @@ func (b *bench) startFragile(c *crash) {
 	b.t.Cleanup(transport.CloseIdleConnections)
 	server, err := serverclient.New(serverclient.Options{
 		BaseURL: b.server.http.URL, TokenFile: tokenFile, Timeout: 5 * time.Second,
-		HTTPClient: &http.Client{Transport: c.through(transport)},
+		HTTPClient: &http.Client{Timeout: await.Limit, Transport: c.through(transport)},
 	})
 	require.NoError(b.t, err)
 	options.Server = server

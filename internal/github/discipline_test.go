@@ -316,7 +316,7 @@ func TestETags_ARedirectionIsNotFree(t *testing.T) {
 			w.WriteHeader(http.StatusNotModified)
 		}
 	})
-	client := &http.Client{Transport: &etags{next: http.DefaultTransport, store: newETagStore()}}
+	client := &http.Client{Timeout: await.Limit, Transport: &etags{next: http.DefaultTransport, store: newETagStore()}}
 	free := 0
 	for _, step := range []struct {
 		path string

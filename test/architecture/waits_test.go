@@ -20,6 +20,28 @@ const bounded = "// bounded: "
 // TEN-9: each wait of a test has a bound of its own, so that a guard that is removed fails one test in seconds. A receive
 // outside a select has none.
 func TestWaits_TEN9_NoReceiveWithoutABound(t *testing.T) {
+	eachTestFile(t, func(path string) error {
+		found, err := bareReceives(path, nil)
+		for _, at := range found {
+			t.Errorf("%s: wait with await.Receive of test/kit/await, or say on the line why the wait ends: %s…", at, bounded)
+		}
+		return err
+	})
+}
+
+// TEN-9: nor has a request of a client that has no timeout.
+func TestWaits_TEN9_NoRequestWithoutABound(t *testing.T) {
+	eachTestFile(t, func(path string) error {
+		found, err := patientClients(path, nil)
+		for _, at := range found {
+			t.Errorf("%s: use await.HTTP of test/kit/await, or give the client a Timeout", at)
+		}
+		return err
+	})
+}
+
+func eachTestFile(t *testing.T, check func(path string) error) {
+	t.Helper()
 	files := 0
 	root := filepath.Join("..", "..")
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -33,11 +55,7 @@ func TestWaits_TEN9_NoReceiveWithoutABound(t *testing.T) {
 			return nil
 		}
 		files++
-		found, err := bareReceives(path, nil)
-		for _, at := range found {
-			t.Errorf("%s: wait with await.Receive of test/kit/await, or say on the line why the wait ends: %s…", at, bounded)
-		}
-		return err
+		return check(path)
 	}))
 	require.Greater(t, files, 300, "a fence that sees nothing guards nothing")
 }
@@ -60,6 +78,55 @@ func wait(ch chan int, ctx context.Context) {
 }`)
 	require.NoError(t, err)
 	require.Equal(t, []string{"x_test.go:3", "x_test.go:4", "x_test.go:6", "x_test.go:12"}, found)
+}
+
+func TestWaits_TheFenceSeesClients(t *testing.T) {
+	found, err := patientClients("x_test.go", `package x
+func ask() {
+	http.Get(url)
+	http.DefaultClient.Do(request)
+	client := &http.Client{Jar: jar}
+	other := http.Client{Jar: jar, Timeout: time.Second}
+	await.HTTP.Get(url)
+	http.NewRequest("GET", url, nil)
+}`)
+	require.NoError(t, err)
+	require.Equal(t, []string{"x_test.go:3", "x_test.go:4", "x_test.go:5"}, found)
+}
+
+// patientClients returns the places of a file where a request may wait forever for its answer. source is nil for the content of the file.
+func patientClients(path string, source any) ([]string, error) {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, source, 0)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		patient := false
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			patient = slices.Contains([]string{"Get", "Head", "Post", "PostForm", "DefaultClient"}, n.Sel.Name) && isPackage(n.X, "http")
+		case *ast.CompositeLit:
+			client, ok := n.Type.(*ast.SelectorExpr)
+			patient = ok && client.Sel.Name == "Client" && isPackage(client.X, "http") && !slices.ContainsFunc(n.Elts, isTimeout)
+		}
+		if patient {
+			found = append(found, fmt.Sprintf("%s:%d", path, set.Position(n.Pos()).Line))
+		}
+		return true
+	})
+	return slices.Compact(found), nil
+}
+
+func isPackage(expression ast.Expr, name string) bool {
+	of, ok := expression.(*ast.Ident)
+	return ok && of.Name == name
+}
+
+func isTimeout(element ast.Expr) bool {
+	field, ok := element.(*ast.KeyValueExpr)
+	return ok && isPackage(field.Key, "Timeout")
 }
 
 // bareReceives returns the places of a file's receives that may wait forever. source is nil for the content of the file.

@@ -160,7 +160,7 @@ func holdPolls(b *testing.B, url string, tokens []string, held func() int) float
 
 // pollForever is the other side, until it is killed.
 func pollForever(url string) {
-	client := &http.Client{Transport: &http.Transport{}}
+	client := &http.Client{Timeout: 10 * time.Minute, Transport: &http.Transport{}}
 	var polls sync.WaitGroup
 	tokens := bufio.NewScanner(os.Stdin)
 	for tokens.Scan() {

@@ -122,7 +122,7 @@ func newRig(tb testing.TB, forge dispatch.Forge) *rig {
 	})
 	require.NoError(tb, err)
 	r.public, r.internal = httptest.NewServer(srv.Public()), httptest.NewServer(srv.Internal())
-	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4096}}
+	r.client = &http.Client{Timeout: 10 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 4096}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = r.dispatcher.Run(ctx) })

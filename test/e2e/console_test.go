@@ -22,7 +22,7 @@ func consoleOpens(t *testing.T, dir string) {
 	require.NoError(t, err)
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	client := &http.Client{Jar: jar}
+	client := &http.Client{Jar: jar, Timeout: patience}
 	read := func(resp *http.Response, err error) string {
 		t.Helper()
 		require.NoError(t, err)

@@ -232,7 +232,7 @@ func awaitReady(t *testing.T, w *where) {
 		if err != nil {
 			return false
 		}
-		response, err := http.DefaultClient.Do(request)
+		response, err := await.HTTP.Do(request)
 		if err != nil {
 			return false
 		}
@@ -269,7 +269,7 @@ func ask(t *testing.T, dir string, request *http.Request) {
 	require.NoError(t, err)
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request)
+	response, err := await.HTTP.Do(request)
 	require.NoError(t, err)
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // An autoscaled pool, so that the autoscaler has something to show.
@@ -102,7 +104,7 @@ func listed(t *testing.T, w *where) {
 	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	require.NoError(t, err)
 	for _, part := range []string{"server", "controller"} {
-		response, err := http.Get(w.Metrics[part]) //nolint:gosec // of the fleet that the test has started
+		response, err := await.HTTP.Get(w.Metrics[part]) //nolint:gosec // of the fleet that the test has started
 		require.NoError(t, err)
 		text, err := io.ReadAll(response.Body)
 		require.NoError(t, errors.Join(err, response.Body.Close()))
@@ -116,7 +118,7 @@ func listed(t *testing.T, w *where) {
 
 func fetch(t *testing.T, address string, into any) {
 	t.Helper()
-	response, err := http.Get(address) //nolint:gosec // Prometheus, which the test has started
+	response, err := await.HTTP.Get(address) //nolint:gosec // Prometheus, which the test has started
 	require.NoError(t, err)
 	defer response.Body.Close()
 	require.Equal(t, http.StatusOK, response.StatusCode, address)
@@ -157,7 +159,7 @@ func prometheus(t *testing.T, w *where) string {
 	})
 	address := "http://" + listen
 	require.Eventually(t, func() bool {
-		response, err := http.Get(address + "/-/ready") //nolint:gosec // Prometheus
+		response, err := await.HTTP.Get(address + "/-/ready") //nolint:gosec // Prometheus
 		if err != nil {
 			return false
 		}

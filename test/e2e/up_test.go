@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/deep"
 	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
@@ -120,7 +121,7 @@ func TestUp(t *testing.T) {
 
 // withoutWebhooks has a server run workflows that reads its deliveries at GitHub and refuses webhooks.
 func withoutWebhooks(t *testing.T, dir string, w *where, polling *running) {
-	response, err := http.Post(w.Webhooks, "application/json", strings.NewReader("{}"))
+	response, err := await.HTTP.Post(w.Webhooks, "application/json", strings.NewReader("{}"))
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, http.StatusNotFound, response.StatusCode)

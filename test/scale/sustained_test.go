@@ -28,6 +28,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/deep"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
@@ -209,7 +210,7 @@ func (s *sustainedRun) part(p rig.Process) growth.Part {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, p.Metrics, nil)
 	require.NoError(s, err)
-	resp, err := http.DefaultClient.Do(request)
+	resp, err := await.HTTP.Do(request)
 	require.NoError(s, err)
 	defer resp.Body.Close()
 	told := map[string]float64{}

@@ -20,6 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/charts"
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 	"github.com/bullpen-ci/bullpen/test/rights"
 	"github.com/bullpen-ci/bullpen/test/soak/check"
@@ -155,7 +156,7 @@ func takeRightAway(ctx context.Context, t *testing.T, s *System) window {
 		request, err := http.NewRequestWithContext(bounded, http.MethodGet, "http://"+s.operators+adminapi.PathAccounts, nil)
 		require.NoError(t, err)
 		request.Header.Set("Authorization", "Bearer "+token)
-		response, err := http.DefaultClient.Do(request)
+		response, err := await.HTTP.Do(request)
 		if err != nil {
 			return 0 // the server was killed a moment ago
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // trial is a runner that runs against a service.
@@ -208,7 +210,7 @@ func TestRun_SessionConflict(t *testing.T) {
 func TestRun_LostConnections(t *testing.T) {
 	x := newTrial(t, true)
 	// A connection that is not used again is not tried again behind our back.
-	x.opts.HTTP = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	x.opts.HTTP = &http.Client{Timeout: await.Limit, Transport: &http.Transport{DisableKeepAlives: true}}
 	s := x.service
 	s.fail("/token", fault{}, fault{status: 503})
 	s.fail("/broker/session", fault{}, fault{status: 401})

@@ -65,7 +65,7 @@ func startGitHub(t *testing.T) (*standin.Local, *github.Client) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(in.Close)
-	client, err := github.NewClient(github.WithHTTPClient(&http.Client{Transport: bearer{}}), github.WithEnterpriseURLs(in.URL, in.URL),
+	client, err := github.NewClient(github.WithHTTPClient(&http.Client{Timeout: await.Limit, Transport: bearer{}}), github.WithEnterpriseURLs(in.URL, in.URL),
 		github.WithDisableRateLimitCheck())
 	require.NoError(t, err)
 	return in, client

@@ -250,7 +250,7 @@ func (w *world) user(rights ...string) string {
 // ask sends a request; the caller of a streaming one reads and closes the body.
 func (w *world) ask(ctx context.Context, method, path, token string, certificates ...tls.Certificate) *http.Response {
 	w.Helper()
-	client := &http.Client{Transport: &http.Transport{
+	client := &http.Client{Timeout: await.Limit, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{RootCAs: w.serving.pool(), Certificates: certificates, MinVersion: tls.VersionTLS12},
 	}}

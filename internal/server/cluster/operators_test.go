@@ -28,6 +28,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit"
 	"github.com/bullpen-ci/bullpen/test/kit/apicontract"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // desk is the operators' API under the server's own role (NET-8), on a real cluster's word; the store is never asked for
@@ -214,7 +215,7 @@ func (d *desk) ask(e endpoint, token string) (int, bool) {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	req.Header.Set("If-Match", "*")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := await.HTTP.Do(req)
 	require.NoError(d.t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode >= 400 {

@@ -275,7 +275,7 @@ func (d *desk) ask(method, path, cookie, body string, change ...func(*http.Reque
 	for _, c := range change {
 		c(req)
 	}
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Timeout: await.Limit, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	require.NoError(d.t, err)
 	d.t.Cleanup(func() { resp.Body.Close() })

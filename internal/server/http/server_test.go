@@ -201,7 +201,7 @@ func (w *world) call(base, path, bearer string, body any) (int, string) {
 
 func (w *world) do(req *http.Request) (int, string) {
 	w.t.Helper()
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := await.HTTP.Do(req)
 	require.NoError(w.t, err)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)

@@ -3,6 +3,7 @@ package await
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,6 +12,9 @@ import (
 
 // Limit is how long a test waits for something that takes milliseconds: enough for a busy machine with two cores (TEN-9).
 const Limit = time.Minute
+
+// HTTP is a client for the requests of tests. Each ends after Limit, with its body.
+var HTTP = &http.Client{Timeout: Limit}
 
 // Receive returns the next value of ch, or the zero value if it is closed. It fails the test after Limit. Call it from the
 // goroutine of the test.

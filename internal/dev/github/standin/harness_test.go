@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const (
@@ -163,7 +164,7 @@ func newWorld(t testing.TB, change func(*standin.Options)) *world {
 }
 
 func (w *world) client(transport http.RoundTripper) *github.Client {
-	c, err := github.NewClient(github.WithHTTPClient(&http.Client{Transport: transport}), github.WithEnterpriseURLs(w.in.URL, w.in.URL),
+	c, err := github.NewClient(github.WithHTTPClient(&http.Client{Timeout: await.Limit, Transport: transport}), github.WithEnterpriseURLs(w.in.URL, w.in.URL),
 		github.WithDisableRateLimitCheck())
 	require.NoError(w.t, err)
 	return c
@@ -273,7 +274,7 @@ func (r *runner) tryAuthorize(method jwt.SigningMethod, now time.Time) (int, err
 		NotBefore: jwt.NewNumericDate(now), IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(5 * time.Minute)),
 	}).SignedString(r.key)
 	require.NoError(r.t, err)
-	response, err := http.PostForm(r.authURL, url.Values{
+	response, err := await.HTTP.PostForm(r.authURL, url.Values{
 		"grant_type":            {"client_credentials"},
 		"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
 		"client_assertion":      {assertion},
@@ -311,7 +312,7 @@ func (r *runner) tryCall(ctx context.Context, method, address, token string, in,
 		return 0, err
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
-	response, err := http.DefaultClient.Do(request)
+	response, err := await.HTTP.Do(request)
 	if err != nil {
 		return 0, err
 	}
@@ -460,7 +461,7 @@ func (r *runner) upload(call, step string, blocks ...string) {
 		request, err := http.NewRequestWithContext(r.t.Context(), "PUT", address, strings.NewReader(body))
 		require.NoError(r.t, err)
 		request.Header.Set("x-ms-blob-type", "AppendBlob")
-		response, err := http.DefaultClient.Do(request)
+		response, err := await.HTTP.Do(request)
 		require.NoError(r.t, err)
 		require.NoError(r.t, response.Body.Close())
 		require.Equal(r.t, http.StatusCreated, response.StatusCode)
@@ -477,7 +478,7 @@ func (r *runner) upload(call, step string, blocks ...string) {
 
 func download(t testing.TB, address string) string {
 	t.Helper()
-	response, err := http.Get(address)
+	response, err := await.HTTP.Get(address)
 	require.NoError(t, err)
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const oneJob = `
@@ -261,7 +262,7 @@ func TestResults_StepUpdatesAndSizeCap(t *testing.T) {
 	require.Contains(t, text, "1234567890\n[8 more bytes were dropped")
 	response, err := http.NewRequestWithContext(w.ctx, "PUT", w.in.URL+"/_services/results/blobs/"+"1-job-"+"?sig=forged", nil)
 	require.NoError(t, err)
-	answer, err := http.DefaultClient.Do(response)
+	answer, err := await.HTTP.Do(response)
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, http.StatusForbidden, answer.StatusCode)

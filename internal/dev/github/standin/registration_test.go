@@ -89,7 +89,7 @@ func TestRegistrationToken_CannotAdminister(t *testing.T) {
 		req, err := http.NewRequestWithContext(w.ctx, method, w.in.URL+address, nil)
 		require.NoError(t, err)
 		req.Header.Set("Authorization", "RemoteAuth "+token.GetToken())
-		res, err := http.DefaultClient.Do(req)
+		res, err := await.HTTP.Do(req)
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
 		require.Equal(t, want, res.StatusCode, path)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const twoAndOne = `
@@ -113,7 +114,7 @@ func TestETag_UnchangedIsFree(t *testing.T) {
 		require.NoError(t, err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		request.Header.Set("If-None-Match", tag)
-		response, err := http.DefaultClient.Do(request)
+		response, err := await.HTTP.Do(request)
 		require.NoError(t, err)
 		require.NoError(t, response.Body.Close())
 		return response

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func must[T any](value T, _ *github.Response, err error) T {
@@ -51,7 +52,7 @@ func TestApp_InstallationsAndTokens(t *testing.T) {
 		request, err := http.NewRequestWithContext(w.ctx, "GET", w.in.URL+"/orgs/acme/actions/runners", nil)
 		require.NoError(t, err)
 		request.Header.Set("Authorization", "token "+token.GetToken())
-		response, err := http.DefaultClient.Do(request)
+		response, err := await.HTTP.Do(request)
 		require.NoError(t, err)
 		require.NoError(t, response.Body.Close())
 		return response.StatusCode
