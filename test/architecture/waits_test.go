@@ -29,7 +29,7 @@ func TestWaits_TEN9_NoReceiveWithoutABound(t *testing.T) {
 	})
 }
 
-// TEN-9: nor has a request of a client that has no timeout.
+// TEN-9: a request has a bound if its client has a timeout.
 func TestWaits_TEN9_NoRequestWithoutABound(t *testing.T) {
 	eachTestFile(t, func(path string) error {
 		found, err := patientClients(path, nil)
