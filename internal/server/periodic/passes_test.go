@@ -40,6 +40,10 @@ const (
 	interval = 2 * time.Millisecond
 )
 
+// passLocks are the locks of passes in this database. The view shows those of the whole server, on which other tests run.
+const passLocks = `pg_locks WHERE locktype = 'advisory' AND classid = x'62756c6c'::int
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
 type replica struct {
 	*periodic.Runner
 	pool    *pgxpool.Pool
@@ -220,9 +224,10 @@ func TestRun_AHolderThatLosesTheLockEnds(t *testing.T) {
 	}}
 	r := start(t, url, periodic.Options{Passes: []periodic.Pass{pass}})
 	wait(t, inside, "the pass began")
-	ledgertest.Exec(t, url, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = x'62756c6c'::int`)
-	require.ErrorIs(t, wait(t, ended, "the pass ended"), context.Canceled)
-	require.NoError(t, wait(t, ended, "the pass ran again"))
+	ledgertest.Exec(t, url, "SELECT pg_terminate_backend(pid) FROM "+passLocks)
+	// The holder looks at its lock five times a second, so the next run may end before it does.
+	ends := []error{wait(t, ended, "one run ended"), wait(t, ended, "the other run ended")}
+	require.ElementsMatch(t, []error{context.Canceled, nil}, ends, "the holder is told to end, and the pass runs again")
 	require.Eventually(t, func() bool {
 		return count(t, r.metrics, "bullpen_pass_runs_total", "interrupted") == 1
 	}, patience, interval)
@@ -245,7 +250,7 @@ func TestRun_AStopLeavesNothingBehind(t *testing.T) {
 	r.stop()
 	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM river.river_leader"), "leadership was given up")
 	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM river.river_job WHERE state = 'running'"))
-	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = x'62756c6c'::int"))
+	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM "+passLocks))
 	stacks := make([]byte, 1<<20)
 	require.Eventually(t, func() bool { // the runtime takes a moment to bury a goroutine that has returned
 		text := string(stacks[:runtime.Stack(stacks, true)])
