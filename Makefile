@@ -116,7 +116,7 @@ test-race: ## Run all tests with the race detector, also those that make test ru
 
 .PHONY: test-deep
 test-deep: ## Run what takes minutes and is left out of make test: a release's upgrade, kills at every step, every fault point, large state spaces: an hour
-	@scripts/prerequisites.sh postgres sshd chromium cc
+	@scripts/prerequisites.sh postgres sshd prometheus chromium cc
 	@$(BUILD_RELEASE)
 	@$(FIND_ASSETS) && export BULLPEN_TEST_DEEP=1 && set -x && $(GO) test -trimpath -vet=off -count 1 -p 2 -timeout 90m $(DEEP)
 	$(PLAIN) BULLPEN_TEST_DEEP=1; cd images && $(GO) test -count 1 -timeout 20m ./...
