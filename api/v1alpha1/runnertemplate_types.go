@@ -98,8 +98,8 @@ type RunnerTemplate struct {
 	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
 
 	// RunAsUser is the numeric user of every container of the pod. It must be one, because the poller hands the runner
-	// a file that nobody else may read. The default of 1001 is the user of GitHub's own runner image; images that
-	// run jobs as somebody else must say so here. It has no meaning on macOS.
+	// a file that no other user may read. The default of 1001 is the user of GitHub's own runner image; images that
+	// run jobs as another user must say so here. It has no meaning on macOS.
 	// +optional
 	// +kubebuilder:default=1001
 	// +kubebuilder:validation:Minimum=0

@@ -128,17 +128,18 @@ func TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion(t *testing.T) {
 		name, manifest, label string
 		jobs                  int
 		storm                 storm
+		deep                  bool
 	}{
 		{"a RunnerDeployment of ephemeral runners", rollingDeployment, "shop", 9, storm{
 			kind: "runnerdeployment", name: "shop", selector: "bullpen.dev/runner-deployment=shop", env: "/spec/template/spec/template/spec/containers/0/env/0/value",
-		}},
+		}, false},
 		{"a RunnerSet of static runners", rollingSet, "till", 6, storm{
 			kind: "runnerset", name: "till", selector: "bullpen.dev/runner-set=till", env: "/spec/template/spec/containers/0/env/0/value",
-		}},
+		}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.label == "till" {
-				deep.Only(t, "the other one")
+			if c.deep {
+				deep.Only(t, "that of ephemeral runners")
 			}
 			if !deep.Enabled() {
 				c.jobs = 3

@@ -50,7 +50,7 @@ func (h *host) requireNotWorse() {
 }
 
 // HOST-1, HOST-7: killed at its first change, then at a later one of what is left, and so on until an apply gets through: the Mac is never
-// worse than it was, and ends as one whose apply nobody has disturbed, byte for byte. In make test eight changes lie between two kills.
+// worse than it was, and ends as one whose apply was not disturbed, byte for byte. In make test eight changes lie between two kills.
 func TestApply_HOST1_KilledAtEveryStepItConverges(t *testing.T) {
 	want, stride := newHost(t).converged(), 9
 	if deep.Enabled() {

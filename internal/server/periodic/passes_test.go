@@ -227,7 +227,7 @@ func TestRun_AHolderThatLosesTheLockEnds(t *testing.T) {
 	ledgertest.Exec(t, url, "SELECT pg_terminate_backend(pid) FROM "+passLocks)
 	// The holder looks at its lock five times a second, so the next run may end before it does.
 	ends := []error{wait(t, ended, "one run ended"), wait(t, ended, "the other run ended")}
-	require.ElementsMatch(t, []error{context.Canceled, nil}, ends, "the holder is told to end, and the pass runs again")
+	require.ElementsMatch(t, []error{context.Canceled, nil}, ends, "the context of the holder ends, and the pass runs again")
 	require.Eventually(t, func() bool {
 		return count(t, r.metrics, "bullpen_pass_runs_total", "interrupted") == 1
 	}, patience, interval)
