@@ -192,7 +192,8 @@ func TestEndToEnd_EveryJobRunsOnceThroughFaults(t *testing.T) {
 		{Kind: "hook-delay", Percent: 30, Delay: standin.Duration(50 * time.Millisecond)},
 		{Kind: "rest-cut", Route: "generate-jitconfig", Percent: 20},
 		{Kind: "rest-status", Route: "generate-jitconfig", Percent: 10, Status: 503},
-		{Kind: "rest-cut", Route: "acquirejob", Percent: 20},
+		// A runner asks five times, and a job that it has acquired without hearing of it is lost for ten minutes, at GitHub too.
+		{Kind: "rest-cut", Route: "acquirejob", Percent: 20, Times: 4},
 		{Kind: "token-expired", Route: "/message", Percent: 10},
 	} {
 		w.fault(f)
