@@ -99,7 +99,8 @@ func (s *ownerState) recreationHold(o *Owner) time.Time {
 func (s *ownerState) completed(o *Owner, made int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	present := s.runners.Len() - s.runners.Count(lifecycle.StageFinished) - s.runners.Count(lifecycle.StageLost)
+	// One that is leaving is not there for the need: it would end what its removal may have been evidence of.
+	present := s.runners.Count(lifecycle.StageBooting) + s.runners.Count(lifecycle.StageIdle) + s.runners.Count(lifecycle.StageBusy)
 	complete := present >= o.Desired
 	raised := s.completeFor >= 0 && o.Desired > s.completeFor
 	s.completeAt = lifecycle.CompleteAt(s.completeAt, o.ScaledAt, made > 0 || raised, complete, now)

@@ -227,6 +227,14 @@ func TestPlan_RUN4_HoldsEphemeralRunnersThatHaveEnded(t *testing.T) {
 	s, o = begin()
 	s.podSeen("x", &registered.View{Name: "x", UID: "pod-x", TemplateHash: "a", Ephemeral: true, Ended: true}, t0)
 	require.True(t, s.makePlan(o, -1, t0).held, "one that was up may have done its job, however it ended")
+
+	s, o = begin()
+	s.answered("x", "pod-x", lifecycle.Answer{Verdict: lifecycle.Granted}, lifecycle.ReasonStartTimeout, t0)
+	s.makePlan(o, -1, t0)
+	s.completed(o, 0, t0) // a pass while it leaves
+	s.podGone("x", "pod-x", t0)
+	s.memberGone("x", "uid-x", t0)
+	require.Equal(t, 1, s.makePlan(o, -1, t0).create, "a runner that was removed because it did not start has done no job")
 }
 
 // RUN-7, K 8.3: what has failed to start did no job, holds no place, and is started again, less and less often.
