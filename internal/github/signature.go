@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"strings"
 	"sync/atomic"
 )
@@ -63,51 +64,90 @@ func (s *WebhookSecrets) Set(current, previous string) error {
 // Verify checks the HeaderSignature of a webhook over its raw body, and says which secret made it. Without a secret it fails:
 // a server that has none must accept nothing. How long it takes does not depend on which secret matches, if any (NET-6).
 func (s *WebhookSecrets) Verify(header string, body []byte) (SecretPosition, error) {
+	v, err := s.Verifier(header)
+	if err != nil {
+		return "", err
+	}
+	_, _ = v.Write(body) // never fails
+	return v.Verify()
+}
+
+// Verifier of one webhook with this HeaderSignature, whose body is to be written to it. ErrBadSignature when no body can match: the
+// header is missing or malformed, or there is no secret.
+func (s *WebhookSecrets) Verifier(header string) (*Verifier, error) {
 	pair := s.pair.Load()
-	if pair == nil {
-		return "", fmt.Errorf("%w: no webhook secret is configured", ErrBadSignature)
+	if pair == nil || pair[0] == "" {
+		return nil, fmt.Errorf("%w: no webhook secret is configured", ErrBadSignature)
 	}
-	current := VerifySignature(pair[0], header, body)
-	previous := current
+	given, err := parseSignature(header)
+	if err != nil {
+		return nil, err
+	}
+	v := &Verifier{given: given, current: newMAC(pair[0])}
 	if pair[1] != "" {
-		previous = VerifySignature(pair[1], header, body) // also when the first matches: both take their time
+		v.previous = newMAC(pair[1])
 	}
+	return v, nil
+}
+
+// Verifier checks the signature of a body that is written to it piece by piece. It is for one goroutine.
+type Verifier struct {
+	given             []byte
+	current, previous hash.Hash // previous is nil when there is one secret
+}
+
+// Write takes the next piece of the body. It never fails.
+func (v *Verifier) Write(piece []byte) (int, error) {
+	v.current.Write(piece)
+	if v.previous != nil {
+		v.previous.Write(piece)
+	}
+	return len(piece), nil
+}
+
+// Verify says which secret signed what was written, or ErrBadSignature.
+func (v *Verifier) Verify() (SecretPosition, error) {
+	current := hmac.Equal(v.given, v.current.Sum(nil)) // NET-6: constant time
+	// Also when the first matches: both take their time.
+	previous := v.previous != nil && hmac.Equal(v.given, v.previous.Sum(nil)) // NET-6: constant time
 	switch {
-	case current == nil:
+	case current:
 		return SecretCurrent, nil
-	case previous == nil:
+	case previous:
 		return SecretPrevious, nil
 	default:
-		return "", current
+		return "", ErrBadSignature
 	}
 }
 
 // VerifySignature is Verify for one secret, which must not be empty.
 func VerifySignature(secret, header string, body []byte) error {
-	if secret == "" {
-		return fmt.Errorf("%w: no webhook secret is configured", ErrBadSignature)
-	}
+	s := &WebhookSecrets{}
+	s.pair.Store(&[2]string{secret})
+	_, err := s.Verify(header, body)
+	return err
+}
+
+func parseSignature(header string) ([]byte, error) {
 	text, ok := strings.CutPrefix(header, signaturePrefix)
 	if !ok {
-		return fmt.Errorf("%w: no %s header with sha256= was sent", ErrBadSignature, HeaderSignature)
+		return nil, fmt.Errorf("%w: no %s header with sha256= was sent", ErrBadSignature, HeaderSignature)
+	}
+	if len(text) != hex.EncodedLen(sha256.Size) {
+		return nil, fmt.Errorf("%w: it does not have %d hexadecimal digits", ErrBadSignature, hex.EncodedLen(sha256.Size))
 	}
 	given, err := hex.DecodeString(text)
 	if err != nil {
-		return fmt.Errorf("%w: it is not hexadecimal", ErrBadSignature)
+		return nil, fmt.Errorf("%w: it is not hexadecimal", ErrBadSignature)
 	}
-	if !hmac.Equal(given, sign(secret, body)) { // NET-6: constant time
-		return ErrBadSignature
-	}
-	return nil
+	return given, nil
 }
 
 // Sign makes the HeaderSignature of a body: what GitHub sends, and whoever replays a delivery.
 func Sign(secret string, body []byte) string {
-	return signaturePrefix + hex.EncodeToString(sign(secret, body))
+	mac := newMAC(secret)
+	mac.Write(body) // never fails
+	return signaturePrefix + hex.EncodeToString(mac.Sum(nil))
 }
 
-func sign(secret string, body []byte) []byte {
-	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write(body) // never fails
-	return mac.Sum(nil)
-}
+func newMAC(secret string) hash.Hash { return hmac.New(sha256.New, []byte(secret)) }

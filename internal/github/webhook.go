@@ -111,6 +111,16 @@ func (e *MalformedError) Error() string {
 // Unwrap gives the decoder's own error.
 func (e *MalformedError) Unwrap() error { return e.Err }
 
+// IsWebhookEvent reports whether ParseWebhook makes anything but an *UnknownEvent of an event with this HeaderEvent.
+func IsWebhookEvent(event string) bool {
+	switch event {
+	case "workflow_job", "installation", "installation_repositories", "ping":
+		return true
+	default:
+		return false
+	}
+}
+
 // ParseWebhook decodes a body whose signature was verified: *InstallationEvent, *InstallationRepositoriesEvent,
 // *WorkflowJobEvent, *PingEvent or
 // *UnknownEvent; a *MalformedError for anything that is not such an event.

@@ -64,6 +64,7 @@ type Server struct {
 	opt        Options
 	signatures *prometheus.CounterVec
 	flood      *flood
+	bodies     *bodies
 }
 
 // New checks the options.
@@ -85,7 +86,7 @@ func New(opt Options) (*Server, error) {
 	if opt.Metrics == nil {
 		opt.Metrics = prometheus.NewRegistry()
 	}
-	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
+	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), bodies: newBodies(), signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_webhook_signatures_total",
 		Help: "Webhooks by the secret that they were signed with, named by its position: current or previous.",
 	}, []string{"secret"})}

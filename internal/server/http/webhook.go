@@ -3,7 +3,6 @@ package http
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"time"
 
@@ -18,23 +17,49 @@ const webhookTimeout = 8 * time.Second
 // bodyTimeout is how long a delivery's body may take to arrive.
 const bodyTimeout = 20 * time.Second
 
+const tooLargeText = "the payload is larger than 25 MB, the most that GitHub sends"
+
+// roomIn is when a payload for which there was no room may be sent again.
+const roomIn = 5 * time.Second
+
 // webhook takes one delivery: verify, hand it to the intake (decode, one transaction), then 2xx. What is not committed is not acknowledged,
 // so that a redelivery can make it good.
+//
+// Nobody is GitHub before the last byte has come, so what can be refused by its headers is (TEN-3).
 func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
+	verifier, err := s.opt.WebhookSecrets.Verifier(r.Header.Get(github.HeaderSignature))
+	event := r.Header.Get(github.HeaderEvent)
+	switch {
+	case err != nil:
+		s.refuseUnread(w, "bad_signature", http.StatusUnauthorized, err.Error())
+		return
+	case r.ContentLength > github.MaxWebhookBody:
+		s.refuseUnread(w, "too_large", http.StatusRequestEntityTooLarge, tooLargeText)
+		return
+	case !github.IsWebhookEvent(event) && (r.ContentLength < 0 || r.ContentLength > smallBody):
+		s.refuseUnread(w, "too_large", http.StatusRequestEntityTooLarge,
+			"the payload is larger than 64 KiB, and Bullpen has no use for this event: subscribe the App to workflow_job only")
+		return
+	}
 	// Whoever sends slowly is not yet known to be GitHub.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's recorder has none
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, github.MaxWebhookBody))
+	body, err := s.bodies.read(http.MaxBytesReader(w, r.Body, github.MaxWebhookBody), r.ContentLength, verifier)
+	defer body.release()
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		s.refuseHook(w, "too_large", http.StatusRequestEntityTooLarge, "the payload is larger than 25 MB, the most that GitHub sends")
+		s.refuseHook(w, "too_large", http.StatusRequestEntityTooLarge, tooLargeText)
+		return
+	case errors.Is(err, errNoRoom):
+		s.opt.Intake.Count("", "no_room")
+		w.Header().Set("Connection", "close") // as with refuseUnread
+		retryLater(w, roomIn, err.Error())
 		return
 	case err != nil:
 		s.refuseHook(w, "unreadable", http.StatusBadRequest, "the payload could not be read to its end")
 		return
 	}
-	// NET-6: before anything in the body is looked at.
-	position, err := s.opt.WebhookSecrets.Verify(r.Header.Get(github.HeaderSignature), body)
+	position, err := verifier.Verify() // NET-6: before anything in the body is looked at.
 	if err != nil {
 		s.refuseHook(w, "bad_signature", http.StatusUnauthorized, err.Error())
 		return
@@ -43,7 +68,7 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), webhookTimeout)
 	defer cancel()
 	result := s.opt.Intake.Take(ctx, intake.Delivery{
-		GUID: r.Header.Get(github.HeaderDelivery), Event: r.Header.Get(github.HeaderEvent), Body: body, At: s.opt.Now(),
+		GUID: r.Header.Get(github.HeaderDelivery), Event: event, Body: body.bytes, At: s.opt.Now(),
 	})
 	if result.Outcome != intake.Malformed && result.Outcome != intake.Failed {
 		faultpoint.Reached(faultpoint.WebhookCommitted)
@@ -58,6 +83,12 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 	default:
 		answer(w, http.StatusOK, map[string]string{"status": result.Reason})
 	}
+}
+
+// refuseUnread is refuseHook of a payload that was not read: an answer on a connection that goes on waits until it has come.
+func (s *Server) refuseUnread(w http.ResponseWriter, outcome string, status int, sentence string) {
+	w.Header().Set("Connection", "close")
+	s.refuseHook(w, outcome, status, sentence)
 }
 
 // refuseHook turns away what never reaches the intake.

@@ -1,13 +1,18 @@
 package http_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +21,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 	server "github.com/bullpen-ci/bullpen/internal/server/http"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // NET-6: a bad signature is refused before anything of the body is believed, and nothing is stored.
@@ -163,4 +169,97 @@ func TestWebhook_InstallationMakesAnAccount(t *testing.T) {
 	pod := w.pod("linux-a")
 	status, text := w.call(w.internal.URL, runnerapi.PathDispatch, "token-of-"+pod.Name, struct{}{})
 	require.Equal(t, http.StatusOK, status, text)
+}
+
+// TEN-3: what cannot be GitHub's is answered from its headers: its body never comes.
+func TestWebhook_TEN3_IsRefusedByItsHeaders(t *testing.T) {
+	w := newWorld(t)
+	const large = "26214400" // 25 MiB
+	signature := github.Sign("guess", nil)
+	for name, c := range map[string]struct {
+		headers map[string]string
+		want    int
+	}{
+		"no signature":                {map[string]string{github.HeaderEvent: "workflow_job", "Content-Length": large}, http.StatusUnauthorized},
+		"no signature, small":         {map[string]string{github.HeaderEvent: "workflow_job", "Content-Length": "10"}, http.StatusUnauthorized},
+		"no length":                   {map[string]string{github.HeaderEvent: "workflow_job", "Transfer-Encoding": "chunked"}, http.StatusUnauthorized},
+		"another algorithm":           {map[string]string{github.HeaderEvent: "workflow_job", github.HeaderSignature: "sha1=00", "Content-Length": large}, http.StatusUnauthorized},
+		"a cut signature":             {map[string]string{github.HeaderEvent: "workflow_job", github.HeaderSignature: signature[:60], "Content-Length": large}, http.StatusUnauthorized},
+		"too large":                   {map[string]string{github.HeaderEvent: "workflow_job", github.HeaderSignature: signature, "Content-Length": "26214401"}, http.StatusRequestEntityTooLarge},
+		"an event of no use":          {map[string]string{github.HeaderEvent: "push", github.HeaderSignature: signature, "Content-Length": "65537"}, http.StatusRequestEntityTooLarge},
+		"one of no use and no length": {map[string]string{github.HeaderEvent: "push", github.HeaderSignature: signature, "Transfer-Encoding": "chunked"}, http.StatusRequestEntityTooLarge},
+		"no event":                    {map[string]string{github.HeaderSignature: signature, "Content-Length": large}, http.StatusRequestEntityTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := dial(t, w)
+			require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+			require.NoError(t, begin(conn, c.headers))
+			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err)
+			defer func() { _ = response.Body.Close() }()
+			require.Equal(t, c.want, response.StatusCode)
+		})
+	}
+}
+
+// TEN-3: bodies of unknown senders have one bound together. Past it a sender is told to come again, and GitHub's own payloads, which are
+// small, are taken as before.
+func TestWebhook_TEN3_ManyLargeBodiesTakeNoRoomFromSmallOnes(t *testing.T) {
+	w := newWorld(t)
+	const size, senders = 8 << 20, 12 // 96 MiB
+	answers := make(chan *http.Response, senders)
+	var conns []net.Conn
+	piece := make([]byte, size-1) // all but the last byte
+	for range senders {
+		conn := dial(t, w)
+		conns = append(conns, conn)
+		go func() { // ends with the connection
+			if begin(conn, map[string]string{
+				github.HeaderEvent: "workflow_job", github.HeaderSignature: github.Sign("guess", nil), "Content-Length": strconv.Itoa(size),
+			}) == nil {
+				_, _ = conn.Write(piece) // a refused one ends early
+			}
+			if response, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
+				answers <- response
+			}
+		}()
+	}
+	for range 4 { // 28 MiB are room for at most three
+		response := await.Receive(t, answers, "a sender is refused")
+		require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+		require.NotEmpty(t, response.Header.Get("Retry-After"))
+		_ = response.Body.Close()
+	}
+	status, text := w.hook("workflow_job", queued(1))
+	require.Equal(t, http.StatusOK, status, text)
+
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+	body := strings.Replace(queued(2), `"name":"build"`, `"name":"build","padding":"`+strings.Repeat("x", size)+`"`, 1)
+	require.Eventually(t, func() bool {
+		status, _ := w.hook("workflow_job", body)
+		return status == http.StatusOK
+	}, await.Limit, 50*time.Millisecond, "there is room again")
+	require.Equal(t, fleet.JobQueued, w.state(2))
+}
+
+func dial(t *testing.T, w *world) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.public.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(await.Limit)))
+	return conn
+}
+
+// begin sends the headers of a webhook, and nothing of its body.
+func begin(conn net.Conn, headers map[string]string) error {
+	var text strings.Builder
+	text.WriteString("POST /webhooks/github HTTP/1.1\r\nHost: bullpen\r\n" + github.HeaderDelivery + ": one-guid\r\n")
+	for name, value := range headers {
+		text.WriteString(name + ": " + value + "\r\n")
+	}
+	_, err := io.WriteString(conn, text.String()+"\r\n")
+	return err
 }
