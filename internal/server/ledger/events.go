@@ -245,6 +245,9 @@ func (e *eventTx) feed(ctx context.Context) error {
 	if e.job.ID != 0 { // the lane that its row is in, whatever this event calls owner and labels
 		key, account, queuedAt = e.job.LabelKey, e.job.AccountID, e.job.QueuedAt
 	}
+	if e.facts.State == fleet.JobWaiting { // TEN-7
+		queuedAt = e.now
+	}
 	if err := e.q.FeedLane(ctx, key, account, queuedAt); err != nil {
 		return err
 	}
@@ -310,7 +313,7 @@ func (e *eventTx) started(claim sqlcgen.RunnerClaim) *dispatch.Started {
 		Executing: *e.startedAt(),
 	}
 	if e.job.ID != 0 {
-		times.Queued, times.Received, times.Approved = e.job.QueuedAt, deref(e.job.ReceivedAt), deref(e.job.ApprovedAt)
+		times.Queued, times.Received, times.Approved = e.job.CreatedAt, deref(e.job.ReceivedAt), deref(e.job.ApprovedAt)
 	}
 	if times.Acknowledged.IsZero() { // as ExecuteClaim has it: who runs a job has its configuration
 		times.Acknowledged = e.now
@@ -328,7 +331,7 @@ func (e *eventTx) ended(change dispatch.Change) *dispatch.Ended {
 	}
 	ended := &dispatch.Ended{Times: fleet.JobTimes{Queued: e.queuedAt(), Executing: e.ev.StartedAt, Ended: *e.completedAt()}}
 	if e.job.ID != 0 {
-		ended.Times.Queued = e.job.QueuedAt
+		ended.Times.Queued = e.job.CreatedAt
 	}
 	if change.State == fleet.JobCancelled && change.Spend == "" {
 		ended.Times.Executing = time.Time{} // GitHub names a beginning of jobs that never began, too

@@ -107,7 +107,7 @@ func jobOf(row sqlcgen.JobsInFullRow) adminapi.Job {
 	job := adminapi.Job{
 		ID: row.ID, RunID: row.RunID, RunAttempt: row.RunAttempt, Account: row.Login, Repository: row.Repository, Workflow: row.Workflow,
 		Name: row.Name, Branch: row.HeadBranch, Commit: row.HeadSha, Labels: row.Labels, State: row.State, Held: row.Held,
-		Conclusion: row.Conclusion, RunnerName: row.RunnerName, Pool: row.Pool, Pod: row.Pod, QueuedAt: row.QueuedAt.UTC(),
+		Conclusion: row.Conclusion, RunnerName: row.RunnerName, Pool: row.Pool, Pod: row.Pod, QueuedAt: row.CreatedAt.UTC(),
 		ClaimedAt: row.ClaimedAt, MintedAt: row.MintedAt, Acknowledged: row.AcknowledgedAt, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
 		ReceivedAt: row.ReceivedAt, ApprovedAt: row.ApprovedAt,
 	}

@@ -25,11 +25,15 @@ WHERE NOT EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = @id)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: LockJob :one
-SELECT id, account_id, label_key, state, queued_at, received_at, approved_at, runner_name, repository, repository_id FROM workflow_jobs WHERE id = @id FOR UPDATE;
+SELECT id, account_id, label_key, state, queued_at, coalesce(created_at, queued_at)::timestamptz AS created_at, received_at, approved_at, runner_name,
+    repository, repository_id
+FROM workflow_jobs WHERE id = @id FOR UPDATE;
 
 -- name: MoveJob :execrows
--- CLAIM-3: a compare-and-set on the state that was read.
+-- CLAIM-3: a compare-and-set on the state that was read. TEN-7: a job that waited for an approval queues up behind what was queued until then.
 UPDATE workflow_jobs SET state = @next, updated_at = @now,
+    created_at = CASE WHEN state = 'waiting' AND @next = 'queued' THEN coalesce(created_at, queued_at) ELSE created_at END,
+    queued_at = CASE WHEN state = 'waiting' AND @next = 'queued' THEN @now ELSE queued_at END,
     approved_at = CASE WHEN state = 'waiting' AND @next = 'queued' THEN @now ELSE approved_at END, held = CASE
     WHEN @next <> 'queued' THEN ''
     WHEN EXISTS (SELECT 1 FROM removed_repositories r

@@ -29,7 +29,8 @@ ORDER BY w.id DESC LIMIT @most;
 -- name: JobsInFull :many
 -- Each with what belongs to it, by their keys.
 SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
-    w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
+    w.held, w.conclusion, w.runner_name, w.queued_at, coalesce(w.created_at, w.queued_at)::timestamptz AS created_at, w.started_at, w.completed_at,
+    a.login, s.labels,
     coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
     coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
 FROM workflow_jobs w

@@ -140,7 +140,7 @@ func (q *Queries) InsertTombstone(ctx context.Context, jobID int64, conclusion s
 }
 
 const job = `-- name: Job :one
-SELECT id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, look_at, asked_at, confirmed_at, rerun, rerun_at, held, repository_id, received_at, approved_at FROM workflow_jobs WHERE id = $1
+SELECT id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, conclusion, runner_name, queued_at, started_at, completed_at, updated_at, look_at, asked_at, confirmed_at, rerun, rerun_at, held, repository_id, received_at, approved_at, created_at FROM workflow_jobs WHERE id = $1
 `
 
 func (q *Queries) Job(ctx context.Context, id int64) (WorkflowJob, error) {
@@ -173,6 +173,7 @@ func (q *Queries) Job(ctx context.Context, id int64) (WorkflowJob, error) {
 		&i.RepositoryID,
 		&i.ReceivedAt,
 		&i.ApprovedAt,
+		&i.CreatedAt,
 	)
 	return i, err
 }
@@ -202,7 +203,9 @@ func (q *Queries) LabelSets(ctx context.Context) ([]LabelSet, error) {
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT id, account_id, label_key, state, queued_at, received_at, approved_at, runner_name, repository, repository_id FROM workflow_jobs WHERE id = $1 FOR UPDATE
+SELECT id, account_id, label_key, state, queued_at, coalesce(created_at, queued_at)::timestamptz AS created_at, received_at, approved_at, runner_name,
+    repository, repository_id
+FROM workflow_jobs WHERE id = $1 FOR UPDATE
 `
 
 type LockJobRow struct {
@@ -211,6 +214,7 @@ type LockJobRow struct {
 	LabelKey     string
 	State        string
 	QueuedAt     time.Time
+	CreatedAt    time.Time
 	ReceivedAt   *time.Time
 	ApprovedAt   *time.Time
 	RunnerName   string
@@ -227,6 +231,7 @@ func (q *Queries) LockJob(ctx context.Context, id int64) (LockJobRow, error) {
 		&i.LabelKey,
 		&i.State,
 		&i.QueuedAt,
+		&i.CreatedAt,
 		&i.ReceivedAt,
 		&i.ApprovedAt,
 		&i.RunnerName,
@@ -238,6 +243,8 @@ func (q *Queries) LockJob(ctx context.Context, id int64) (LockJobRow, error) {
 
 const moveJob = `-- name: MoveJob :execrows
 UPDATE workflow_jobs SET state = $1, updated_at = $2,
+    created_at = CASE WHEN state = 'waiting' AND $1 = 'queued' THEN coalesce(created_at, queued_at) ELSE created_at END,
+    queued_at = CASE WHEN state = 'waiting' AND $1 = 'queued' THEN $2 ELSE queued_at END,
     approved_at = CASE WHEN state = 'waiting' AND $1 = 'queued' THEN $2 ELSE approved_at END, held = CASE
     WHEN $1 <> 'queued' THEN ''
     WHEN EXISTS (SELECT 1 FROM removed_repositories r
@@ -253,7 +260,7 @@ type MoveJobParams struct {
 	Expected string
 }
 
-// CLAIM-3: a compare-and-set on the state that was read.
+// CLAIM-3: a compare-and-set on the state that was read. TEN-7: a job that waited for an approval queues up behind what was queued until then.
 func (q *Queries) MoveJob(ctx context.Context, arg MoveJobParams) (int64, error) {
 	result, err := q.db.Exec(ctx, moveJob,
 		arg.Next,

@@ -264,4 +264,5 @@ type WorkflowJob struct {
 	RepositoryID int64
 	ReceivedAt   *time.Time
 	ApprovedAt   *time.Time
+	CreatedAt    *time.Time
 }

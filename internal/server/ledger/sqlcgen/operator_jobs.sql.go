@@ -97,7 +97,8 @@ func (q *Queries) JobIDsOfAccounts(ctx context.Context, arg JobIDsOfAccountsPara
 
 const jobsInFull = `-- name: JobsInFull :many
 SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
-    w.held, w.conclusion, w.runner_name, w.queued_at, w.started_at, w.completed_at, a.login, s.labels,
+    w.held, w.conclusion, w.runner_name, w.queued_at, coalesce(w.created_at, w.queued_at)::timestamptz AS created_at, w.started_at, w.completed_at,
+    a.login, s.labels,
     coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
     coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
 FROM workflow_jobs w
@@ -125,6 +126,7 @@ type JobsInFullRow struct {
 	Conclusion     string
 	RunnerName     string
 	QueuedAt       time.Time
+	CreatedAt      time.Time
 	StartedAt      *time.Time
 	CompletedAt    *time.Time
 	Login          string
@@ -166,6 +168,7 @@ func (q *Queries) JobsInFull(ctx context.Context, ids []int64) ([]JobsInFullRow,
 			&i.Conclusion,
 			&i.RunnerName,
 			&i.QueuedAt,
+			&i.CreatedAt,
 			&i.StartedAt,
 			&i.CompletedAt,
 			&i.Login,
