@@ -322,7 +322,7 @@ type RunnerCounts struct {
 }
 
 // Condition types of the kinds of self-registering runners, beside those of RunnerPool: Available, Progressing, Draining,
-// RemovalBlocked, StuckTerminating, ScalingActive.
+// RemovalBlocked, StuckTerminating, Outdated, ScalingActive.
 const (
 	// ConditionValid: pods can be built from the spec. False: the message says what to change.
 	ConditionValid = "Valid"
@@ -330,6 +330,4 @@ const (
 	ConditionRegistered = "Registered"
 	// ConditionHeld: runners are missing, and are not made again yet, because the jobs of those that ended may have been the last.
 	ConditionHeld = "Held"
-	// ConditionOutdated: GitHub has refused runners because their version is too old: the image must be renewed.
-	ConditionOutdated = "Outdated"
 )

@@ -301,6 +301,8 @@ const (
 	// ConditionStuckTerminating: pods were deleted and are still there: a working one after its grace period, one that
 	// shows no work or has ended minutes after its deletion (POOL-10).
 	ConditionStuckTerminating = "StuckTerminating"
+	// ConditionOutdated: GitHub has refused runners because their version is too old: the image must be renewed (RUN-7).
+	ConditionOutdated = "Outdated"
 	// ConditionScalingActive: the autoscaler can see what it decides on. False: it cannot, and leaves the number alone.
 	// Unknown: it has not looked yet.
 	ConditionScalingActive = "ScalingActive"
@@ -358,7 +360,7 @@ type RunnerPoolStatus struct {
 	TemplateHash string `json:"templateHash,omitempty"`
 
 	// Conditions: Available, Progressing, Draining, RemovalBlocked, Saturated, Starved, LabelConflict,
-	// StuckTerminating, ScalingActive.
+	// StuckTerminating, Outdated, ScalingActive.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -11,6 +11,8 @@ const (
 	envJIT      = "ACTIONS_RUNNER_INPUT_JITCONFIG"
 	envHook     = "ACTIONS_RUNNER_HOOK_JOB_STARTED"
 	envHookDone = "ACTIONS_RUNNER_HOOK_JOB_COMPLETED"
+	// envTellsVersion has GitHub's runner exit with 7 when GitHub does not talk to its version any more; without it that is a 1 like any other.
+	envTellsVersion = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE"
 )
 
 // hookScript is what the runner calls before a job's first step. It is plain shell, because nothing else is sure to be

@@ -239,6 +239,7 @@ func (s *supervisor) environment(jit string) ([]string, error) {
 			_ = os.Remove(s.files.jobless)
 		}
 	}
+	env = append(without(env, envTellsVersion), envTellsVersion+"=true")
 	return append(env, envJIT+"="+jit), nil
 }
 

@@ -215,6 +215,18 @@ func TestSupervise_NET3_RunnerDoesNotSeeTheWayToTheToken(t *testing.T) {
 	require.Equal(t, 1, strings.Count(c.out.String(), envHook+"="))
 }
 
+// A pool learns that its image is out of date by the runner's exit code, which GitHub's runner gives only when it is asked to.
+func TestSupervise_HasTheRunnerTellThatItsVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, "environ")
+	c.options.Environ = append(c.options.Environ, envTellsVersion+"=false")
+	c.stage(jitText)
+	c.start()
+	require.Zero(t, c.code())
+	require.Contains(t, c.out.String(), "\nACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE=true\n")
+	require.Equal(t, 1, strings.Count(c.out.String(), envTellsVersion+"="))
+}
+
 func TestSupervise_NothingToDo(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "exit 3")

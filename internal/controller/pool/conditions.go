@@ -29,6 +29,8 @@ type facts struct {
 	decision Decision
 	rivals   []rival
 	invalid  error // why no pod is built from the template
+	// newTemplate: the status that was written before is of another template.
+	newTemplate bool
 }
 
 // conditions are those of one status in the making.
@@ -89,6 +91,7 @@ func conditionsOf(pool *v1alpha1.RunnerPool, before []metav1.Condition, f facts,
 	c.starved(f)
 	c.labelConflict(f)
 	c.stuckTerminating(f)
+	c.outdated(f)
 	c.scalingActive(pool, f)
 	return c
 }

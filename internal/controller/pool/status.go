@@ -42,6 +42,7 @@ type counts struct {
 	blocked  string // why, of the last one of them
 	create   string // why creations fail
 	outdated int    // runners that a roll will replace
+	versions versions
 
 	unplaced      int    // runners that no node takes
 	schedulerSays string // of the last one of them
@@ -54,7 +55,7 @@ func (s *poolState) counts(hash string) counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := counts{
-		of: map[lifecycle.Stage]int{}, create: s.createSays, outdated: s.runners.Outdated(hash),
+		of: map[lifecycle.Stage]int{}, create: s.createSays, outdated: s.runners.Outdated(hash), versions: s.versions,
 		unplaced: len(s.unplaced), schedulerSays: s.schedulerSays, startsSay: s.startsSay,
 	}
 	c.stuckFew, c.stuck = s.stuckNow()
@@ -71,6 +72,7 @@ func (s *poolState) counts(hash string) counts {
 // those written before.
 func statusOf(pool *v1alpha1.RunnerPool, before *v1alpha1.RunnerPoolStatus, f facts, now time.Time) (status v1alpha1.RunnerPoolStatus, look time.Time) {
 	of := f.counts.of
+	f.newTemplate = before.TemplateHash != f.wish.TemplateHash
 	c := conditionsOf(pool, before.Conditions, f, now)
 	status = v1alpha1.RunnerPoolStatus{
 		ObservedGeneration: pool.Generation,

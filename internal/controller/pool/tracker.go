@@ -103,6 +103,7 @@ type poolState struct {
 	createFails int
 	createSays  string
 	failedPods  int
+	versions    versions
 	// startsSay is the term that holds back creations which the plan refused, for the condition Starved.
 	startsSay string
 	// saturated and starved are the conditions of that name, for the metrics.
@@ -278,9 +279,11 @@ func (s *poolState) takeIn(v podView, now time.Time) bool {
 		m.everReady = true
 		s.failedPods = 0
 	}
-	if before, had := s.runners.Get(v.name); v.terminal && v.failed && !m.everReady && !m.leave.Deleted &&
-		v.deleting.IsZero() && had && before.Stage != lifecycle.StageFinished {
-		s.startFailed(now)
+	if before, had := s.runners.Get(v.name); v.terminal && had && before.Stage != lifecycle.StageFinished {
+		s.runnerEnded(v, now)
+		if v.failed && !m.everReady && !m.leave.Deleted && v.deleting.IsZero() {
+			s.startFailed(now)
+		}
 	}
 	return s.settle(m, now)
 }

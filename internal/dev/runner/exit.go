@@ -10,9 +10,12 @@ const (
 	ExitRetryable = 2
 	// ExitSessionConflict: another process holds this runner's session and kept it.
 	ExitSessionConflict = 5
-	// ExitVersionDeprecated: the service no longer accepts this version.
+	// ExitVersionDeprecated: the service no longer accepts this version, and the environment asks to be told so.
 	ExitVersionDeprecated = 7
 )
+
+// envTellsVersion, set to true, has a runner whose version is refused exit with ExitVersionDeprecated; otherwise it exits with ExitTerminated.
+const envTellsVersion = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE"
 
 // ExitError is why the runner ended without success, and the exit code for it.
 type ExitError struct {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -141,7 +142,8 @@ const (
 // cancelled first, and its end reported. Any other end is an *ExitError.
 func (r *Runner) Run(ctx context.Context) error {
 	err := r.openSession(ctx)
-	if err == nil {
+	connected := err == nil // GitHub's listener tells that its version is refused only when its poll is, not when its session is
+	if connected {
 		r.say("√ Connected to GitHub\n")
 		r.say("%s: Listening for Jobs", r.opts.Now().UTC().Format("2006-01-02 15:04:05Z"))
 		err = r.listen(ctx)
@@ -155,8 +157,10 @@ func (r *Runner) Run(ctx context.Context) error {
 		return err
 	case errors.Is(err, errRemoved):
 		return &ExitError{ExitTerminated, err}
-	case errors.Is(err, errVersion):
+	case errors.Is(err, errVersion) && connected && slices.Contains(r.opts.Environ, envTellsVersion+"=true"):
 		return &ExitError{ExitVersionDeprecated, err}
+	case errors.Is(err, errVersion):
+		return &ExitError{ExitTerminated, err}
 	}
 	return &ExitError{ExitRetryable, err}
 }

@@ -174,11 +174,28 @@ func TestRun_RemovedRunnerExitsOne(t *testing.T) {
 	}
 }
 
-func TestRun_DeprecatedVersionExitsSeven(t *testing.T) {
-	x := newTrial(t, true)
-	x.service.fail("/broker/message", fault{403, "actions-broker-listener", "RunnerVersionTooOld"})
-	x.start()
-	requireExit(t, x.wait(), ExitVersionDeprecated)
+// As GitHub's runner 2.336.0 was seen to: 7 at the poll when it is asked to tell, and otherwise 1; 1 at the session in either case.
+func TestRun_TellsThatItsVersionIsRefusedWhenItIsAskedTo(t *testing.T) {
+	for name, c := range map[string]struct {
+		path, asked string
+		want        int
+	}{
+		"at the poll":               {"/broker/message", "true", ExitVersionDeprecated},
+		"at the poll, not asked":    {"/broker/message", "", ExitTerminated},
+		"at the poll, asked not to": {"/broker/message", "false", ExitTerminated},
+		"at the session":            {"/broker/session", "true", ExitTerminated},
+		"at the session, not asked": {"/broker/session", "", ExitTerminated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newTrial(t, true)
+			if c.asked != "" {
+				x.opts.Environ = append(x.opts.Environ, "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE="+c.asked)
+			}
+			x.service.fail(c.path, fault{403, "actions-broker-listener", "RunnerVersionTooOld"})
+			x.start()
+			requireExit(t, x.wait(), c.want)
+		})
+	}
 }
 
 func TestRun_SessionConflict(t *testing.T) {

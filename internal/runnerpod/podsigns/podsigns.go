@@ -6,6 +6,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// ExitOutdated is what GitHub's runner exits with when GitHub has refused its version at the poll for jobs, since Bullpen's agent sets
+// ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE. Refused at its session it exits with 1 (executed with GitHub's runner 2.336.0).
+const ExitOutdated = 7
+
 // ReasonPodGC is the reason of the condition DisruptionTarget by which Kubernetes' garbage collector of pods says that it
 // has taken a pod for over because its node is gone.
 const ReasonPodGC = "DeletionByPodGC"

@@ -86,14 +86,8 @@ type Ending struct {
 	Forced bool
 }
 
-// Exit codes of GitHub's runner.
-const (
-	// exitOutdated: GitHub does not talk to a runner of this version any more.
-	exitOutdated = 7
-)
-
 // Outdated says whether GitHub has refused the runner because its version is too old: its image must be renewed.
-func (e Ending) Outdated() bool { return e.Exited && e.ExitCode == exitOutdated }
+func (e Ending) Outdated() bool { return e.Exited && e.ExitCode == podsigns.ExitOutdated }
 
 // Succeeded says whether the runner has done its work and ended by itself, whatever other containers of the pod say.
 func (e Ending) Succeeded() bool { return e.Exited && e.ExitCode == 0 }

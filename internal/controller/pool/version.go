@@ -1,0 +1,44 @@
+package pool
+
+import (
+	"time"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
+)
+
+// versions is what the ends of a pool's runners have told of the version in its template.
+type versions struct {
+	refused  string // the template of which GitHub has refused a runner because its version is too old
+	accepted string // the template of which a runner has done its job since
+	refusals int    // in a row
+}
+
+// outdated says whether GitHub has refused the runner because its version is too old.
+func (e ending) outdated() bool { return e.exited && e.exitCode == podsigns.ExitOutdated }
+
+// runnerEnded takes in how a runner has ended, once. One whose version GitHub refuses had been given a configuration: it was ready, and its
+// start did not fail. Its job waits on, and the next runner of the same image would end alike, so that new ones are started slowly.
+func (s *poolState) runnerEnded(v podView, now time.Time) {
+	switch {
+	case v.end.outdated():
+		s.versions.refused, s.versions.accepted = v.templateHash, ""
+		s.versions.refusals++
+		s.hold(now.Add(lifecycle.Backoff(s.versions.refusals)))
+	case v.end.exited && v.end.exitCode == 0 && v.signs.Owner != "":
+		s.versions = versions{accepted: v.templateHash}
+	}
+}
+
+// outdated: GitHub refuses the version of the runners (RUN-7). What was so before a restart stands until a runner shows otherwise.
+func (c *conditions) outdated(f facts) {
+	const kind = v1alpha1.ConditionOutdated
+	switch hash := f.wish.TemplateHash; {
+	case f.counts.versions.refused == hash && hash != "":
+		c.set(kind, true, "VersionRefused",
+			"GitHub has refused runners because their version is too old, and their jobs wait: name a newer image in the template")
+	case f.counts.versions.accepted == hash || f.newTemplate:
+		c.clear(kind, "VersionAccepted", "GitHub has refused no runner of this template for its version")
+	}
+}
