@@ -23,52 +23,66 @@ func security(pod *corev1.Pod, c *corev1.Container) sandbox.Security {
 	return s
 }
 
-func runAsUser(pod *corev1.Pod, c *corev1.Container) int64 {
+func runAsUser(pod *corev1.Pod, c *corev1.Container) int64 { return ptr.Deref(namedUser(pod, c), 0) }
+
+// namedUser is the user that the container or its pod names; nil where neither does, and it runs as its image says.
+func namedUser(pod *corev1.Pod, c *corev1.Container) *int64 {
 	of, own := ptr.Deref(pod.Spec.SecurityContext, corev1.PodSecurityContext{}), ptr.Deref(c.SecurityContext, corev1.SecurityContext{})
-	return ptr.Deref(own.RunAsUser, ptr.Deref(of.RunAsUser, 0))
+	if own.RunAsUser != nil {
+		return own.RunAsUser
+	}
+	return of.RunAsUser
 }
 
 // ownership is whose a pod's volumes are, by a kubelet's rules. Only root can give files away: for anybody else they stay
 // the node agent's, as its containers are.
 type ownership struct {
 	group *int64 // fsGroup: it may read every file, and write where root may
-	user  *int64 // the one that all containers run as: projected tokens are its own, where there is no fsGroup
+	user  *int64 // the one that all containers are named to run as: projected tokens are its own, where there is no fsGroup
 }
 
 func ownershipOf(pod *corev1.Pod) ownership {
 	o := ownership{group: ptr.Deref(pod.Spec.SecurityContext, corev1.PodSecurityContext{}).FSGroup}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			user := runAsUser(pod, &list[i])
-			if o.user != nil && *o.user != user {
+			user := namedUser(pod, &list[i])
+			if user == nil || o.user != nil && *o.user != *user {
 				return ownership{group: o.group}
 			}
-			o.user = &user
+			o.user = user
 		}
 	}
 	return o
 }
 
-// tokenMode is a projected token's.
-func (o ownership) tokenMode() os.FileMode {
+// tokenMode is a projected token's, in a volume with that default mode. A kubelet goes by it only where the token is nobody's own: then it
+// is root's, and with 0400 no other user's container can read it.
+func (o ownership) tokenMode(defaultMode *int32) os.FileMode {
 	if o.group == nil && o.user == nil {
-		return 0o644
+		return mode(defaultMode)
 	}
 	return 0o600
 }
 
+// of is whose a file of that mode becomes on a node agent that is root.
+func (o ownership) of(mode os.FileMode, token bool) (user, group int, as os.FileMode) {
+	switch {
+	case o.group != nil:
+		return 0, int(*o.group), mode | 0o040
+	case token && o.user != nil:
+		return int(*o.user), 0, mode
+	}
+	return 0, 0, mode
+}
+
 // give hands a file of that mode over.
 func (o ownership) give(path string, mode os.FileMode, token bool) error {
-	switch {
-	case os.Geteuid() != 0:
+	if os.Geteuid() != 0 {
 		return nil
-	case o.group != nil:
-		if err := os.Chown(path, -1, int(*o.group)); err != nil {
-			return err
-		}
-		return os.Chmod(path, mode|0o040)
-	case token && o.user != nil:
-		return os.Chown(path, int(*o.user), -1)
 	}
-	return nil
+	user, group, as := o.of(mode, token)
+	if err := os.Chown(path, user, group); err != nil {
+		return err
+	}
+	return os.Chmod(path, as)
 }

@@ -65,7 +65,7 @@ func (v volumes) renewTokens(ctx context.Context, pod *corev1.Pod) (time.Time, e
 			if s.ServiceAccountToken == nil {
 				continue
 			}
-			due, err := v.renewToken(ctx, pod, vol.Name, s.ServiceAccountToken)
+			due, err := v.renewToken(ctx, pod, vol.Name, vol.Projected.DefaultMode, s.ServiceAccountToken)
 			if err != nil {
 				return time.Time{}, fmt.Errorf("volume %q: %w", vol.Name, err)
 			}
@@ -77,7 +77,9 @@ func (v volumes) renewTokens(ctx context.Context, pod *corev1.Pod) (time.Time, e
 	return next, nil
 }
 
-func (v volumes) renewToken(ctx context.Context, pod *corev1.Pod, volume string, p *corev1.ServiceAccountTokenProjection) (time.Time, error) {
+func (v volumes) renewToken(
+	ctx context.Context, pod *corev1.Pod, volume string, defaultMode *int32, p *corev1.ServiceAccountTokenProjection,
+) (time.Time, error) {
 	lifetime := defaultTokenLifetime
 	if p.ExpirationSeconds != nil {
 		lifetime = time.Duration(*p.ExpirationSeconds) * time.Second
@@ -87,7 +89,7 @@ func (v volumes) renewToken(ctx context.Context, pod *corev1.Pod, volume string,
 	if err != nil {
 		return time.Time{}, fmt.Errorf("creating a token for ServiceAccount %q: %w", pod.Spec.ServiceAccountName, err)
 	}
-	if err := v.write(volume, file{path: p.Path, data: []byte(token), mode: v.owner.tokenMode(), token: true}); err != nil {
+	if err := v.write(volume, file{path: p.Path, data: []byte(token), mode: v.owner.tokenMode(defaultMode), token: true}); err != nil {
 		return time.Time{}, err
 	}
 	return renewalTime(asked, expires), nil

@@ -12,8 +12,12 @@ import (
 )
 
 // hashVersion is raised when a change of this package must reach pods that already exist. It is not derived from the
-// code: an upgrade of the controller alone must not roll every pool.
-const hashVersion = 1
+// code: an upgrade of the controller alone must not roll every pool. dindHashVersion is that of pools with a Docker daemon: pods that were
+// made at version 1 cannot read their token.
+const (
+	hashVersion     = 1
+	dindHashVersion = 2
+)
 
 // formerAgentCommand was DefaultAgentCommand when hashes were first computed.
 const formerAgentCommand = "/usr/local/bin/bullpen"
@@ -32,11 +36,12 @@ func (o Options) hashedAgentCommand() string {
 // read when a job is dispatched. Equal quantities hash equally however they are written, and so do defaults.
 func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 	options.AgentCommand = options.hashedAgentCommand()
-	template := pool.Spec.Template.DeepCopy()
+	template, version := pool.Spec.Template.DeepCopy(), hashVersion
 	if len(template.Command) == 0 {
 		template.Command = defaultCommand(pool.Spec.Platform)
 	}
 	if template.Dind != nil {
+		version = dindHashVersion
 		*template.Dind = dindDefaults(template.Dind)
 		template.Dind.Storage = resource.NewQuantity(template.Dind.Storage.Value(), resource.BinarySI)
 	}
@@ -55,7 +60,7 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 		TokenLife int
 		Platform  v1alpha1.Platform `json:",omitempty"`
 	}{
-		hashVersion, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds, platform,
+		version, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds, platform,
 	})
 	if err != nil {
 		return "", fmt.Errorf("hashing the template of %s: %w", pool.Name, err)

@@ -64,7 +64,9 @@ func volumes() []corev1.Volume {
 		{Name: VolumeShared, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: VolumeWork, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: VolumeToken, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-			DefaultMode: ptr.To[int32](0o400),
+			// A kubelet goes by it only in a pod whose containers run as different users, as beside Docker's daemon: there the token is root's,
+			// and the poller is not. No other container mounts it (NET-3).
+			DefaultMode: ptr.To[int32](0o444),
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
 				Audience:          runnerapi.AudienceDispatch,
 				ExpirationSeconds: ptr.To[int64](TokenSeconds),

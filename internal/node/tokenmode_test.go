@@ -1,0 +1,84 @@
+package node
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// Whoever runs the poller can read its token on a node, whatever else is in the pod: beside Docker's daemon, which is root, a kubelet gives
+// the token to root in its volume's default mode, and a poller that is not would never ask for a job.
+func TestTokenMode_ThePollerCanReadItsToken(t *testing.T) {
+	pool := &v1alpha1.RunnerPool{}
+	pool.Name, pool.Namespace = "linux", "runners"
+	pool.Spec.Platform, pool.Spec.Labels = v1alpha1.PlatformLinux, []string{"linux"}
+	pool.Spec.Resources.CPU, pool.Spec.Resources.Memory = resource.MustParse("1"), resource.MustParse("1Gi")
+	pool.Spec.Template.Image = "runner:1"
+	options := runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"}
+	plain, _, err := runnerpod.Build(pool, options, "abcd1234")
+	require.NoError(t, err)
+	require.True(t, pollerReads(t, plain))
+
+	pool.Spec.Template.RuntimeClassName, pool.Spec.Template.Dind = ptr.To("kata"), &v1alpha1.Dind{}
+	dind, _, err := runnerpod.Build(pool, options, "abcd1234")
+	require.NoError(t, err)
+	require.True(t, pollerReads(t, dind), "beside Docker's daemon")
+
+	for _, mode := range []*int32{nil, ptr.To[int32](0o444)} {
+		token(t, dind).DefaultMode = mode
+		require.True(t, pollerReads(t, dind))
+	}
+	token(t, dind).DefaultMode = ptr.To[int32](0o400)
+	require.False(t, pollerReads(t, dind), "as on a kubelet")
+	dind.Spec.SecurityContext.FSGroup = ptr.To[int64](1001)
+	require.True(t, pollerReads(t, dind), "by its group")
+
+	token(t, plain).DefaultMode = ptr.To[int32](0o400)
+	require.True(t, pollerReads(t, plain), "all containers run as one user, whose the token is")
+	plain.Spec.SecurityContext.RunAsUser = nil
+	plain.Spec.Containers[1].SecurityContext.RunAsUser = ptr.To[int64](1001)
+	require.False(t, pollerReads(t, plain), "one container names no user")
+}
+
+func token(t *testing.T, pod *corev1.Pod) *corev1.ProjectedVolumeSource {
+	t.Helper()
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == runnerpod.VolumeToken {
+			return v.Projected
+		}
+	}
+	t.Fatal("there is no token")
+	return nil
+}
+
+// pollerReads says whether the user and the groups of the poller may read the token.
+func pollerReads(t *testing.T, pod *corev1.Pod) bool {
+	t.Helper()
+	owner := ownershipOf(pod)
+	user, group, mode := owner.of(owner.tokenMode(token(t, pod).DefaultMode), true)
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		if c.Name != runnerpod.ContainerPoller {
+			continue
+		}
+		as := security(pod, c)
+		bit := os.FileMode(0o004)
+		switch {
+		case as.User == int64(user):
+			bit = 0o400
+		case as.Group == int64(group) || slices.Contains(as.Groups, int64(group)):
+			bit = 0o040
+		}
+		return mode&bit != 0
+	}
+	t.Fatal("there is no poller")
+	return false
+}
