@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,7 @@ const jitVariable = "ACTIONS_RUNNER_INPUT_JITCONFIG"
 func newDevRunnerCommand() *cobra.Command {
 	var blob, file, work string
 	var verbose bool
+	var gap time.Duration
 	cmd := &cobra.Command{
 		Use:   "runner",
 		Short: "Take one job with a JIT config, or jobs as a registered runner, and run their steps (development only)",
@@ -35,8 +37,8 @@ The JIT config comes from --jitconfig-file, from --jitconfig, or from $` + jitVa
 Other users of the machine can read a command line: prefer the file.
 
 Exit codes are those of GitHub's listener: 0 after the job (whatever its conclusion) or when told to stop, 1 when the
-registration is gone or unusable, 2 when it may be tried again, 5 when another process holds the session, 7 when the
-service refuses this version. SIGINT and SIGTERM end an idle runner at once and cancel a running job.
+registration is gone or unusable, 2 when it may be tried again, 5 when another process holds the session. A version that
+the service refuses is 7 with $ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE=true, and otherwise 1. SIGINT and SIGTERM end an idle runner at once and cancel a running job.
 
 $ACTIONS_RUNNER_HOOK_JOB_STARTED and $ACTIONS_RUNNER_HOOK_JOB_COMPLETED name scripts to run around the job.`,
 		Example: `  # What a runner pod does
@@ -46,7 +48,7 @@ $ACTIONS_RUNNER_HOOK_JOB_STARTED and $ACTIONS_RUNNER_HOOK_JOB_COMPLETED name scr
   ` + jitVariable + `="$(cat jit)" bullpen dev runner`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options := devrunner.Options{WorkDir: work, Console: cmd.OutOrStdout(), Log: devRunnerLog(cmd, verbose)}
+			options := devrunner.Options{WorkDir: work, WorkerAfter: gap, Console: cmd.OutOrStdout(), Log: devRunnerLog(cmd, verbose)}
 			jit, err := readJIT(file, blob)
 			switch {
 			case err == nil:
@@ -65,6 +67,7 @@ $ACTIONS_RUNNER_HOOK_JOB_STARTED and $ACTIONS_RUNNER_HOOK_JOB_COMPLETED name scr
 	}
 	cmd.AddCommand(newDevRunnerConfigureCommand(&work), newDevRunnerWorkerCommand(&verbose))
 	cmd.Flags().StringVar(&file, "jitconfig-file", "", "file that holds the JIT config")
+	cmd.Flags().DurationVar(&gap, "worker-after", 0, "start a job's worker so long after the job was acquired; a stop in that time loses the job, as with GitHub's runner")
 	cmd.Flags().StringVar(&blob, "jitconfig", "", "the JIT config itself (visible to other users of the machine)")
 	cmd.PersistentFlags().StringVar(&work, "work", ".", "the runner's folder, which its work folder is relative to")
 	cmd.PersistentFlags().BoolVarP(&verbose, "verbose", "v", false, "log what the protocol does")

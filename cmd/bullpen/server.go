@@ -233,6 +233,7 @@ func (r *replica) wireDispatch(forge *github.Client) error {
 	if r.dispatcher, err = dispatch.New(dispatch.Options{
 		Store: r.store, Forge: forge, Cluster: r.view, Roster: lists, Gate: r.keeper, Log: r.log, Metrics: r.registry,
 		Tracer: r.tracer, Now: r.clock.Now,
+		CheckPod: func(ctx context.Context, podUID string) error { return r.passes.CheckPod(ctx, podUID) }, // there are passes before it runs
 	}); err != nil {
 		return err
 	}

@@ -21,14 +21,15 @@ const (
 //
 // The end of ctx:
 //
-//   - No job runs: TERM to the runner's process group, KILL after IdleStop.
+//   - No job runs: nothing (EXCL-8), for one that nothing shows of may have been acquired. The controller removes the registration at
+//     GitHub, and the runner ends by itself.
 //   - A job runs: it is let finish, and the runner stopped before it takes another. GitHub's listener has no order for that: TERM
 //     and INT both cancel its job (actions/runner issues 2190, 2582, 3308). But its worker finishes and reports a job without it. So
 //     once the job's last step is over, which the hook tells, the listener is held (SIGSTOP), and can ask GitHub for nothing. The
 //     hook waits for that, some seconds at most. When the worker has gone, the listener is ended as it is held (KILL): an answer of
 //     GitHub's may have reached its socket meanwhile, and it could acquire that job before it saw an order to stop, and cancel it
-//     then. A job that nobody has acquired GitHub gives to another runner. Of a runner that has no hook, or no worker that can be
-//     seen, the end of the job is awaited, and a job that it has taken meanwhile is let finish as well.
+//     then. A job that nobody has acquired GitHub gives to another runner. A runner that has no hook, or no worker that can be
+//     seen, goes on until its registration is removed.
 func (s *supervisor) static(ctx context.Context, events <-chan struct{}) error {
 	_ = os.Remove(s.files.idle) // it is for pollers, and there is none
 	registered, err := s.register(ctx)
@@ -126,7 +127,7 @@ func (a *attendance) settled() bool {
 	return a.Now().Sub(a.over) >= a.Settle
 }
 
-// idleAgain shows that the runner has no job, unless it is to take no other. It looks once more, because the next one may have
+// idleAgain shows that the runner has no job. It looks once more, because the next one may have
 // begun meanwhile, and its hook have written what is removed here.
 func (a *attendance) idleAgain() {
 	_ = os.Remove(a.files.jobCompleted)
@@ -142,7 +143,7 @@ func (a *attendance) idleAgain() {
 // showIdle shows that no job runs, where that is not shown: the disk may have been full when the last one ended, and a runner that
 // looks busy for ever is never removed.
 func (a *attendance) showIdle() {
-	if a.draining || a.silent || exists(a.files.jobless) {
+	if a.silent || a.frozen != 0 || a.stopped || exists(a.files.jobless) {
 		return
 	}
 	err := os.WriteFile(a.files.jobless, nil, 0o600)
@@ -208,14 +209,14 @@ func (a *attendance) run(ctx context.Context, events <-chan struct{}, done <-cha
 			if a.look() {
 				a.Log.Info("asked to stop: the job is let finish, and is the last")
 			} else {
-				a.Log.Info("asked to stop: no job runs, stopping the runner")
+				a.Log.Info("asked to stop: no job runs, and the runner ends when its registration is removed")
 			}
 		}
 		busy := a.look()
 		switch {
 		case a.draining && busy:
 			a.hold()
-		case a.draining && !a.stopped:
+		case a.draining && a.frozen != 0 && !a.stopped: // held since before the end of its last job: it has acquired no other (EXCL-8)
 			a.stopped, stoppedAt = true, a.Now()
 			a.endListener()
 			_ = syscall.Kill(-a.group, syscall.SIGTERM)

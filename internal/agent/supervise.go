@@ -39,11 +39,16 @@ type SuperviseOptions struct {
 	Stdout, Stderr io.Writer
 	// LookEvery is how often the folder is looked at where the kernel cannot tell; 50 ms when zero.
 	LookEvery time.Duration
-	// IdleStop is how long a runner without a job may take to end after TERM before it is killed; 15 s when zero.
+	// IdleStop is how long a static runner that is being registered, or that has been held after its last job, may take to end after TERM
+	// before it is killed; 15 s when zero.
 	IdleStop time.Duration
-	// Of static runners: the clock, how long to wait before one that could not register tries it again, and how long after the last
-	// step a job is over whose worker was not seen; time.Now, 10 s, and 5 s (30 s where no worker can be seen) when unset.
-	Now           func() time.Time
+	// Overstay is how long the runner may go on after the worker of its job has ended before it is killed, whatever keeps it; 1 min when
+	// zero.
+	Overstay time.Duration
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+	// Of static runners: how long to wait before one that could not register tries it again, and how long after the last
+	// step a job is over whose worker was not seen; 10 s, and 5 s (30 s where no worker can be seen) when unset.
 	Retry, Settle time.Duration
 	// Reap says that this process is the first of its container: whatever loses its parent becomes its child, and stays in
 	// the table of processes until it is reaped. A job of many steps would fill that.
@@ -51,6 +56,9 @@ type SuperviseOptions struct {
 	// Log; discarded when nil.
 	Log *slog.Logger
 }
+
+// lookForWorker is how often a runner whose job has started is looked at: is its worker still there?
+const lookForWorker = 10 * time.Second
 
 // lookAnyway is how often the folder is looked at even where the kernel tells, should it have missed something.
 const lookAnyway = 2 * time.Second
@@ -73,6 +81,9 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 	}
 	if o.IdleStop == 0 {
 		o.IdleStop = 15 * time.Second
+	}
+	if o.Overstay == 0 {
+		o.Overstay = time.Minute
 	}
 	if o.Retry == 0 {
 		o.Retry = 10 * time.Second
@@ -99,13 +110,13 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 // end of every grace period.
 //
 //   - Before a configuration came: nil at once. Nothing was lost, and Failed would read like a crash.
-//   - The runner runs without a job: TERM to its process group, KILL after IdleStop.
-//   - A job has started: nothing. The job has the whole grace period (POOL-9), and its exit code survives.
+//   - The runner has its configuration: nothing (EXCL-8). It may have acquired a job of which nothing shows yet, and would lose it. The
+//     server, or the controller, sees that the pod is being stopped, and removes the registration at GitHub: then the runner ends by
+//     itself, and the job that it had not acquired is given to another one. Where GitHub refuses that, there is a job, which has the
+//     whole grace period (POOL-9), and its exit code survives.
 //
-// Whether a job has started is latched in this process as soon as the hook's marker is seen, so that no workflow can
-// undo it. One window remains: a job that GitHub has assigned to the runner, and whose hook has not run yet, when the
-// stop arrives. The runner then ends the job as cancelled, exactly as when its machine is shut down. That pod was
-// being removed although its claim is live, which the fleet itself never does (EXCL-1).
+// Whether a job has started is latched in this process as soon as the hook's marker is seen, so that no workflow can undo it. A runner
+// that does not end although the worker of its one job has is killed after Overstay (TEN-5): nothing more can come of it.
 //
 // A static runner (RegistrationDir) registers itself first, and is run until it ends; static.go says how it is stopped.
 func Supervise(ctx context.Context, options SuperviseOptions) error {
@@ -285,50 +296,81 @@ func (s *supervisor) start(ctx context.Context, argv, env []string) (cmd *exec.C
 	return cmd, ended, nil
 }
 
-// attend returns when the runner has ended, and passes a stop on if no job has reached it.
+// attend returns when the runner has ended. A stop is for the log alone (EXCL-8).
 func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct{}, done <-chan struct{}) {
 	look := time.NewTicker(s.LookEvery)
 	defer look.Stop()
-	stop, kill := ctx.Done(), (<-chan time.Time)(nil)
-	latched := false
-	jobStarted := func() bool {
-		if !latched && (exists(s.files.jobStarted) || workerRuns(group)) {
-			latched = true
-			s.Log.Info("a job has started")
-		}
-		if latched {
-			_ = os.Remove(s.files.jobless) // EXCL-6: the pod shows it from the next probe on
-		}
-		return latched
-	}
+	stop := ctx.Done()
+	j := oneJob{supervisor: s, group: group}
 	for {
 		select {
 		case <-done:
 			return
 		case <-events:
-			jobStarted()
+			j.started()
 		case <-look.C:
-			jobStarted()
+			j.started()
+			if j.overstays() {
+				s.Log.Warn("the runner does not end although its job has: killing it")
+				_ = syscall.Kill(-group, syscall.SIGKILL)
+			}
 			if s.Reap {
 				reapOrphans(group)
 			}
 		case <-stop:
 			stop = nil
-			if jobStarted() {
+			if j.started() {
 				s.Log.Info("asked to stop: the job is let finish")
-				continue
-			}
-			s.Log.Info("asked to stop: no job has started, stopping the runner")
-			_ = syscall.Kill(-group, syscall.SIGTERM)
-			timer := time.NewTimer(s.IdleStop)
-			defer timer.Stop()
-			kill = timer.C
-		case <-kill:
-			if !jobStarted() {
-				_ = syscall.Kill(-group, syscall.SIGKILL)
+			} else {
+				s.Log.Info("asked to stop: the runner ends when its registration is removed, or with the job that it was given")
 			}
 		}
 	}
+}
+
+// oneJob is what is known of the job of a runner that has one only. One goroutine has it.
+type oneJob struct {
+	*supervisor
+	group   int
+	latched bool      // it has started
+	worker  bool      // its worker was seen
+	looked  time.Time // for its worker
+	over    time.Time // when its worker was first seen to have ended
+}
+
+// started says whether the job has started.
+func (j *oneJob) started() bool {
+	if !j.latched {
+		hooked := exists(j.files.jobStarted) // by the worker, which is looked for after that: then it is there
+		j.worker = workerRuns(j.group)
+		if j.latched = j.worker || hooked; j.latched {
+			j.looked = j.Now()
+			j.Log.Info("a job has started")
+		}
+	}
+	if j.latched {
+		_ = os.Remove(j.files.jobless) // EXCL-6: the pod shows it from the next probe on
+	}
+	return j.latched
+}
+
+// overstays says whether the runner goes on for too long after its job's worker, which was seen, has ended (TEN-5).
+func (j *oneJob) overstays() bool {
+	now, every := j.Now(), min(lookForWorker, j.Overstay)
+	if !j.worker {
+		every = 0 // the hook was seen first
+	}
+	if !j.latched || now.Sub(j.looked) < every {
+		return false
+	}
+	j.looked = now
+	switch running := workerRuns(j.group); {
+	case running:
+		j.worker, j.over = true, time.Time{}
+	case j.worker && j.over.IsZero():
+		j.over = now
+	}
+	return !j.over.IsZero() && now.Sub(j.over) >= j.Overstay
 }
 
 func startFailure(program string, err error) error {

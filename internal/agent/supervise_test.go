@@ -42,19 +42,16 @@ func TestMain(m *testing.M) {
 	case "listen": // a runner: a job starts when the file "assign" appears, and ends when "finish" does
 		listen(argument)
 	case "worker": // GitHub's runner: it starts its worker for a job
-		touch(filepath.Join(argument, "online"))
-		for tick := time.NewTicker(2 * time.Millisecond); !exists(filepath.Join(argument, "assign")); {
-			<-tick.C
-		}
-		worker := filepath.Join(argument, "Runner.Worker")
-		_ = os.Symlink("/bin/sh", worker)
-		if err := exec.Command(worker, "-c", "until [ -e "+filepath.Join(argument, "finish")+" ]; do sleep 0.01; done").Run(); err != nil {
-			os.Exit(77)
-		}
+		work(argument, "until [ -e "+filepath.Join(argument, "finish")+" ]; do sleep 0.01; done")
+	case "overstay": // the job stops its listener
+		work(argument, `sh "$`+envHook+`"; sleep 0.3; :`) // the last command would take the shell's place
+		touch(filepath.Join(argument, "stopped"))
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		<-time.After(time.Hour) // the signal may reach another thread, and a moment later
 	case "stubborn": // ignores TERM
 		signal.Ignore(syscall.SIGTERM)
 		touch(filepath.Join(argument, "online"))
-		select {}
+		<-time.After(time.Hour) // a program without cgo that waited for nothing would end: a deadlock
 	case "guest": // what DetachGuest starts
 		if err := Guest(context.Background(), GuestOptions{Shares: argument, Environ: []string{"PATH=" + os.Getenv("PATH")}}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -75,8 +72,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// listen exits 9 when it is stopped without a job, and 5 at the end of a job, during which it ignores TERM as
-// anything that a job runs may not.
+// listen exits 9 when it is stopped without a job, 3 when its registration is removed, and 5 at the end of a job. Between the files "acquire"
+// and "assign" it has acquired a job of which nothing shows yet, and loses it when it is stopped.
 func listen(dir string) {
 	term := make(chan os.Signal, 4)
 	signal.Notify(term, syscall.SIGTERM)
@@ -89,8 +86,14 @@ func listen(dir string) {
 				touch(filepath.Join(dir, "killed-mid-job"))
 				os.Exit(1)
 			}
+			if exists(filepath.Join(dir, "acquire")) {
+				touch(filepath.Join(dir, "lost"))
+			}
 			os.Exit(9)
 		default:
+		}
+		if !busy && exists(filepath.Join(dir, "removed")) {
+			os.Exit(3)
 		}
 		if !busy && exists(filepath.Join(dir, "assign")) {
 			busy = true
@@ -102,6 +105,19 @@ func listen(dir string) {
 		if busy && exists(filepath.Join(dir, "finish")) {
 			os.Exit(5)
 		}
+	}
+}
+
+// work takes the job that appears as the file "assign", and runs its script by a worker.
+func work(dir, script string) {
+	touch(filepath.Join(dir, "online"))
+	for tick := time.NewTicker(2 * time.Millisecond); !exists(filepath.Join(dir, "assign")); {
+		<-tick.C
+	}
+	worker := filepath.Join(dir, "Runner.Worker")
+	_ = os.Symlink("/bin/sh", worker)
+	if err := exec.Command(worker, "-c", script).Run(); err != nil {
+		os.Exit(77)
 	}
 }
 
@@ -158,7 +174,7 @@ func (c *container) code() int {
 	case err := <-c.ended:
 		return code(c.t, err)
 	case <-time.After(30 * time.Second):
-		c.t.Fatal("the supervisor does not end")
+		c.t.Fatal("the supervisor does not end", c.log.String())
 		return 0
 	}
 }
@@ -255,29 +271,55 @@ func TestSupervise_StopWhileWaitingEndsAtOnce(t *testing.T) {
 	require.Empty(t, c.out.String())
 }
 
-func TestSupervise_StopWithoutAJobStopsTheRunner(t *testing.T) {
+// EXCL-8: a runner that has its configuration may have acquired a job of which nothing shows yet, and is not signalled. It ends when its
+// registration is removed, or with the job.
+func TestSupervise_EXCL8_AStopSignalsNoRunnerThatHasItsConfiguration(t *testing.T) {
 	t.Parallel()
-	c := newContainer(t, "listen DIR")
-	c.start()
-	c.stage(jitText)
-	c.await("online")
+	start := func() (*container, <-chan string) {
+		c := newContainer(t, "listen DIR")
+		said := c.listen()
+		c.start()
+		c.stage(jitText)
+		c.await("online")
+		return c, said
+	}
+	c, said := start()
 	c.stop()
-	require.Equal(t, 9, c.code(), "the runner had the chance to leave by itself")
+	awaitLine(t, said, "ends when its registration is removed")
+	touch(filepath.Join(c.dir, "removed"))
+	require.Equal(t, 3, c.code(), "it ended by itself")
 
-	c = newContainer(t, "stubborn DIR")
-	c.options.IdleStop = 20 * time.Millisecond
+	c, said = start()
+	touch(filepath.Join(c.dir, "acquire"))
+	c.stop()
+	awaitLine(t, said, "ends when its registration is removed")
+	touch(filepath.Join(c.dir, "assign"))
+	c.await("busy")
+	touch(filepath.Join(c.dir, "finish"))
+	require.Equal(t, 5, c.code())
+	require.NoFileExists(t, filepath.Join(c.dir, "lost"))
+}
+
+// TEN-5: a runner that does not end although the worker of its one job has, stopped by that job or hung, is killed in a bounded time.
+func TestSupervise_TEN5_ARunnerThatOutlivesItsWorkerIsKilled(t *testing.T) {
+	t.Parallel()
+	if !seesWorkers {
+		return
+	}
+	c := newContainer(t, "overstay DIR")
+	c.options.Overstay = 50 * time.Millisecond
 	c.start()
 	c.stage(jitText)
 	c.await("online")
-	c.stop()
-	require.Equal(t, 128+9, c.code())
+	touch(filepath.Join(c.dir, "assign"))
+	c.await("stopped")
+	require.Equal(t, 128+9, c.code(), c.log.String())
 }
 
 func TestSupervise_POOL9_StopLetsARunningJobFinish(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "listen DIR")
 	said := c.listen()
-	c.options.IdleStop = time.Nanosecond
 	c.start()
 	c.stage(jitText)
 	touch(filepath.Join(c.dir, "assign"))
@@ -407,11 +449,12 @@ func supervisorProcess(t *testing.T) (*exec.Cmd, string, int) {
 func TestSupervise_SignalsOfAProcess(t *testing.T) {
 	t.Parallel()
 	for _, stop := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		cmd, _, _ := supervisorProcess(t)
+		cmd, dir, _ := supervisorProcess(t)
 		require.NoError(t, cmd.Process.Signal(stop))
+		touch(filepath.Join(dir, "removed"))
 		var exit *exec.ExitError
 		require.ErrorAs(t, cmd.Wait(), &exit)
-		require.Equal(t, 9, exit.ExitCode())
+		require.Equal(t, 3, exit.ExitCode(), "the runner did not hear of it")
 	}
 	cmd, dir, _ := supervisorProcess(t)
 	touch(filepath.Join(dir, "assign"))

@@ -95,7 +95,7 @@ other; on TERM the current job is its last. Both need --status-dir, and start no
 		Args: AnyArgs,
 		Define: func(flags *flag.FlagSet) Run {
 			shared, status := sharedFlag(flags), statusFlag(flags)
-			idleStop := flags.Duration("idle-stop", 0, "how long a runner without a job may take to stop (default 15s)")
+			idleStop := flags.Duration("idle-stop", 0, "how long a static runner that is being registered, or has done its last job, may take to stop (default 15s)")
 			jit := flags.String("jit-file", "", "the configuration, in a Secret that is mounted for this pod alone")
 			static := flags.Bool("static", false, "the runner registers itself, and takes one job after the other")
 			registration := flags.String("registration-dir", "", "what a static runner registers itself with: a mounted Secret")

@@ -57,6 +57,12 @@ func (r *Runner) take(ctx context.Context, m *message) (ran bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if r.opts.WorkerAfter > 0 {
+		if err := r.pause(ctx, r.opts.WorkerAfter, 1); err != nil {
+			r.opts.Log.Error("stopped before the worker was started: the job is lost", "job", msg.JobID)
+			return false, err
+		}
+	}
 	r.say("%s: Running job: %s", r.opts.Now().UTC().Format("2006-01-02 15:04:05Z"), msg.JobDisplayName)
 	r.runJob(ctx, msg, service, func(stop *stopper) {
 		if len(r.opts.Worker) > 0 {

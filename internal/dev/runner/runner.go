@@ -29,6 +29,9 @@ type Options struct {
 	Worker []string
 	// WorkDir is the folder that the JIT config's WorkFolder is relative to; by default the current one.
 	WorkDir string
+	// WorkerAfter is how long a job's worker takes to start once the job was acquired; by default no time. With GitHub's runner that is up to a
+	// second, and a runner that is stopped in that time loses the job: nobody reports its end.
+	WorkerAfter time.Duration
 	// Environ is the environment that steps begin with, by default the process's own. The variables that carry
 	// a JIT config are taken out of it.
 	Environ []string

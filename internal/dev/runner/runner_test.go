@@ -198,6 +198,27 @@ func TestRun_TellsThatItsVersionIsRefusedWhenItIsAskedTo(t *testing.T) {
 	}
 }
 
+// As GitHub's runner: a stop between the job's acquisition and the start of its worker loses the job.
+func TestRun_AStopBeforeTheWorkerStartsLosesTheJob(t *testing.T) {
+	start := func() *trial {
+		x := newTrial(t, true)
+		x.opts.WorkerAfter = time.Minute
+		x.service.queue(`  a: {runs-on: x, steps: [{run: echo hello}]}`)
+		x.start()
+		x.service.await("the job is acquired", func() bool { return x.service.calls["/run/acquirejob"] == 1 })
+		return x
+	}
+	x := start()
+	x.stop()
+	require.NoError(t, x.wait())
+	require.Nil(t, x.service.completed)
+
+	x = start()
+	x.clock.fire(t, time.Minute, time.Minute)
+	require.NoError(t, x.wait())
+	require.Equal(t, "succeeded", x.service.completed.Conclusion)
+}
+
 func TestRun_SessionConflict(t *testing.T) {
 	conflict := fault{409, "actions-broker-listener", ""}
 	t.Run("that lasts exits five after four minutes", func(t *testing.T) {

@@ -24,6 +24,8 @@ type Options struct {
 	Cluster Cluster
 	// Roster matches GitHub's lists of runners to pods; without it, rows that were lost are never proven over.
 	Roster Roster
+	// CheckPod has recovery look at one pod soon; without it, its next pass does.
+	CheckPod func(ctx context.Context, podUID string) error
 	// Gate is closed while the ledger is frozen after a restore; never, by default.
 	Gate    Gate
 	Log     *slog.Logger
@@ -117,6 +119,7 @@ type Dispatcher struct {
 
 	stamps stamps
 	ended  endings
+	goings goings
 
 	routeMu sync.Mutex // locked while label sets are read: a reader meanwhile waits for the outcome
 	served  map[string]servedBy

@@ -165,7 +165,7 @@ func sortPods(pods []Pod) sorted {
 		s.uids = append(s.uids, pod.UID)
 		works := pod.OwnerLabel != "" || pod.Poller != Polls || pod.Runner == NotReady
 		switch {
-		case pod.Terminal || works && pod.OwnerLabel == "":
+		case pod.Terminal || pod.Deleting || works && pod.OwnerLabel == "":
 			s.urgent = append(s.urgent, pod.UID)
 		case pod.Runner == Stopped:
 			s.urgent = append(s.urgent, pod.UID)

@@ -23,10 +23,15 @@ var table = [...]row{
 	{claim: live, acked: yes, pod: in(Present), label: no, do: ProjectLabel, kind: MissingLabel,
 		why: "its configuration has arrived, and its label does not say whom it works for"},
 
-	// A live claim: GitHub is asked when the pod has ended, or when it has looked like this for long.
+	// A live claim: GitHub is asked when the pod has ended, when it is being stopped and shows no job (EXCL-8), or when it has looked like
+	// this for long.
 	{claim: live, pod: ended, at: in(RunnerNotAsked), do: Ask, why: "its pod has ended"},
 	{claim: in(Executing), pod: listed, age: in(Young), do: Leave, why: "it works"},
-	{claim: unproven, pod: listed, age: in(Young), do: Wait, why: "it may still start"}, // RECV-2
+	{claim: unproven, pod: in(Present), age: in(Young), do: Wait, why: "it may still start"}, // RECV-2
+	{claim: unproven, pod: in(Deleting), runner: in(NotReady, Stopped), age: in(Young), do: Wait, why: "a job has started in it, or it has ended"},
+	{claim: in(Minted), pod: in(Deleting), regs: in(AllGone), age: in(Young), do: Wait,
+		why: "its registrations were removed: it ends, or shows that a job had started"},
+	{claim: unproven, pod: in(Deleting), at: in(RunnerNotAsked), do: Ask, why: "its pod is being stopped, and shows no job"},
 	{claim: live, at: in(RunnerNotAsked), do: Ask, why: "nothing was heard of it for long"},
 	{claim: live, at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its runner"},
 	{claim: live, says: in(JobUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its job"},
@@ -45,6 +50,17 @@ var table = [...]row{
 	{claim: live, at: in(RunnerBusy), do: Leave, why: "GitHub shows its runner busy"},                                        // EXCL-6
 	{claim: in(Executing), says: in(JobQueued), at: in(RunnerIdle), pod: listed, runner: in(Starting, Ready, NotReady), do: Leave,
 		why: "GitHub is about to give the job to a runner that is online; that the job is queued does not prove that the runner is idle"}, // RECV-3
+
+	// A live claim of a pod that is being stopped, by whomever, before its job has begun. Nothing in the pod signals its runner, which ends by
+	// itself once it is not registered. GitHub refuses that if it has given the runner a job already (EXCL-8).
+	{claim: in(Claimed), regs: in(AllGone), pod: in(Deleting), runner: in(Ready), at: notBusy, do: Release, kind: StoppedPod,
+		why: "its pod is being stopped, and nothing was registered for it"},
+	{claim: in(Claimed), regs: in(AllGone), pod: in(Deleting), runner: in(Starting), at: away, do: Release, kind: StoppedPod,
+		why: "its pod is being stopped before it was ready, and nothing was registered for it"},
+	{claim: unproven, regs: in(SomeOpen), pod: in(Deleting), runner: in(Ready), at: notBusy, do: Unregister, kind: StoppedPod,
+		why: "its pod is being stopped, and no job has started in it"},
+	{claim: unproven, regs: in(SomeOpen), pod: in(Deleting), runner: in(Starting), at: away, do: Unregister, kind: StoppedPod,
+		why: "its pod is being stopped before it was ready, and its runner is not online"},
 
 	// A live claim: it does not work.
 	{claim: live, pod: in(Gone), do: Release, kind: PodMissingClaim, why: "its pod is gone, and its runner does not work"},

@@ -16,6 +16,7 @@ const (
 	OrphanCompleted      Kind = "orphan_completed"        // its job has ended and nobody said so
 	PodMissingClaim      Kind = "pod_missing_claim"       // its pod is gone
 	IdleRunner           Kind = "idle_runner"             // it is online and gets no job
+	StoppedPod           Kind = "stopped_pod"             // its pod is being stopped before its job has begun
 	UnregisteredRunner   Kind = "unregistered_runner"     // recovery has removed its registrations, and no job has started
 	OrphanedStampedPod   Kind = "orphaned_stamped_pod"    // the pod shows work and nobody has a claim
 	UnknownRunner        Kind = "unknown_runner"          // its runner works and nobody has a claim
@@ -34,7 +35,7 @@ const (
 // Kinds lists every kind, in the order of the documentation.
 func Kinds() []Kind {
 	return []Kind{
-		StaleClaim, OrphanedRunner, AgentNeverRegistered, OrphanCompleted, PodMissingClaim, IdleRunner, UnregisteredRunner, OrphanedStampedPod,
+		StaleClaim, OrphanedRunner, AgentNeverRegistered, OrphanCompleted, PodMissingClaim, IdleRunner, StoppedPod, UnregisteredRunner, OrphanedStampedPod,
 		UnknownRunner, UnclaimedJob, MissingLabel, LyingLabel, UnstartedExecution, OrphanedSession, OrphanedRegistration,
 		QueuedReaped, Redelivered, QueueSwept, LostJobRerun,
 	}

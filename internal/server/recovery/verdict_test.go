@@ -134,7 +134,10 @@ var properties = map[string]func(Evidence, Verdict) bool{
 		return e.Pod == Missing && v.Do != Wait && v.Do != Leave && e.Job == NoJob
 	},
 	"RECV-2, RECV-1: nothing is taken before its time from a pod that is there": func(e Evidence, v Verdict) bool {
-		return e.Age == Young && (e.Pod == Present || e.Pod == Deleting) && v.Do != Leave && v.Do != Wait && v.Do != ProjectLabel
+		stopped := e.Pod == Deleting && (e.Claim == Claimed || e.Claim == Minted) && (e.Runner == Ready || e.Runner == Starting) // EXCL-8
+		records := v.Do == Complete || v.Do == MarkExecuting
+		return e.Age == Young && e.listed() && !(stopped && (v.Do == Ask || v.Kind == StoppedPod || records)) &&
+			v.Do != Leave && v.Do != Wait && v.Do != ProjectLabel
 	},
 	"RECV-5: what is unreadable is left and counted": func(e Evidence, v Verdict) bool {
 		unreadable := e.RunnerAtGitHub == RunnerUnreadable || e.JobAtGitHub == JobUnreadable
@@ -205,6 +208,27 @@ func TestJudge_RECV2_AClaimThatDoesNotStartEnds(t *testing.T) {
 		}
 		if stuck && !Judge(e).ends() && Judge(e).Do != Unregister {
 			t.Fatalf("%s for: %s", Judge(e).Do, e)
+		}
+	})
+}
+
+// EXCL-8: of a pod that is being stopped, and shows no job, the registration goes at once and alone, if GitHub does not refuse it.
+func TestJudge_EXCL8_AStoppedPodLosesItsRegistrationFirst(t *testing.T) {
+	everyEvidence(func(e Evidence) {
+		stopped := e.Pod == Deleting && (e.Claim == Claimed || e.Claim == Minted) && e.Leased == No && e.Runner == Ready && e.Registrations == SomeOpen
+		if !stopped {
+			return
+		}
+		v := Judge(e)
+		switch {
+		case e.RunnerAtGitHub == RunnerNotAsked:
+			require.Equal(t, Ask, v.Do, e)
+		case e.RunnerAtGitHub == RunnerBusy, e.RunnerAtGitHub == RunnerUnreadable:
+			require.False(t, v.Do.takes(), "%s for: %s", v.Do, e)
+		case e.JobAtGitHub == JobQueued || e.JobAtGitHub == JobNotAsked:
+			require.Equal(t, Unregister, v.Do, e)
+		default:
+			require.False(t, v.ends(), "%s for: %s", v.Do, e)
 		}
 	})
 }

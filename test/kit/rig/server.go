@@ -169,16 +169,18 @@ func (f *Fleet) dispatcher(by ways, config *rest.Config) (*clusterview.View, *di
 		Forge: forge, Ledger: by.store, ByRepository: view.RegistersAtRepositories, Log: f.options.Log,
 	})
 	require.NoError(f.tb, err)
+	var look *recovery.Recovery
 	options := dispatch.Options{
 		Store: by.store, Forge: forge, Cluster: view, Roster: lists, Log: f.options.Log, MintTimeout: f.options.MintTimeout,
-		Now: f.options.Now,
+		Now:      f.options.Now,
+		CheckPod: func(ctx context.Context, podUID string) error { return look.CheckPod(ctx, podUID) }, // made before it runs
 	}
 	if f.options.Dispatch != nil {
 		f.options.Dispatch(&options)
 	}
 	dispatcher, err := dispatch.New(options)
 	require.NoError(f.tb, err)
-	look, err := recovery.New(recovery.Options{
+	look, err = recovery.New(recovery.Options{
 		Ledger: by.store, Cluster: view, GitHub: forge, Claims: dispatcher, Roster: lists, Patience: f.options.RecoveryPatience, Log: f.options.Log,
 		Now: f.options.Now,
 	})

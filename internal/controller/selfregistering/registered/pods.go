@@ -102,7 +102,7 @@ func (s *Service) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if !owned || going && !v.Deleting.IsZero() { // who waits for its pods to go, as the garbage collector does, makes none again
 		v.Owner = Owner{}
 	}
-	for _, phase := range []func(context.Context, *View, Place) (time.Time, error){s.sight, s.miss, s.disown, s.leave} {
+	for _, phase := range []func(context.Context, *View, Place) (time.Time, error){s.sight, s.miss, s.disown, s.unregister, s.leave} {
 		due, err := phase(ctx, &v, place)
 		if apierrors.IsConflict(err) { // it has changed since it was read, which is no failure
 			return reconcile.Result{RequeueAfter: conflictRetry}, nil
@@ -187,6 +187,20 @@ func (s *Service) ownerExists(ctx context.Context, v *View) (exists, going bool,
 }
 
 const kindStatefulSet = "StatefulSet"
+
+// unregister has GitHub remove the registration of a runner that is being stopped, by whomever, and shows no job (EXCL-8). Nothing in the pod
+// signals it: without a registration it ends by itself. GitHub refuses to remove that of a runner that has been given a job.
+func (s *Service) unregister(ctx context.Context, v *View, place Place) (time.Time, error) {
+	stopped := !v.Deleting.IsZero() && v.Started && !v.Ended && !place.Lost(s.now())
+	if !stopped || !v.Unregistered.IsZero() || v.Signs.Work() != "" {
+		return time.Time{}, nil
+	}
+	answer := s.Ask(ctx, []lifecycle.RunnerRef{v.Ref()})[0]
+	if answer.Verdict == lifecycle.Granted {
+		return time.Time{}, nil
+	}
+	return earliest(answer.NotBefore, s.now().Add(pace.Busy)), nil
+}
 
 // leave takes our finalizer off a pod that is going, once GitHub has removed its registration.
 func (s *Service) leave(ctx context.Context, v *View, place Place) (time.Time, error) {
@@ -289,7 +303,7 @@ func leaving(v *View, place Place, now time.Time) departure {
 	case v.Ended, !v.Started:
 		return isAsked
 	default:
-		return stays // it is told to stop: an idle runner does at once, a busy one when its job is done
+		return stays // it ends when its registration is removed, or its job is done
 	}
 }
 

@@ -1,0 +1,56 @@
+package dispatch
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+)
+
+// goes is told of each change of a pod that is being deleted. If its claim is live and GitHub has not named its runner, recovery looks at it
+// at once: nothing in the pod signals a runner that has its configuration, and its registration is to be removed (EXCL-8).
+func (d *Dispatcher) goes(pod Pod) {
+	if d.opt.CheckPod == nil || !d.goings.begin(pod.UID) {
+		return
+	}
+	d.later(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		claim, err := d.opt.Store.Claim(ctx, pod.UID)
+		if err == nil && claim.State.Live() && claim.State != fleet.ClaimExecuting {
+			err = d.opt.CheckPod(ctx, pod.UID)
+		}
+		if err != nil { // the next pass sees it
+			d.goings.forget(pod.UID)
+			d.opt.Log.WarnContext(ctx, "having a pod looked at that is being deleted", "pod", pod.Name, "error", err)
+		}
+	})
+}
+
+// goings remembers which of the pods that are being deleted were looked at.
+type goings struct {
+	mu   sync.Mutex
+	seen map[string]bool // by pod UID
+}
+
+// begin says whether the pod is new.
+func (g *goings) begin(podUID string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.seen[podUID] {
+		return false
+	}
+	if g.seen == nil {
+		g.seen = map[string]bool{}
+	}
+	g.seen[podUID] = true
+	return true
+}
+
+// forget is for a pod that is gone, or whose look has failed.
+func (g *goings) forget(podUID string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.seen, podUID)
+}
