@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
@@ -52,7 +53,7 @@ func (m *member) loses(r *lifecycle.Runner) {
 	switch {
 	case m.forced:
 		r.Removal = lifecycle.RemovalDeleting
-	case m.leave.Removal == lifecycle.RemovalGranted && m.work() != "" && m.leave.Proof == "":
+	case m.leave.Removal == lifecycle.RemovalGranted && m.leave.Proof == "" && (m.work() != "" || m.lingers()):
 		r.Removal = lifecycle.RemovalAsked
 	}
 	if m.leave.BusyUntil.After(r.AskAt) {
@@ -104,7 +105,14 @@ func (m *member) undeleted(now time.Time) bool {
 	if m.gone || m.forced {
 		return false
 	}
-	return m.vanished(now) || !m.leave.Deleted && m.view.deleting.IsZero()
+	return m.vanished(now) || !m.leave.Deleted && m.view.deleting.IsZero() || m.lingers()
+}
+
+// lingers says whether the runner's work is over by the server's proof, while its pod is being deleted with a grace period that is for jobs
+// (TEN-5). Deleting it once more shortens that.
+func (m *member) lingers() bool {
+	short := m.view.deleting.Add(removal.ProvenGrace * time.Second)
+	return m.over != "" && !m.hastened && !m.view.terminal && !m.view.deleting.IsZero() && m.view.deadline.After(short)
 }
 
 // checkNode has a node looked for that runners are bound to and the watch does not show.

@@ -293,6 +293,44 @@ func TestLost_EXCL4_WhoseWorkIsOverByTheServersProof(t *testing.T) {
 	require.Equal(t, 1, s.counts("hash").of[lifecycle.StageBusy])
 }
 
+// TEN-5: a pod that is being deleted already, with hours for its job, is asked for once more when that is over, and deleted with a short
+// grace period; then it is left to its node.
+func TestLost_TEN5_WhatIsDeletedWithHoursIsHastened(t *testing.T) {
+	s := newTracker().pool(key)
+	slow := leavingPod(6*time.Hour, pollerEnded)
+	s.podSeen(slow, t0)
+	plan := func() work { return s.plan(wishFor(1), counter(), 0, t0) }
+	require.False(t, plan().ask, "its job may go on")
+	s.condemn(map[string]string{slow.uid: "its job has completed"}, t0)
+	require.True(t, plan().ask)
+	asks := s.questions.take()
+	require.True(t, asks[0].Runner.Ref("ns", "pool").Lost)
+	s.recordAnswers(asks, []lifecycle.Answer{{Verdict: lifecycle.Granted, Proof: "its job has completed"}}, t0)
+	s.questions.done()
+	require.Equal(t, []string{slow.name}, plan().remove)
+	m, _ := s.copyOf(slow.name)
+	require.True(t, m.undeleted(t0))
+
+	s.change(slow.name, t0, func(m *member) { m.hastened = true; m.leave.Accepted(t0) })
+	m, _ = s.copyOf(slow.name)
+	require.False(t, m.undeleted(t0), "once")
+	require.False(t, plan().ask)
+
+	granted, idle := newTracker().pool(key), leavingPod(6*time.Hour) // as one that has no job, and then it hangs
+	granted.podSeen(idle, t0)
+	granted.change(idle.name, t0, func(m *member) {
+		m.leave.Removal = lifecycle.RemovalGranted
+		m.leave.Accepted(t0)
+	})
+	granted.condemn(map[string]string{idle.uid: "its job has completed"}, t0)
+	require.True(t, granted.plan(wishFor(1), counter(), 0, t0).ask, "a grant without a proof shortens nothing")
+
+	soon := newTracker().pool(key)
+	soon.podSeen(leavingPod(30*time.Second, pollerEnded), t0)
+	soon.condemn(map[string]string{slow.uid: "its job has completed"}, t0)
+	require.False(t, soon.plan(wishFor(1), counter(), 0, t0).ask, "it goes soon enough")
+}
+
 // reads is a reader of nodes that answers as a test says.
 type reads struct {
 	client.Reader

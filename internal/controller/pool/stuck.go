@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
 )
 
@@ -13,7 +14,7 @@ import (
 const stuckSlack = time.Minute
 
 // due is when a pod that is being deleted should be gone (POOL-10); zero for one that is not. A job has its whole grace
-// period, which may be hours. What shows no work stops at once, whatever its grace period, and what has ended has nothing
+// period, which may be hours, unless the server proves that it is over. What shows no work stops at once, whatever its grace period, and what has ended has nothing
 // to wait for.
 func (m *member) due() time.Time {
 	if m.gone || !m.observed || m.view.deadline.IsZero() {
@@ -25,6 +26,8 @@ func (m *member) due() time.Time {
 		return earlier(granted, m.view.end.at.Add(stuckSlack))
 	case m.view.terminal:
 		return earlier(granted, m.view.deleting.Add(stuckSlack))
+	case m.over != "": // TEN-5: whatever its grace period was for, it is over
+		return earlier(granted, m.view.deleting.Add(removal.ProvenGrace*time.Second+stuckSlack))
 	case m.work() == "":
 		return earlier(granted, m.view.deleting.Add(poolspec.LeaveTimeout))
 	default:

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -52,6 +53,8 @@ func TestDue_POOL10_AJobHasItsGraceAndNothingElseHas(t *testing.T) {
 		m.gone = true
 		require.Zero(t, m.due(), name)
 	}
+	over := member{observed: true, view: leavingPod(hours, busy), over: "its job has completed"}
+	require.Equal(t, t0.Add(removal.ProvenGrace*time.Second+stuckSlack), over.due(), "TEN-5: what it has hours for is over")
 }
 
 // A pod that does not go is found by one look at the right time; it counts until it is gone, and is told of once.

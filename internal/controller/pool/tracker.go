@@ -128,6 +128,7 @@ type member struct {
 	everReady bool
 	readyAt   time.Time // when it was first seen ready; zero while it is not
 	gone      bool      // the pod is authoritatively gone
+	hastened  bool      // our deletion of a pod that was being deleted with a longer grace period was accepted
 	forced    bool      // our deletion of the pod was accepted, and was one that waits for no kubelet, because there is none
 	reported  bool      // the server knows of its end
 	account   bool      // its ServiceAccount may exist
@@ -158,7 +159,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	switch {
 	case m.view.terminal:
 		r.Stage = lifecycle.StageFinished
-	case m.lost(now) || m.over != "" && !m.leave.Deleted && m.view.deleting.IsZero():
+	case m.lost(now) || m.over != "" && (!m.leave.Deleted && m.view.deleting.IsZero() || m.lingers()):
 		m.loses(&r)
 	case (m.work() != "" || m.leave.SaidBusy(0, now)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
 		r.Stage = lifecycle.StageBusy

@@ -50,13 +50,18 @@ type Grant struct {
 	NodeGone bool
 }
 
+// ProvenGrace is the grace period, in seconds, of a pod whose work is proven over: nothing that runs in it is anybody's job, and whatever
+// keeps it there, a process that a job has stopped or one that hangs in its clean-up, would have the machine for nothing (TEN-5).
+const ProvenGrace = 60
+
 // Remove deletes the pod as it was observed: the one function in the whole system that deletes a runner pod (EXCL-2). A
 // pod that has not ended needs a grant for its UID, shows no sign of work in the observation (EXCL-4), and is asked about
 // once more right before. The preconditions make the API server refuse if the pod has changed in any way since it was
 // observed, so that no sign of work can have appeared unseen. That the pod is gone already is success.
 //
 // The pod keeps its own grace period: an idle runner stops at once, and if all of the above were wrong a job would still
-// be let finish. Only where the node is gone there is nothing to wait for, and our finalizer goes with it. The answer is the fence's, when it was asked.
+// be let finish. With a proof that its work is over it is ProvenGrace, also of a pod that is being deleted already. Only where the node is
+// gone there is nothing to wait for, and our finalizer goes with it. The answer is the fence's, when it was asked.
 func (d *Remover) Remove(ctx context.Context, p Pod, g Grant) (lifecycle.Answer, error) {
 	ref := p.Ref
 	ref.Lost = g.Lost || g.Proof != ""
@@ -71,8 +76,11 @@ func (d *Remover) Remove(ctx context.Context, p Pod, g Grant) (lifecycle.Answer,
 				return client.IgnoreNotFound(err)
 			}
 		}
-		if g.NodeGone {
+		switch {
+		case g.NodeGone:
 			options = append(options, client.GracePeriodSeconds(0)) // no kubelet will ever say that it has stopped
+		case g.Proof != "" && !p.Ended:
+			options = append(options, client.GracePeriodSeconds(ProvenGrace)) // TEN-5
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}}
 		err := d.Client.Delete(ctx, pod, options...)

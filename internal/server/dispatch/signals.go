@@ -75,9 +75,10 @@ func (d *Dispatcher) readSignals(ctx context.Context) (runnerapi.Signals, error)
 	return signals, nil
 }
 
-// A runner whose work is over ends by itself: its pod is asked for only when it is still there after removalGrace.
+// A runner whose work is over ends by itself: its pod is asked for only when it is still there after removalGrace. With the grace period that
+// the controller gives it then it is gone within two minutes (TEN-5).
 const (
-	removalGrace = time.Minute
+	removalGrace = 30 * time.Second
 	maxRemovals  = 1000
 )
 
@@ -96,7 +97,7 @@ func (d *Dispatcher) removals(ctx context.Context, now time.Time) ([]runnerapi.R
 	var out []runnerapi.Removal
 	for _, end := range ends {
 		pod, alive := d.opt.Cluster.Pod(end.Pod.UID)
-		if !alive || pod.Deleting || len(out) == maxRemovals {
+		if !alive || len(out) == maxRemovals { // one that is being deleted may have a grace period of hours
 			continue
 		}
 		out = append(out, runnerapi.Removal{Proof: end.Proof, Pod: runnerapi.PodRef{
