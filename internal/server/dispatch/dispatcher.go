@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
-	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/tracing"
 )
 
@@ -113,9 +112,7 @@ type Dispatcher struct {
 	mu       sync.Mutex
 	matchers map[PoolRef]*matcher
 	watchers map[string][]chan struct{} // pod UID → polls that wait for a change of its row
-	routing  Routing
-	wanted   uint64 // raised by whatever makes routing out of date
-	routed   uint64 // the value of wanted that routing answers
+	router   router
 
 	stamps stamps
 	ended  endings
@@ -147,7 +144,6 @@ func New(opt Options) (*Dispatcher, error) {
 		metrics:   newMetrics(opt.Metrics),
 		matchers:  map[PoolRef]*matcher{},
 		watchers:  map[string][]chan struct{}{},
-		wanted:    1,
 		served:    map[string]servedBy{},
 		adoptions: make(chan struct{}, 1),
 		adopting:  make(chan struct{}, 2*MaxAdoptions),
@@ -202,30 +198,6 @@ func (d *Dispatcher) later(task func(context.Context)) {
 	default:
 		d.metrics.dropped.Inc()
 	}
-}
-
-// PoolsChanged tells that a pool appeared, changed or went: label sets are matched anew.
-func (d *Dispatcher) PoolsChanged() {
-	d.mu.Lock()
-	d.wanted++
-	d.mu.Unlock()
-	d.wakeAll()
-}
-
-// Reconnected tells that notifications may have been lost: everything they can tell of is looked at again.
-func (d *Dispatcher) Reconnected() {
-	d.PoolsChanged()
-	d.AdoptionRequested()
-}
-
-// WorkArrived tells that jobs of that label set were queued, or that room was made (empty key).
-func (d *Dispatcher) WorkArrived(labelKey string) {
-	d.mu.Lock()
-	if labelKey != "" && !d.routing.knows(labelKey) {
-		d.wanted++
-	}
-	d.mu.Unlock()
-	d.wakeAll()
 }
 
 // ClaimChanged tells that a pod's row changed at some replica: polls of that pod look again.
@@ -288,82 +260,4 @@ func (d *Dispatcher) wakeOthers(than *matcher) {
 			m.wakeUp()
 		}
 	}
-}
-
-// routingNow matches label sets to pools again when either changed since the last time.
-func (d *Dispatcher) routingNow(ctx context.Context) (Routing, error) {
-	d.routeMu.Lock()
-	defer d.routeMu.Unlock()
-	d.mu.Lock()
-	wanted, r, fresh := d.wanted, d.routing, d.routed == d.wanted
-	d.mu.Unlock()
-	if fresh {
-		return r, nil
-	}
-	sets, err := d.opt.Store.LabelSets(ctx)
-	if err != nil {
-		return Routing{}, err
-	}
-	pools := d.opt.Cluster.Pools()
-	r = Route(pools, sets)
-	if err := d.unparkReshaped(ctx, r, pools); err != nil {
-		return Routing{}, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for key, pools := range r.Ambiguous {
-		if _, known := d.routing.Ambiguous[key]; !known {
-			d.opt.Log.WarnContext(ctx, "jobs wait: more than one live pool serves their labels",
-				"labels", key, "pools", pools)
-		}
-	}
-	d.metrics.ambiguous.Set(float64(len(r.Ambiguous)))
-	d.routing, d.routed = r, wanted
-	return r, nil
-}
-
-// servedBy is what a label set's lanes were parked for: how much of a budget one runner takes.
-type servedBy struct {
-	platform fleet.Platform
-	shape    fleet.Shape
-}
-
-// unparkReshaped has lanes at their limit looked at again when their runners take another size or platform than
-// before: no claim's end would ever wake those that were parked because one runner was too large.
-func (d *Dispatcher) unparkReshaped(ctx context.Context, r Routing, pools []Pool) error {
-	served := make(map[string]servedBy, len(d.served))
-	changed := []string{}
-	for _, pool := range pools {
-		now := servedBy{pool.Platform, pool.Shape}
-		for _, key := range r.Served[pool.Ref()] {
-			served[key] = now
-			if d.served[key] != now {
-				changed = append(changed, key)
-			}
-		}
-	}
-	if len(changed) > 0 {
-		if err := d.opt.Store.UnparkLabelSets(ctx, changed); err != nil {
-			return err
-		}
-	}
-	d.served = served
-	return nil
-}
-
-func (r Routing) knows(key string) bool {
-	if _, ok := r.Ambiguous[key]; ok {
-		return true
-	}
-	if _, ok := r.Unserved[key]; ok {
-		return true
-	}
-	for _, keys := range r.Served {
-		for _, k := range keys {
-			if k == key {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -7,6 +7,13 @@ func (d *Dispatcher) Matchers() int {
 	return len(d.matchers)
 }
 
+// Arrived is how many label sets wait to be matched to pools.
+func (d *Dispatcher) Arrived() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.router.arrived)
+}
+
 // Minted notes the outcome of a request to GitHub.
 func (m *MintLimiter) Minted(account Account, err error) { m.slots.minted(account, err) }
 

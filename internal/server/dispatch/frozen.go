@@ -42,8 +42,7 @@ func (d *Dispatcher) LedgerFrozen() {
 func (d *Dispatcher) LedgerResumed() {
 	d.demand.forget()
 	d.peaks.forget()
-	d.PoolsChanged()
-	d.AdoptionRequested()
+	d.Reconnected() // what a restored ledger has may be other label sets and other jobs
 }
 
 // awaitOpen holds a poll while the ledger is frozen; false: its time is over.

@@ -68,6 +68,37 @@ func (p Pool) Serves(labels []string) bool {
 	return own
 }
 
+// mostCombined bounds of how many labels all combinations are named: 1,023 of 10.
+const mostCombined = 10
+
+// servable lists the keys of all label sets that the pool serves, whether or not a job has asked for one; false when they are too many.
+func (p Pool) servable() ([]string, bool) {
+	all := fold(p.MintLabels())
+	if len(all) > mostCombined {
+		return nil, false
+	}
+	var keys []string
+	for choice := 1; choice < 1<<len(all); choice++ {
+		var labels []string
+		for i, label := range all {
+			if choice&(1<<i) != 0 {
+				labels = append(labels, label)
+			}
+		}
+		if p.Serves(labels) {
+			keys = append(keys, LabelKey(labels))
+		}
+	}
+	return keys, true
+}
+
+// LabelsOf is the reverse of LabelKey; false for what is no key.
+func LabelsOf(key string) ([]string, bool) {
+	var labels []string
+	err := json.Unmarshal([]byte(key), &labels)
+	return labels, err == nil
+}
+
 // Routing says which pool serves each label set.
 type Routing struct {
 	Served    map[PoolRef][]string // pool → keys of the label sets it serves, sorted

@@ -136,7 +136,7 @@ func TestInstallation_LateAndLostEvents(t *testing.T) {
 	ledgertest.Exec(t, h.url, `INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
 		label_key, state, queued_at, updated_at) VALUES (2, 1, 'acme/app', 1, 1, 'b', 'ci', 'main', 'a', '["gpu"]', 'queued', now(), now())`)
 	ledgertest.Exec(t, h.url, `INSERT INTO job_lanes (label_key, account_id, parked, head_at) VALUES ('["gpu"]', 1, 'suspended', now())`)
-	d.PoolsChanged()
+	d.Reconnected() // nobody was told of that lane
 	reinstalled := acme
 	reinstalled.InstallationID = 303
 	h.record(job(fleet.JobEventQueued, 3, from(reinstalled))) // the installation event was lost

@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -254,7 +253,7 @@ func (m *matcher) round(ctx context.Context) (bool, error) {
 	defer cancel()
 	routing, err := m.d.routingNow(ctx)
 	if err != nil {
-		return false, fmt.Errorf("reading label sets: %w", err)
+		return false, err
 	}
 	pool, ok := m.d.opt.Cluster.Pool(m.pool)
 	keys := routing.Served[m.pool]

@@ -95,6 +95,8 @@ type IntakeStore interface {
 // AdmissionStore turns queued jobs and waiting polls into claims.
 type AdmissionStore interface {
 	LabelSets(ctx context.Context) ([]LabelSet, error)
+	// LabelSetsAmong returns those of the keys that jobs have asked for.
+	LabelSetsAmong(ctx context.Context, labelKeys []string) ([]string, error)
 	// UnparkLabelSets has lanes of these label sets that are parked at their limit looked at again.
 	UnparkLabelSets(ctx context.Context, labelKeys []string) error
 	// ClaimBatch claims jobs for polls in one transaction, by Admit and Choose.

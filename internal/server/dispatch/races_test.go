@@ -32,12 +32,12 @@ func (l *ledger) Claim(ctx context.Context, podUID string) (dispatch.Claim, erro
 	return claim, err
 }
 
-func (l *ledger) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
-	sets, err := l.Store.LabelSets(ctx)
+func (l *ledger) LabelSetsAmong(ctx context.Context, keys []string) ([]string, error) {
+	found, err := l.Store.LabelSetsAmong(ctx, keys)
 	if l.labelSets != nil {
 		l.labelSets()
 	}
-	return sets, err
+	return found, err
 }
 
 func (l *ledger) ClaimBatch(ctx context.Context, b dispatch.Batch) (dispatch.BatchResult, error) {
@@ -60,7 +60,6 @@ func (h *harness) waiting(n int) {
 // A pool that looks while another reads the label sets anew must not go to sleep over the old ones.
 func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	h := newHarness(t)
-	h.cluster.PutPool(linuxPool("gpu"))
 	reading, goOn := make(chan struct{}, 8), make(chan struct{})
 	gate := false
 	var mu sync.Mutex
@@ -82,8 +81,10 @@ func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	mu.Lock()
 	gate = true
 	mu.Unlock()
-	h.record(job(fleet.JobEventQueued, 2, labelled("gpu"))) // a new set: the one matcher begins to read
+	h.cluster.PutPool(linuxPool("gpu"))
+	d.PoolsChanged() // the one matcher begins to read
 	await.Receive(t, reading, "label sets are read")
+	h.record(job(fleet.JobEventQueued, 2, labelled("gpu")))
 	waiting := h.poll(t.Context(), d, h.pod("gpu"))
 	h.waiting(3)
 	for range 20 {

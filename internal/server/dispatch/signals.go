@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -43,11 +42,11 @@ func (d *Dispatcher) readSignals(ctx context.Context) (runnerapi.Signals, error)
 	if err != nil {
 		return runnerapi.Signals{}, err
 	}
-	pools := d.opt.Cluster.Pools()
-	sets, err := d.opt.Store.LabelSets(ctx)
+	routing, err := d.routingNow(ctx) // TEN-1: of what no pool serves nothing is asked here
 	if err != nil {
-		return runnerapi.Signals{}, fmt.Errorf("reading label sets: %w", err)
+		return runnerapi.Signals{}, err
 	}
+	pools, sets := d.opt.Cluster.Pools(), routing.sets()
 	keys := []string{}
 	for key := range destinations(pools, sets) {
 		keys = append(keys, key)

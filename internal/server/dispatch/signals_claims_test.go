@@ -61,6 +61,7 @@ func TestSignals_SCALE2_IsWhatClaimingHandsOut(t *testing.T) {
 		drawn := draw(rt)
 		h.cluster.ReplacePools(drawn.pools)
 		jobs := h.fill(drawn)
+		d.Reconnected() // nobody is told of what was drawn
 		asked := h.asks(d, c)
 		handed := map[string]int{}
 		running := map[dispatch.RepositoryBudget]int64{}

@@ -10,17 +10,24 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 )
 
-// LabelSets lists the distinct label sets that jobs ask for.
+// LabelSets lists the distinct label sets of all lanes.
 func (s *Store) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
-	rows, err := s.queries().LabelSets(ctx)
+	keys, err := s.queries().LabelSets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	sets := make([]dispatch.LabelSet, len(rows))
-	for i, row := range rows {
-		sets[i] = dispatch.LabelSet{Key: row.LabelKey, Labels: row.Labels}
+	sets := make([]dispatch.LabelSet, 0, len(keys))
+	for _, key := range keys {
+		if labels, ok := dispatch.LabelsOf(key); ok {
+			sets = append(sets, dispatch.LabelSet{Key: key, Labels: labels})
+		}
 	}
 	return sets, nil
+}
+
+// LabelSetsAmong returns those of the keys that have a lane.
+func (s *Store) LabelSetsAmong(ctx context.Context, labelKeys []string) ([]string, error) {
+	return s.queries().LabelSetsAmong(ctx, labelKeys)
 }
 
 // UnparkLabelSets has lanes that are parked at their limit looked at again.

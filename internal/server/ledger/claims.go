@@ -176,10 +176,7 @@ func (s *Store) Unclaim(ctx context.Context, podUID string, generation int64, no
 			return err
 		}
 		done = true
-		if err := requeue(ctx, q, deref(claim.JobID), now); err != nil {
-			return err
-		}
-		return freeRoom(ctx, q, claim)
+		return giveBack(ctx, q, claim, now)
 	})
 	return done && err == nil, err
 }
@@ -219,13 +216,10 @@ func (s *Store) Release(ctx context.Context, podUID string, generation int64, pr
 				return err
 			}
 		}
-		if err := requeue(ctx, q, deref(claim.JobID), now); err != nil {
-			return err
-		}
 		if err := q.SessionReleased(ctx, &now, podUID); err != nil {
 			return err
 		}
-		if err := freeRoom(ctx, q, claim); err != nil {
+		if err := giveBack(ctx, q, claim, now); err != nil {
 			return err
 		}
 		return q.NotifyPods(ctx, []string{podUID})
@@ -233,23 +227,51 @@ func (s *Store) Release(ctx context.Context, podUID string, generation int64, pr
 	return done && err == nil, err
 }
 
+// giveBack returns the job of a claim to its lane, and the account's budget. The limits are locked before the lane is fed, as a batch does it: each
+// would wait for the other.
+func giveBack(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim, now time.Time) error {
+	job, err := withdraw(ctx, q, deref(claim.JobID), now)
+	if err != nil {
+		return err
+	}
+	if err := lockRoom(ctx, q, claim); err != nil {
+		return err
+	}
+	if err := feedAgain(ctx, q, job); err != nil {
+		return err
+	}
+	return freeRoom(ctx, q, claim)
+}
+
 // requeue puts a job that was claimed or minted back into its lane; any other job stays what it is.
 func requeue(ctx context.Context, q *sqlcgen.Queries, jobID int64, now time.Time) error {
+	job, err := withdraw(ctx, q, jobID, now)
+	if err != nil {
+		return err
+	}
+	return feedAgain(ctx, q, job)
+}
+
+// withdraw has a job queued that was claimed or minted, for feedAgain to put into its lane; nil for any other job.
+func withdraw(ctx context.Context, q *sqlcgen.Queries, jobID int64, now time.Time) (*sqlcgen.LockJobRow, error) {
 	if jobID == 0 {
-		return nil
+		return nil, nil
 	}
 	job, ok, err := found(q.LockJob(ctx, jobID))
 	if err != nil || !ok {
-		return err
+		return nil, err
 	}
 	next, outcome := fleet.NextJobState(fleet.JobState(job.State), fleet.JobEventRelease)
 	if outcome != fleet.Move {
-		return nil
+		return nil, nil
 	}
-	if _, err := q.MoveJob(ctx, sqlcgen.MoveJobParams{
-		Next: string(next), Now: now, ID: job.ID, Expected: job.State,
-	}); err != nil {
-		return err
+	_, err = q.MoveJob(ctx, sqlcgen.MoveJobParams{Next: string(next), Now: now, ID: job.ID, Expected: job.State})
+	return &job, err
+}
+
+func feedAgain(ctx context.Context, q *sqlcgen.Queries, job *sqlcgen.LockJobRow) error {
+	if job == nil {
+		return nil
 	}
 	if err := q.FeedLane(ctx, job.LabelKey, job.AccountID, job.QueuedAt); err != nil {
 		return err
@@ -262,6 +284,9 @@ func freeRoom(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim
 	if claim.AccountID == nil {
 		return nil
 	}
+	if err := lockRoom(ctx, q, claim); err != nil {
+		return err
+	}
 	if err := q.FreeRoom(ctx, claim.LabelKey, *claim.AccountID); err != nil {
 		return err
 	}
@@ -271,6 +296,14 @@ func freeRoom(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim
 		}
 	}
 	return q.NotifyWork(ctx, "")
+}
+
+// lockRoom locks the limits that the claim counts against: before any lane.
+func lockRoom(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim) error {
+	if claim.AccountID == nil {
+		return nil
+	}
+	return q.LockRoom(ctx, *claim.AccountID, claim.Platform)
 }
 
 // Acknowledge notes that the pod staged the configuration of that generation.

@@ -137,6 +137,9 @@ func (e *eventTx) apply(ctx context.Context) error {
 			if err := e.moveClaims(ctx, change); err != nil {
 				return err
 			}
+			if err := e.parkIfLast(ctx, change); err != nil {
+				return err
+			}
 			e.rec.Ended = e.ended(change)
 			return nil
 		}
@@ -206,6 +209,9 @@ func (e *eventTx) moveJob(ctx context.Context, change dispatch.Change) (bool, er
 	if change.State.Terminal() {
 		err = e.q.InsertTombstone(ctx, e.ev.JobID, e.ev.Conclusion, *e.completedAt())
 	}
+	if err == nil && change.Spend != "" { // its end frees room, behind what this feeds
+		err = lockRoom(ctx, e.q, e.claims[change.Spend])
+	}
 	if err == nil && e.facts.State == fleet.JobQueued { // it has left the queue, and made room there for one that is blocked
 		err = returnNext(ctx, e.q, e.job.AccountID, e.ev.JobID)
 	}
@@ -214,6 +220,18 @@ func (e *eventTx) moveJob(ctx context.Context, change dispatch.Change) (bool, er
 		err = e.feed(ctx)
 	}
 	return true, err
+}
+
+// parkIfLast parks the lane of a job that has left the queue without a batch, if it was the last one there. It comes after the claims, whose
+// end locks the account's limits first, as a batch does.
+func (e *eventTx) parkIfLast(ctx context.Context, change dispatch.Change) error {
+	if change.Outcome != fleet.Move || e.facts.State != fleet.JobQueued {
+		return nil
+	}
+	if err := e.q.LockLanes(ctx, []string{e.job.LabelKey}, []int64{e.job.AccountID}); err != nil {
+		return err
+	}
+	return e.q.ParkIfEmpty(ctx, e.job.LabelKey, e.job.AccountID)
 }
 
 // identify fills in which repository a job is of that an earlier version has inserted.

@@ -151,6 +151,44 @@ func TestPrune_LabelSetsAndLanesComeBack(t *testing.T) {
 	require.Equal(t, int64(1), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes WHERE parked = ''"))
 }
 
+// TEN-2: a set of labels that no pool serves goes within an hour of its last job, though no batch has ever looked at it and the jobs that asked
+// for it are kept for a month. One in which a job still waits, or runs, stays.
+func TestPrune_TEN2_WhatNoPoolServesGoes(t *testing.T) {
+	t.Parallel()
+	store, url := retained(t)
+	event := func(id int64, kind fleet.JobEvent) {
+		t.Helper()
+		ev := queuedEvent(id)
+		ev.Kind, ev.Labels, ev.RunnerName = kind, []string{"run-7"}, "elsewhere"
+		_, err := store.RecordJob(t.Context(), delivery(), ev)
+		require.NoError(t, err)
+	}
+	lanes := func(ago time.Duration) int64 {
+		t.Helper()
+		for _, rule := range retention.Default().Rules(time.Now().Add(ago)) {
+			_, err := store.Prune(t.Context(), rule, 100)
+			require.NoError(t, err)
+		}
+		sets, err := store.LabelSets(t.Context())
+		require.NoError(t, err)
+		require.Len(t, sets, int(ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes")), "a set is there for its lanes")
+		return int64(len(sets))
+	}
+	event(1, fleet.JobEventQueued)
+	event(2, fleet.JobEventQueued)
+	event(1, fleet.JobEventStarted)
+	event(1, fleet.JobEventCompleted)
+	require.Equal(t, int64(1), lanes(time.Hour), "a job waits")
+	event(2, fleet.JobEventStarted)
+	require.Equal(t, int64(1), lanes(time.Hour), "a job runs")
+	event(2, fleet.JobEventCompleted)
+	require.Equal(t, int64(1), lanes(0))
+	require.Zero(t, lanes(45*time.Minute))
+	require.Equal(t, int64(2), ledgertest.Int(t, url, "SELECT count(*) FROM workflow_jobs"), "the jobs are kept")
+	event(3, fleet.JobEventQueued)
+	require.Equal(t, int64(1), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes WHERE parked = ''"), "it comes back")
+}
+
 // Jobs that are queued while sets of labels go all find their way in.
 func TestPrune_LabelSetsRaceWithJobs(t *testing.T) {
 	t.Parallel()

@@ -278,5 +278,6 @@ var ofOneAccount = map[string]string{
 var findsNothing = map[string]string{
 	"LiveJobIDs of a repository of nobody": "there is none", "JobIDs of a repository of nobody": "there is none", "JobIDs in a state that few are in": "there is none",
 	"JobIDsOfAccounts of an account without any": "there is none",
+	"ParkIfEmpty": "a lane that is empty is parked by whoever has taken its last job",
 	"UnownedPods": "what it finds has no row that counts",
 }

@@ -250,7 +250,9 @@ func TestRun_AStopLeavesNothingBehind(t *testing.T) {
 	r.stop()
 	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM river.river_leader"), "leadership was given up")
 	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM river.river_job WHERE state = 'running'"))
-	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM "+passLocks))
+	require.Eventually(t, func() bool { // with its connection, whose end PostgreSQL hears of a moment later
+		return ledgertest.Int(t, url, "SELECT count(*) FROM "+passLocks) == 0
+	}, patience, interval, "no lock is left")
 	stacks := make([]byte, 1<<20)
 	require.Eventually(t, func() bool { // the runtime takes a moment to bury a goroutine that has returned
 		text := string(stacks[:runtime.Stack(stacks, true)])

@@ -162,14 +162,13 @@ func claimGuards() []Guard {
 			return err
 		}
 		done = true
-		if err := requeue(ctx, q, deref(claim.JobID), now); err != nil {
-			return err
-		}
+		return giveBack(ctx, q, claim, now)
 `, New: `		n, err := q.DropClaim(ctx, podUID, generation)
 		if err != nil || n == 0 {
 			return err
 		}
 		done = true
+		return freeRoom(ctx, q, claim)
 `},
 				nobodyRequeues,
 			},

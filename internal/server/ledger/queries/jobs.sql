@@ -6,7 +6,20 @@ ON CONFLICT (guid) DO NOTHING;
 INSERT INTO label_sets (label_key, labels) VALUES (@label_key, @labels) ON CONFLICT DO NOTHING;
 
 -- name: LabelSets :many
-SELECT label_key, labels FROM label_sets ORDER BY label_key;
+-- All that have a lane, each found by a probe behind the one before.
+WITH RECURSIVE keys AS (
+    (SELECT l.label_key FROM job_lanes l ORDER BY l.label_key LIMIT 1)
+    UNION ALL
+    SELECT (SELECT n.label_key FROM job_lanes n WHERE n.label_key > k.label_key ORDER BY n.label_key LIMIT 1)
+    FROM keys k WHERE k.label_key IS NOT NULL
+)
+SELECT k.label_key::text AS label_key FROM keys k WHERE k.label_key IS NOT NULL;
+
+-- name: LabelSetsAmong :many
+-- Those of which there is a lane. Each is a probe, so that it does not matter how many others there are (TEN-1).
+SELECT k.label_key::text AS label_key FROM unnest(@label_keys::text[]) AS k (label_key)
+WHERE (SELECT l.label_key FROM job_lanes l WHERE l.label_key = k.label_key LIMIT 1) IS NOT NULL
+ORDER BY k.label_key;
 
 -- name: InsertJob :execrows
 -- CLAIM-4: a tombstone bars the way in for a job whose row is gone. A job queues up behind those of its repository that

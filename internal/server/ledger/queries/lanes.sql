@@ -5,10 +5,29 @@ ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lan
     head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
         ELSE least(job_lanes.head_at, excluded.head_at) END;
 
+-- name: ParkIfEmpty :exec
+-- Behind LockLanes, so that it sees the job of whoever has fed the lane: a job was taken out of it by no batch. Of a lane that no pool serves
+-- nobody else would notice that nothing is left in it (TEN-2).
+UPDATE job_lanes l SET parked = 'empty', version = l.version + 1
+WHERE l.label_key = @label_key AND l.account_id = @account_id AND l.parked <> 'empty'
+  AND (SELECT w.id FROM workflow_jobs w
+    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
+    ORDER BY w.queued_at, w.id LIMIT 1) IS NULL
+  AND (SELECT h.id FROM workflow_jobs h
+    WHERE h.label_key = l.label_key AND h.account_id = l.account_id AND h.state = 'queued' AND h.held <> '' LIMIT 1) IS NULL;
+
+-- name: LockRoom :exec
+-- Before FreeRoom, whose lanes it can see only once whoever parks them has committed: a batch holds this lock from before it reads what the
+-- account uses until it has parked what had no room (TEN-1).
+SELECT 1 FROM account_limits WHERE account_id = @account_id AND platform = @platform FOR UPDATE;
+
 -- name: FreeRoom :exec
--- A claim of the account ended: every lane of it may have room now.
+-- A claim of the account ended, behind LockRoom: what its limit has parked may have room now. Other lanes are not touched, however many
+-- the account has (TEN-1).
 WITH freed AS (
-    SELECT f.label_key FROM job_lanes f WHERE f.account_id = @account_id
+    SELECT f.label_key FROM job_lanes f
+    WHERE f.account_id = @account_id AND f.label_key = ANY (ARRAY(
+        SELECT p.label_key FROM job_lanes p WHERE p.account_id = @account_id AND p.parked = 'limit') || @label_key::text)
     ORDER BY f.label_key FOR UPDATE -- in one order, so that two claims that end cannot wait for each other
 )
 UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.parked END, version = l.version + 1,

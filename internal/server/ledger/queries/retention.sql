@@ -63,10 +63,14 @@ DELETE FROM job_lanes WHERE ctid = ANY (ARRAY(
         ORDER BY w.queued_at, w.id LIMIT 1) IS NULL
       AND (SELECT h.id FROM workflow_jobs h
         WHERE h.label_key = i.label_key AND h.account_id = i.account_id AND h.state = 'queued' AND h.held <> '' LIMIT 1) IS NULL
+      -- Nothing runs: a runner that is not ours has no claim.
+      AND (SELECT x.id FROM workflow_jobs x
+        WHERE x.label_key = i.label_key AND x.account_id = i.account_id AND x.state = 'executing'
+        ORDER BY x.queued_at, x.id LIMIT 1) IS NULL
     ORDER BY i.head_at LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: PruneLabelSets :execrows
--- Sets are few, and every replica reads them all; so does this.
+-- Nobody reads them all: where jobs go is decided by lanes. One is kept for as long as a job that says what its labels are.
 DELETE FROM label_sets WHERE label_key = ANY (ARRAY(
     SELECT s.label_key FROM label_sets s
     -- The next key at or after this one is a probe of an index. Asked for this very key, the planner expects to find it soon by reading the table

@@ -179,22 +179,56 @@ func (q *Queries) Job(ctx context.Context, id int64) (WorkflowJob, error) {
 }
 
 const labelSets = `-- name: LabelSets :many
-SELECT label_key, labels FROM label_sets ORDER BY label_key
+WITH RECURSIVE keys AS (
+    (SELECT l.label_key FROM job_lanes l ORDER BY l.label_key LIMIT 1)
+    UNION ALL
+    SELECT (SELECT n.label_key FROM job_lanes n WHERE n.label_key > k.label_key ORDER BY n.label_key LIMIT 1)
+    FROM keys k WHERE k.label_key IS NOT NULL
+)
+SELECT k.label_key::text AS label_key FROM keys k WHERE k.label_key IS NOT NULL
 `
 
-func (q *Queries) LabelSets(ctx context.Context) ([]LabelSet, error) {
+// All that have a lane, each found by a probe behind the one before.
+func (q *Queries) LabelSets(ctx context.Context) ([]string, error) {
 	rows, err := q.db.Query(ctx, labelSets)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []LabelSet
+	var items []string
 	for rows.Next() {
-		var i LabelSet
-		if err := rows.Scan(&i.LabelKey, &i.Labels); err != nil {
+		var label_key string
+		if err := rows.Scan(&label_key); err != nil {
 			return nil, err
 		}
-		items = append(items, i)
+		items = append(items, label_key)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const labelSetsAmong = `-- name: LabelSetsAmong :many
+SELECT k.label_key::text AS label_key FROM unnest($1::text[]) AS k (label_key)
+WHERE (SELECT l.label_key FROM job_lanes l WHERE l.label_key = k.label_key LIMIT 1) IS NOT NULL
+ORDER BY k.label_key
+`
+
+// Those of which there is a lane. Each is a probe, so that it does not matter how many others there are (TEN-1).
+func (q *Queries) LabelSetsAmong(ctx context.Context, labelKeys []string) ([]string, error) {
+	rows, err := q.db.Query(ctx, labelSetsAmong, labelKeys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var label_key string
+		if err := rows.Scan(&label_key); err != nil {
+			return nil, err
+		}
+		items = append(items, label_key)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

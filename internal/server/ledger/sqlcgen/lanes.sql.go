@@ -192,7 +192,9 @@ func (q *Queries) FeedLane(ctx context.Context, labelKey string, accountID int64
 
 const freeRoom = `-- name: FreeRoom :exec
 WITH freed AS (
-    SELECT f.label_key FROM job_lanes f WHERE f.account_id = $2
+    SELECT f.label_key FROM job_lanes f
+    WHERE f.account_id = $2 AND f.label_key = ANY (ARRAY(
+        SELECT p.label_key FROM job_lanes p WHERE p.account_id = $2 AND p.parked = 'limit') || $1::text)
     ORDER BY f.label_key FOR UPDATE -- in one order, so that two claims that end cannot wait for each other
 )
 UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.parked END, version = l.version + 1,
@@ -200,7 +202,8 @@ UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.park
 FROM freed WHERE l.account_id = $2 AND l.label_key = freed.label_key
 `
 
-// A claim of the account ended: every lane of it may have room now.
+// A claim of the account ended, behind LockRoom: what its limit has parked may have room now. Other lanes are not touched, however many
+// the account has (TEN-1).
 func (q *Queries) FreeRoom(ctx context.Context, labelKey string, accountID int64) error {
 	_, err := q.db.Exec(ctx, freeRoom, labelKey, accountID)
 	return err
@@ -308,6 +311,17 @@ func (q *Queries) LockLimits(ctx context.Context, platform string, accounts []in
 	return items, nil
 }
 
+const lockRoom = `-- name: LockRoom :exec
+SELECT 1 FROM account_limits WHERE account_id = $1 AND platform = $2 FOR UPDATE
+`
+
+// Before FreeRoom, whose lanes it can see only once whoever parks them has committed: a batch holds this lock from before it reads what the
+// account uses until it has parked what had no room (TEN-1).
+func (q *Queries) LockRoom(ctx context.Context, accountID int64, platform string) error {
+	_, err := q.db.Exec(ctx, lockRoom, accountID, platform)
+	return err
+}
+
 const notifyAdoption = `-- name: NotifyAdoption :exec
 SELECT pg_notify('bullpen_adoption', '')
 `
@@ -332,6 +346,23 @@ SELECT pg_notify('bullpen_work', $1::text)
 
 func (q *Queries) NotifyWork(ctx context.Context, labelKey string) error {
 	_, err := q.db.Exec(ctx, notifyWork, labelKey)
+	return err
+}
+
+const parkIfEmpty = `-- name: ParkIfEmpty :exec
+UPDATE job_lanes l SET parked = 'empty', version = l.version + 1
+WHERE l.label_key = $1 AND l.account_id = $2 AND l.parked <> 'empty'
+  AND (SELECT w.id FROM workflow_jobs w
+    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
+    ORDER BY w.queued_at, w.id LIMIT 1) IS NULL
+  AND (SELECT h.id FROM workflow_jobs h
+    WHERE h.label_key = l.label_key AND h.account_id = l.account_id AND h.state = 'queued' AND h.held <> '' LIMIT 1) IS NULL
+`
+
+// Behind LockLanes, so that it sees the job of whoever has fed the lane: a job was taken out of it by no batch. Of a lane that no pool serves
+// nobody else would notice that nothing is left in it (TEN-2).
+func (q *Queries) ParkIfEmpty(ctx context.Context, labelKey string, accountID int64) error {
+	_, err := q.db.Exec(ctx, parkIfEmpty, labelKey, accountID)
 	return err
 }
 

@@ -27,7 +27,7 @@ const (
 // Policy says how long each kind is kept after its end.
 type Policy struct {
 	// Deliveries of webhooks, by which one that is delivered again is recognized. GitHub delivers again for 3 days. After
-	// that time no message names a runner that is gone, either: registrations, undecided adoptions and empty lanes go with
+	// that time no message names a runner that is gone, either: registrations and undecided adoptions go with
 	// them, and so do the last lines of runners that died.
 	Deliveries time.Duration
 	// Jobs that have ended.
@@ -55,6 +55,9 @@ func Default() Policy {
 		Repositories: 30 * day, Installations: 90 * day, Audit: 400 * day,
 	}
 }
+
+// lanesKept is how long a lane in which nothing waits or runs is kept. With the pass's interval it is gone within an hour (TEN-2).
+const lanesKept = 30 * time.Minute
 
 // GitHub delivers again what it sent in the last 3 days; a day more covers clocks and slow redeliveries.
 const leastDeliveries = 4 * day
@@ -103,7 +106,7 @@ func (p Policy) Rules(now time.Time) []Rule {
 		{Sessions, now.Add(-p.Sessions)},
 		{Registrations, now.Add(-p.Deliveries)},
 		{Adoptions, now.Add(-p.Deliveries)},
-		{Lanes, now.Add(-p.Deliveries)},
+		{Lanes, now.Add(-lanesKept)},
 		{LabelSets, now}, // no jobs, no lanes: their own times have passed
 		{Repositories, now.Add(-p.Repositories)},
 		{Installations, now.Add(-p.Installations)},

@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/stats"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
+)
+
+const (
+	p11Sets   = 200_000
+	p11Jobs   = 60
+	p11Reads  = 5
+	p11Budget = 1.3
+)
+
+// foreignLedger is a server whose ledger holds queued jobs of so many label sets that no pool serves, half of them the account's own.
+type foreignLedger struct {
+	*rig
+	next                int64
+	claims, ends, reads []time.Duration
+	acme                dispatch.Account
+	served              chan jit
+	agents              context.Context //nolint:containedctx // the life of the pods that poll
+}
+
+func newForeignLedger(b *testing.B, sets int) *foreignLedger {
+	b.Helper()
+	f := &foreignLedger{rig: newRig(b, instantGitHub{}), next: 1000, acme: dispatch.Account{ID: 1, Login: "acme", InstallationID: 42}, served: make(chan jit, 1), agents: b.Context()}
+	f.install(f.acme, dispatch.Account{ID: 2, Login: "stranger", InstallationID: 43})
+	for _, sql := range []string{
+		`INSERT INTO label_sets SELECT '["run-' || n || '"]', ARRAY['run-' || n] FROM generate_series(1, $1::int) n`,
+		`INSERT INTO job_lanes (label_key, account_id, head_at) SELECT '["run-' || n || '"]', 1 + n % 2, now() FROM generate_series(1, $1::int) n`,
+		`INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, queued_at, updated_at)
+			SELECT 10000000 + n, 1 + n % 2, 'acme/app', n, 1, 'b', 'ci', 'main', 'a', '["run-' || n || '"]', 'queued', now(), now() FROM generate_series(1, $1::int) n`,
+	} {
+		ledgertest.Exec(b, f.url, sql, sets)
+	}
+	ledgertest.Exec(b, f.url, `VACUUM ANALYZE`)
+	return f
+}
+
+// job has one job queued, claimed and ended; a new foreign label set comes with it.
+func (f *foreignLedger) job(b *testing.B, foreign bool) {
+	b.Helper()
+	f.next++
+	pod := f.newPod()
+	go f.agent(f.agents, pod, f.served)
+	require.Eventually(b, func() bool { return f.dispatcher.WaitingPolls() == 1 }, time.Minute, time.Millisecond)
+	if foreign {
+		ev := dispatch.JobEvent{Kind: "queued", Account: dispatch.Account{ID: 2, Login: "stranger", InstallationID: 43}, JobID: 50_000_000 + f.next, Repository: "stranger/app",
+			Labels: []string{fmt.Sprintf("new-%d", f.next)}}
+		_, err := f.store.RecordJob(context.Background(), dispatch.Delivery{Event: "workflow_job", At: time.Now()}, ev)
+		require.NoError(b, err)
+	}
+	start := time.Now()
+	f.hook("queued", f.next, f.acme, "")
+	got := await.ReceiveWithin(b, time.Minute, f.served, "the poll is served")
+	f.claims = append(f.claims, got.at.Sub(start))
+	start = time.Now()
+	f.hook("completed", f.next, f.acme, got.RunnerName)
+	f.ends = append(f.ends, time.Since(start))
+}
+
+// read reads the signals anew.
+func (f *foreignLedger) read(b *testing.B) {
+	b.Helper()
+	<-time.After(1100 * time.Millisecond) // answers are kept for a second
+	f.dispatcher.PoolsChanged()           // of a pool's status
+	start := time.Now()
+	_, err := f.dispatcher.Signals(context.Background())
+	require.NoError(b, err)
+	f.reads = append(f.reads, time.Since(start))
+}
+
+// BenchmarkP11 compares what an event of a job and a reading of the signals take among 200,000 label sets that no pool serves with what they
+// take among none, in turns.
+func BenchmarkP11(b *testing.B) {
+	for b.Loop() {
+		none, many := newForeignLedger(b, 0), newForeignLedger(b, p11Sets)
+		for i := range p11Jobs {
+			none.job(b, i%2 == 0)
+			many.job(b, i%2 == 0)
+		}
+		for range p11Reads {
+			none.read(b)
+			many.read(b)
+		}
+		for _, c := range []struct {
+			what     string
+			one, all []time.Duration
+		}{
+			{"webhook → JIT", none.claims[10:], many.claims[10:]}, {"the end of a job", none.ends[10:], many.ends[10:]}, {"a reading of the signals", none.reads, many.reads},
+		} {
+			base, took := stats.Quantile(c.one, .5), stats.Quantile(c.all, .5)
+			ratio := float64(took) / float64(base)
+			b.ReportMetric(ratio, "ratio")
+			report(row{
+				id: "P11", what: c.what + " among 200,000 label sets that no pool serves, p50", measured: ms(took), limit: "among none: " + ms(base),
+				result: fmt.Sprintf("%.2f×", ratio), value: ratio, samples: len(c.all), spread: quartiles(c.all), budget: "≤ 1.3×", kept: ratio <= p11Budget,
+			})
+		}
+	}
+}
