@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -217,25 +216,6 @@ func TestRemove_EXCL2_NothingButAGrantConfirmedForAnUnchangedPodDeletes(t *testi
 			require.Equal(t, c.stays, s.exists(&corev1.Pod{}, v.name))
 		})
 	}
-}
-
-// TEN-5: a pod whose work is proven over has no hours to end in, also if it is being deleted with hours already. Without a proof it has.
-func TestRemove_TEN5_AProofShortensTheGracePeriod(t *testing.T) {
-	var graces []int64
-	s := newShop(t, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
-		if _, isPod := object.(*corev1.Pod); isPod {
-			all := (&client.DeleteOptions{}).ApplyOptions(options)
-			graces = append(graces, ptr.Deref(all.GracePeriodSeconds, -1))
-		}
-		return c.Delete(ctx, object, options...)
-	}})
-	for _, proof := range []string{"", "its job has completed"} {
-		v := s.runner()
-		s.server.verdict = lifecycle.Granted
-		_, err := s.removals.remover.Remove(t.Context(), v.pod(false), removal.Grant{UID: v.uid, Proof: proof})
-		require.NoError(t, err)
-	}
-	require.Equal(t, []int64{-1, removal.ProvenGrace}, graces)
 }
 
 func TestRemove_EXCL2_ATerminalPodNeedsNoFence(t *testing.T) {
