@@ -213,15 +213,21 @@ func (l *ledger) advance(claimed, aside []dispatch.QueuedJob) {
 		l.lanes[lanePlace{job.LabelKey, job.AccountID}].running++
 	}
 	for _, job := range slices.Concat(claimed, aside) {
-		if n := l.lanes[lanePlace{job.LabelKey, job.AccountID}]; len(n.queue) > 0 {
-			n.head = n.queue[0].QueuedAt
-		}
+		l.lanes[lanePlace{job.LabelKey, job.AccountID}].moveHead()
+	}
+}
+
+// moveHead lets the hint move on to the oldest job that is left: SettleLanes does so for each lane that it touches.
+func (n *lane) moveHead() {
+	if len(n.queue) > 0 {
+		n.head = n.queue[0].QueuedAt
 	}
 }
 
 // park is SettleLanes, of a lane that is to be parked.
 func (l *ledger) park(p dispatch.Parking) {
 	n := l.lanes[lanePlace{p.Lane.LabelKey, p.Lane.Account.ID}]
+	n.moveHead()
 	switch {
 	case p.Reason == dispatch.ParkedEmpty && len(n.queue) > 0:
 	case p.Reason == dispatch.ParkedEmpty && len(n.blocked) > 0:

@@ -183,3 +183,31 @@ func TestLedger_CLAIM5_AnswersAsPostgres(t *testing.T) {
 		}
 	})
 }
+
+// A lane that is parked at its account's limit keeps the place in line of its oldest job, not of one that has long run: so
+// SettleLanes has it.
+func TestLedger_AParkedLaneTakesThePlaceOfItsOldestJob(t *testing.T) {
+	l := newLedger()
+	a := dispatch.Account{ID: 1, Login: "acme", InstallationID: 1}
+	l.admit(a, map[fleet.Platform]fleet.Limits{fleet.Linux: {MilliCPU: 1000, MemoryMB: 1 << 20, Jobs: 1}})
+	labels := []string{"linux"}
+	key := dispatch.LabelKey(labels)
+	job := func(id, at int64) dispatch.QueuedJob {
+		return dispatch.QueuedJob{ID: id, AccountID: a.ID, LabelKey: key, QueuedAt: time.Unix(at, 0), Repository: "acme/one"}
+	}
+	batch := dispatch.Batch{
+		Pool: dispatch.Pool{
+			Namespace: "runners", Name: "linux", Labels: labels, Platform: fleet.Linux, Shape: fleet.Shape{MilliCPU: 1000, MemoryMB: 1},
+		},
+		LabelKeys: []string{key}, Polls: []dispatch.Poll{{PodUID: "pod"}},
+		Reserve: func(_ dispatch.Account, want int) int { return want }, Return: func(int64, int) {},
+	}
+	l.add(job(1, 1), labels)
+	require.Len(t, l.claim(batch).Claims, 1)
+	l.add(job(2, 20), labels)
+	require.Empty(t, l.claim(batch).Claims)
+
+	lane := l.lanes[lanePlace{key, a.ID}]
+	require.Equal(t, dispatch.ParkedLimit, lane.parked)
+	require.Equal(t, time.Unix(20, 0), lane.head)
+}
