@@ -231,6 +231,13 @@ func (s *server) work(pod dispatch.Pod, job int64) string {
 	return name
 }
 
+// end has a pod complete its job, and end.
+func (s *server) end(pod dispatch.Pod, job int64, runner string) {
+	s.w.t.Helper()
+	s.tell(fleet.JobEventCompleted, job, runner)
+	require.NoError(s.w.t, s.store.PodStopped(s.w.t.Context(), pod.UID, time.Now(), nil))
+}
+
 func (s *server) claim(pod dispatch.Pod) dispatch.Claim {
 	s.w.t.Helper()
 	claim, err := s.store.Claim(s.w.t.Context(), pod.UID)

@@ -38,7 +38,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 
 	// Since: one job ends, two begin, of which one has not reached its runner yet, and a third is queued.
 	w.forge.Set(func(g *dispatchtest.GitHub) { delete(g.Runners, done) })
-	one.tell(fleet.JobEventCompleted, 5, done)
+	one.end(ended, 5, done)
 	working, waiting := w.pod(), w.pod()
 	one.tell(fleet.JobEventQueued, 2, "")
 	busy := one.work(working, 2)
@@ -99,7 +99,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	answer, err := two.dispatcher.Poll(await.Context(t), idle, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply, "CLAIM-5: over the budget")
-	one.tell(fleet.JobEventCompleted, 5, done)
+	one.end(ended, 5, done)
 	require.EqualValues(t, 3, ledgertest.Int(t, url, `SELECT count(*) FROM runner_claims WHERE state IN ('claimed', 'minted', 'executing')`))
 	one.limit(4)
 	two.serve(idle)

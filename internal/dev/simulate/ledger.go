@@ -237,7 +237,7 @@ func (l *ledger) park(p dispatch.Parking) {
 	}
 }
 
-// end is FreeRoom and ReturnNext: a claim is over, its account has room, and the next job of its repository comes back.
+// end is FreeRoom and ReturnNext: a claim is over and its pod has ended, its account has room, and the next job of its repository comes back.
 func (l *ledger) end(job dispatch.QueuedJob, pool dispatch.Pool) {
 	l.charge(job, pool, -1)
 	n := l.lanes[lanePlace{job.LabelKey, job.AccountID}]

@@ -96,7 +96,7 @@ func pairs(claims []dispatch.Claim) []string {
 	return out
 }
 
-// end has one job end on both.
+// end has one job end on both, and its pod with it, as the simulator's do.
 func (w *twin) end(t *rapid.T) {
 	if len(w.running) == 0 {
 		return
@@ -109,6 +109,7 @@ func (w *twin) end(t *rapid.T) {
 		Kind: fleet.JobEventCompleted, Account: c.Account, JobID: c.JobID, Repository: c.Repository, RunID: 1, RunAttempt: 1, Name: "build",
 		Workflow: "ci", Labels: w.pool.Labels[:1], Conclusion: "success", RunnerName: c.RunnerName, QueuedAt: job.QueuedAt,
 	})
+	require.NoError(t, w.store.PodStopped(w.t.Context(), c.PodUID, time.Now(), nil))
 	w.ledger.end(job, w.pool)
 }
 
@@ -122,7 +123,6 @@ func (w *twin) signals(t *rapid.T) {
 	theirs, err := w.store.Backlog(w.t.Context(), keys, func(b dispatch.Backlog) []dispatch.Look { return dispatch.Looks(pools, w.ledger.sets, b) })
 	require.NoError(t, err)
 	require.EqualValues(t, len(w.running), theirs.Runners[w.pool.Ref()].Claimed)
-	// A session stays open until its pod is seen to end, which no step of this history tells: only what waits is compared.
 	ours := w.ledger.backlog(pools, theirs.Runners)
 	require.Equal(t, dispatch.Demand(pools, w.ledger.sets, theirs, nil), dispatch.Demand(pools, w.ledger.sets, ours, nil))
 }

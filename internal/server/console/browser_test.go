@@ -206,6 +206,7 @@ func inhabited(t *testing.T, change ...func(*console.Options)) *desk {
 	d.tell(fleet.JobEventCompleted, 1, func(ev *dispatch.JobEvent) {
 		ev.RunnerName, ev.StartedAt, ev.CompletedAt = "linux-4-a-1", time.Now().Add(3*time.Second), time.Now().Add(64*time.Second)
 	})
+	require.NoError(t, d.store.PodStopped(t.Context(), podA, time.Now(), nil))
 	d.limit("acme", 1)
 	d.suspend("globex", "unpaid since May", true)
 	return d

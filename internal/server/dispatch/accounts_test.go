@@ -56,10 +56,11 @@ func (h *harness) claims(pool dispatch.Pool, polls int) []dispatch.Claim {
 	return all
 }
 
-// finish lets the claim's runner complete the job.
+// finish lets the claim's runner complete the job, and its pod end.
 func (h *harness) finish(claim dispatch.Claim) {
 	h.t.Helper()
 	h.record(job(fleet.JobEventCompleted, claim.JobID, by(claim.RunnerName), from(claim.Account)))
+	require.NoError(h.t, h.store.PodStopped(h.t.Context(), claim.PodUID, time.Now(), nil))
 }
 
 // CLAIM-5: what GitHub and operators withhold is withheld, not lost; what runs ends normally; and both must be off.

@@ -135,13 +135,14 @@ func TestClaimBatch_CLAIM5_BudgetHoldsUnderConcurrency(t *testing.T) {
 	require.Equal(t, 3, claimed[small.ID], "the busy account does not block the other")
 }
 
-// CLAIM-5: room that a finished job frees is used at once.
+// CLAIM-5: room that a finished job's pod frees is used at once.
 func TestPoll_CLAIM5_FreedRoomWakesTheQueue(t *testing.T) {
 	h := newHarness(t)
 	require.NoError(t, h.store.SetLimits(t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 1000, MemoryMB: 1024, Jobs: 1}))
 	d := h.replica()
 	h.queue(1, 2)
-	first := h.started(d, h.pod("linux"), 1)
+	pod := h.pod("linux")
+	first := h.started(d, pod, 1)
 	waiting := h.poll(t.Context(), d, h.pod("linux"))
 	h.eventually("the lane is parked", func() bool {
 		parked, err := h.store.ParkedLanes(t.Context())
@@ -149,6 +150,8 @@ func TestPoll_CLAIM5_FreedRoomWakesTheQueue(t *testing.T) {
 		return parked["limit"] == 1
 	})
 	h.record(job(fleet.JobEventCompleted, 1, by(first.JIT.Name)))
+	_, err := d.PodStopped(t.Context(), pod.UID, time.Now(), nil)
+	require.NoError(t, err)
 	got := await.Receive(t, waiting, "the poll is answered")
 	require.NoError(t, got.err)
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)

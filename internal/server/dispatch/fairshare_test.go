@@ -159,6 +159,9 @@ func TestFairShare_CLAIM5_NeverExceedsBudgets(t *testing.T) {
 func (h *harness) finishAsync(t *testing.T, c dispatch.Claim) {
 	_, err := h.store.RecordJob(context.Background(), dispatch.Delivery{GUID: uuid.NewString(), Event: "workflow_job", At: time.Now()},
 		job(fleet.JobEventCompleted, c.JobID, by(c.RunnerName), from(c.Account)))
+	if err == nil {
+		err = h.store.PodStopped(context.Background(), c.PodUID, time.Now(), nil)
+	}
 	if err != nil {
 		t.Errorf("completing: %v", err)
 	}

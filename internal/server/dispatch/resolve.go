@@ -40,7 +40,6 @@ type Recorded struct {
 	Queued    bool // dispatch has something to do
 	Adoption  bool // a runner is to be confirmed with GitHub
 	Displaced int64
-	FreedRoom bool
 	// Started is there when a runner of ours was given its job by this event.
 	Started *Started
 	// Ended is there when a job that was given to a runner of ours, or that a pod of ours was claimed for, ended by this event.

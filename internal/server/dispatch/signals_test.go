@@ -85,13 +85,14 @@ func TestSignals_SCALE2_ThroughAJobsLife(t *testing.T) {
 	// The job is over, its pod is not: uploads and the end of the pod still take a place.
 	h.record(job(fleet.JobEventCompleted, 1, by(name)))
 	got = h.asks(d, c)["linux"]
-	require.Equal(t, []int{2, 1, 1}, []int{got.Occupied, got.Claimed, got.Queued})
-	require.Empty(t, got.Withheld)
+	require.Equal(t, []int{2, 1, 0}, []int{got.Occupied, got.Claimed, got.Queued})
+	require.Equal(t, withheld(runnerapi.WithheldLimit, 1), got.Withheld, "and are charged (TEN-4)")
 	live, err := d.PodStopped(t.Context(), first.UID, c.now(), nil)
 	require.NoError(t, err)
 	require.False(t, live, "GitHub has said what became of its job")
-	require.Equal(t, 1, h.asks(d, c)["linux"].Occupied)
-	require.Zero(t, h.asks(d, c)["linux"].Withheld)
+	got = h.asks(d, c)["linux"]
+	require.Equal(t, []int{1, 1, 1}, []int{got.Occupied, got.Claimed, got.Queued})
+	require.Empty(t, got.Withheld)
 }
 
 // A session whose pod went without a report is not open for ever.

@@ -176,7 +176,7 @@ func (s *Store) Unclaim(ctx context.Context, podUID string, generation int64, no
 			return err
 		}
 		done = true
-		return giveBack(ctx, q, claim, now)
+		return giveBack(ctx, q, claim, true, now)
 	})
 	return done && err == nil, err
 }
@@ -193,7 +193,7 @@ func (s *Store) TakeForRelease(
 }
 
 // Release ends a claim whose registrations are all proven gone: the row is spent, its job goes back to the queue if it has
-// not started, and the account has its budget back, in one transaction (CLAIM-2). A job that was running is left to
+// not started, and the account has its budget back if the pod has stopped, in one transaction (CLAIM-2). A job that was running is left to
 // GitHub's own word on it.
 func (s *Store) Release(ctx context.Context, podUID string, generation int64, proof string, now time.Time) (bool, error) {
 	done := false
@@ -219,7 +219,7 @@ func (s *Store) Release(ctx context.Context, podUID string, generation int64, pr
 		if err := q.SessionReleased(ctx, &now, podUID); err != nil {
 			return err
 		}
-		if err := giveBack(ctx, q, claim, now); err != nil {
+		if err := giveBack(ctx, q, claim, claim.StoppedAt != nil, now); err != nil {
 			return err
 		}
 		return q.NotifyPods(ctx, []string{podUID})
@@ -227,9 +227,9 @@ func (s *Store) Release(ctx context.Context, podUID string, generation int64, pr
 	return done && err == nil, err
 }
 
-// giveBack returns the job of a claim to its lane, and the account's budget. The limits are locked before the lane is fed, as a batch does it: each
-// would wait for the other.
-func giveBack(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim, now time.Time) error {
+// giveBack returns the job of a claim to its lane, and the account's budget if nothing of the pod is left to charge. The limits are locked before
+// the lane is fed, as a batch does it: each would wait for the other.
+func giveBack(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim, gone bool, now time.Time) error {
 	job, err := withdraw(ctx, q, deref(claim.JobID), now)
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func giveBack(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim
 	if err := feedAgain(ctx, q, job); err != nil {
 		return err
 	}
-	return freeRoom(ctx, q, claim)
+	return leaveLane(ctx, q, claim, gone)
 }
 
 // requeue puts a job that was claimed or minted back into its lane; any other job stays what it is.
@@ -279,21 +279,39 @@ func feedAgain(ctx context.Context, q *sqlcgen.Queries, job *sqlcgen.LockJobRow)
 	return q.NotifyWork(ctx, job.LabelKey)
 }
 
-// freeRoom gives the account its budget back and wakes those who wait for it.
-func freeRoom(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim) error {
+// leaveLane takes an ended claim out of its lane's count. The account has its budget back, and those who wait for it are woken, only where
+// its pod is gone or has stopped; of any other, stopped and ForgetPod free the room (TEN-4).
+func leaveLane(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim, gone bool) error {
 	if claim.AccountID == nil {
 		return nil
 	}
 	if err := lockRoom(ctx, q, claim); err != nil {
 		return err
 	}
-	if err := q.FreeRoom(ctx, claim.LabelKey, *claim.AccountID); err != nil {
+	if err := q.FreeRoom(ctx, gone, claim.LabelKey, *claim.AccountID); err != nil {
 		return err
 	}
 	if claim.JobID != nil {
 		if err := returnNext(ctx, q, *claim.AccountID, *claim.JobID); err != nil {
 			return err
 		}
+	}
+	if !gone {
+		return nil
+	}
+	return q.NotifyWork(ctx, "")
+}
+
+// freeRoom gives the account the budget back that a pod took which has stopped or is gone, and wakes those who wait for it.
+func freeRoom(ctx context.Context, q *sqlcgen.Queries, accountID int64, platform string) error {
+	if accountID == 0 {
+		return nil
+	}
+	if err := q.LockRoom(ctx, accountID, platform); err != nil {
+		return err
+	}
+	if err := q.FreeRoom(ctx, true, "", accountID); err != nil {
+		return err
 	}
 	return q.NotifyWork(ctx, "")
 }
@@ -363,9 +381,18 @@ func claimStates(ctx context.Context, q *sqlcgen.Queries, podUIDs []string) (map
 	return claims, nil
 }
 
-// PodStopped closes the pod's session; a pod that was never dispatched has none.
+// PodStopped closes the pod's session, and charges its spent claim to nobody from now on; a pod that was never dispatched has neither.
 func (s *Store) PodStopped(ctx context.Context, podUID string, endedAt time.Time, exitCode *int32) error {
-	return s.queries().SessionPodEnded(ctx, &endedAt, exitCode, podUID)
+	return s.inTx(ctx, "closing a session", func(q *sqlcgen.Queries) error {
+		if err := q.SessionPodEnded(ctx, &endedAt, exitCode, podUID); err != nil {
+			return err
+		}
+		claim, ok, err := found(q.ClaimStopped(ctx, &endedAt, podUID))
+		if err != nil || !ok || claim.State != string(fleet.ClaimSpent) {
+			return err
+		}
+		return freeRoom(ctx, q, claim.AccountID, claim.Platform)
+	})
 }
 
 // Ended lists pods whose rows are spent or retired and whose UIDs are not known, those that ended first.
@@ -384,8 +411,20 @@ func (s *Store) Ended(ctx context.Context, known []string, most int) ([]dispatch
 	return pods, nil
 }
 
-// ForgetPod deletes a spent or retired row whose pod is proven gone.
+// ForgetPod deletes a spent or retired row whose pod is proven gone, which is charged to nobody from now on.
 func (s *Store) ForgetPod(ctx context.Context, podUID string) (bool, error) {
-	n, err := s.queries().ForgetPod(ctx, podUID)
-	return n == 1, err
+	forgotten := false
+	err := s.inTx(ctx, "forgetting a pod", func(q *sqlcgen.Queries) error {
+		forgotten = false
+		claim, ok, err := found(q.ForgetPod(ctx, podUID))
+		if err != nil || !ok {
+			return err
+		}
+		forgotten = true
+		if claim.StoppedAt != nil {
+			return nil
+		}
+		return freeRoom(ctx, q, claim.AccountID, claim.Platform)
+	})
+	return forgotten && err == nil, err
 }

@@ -389,8 +389,7 @@ func (e *eventTx) spend(ctx context.Context, podUID string) error {
 	}); err != nil {
 		return err
 	}
-	e.rec.FreedRoom = true
-	return freeRoom(ctx, e.q, claim)
+	return leaveLane(ctx, e.q, claim, claim.StoppedAt != nil)
 }
 
 // takeNext gives a live claim whose own job runs elsewhere the oldest queued job of its lane, which is as a rule the

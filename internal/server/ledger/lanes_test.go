@@ -64,7 +64,7 @@ func TestRecountLanes_AClaimThatIsMadeMeanwhileIsCountedOnce(t *testing.T) {
 	require.Equal(t, int64(1), ledgertest.Int(t, url, "SELECT running FROM job_lanes"))
 }
 
-// running has one job of the account run on a pod, beside a lane that waits for its room.
+// running has one job of the account run on a pod, beside a lane that waits for its room. The job ends when the pod has stopped already.
 func running(t *testing.T, store *Store, url string) (end func() error) {
 	t.Helper()
 	_, err := store.RecordJob(t.Context(), delivery(), queuedEvent(1))
@@ -78,6 +78,9 @@ func running(t *testing.T, store *Store, url string) (end func() error) {
 	return func() error {
 		done := queuedEvent(1)
 		done.Kind, done.Conclusion, done.RunnerName = fleet.JobEventCompleted, "success", "r"
+		if err := store.PodStopped(t.Context(), "a", time.Now(), nil); err != nil {
+			return err
+		}
 		_, err := store.RecordJob(t.Context(), delivery(), done)
 		return err
 	}
@@ -150,4 +153,21 @@ func TestFreeRoom_TEN1_OtherLanesAreNotTouched(t *testing.T) {
 	require.Equal(t, foreign, version("label_key LIKE '%run-%'"))
 	require.Equal(t, limited+1, version(`label_key = '["mac"]'`))
 	require.Equal(t, int64(1), ledgertest.Int(t, url, `SELECT count(*) FROM job_lanes WHERE label_key = '["mac"]' AND parked = ''`))
+}
+
+// Beside a replica that frees no room when a pod ends, a lane at its limit is looked at again once nothing is charged to its account.
+func TestUnparkUncharged_OnlyWhatNothingIsChargedTo(t *testing.T) {
+	t.Parallel()
+	store, url := retained(t)
+	running(t, store, url)
+	ledgertest.Exec(t, url, `UPDATE job_lanes SET parked = 'limit' WHERE label_key = '["mac"]'`)
+	parked := func() int64 {
+		require.NoError(t, store.UnparkUncharged(t.Context()))
+		return ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes WHERE parked = 'limit'")
+	}
+	require.Equal(t, int64(1), parked(), "a job runs")
+	ledgertest.Exec(t, url, `UPDATE runner_claims SET state = 'spent', ended_at = now()`)
+	require.Equal(t, int64(1), parked(), "its pod is there")
+	ledgertest.Exec(t, url, `DELETE FROM runner_claims`) // as a replica does that knows nothing of the charge
+	require.Zero(t, parked())
 }

@@ -127,7 +127,7 @@ func parameters(size ledgertest.Size, lineage string, now time.Time) map[string]
 		"at": {now}, "attempt": {int64(1)}, "before": {later, int64(math.MaxInt64), []byte(`{}`)}, "beforeid": {int64(math.MaxInt64)}, "began": {now}, "beyond": {later},
 		"claimed": {[]int64{1}}, "completedat": {now}, "conclusion": {"success"}, "counts": {[]int64{100}}, "credential": {""}, "cursor": {""}, "cut": {false},
 		"deleted": {false}, "delivered": {[]time.Time{now}}, "deliveryids": {[]int64{1}}, "doubts": {int64(0)},
-		"endedat": {now}, "epoch": {int64(1)}, "etag": {""}, "event": {"workflow_job"}, "events": {[]string{"workflow_job"}}, "every": {float64(0)}, "everythingsince": {now},
+		"endedat": {now}, "stoppedat": {now}, "gone": {true}, "epoch": {int64(1)}, "etag": {""}, "event": {"workflow_job"}, "events": {[]string{"workflow_job"}}, "every": {float64(0)}, "everythingsince": {now},
 		"excluded": {[]int64{}}, "exitcode": {int32(0)}, "expected": {"minted", int64(1)}, "firsts": {[]time.Time{now.AddDate(0, 0, -30)}}, "floor": {now},
 		"former": {[]string{"org-1/app-6"}}, "generation": {int64(1)}, "generations": {[]int64{1}}, "guid": {"open-2"}, "guids": {[]string{"open-2"}},
 		"headbranch": {"main"}, "headsha": {"abc"}, "hold": {float64(60)}, "id": {mintedJob}, "ids": {[]int64{queued}}, "installationid": {int64(100001)},
@@ -159,6 +159,10 @@ const (
 	newID        = int64(3900000000)
 	goneAccount  = int64(800000001)
 )
+
+// limitedLane parks a lane at the limit of an account whose pods have all stopped.
+const limitedLane = `WITH over AS (UPDATE runner_claims SET state = 'spent', stopped_at = now(), ended_at = now() WHERE account_id = 1 AND state IN ('claimed', 'minted', 'executing'))
+	UPDATE job_lanes SET parked = 'limit' WHERE account_id = 1 AND label_key = '["linux-4cpu"]'`
 
 // frozenLedger freezes a ledger whose claims are being rebuilt.
 const frozenLedger = "UPDATE ledger_epoch SET hold_until = now(), over_lineage = lineage, over_epoch = 1, rebuilt_at = now(), rebuild_turn = 'mine'"
@@ -218,6 +222,7 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"SessionsLost":       {{with: map[string]any{"poduids": []string{"live-99"}}}},
 		"NotePodsSeen":       {{with: map[string]any{"poduids": []string{"live-98"}}}},
 		"ReleaseClaim":       {{with: map[string]any{"poduid": "live-96"}}},
+		"UnparkUncharged":    {{before: limitedLane}},
 		"ForgetPod":          {{with: map[string]any{"poduid": "u-1"}}},
 		"ProveEnded":         {{with: map[string]any{"poduids": []string{"unproven-1"}}}},
 		"CloseStraySession":  {{with: map[string]any{"poduid": "stray-1"}}},

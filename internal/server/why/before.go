@@ -218,7 +218,7 @@ func limits(e Evidence) *Reason {
 		}
 		return &Reason{
 			Code: AccountAtLimit, Sentence: fmt.Sprintf("%s is at its limit on %s: it %s.", e.Account.Login, e.Pool.Platform, one.says),
-			Remedy: "It starts when a job of the account ends; " + fmt.Sprintf(change, one.flag),
+			Remedy: "It starts when a runner of the account ends; " + fmt.Sprintf(change, one.flag),
 		}
 	}
 	return nil

@@ -42,8 +42,8 @@ var fill = []string{
 	 FROM generate_series(1, $1::bigint) n`,
 	`INSERT INTO job_tombstones SELECT id, conclusion, completed_at FROM workflow_jobs WHERE completed_at IS NOT NULL`,
 	`INSERT INTO webhook_deliveries SELECT 'd-' || n, 'workflow_job', now() - interval '3 days' + n * interval '100 ms' FROM generate_series(1, $1::bigint) n`,
-	`INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, ended_at, proof)
-	 SELECT 'u-' || n, 'runners', 'p-' || n, 'linux', 'spent', 2, 1 + n % $2::bigint, 'linux', 4000, 16384, '["linux-4cpu"]', $1::bigint + n, 'r-' || n, now() - interval '1 day', now() - interval '1 day', 'x'
+	`INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, stopped_at, ended_at, proof)
+	 SELECT 'u-' || n, 'runners', 'p-' || n, 'linux', 'spent', 2, 1 + n % $2::bigint, 'linux', 4000, 16384, '["linux-4cpu"]', $1::bigint + n, 'r-' || n, now() - interval '1 day', now() - interval '1 day', now() - interval '1 day', 'x'
 	 FROM generate_series(1, $1::bigint / 10) n`,
 	`INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at)
 	 SELECT 'live-' || n, 'runners', 'live-' || n, 'linux', 'minted', 1, 1, 'linux', 4000, 16384, '["linux-4cpu"]', 3000000000 + n, 'live-' || n, now(), now() FROM generate_series(1, 100) n`,

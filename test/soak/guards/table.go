@@ -146,12 +146,17 @@ func claimGuards() []Guard {
 			Scenario: limits(), Rows: []string{check.RowBudget},
 		},
 		{
-			Name: "unparking", Invariant: "CLAIM-5, RECV-7", Off: "a claim's end gives its account's waiting lanes no sign",
+			Name: "unparking", Invariant: "CLAIM-5, RECV-7, TEN-4", Off: "a pod's end gives its account's waiting lanes no sign, and no pass does",
 			Edits: []Edit{{
 				File: "internal/server/ledger/sqlcgen/lanes.sql.go",
-				Old:  "UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.parked END, version = l.version + 1,\n    running",
+				Old:  "UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' AND $1::boolean THEN '' ELSE l.parked END, version = l.version + 1,\n    running",
 				New:  "UPDATE job_lanes l SET version = l.version + 1,\n    running",
+			}, {
+				File: "internal/server/ledger/sqlcgen/lanes.sql.go",
+				Old:  "WHERE p.parked = 'limit' AND (SELECT c.pod_uid",
+				New:  "WHERE p.parked = 'never' AND (SELECT c.pod_uid",
 			}},
+			Covers:   "once nothing is charged to the account, the pass over lanes at their limit finds them within a minute",
 			Scenario: limits(), Rows: []string{check.RowLost},
 		},
 		{
@@ -162,13 +167,13 @@ func claimGuards() []Guard {
 			return err
 		}
 		done = true
-		return giveBack(ctx, q, claim, now)
+		return giveBack(ctx, q, claim, true, now)
 `, New: `		n, err := q.DropClaim(ctx, podUID, generation)
 		if err != nil || n == 0 {
 			return err
 		}
 		done = true
-		return freeRoom(ctx, q, claim)
+		return leaveLane(ctx, q, claim, true)
 `},
 				nobodyRequeues,
 			},

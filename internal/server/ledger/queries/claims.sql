@@ -197,9 +197,15 @@ ON CONFLICT (pod_uid) DO UPDATE SET state = 'executing', generation = runner_cla
     executing_at = excluded.executing_at, ended_at = NULL, lease_until = NULL, proof = ''
 WHERE runner_claims.state IN ('spent', 'retired');
 
--- name: ForgetPod :execrows
+-- name: ForgetPod :one
 -- EXCL-1: the UID is proven gone by an uncached read, and nobody works in its name any more.
-DELETE FROM runner_claims WHERE pod_uid = @pod_uid AND state IN ('spent', 'retired');
+DELETE FROM runner_claims WHERE pod_uid = @pod_uid AND state IN ('spent', 'retired')
+RETURNING coalesce(account_id, 0)::bigint AS account_id, platform, stopped_at;
+
+-- name: ClaimStopped :one
+-- Its pod's containers have ended: a spent claim is charged to nobody from now on (TEN-4).
+UPDATE runner_claims SET stopped_at = @stopped_at WHERE pod_uid = @pod_uid AND stopped_at IS NULL
+RETURNING coalesce(account_id, 0)::bigint AS account_id, platform, state;
 
 -- name: EndedPods :many
 SELECT pod_uid, namespace, pod_name, pool FROM runner_claims

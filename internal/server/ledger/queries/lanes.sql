@@ -22,15 +22,15 @@ WHERE l.label_key = @label_key AND l.account_id = @account_id AND l.parked <> 'e
 SELECT 1 FROM account_limits WHERE account_id = @account_id AND platform = @platform FOR UPDATE;
 
 -- name: FreeRoom :exec
--- A claim of the account ended, behind LockRoom: what its limit has parked may have room now. Other lanes are not touched, however many
--- the account has (TEN-1).
+-- Behind LockRoom. A claim of that lane has ended (or none: ''), and where its pod is gone too, what the account's limit has parked may
+-- have room now (TEN-4). Other lanes are not touched, however many the account has (TEN-1).
 WITH freed AS (
     SELECT f.label_key FROM job_lanes f
     WHERE f.account_id = @account_id AND f.label_key = ANY (ARRAY(
-        SELECT p.label_key FROM job_lanes p WHERE p.account_id = @account_id AND p.parked = 'limit') || @label_key::text)
+        SELECT p.label_key FROM job_lanes p WHERE p.account_id = @account_id AND p.parked = 'limit' AND @gone::boolean) || @label_key::text)
     ORDER BY f.label_key FOR UPDATE -- in one order, so that two claims that end cannot wait for each other
 )
-UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.parked END, version = l.version + 1,
+UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' AND @gone::boolean THEN '' ELSE l.parked END, version = l.version + 1,
     running = greatest(0, l.running - CASE WHEN l.label_key = @label_key::text THEN 1 ELSE 0 END) -- a hint: it refuses nothing
 FROM freed WHERE l.account_id = @account_id AND l.label_key = freed.label_key;
 
@@ -87,14 +87,15 @@ ORDER BY account_id FOR UPDATE;
 
 -- name: LiveUsage :many
 -- CLAIM-5: a statement of its own after the locks, so that it sees what their former holders committed: claims, and that
--- the account was suspended.
+-- the account was suspended. A pod counts until it has stopped or is gone, whatever has become of its job (TEN-4).
 SELECT a.id, (a.suspended OR a.paused OR a.installation_id IS NULL OR a.deleted_at IS NOT NULL)::boolean AS suspended,
     u.jobs, u.milli_cpu, u.memory_mb
 FROM accounts a
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, coalesce(sum(c.milli_cpu), 0)::bigint AS milli_cpu, coalesce(sum(c.memory_mb), 0)::bigint AS memory_mb
     FROM runner_claims c
-    WHERE c.account_id = a.id AND c.platform = @platform AND c.state IN ('claimed', 'minted', 'executing')
+    WHERE c.account_id = a.id AND c.platform = @platform
+      AND (c.state IN ('claimed', 'minted', 'executing') OR c.state = 'spent' AND c.stopped_at IS NULL)
 ) u
 WHERE a.id = ANY (@accounts::bigint[]);
 
@@ -147,6 +148,18 @@ LEFT JOIN LATERAL (
     WHERE w.label_key = v.label_key AND w.account_id = v.account_id AND w.state = 'queued' AND w.held = ''
     ORDER BY w.queued_at, w.id LIMIT 1) h ON true
 WHERE l.label_key = v.label_key AND l.account_id = v.account_id;
+
+-- name: UnparkUncharged :many
+-- Lanes at the limit of an account that nothing is charged to: an event that would have freed them is not coming, or the limit is less than
+-- one runner, and they are parked again.
+UPDATE job_lanes l SET parked = '', version = l.version + 1
+FROM (SELECT p.label_key, p.account_id FROM job_lanes p
+    WHERE p.parked = 'limit' AND (SELECT c.pod_uid FROM runner_claims c
+        WHERE c.account_id = p.account_id AND (c.state IN ('claimed', 'minted', 'executing') OR c.state = 'spent' AND c.stopped_at IS NULL)
+        LIMIT 1) IS NULL
+    ORDER BY p.account_id, p.label_key LIMIT @most FOR UPDATE) u
+WHERE l.label_key = u.label_key AND l.account_id = u.account_id
+RETURNING l.label_key;
 
 -- name: NotifyWork :exec
 SELECT pg_notify('bullpen_work', @label_key::text);

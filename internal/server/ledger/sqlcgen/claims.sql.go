@@ -141,8 +141,27 @@ func (q *Queries) ClaimStates(ctx context.Context, podUids []string) ([]ClaimSta
 	return items, nil
 }
 
+const claimStopped = `-- name: ClaimStopped :one
+UPDATE runner_claims SET stopped_at = $1 WHERE pod_uid = $2 AND stopped_at IS NULL
+RETURNING coalesce(account_id, 0)::bigint AS account_id, platform, state
+`
+
+type ClaimStoppedRow struct {
+	AccountID int64
+	Platform  string
+	State     string
+}
+
+// Its pod's containers have ended: a spent claim is charged to nobody from now on (TEN-4).
+func (q *Queries) ClaimStopped(ctx context.Context, stoppedAt *time.Time, podUid string) (ClaimStoppedRow, error) {
+	row := q.db.QueryRow(ctx, claimStopped, stoppedAt, podUid)
+	var i ClaimStoppedRow
+	err := row.Scan(&i.AccountID, &i.Platform, &i.State)
+	return i, err
+}
+
 const claims = `-- name: Claims :many
-SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
+SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, c.stopped_at, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
     coalesce(j.repository, '')::text AS repository, coalesce(j.repository_id, 0)::bigint AS repository_id,
     (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped
 FROM runner_claims c
@@ -178,6 +197,7 @@ type ClaimsRow struct {
 	MissingSince   *time.Time
 	LookAt         *time.Time
 	Sequence       int64
+	StoppedAt      *time.Time
 	Login          string
 	Kind           string
 	InstallationID *int64
@@ -219,6 +239,7 @@ func (q *Queries) Claims(ctx context.Context, podUids []string) ([]ClaimsRow, er
 			&i.MissingSince,
 			&i.LookAt,
 			&i.Sequence,
+			&i.StoppedAt,
 			&i.Login,
 			&i.Kind,
 			&i.InstallationID,
@@ -407,17 +428,23 @@ func (q *Queries) ExecuteClaim(ctx context.Context, arg ExecuteClaimParams) (int
 	return result.RowsAffected(), nil
 }
 
-const forgetPod = `-- name: ForgetPod :execrows
+const forgetPod = `-- name: ForgetPod :one
 DELETE FROM runner_claims WHERE pod_uid = $1 AND state IN ('spent', 'retired')
+RETURNING coalesce(account_id, 0)::bigint AS account_id, platform, stopped_at
 `
 
+type ForgetPodRow struct {
+	AccountID int64
+	Platform  string
+	StoppedAt *time.Time
+}
+
 // EXCL-1: the UID is proven gone by an uncached read, and nobody works in its name any more.
-func (q *Queries) ForgetPod(ctx context.Context, podUid string) (int64, error) {
-	result, err := q.db.Exec(ctx, forgetPod, podUid)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+func (q *Queries) ForgetPod(ctx context.Context, podUid string) (ForgetPodRow, error) {
+	row := q.db.QueryRow(ctx, forgetPod, podUid)
+	var i ForgetPodRow
+	err := row.Scan(&i.AccountID, &i.Platform, &i.StoppedAt)
+	return i, err
 }
 
 const insertClaims = `-- name: InsertClaims :many
@@ -551,7 +578,7 @@ func (q *Queries) IntendRegistration(ctx context.Context, arg IntendRegistration
 }
 
 const liveClaimOfJob = `-- name: LiveClaimOfJob :one
-SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence FROM runner_claims WHERE job_id = $1::bigint AND state IN ('claimed', 'minted', 'executing') FOR UPDATE
+SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence, stopped_at FROM runner_claims WHERE job_id = $1::bigint AND state IN ('claimed', 'minted', 'executing') FOR UPDATE
 `
 
 func (q *Queries) LiveClaimOfJob(ctx context.Context, jobID int64) (RunnerClaim, error) {
@@ -581,12 +608,13 @@ func (q *Queries) LiveClaimOfJob(ctx context.Context, jobID int64) (RunnerClaim,
 		&i.MissingSince,
 		&i.LookAt,
 		&i.Sequence,
+		&i.StoppedAt,
 	)
 	return i, err
 }
 
 const lockClaim = `-- name: LockClaim :one
-SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence FROM runner_claims WHERE pod_uid = $1 FOR UPDATE
+SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence, stopped_at FROM runner_claims WHERE pod_uid = $1 FOR UPDATE
 `
 
 func (q *Queries) LockClaim(ctx context.Context, podUid string) (RunnerClaim, error) {
@@ -616,12 +644,13 @@ func (q *Queries) LockClaim(ctx context.Context, podUid string) (RunnerClaim, er
 		&i.MissingSince,
 		&i.LookAt,
 		&i.Sequence,
+		&i.StoppedAt,
 	)
 	return i, err
 }
 
 const lockClaimsOfEvent = `-- name: LockClaimsOfEvent :many
-SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence FROM runner_claims
+SELECT pod_uid, namespace, pod_name, pool, state, generation, lease_until, account_id, platform, milli_cpu, memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at, ended_at, proof, missing_since, look_at, sequence, stopped_at FROM runner_claims
 WHERE pod_uid = ANY (ARRAY(
         SELECT n.pod_uid FROM runner_claims n WHERE n.runner_name = $1 AND $1::text <> ''
         UNION ALL
@@ -667,6 +696,7 @@ func (q *Queries) LockClaimsOfEvent(ctx context.Context, runnerName string, jobI
 			&i.MissingSince,
 			&i.LookAt,
 			&i.Sequence,
+			&i.StoppedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -687,7 +717,7 @@ WITH locked AS ( -- claims are locked by UID everywhere
       AND array_position($3::text[], c.pod_uid || ' ' || c.generation) IS NOT NULL
       AND c.state || '' IN ('claimed', 'minted')
       AND (SELECT require_epoch($4::text, $5::bigint)) -- CLAIM-17
-    RETURNING c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, ($6::bigint[])[array_position($3::text[], c.pod_uid || ' ' || c.generation)] AS minted_id
+    RETURNING c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, c.stopped_at, ($6::bigint[])[array_position($3::text[], c.pod_uid || ' ' || c.generation)] AS minted_id
 ), registered AS (
     UPDATE runner_registrations r SET state = 'alive',
         runner_id = (ARRAY(SELECT n.minted_id FROM held n))[array_position(ARRAY(SELECT n.runner_name FROM held n), r.runner_name)]

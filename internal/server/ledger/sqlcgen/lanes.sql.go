@@ -193,19 +193,19 @@ func (q *Queries) FeedLane(ctx context.Context, labelKey string, accountID int64
 const freeRoom = `-- name: FreeRoom :exec
 WITH freed AS (
     SELECT f.label_key FROM job_lanes f
-    WHERE f.account_id = $2 AND f.label_key = ANY (ARRAY(
-        SELECT p.label_key FROM job_lanes p WHERE p.account_id = $2 AND p.parked = 'limit') || $1::text)
+    WHERE f.account_id = $3 AND f.label_key = ANY (ARRAY(
+        SELECT p.label_key FROM job_lanes p WHERE p.account_id = $3 AND p.parked = 'limit' AND $1::boolean) || $2::text)
     ORDER BY f.label_key FOR UPDATE -- in one order, so that two claims that end cannot wait for each other
 )
-UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' THEN '' ELSE l.parked END, version = l.version + 1,
-    running = greatest(0, l.running - CASE WHEN l.label_key = $1::text THEN 1 ELSE 0 END) -- a hint: it refuses nothing
-FROM freed WHERE l.account_id = $2 AND l.label_key = freed.label_key
+UPDATE job_lanes l SET parked = CASE WHEN l.parked = 'limit' AND $1::boolean THEN '' ELSE l.parked END, version = l.version + 1,
+    running = greatest(0, l.running - CASE WHEN l.label_key = $2::text THEN 1 ELSE 0 END) -- a hint: it refuses nothing
+FROM freed WHERE l.account_id = $3 AND l.label_key = freed.label_key
 `
 
-// A claim of the account ended, behind LockRoom: what its limit has parked may have room now. Other lanes are not touched, however many
-// the account has (TEN-1).
-func (q *Queries) FreeRoom(ctx context.Context, labelKey string, accountID int64) error {
-	_, err := q.db.Exec(ctx, freeRoom, labelKey, accountID)
+// Behind LockRoom. A claim of that lane has ended (or none: ”), and where its pod is gone too, what the account's limit has parked may
+// have room now (TEN-4). Other lanes are not touched, however many the account has (TEN-1).
+func (q *Queries) FreeRoom(ctx context.Context, gone bool, labelKey string, accountID int64) error {
+	_, err := q.db.Exec(ctx, freeRoom, gone, labelKey, accountID)
 	return err
 }
 
@@ -216,7 +216,8 @@ FROM accounts a
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, coalesce(sum(c.milli_cpu), 0)::bigint AS milli_cpu, coalesce(sum(c.memory_mb), 0)::bigint AS memory_mb
     FROM runner_claims c
-    WHERE c.account_id = a.id AND c.platform = $1 AND c.state IN ('claimed', 'minted', 'executing')
+    WHERE c.account_id = a.id AND c.platform = $1
+      AND (c.state IN ('claimed', 'minted', 'executing') OR c.state = 'spent' AND c.stopped_at IS NULL)
 ) u
 WHERE a.id = ANY ($2::bigint[])
 `
@@ -230,7 +231,7 @@ type LiveUsageRow struct {
 }
 
 // CLAIM-5: a statement of its own after the locks, so that it sees what their former holders committed: claims, and that
-// the account was suspended.
+// the account was suspended. A pod counts until it has stopped or is gone, whatever has become of its job (TEN-4).
 func (q *Queries) LiveUsage(ctx context.Context, platform string, accounts []int64) ([]LiveUsageRow, error) {
 	rows, err := q.db.Query(ctx, liveUsage, platform, accounts)
 	if err != nil {
@@ -506,4 +507,37 @@ FROM parked WHERE l.label_key = parked.label_key AND l.account_id = parked.accou
 func (q *Queries) UnparkLabelSets(ctx context.Context, labelKeys []string) error {
 	_, err := q.db.Exec(ctx, unparkLabelSets, labelKeys)
 	return err
+}
+
+const unparkUncharged = `-- name: UnparkUncharged :many
+UPDATE job_lanes l SET parked = '', version = l.version + 1
+FROM (SELECT p.label_key, p.account_id FROM job_lanes p
+    WHERE p.parked = 'limit' AND (SELECT c.pod_uid FROM runner_claims c
+        WHERE c.account_id = p.account_id AND (c.state IN ('claimed', 'minted', 'executing') OR c.state = 'spent' AND c.stopped_at IS NULL)
+        LIMIT 1) IS NULL
+    ORDER BY p.account_id, p.label_key LIMIT $1 FOR UPDATE) u
+WHERE l.label_key = u.label_key AND l.account_id = u.account_id
+RETURNING l.label_key
+`
+
+// Lanes at the limit of an account that nothing is charged to: an event that would have freed them is not coming, or the limit is less than
+// one runner, and they are parked again.
+func (q *Queries) UnparkUncharged(ctx context.Context, most int32) ([]string, error) {
+	rows, err := q.db.Query(ctx, unparkUncharged, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var label_key string
+		if err := rows.Scan(&label_key); err != nil {
+			return nil, err
+		}
+		items = append(items, label_key)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

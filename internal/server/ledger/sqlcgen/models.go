@@ -180,6 +180,7 @@ type RunnerClaim struct {
 	MissingSince   *time.Time
 	LookAt         *time.Time
 	Sequence       int64
+	StoppedAt      *time.Time
 }
 
 type RunnerRegistration struct {

@@ -207,7 +207,7 @@ func (q *Queries) ProvenEnds(ctx context.Context, before *time.Time) ([]ProvenEn
 
 const repositoryUsageOfAccounts = `-- name: RepositoryUsageOfAccounts :many
 SELECT c.account_id, c.platform, j.repository, count(*) AS jobs
-FROM runner_claims c JOIN workflow_jobs j ON j.id = c.job_id
+FROM runner_claims c CROSS JOIN LATERAL (SELECT w.repository FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j
 WHERE c.account_id = ANY ($1::bigint[]) AND c.state IN ('claimed', 'minted', 'executing')
 GROUP BY c.account_id, c.platform, j.repository
 `
@@ -301,7 +301,7 @@ func (q *Queries) SessionChanges(ctx context.Context, since time.Time, minutes i
 const usageOfAccounts = `-- name: UsageOfAccounts :many
 SELECT account_id, platform, count(*) AS jobs, sum(milli_cpu)::bigint AS milli_cpu, sum(memory_mb)::bigint AS memory_mb
 FROM runner_claims
-WHERE account_id = ANY ($1::bigint[]) AND state IN ('claimed', 'minted', 'executing')
+WHERE account_id = ANY ($1::bigint[]) AND (state IN ('claimed', 'minted', 'executing') OR state = 'spent' AND stopped_at IS NULL)
 GROUP BY account_id, platform
 `
 
