@@ -244,7 +244,12 @@ func awaitReady(t *testing.T, w *where) {
 // submit queues a workflow at the stand-in, as a user with curl would.
 func submit(t *testing.T, dir string, w *where, content string) {
 	t.Helper()
-	body, err := json.Marshal(map[string]string{"file_name": "later.yaml", "content": content, "repo": "acme/app"})
+	submitTo(t, dir, w, "acme/app", content)
+}
+
+func submitTo(t *testing.T, dir string, w *where, repository, content string) {
+	t.Helper()
+	body, err := json.Marshal(map[string]string{"file_name": "later.yaml", "content": content, "repo": repository})
 	require.NoError(t, err)
 	post(t, dir, w, "/_standin/workflows", body)
 }

@@ -52,7 +52,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 		demand := pool().Demand
 		return demand != nil && demand.Withheld["pool_paused"] == 1 && demand.Queued == 0
 	}, patience, commandInterval)
-	whyTheJobWaits(t, dir, "pool-paused")
+	whyTheJobWaits(t, dir, "acme", "pool-paused")
 	require.Positive(t, pool().Idle, "who waits for work stays")
 
 	require.Equal(t, "Paused", string(ask("drain").Was))
@@ -61,7 +61,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 		return p.Idle == 0 && p.Booting == 0 && p.Leaving == 0 && p.Busy == busy
 	}, patience, commandInterval, "idle ones leave, the one that works does not")
 	require.True(t, longJobRuns(t, dir))
-	whyTheJobWaits(t, dir, "pool-paused")
+	whyTheJobWaits(t, dir, "acme", "pool-paused")
 
 	opened := ask("resume")
 	require.Empty(t, opened.Note)

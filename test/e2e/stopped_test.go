@@ -44,6 +44,10 @@ func TestStopped_EXCL8_AStopAtAnyInstantCostsNoJob(t *testing.T) {
 	require.NoError(t, os.Chmod(folder, 0o777)) //nolint:gosec // jobs run as another user
 	w.api(t)                                    // one client for all
 	t.Run("pools", func(t *testing.T) {
+		t.Run("hung", func(t *testing.T) {
+			t.Parallel()
+			aHungRunnerIsGone(t, dir, box, w)
+		})
 		for n := range pools { // beside each other: an instant takes as long as two pods to start
 			name := fmt.Sprintf("stopped-%d", n)
 			t.Run(name, func(t *testing.T) {

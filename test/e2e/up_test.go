@@ -186,7 +186,7 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	require.Eventually(t, func() bool { return account("get", "acme").SuspendedByGitHub }, patience, commandInterval)
 	require.Equal(t, adminapi.AccountSuspended, account("resume", "acme").State, "GitHub has it suspended still")
 	require.EqualValues(t, 1, account("get", "acme").Queued, "withheld, not lost")
-	id := whyTheJobWaits(t, dir, "suspended-by-github")
+	id := whyTheJobWaits(t, dir, "acme", "suspended-by-github")
 	admin(t, dir, w, "/_standin/installations/"+installation+"/unsuspend")
 	up.await(t, "the job that was withheld", jobEnded("held", "success"))
 	stdout, stderr, code := run(t, "why", id, "--state-dir", dir)
@@ -270,14 +270,14 @@ func jobsCounted(t *testing.T, dir string) (counted int) {
 }
 
 // whyTheJobWaits asks for the one job that waits, and why it does; it returns the job's id.
-func whyTheJobWaits(t *testing.T, dir, code string) string {
+func whyTheJobWaits(t *testing.T, dir, account, code string) string {
 	t.Helper()
-	stdout, stderr, exit := run(t, "jobs", "--state", "queued", "--state-dir", dir, "-o", "json")
+	stdout, stderr, exit := run(t, "jobs", "--state", "queued", "--account", account, "--state-dir", dir, "-o", "json")
 	require.Zero(t, exit, "%s", stderr)
 	var jobs []adminapi.Job
 	require.NoError(t, json.Unmarshal([]byte(stdout), &jobs))
 	require.Len(t, jobs, 1)
-	require.Equal(t, "acme/app", jobs[0].Repository)
+	require.Equal(t, account+"/app", jobs[0].Repository)
 	id := strconv.FormatInt(jobs[0].ID, 10)
 	stdout, stderr, exit = run(t, "why", id, "--state-dir", dir, "-o", "json")
 	require.Zero(t, exit, "%s", stderr)
