@@ -14,6 +14,16 @@ func (d *Dispatcher) Arrived() int {
 	return len(d.router.arrived)
 }
 
+// Heard says whether the replica knows of that label set, as far as a pool serves it.
+func (d *Dispatcher) Heard(labelKey string) bool {
+	if !d.servesNow(labelKey) {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.router.valid || d.router.known[labelKey] || d.router.arrived[labelKey]
+}
+
 // Minted notes the outcome of a request to GitHub.
 func (m *MintLimiter) Minted(account Account, err error) { m.slots.minted(account, err) }
 

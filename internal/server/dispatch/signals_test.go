@@ -41,9 +41,20 @@ func (c *clock) pass(d time.Duration) {
 
 func at(c *clock) func(*dispatch.Options) { return func(o *dispatch.Options) { o.Now = c.now } }
 
+// heard waits until the replica knows of every label set: of a new one it is told by a notification.
+func (h *harness) heard(d *dispatch.Dispatcher) {
+	h.t.Helper()
+	sets, err := h.store.LabelSets(h.t.Context())
+	require.NoError(h.t, err)
+	for _, set := range sets {
+		h.eventually("the replica hears of "+set.Key, func() bool { return d.Heard(set.Key) })
+	}
+}
+
 // asks reads the signals anew, by pool.
 func (h *harness) asks(d *dispatch.Dispatcher, c *clock) map[string]runnerapi.PoolSignals {
 	h.t.Helper()
+	h.heard(d)
 	c.pass(time.Minute)
 	signals, err := d.Signals(h.t.Context())
 	require.NoError(h.t, err)
