@@ -159,6 +159,7 @@ const (
 	WithheldRepository WithheldReason = "repository_limit" // its repository is at its cap, or was taken from the installation
 	WithheldSuspended  WithheldReason = "suspended"        // its installation is suspended or gone
 	WithheldBackoff    WithheldReason = "backoff"          // GitHub is not to be asked for its account just now (CLAIM-11)
+	WithheldGroup      WithheldReason = "runner_group"     // its account has no runner group of the pool's name or id
 	WithheldConflict   WithheldReason = "label_conflict"   // two live pools serve its label (CLAIM-12)
 	WithheldPaused     WithheldReason = "pool_paused"      // an operator has paused or drained the pool
 )

@@ -185,12 +185,14 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:default=Organization
 	Scope Scope `json:"scope,omitempty"`
 
-	// RunnerGroup is the id of the organization's runner group that runners join. 1 is the group Default, which
-	// every organization has.
+	// RunnerGroup is the organization's runner group that runners join: its name, in any case, or its id as a number. A pool serves
+	// many organizations, in which groups of one name have different ids. The jobs of an organization that has no such group wait, in this pool
+	// alone. 1 is the group Default, which every organization has.
 	// +optional
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
-	RunnerGroup *int64 `json:"runnerGroup,omitempty"`
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 2147483647 : self.size() >= 1 && self.size() <= 64",message="runnerGroup is the name of a runner group, or its id, which is at least 1"
+	RunnerGroup *intstr.IntOrString `json:"runnerGroup,omitempty"`
 }
 
 // Rollout limits how fast a changed template replaces idle runners.

@@ -727,7 +727,7 @@ func (in *RunnerPoolSpec) DeepCopyInto(out *RunnerPoolSpec) {
 	}
 	if in.RunnerGroup != nil {
 		in, out := &in.RunnerGroup, &out.RunnerGroup
-		*out = new(int64)
+		*out = new(intstr.IntOrString)
 		**out = **in
 	}
 }

@@ -93,6 +93,10 @@ func (f fleetView) Demand(ctx context.Context) ([]runnerapi.PoolSignals, error) 
 	return signals.Pools, err
 }
 
+func (f fleetView) LacksGroup(pool dispatch.PoolRef, account int64) (string, time.Time, bool) {
+	return f.r.dispatcher.LacksGroup(pool, account)
+}
+
 func (f fleetView) Frozen() (string, bool) { return f.r.dispatcher.Frozen() }
 
 func (f fleetView) Runner(namespace, name string) (dispatch.Pod, bool) {

@@ -25,6 +25,7 @@ type knownFleet struct {
 	until   time.Time
 	limited bool
 	held    string
+	group   string // the account has no runner group of that name
 	runners []dispatch.Pod
 	changed []string // the pods of which it was told
 
@@ -49,6 +50,10 @@ func (f *knownFleet) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
 }
 
 func (f *knownFleet) Backoff(dispatch.Account) (time.Time, bool) { return f.until, f.limited }
+
+func (f *knownFleet) LacksGroup(dispatch.PoolRef, int64) (string, time.Time, bool) {
+	return f.group, f.until, f.group != ""
+}
 
 func (f *knownFleet) DescribePools() []adminapi.Pool { return slices.Clone(f.described) }
 
@@ -172,6 +177,7 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 		why.TooLarge:      {func(d *desk) { limit(d, adminapi.LimitsChange{MilliCPU: ptr(1000)}); queue(d) }, "One runner of pool linux-4 is more than acme may use on linux"},
 		why.GitHubLimit:   {func(d *desk) { queue(d); d.fleet.until, d.fleet.limited = time.Now().Add(time.Hour), true }, "GitHub's rate limit for acme is used up until "},
 		why.GitHubFailing: {func(d *desk) { queue(d); d.fleet.until = time.Now().Add(time.Hour) }, "GitHub registers no runner for acme"},
+		why.NoRunnerGroup: {func(d *desk) { queue(d); d.fleet.group, d.fleet.until = "builders", time.Now().Add(time.Minute) }, "acme has no runner group builders"},
 		why.LedgerHeld:    {func(d *desk) { queue(d); d.fleet.held = "the database was restored" }, "the database was restored."},
 		why.PoolSaturated: {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Saturated = 0, "1 job waits" }, "Pool linux-4 is full: 1 job waits."},
 		why.PoolStarved:   {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Starved = 0, "no node takes 1 runner" }, "no node takes 1 runner."},

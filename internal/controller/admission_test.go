@@ -51,7 +51,12 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		}, "not negative, such as 10m"},
 		"queueing": {func(p *v1alpha1.RunnerPool) { p.Spec.Queueing = "LIFO" }, "FairShare"},
 		"runner group": {func(p *v1alpha1.RunnerPool) {
-			p.Spec.Scope, p.Spec.RunnerGroup = v1alpha1.ScopeRepository, ptr.To[int64](7)
+			p.Spec.Scope, p.Spec.RunnerGroup = v1alpha1.ScopeRepository, ptr.To(intstr.FromInt32(7))
+		}, "remove runnerGroup"},
+		"runner group 0":  {func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup = ptr.To(intstr.FromInt32(0)) }, "at least 1"},
+		"no runner group": {func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup = ptr.To(intstr.FromString("")) }, "at least 1"},
+		"a repository's group": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Scope, p.Spec.RunnerGroup = v1alpha1.ScopeRepository, ptr.To(intstr.FromString("builders"))
 		}, "remove runnerGroup"},
 		"grace": {func(p *v1alpha1.RunnerPool) { p.Spec.Template.TerminationGracePeriodSeconds = ptr.To[int64](5) }, "30"},
 		"NET-3 mounts the token": {func(p *v1alpha1.RunnerPool) {
@@ -144,7 +149,7 @@ func TestRunnerPool_DefaultsAreVisibleAndAnExplicitZeroStays(t *testing.T) {
 	require.EqualValues(t, runnerpod.DefaultRunAsUser, *pool.Spec.Template.RunAsUser)
 	require.Equal(t, v1alpha1.QueueingFIFO, pool.Spec.Queueing)
 	require.Equal(t, v1alpha1.ScopeOrganization, pool.Spec.Scope)
-	require.EqualValues(t, 1, *pool.Spec.RunnerGroup)
+	require.Equal(t, intstr.FromInt32(1), *pool.Spec.RunnerGroup)
 
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"platform":"macos"}}`))
 	require.ErrorContains(t, admin.Patch(t.Context(), pool, patch), "platform cannot be changed")

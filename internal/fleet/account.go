@@ -149,7 +149,8 @@ type MintRequest struct {
 	Scope         Scope
 	Name          string // at most 64 characters, unique per mint (CLAIM-10)
 	Labels        []string
-	RunnerGroupID int64  // 1 is the default group
+	RunnerGroup   string // by name, which is looked up; empty where RunnerGroupID says it
+	RunnerGroupID int64  // 1 is the default group, and so is 0
 	WorkFolder    string // relative to the runner's root
 }
 

@@ -13,6 +13,8 @@ var (
 	ErrRunnerBusy = errors.New("the runner is busy")
 	// ErrNotFound: 404. It counts as "gone" only beside a successful control read of the same scope (EXCL-6).
 	ErrNotFound = errors.New("not found at GitHub")
+	// ErrNoRunnerGroup: the scope's list was read, and holds no runner group of that name or id. Nothing was registered.
+	ErrNoRunnerGroup = fmt.Errorf("there is no such runner group: %w", ErrNotFound)
 	// ErrForbidden: 403 that is not a rate limit. It proves nothing (EXCL-6).
 	ErrForbidden = errors.New("forbidden by GitHub")
 	// ErrRejected: GitHub understood the request and did not do it (other 4xx). Nothing was created.

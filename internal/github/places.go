@@ -29,9 +29,6 @@ const (
 	maxGroupPages = 100
 )
 
-// ErrNoGroup: the scope's list was read just now, or a minute ago, and holds no runner group of that name.
-var ErrNoGroup = fmt.Errorf("no runner group has that name: %w", fleet.ErrNotFound)
-
 // RegistrationToken registers any number of runners in one scope until it expires.
 type RegistrationToken struct {
 	Value     fleet.Secret
@@ -65,7 +62,7 @@ func groupOf(installationID int64, scope fleet.Scope, name string) groupKey {
 }
 
 // RunnerGroup looks up the id of a runner group of an organization or enterprise, whatever the case its name is written in;
-// ErrNoGroup where there is none. What was found is taken for true for 10 minutes, what was not for one.
+// fleet.ErrNoRunnerGroup where there is none. What was found is taken for true for 10 minutes, what was not for one.
 func (c *Client) RunnerGroup(ctx context.Context, installationID int64, scope fleet.Scope, name string) (int64, error) {
 	if name == "" {
 		return defaultGroup, nil
@@ -76,9 +73,9 @@ func (c *Client) RunnerGroup(ctx context.Context, installationID int64, scope fl
 	if scope.Repo != "" {
 		return 0, fmt.Errorf("%s: %w: repositories have no runner groups", opGroup, fleet.ErrRejected)
 	}
-	missing := func(err error) bool { return errors.Is(err, ErrNoGroup) }
+	missing := func(err error) bool { return errors.Is(err, fleet.ErrNoRunnerGroup) }
 	return c.groups.get(ctx, groupOf(installationID, scope, name), missing, func() (int64, error) {
-		return c.findGroup(ctx, installationID, scope, name)
+		return c.findGroup(ctx, installationID, scope, func(group *gh.RunnerGroup) bool { return strings.EqualFold(group.GetName(), name) })
 	})
 }
 
@@ -87,7 +84,26 @@ func (c *Client) ForgetRunnerGroup(installationID int64, scope fleet.Scope, name
 	c.groups.forget(groupOf(installationID, scope, name))
 }
 
-func (c *Client) findGroup(ctx context.Context, installationID int64, scope fleet.Scope, name string) (int64, error) {
+// mintGroup is the id of the group in which a runner is to be registered.
+func (c *Client) mintGroup(ctx context.Context, installationID int64, ask fleet.MintRequest) (int64, error) {
+	if ask.RunnerGroup == "" {
+		return max(ask.RunnerGroupID, defaultGroup), nil
+	}
+	return c.RunnerGroup(ctx, installationID, ask.Scope, ask.RunnerGroup)
+}
+
+// groupless says whether GitHub has refused a registration because the scope has no such group: its answer does not tell. A group may also
+// have been made anew, with another id: its name is looked up again next time.
+func (c *Client) groupless(ctx context.Context, installationID int64, ask fleet.MintRequest, id int64, refusal error) bool {
+	if id == defaultGroup || !errors.Is(refusal, fleet.ErrNotFound) && !errors.Is(refusal, fleet.ErrRejected) {
+		return false
+	}
+	c.ForgetRunnerGroup(installationID, ask.Scope, ask.RunnerGroup)
+	_, err := c.findGroup(ctx, installationID, ask.Scope, func(group *gh.RunnerGroup) bool { return group.GetID() == id })
+	return errors.Is(err, fleet.ErrNoRunnerGroup)
+}
+
+func (c *Client) findGroup(ctx context.Context, installationID int64, scope fleet.Scope, wanted func(*gh.RunnerGroup) bool) (int64, error) {
 	options := gh.ListOptions{PerPage: pageSize}
 	for range maxGroupPages {
 		var page *gh.RunnerGroups
@@ -107,12 +123,12 @@ func (c *Client) findGroup(ctx context.Context, installationID int64, scope flee
 			return 0, fmt.Errorf("%s: %w: the answer holds no list", opGroup, fleet.ErrUncertain)
 		}
 		for _, one := range page.RunnerGroups {
-			if strings.EqualFold(one.GetName(), name) && one.GetID() > 0 {
+			if wanted(one) && one.GetID() > 0 {
 				return one.GetID(), nil
 			}
 		}
 		if next <= options.Page {
-			return 0, fmt.Errorf("%s: %w", opGroup, ErrNoGroup)
+			return 0, fmt.Errorf("%s: %w", opGroup, fleet.ErrNoRunnerGroup)
 		}
 		options.Page = next
 	}

@@ -79,22 +79,26 @@ func call(method, path string, body, into any) request {
 	}
 }
 
-// Mint registers a just-in-time runner. ErrNameTaken: a runner of that name exists, perhaps by an earlier mint whose
+// Mint registers a just-in-time runner. ErrNoRunnerGroup: the scope has no such group. ErrNameTaken: a runner of that name exists, perhaps by an earlier mint whose
 // answer was lost. ErrUncertain: one may exist now; find it by name.
 func (c *Client) Mint(ctx context.Context, installationID int64, ask fleet.MintRequest) (fleet.JIT, error) {
 	if err := checkScope(opMint, ask.Scope); err != nil {
 		return fleet.JIT{}, err
 	}
-	body := &gh.GenerateJITConfigRequest{Name: ask.Name, RunnerGroupID: ask.RunnerGroupID, Labels: ask.Labels}
-	if body.RunnerGroupID == 0 {
-		body.RunnerGroupID = 1
+	group, err := c.mintGroup(ctx, installationID, ask)
+	if err != nil {
+		return fleet.JIT{}, err
 	}
+	body := &gh.GenerateJITConfigRequest{Name: ask.Name, RunnerGroupID: group, Labels: ask.Labels}
 	if ask.WorkFolder != "" {
 		body.WorkFolder = &ask.WorkFolder
 	}
 	var minted *gh.JITRunnerConfig
 	do := call(http.MethodPost, actionsPath(ask.Scope)+"runners/generate-jitconfig", body, &minted)
 	if err := c.asInstallation(ctx, installationID, opMint, classMint, mintMeanings, do); err != nil {
+		if c.groupless(ctx, installationID, ask, group, err) {
+			return fleet.JIT{}, fmt.Errorf("%s: %w: %w", opMint, fleet.ErrNoRunnerGroup, err)
+		}
 		return fleet.JIT{}, err
 	}
 	encoded := minted.GetEncodedJITConfig()

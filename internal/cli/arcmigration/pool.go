@@ -82,11 +82,7 @@ func (p *scaleSetParts) poolGroup(spec fields) {
 	case spec["scope"] != nil:
 		p.find(Dropped, v, "runner groups belong to organizations, and this pool registers its runners with repositories", "")
 	default:
-		owner, _ := p.place["organization"].(string)
-		if owner == "" {
-			owner = "ORGANIZATION"
-		}
-		p.find(Dropped, v, "a RunnerPool names its runner group by the group's id", "look it up with gh api /orgs/"+owner+"/actions/runner-groups, and set runnerGroup")
+		spec["runnerGroup"] = name
 	}
 }
 

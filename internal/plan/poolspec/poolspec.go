@@ -112,11 +112,18 @@ func Dispatch(pool *v1alpha1.RunnerPool) dispatch.Pool {
 			MilliCPU: pool.Spec.Resources.CPU.MilliValue(),
 			MemoryMB: (pool.Spec.Resources.Memory.Value() + mebibyte - 1) / mebibyte,
 		},
-		RunnerGroupID:   ptr.Deref(pool.Spec.RunnerGroup, 1),
 		RepositoryScope: pool.Spec.Scope == v1alpha1.ScopeRepository,
 		FairShare:       pool.Spec.Queueing == v1alpha1.QueueingFairShare,
 		Paused:          pool.Spec.Intake == v1alpha1.IntakePaused || pool.Spec.Intake == v1alpha1.IntakeDrained,
 		Terminating:     pool.DeletionTimestamp != nil,
+	}
+	switch group := pool.Spec.RunnerGroup; {
+	case group == nil:
+		out.RunnerGroupID = 1
+	case group.Type == intstr.String:
+		out.RunnerGroup = group.StrVal
+	default:
+		out.RunnerGroupID = int64(group.IntVal)
 	}
 	if out.Paused {
 		out.PausedNote = pool.Annotations[v1alpha1.AnnotationIntakeNote]

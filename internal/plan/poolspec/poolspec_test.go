@@ -51,7 +51,10 @@ func TestDispatch_ReadsTheSpec(t *testing.T) {
 		Shape: fleet.Shape{MilliCPU: 500, MemoryMB: 2}, RunnerGroupID: 1, FairShare: true,
 	}
 	require.Equal(t, want, Dispatch(pool), "memory is charged rounded up; the note of an open pool is nobody's")
-	pool.Spec.Intake, pool.Spec.Scope, pool.Spec.RunnerGroup = v1alpha1.IntakePaused, v1alpha1.ScopeRepository, ptr.To[int64](7)
+	pool.Spec.Intake, pool.Spec.Scope, pool.Spec.RunnerGroup = v1alpha1.IntakePaused, v1alpha1.ScopeRepository, ptr.To(intstr.FromInt32(7))
 	want.Paused, want.PausedNote, want.RepositoryScope, want.RunnerGroupID = true, "note", true, 7
+	require.Equal(t, want, Dispatch(pool))
+	pool.Spec.RunnerGroup = ptr.To(intstr.FromString("builders"))
+	want.RunnerGroup, want.RunnerGroupID = "builders", 0
 	require.Equal(t, want, Dispatch(pool))
 }

@@ -50,6 +50,8 @@ type Fleet interface {
 	PoolStatus(ref dispatch.PoolRef) (why.Pool, bool)
 	// Backoff is until when no runner is registered for an account (zero: nothing keeps that), and whether that is for a limit.
 	Backoff(account dispatch.Account) (until time.Time, limited bool)
+	// LacksGroup says which runner group the pool registers in and the account does not have, and when it is looked for again.
+	LacksGroup(pool dispatch.PoolRef, account int64) (group string, until time.Time, ok bool)
 	// Frozen is why no job is handed out at all.
 	Frozen() (reason string, frozen bool)
 	// Runner finds a runner's pod by its name.
@@ -190,6 +192,9 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	}
 	if ref, served := why.Route(e.Pools, job.Labels); served {
 		e.Pool, _ = a.opt.Fleet.PoolStatus(ref)
+		if group, until, lacking := a.opt.Fleet.LacksGroup(ref, account.ID); lacking {
+			e.Mint = why.Mint{Until: until, Group: group}
+		}
 		e.Budget = budgetOf(account, e.Pool.Platform)
 		e.Budget.RepositoryUsage = known.OfRepository[e.Pool.Platform]
 	}

@@ -11,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
@@ -201,14 +203,13 @@ func TestView_POOL9_PodsLabelsAndEnds(t *testing.T) {
 
 func TestView_PoolsAsDispatchNeedsThem(t *testing.T) {
 	s := newScene(t)
-	group := int64(7)
 	pool := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "linux"},
 		Spec: v1alpha1.RunnerPoolSpec{
 			Platform: v1alpha1.PlatformLinux, Labels: []string{"linux-4cpu"}, Queueing: v1alpha1.QueueingFairShare,
 			Resources:   v1alpha1.RunnerResources{CPU: resource.MustParse("1500m"), Memory: resource.MustParse("2Gi")},
 			Template:    v1alpha1.RunnerTemplate{Image: "runner:1"},
-			RunnerGroup: &group,
+			RunnerGroup: ptr.To(intstr.FromInt32(7)),
 		},
 	}
 	require.NoError(t, s.env.Client(t, v1alpha1.AddToScheme).Create(t.Context(), pool))

@@ -93,6 +93,10 @@ func (oneFleet) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
 
 func (oneFleet) Backoff(dispatch.Account) (time.Time, bool) { return time.Time{}, false }
 
+func (oneFleet) LacksGroup(dispatch.PoolRef, int64) (string, time.Time, bool) {
+	return "", time.Time{}, false
+}
+
 func (oneFleet) DescribePools() []adminapi.Pool {
 	return []adminapi.Pool{{
 		Namespace: "runners", Name: "linux-4", Labels: linux4.Labels, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Booting: 1,

@@ -19,6 +19,8 @@ type Backlog struct {
 	Runners map[PoolRef]Runners
 	// Repositories is what runs of each repository, of accounts with a cap per repository.
 	Repositories map[RepositoryBudget]int64
+	// Groupless are the accounts that have no runner group of the pool's.
+	Groupless map[AccountOfPool]bool
 }
 
 // RepositoryBudget names what one repository of an account may use on one platform.
@@ -159,6 +161,8 @@ func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []r
 			counts[dest.pool.Ref()].withhold(runnerapi.WithheldPaused, lane.Jobs+lane.Blocked)
 		case lane.Suspended:
 			counts[dest.pool.Ref()].withhold(runnerapi.WithheldSuspended, lane.Jobs+lane.Blocked)
+		case b.Groupless[AccountOfPool{dest.pool.Ref(), lane.Account.ID}]:
+			counts[dest.pool.Ref()].withhold(runnerapi.WithheldGroup, lane.Jobs+lane.Blocked)
 		default:
 			accounts[lane.Account.ID] = append(accounts[lane.Account.ID], wish{lane, dest.pool, counts[dest.pool.Ref()]})
 		}

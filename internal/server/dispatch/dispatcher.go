@@ -108,6 +108,7 @@ type Dispatcher struct {
 	opt       Options
 	metrics   *metrics
 	mintSlots *mintSlots
+	absent    *absentGroups
 
 	mu       sync.Mutex
 	matchers map[PoolRef]*matcher
@@ -151,6 +152,7 @@ func New(opt Options) (*Dispatcher, error) {
 		started:   make(chan struct{}),
 	}
 	d.mintSlots = newMintSlots(opt, d.wakeAll)
+	d.absent = newAbsentGroups(opt.Now)
 	d.demand = &cached[runnerapi.Signals]{keep: signalsKept, now: opt.Now, read: d.readSignals}
 	d.peaks = &cached[map[PoolRef]int]{keep: peaksKept, now: opt.Now, read: d.readPeaks}
 	return d, nil

@@ -218,7 +218,7 @@ func (m *matcher) dismiss() {
 // transaction, and then not before, or when an account's back-off ends.
 func (m *matcher) match(ctx context.Context) (wait time.Duration, again, failed bool) {
 	for {
-		_, until := m.d.mintSlots.excluded()
+		until := m.excludedFor()
 		more, err := m.round(ctx)
 		if errors.Is(err, fleet.ErrLedgerFrozen) { // CLAIM-17: whoever resumes wakes everybody
 			m.d.opt.Gate.Suspect()
@@ -233,12 +233,22 @@ func (m *matcher) match(ctx context.Context) (wait time.Duration, again, failed 
 		}
 		if !more {
 			// The batch may have found an account's mint slots or rate limit used up.
-			if _, after := m.d.mintSlots.excluded(); until == 0 || after > 0 && after < until {
+			if after := m.excludedFor(); until == 0 || after > 0 && after < until {
 				until = after
 			}
 			return until, until > 0, false
 		}
 	}
+}
+
+// excludedFor is how long until an account may have runners that has none now; 0: there is no such account.
+func (m *matcher) excludedFor() time.Duration {
+	pool, ok := m.d.opt.Cluster.Pool(m.pool)
+	if !ok {
+		return 0
+	}
+	_, wait := m.d.excluded(pool)
+	return wait
 }
 
 // roundTimeout bounds one batch: a database that went without a word must not keep the polls that were taken.
@@ -265,7 +275,7 @@ func (m *matcher) round(ctx context.Context) (bool, error) {
 	if len(taken) == 0 {
 		return false, nil
 	}
-	excluded, _ := m.d.mintSlots.excluded()
+	excluded, _ := m.d.excluded(pool)
 	began := m.d.opt.Tracer.Now()
 	result, err := m.d.opt.Store.ClaimBatch(ctx, m.batch(pool, keys, taken, excluded))
 	if err != nil {

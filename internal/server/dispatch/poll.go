@@ -199,13 +199,18 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 		return d.unclaim(ctx, claim, fmt.Errorf("pool %s is gone", claim.Pool))
 	}
 	scope := scopeOf(pool, claim)
+	group, groupID := groupIn(scope, pool)
 	began := d.opt.Tracer.Now()
 	jit, err := d.opt.Forge.Mint(ctx, claim.Account.InstallationID, fleet.MintRequest{
 		Scope: scope, Name: claim.RunnerName, Labels: pool.MintLabels(),
-		RunnerGroupID: groupIn(scope, pool), WorkFolder: d.opt.WorkFolder,
+		RunnerGroup: group, RunnerGroupID: groupID, WorkFolder: d.opt.WorkFolder,
 	})
 	d.traceMint(claim, began, err)
-	d.mintSlots.minted(claim.Account, err)
+	if errors.Is(err, fleet.ErrNoRunnerGroup) { // GitHub is well, and so are the account's runners in other pools
+		d.absent.note(pool, claim.Account.ID)
+	} else {
+		d.mintSlots.minted(claim.Account, err)
+	}
 	switch {
 	case err == nil:
 		release()
@@ -289,11 +294,11 @@ func (d *Dispatcher) endLeaseDetached(claim Claim) {
 }
 
 // groupIn is the runner group of a runner registered there: only organizations have groups.
-func groupIn(scope fleet.Scope, pool Pool) int64 {
+func groupIn(scope fleet.Scope, pool Pool) (name string, id int64) {
 	if scope.Repo != "" {
-		return 1
+		return "", 1
 	}
-	return pool.RunnerGroupID
+	return pool.RunnerGroup, pool.RunnerGroupID
 }
 
 // scopeOf says where the claim's runner is registered: users have repositories only.

@@ -14,6 +14,7 @@ type Pool struct {
 	Labels          []string // as the pool's author wrote them; matched without regard to case
 	Platform        fleet.Platform
 	Shape           fleet.Shape
+	RunnerGroup     string // by name; empty where RunnerGroupID says it
 	RunnerGroupID   int64
 	RepositoryScope bool // register at the job's repository instead of the owner
 	FairShare       bool

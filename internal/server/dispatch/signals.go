@@ -56,6 +56,7 @@ func (d *Dispatcher) readSignals(ctx context.Context) (runnerapi.Signals, error)
 	if err != nil {
 		return runnerapi.Signals{}, err
 	}
+	backlog.Groupless = d.absent.all(pools)
 	mints := map[int64]int64{}
 	for _, lane := range backlog.Lanes {
 		if n, bounded := d.mintSlots.mintable(lane.Account); bounded {

@@ -243,6 +243,12 @@ func github(e Evidence) *Reason {
 	switch m := e.Mint; {
 	case !m.Until.After(e.Now):
 		return nil
+	case m.Group != "":
+		return &Reason{
+			Code: NoRunnerGroup, Until: m.Until,
+			Sentence: fmt.Sprintf("%s has no runner group %s, in which pool %s registers its runners.", e.Account.Login, m.Group, e.Pool.Ref.Name),
+			Remedy:   "Make the group in the organization's settings, or name another in the pool's runnerGroup; it is looked for again every minute.",
+		}
 	case m.Limited:
 		return &Reason{
 			Code: GitHubLimit, Until: m.Until, Sentence: fmt.Sprintf("GitHub's rate limit for %s is used up until %s.", e.Account.Login, clock(m.Until)),

@@ -29,6 +29,7 @@ const (
 	AccountAtLimit      Code = "account-at-limit"
 	TooLarge            Code = "too-large"       // the account's limits never fit one runner of the pool
 	GitHubLimit         Code = "github-limit"    // GitHub's rate limit
+	NoRunnerGroup       Code = "no-runner-group" // the account has no runner group of the pool's name or id
 	GitHubFailing       Code = "github-failing"  // GitHub refuses or does not answer
 	LedgerHeld          Code = "ledger-held"     // dispatch is held while a restored database is compared with GitHub
 	PoolSaturated       Code = "pool-saturated"  // all runners work, and there may be no more
@@ -88,6 +89,7 @@ type Mint struct {
 	Until   time.Time // zero: nothing does
 	Limited bool      // by GitHub's rate limit; otherwise GitHub fails
 	Why     string    // the last failure, in one line
+	Group   string    // the pool's runner group, where the account has none of that name or id
 }
 
 // Claim is the live claim that was made for the job.

@@ -72,6 +72,7 @@ func TestExplain(t *testing.T) {
 		"no job allowed":  {func(e *Evidence) { e.Budget.Limits.Jobs = 0 }, TooLarge, "acme may run nothing on linux: its limit of jobs is 0."},
 		"rate limit":      {func(e *Evidence) { e.Mint = Mint{Until: t0.Add(time.Minute), Limited: true} }, GitHubLimit, "used up until 2026-03-01 12:01:00 UTC"},
 		"GitHub fails":    {func(e *Evidence) { e.Mint = Mint{Until: t0.Add(time.Minute), Why: "403 Resource not accessible"} }, GitHubFailing, "(403 Resource not accessible); it is asked again at 2026-03-01 12:01:00 UTC"},
+		"no runner group": {func(e *Evidence) { e.Mint = Mint{Until: t0.Add(time.Minute), Group: "builders"} }, NoRunnerGroup, "acme has no runner group builders, in which pool linux-4 registers its runners."},
 		"ledger held":     {func(e *Evidence) { e.Held = "the database was restored." }, LedgerHeld, "the database was restored"},
 		"saturated":       {func(e *Evidence) { e.Pool.Idle, e.Pool.Saturated, e.Ahead = 0, "9 jobs wait.", 2 }, PoolSaturated, "Pool linux-4 is full: 9 jobs wait. 2 jobs of acme wait before it."},
 		"starved":         {func(e *Evidence) { e.Pool.Idle, e.Pool.Starved = 0, "no node fits" }, PoolStarved, "Pool linux-4 wants more runners and gets none: no node fits"},

@@ -35,6 +35,7 @@ type GitHub struct {
 	OnFind     func(ctx context.Context, name string)
 
 	Down      error // the answer to every request
+	NoGroups  bool  // there is no runner group but Default
 	Refuse    error // the answer to every registration, of which none is made
 	Unread    error // the answer to every read
 	RemoveErr error // the answer to every removal
@@ -94,6 +95,9 @@ func (g *GitHub) register(installationID int64, req fleet.MintRequest) (id int64
 	}
 	if g.Refuse != nil {
 		return 0, nil, g.Refuse
+	}
+	if g.NoGroups && (req.RunnerGroup != "" || req.RunnerGroupID > 1) {
+		return 0, nil, fleet.ErrNoRunnerGroup
 	}
 	if _, taken := g.Runners[req.Name]; taken {
 		return 0, nil, fleet.ErrNameTaken

@@ -131,7 +131,7 @@ func (p *place) explain(err error) error {
 		return err
 	case errors.Is(err, github.ErrUnauthorized):
 		return fmt.Errorf("%w: GitHub does not accept %s: %w", ErrCredentials, p.account.name, err)
-	case errors.Is(err, github.ErrNoGroup):
+	case errors.Is(err, fleet.ErrNoRunnerGroup):
 		return fmt.Errorf("%w: %s has no runner group %q: make it, or name another: %w", ErrTarget, p.scope, p.target.Group, err)
 	case errors.Is(err, fleet.ErrNotFound), errors.Is(err, fleet.ErrForbidden):
 		return fmt.Errorf("%w: there is no %s, or %s lacks %s: %w", ErrTarget, p.scope, p.account.name, permissions(p.scope), err)

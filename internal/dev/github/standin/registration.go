@@ -253,6 +253,11 @@ type runnerGroupJSON struct {
 	Inherited  bool   `json:"inherited"`
 }
 
+// hasGroup says whether the scope has the group of that id: groups beside Default count from 2, and a repository has none.
+func (sc *scope) hasGroup(id int64) bool {
+	return id == defaultPoolID || sc.repo == nil && id > defaultPoolID && id <= defaultPoolID+int64(len(sc.owner.groups))
+}
+
 // listRunnerGroups lists the groups of an organization or an enterprise. A repository has the default one, which GitHub shows to a runner
 // that registers there.
 func (s *Server) listRunnerGroups(w http.ResponseWriter, r *http.Request, who caller) error {

@@ -170,6 +170,9 @@ func (s *Server) generateJIT(w http.ResponseWriter, r *http.Request, who caller)
 	if err != nil {
 		return err
 	}
+	if !sc.hasGroup(*q.RunnerGroupID) {
+		return notFound()
+	}
 	if sc.byName[strings.ToLower(q.Name)] != nil {
 		return &apiError{
 			status: http.StatusConflict, Message: "Already exists - A runner with the name " + q.Name + " already exists.",
