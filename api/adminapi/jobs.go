@@ -21,7 +21,7 @@ type Job struct {
 	Commit       string     `json:"commit,omitempty"`
 	Labels       []string   `json:"labels"`         // what runs-on asks for
 	State        string     `json:"state"`          // waiting, queued, claimed, minted, executing, completed, cancelled or stale
-	Held         string     `json:"held,omitempty"` // why a queued one is set aside: repository_limit or repository_removed
+	Held         string     `json:"held,omitempty"` // why a queued one is set aside: repository_limit, repository_removed or label_sets
 	Conclusion   string     `json:"conclusion,omitempty"`
 	RunnerName   string     `json:"runnerName,omitempty"`   // of the one that executes it, or that was registered for it
 	Pool         string     `json:"pool,omitempty"`         // of a live claim; of one job also when it has ended

@@ -25,6 +25,9 @@ func LabelKey(labels []string) string {
 // MaxLabelKey is the longest LabelKey that is stored, in bytes: what a database index and a notification can carry.
 const MaxLabelKey = 2000
 
+// MaxLabelSets is how many label sets the jobs of one account may wait and run for at a time (TEN-2).
+const MaxLabelSets = 10_000
+
 func fold(labels []string) []string {
 	folded := make([]string, 0, len(labels))
 	for _, label := range labels {

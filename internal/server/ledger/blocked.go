@@ -14,6 +14,7 @@ import (
 const (
 	blockedByCap     = "repository_limit"
 	blockedByRemoval = "repository_removed"
+	blockedByLabels  = "label_sets" // its account has as many lanes as one may have, and none for these labels
 )
 
 // blockedAtOnce bounds how many jobs one statement sets aside, or brings back.
@@ -164,8 +165,25 @@ func returnRepository(ctx context.Context, q *sqlcgen.Queries, accountID int64, 
 	return returned(ctx, q, accountID, rows)
 }
 
+// returnLabelled brings back jobs of the account whose label sets there was no room for, as many as it may have further ones.
+func (s *Store) returnLabelled(ctx context.Context, q *sqlcgen.Queries, accountID int64) error {
+	lanes, err := q.LanesOfAccount(ctx, accountID, s.mostLanes)
+	if err != nil || lanes >= s.mostLanes {
+		return err
+	}
+	rows, err := q.ReturnForLabels(ctx, accountID, int32(min(s.mostLanes-lanes, blockedAtOnce))) //nolint:gosec // at most blockedAtOnce
+	if err != nil {
+		return fmt.Errorf("bringing jobs back whose label sets are new: %w", err)
+	}
+	same := make([]sqlcgen.ReturnHeldRow, len(rows))
+	for i, row := range rows {
+		same[i] = sqlcgen.ReturnHeldRow(row)
+	}
+	return returned(ctx, q, accountID, same)
+}
+
 // ReturnBlocked brings back, for every account, what its caps have room for: the pass that makes good what went past the end of
-// a claim. It looks at repositories with blocked jobs only.
+// a claim. It looks at repositories with blocked jobs only. Jobs that are blocked for their label sets come back by it alone.
 func (s *Store) ReturnBlocked(ctx context.Context) error {
 	for after := int64(0); ; {
 		accounts, err := s.queries().HeldAccounts(ctx, blockedAtOnce, after)
@@ -174,6 +192,9 @@ func (s *Store) ReturnBlocked(ctx context.Context) error {
 		}
 		for _, account := range accounts {
 			if err := s.inTx(ctx, "bringing blocked jobs back", func(q *sqlcgen.Queries) error {
+				if err := s.returnLabelled(ctx, q, account); err != nil {
+					return err
+				}
 				return s.returnBlockedOf(ctx, q, account)
 			}); err != nil {
 				return err

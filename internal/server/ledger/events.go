@@ -67,7 +67,7 @@ func (s *Store) recordJob(
 		if it, err = s.heardOf(ctx, q, ev, d); err != nil {
 			return err
 		}
-		e := eventTx{q: q, ev: ev, key: key, now: d.At, rec: &rec}
+		e := eventTx{q: q, ev: ev, key: key, now: d.At, rec: &rec, mostLanes: s.mostLanes}
 		e.ev.Repository = it.name
 		if err := e.apply(ctx); err != nil || it.fresh {
 			return err
@@ -113,6 +113,8 @@ type eventTx struct {
 	key string
 	now time.Time
 	rec *dispatch.Recorded
+
+	mostLanes int64 // of one account
 
 	claims map[string]sqlcgen.RunnerClaim
 	job    sqlcgen.LockJobRow // as stored; zero when there is no row
@@ -266,8 +268,13 @@ func (e *eventTx) feed(ctx context.Context) error {
 	if e.facts.State == fleet.JobWaiting { // TEN-7
 		queuedAt = e.now
 	}
-	if err := e.q.FeedLane(ctx, key, account, queuedAt); err != nil {
+	fed, err := e.q.FeedLaneWithin(ctx, sqlcgen.FeedLaneWithinParams{LabelKey: key, AccountID: account, QueuedAt: queuedAt, Most: e.mostLanes})
+	if err != nil {
 		return err
+	}
+	if fed == 0 { // TEN-2
+		e.rec.Queued = false
+		return e.q.HoldForLabels(ctx, e.ev.JobID)
 	}
 	return e.q.NotifyWork(ctx, key)
 }

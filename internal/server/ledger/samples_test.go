@@ -164,6 +164,10 @@ const (
 const limitedLane = `WITH over AS (UPDATE runner_claims SET state = 'spent', stopped_at = now(), ended_at = now() WHERE account_id = 1 AND state IN ('claimed', 'minted', 'executing'))
 	UPDATE job_lanes SET parked = 'limit' WHERE account_id = 1 AND label_key = '["linux-4cpu"]'`
 
+// heldForLabels holds some jobs of an account for their label sets.
+const heldForLabels = `UPDATE workflow_jobs SET held = 'label_sets' WHERE id IN (
+	SELECT id FROM workflow_jobs WHERE account_id = 1 AND state = 'queued' AND held = '' ORDER BY queued_at LIMIT 20)`
+
 // frozenLedger freezes a ledger whose claims are being rebuilt.
 const frozenLedger = "UPDATE ledger_epoch SET hold_until = now(), over_lineage = lineage, over_epoch = 1, rebuilt_at = now(), rebuild_turn = 'mine'"
 
@@ -183,6 +187,8 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"InsertJob":           {{with: map[string]any{"id": newID, "name": "build", "startedat": (*time.Time)(nil), "completedat": (*time.Time)(nil)}}},
 		"IdentifyJob":         {{before: fmt.Sprintf("UPDATE workflow_jobs SET repository_id = 0 WHERE id = %d", mintedJob)}},
 		"LockJob":             {{with: map[string]any{"id": queued}}},
+		"HoldForLabels":       {{with: map[string]any{"id": queued}}},
+		"ReturnForLabels":     {{before: heldForLabels}},
 		"ReturnJob":           {{with: map[string]any{"id": queued}}},
 		"EndJob":              {{with: map[string]any{"id": executingJob, "expected": "executing", "next": "completed"}}},
 		"ConfirmWaiting":      {{with: map[string]any{"id": waitingJob}}},

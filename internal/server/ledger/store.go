@@ -28,6 +28,8 @@ type Store struct {
 	defaults map[fleet.Platform]fleet.Limits // of new accounts, where they are not the product's own
 	caps     bool                            // caps per repository are honoured
 
+	mostLanes int64 // of one account
+
 	reads *coalescer[string, dispatch.Claim]
 	mints *coalescer[mintAnswer, mintOutcome]
 
@@ -51,7 +53,7 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pool: pool, labelSets: map[string]bool{}, repositories: map[fleet.Repository]time.Time{}}
+	s := &Store{pool: pool, mostLanes: dispatch.MaxLabelSets, labelSets: map[string]bool{}, repositories: map[fleet.Repository]time.Time{}}
 	s.reads = &coalescer[string, dispatch.Claim]{run: s.readClaims, most: 1, size: 256, patience: statementPatience}
 	s.mints = &coalescer[mintAnswer, mintOutcome]{run: s.recordMints, most: 1, size: 256, patience: statementPatience}
 	return s, nil

@@ -167,6 +167,7 @@ func account(e Evidence) *Reason {
 const (
 	heldForLimit   = "repository_limit"
 	heldForRemoval = "repository_removed"
+	heldForLabels  = "label_sets"
 )
 
 func repository(e Evidence) *Reason {
@@ -175,6 +176,13 @@ func repository(e Evidence) *Reason {
 		return &Reason{
 			Code: RepositoryRemoved, Sentence: "The App has no access to " + e.Job.Repository + " any more.",
 			Remedy: "Give the App the repository back in the settings of its installation.",
+		}
+	case heldForLabels:
+		return &Reason{
+			Code: LabelSetsAtLimit,
+			Sentence: fmt.Sprintf("Jobs of %s wait or run for %d different sets of labels, which is as many as one account may have at a time, and none of them is %s.",
+				e.Account.Login, dispatch.MaxLabelSets, labels(e.Job.Labels)),
+			Remedy: "It is queued when the last job of another set has been over for an hour; a label that is made up for each run is what makes so many.",
 		}
 	case heldForLimit:
 		return &Reason{

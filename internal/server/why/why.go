@@ -26,6 +26,7 @@ const (
 	SuspendedByOperator Code = "suspended-by-operator"
 	RepositoryRemoved   Code = "repository-removed" // the App was taken off the repository
 	RepositoryAtLimit   Code = "repository-at-limit"
+	LabelSetsAtLimit    Code = "label-sets-at-limit" // the account has jobs of as many label sets as one may have
 	AccountAtLimit      Code = "account-at-limit"
 	TooLarge            Code = "too-large"       // the account's limits never fit one runner of the pool
 	GitHubLimit         Code = "github-limit"    // GitHub's rate limit
@@ -58,7 +59,7 @@ type Reason struct {
 type Job struct {
 	ID         int64
 	State      fleet.JobState
-	Held       string // repository_limit, repository_removed or empty
+	Held       string // repository_limit, repository_removed, label_sets or empty
 	Repository string
 	Labels     []string
 	Conclusion string

@@ -52,6 +52,18 @@ WHERE workflow_jobs.id IN (
     ORDER BY w.queued_at, w.id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING label_key, queued_at;
 
+-- name: HoldForLabels :exec
+UPDATE workflow_jobs SET held = 'label_sets' WHERE id = @id AND state || '' = 'queued';
+
+-- name: ReturnForLabels :many
+-- The oldest jobs of the account that are held for their label sets, as many as it may have further ones: each may have one of its own.
+UPDATE workflow_jobs SET held = ''
+WHERE workflow_jobs.id IN (
+    SELECT w.id FROM workflow_jobs w
+    WHERE w.account_id = @account_id AND w.state = 'queued' AND w.held <> '' AND w.held = 'label_sets'
+    ORDER BY w.queued_at, w.id LIMIT @most FOR UPDATE SKIP LOCKED)
+RETURNING label_key, queued_at;
+
 -- name: HeldAccounts :many
 -- Accounts after that one with jobs set aside, one index probe each, however many jobs and repositories.
 WITH RECURSIVE found AS (

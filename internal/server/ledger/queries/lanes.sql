@@ -5,6 +5,20 @@ ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lan
     head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
         ELSE least(job_lanes.head_at, excluded.head_at) END;
 
+-- name: FeedLaneWithin :execrows
+-- FeedLane of a job that an event has queued: an account with so many lanes gets no further one (TEN-2), and its lanes are counted only where
+-- one would be made.
+INSERT INTO job_lanes (label_key, account_id, version, head_at)
+SELECT @label_key, @account_id, 1, @queued_at
+WHERE (SELECT e.account_id FROM job_lanes e WHERE e.label_key = @label_key AND e.account_id = @account_id LIMIT 1) IS NOT NULL
+    OR (SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = @account_id LIMIT @most::bigint) few) < @most::bigint
+ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
+    head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
+        ELSE least(job_lanes.head_at, excluded.head_at) END;
+
+-- name: LanesOfAccount :one
+SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = @account_id LIMIT @most::bigint) few;
+
 -- name: ParkIfEmpty :exec
 -- Behind LockLanes, so that it sees the job of whoever has fed the lane: a job was taken out of it by no batch. Of a lane that no pool serves
 -- nobody else would notice that nothing is left in it (TEN-2).

@@ -79,6 +79,15 @@ func (q *Queries) HeldRepositoriesOfAccount(ctx context.Context, most int32, acc
 	return items, nil
 }
 
+const holdForLabels = `-- name: HoldForLabels :exec
+UPDATE workflow_jobs SET held = 'label_sets' WHERE id = $1 AND state || '' = 'queued'
+`
+
+func (q *Queries) HoldForLabels(ctx context.Context, id int64) error {
+	_, err := q.db.Exec(ctx, holdForLabels, id)
+	return err
+}
+
 const holdRemoved = `-- name: HoldRemoved :exec
 UPDATE workflow_jobs SET held = 'repository_removed', updated_at = $1
 WHERE account_id = $2 AND repository = $3 AND state = 'queued'
@@ -114,6 +123,41 @@ func (q *Queries) RepositoryUsage(ctx context.Context, accounts []int64, platfor
 	for rows.Next() {
 		var i RepositoryUsageRow
 		if err := rows.Scan(&i.AccountID, &i.Repository, &i.Jobs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const returnForLabels = `-- name: ReturnForLabels :many
+UPDATE workflow_jobs SET held = ''
+WHERE workflow_jobs.id IN (
+    SELECT w.id FROM workflow_jobs w
+    WHERE w.account_id = $1 AND w.state = 'queued' AND w.held <> '' AND w.held = 'label_sets'
+    ORDER BY w.queued_at, w.id LIMIT $2 FOR UPDATE SKIP LOCKED)
+RETURNING label_key, queued_at
+`
+
+type ReturnForLabelsRow struct {
+	LabelKey string
+	QueuedAt time.Time
+}
+
+// The oldest jobs of the account that are held for their label sets, as many as it may have further ones: each may have one of its own.
+func (q *Queries) ReturnForLabels(ctx context.Context, accountID int64, most int32) ([]ReturnForLabelsRow, error) {
+	rows, err := q.db.Query(ctx, returnForLabels, accountID, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ReturnForLabelsRow
+	for rows.Next() {
+		var i ReturnForLabelsRow
+		if err := rows.Scan(&i.LabelKey, &i.QueuedAt); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

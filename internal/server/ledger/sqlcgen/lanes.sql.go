@@ -190,6 +190,38 @@ func (q *Queries) FeedLane(ctx context.Context, labelKey string, accountID int64
 	return err
 }
 
+const feedLaneWithin = `-- name: FeedLaneWithin :execrows
+INSERT INTO job_lanes (label_key, account_id, version, head_at)
+SELECT $1, $2, 1, $3
+WHERE (SELECT e.account_id FROM job_lanes e WHERE e.label_key = $1 AND e.account_id = $2 LIMIT 1) IS NOT NULL
+    OR (SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = $2 LIMIT $4::bigint) few) < $4::bigint
+ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
+    head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
+        ELSE least(job_lanes.head_at, excluded.head_at) END
+`
+
+type FeedLaneWithinParams struct {
+	LabelKey  string
+	AccountID int64
+	QueuedAt  time.Time
+	Most      int64
+}
+
+// FeedLane of a job that an event has queued: an account with so many lanes gets no further one (TEN-2), and its lanes are counted only where
+// one would be made.
+func (q *Queries) FeedLaneWithin(ctx context.Context, arg FeedLaneWithinParams) (int64, error) {
+	result, err := q.db.Exec(ctx, feedLaneWithin,
+		arg.LabelKey,
+		arg.AccountID,
+		arg.QueuedAt,
+		arg.Most,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const freeRoom = `-- name: FreeRoom :exec
 WITH freed AS (
     SELECT f.label_key FROM job_lanes f
@@ -207,6 +239,17 @@ FROM freed WHERE l.account_id = $3 AND l.label_key = freed.label_key
 func (q *Queries) FreeRoom(ctx context.Context, gone bool, labelKey string, accountID int64) error {
 	_, err := q.db.Exec(ctx, freeRoom, gone, labelKey, accountID)
 	return err
+}
+
+const lanesOfAccount = `-- name: LanesOfAccount :one
+SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = $1 LIMIT $2::bigint) few
+`
+
+func (q *Queries) LanesOfAccount(ctx context.Context, accountID int64, most int64) (int64, error) {
+	row := q.db.QueryRow(ctx, lanesOfAccount, accountID, most)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const liveUsage = `-- name: LiveUsage :many
