@@ -5,7 +5,7 @@ SELECT *, now()::timestamptz AS now FROM ledger_epoch;
 -- One replica of all raises the epoch, and only of a database that is neither held nor behind what it knows.
 UPDATE ledger_epoch SET epoch = epoch + 1, beaten_at = now()
 WHERE lineage = @lineage AND epoch >= @epoch AND hold_until IS NULL
-  AND beaten_at <= now() - make_interval(secs => @every::float8);
+  AND (beaten_at <= now() - make_interval(secs => @every::float8) OR beaten_at > now()); -- a clock that was set back stops nothing
 
 -- name: EpochCopied :exec
 UPDATE ledger_epoch SET copied = true WHERE lineage = @lineage AND NOT copied;

@@ -38,7 +38,7 @@ func (q *Queries) AnyRowsOf(ctx context.Context, podUids []string) ([]string, er
 const beatEpoch = `-- name: BeatEpoch :execrows
 UPDATE ledger_epoch SET epoch = epoch + 1, beaten_at = now()
 WHERE lineage = $1 AND epoch >= $2 AND hold_until IS NULL
-  AND beaten_at <= now() - make_interval(secs => $3::float8)
+  AND (beaten_at <= now() - make_interval(secs => $3::float8) OR beaten_at > now())
 `
 
 // One replica of all raises the epoch, and only of a database that is neither held nor behind what it knows.
@@ -130,9 +130,11 @@ func (q *Queries) EndRebuild(ctx context.Context, began *time.Time, doubts int64
 }
 
 const epochCopied = `-- name: EpochCopied :exec
+
 UPDATE ledger_epoch SET copied = true WHERE lineage = $1 AND NOT copied
 `
 
+// a clock that was set back stops nothing
 func (q *Queries) EpochCopied(ctx context.Context, lineage string) error {
 	_, err := q.db.Exec(ctx, epochCopied, lineage)
 	return err
