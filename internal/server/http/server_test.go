@@ -41,6 +41,7 @@ const (
 // world is a server on a real ledger, with tokens and pods that the test makes up.
 type world struct {
 	t      *testing.T
+	url    string // the ledger's
 	store  *ledger.Store
 	intake *failingStore
 
@@ -66,11 +67,12 @@ type token struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	store, err := ledger.Open(t.Context(), postgrestest.NewDatabase(t, ledger.Migrate), 0)
+	url := postgrestest.NewDatabase(t, ledger.Migrate)
+	store, err := ledger.Open(t.Context(), url, 0)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	w := &world{
-		t: t, store: store, intake: &failingStore{IntakeStore: store}, tokens: map[string]token{},
+		t: t, url: url, store: store, intake: &failingStore{IntakeStore: store}, tokens: map[string]token{},
 		pods: map[string]dispatch.Pod{}, hold: make(chan time.Time),
 	}
 	log := slog.New(slog.NewJSONHandler(&w.log, nil))
