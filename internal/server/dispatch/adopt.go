@@ -102,6 +102,10 @@ func (d *Dispatcher) adopt(ctx context.Context, a Adoption) (outcome string, don
 	}
 	pool, _ := d.opt.Cluster.Pool(pod.Pool)
 	adopted, err := d.opt.Store.Adopt(ctx, a, pod, pool, d.opt.Now())
+	if errors.Is(err, ErrForeignRunner) {
+		d.opt.Log.WarnContext(ctx, "a runner was not adopted", "runner", a.RunnerName, "account", a.Account.Login, "pod", pod.Name, "error", err)
+		return "foreign", true
+	}
 	if err != nil {
 		d.opt.Log.WarnContext(ctx, "adopting a runner", "runner", a.RunnerName, "error", err)
 		return "failed", false

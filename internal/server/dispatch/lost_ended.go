@@ -89,6 +89,9 @@ func (l *losses) adoptFound(ctx context.Context, i int, found []roster.Found) {
 		RunnerName: one.Name, RunnerID: one.ID, PodUID: pod.UID, Account: accountOf(one.Owner), Scope: one.Scope,
 	}, pod, pool, d.opt.Now())
 	if err != nil {
+		if errors.Is(err, ErrForeignRunner) { // it says nothing of this pod's own one
+			l.answers[i].Verdict, l.answers[i].Owner = runnerapi.Unknown, ""
+		}
 		d.opt.Log.WarnContext(ctx, "adopting a runner", "runner", one.Name, "error", err)
 		return
 	}

@@ -39,6 +39,7 @@ type Recorded struct {
 	Outcome   fleet.Outcome
 	Queued    bool // dispatch has something to do
 	Adoption  bool // a runner is to be confirmed with GitHub
+	Foreign   bool // a runner of the account's own has the name of one that was registered for another account
 	Displaced int64
 	// Started is there when a runner of ours was given its job by this event.
 	Started *Started

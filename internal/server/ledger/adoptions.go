@@ -16,6 +16,10 @@ func (e *eventTx) requestAdoption(ctx context.Context, podUID string) error {
 	if reg, ok, err := found(e.q.Registration(ctx, e.ev.RunnerName)); err != nil {
 		return err
 	} else if ok {
+		if reg.AccountID != e.ev.Account.ID { // CLAIM-13
+			e.rec.Foreign = true
+			return nil
+		}
 		if scope, err = fleet.ParseScope(reg.Scope); err != nil {
 			return err
 		}
@@ -91,6 +95,9 @@ func (s *Store) Adopt(
 			}
 			a.JobID = job
 		}
+		if err := admit(ctx, q, a, pod); err != nil {
+			return err
+		}
 		other, claimed, err := found(q.LiveClaimOfJob(ctx, a.JobID))
 		if err != nil {
 			return err
@@ -126,6 +133,26 @@ func (s *Store) Adopt(
 	return adopted && err == nil, err
 }
 
+// admit reads what is known of whose runner it is, and is dispatch.ErrForeignRunner when it is another's.
+func admit(ctx context.Context, q *sqlcgen.Queries, a dispatch.Adoption, pod dispatch.Pod) error {
+	known := dispatch.Registrant{LabelAccount: pod.OwnerID}
+	claims, err := q.Claims(ctx, []string{pod.UID})
+	if err != nil {
+		return err
+	}
+	for _, claim := range claims {
+		known.ClaimAccount = deref(claim.AccountID)
+	}
+	reg, ok, err := found(q.Registration(ctx, a.RunnerName))
+	if err != nil {
+		return err
+	}
+	if ok {
+		known.RegisteredPod, known.RegisteredAccount = reg.PodUid, reg.AccountID
+	}
+	return known.Admit(a)
+}
+
 func adoptParams(
 	a dispatch.Adoption, pod dispatch.Pod, pool dispatch.Pool, labelKey string, now time.Time,
 ) sqlcgen.AdoptClaimParams {
@@ -145,6 +172,9 @@ func adoptParams(
 func (s *Store) adoptWithoutJob(
 	ctx context.Context, q *sqlcgen.Queries, a dispatch.Adoption, pod dispatch.Pod, pool dispatch.Pool, now time.Time,
 ) (bool, error) {
+	if err := admit(ctx, q, a, pod); err != nil {
+		return false, err
+	}
 	if over, err := hadItsJob(ctx, q, a.RunnerName, pod.UID); err != nil || over {
 		return false, err // CLAIM-13: what was read of it at GitHub is late
 	}

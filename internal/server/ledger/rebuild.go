@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,7 +35,11 @@ func (s *Store) Rebuild(ctx context.Context, turn epoch.Turn, f dispatch.FoundRu
 			}
 		case f.Runner().Busy:
 			var adopted bool
-			if adopted, err = s.adoptWithoutJob(ctx, q, f.Adoption(), f.Pod, f.Pool, now); adopted {
+			adopted, err = s.adoptWithoutJob(ctx, q, f.Adoption(), f.Pod, f.Pool, now)
+			if errors.Is(err, dispatch.ErrForeignRunner) {
+				return nil // and its name is not written down for the pod
+			}
+			if adopted {
 				state = fleet.ClaimExecuting
 			}
 		case !exists:

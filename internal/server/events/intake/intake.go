@@ -180,6 +180,10 @@ func (i *Intake) workflowJob(ctx context.Context, d dispatch.Delivery, ev *githu
 	if err == nil && rec.Outcome == fleet.Refuse && rec.Fresh {
 		i.opt.Log.WarnContext(ctx, "a webhook that makes no sense in the job's state", "job", ev.Job.ID, "action", ev.Action)
 	}
+	if err == nil && rec.Foreign {
+		i.opt.Log.WarnContext(ctx, "a job runs on a runner with the name of one that was registered for another account",
+			"job", ev.Job.ID, "account", job.Account.Login, "runner", job.RunnerName)
+	}
 	i.trace(d, job, rec, err)
 	return i.recorded(ctx, d, "workflow_job", rec.Fresh, err)
 }

@@ -185,7 +185,7 @@ UPDATE runner_claims SET state = 'spent', generation = generation + 1, ended_at 
 WHERE pod_uid = @pod_uid AND state = @expected;
 
 -- name: AdoptClaim :execrows
--- CLAIM-13: GitHub confirms that this pod's runner runs a job now.
+-- CLAIM-13: GitHub confirms that this pod's runner runs a job now. A pod that has worked for an account works for no other.
 INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, account_id, platform, milli_cpu,
     memory_mb, label_key, job_id, runner_name, claimed_at, minted_at, acknowledged_at, executing_at)
 VALUES (@pod_uid, @namespace, @pod_name, @pool, 'executing', @generation, @account_id, @platform, @milli_cpu,
@@ -195,7 +195,7 @@ ON CONFLICT (pod_uid) DO UPDATE SET state = 'executing', generation = runner_cla
     memory_mb = excluded.memory_mb, label_key = excluded.label_key, job_id = excluded.job_id,
     runner_name = excluded.runner_name, acknowledged_at = excluded.acknowledged_at,
     executing_at = excluded.executing_at, ended_at = NULL, lease_until = NULL, proof = ''
-WHERE runner_claims.state IN ('spent', 'retired');
+WHERE runner_claims.state IN ('spent', 'retired') AND (runner_claims.account_id IS NULL OR runner_claims.account_id = excluded.account_id);
 
 -- name: ForgetPod :one
 -- EXCL-1: the UID is proven gone by an uncached read, and nobody works in its name any more.
@@ -234,7 +234,8 @@ WHERE pod_uid = @pod_uid;
 -- name: RequestAdoption :exec
 INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, repository_id, created_at, next_at)
 VALUES (@runner_name, @runner_id, @pod_uid, @account_id, @job_id, @scope, @repository_id, @now, @now)
-ON CONFLICT (runner_name) DO UPDATE SET job_id = excluded.job_id, next_at = excluded.next_at, attempts = 0;
+ON CONFLICT (runner_name) DO UPDATE SET job_id = excluded.job_id, next_at = excluded.next_at, attempts = 0
+WHERE runner_adoptions.account_id = excluded.account_id; -- another account's runner of that name changes nothing
 
 -- name: DueAdoptions :many
 -- Whoever takes one moves it on, so that two replicas do not ask GitHub the same thing at once.

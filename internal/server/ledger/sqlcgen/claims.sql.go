@@ -47,7 +47,7 @@ ON CONFLICT (pod_uid) DO UPDATE SET state = 'executing', generation = runner_cla
     memory_mb = excluded.memory_mb, label_key = excluded.label_key, job_id = excluded.job_id,
     runner_name = excluded.runner_name, acknowledged_at = excluded.acknowledged_at,
     executing_at = excluded.executing_at, ended_at = NULL, lease_until = NULL, proof = ''
-WHERE runner_claims.state IN ('spent', 'retired')
+WHERE runner_claims.state IN ('spent', 'retired') AND (runner_claims.account_id IS NULL OR runner_claims.account_id = excluded.account_id)
 `
 
 type AdoptClaimParams struct {
@@ -66,7 +66,7 @@ type AdoptClaimParams struct {
 	Now        time.Time
 }
 
-// CLAIM-13: GitHub confirms that this pod's runner runs a job now.
+// CLAIM-13: GitHub confirms that this pod's runner runs a job now. A pod that has worked for an account works for no other.
 func (q *Queries) AdoptClaim(ctx context.Context, arg AdoptClaimParams) (int64, error) {
 	result, err := q.db.Exec(ctx, adoptClaim,
 		arg.PodUid,
@@ -280,6 +280,7 @@ func (q *Queries) DropClaim(ctx context.Context, podUid string, generation int64
 }
 
 const dueAdoptions = `-- name: DueAdoptions :many
+
 UPDATE runner_adoptions SET next_at = $1, attempts = runner_adoptions.attempts + 1
 WHERE runner_adoptions.runner_name IN (
     SELECT due.runner_name FROM runner_adoptions due
@@ -287,6 +288,7 @@ WHERE runner_adoptions.runner_name IN (
 RETURNING runner_name, runner_id, pod_uid, account_id, job_id, scope, created_at, next_at, attempts, repository_id
 `
 
+// another account's runner of that name changes nothing
 // Whoever takes one moves it on, so that two replicas do not ask GitHub the same thing at once.
 func (q *Queries) DueAdoptions(ctx context.Context, later time.Time, now time.Time, most int32) ([]RunnerAdoption, error) {
 	rows, err := q.db.Query(ctx, dueAdoptions, later, now, most)
@@ -915,6 +917,7 @@ const requestAdoption = `-- name: RequestAdoption :exec
 INSERT INTO runner_adoptions (runner_name, runner_id, pod_uid, account_id, job_id, scope, repository_id, created_at, next_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)
 ON CONFLICT (runner_name) DO UPDATE SET job_id = excluded.job_id, next_at = excluded.next_at, attempts = 0
+WHERE runner_adoptions.account_id = excluded.account_id
 `
 
 type RequestAdoptionParams struct {
