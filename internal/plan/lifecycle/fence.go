@@ -44,7 +44,4 @@ type Answer struct {
 	// NotBefore comes with Unknown, and with Busy where the runner may be free again by then: before that moment asking again
 	// is of no use, such as while a rate limit lasts. Zero: the asker's own pace.
 	NotBefore time.Time
-	// Standing comes with Granted where the registration was not removed: the runner may be given work yet, so that the grant is
-	// good for this moment only, and nobody keeps it.
-	Standing bool
 }

@@ -115,25 +115,40 @@ func (d *Dispatcher) removeRegistration(ctx context.Context, account Account, r 
 		}
 		id = found.ID
 	}
-	err := d.opt.Forge.RemoveRunner(ctx, account.InstallationID, r.Scope, id)
-	if err == nil {
+	answer := d.opt.Forge.RemoveRunner(ctx, account.InstallationID, r.Scope, id)
+	if answer == nil {
 		faultpoint.Reached(faultpoint.RegistrationRemoved)
+	}
+	proof := fleet.ProveRemoval(answer, nil)
+	var read fleet.ScopeRead
+	if proof == fleet.NeedsScopeRead {
+		read = d.readScope(ctx, account, r, answer)
+		proof = fleet.ProveRemoval(answer, &read)
+	}
+	switch {
+	case proof == fleet.ProvenGone:
 		return nil
+	case proof == fleet.ProvenBusy:
+		return fleet.ErrRunnerBusy
+	case read.Err != nil:
+		return fmt.Errorf("%w, and its scope cannot be read: %w", fleet.ErrUncertain, read.Err)
+	case read.Listed:
+		return fmt.Errorf("%w: removal is forbidden and the runner is still listed", fleet.ErrUncertain)
+	default:
+		return answer
 	}
-	if !errors.Is(err, fleet.ErrNotFound) && !errors.Is(err, fleet.ErrForbidden) {
-		return err
+}
+
+// readScope is the control read beside a 403 or 404. A 404 is of that very id, so that it is enough that the scope can be read.
+func (d *Dispatcher) readScope(ctx context.Context, account Account, r Registration, answer error) fleet.ScopeRead {
+	if !errors.Is(answer, fleet.ErrForbidden) {
+		return fleet.ScopeRead{Err: d.opt.Forge.ControlRead(ctx, account.InstallationID, r.Scope)}
 	}
-	// EXCL-6: 403 and 404 count as gone only beside a successful control read of the same scope.
-	if control := d.opt.Forge.ControlRead(ctx, account.InstallationID, r.Scope); control != nil {
-		return fmt.Errorf("%w, and its scope cannot be read: %w", fleet.ErrUncertain, control)
+	found, err := d.opt.Forge.FindRunner(ctx, account.InstallationID, r.Scope, r.Name) // its own control read
+	if errors.Is(err, fleet.ErrNotFound) {
+		return fleet.ScopeRead{}
 	}
-	if errors.Is(err, fleet.ErrForbidden) {
-		_, found := d.opt.Forge.FindRunner(ctx, account.InstallationID, r.Scope, r.Name)
-		if !errors.Is(found, fleet.ErrNotFound) {
-			return fmt.Errorf("%w: removal is forbidden and the runner is still listed", fleet.ErrUncertain)
-		}
-	}
-	return nil
+	return fleet.ScopeRead{Err: err, Listed: err == nil, Busy: err == nil && found.Busy}
 }
 
 // NextGeneration is a generation that nobody has seen, not even before a restore: the clock's microseconds, or one

@@ -65,7 +65,7 @@ func (m *memory) note(v *View, shown string, lost bool, answer lifecycle.Answer,
 	defer m.mu.Unlock()
 	if answer.Verdict == lifecycle.Granted {
 		delete(m.byUID, v.UID)
-		if v.RunnerID != 0 && !answer.Standing && (!lost || answer.Proof != "") {
+		if v.RunnerID != 0 && (!lost || answer.Proof != "") {
 			m.byUID[v.UID] = &recollection{granted: now}
 		}
 		return answer
@@ -241,7 +241,7 @@ func (s *Service) ask(ctx context.Context, q question) lifecycle.Answer {
 	defer leave()
 	answer := s.remove(ctx, v, q.ref.Lost)
 	if answer.Verdict == lifecycle.Granted {
-		if err := s.recordGrant(ctx, v, answer.Standing || q.ref.Lost && answer.Proof == ""); err != nil {
+		if err := s.recordGrant(ctx, v, q.ref.Lost && answer.Proof == ""); err != nil {
 			answer = lifecycle.Answer{Detail: err.Error()} // asked again: GitHub then answers that there is none
 		}
 	}

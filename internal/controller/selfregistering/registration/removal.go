@@ -15,7 +15,7 @@ import (
 //	204                          granted
 //	422                          busy; granted where its container has ended
 //	404                          granted where the scope's list can be read and does not show it
-//	403                          the same, with a warning; where the list shows it: busy if it is said to be, else granted
+//	403                          the same; where the list shows it as busy: busy; as idle: unknown, and granted where its container has ended
 //	401, no token given          unknown: nothing was said of the runner
 //	429 and other limits         unknown until the limit ends
 //	5xx, no answer, other 4xx    unknown
@@ -66,14 +66,14 @@ func (r removal) ask(s Subject) (lifecycle.Answer, error) {
 // answered is what GitHub's answer means by itself. Where it means nothing without a control read of the same scope, control is
 // true.
 func (s Subject) answered(err error) (answer lifecycle.Answer, control bool) {
-	switch {
-	case err == nil:
+	switch proof := fleet.ProveRemoval(err, nil); {
+	case proof == fleet.ProvenGone:
 		return s.granted("GitHub has removed its registration", true), false
-	case errors.Is(err, fleet.ErrRunnerBusy) && s.Ended:
+	case proof == fleet.ProvenBusy && s.Ended:
 		return s.granted("GitHub still takes it for busy", false), false
-	case errors.Is(err, fleet.ErrRunnerBusy):
+	case proof == fleet.ProvenBusy:
 		return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub says that it runs a job"}, false
-	case !errors.Is(err, github.ErrUnauthorized) && (errors.Is(err, fleet.ErrNotFound) || errors.Is(err, fleet.ErrForbidden)):
+	case proof == fleet.NeedsScopeRead && !errors.Is(err, github.ErrUnauthorized):
 		return lifecycle.Answer{}, true // EXCL-6
 	default:
 		return unknown("GitHub was asked to remove it", err), false
@@ -83,23 +83,26 @@ func (s Subject) answered(err error) (answer lifecycle.Answer, control bool) {
 // beside is what a refusal (404, 403) to remove a registration means beside a read of its scope that came after it.
 func (s Subject) beside(refusal error, id int64, found Registration, seen error) lifecycle.Answer {
 	forbidden := errors.Is(refusal, fleet.ErrForbidden)
+	read := fleet.ScopeRead{Err: seen, Listed: seen == nil, Busy: found.ID == id && found.Busy}
+	if errors.Is(seen, github.ErrAbsent) {
+		read.Err = nil
+	}
+	proof := fleet.ProveRemoval(refusal, &read)
 	switch {
-	case errors.Is(seen, github.ErrAbsent) && forbidden:
+	case proof == fleet.ProvenGone && forbidden:
 		return s.granted("GitHub does not let these credentials remove it, and does not list it any more", true)
-	case errors.Is(seen, github.ErrAbsent):
+	case proof == fleet.ProvenGone:
 		return s.granted("GitHub has no such runner", true)
-	case seen != nil:
+	case read.Err != nil:
 		return unknown("what GitHub has could not be read", seen) // EXCL-6
 	case !forbidden || found.ID != id:
 		return lifecycle.Answer{Detail: "GitHub does not find it, and lists it"}
 	case s.Ended:
 		return s.granted("GitHub does not let these credentials remove it, and goes on listing it", false)
-	case found.Busy:
+	case proof == fleet.ProvenBusy:
 		return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub does not let these credentials remove it, and lists it as busy"}
 	default:
-		answer := s.granted("warning: GitHub does not let these credentials remove it, and lists it as idle; see to their permissions", false)
-		answer.Standing = true
-		return answer
+		return lifecycle.Answer{Detail: "GitHub does not let these credentials remove it, and may give it a job: let them administer self-hosted runners"}
 	}
 }
 

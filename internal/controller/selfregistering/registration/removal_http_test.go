@@ -38,6 +38,8 @@ func TestRemove_RUN2_AsGitHubAnswersIt(t *testing.T) {
 		"404, list empty body": {remove: status(404, `{}`), list: status(200, ``), subject: Subject{ID: 5, Name: "r-1"},
 			want: lifecycle.Unknown, calls: []string{remove5, listAcme}},
 		"403, listed": {remove: status(403, `{}`), list: status(200, listed5), subject: Subject{ID: 5, Name: "r-1"},
+			want: lifecycle.Unknown, calls: []string{remove5, listAcme}},
+		"403, listed, ended": {remove: status(403, `{}`), list: status(200, listed5), subject: Subject{ID: 5, Name: "r-1", Ended: true},
 			want: lifecycle.Granted, calls: []string{remove5, listAcme}},
 		"403, list forbidden": {remove: status(403, `{}`), list: status(403, `{}`), subject: Subject{ID: 5, Name: "r-1"},
 			want: lifecycle.Unknown, calls: []string{remove5, listAcme}},

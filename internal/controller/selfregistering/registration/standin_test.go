@@ -125,7 +125,7 @@ func TestStandin_EXCL6_WhatRefusalsMean(t *testing.T) {
 		wait  bool // NotBefore
 	}{
 		"busy":                 {standin.Fault{Kind: standin.FaultRemoveRefused}, lifecycle.Busy, true, false},
-		"removing forbidden":   {standin.Fault{Kind: standin.FaultForbidden, Route: "DELETE"}, lifecycle.Granted, true, false},
+		"removing forbidden":   {standin.Fault{Kind: standin.FaultForbidden, Route: "DELETE"}, lifecycle.Unknown, true, false},
 		"scope forbidden":      {standin.Fault{Kind: standin.FaultForbidden}, lifecycle.Unknown, true, false},
 		"listed and not found": {standin.Fault{Kind: standin.FaultMissing, Route: "DELETE"}, lifecycle.Unknown, true, false},
 		"scope missing":        {standin.Fault{Kind: standin.FaultMissing}, lifecycle.Unknown, true, false},

@@ -12,7 +12,6 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
-	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
@@ -137,25 +136,6 @@ func TestPods_RECV5_ADeletedPodWithoutANodeGoesThoughTheCredentialsAreGone(t *te
 	b.pass(11 * time.Minute)
 	b.settle("r")
 	require.Nil(t, b.pod("r"))
-}
-
-// EXCL-6: a grant beside which the registration stands is good for the moment only: GitHub may give the runner a job.
-func TestFence_EXCL6_AGrantThatLeavesTheRegistrationIsNotKept(t *testing.T) {
-	b := newBench(t)
-	b.idle("r")
-	forbidden := true
-	b.github.AnswerRemovals(func(registration.Subject) *lifecycle.Answer {
-		if forbidden {
-			return &lifecycle.Answer{Verdict: lifecycle.Granted, Detail: "warning: GitHub forbids it", Standing: true}
-		}
-		return &lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub says that it runs a job"}
-	})
-	view := registered.Observe(b.pod("r"))
-	ref := []lifecycle.RunnerRef{view.Ref()}
-	require.Equal(t, lifecycle.Granted, b.service.Ask(t.Context(), ref)[0].Verdict)
-	require.NotContains(t, b.pod("r").Annotations, runnerpod.AnnotationUnregistered)
-	forbidden = false
-	require.Equal(t, lifecycle.Busy, b.service.Ask(t.Context(), ref)[0].Verdict)
 }
 
 // A Runner that is made again under its name finds the Secret of the one before, which is collected in a moment.

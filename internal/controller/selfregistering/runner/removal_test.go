@@ -110,16 +110,26 @@ func TestFence_RUN2_9628bb29_ABusyEphemeralRunnerIsAskedAboutOnceAndAStaticOneOn
 	}
 }
 
-// PR #1179 follow-up f153870f: 403 blocked for ever. What 403 means beside a control read is package registration's; its grant,
-// and its warning, are taken as they are.
-func TestRunner_EXCL6_f153870f_AForbiddenRemovalThatIsGrantedLetsTheRunnerGo(t *testing.T) {
+// PR #1179 follow-up f153870f: 403 blocked for ever. What 403 means beside a control read is package registration's. A runner that GitHub lists and
+// does not let go may be given a job at any moment: it stays, a condition says why, and its end is the end of the wait.
+func TestRunner_EXCL6_f153870f_AForbiddenRemovalKeepsARunnerUntilItHasEnded(t *testing.T) {
 	b := newBench(t)
-	b.github.AnswerRemovals(func(registration.Subject) *lifecycle.Answer {
-		return &lifecycle.Answer{Verdict: lifecycle.Granted, Detail: "warning: GitHub forbids the removal, and lists the scope"}
+	r := b.idle("r")
+	b.github.AnswerRemovals(func(subject registration.Subject) *lifecycle.Answer {
+		if subject.Ended {
+			return &lifecycle.Answer{Verdict: lifecycle.Granted, Detail: "GitHub goes on listing it", Proof: "its container has ended"}
+		}
+		return &lifecycle.Answer{Detail: "GitHub does not let these credentials remove it"}
 	})
-	b.delete(b.idle("r"))
+	b.delete(r)
+	for range 30 {
+		b.pass(6 * time.Hour)
+		b.settle("r")
+		require.Nil(t, b.pod("r").DeletionTimestamp)
+	}
+	require.Contains(t, b.condition("r", v1alpha1.ConditionRemovalBlocked).Message, "does not let these credentials")
+	b.finish("r", 0)
 	b.settle("r")
-	b.stopped("r")
 	require.True(t, b.gone("r"))
 }
 
