@@ -21,7 +21,11 @@ func Document() string {
 func introduction() string {
 	all := All()
 	scenarios, others, missing, impossible := 0, 0, 0, 0
+	reported := 0
 	for _, i := range all {
+		if i.Report != (Report{}) {
+			reported++
+		}
 		switch {
 		case i.inSuite():
 			scenarios++
@@ -39,13 +43,15 @@ func introduction() string {
 
 What went wrong with other fleets of runners, and what happens here under the same conditions. *The seed's system* is the fleet
 whose public accounts of its outages stood at this project's beginning; *a peer* is any other open one. A *flaw* is a
-weakness that its authors or readers have found, whether or not it has struck. All of it is told in our words.
+weakness that its authors or readers have found, whether or not it has struck. All of it is told in our words. *Report* links the public
+report of an incident, with its day: %d have one. An entry without a link is of the seed's system, or comes from our reviews of what
+others have published, where we know of no report that says the same.
 
 Of %d incidents %d are scenarios in [test/incidents](../test/incidents), which bring the conditions about on the real parts;
 %d are shown by tests elsewhere, which the suite checks to exist; of %d the part does not exist here yet; %d cannot be
 reproduced. Where it says *control*, the same test also does what was done then, and sees it fail: a scenario that no
 system could fail would show nothing. The ids are those of the rules in the code: %s finds guards and proofs of one.
-`, len(all), scenarios, others, missing, impossible, "`grep -rn CLAIM-7`")
+`, reported, len(all), scenarios, others, missing, impossible, "`grep -rn CLAIM-7`")
 }
 
 // inSuite says whether a scenario of this package shows it.
@@ -65,6 +71,9 @@ func (i Incident) write(b *strings.Builder) {
 		source += ", a flaw"
 	}
 	fmt.Fprintf(b, "**Elsewhere** (%s). %s\n\n", source, flow(i.Elsewhere))
+	if r := i.Report; r != (Report{}) {
+		fmt.Fprintf(b, "**Report.** <%s>, %s.\n\n", r.URL, r.Date)
+	}
 	fmt.Fprintf(b, "**Here.** %s", flow(i.Here))
 	if len(i.Rules) > 0 {
 		fmt.Fprintf(b, " (%s)", strings.Join(i.Rules, ", "))

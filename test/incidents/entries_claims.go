@@ -64,6 +64,7 @@ var aboutClaims = []Incident{
 	},
 	{
 		ID: "runner-steals-a-job", Title: "Ephemeral runners took each other's jobs, and one was left over", Source: Peer,
+		Report: Report{URL: "https://github.com/github-aws-runners/terraform-aws-github-runner/issues/3130", Date: "2023-03-29"},
 		Elsewhere: `A machine was started for each queued job. The first to register took whichever job was oldest, a second one found
 			nothing, idled until it was cleared away, and its own job waited for a machine that nobody started.`,
 		Here:  `A claim is a pod's slot and not a reservation of a job. Two runners that swap jobs need no third mint.`,

@@ -30,6 +30,7 @@ var aboutMessages = []Incident{
 	},
 	{
 		ID: "lost-webhook-loses-a-job", Title: "A webhook that never arrived lost its job", Source: Peer,
+		Report: Report{URL: "https://github.com/actions/actions-runner-controller/issues/2788", Date: "2023-07-31"},
 		Elsewhere: `GitHub does not repeat a delivery. Several fleets wait for events alone: a job whose event was lost waits for a day and is
 			cancelled.`,
 		Here:  `Missed deliveries are found on GitHub's list and redelivered; a sweep of GitHub's queue is the last resort.`,
@@ -46,6 +47,7 @@ var aboutMessages = []Incident{
 	},
 	{
 		ID: "full-pool-drops-the-job", Title: "A job that found the pool full was dropped", Source: Peer, Flaw: true,
+		Report: Report{URL: "https://github.com/cloudbase/garm/issues/47", Date: "2022-10-21"},
 		Elsewhere: `The event was answered by trying to start a machine. When the pool had reached its limit nothing was kept that could be
 			tried later.`,
 		Here:  `A job is queued in the ledger whatever the pools hold, and stays until it is handed out or ends; freed room is used at once.`,

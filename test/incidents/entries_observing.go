@@ -20,6 +20,7 @@ var aboutObserving = []Incident{
 	},
 	{
 		ID: "ids-as-metric-labels", Title: "Job ids and runner names as metric labels", Source: Peer, Flaw: true,
+		Report:    Report{URL: "https://github.com/actions/actions-runner-controller/issues/2873", Date: "2023-09-06"},
 		Elsewhere: `Each job made new series. The store of metrics grew without bound.`,
 		Here:      `No metric has a label whose values have no bound: no account, job, pod, runner or repository.`,
 		Shown:     in("", "TestMetrics_NoLabelNamesWhatHasNoEnd"),

@@ -110,6 +110,7 @@ var aboutRecovering = []Incident{
 		Here: `A grant is necessary and never sufficient: any sign of work on the pod vetoes it. Restored rows are rebuilt before anything is
 			handed out or granted.`,
 		Rules: []string{"EXCL-4", "CLAIM-17"},
-		Shown: join(in("test/restore", "TestRestore_CLAIM17_UnderRunningServers", "TestRestore_CLAIM17_AllStoppedAndStartedAgain", "TestRestore_CLAIM17_AnEmptyDatabase"), in("internal/plan/lifecycle", "TestHistory_EXCL4_LostRowsDeleteNoPodWithAJob")),
+		Shown: join(in("test/restore", "TestRestore_CLAIM17_UnderRunningServers", "TestRestore_CLAIM17_AllStoppedAndStartedAgain", "TestRestore_CLAIM17_AnEmptyDatabase"), in("internal/plan/lifecycle", "TestHistory_EXCL4_LostRowsDeleteNoPodWithAJob"),
+			in("internal/server/recovery", "TestCheckPod_EXCL1_EXCL8_AGrantThatAFailoverLostCostsNoJob")),
 	},
 }

@@ -107,6 +107,7 @@ var aboutRemovals = []Incident{
 	},
 	{
 		ID: "github-removes-a-busy-runner", Title: "GitHub removed a runner that was running a job", Source: Peer,
+		Report: Report{URL: "https://github.com/github-aws-runners/terraform-aws-github-runner/pull/5228", Date: "2026-07-28"},
 		Elsewhere: `The list said that a runner was not busy, for up to a minute after it had begun, and removing it succeeded all the same.
 			Its pod was deleted then, under the job.`,
 		Here: `The pod's own sign comes first: in a runner container that is not ready any more a job has started, and no answer of

@@ -81,6 +81,7 @@ var aboutScaling = []Incident{
 	},
 	{
 		ID: "ghosts-count-as-capacity", Title: "Runners that had failed or hung still counted as capacity", Source: Peer,
+		Report: Report{URL: "https://github.com/actions/actions-runner-controller/issues/3700", Date: "2024-08-07"},
 		Elsewhere: `Objects of runners stayed in "running" or "failed" after their pods had gone, counted against the maximum, and nothing new was
 			started.`,
 		Here: `A runner is a pod and has no object beside it. What has ended is removed and replaced before anything is counted; what does not

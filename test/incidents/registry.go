@@ -2,8 +2,10 @@ package incidents
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Incident is something that went wrong elsewhere.
@@ -16,6 +18,8 @@ type Incident struct {
 	// more is known of what it has done.
 	Source Source
 	Flaw   bool
+	// Report is the public report that tells of it; zero where none is known.
+	Report Report
 	// Elsewhere is what happened there, and why; Here is what happens under the same conditions. Markdown.
 	Elsewhere, Here string
 	// Rules are the invariants that keep it from happening here, as tests and guards carry them: "CLAIM-7".
@@ -27,6 +31,26 @@ type Incident struct {
 	// Missing says which part that it concerns does not exist yet. Impossible says why it, or a part of it, cannot be
 	// reproduced. An incident without a test has one of them.
 	Missing, Impossible string
+}
+
+// Report is a public report: an issue or a pull request.
+type Report struct {
+	URL  string
+	Date string // the day it was written, as 2006-01-02
+}
+
+// check says what is wrong with a report.
+func (r Report) check() error {
+	if r == (Report{}) {
+		return nil
+	}
+	if u, err := url.Parse(r.URL); err != nil || u.Scheme != "https" || u.Host == "" || u.Path == "" {
+		return fmt.Errorf("%q is no https URL of a page", r.URL)
+	}
+	if _, err := time.Parse(time.DateOnly, r.Date); err != nil {
+		return fmt.Errorf("the date of %s: %w", r.URL, err)
+	}
+	return nil
 }
 
 // Source is where an incident happened.
@@ -110,6 +134,9 @@ func (i Incident) check() error {
 		return fmt.Errorf("incident %s: name the test that shows it, or say why there is none", i.ID)
 	case len(i.Shown) == 0 && i.Control != "":
 		return fmt.Errorf("incident %s: a control without a test shows nothing", i.ID)
+	}
+	if err := i.Report.check(); err != nil {
+		return fmt.Errorf("incident %s: its report: %w", i.ID, err)
 	}
 	return nil
 }

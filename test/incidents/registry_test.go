@@ -78,3 +78,22 @@ func TestDocument_IsWhatTheRegistrySays(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, Document() == string(written), "docs/incidents.md is out of date: run make generate")
 }
+
+// A link that is printed leads to a page, and says when it was written. Only a peer's incident has one.
+func TestRegistry_ReportsAreLinksWithADay(t *testing.T) {
+	reported := 0
+	for _, incident := range All() {
+		require.NoError(t, incident.Report.check(), incident.ID)
+		if incident.Report != (Report{}) {
+			reported++
+			require.Equal(t, Peer, incident.Source, incident.ID)
+		}
+	}
+	require.NotZero(t, reported)
+	for _, wrong := range []Report{
+		{URL: "http://example.com/1", Date: "2022-03-05"}, {URL: "https://example.com", Date: "2022-03-05"}, {URL: "example.com/1", Date: "2022-03-05"},
+		{Date: "2022-03-05"}, {URL: "https://example.com/1"}, {URL: "https://example.com/1", Date: "March 2022"}, {URL: "https://example.com/1", Date: "2022-02-30"},
+	} {
+		require.Error(t, wrong.check(), "%+v", wrong)
+	}
+}
