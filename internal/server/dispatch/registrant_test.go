@@ -148,3 +148,25 @@ func TestRebuild_CLAIM13_CLAIM17_AForeignRunnerIsNotWrittenDown(t *testing.T) {
 	require.Equal(t, acme, h.claim(pod).Account)
 	require.Zero(t, ledgertest.Int(t, h.url, `SELECT count(*) FROM runner_registrations WHERE runner_name = $1`, runner))
 }
+
+// CLAIM-13: a pod that is adopted by GitHub's list gets the job of its own account, and not one that another account runs on a runner of the same
+// name.
+func TestRetireLost_CLAIM13_AnotherAccountsJobIsNotBound(t *testing.T) {
+	h := newHarness(t)
+	h.install(intruder)
+	pod := h.pod("linux")
+	pod.OwnerLabel, pod.OwnerID = runnerpod.OwnerLabelValue(acme.Login), acme.ID
+	h.cluster.PutPod(pod)
+	d := h.listed()
+	runner := h.registered(pod, true)
+	h.record(job(fleet.JobEventStarted, 70, by(runner), from(intruder)))
+	h.eventually("refused", func() bool { return ledgertest.Int(t, h.url, `SELECT count(*) FROM runner_adoptions`) == 0 })
+	answer := h.lost(d, pod)[0]
+	require.Equal(t, acme.Login, answer.Owner)
+	claim := h.claim(pod)
+	require.Equal(t, fleet.ClaimExecuting, claim.State)
+	require.Equal(t, acme.ID, claim.Account.ID)
+	require.Zero(t, claim.JobID)
+	h.record(job(fleet.JobEventStarted, 71, by(runner)))
+	require.EqualValues(t, 71, h.claim(pod).JobID)
+}

@@ -85,7 +85,7 @@ func (s *Store) Adopt(
 	err := s.inTx(ctx, "adopting a runner", func(q *sqlcgen.Queries) error {
 		adopted = false
 		if a.JobID == 0 {
-			job, known, err := found(q.JobOfRunner(ctx, a.RunnerName))
+			job, known, err := found(q.JobOfRunner(ctx, a.RunnerName, a.Account.ID))
 			if err != nil {
 				return err
 			}

@@ -204,7 +204,7 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"JobStates":           {{how: "that wait"}, {how: "that have ended", with: map[string]any{"ids": []int64{ended}}}},
 		"JobsSeen":            {{how: "that wait"}, {how: "that have ended", with: map[string]any{"ids": []int64{ended}}}},
 		"SessionOfJob":        {{with: map[string]any{"jobid": executingJob, "runnername": "live-99"}}},
-		"JobOfRunner":         {{with: map[string]any{"runnername": "live-99"}}},
+		"JobOfRunner":         {{with: map[string]any{"runnername": "live-99", "accountid": int64(1)}}},
 		"RecordDelivery":      {{with: map[string]any{"guid": "new"}}},
 		"DueAdoptions":        {{with: map[string]any{"now": now.Add(time.Hour)}}},
 		"CloseAdoption":       {{with: map[string]any{"runnername": "a-1"}}},

@@ -15,8 +15,8 @@ UPDATE runner_registrations SET state = 'gone', gone_at = @now
 WHERE runner_name = ANY (@runner_names::text[]) AND state <> 'gone';
 
 -- name: JobOfRunner :one
--- The job that GitHub said this runner executes, if we were told.
-SELECT id FROM workflow_jobs WHERE runner_name = @runner_name AND state = 'executing' ORDER BY id LIMIT 1;
+-- The job that GitHub said this runner executes, if we were told. Another account may have a runner of that name.
+SELECT id FROM workflow_jobs WHERE runner_name = @runner_name AND account_id = @account_id AND state = 'executing' ORDER BY id LIMIT 1;
 
 -- name: SessionFound :exec
 -- A runner at work that we know nothing more of, as after a restore.

@@ -56,12 +56,12 @@ func (q *Queries) InsertFound(ctx context.Context, arg InsertFoundParams) (int64
 }
 
 const jobOfRunner = `-- name: JobOfRunner :one
-SELECT id FROM workflow_jobs WHERE runner_name = $1 AND state = 'executing' ORDER BY id LIMIT 1
+SELECT id FROM workflow_jobs WHERE runner_name = $1 AND account_id = $2 AND state = 'executing' ORDER BY id LIMIT 1
 `
 
-// The job that GitHub said this runner executes, if we were told.
-func (q *Queries) JobOfRunner(ctx context.Context, runnerName string) (int64, error) {
-	row := q.db.QueryRow(ctx, jobOfRunner, runnerName)
+// The job that GitHub said this runner executes, if we were told. Another account may have a runner of that name.
+func (q *Queries) JobOfRunner(ctx context.Context, runnerName string, accountID int64) (int64, error) {
+	row := q.db.QueryRow(ctx, jobOfRunner, runnerName, accountID)
 	var id int64
 	err := row.Scan(&id)
 	return id, err
