@@ -101,6 +101,7 @@ type RunnerPool struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.template.runtimeClassName) || self.platform == 'linux'",message="template.runtimeClassName is for platform linux, a macOS runner is a virtual machine already: remove it"
 // +kubebuilder:validation:XValidation:rule="self.platform == 'linux' || (!has(self.template.volumes) || self.template.volumes.size() == 0) && (!has(self.template.volumeMounts) || self.template.volumeMounts.size() == 0)",message="template.volumes is for platform linux, a macOS virtual machine shares no folders of its host with jobs: remove volumes and volumeMounts, and put what jobs need into the image"
 // +kubebuilder:validation:XValidation:rule="self.platform == 'linux' || quantity(string(self.resources.cpu)).isInteger()",message="resources.cpu must be a whole number for platform macos, because a virtual machine has whole CPUs: write it without a unit, such as 4"
+// +kubebuilder:validation:XValidation:rule="self.platform == 'linux' || !has(self.resources.ephemeralStorage)",message="resources.ephemeralStorage is for platform linux, a macOS virtual machine has the disk of its image: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.runnerGroup) || self.runnerGroup == 1 || self.scope == 'Organization'",message="runnerGroup has a meaning only with scope Organization: remove runnerGroup, or set scope to Organization"
 type RunnerPoolSpec struct {
 	// Platform is the operating system of the runners; accounts have a budget for each. It cannot be changed.

@@ -17,6 +17,14 @@ type RunnerResources struct {
 	// +required
 	// +kubebuilder:validation:XValidation:rule="!quantity(string(self)).isLessThan(quantity('1Mi'))",message="memory must be at least 1Mi; write the unit, such as 16Gi"
 	Memory resource.Quantity `json:"memory"`
+
+	// EphemeralStorage is what a runner may write to its node: its work folder, its containers' own files and logs, and the emptyDirs of
+	// its template. A Docker daemon has template.dind.storage beside it. The kubelet evicts a runner that writes more, and its job is
+	// lost. The default is 10Gi. 0 requests and limits nothing, for nodes that do not count their disk. For platform linux: a macOS
+	// virtual machine has the disk of its image.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) == 0 || !quantity(string(self)).isLessThan(quantity('1Gi'))",message="ephemeralStorage must be at least 1Gi, or 0 for no limit; write the unit, such as 20Gi"
+	EphemeralStorage *resource.Quantity `json:"ephemeralStorage,omitempty"`
 }
 
 // RunnerTemplate describes the container "runner" and its place. The fields are those of a pod.

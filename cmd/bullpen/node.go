@@ -37,7 +37,7 @@ const logLook = 10 * time.Second
 type nodeFlags struct {
 	sandbox, name, stateDir string
 	kubeconfig, bootstrap   string
-	cpu, memory, ip         string
+	cpu, memory, disk, ip   string
 	pods                    int64
 	labels, taints          []string
 	tart                    tartFlags
@@ -94,6 +94,7 @@ Sandboxes:
 	flags.StringVar(&f.stateDir, "state-dir", "", "where pods, volumes and logs are kept (required)")
 	flags.StringVar(&f.cpu, "cpu", "", "CPUs to offer, such as 8 or 7500m (default: what the machine has)")
 	flags.StringVar(&f.memory, "memory", "", "memory to offer, such as 16Gi (default: what the machine has)")
+	flags.StringVar(&f.disk, "ephemeral-storage", "", "disk to offer, such as 500Gi ; pods that write more are not evicted (default: the size of the state directory's file system)")
 	flags.Int64Var(&f.pods, "pods", 110, "how many pods to offer room for (with --sandbox tart: the default is --vm-slots)")
 	flags.StringVar(&f.minDiskFree, "min-disk-free", node.DefaultDiskReserve.String(),
 		"what has to be free where the state folder and images are, such as 10%, 20Gi, or 10%,20Gi for the lesser of the two, or no new pods come (those that run go on)")
@@ -224,7 +225,9 @@ func (f nodeFlags) capacity(stateDir string) (corev1.ResourceList, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: f.cpu, corev1.ResourceMemory: f.memory} {
+	for name, text := range map[corev1.ResourceName]string{
+		corev1.ResourceCPU: f.cpu, corev1.ResourceMemory: f.memory, corev1.ResourceEphemeralStorage: f.disk,
+	} {
 		if text == "" {
 			continue
 		}

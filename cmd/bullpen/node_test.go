@@ -29,9 +29,10 @@ func TestNodeFlags_BadOnesSayWhatToWrite(t *testing.T) {
 		require.ErrorContains(t, err, "write KEY[=VALUE]:EFFECT", taint)
 	}
 	for want, f := range map[string]nodeFlags{
-		"--cpu":    {pods: 1, cpu: "many"},
-		"--memory": {pods: 1, memory: "-1Gi"},
-		"--pods":   {},
+		"--cpu":               {pods: 1, cpu: "many"},
+		"--memory":            {pods: 1, memory: "-1Gi"},
+		"--ephemeral-storage": {pods: 1, disk: "0"},
+		"--pods":              {},
 	} {
 		_, err := f.capacity(t.TempDir())
 		require.ErrorContains(t, err, want)

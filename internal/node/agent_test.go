@@ -77,6 +77,7 @@ func options(name, stateDir string, config *rest.Config, sb sandbox.Sandbox) nod
 		Labels: map[string]string{"pool": "ci"}, MinDiskFree: node.DiskReserve{Bytes: 1 << 28},
 		Capacity: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("50"),
+			corev1.ResourceEphemeralStorage: resource.MustParse("100Ti"),
 		},
 		LeaseRenewal: time.Second, StatusInterval: time.Second,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),

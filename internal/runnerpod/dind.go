@@ -176,7 +176,7 @@ func dindContainer(dind v1alpha1.Dind) corev1.Container {
 			"sh", "-c", startDaemon, ContainerDind, strconv.FormatInt(dind.Storage.Value()-diskSlack, 10),
 			"dockerd", "--host=" + dockerSocket, "--group=" + strconv.Itoa(dockerGroup),
 		},
-		// No limits: what the runner's limits make the virtual machine's size is for both.
+		// No limits of CPU and memory: what the runner's limits make the virtual machine's size is for both.
 		Resources:     corev1.ResourceRequirements{Requests: smallResources().Requests},
 		RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
 		SecurityContext: &corev1.SecurityContext{

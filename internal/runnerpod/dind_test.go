@@ -202,7 +202,8 @@ func TestTemplateHash_ChangesForDindAlone(t *testing.T) {
 		require.NoError(t, err)
 		return h
 	}
-	require.Equal(t, "34bc230383b31e69", hash(testPool(), testOptions), "an upgrade of the controller alone must not roll every pool")
+	require.Equal(t, "15308da5d7561f5c", hash(testPool(), testOptions), "an upgrade of the controller alone must not roll every pool")
+	require.Equal(t, "34bc230383b31e69", hash(withDisk(testPool(), "0"), testOptions), "docs/adr/0042: pods as they were before their disk was limited")
 	plain := testPool()
 	plain.Spec.Template.RuntimeClassName = ptr.To("kata")
 	options := testOptions

@@ -13,7 +13,7 @@ import (
 
 // hashVersion is raised when a change of this package must reach pods that already exist. It is not derived from the
 // code: an upgrade of the controller alone must not roll every pool. dindHashVersion is that of pools with a Docker daemon: pods that were
-// made at version 1 cannot read their token.
+// made at version 1 cannot read their token. Pods without a limit on their disk have another hash by what the limit is (docs/adr/0042).
 const (
 	hashVersion     = 1
 	dindHashVersion = 2
@@ -46,8 +46,10 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 		template.Dind.Storage = resource.NewQuantity(template.Dind.Storage.Value(), resource.BinarySI)
 	}
 	var platform v1alpha1.Platform // empty for linux, whose pods were made before it was part of the hash
+	share := poolDisk(pool)
+	limit := share.runner.Value()
 	if pool.Spec.Platform == v1alpha1.PlatformMacOS {
-		platform = pool.Spec.Platform
+		platform, limit = pool.Spec.Platform, 0
 	}
 	// The grace period does not shape what a runner is; a warm pod with the older one is as good.
 	template.TerminationGracePeriodSeconds = nil
@@ -59,8 +61,9 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 		Template  *v1alpha1.RunnerTemplate
 		TokenLife int
 		Platform  v1alpha1.Platform `json:",omitempty"`
+		Disk      int64             `json:",omitempty"` // TEN-6; pods without a limit were made before it was part of the hash
 	}{
-		version, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds, platform,
+		version, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds, platform, limit,
 	})
 	if err != nil {
 		return "", fmt.Errorf("hashing the template of %s: %w", pool.Name, err)

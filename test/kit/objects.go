@@ -87,7 +87,7 @@ func (e *Env) Namespace(t testing.TB) string {
 	return made.Name
 }
 
-// RegisterNode makes a Node that is ready and has room (64 CPUs, 256 Gi, 500 pods) but nothing behind it: pods are
+// RegisterNode makes a Node that is ready and has room (64 CPUs, 256 Gi, 500 pods, 100 Ti of disk) but nothing behind it: pods are
 // bound to it and stay Pending until the test writes their status. It is removed when the test ends; about 50 s
 // without a heartbeat make it not ready. mutate, which may be nil, changes it before it is created.
 func (e *Env) RegisterNode(t testing.TB, name string, mutate func(*corev1.Node)) *corev1.Node {
@@ -95,6 +95,7 @@ func (e *Env) RegisterNode(t testing.TB, name string, mutate func(*corev1.Node))
 	ctx := t.Context()
 	room := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("500"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("100Ti"),
 	}
 	wanted := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"}},

@@ -177,6 +177,7 @@ func (w *world) startNode() {
 		APIService: netip.AddrPortFrom(netip.MustParseAddr(controlplane.ServiceAddress), 443),
 		Capacity: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("60"),
+			corev1.ResourceEphemeralStorage: resource.MustParse("100Ti"),
 		},
 	})
 	require.NoError(w, err)

@@ -304,7 +304,7 @@ func (s *System) startNodes(ctx context.Context) error {
 	if s.opts.RealRunners > 0 {
 		_, err := s.startPart(schedule.NodeReal, 15*time.Second, func() *exec.Cmd {
 			return s.bullpen("node", "--sandbox=process", "--name="+schedule.NodeReal, "--min-disk-free=256Mi", "--kubeconfig="+s.identity(schedule.NodeReal),
-				"--state-dir="+s.nodeDir(schedule.NodeReal), "--cpu=64", "--memory=256Gi", "--pods="+strconv.Itoa(s.opts.RealRunners*4),
+				"--state-dir="+s.nodeDir(schedule.NodeReal), "--cpu=64", "--memory=256Gi", "--ephemeral-storage=100Ti", "--pods="+strconv.Itoa(s.opts.RealRunners*4),
 				"--label=soak=real", "--kubelet-port=0")
 		})
 		if err != nil {

@@ -140,6 +140,7 @@ func node(name string, runners int64) *corev1.Node {
 		Status: corev1.NodeStatus{
 			Allocatable: corev1.ResourceList{
 				corev1.ResourceCPU: *resource.NewQuantity(runners+1, resource.DecimalSI), corev1.ResourceMemory: resource.MustParse("900Gi"), corev1.ResourcePods: *resource.NewQuantity(runners, resource.DecimalSI),
+				corev1.ResourceEphemeralStorage: resource.MustParse("100Ti"),
 			},
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 		},

@@ -39,6 +39,7 @@ func testNode(change ...func(*corev1.Node)) *corev1.Node {
 		Status: corev1.NodeStatus{
 			Allocatable: corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110"),
+				corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
 			},
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 		},
@@ -103,6 +104,7 @@ func TestProblem_SaysWhyNothingCanStart(t *testing.T) {
 	everything := testPool(func(p *v1alpha1.RunnerPool) {
 		p.Spec.Template.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	})
+	unbounded := testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Resources.EphemeralStorage = ptr.To(resource.MustParse("0")) })
 	cordon := func(n *corev1.Node) {
 		n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{unschedulable}
 	}
@@ -130,6 +132,9 @@ func TestProblem_SaysWhyNothingCanStart(t *testing.T) {
 		"an evicting taint": {testPool(), taint(corev1.TaintEffectNoExecute), "node n1 has the taint gpu=yes:NoExecute, which the pool does not tolerate"},
 		"a preference only": {testPool(), taint(corev1.TaintEffectPreferNoSchedule), ""},
 		"a tolerated taint": {tolerant, taint(corev1.TaintEffectNoSchedule), ""},
+		"no disk counted": {testPool(), func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceEphemeralStorage) },
+			"node n1 does not offer ephemeral-storage, which the pool's runners request: enable localStorageCapacityIsolation of its kubelet, or set spec.resources.ephemeralStorage to 0"},
+		"none asked for":    {unbounded, func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceEphemeralStorage) }, ""},
 		"another condition": {testPool(), condition("KernelDeadlock", corev1.ConditionTrue), ""},
 	} {
 		p, node := placement(t, c.pool, nil), testNode(c.change)
@@ -151,14 +156,15 @@ func TestSeats_AreTheLeastOfWhatShapeAndOverheadAllow(t *testing.T) {
 		},
 	}
 	inVM := testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Template.RuntimeClassName = ptr.To("vm") })
-	require.Equal(t, Room{MilliCPU: 2001, Memory: 4<<30 + 8<<20, Pods: 1}, placement(t, testPool(), nil).Pod(), "the poller is in it")
-	require.Equal(t, Room{MilliCPU: 2501, Memory: 5<<30 + 8<<20, Pods: 1}, placement(t, inVM, class).Pod())
+	require.Equal(t, Room{MilliCPU: 2001, Memory: 4<<30 + 8<<20, Pods: 1, Disk: 10<<30 + 128<<20}, placement(t, testPool(), nil).Pod(), "the poller is in it")
+	require.Equal(t, Room{MilliCPU: 2501, Memory: 5<<30 + 8<<20, Pods: 1, Disk: 10<<30 + 128<<20}, placement(t, inVM, class).Pod())
 	require.Equal(t, placement(t, testPool(), nil).Pod(), placement(t, testPool(), class).Pod(), "another pool's class")
 
 	offer := func(cpu, memory, pods string) *corev1.Node {
 		return testNode(func(n *corev1.Node) {
 			n.Status.Allocatable = corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourcePods: resource.MustParse(pods),
+				corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
 			}
 		})
 	}
@@ -178,19 +184,46 @@ func TestSeats_AreTheLeastOfWhatShapeAndOverheadAllow(t *testing.T) {
 	require.False(t, placement(t, testPool(), nil).Usable(kvm))
 }
 
+// The scheduler counts what runners may write, so a pool's room does as well: a node that is full of runners has disk left for each.
+func TestSeats_TEN6_CountTheDiskThatRunnersMayWrite(t *testing.T) {
+	node := func(disk string) *corev1.Node {
+		return testNode(func(n *corev1.Node) {
+			n.Status.Allocatable = corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("640Gi"), corev1.ResourcePods: resource.MustParse("110"),
+			}
+			if disk != "" {
+				n.Status.Allocatable[corev1.ResourceEphemeralStorage] = resource.MustParse(disk)
+			}
+		})
+	}
+	p := placement(t, testPool(), nil)
+	require.Equal(t, 2, p.Seats(node("30Gi")), "three fit but for what their pollers log")
+	require.Equal(t, 3, p.Seats(node("31Gi")))
+	require.Zero(t, p.Seats(node("")), "the scheduler puts no such pod on a node that does not count its disk")
+	trimmed, err := TrimNode(node("30Gi"))
+	require.NoError(t, err)
+	require.Equal(t, 2, p.Seats(trimmed.(*corev1.Node)))
+
+	more := testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Resources.EphemeralStorage = ptr.To(resource.MustParse("20Gi")) })
+	require.Equal(t, 1, placement(t, more, nil).Seats(node("31Gi")))
+	none := testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Resources.EphemeralStorage = ptr.To(resource.MustParse("0")) })
+	require.Equal(t, 31, placement(t, none, nil).Seats(node("")), "by CPU")
+}
+
 func TestSeats_AlwaysFitAndNoMoreWould(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(what string, least, most int64) int64 { return rapid.Int64Range(least, most).Draw(t, what) }
-		room := Room{draw("cpu", -5, 100), draw("memory", -5, 1000), draw("pods", -1, 20), draw("slots", -1, 3)}
-		one := Room{draw("one's cpu", 0, 10), draw("one's memory", 0, 100), 1, draw("one's slots", 0, 1)}
+		room := Room{draw("cpu", -5, 100), draw("memory", -5, 1000), draw("pods", -1, 20), draw("slots", -1, 3), draw("disk", -5, 100)}
+		one := Room{draw("one's cpu", 0, 10), draw("one's memory", 0, 100), 1, draw("one's slots", 0, 1), draw("one's disk", 0, 10)}
 		n := int64(Seats(room, one))
 		fits := func(n int64) bool {
-			return n*one.MilliCPU <= max(room.MilliCPU, 0) && n*one.Memory <= max(room.Memory, 0) && n <= max(room.Pods, 0) && n*one.VMs <= max(room.VMs, 0)
+			return n*one.MilliCPU <= max(room.MilliCPU, 0) && n*one.Memory <= max(room.Memory, 0) && n <= max(room.Pods, 0) && n*one.VMs <= max(room.VMs, 0) &&
+				n*one.Disk <= max(room.Disk, 0)
 		}
 		require.True(t, fits(n), "%d", n)
 		require.False(t, fits(n+1), "%d", n)
 	})
-	require.Zero(t, Seats(Room{1, 1, 1, 1}, Room{}))
+	require.Zero(t, Seats(Room{1, 1, 1, 1, 1}, Room{}))
 }
 
 // Two macOS virtual machines is what the licence grants a Mac, and what of it can be used now is what the Mac offers.
@@ -230,13 +263,13 @@ func TestTrimNode_KeepsALivingNodeTheSame(t *testing.T) {
 		n.Annotations = map[string]string{"a": "b"}
 		n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 		n.Status.Images = []corev1.ContainerImage{{Names: []string{"runner:1"}}}
-		n.Status.Allocatable["ephemeral-storage"] = resource.MustParse("1Gi")
+		n.Status.Allocatable["hugepages-2Mi"] = resource.MustParse("1Gi")
 	})
 	before := trimmed(node.DeepCopy())
 	require.Empty(t, before.Annotations)
 	require.Empty(t, before.ManagedFields)
 	require.Empty(t, before.Status.Images)
-	require.Len(t, before.Status.Allocatable, 3)
+	require.Len(t, before.Status.Allocatable, 4)
 
 	beat := node.DeepCopy()
 	beat.ResourceVersion, beat.Status.Conditions[0].LastHeartbeatTime = "2", metav1.Now()

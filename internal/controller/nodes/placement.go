@@ -23,6 +23,7 @@ type Room struct {
 	Memory   int64 // bytes
 	Pods     int64
 	VMs      int64 // slots for macOS virtual machines (runnerpod.ResourceMacOSVM)
+	Disk     int64 // bytes of ephemeral storage
 }
 
 // Placement says on which nodes a pool's pods may run, and how much of one each of them takes. It is read from the pod
@@ -102,6 +103,9 @@ func (p Placement) Problem(node *corev1.Node) string {
 	if untolerated {
 		return fmt.Sprintf("node %s has the taint %s, which the pool does not tolerate", node.Name, taint.ToString())
 	}
+	if p.pod.Disk > 0 && Allocatable(node).Disk <= 0 { // as the scheduler has it
+		return fmt.Sprintf("node %s does not offer ephemeral-storage, which the pool's runners request: enable localStorageCapacityIsolation of its kubelet, or set spec.resources.ephemeralStorage to 0", node.Name)
+	}
 	if slots := Allocatable(node).VMs; slots < p.pod.VMs { // NODE-9: it has taken itself out of scheduling, or is no Mac of ours
 		return fmt.Sprintf("node %s has %d slots for macOS virtual machines that can be used; its conditions say why", node.Name, slots)
 	}
@@ -117,15 +121,17 @@ func (p Placement) Usable(node *corev1.Node) bool { return p.Belongs(node) && p.
 // Seats is how many of the pool's runners an otherwise empty node has room for, whatever state it is in.
 func (p Placement) Seats(node *corev1.Node) int { return Seats(Allocatable(node), p.pod) }
 
-// Seats is how many of one a room holds: the least of what CPU, memory, the number of pods and slots for virtual machines
-// allow. Nothing is held by
-// none: a part that a pod does not take limits nothing, a pod that takes nothing at all is no pod.
+// Seats is how many of one a room holds: the least of what CPU, memory, the number of pods, slots for virtual machines and ephemeral
+// storage allow. Nothing is held by none: a part that a pod does not take limits nothing, a pod that takes nothing at all is no pod.
 func Seats(room, one Room) int {
 	if one == (Room{}) {
 		return 0
 	}
 	fit := int64(math.MaxInt32)
-	for _, part := range [][2]int64{{room.MilliCPU, one.MilliCPU}, {room.Memory, one.Memory}, {room.Pods, one.Pods}, {room.VMs, one.VMs}} {
+	for _, part := range [][2]int64{
+		{room.MilliCPU, one.MilliCPU}, {room.Memory, one.Memory}, {room.Pods, one.Pods}, {room.VMs, one.VMs},
+		{room.Disk, one.Disk}, // TEN-6
+	} {
 		if part[1] > 0 {
 			fit = min(fit, max(part[0], 0)/part[1])
 		}
@@ -138,7 +144,10 @@ func Allocatable(node *corev1.Node) Room { return roomOf(node.Status.Allocatable
 
 func roomOf(list corev1.ResourceList) Room {
 	slots := list[runnerpod.ResourceMacOSVM]
-	return Room{MilliCPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: list.Pods().Value(), VMs: slots.Value()}
+	return Room{
+		MilliCPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: list.Pods().Value(), VMs: slots.Value(),
+		Disk: list.StorageEphemeral().Value(),
+	}
 }
 
 // unschedulable is the taint that cordoning puts on a node.

@@ -33,7 +33,9 @@ func TrimNode(object any) (any, error) {
 		return object, nil
 	}
 	offered := corev1.ResourceList{}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, runnerpod.ResourceMacOSVM} {
+	for _, name := range []corev1.ResourceName{
+		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, runnerpod.ResourceMacOSVM,
+	} {
 		if quantity, known := node.Status.Allocatable[name]; known {
 			offered[name] = quantity
 		}

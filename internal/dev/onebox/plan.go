@@ -109,7 +109,7 @@ type setting struct {
 func (b *Box) setting() setting {
 	s := setting{
 		layout: b.layout, binary: b.opts.Binary, agent: b.opts.agent, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
-		capacity: capacity{CPU: 64, Memory: "256Gi", Pods: 250}, env: baseEnvironment(os.Environ()),
+		capacity: capacity{CPU: 64, Memory: "256Gi", Disk: "4Ti", Pods: 250}, env: baseEnvironment(os.Environ()),
 		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts,
 	}
 	if b.opts.TraceEndpoint != "" {
@@ -126,6 +126,7 @@ func (b *Box) setting() setting {
 type capacity struct {
 	CPU    int
 	Memory string
+	Disk   string
 	Pods   int
 }
 
@@ -215,6 +216,7 @@ func (s setting) nodeCommand() Command {
 		"--state-dir="+l.Node(),
 		"--cpu="+strconv.Itoa(s.capacity.CPU),
 		"--memory="+s.capacity.Memory,
+		"--ephemeral-storage="+s.capacity.Disk,
 		"--pods="+strconv.Itoa(s.capacity.Pods),
 		"--kubelet-port="+s.addresses.port(s.addresses.Kubelet),
 		"--client-ca-file="+s.clientAuthority,

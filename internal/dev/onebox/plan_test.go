@@ -13,7 +13,7 @@ import (
 
 func testSetting() setting {
 	return setting{
-		layout: Layout{Dir: "/state"}, binary: "/opt/bullpen", agent: "/opt/bullpen-agent", appID: 1, capacity: capacity{CPU: 4, Memory: "8Gi", Pods: 10},
+		layout: Layout{Dir: "/state"}, binary: "/opt/bullpen", agent: "/opt/bullpen-agent", appID: 1, capacity: capacity{CPU: 4, Memory: "8Gi", Disk: "1Ti", Pods: 10},
 		addresses: addresses{
 			Webhooks: "127.0.0.1:1", Internal: "127.0.0.1:2", ServerMetrics: "127.0.0.1:3",
 			ControllerHealth: "127.0.0.1:4", ControllerMetrics: "127.0.0.1:5", GitHub: "127.0.0.1:6",

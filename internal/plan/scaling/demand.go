@@ -53,7 +53,7 @@ func blindness(in *Input, pool *Pool) string {
 		return pool.Problem
 	case pool.Max <= 0:
 		return "autoscaling has no ceiling: set spec.autoscaling.maxReplicas"
-	case pool.Runner.MilliCPU < 0 || pool.Runner.Memory < 0 || pool.Runner.Pods < 0:
+	case pool.Runner.MilliCPU < 0 || pool.Runner.Memory < 0 || pool.Runner.Pods < 0 || pool.Runner.Disk < 0:
 		return "the size of its runners is negative: correct spec.resources"
 	case !known:
 		return "the server has not said what this pool is asked for"

@@ -46,6 +46,7 @@ type Room struct {
 	Memory   int64 // bytes
 	Pods     int64
 	VMs      int64 // slots for macOS virtual machines
+	Disk     int64 // bytes of ephemeral storage
 }
 
 // Pool is one pool as its spec has it, and what is remembered of it.

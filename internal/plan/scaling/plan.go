@@ -60,7 +60,7 @@ func prepare(in *Input) []*planned {
 		slices.Sort(p.nodes)
 		p.nodes = slices.Compact(p.nodes)
 		p.classify(in)
-		p.Runner = Room{max(0, p.Runner.MilliCPU), max(0, p.Runner.Memory), max(0, p.Runner.Pods), max(0, p.Runner.VMs)}
+		p.Runner = Room{max(0, p.Runner.MilliCPU), max(0, p.Runner.Memory), max(0, p.Runner.Pods), max(0, p.Runner.VMs), max(0, p.Runner.Disk)}
 		pools[i] = p
 	}
 	slices.SortFunc(pools, func(a, b *planned) int { return cmp.Compare(a.Name, b.Name) }) // SCALE-4

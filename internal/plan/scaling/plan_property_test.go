@@ -63,7 +63,7 @@ func drawPool(t *rapid.T, name string, nodes []string, sizes []Room) Pool {
 	return p
 }
 
-var someSizes = []Room{one, {MilliCPU: 2000, Memory: 2 << 30, Pods: 1}, {MilliCPU: 1000, Memory: 4 << 30, Pods: 1}, {MilliCPU: 4000, Memory: 1 << 30, Pods: 1}, {MilliCPU: 1000, Memory: 1 << 30, Pods: 1, VMs: 1}}
+var someSizes = []Room{one, {MilliCPU: 2000, Memory: 2 << 30, Pods: 1}, {MilliCPU: 1000, Memory: 4 << 30, Pods: 1}, {MilliCPU: 4000, Memory: 1 << 30, Pods: 1}, {MilliCPU: 1000, Memory: 1 << 30, Pods: 1, VMs: 1}, {MilliCPU: 1000, Memory: 1 << 30, Pods: 1, Disk: 3 << 30}}
 
 func drawInput(t *rapid.T, sizes ...Room) Input {
 	in := Input{Now: t0, Nodes: map[string]Room{}, Signals: Signals{At: t0.Add(-time.Second), Pools: map[string]Signal{}}}
@@ -72,6 +72,7 @@ func drawInput(t *rapid.T, sizes ...Room) Input {
 		names = append(names, fmt.Sprintf("n%d", i))
 		in.Nodes[names[i]] = Room{
 			MilliCPU: rapid.Int64Range(0, 12).Draw(t, "cpu") * 1000, Memory: rapid.Int64Range(0, 12).Draw(t, "memory") << 30, Pods: rapid.Int64Range(0, 12).Draw(t, "pods"), VMs: rapid.Int64Range(0, 3).Draw(t, "slots"),
+			Disk: rapid.Int64Range(0, 12).Draw(t, "disk") << 30,
 		}
 	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "pools") {
@@ -418,7 +419,7 @@ func TestPlan_SCALE3_NoStepIsDueForEver(t *testing.T) {
 				}
 			}
 			again := false
-			for i, r := range Plan(Input{Now: now, Pools: pools, Nodes: map[string]Room{"n": {8000, 1 << 40, 10, 0}}, Signals: Signals{At: now, Pools: signals}}) {
+			for i, r := range Plan(Input{Now: now, Pools: pools, Nodes: map[string]Room{"n": {8000, 1 << 40, 10, 0, 0}}, Signals: Signals{At: now, Pools: signals}}) {
 				pools[i].State = r.State
 				overdue := !r.Next.IsZero() && !r.Next.After(now)
 				again = again || overdue

@@ -199,8 +199,8 @@ func TestPlan_ShapesAndNodes(t *testing.T) {
 		"a big one takes a small one's seat": {[]Room{{MilliCPU: 10000, Memory: 100 << 30, Pods: 3}}, func(s *situation) {
 			s.pool("big", 0, 1, Signal{Occupied: 2}, size(two)).pool("small", 0, 9, Signal{})
 		}, map[string]int{"big": 2, "small": 1}}, // the warm big one and the small ones share the third pod
-		"also where there is CPU to spare that no second one fits into": {[]Room{{3900, 99 << 30, 99, 0}, {3900, 99 << 30, 99, 0}, {3900, 99 << 30, 99, 0}}, func(s *situation) {
-			s.pool("big", 0, 0, Signal{Occupied: 2}, size(Room{2100, 1, 1, 0})).pool("small", 0, 9, Signal{}, size(Room{2000, 1, 1, 0}))
+		"also where there is CPU to spare that no second one fits into": {[]Room{{3900, 99 << 30, 99, 0, 0}, {3900, 99 << 30, 99, 0, 0}, {3900, 99 << 30, 99, 0, 0}}, func(s *situation) {
+			s.pool("big", 0, 0, Signal{Occupied: 2}, size(Room{2100, 1, 1, 0, 0})).pool("small", 0, 9, Signal{}, size(Room{2000, 1, 1, 0, 0}))
 		}, map[string]int{"big": 2, "small": 1}},
 		"what is shortest decides": {[]Room{{MilliCPU: 10000, Memory: 5 << 30, Pods: 7}}, func(s *situation) {
 			s.pool("a", 0, 20, Signal{})
@@ -214,15 +214,21 @@ func TestPlan_ShapesAndNodes(t *testing.T) {
 		"pods are what is short": {[]Room{{MilliCPU: 400000, Memory: 100 << 30, Pods: 5}}, func(s *situation) {
 			s.pool("a", 0, 9, Signal{})
 		}, map[string]int{"a": 5}},
-		"two slots a Mac, whatever else it has": {[]Room{{400000, 100 << 30, 100, 2}, {400000, 100 << 30, 100, 2}}, func(s *situation) {
+		"two slots a Mac, whatever else it has": {[]Room{{400000, 100 << 30, 100, 2, 0}, {400000, 100 << 30, 100, 2, 0}}, func(s *situation) {
 			s.pool("a", 0, 9, Signal{Occupied: 1}, size(mac)).pool("b", 0, 9, Signal{}, size(mac))
 		}, map[string]int{"a": 3, "b": 1}},
-		"a Mac without a slot that can be used has no room": {[]Room{{400000, 100 << 30, 100, 0}, {400000, 100 << 30, 100, 1}}, func(s *situation) {
+		"a Mac without a slot that can be used has no room": {[]Room{{400000, 100 << 30, 100, 0, 0}, {400000, 100 << 30, 100, 1, 0}}, func(s *situation) {
 			s.pool("a", 0, 9, Signal{}, size(mac))
 		}, map[string]int{"a": 1}},
-		"who needs no slot is not limited by them": {[]Room{{8000, 100 << 30, 100, 2}}, func(s *situation) {
+		"who needs no slot is not limited by them": {[]Room{{8000, 100 << 30, 100, 2, 0}}, func(s *situation) {
 			s.pool("a", 0, 2, Signal{}, size(mac)).pool("b", 0, 3, Signal{})
 		}, map[string]int{"a": 2, "b": 3}},
+		"TEN-6 disk is what is short": {[]Room{{400000, 100 << 30, 100, 0, 25 << 30}, {400000, 100 << 30, 100, 0, 25 << 30}}, func(s *situation) {
+			s.pool("a", 0, 10, Signal{}, size(Room{1000, 1 << 30, 1, 0, 10 << 30}))
+		}, map[string]int{"a": 4}},
+		"who requests no disk is not limited by it": {[]Room{{8000, 100 << 30, 100, 0, 0}}, func(s *situation) {
+			s.pool("a", 0, 0, Signal{Queued: 5}, size(Room{1000, 1 << 30, 1, 0, 0}))
+		}, map[string]int{"a": 5}},
 		"a pool with nodes of its own has them for itself": {[]Room{unit(4), unit(6)}, func(s *situation) {
 			s.pool("a", 0, 9, Signal{}, on("n0")).pool("b", 0, 9, Signal{}, on("n1"))
 		}, map[string]int{"a": 4, "b": 6}},
@@ -264,7 +270,7 @@ func TestPlan_SaysWhatIsShort(t *testing.T) {
 		require.Equal(t, "no node on which its runners may run is ready and schedulable", s.plan()[name].Short)
 	}
 	require.Empty(t, s.plan()["none"].Short)
-	s = situated(Room{99000, 99 << 30, 99, 2}).pool("a", 0, 5, Signal{}, size(Room{1000, 1 << 30, 1, 1}))
+	s = situated(Room{99000, 99 << 30, 99, 2, 0}).pool("a", 0, 5, Signal{}, size(Room{1000, 1 << 30, 1, 1, 0}))
 	require.Equal(t, "its nodes have room for 2 of the 5 runners that it would have: they are short of slots for macOS virtual machines", s.plan()["a"].Short)
 	s = situated(unit(3)).pool("f", 0, 0, Signal{}, fixed(4))
 	require.Contains(t, s.plan()["f"].Short, "short of CPU")
@@ -480,7 +486,7 @@ func TestPlan_ScaleToZeroAndBack(t *testing.T) {
 // Numbers that no machine has do not confuse anybody.
 func TestPlan_BeyondCounting(t *testing.T) {
 	huge := Room{MilliCPU: 1 << 62, Memory: 1 << 62, Pods: 1 << 62}
-	s := situated(huge, huge, huge, Room{-5, -5, -5, 0}).pool("a", 0, 50, Signal{}).pool("b", 0, 10000, Signal{}, size(huge), atMost(10000)).
+	s := situated(huge, huge, huge, Room{-5, -5, -5, 0, 0}).pool("a", 0, 50, Signal{}).pool("b", 0, 10000, Signal{}, size(huge), atMost(10000)).
 		pool("c", 0, 5, Signal{Occupied: 10000}, size(huge), atMost(10000))
 	r := s.plan()
 	require.Equal(t, 0, r["a"].Desired)

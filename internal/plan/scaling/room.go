@@ -21,8 +21,8 @@ type limit struct {
 type limits []*limit
 
 // limitsOf says what a group of pools shares. For each set of nodes that some pool may use, and for all of them together:
-// CPU, memory, pods and slots for virtual machines, which are shared by the pools that have no other nodes. For each size of runner on such a set:
-// seats, whole runners that the nodes have room for one by one. A bigger runner takes a seat of each smaller size too.
+// CPU, memory, pods, slots for virtual machines and ephemeral storage, which are shared by the pools that have no other nodes. For each
+// size of runner on such a set: seats, whole runners that the nodes have room for one by one. A bigger runner takes a seat of each smaller size too.
 //
 // All of it is necessary and none of it sufficient: how runners of several sizes come to lie on the nodes is the scheduler's
 // business, and only it knows.
@@ -58,9 +58,10 @@ func limitsOn(set []string, pools []*planned, nodes map[string]Room) limits {
 		room.Memory = add(room.Memory, max(0, node.Memory))
 		room.Pods = add(room.Pods, max(0, node.Pods))
 		room.VMs = add(room.VMs, max(0, node.VMs))
+		room.Disk = add(room.Disk, max(0, node.Disk))
 	}
 	cpu, memory, pods := newLimit("CPU", room.MilliCPU, pools), newLimit("memory", room.Memory, pools), newLimit("pods", room.Pods, pools)
-	slots := newLimit("slots for macOS virtual machines", room.VMs, pools)
+	slots, disk := newLimit("slots for macOS virtual machines", room.VMs, pools), newLimit("ephemeral storage", room.Disk, pools)
 	var sizes []Room
 	inside := make([]bool, len(pools))
 	for i, p := range pools {
@@ -68,12 +69,12 @@ func limitsOn(set []string, pools []*planned, nodes map[string]Room) limits {
 			continue
 		}
 		cpu.cost[i], memory.cost[i], pods.cost[i] = p.Runner.MilliCPU, p.Runner.Memory, p.Runner.Pods
-		slots.cost[i] = p.Runner.VMs
+		slots.cost[i], disk.cost[i] = p.Runner.VMs, p.Runner.Disk // TEN-6
 		if !slices.Contains(sizes, p.Runner) {
 			sizes = append(sizes, p.Runner)
 		}
 	}
-	found := limits{cpu, memory, pods, slots}
+	found := limits{cpu, memory, pods, slots, disk}
 	for _, size := range sizes {
 		var seats int64
 		for _, name := range set {
@@ -92,7 +93,7 @@ func limitsOn(set []string, pools []*planned, nodes map[string]Room) limits {
 
 // holds says whether a runner of one size takes no less of anything than one of another.
 func (r Room) holds(size Room) bool {
-	return r.MilliCPU >= size.MilliCPU && r.Memory >= size.Memory && r.Pods >= size.Pods && r.VMs >= size.VMs
+	return r.MilliCPU >= size.MilliCPU && r.Memory >= size.Memory && r.Pods >= size.Pods && r.VMs >= size.VMs && r.Disk >= size.Disk
 }
 
 func newLimit(what string, room int64, pools []*planned) *limit {
@@ -102,7 +103,9 @@ func newLimit(what string, room int64, pools []*planned) *limit {
 // seatsOn is how many runners of one size a node has room for.
 func seatsOn(node, size Room) int64 {
 	seats := int64(math.MaxInt64)
-	for _, pair := range [][2]int64{{node.MilliCPU, size.MilliCPU}, {node.Memory, size.Memory}, {node.Pods, size.Pods}, {node.VMs, size.VMs}} {
+	for _, pair := range [][2]int64{
+		{node.MilliCPU, size.MilliCPU}, {node.Memory, size.Memory}, {node.Pods, size.Pods}, {node.VMs, size.VMs}, {node.Disk, size.Disk},
+	} {
 		if pair[1] > 0 {
 			seats = min(seats, max(pair[0], 0)/pair[1])
 		}
