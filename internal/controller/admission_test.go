@@ -42,10 +42,19 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		"a label's form":   {func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"a,b"} }, "should match"},
 		"no CPU":           {func(p *v1alpha1.RunnerPool) { p.Spec.Resources.CPU = resource.MustParse("0") }, "cpu must be more than 0"},
 		"memory's unit":    {func(p *v1alpha1.RunnerPool) { p.Spec.Resources.Memory = resource.MustParse("16") }, "write the unit"},
-		"image":            {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Image = "" }, "image"},
-		"replicas":         {func(p *v1alpha1.RunnerPool) { p.Spec.Replicas = ptr.To[int32](-1) }, "greater than or equal to 0"},
-		"share":            {func(p *v1alpha1.RunnerPool) { p.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("110%")) }, "0% to 100%"},
-		"surge":            {func(p *v1alpha1.RunnerPool) { p.Spec.Rollout.MaxSurge = ptr.To(intstr.FromInt32(-1)) }, "not negative"},
+		"TEN-6 disk's unit": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Resources.EphemeralStorage = ptr.To(resource.MustParse("20"))
+		}, "write the unit, such as 20Gi"},
+		"TEN-6 less than no disk": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Resources.EphemeralStorage = ptr.To(resource.MustParse("-20Gi"))
+		}, "at least 1Gi, or 0 for no limit"},
+		"TEN-6 a Mac's disk": {func(p *v1alpha1.RunnerPool) {
+			p.Spec.Platform, p.Spec.Resources.EphemeralStorage = v1alpha1.PlatformMacOS, ptr.To(resource.MustParse("20Gi"))
+		}, "the disk of its image"},
+		"image":    {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Image = "" }, "image"},
+		"replicas": {func(p *v1alpha1.RunnerPool) { p.Spec.Replicas = ptr.To[int32](-1) }, "greater than or equal to 0"},
+		"share":    {func(p *v1alpha1.RunnerPool) { p.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("110%")) }, "0% to 100%"},
+		"surge":    {func(p *v1alpha1.RunnerPool) { p.Spec.Rollout.MaxSurge = ptr.To(intstr.FromInt32(-1)) }, "not negative"},
 		"startTimeout": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Provisioning.StartTimeout = &metav1.Duration{Duration: -1}
 		}, "not negative, such as 10m"},
@@ -108,6 +117,19 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+}
+
+func TestRunnerPool_TEN6_ItsDiskIsAQuantityOrNoneAtAll(t *testing.T) {
+	env := kit.Cluster(t)
+	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
+	for name, size := range map[string]string{"none": "0", "least": "1Gi", "more": "250G"} {
+		pool := newPool(namespace, name, 1)
+		pool.Spec.Resources.EphemeralStorage = ptr.To(resource.MustParse(size))
+		require.NoError(t, admin.Create(t.Context(), pool), name)
+	}
+	pool := newPool(namespace, "unsaid", 1)
+	require.NoError(t, admin.Create(t.Context(), pool))
+	require.Nil(t, pool.Spec.Resources.EphemeralStorage, "the controller's default, because a pool for Macs must not have it")
 }
 
 // The pools that people start from are what the API server takes, and what pods are made from.

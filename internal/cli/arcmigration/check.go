@@ -104,6 +104,9 @@ func (c *conversion) checkPool(spec fields) {
 	if memory, err := resource.ParseQuantity(fmt.Sprint(resources["memory"])); err != nil || memory.Cmp(resource.MustParse("1Mi")) < 0 {
 		c.find(Failed, nil, "the memory of the container runner must be at least 1Mi", "write the unit, such as 16Gi")
 	}
+	if disk, err := resource.ParseQuantity(fmt.Sprint(resources["ephemeralStorage"])); err == nil && !disk.IsZero() && disk.Cmp(resource.MustParse("1Gi")) < 0 {
+		c.find(Failed, nil, "the ephemeral-storage of the container runner must be at least 1Gi", "write the unit, such as 20Gi")
+	}
 	for _, rule := range []struct{ list, key, prefix, why string }{
 		{"env", "name", "BULLPEN_", "environment variables that begin with BULLPEN_ belong to the agent in the pod"},
 		{"volumes", "name", "bullpen-", "volumes whose names begin with bullpen- are made by the controller"},

@@ -236,11 +236,11 @@ func (p *scaleSetParts) poolUser(pod, runner *value, template fields) {
 func (p *scaleSetParts) shape(runner *value, spec fields) {
 	made := fields{}
 	v := runner.get("resources")
-	for _, r := range []struct{ name, otherwise string }{{"cpu", "2"}, {"memory", "4Gi"}} {
+	for _, r := range []struct{ name, field, otherwise string }{{"cpu", "cpu", "2"}, {"memory", "memory", "4Gi"}, {"ephemeral-storage", "ephemeralStorage", ""}} {
 		limit, request := v.get("limits", r.name), v.get("requests", r.name)
 		switch {
 		case limit != nil:
-			made[r.name] = p.keep(limit, poolSchema().at("resources", r.name))
+			made[r.field] = p.keep(limit, poolSchema().at("resources", r.field))
 			if request != nil && fmt.Sprint(request.scalar) != fmt.Sprint(limit.scalar) {
 				request.use()
 				p.find(Changed, request, "a pool's runner requests what it is limited to", "")
@@ -248,10 +248,10 @@ func (p *scaleSetParts) shape(runner *value, spec fields) {
 				request.use()
 			}
 		case request != nil:
-			made[r.name] = p.keep(request, poolSchema().at("resources", r.name))
+			made[r.field] = p.keep(request, poolSchema().at("resources", r.field))
 			p.find(Changed, request, "a pool's runner is limited to what it requests", "")
-		default:
-			made[r.name] = r.otherwise
+		case r.otherwise != "":
+			made[r.field] = r.otherwise
 			p.todo(p.v.get("githubConfigUrl"), "", "the container runner says nothing of "+r.name+", and a RunnerPool has a shape; "+r.otherwise+" is a guess", "set resources."+r.name)
 		}
 	}

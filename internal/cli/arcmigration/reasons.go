@@ -89,5 +89,5 @@ var poolReasons = map[string]reason{
 	"spec.containers[].imagePullPolicy": {Dropped, "the pull policy of Kubernetes holds: Always for the tag latest, IfNotPresent for others", "name the image by its digest"},
 	"spec.containers[].envFrom":         {Dropped, "the environment of a RunnerPool's runners is named variable by variable", "write the variables into template.env, with valueFrom for Secrets and ConfigMaps"},
 	"spec.containers[].securityContext": {Dropped, "the privileges of a RunnerPool's runners are Bullpen's own; runAsUser can be chosen", ""},
-	"spec.containers[].resources":       {Dropped, "a RunnerPool's shape has CPUs and memory only", ""},
+	"spec.containers[].resources":       {Dropped, "a RunnerPool's shape has CPUs, memory and ephemeral storage only", ""},
 }

@@ -19,6 +19,7 @@ import (
 const (
 	reasonCreateFailed    = "CreateFailed"
 	reasonRunnerFailed    = "RunnerFailed"
+	reasonRunnerEvicted   = "RunnerEvicted"
 	reasonFenceUnknown    = "FenceUnknown"
 	reasonInvalidTemplate = "InvalidTemplate"
 	reasonDraining        = "Draining"
@@ -148,7 +149,11 @@ func kindOf(reason lifecycle.Reason) string {
 
 // removed tells of a runner that ended otherwise than by doing its work.
 func (e *eventWriter) removed(pool types.NamespacedName, m member) {
-	if !m.view.failed {
+	switch {
+	case m.view.end.evicted != "":
+		e.writeAbout(pool, m.name, m.uid, corev1.EventTypeWarning, reasonRunnerEvicted, "Remove", "%s was %s", m.name, m.view.end.evicted)
+		return
+	case !m.view.failed:
 		return
 	}
 	ended := "ended"

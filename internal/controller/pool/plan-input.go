@@ -48,6 +48,7 @@ type ending struct {
 	exitCode int32
 	exited   bool // exitCode is known
 	reason   string
+	evicted  string // why its kubelet evicted it, in a sentence; empty if it did not
 }
 
 // observe reads a pod. It keeps no pointer into it.
@@ -105,7 +106,7 @@ func signsOfWork(pod *corev1.Pod, poller, runner *corev1.ContainerStatus) lifecy
 }
 
 func endOf(pod *corev1.Pod, runner *corev1.ContainerStatus) ending {
-	end := ending{reason: pod.Status.Reason}
+	end := ending{reason: pod.Status.Reason, evicted: podsigns.Evicted(pod, runner)}
 	for i := range pod.Status.ContainerStatuses {
 		if t := pod.Status.ContainerStatuses[i].State.Terminated; t != nil && t.FinishedAt.After(end.at) {
 			end.at = t.FinishedAt.Time
@@ -157,8 +158,13 @@ func TrimPod(object any) (any, error) {
 			conditions = append(conditions, kept)
 		}
 	}
-	if podsigns.Collected(pod) {
-		conditions = append(conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: podsigns.ReasonPodGC})
+	if podsigns.Collected(pod) || podsigns.ByKubelet(pod) {
+		reason := podsigns.Condition(pod, corev1.DisruptionTarget).Reason
+		conditions = append(conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason})
+	}
+	message := ""
+	if pod.Status.Reason == podsigns.ReasonEvicted {
+		message = pod.Status.Message
 	}
 	var tolerations []corev1.Toleration
 	if nodes.ToleratesCordon(pod.Spec.Tolerations) {
@@ -177,7 +183,7 @@ func TrimPod(object any) (any, error) {
 		},
 		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Tolerations: tolerations},
 		Status: corev1.PodStatus{
-			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Conditions: conditions,
+			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: message, Conditions: conditions,
 			InitContainerStatuses: starting, ContainerStatuses: statuses,
 		},
 	}, nil

@@ -140,8 +140,40 @@ func TestObserve_Ending(t *testing.T) {
 		p.Status.ContainerStatuses[0].State = ended(0)
 	}))
 	require.Equal(t, "Evicted", v.end.reason)
+	require.Equal(t, "evicted", v.end.evicted, "it may never have been started")
 	require.False(t, v.end.exited, "NODE-4: an unknown exit is not success")
 	require.False(t, v.failed, "it was given work")
+}
+
+// A kubelet that evicts a runner for its own disk leaves no other word of it than the pod's message (TEN-6).
+func TestObserve_TEN6_AnEvictionIsToldInASentence(t *testing.T) {
+	const limit = "Pod ephemeral local storage usage exceeds the total limit of containers 10368Mi. "
+	evicted := func(message string, change ...func(*corev1.Pod)) *corev1.Pod {
+		return idlePod(append([]func(*corev1.Pod){func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", message
+			p.Status.ContainerStatuses[0].State, p.Status.ContainerStatuses[1].State = ended(0), ended(137)
+		}}, change...)...)
+	}
+	forItsNode := func(p *corev1.Pod) {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet})
+	}
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		want string
+	}{
+		"its own limit": {evicted(limit), "evicted, because it wrote more than it may: Pod ephemeral local storage usage exceeds the total limit of containers 10368Mi. " +
+			"Raise its limit of ephemeral storage (spec.resources.ephemeralStorage of a RunnerPool, or the sizeLimit of the volume), or have the job write less"},
+		"its node": {evicted("The node was low on resource: ephemeral-storage. ", forItsNode),
+			"evicted, because its node was short of something: The node was low on resource: ephemeral-storage. Look for pods on that node that use more than they request"},
+		"it was never started": {evicted("The node had condition: [DiskPressure]. ", func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }),
+			"evicted: The node had condition: [DiskPressure]"},
+		"it ended otherwise": {idlePod(func(p *corev1.Pod) { p.Status.Phase, p.Status.Message = corev1.PodFailed, limit }), ""},
+	} {
+		require.Equal(t, c.want, observe(c.pod).end.evicted, name)
+		trimmed, err := TrimPod(c.pod)
+		require.NoError(t, err)
+		require.Equal(t, observe(c.pod), observe(trimmed.(*corev1.Pod)), "the trimmed cache loses nothing that is read: %s", name)
+	}
 }
 
 // The clock of an idle runner begins when it became able to take work, whenever this process began to look.

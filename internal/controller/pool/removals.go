@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -210,6 +211,9 @@ func (q *removals) report(ctx context.Context, m member) error {
 	case m.died():
 		stopped.Died = true
 		stopped.Tail, stopped.TailCut = q.tail(ctx, m)
+		if evicted := m.view.end.evicted; evicted != "" { // its job's own log does not say why it ends
+			stopped.Tail = strings.TrimLeft(stopped.Tail+"\n\nBullpen: this runner was "+evicted+".", "\n")
+		}
 	}
 	if err := q.reporter.ReportStopped(ctx, stopped); err != nil {
 		q.metrics.reportFailures.WithLabelValues(m.view.pool).Inc()

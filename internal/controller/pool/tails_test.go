@@ -9,11 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 type scriptedLogs func(ctx context.Context, pod, container string) ([]byte, error)
@@ -21,6 +26,9 @@ type scriptedLogs func(ctx context.Context, pod, container string) ([]byte, erro
 func (f scriptedLogs) Tail(ctx context.Context, _, pod, container string) ([]byte, error) {
 	return f(ctx, pod, container)
 }
+
+const overfullTail = "No space\n\nBullpen: this runner was evicted, because it wrote more than it may: Usage of EmptyDir volume \"bullpen-work\" exceeds the limit \"10Gi\". " +
+	"Raise its limit of ephemeral storage (spec.resources.ephemeralStorage of a RunnerPool, or the sizeLimit of the volume), or have the job write less."
 
 // What a runner that died had said last goes with the report of its end, while its pod is there; a log that cannot be read holds up nothing.
 func TestReport_TakesTheLastLinesOfARunnerThatDied(t *testing.T) {
@@ -33,6 +41,10 @@ func TestReport_TakesTheLastLinesOfARunnerThatDied(t *testing.T) {
 			p.Status.ContainerStatuses[i].State = ended(137)
 		}
 	}
+	overfull := func(p *corev1.Pod) {
+		killed(p)
+		p.Status.Reason, p.Status.Message = "Evicted", `Usage of EmptyDir volume "bullpen-work" exceeds the limit "10Gi". `
+	}
 	var reported runnerapi.PodStopped
 	s.server.onReport = func(stopped runnerapi.PodStopped) { reported = stopped }
 	for name, c := range map[string]struct {
@@ -43,6 +55,7 @@ func TestReport_TakesTheLastLinesOfARunnerThatDied(t *testing.T) {
 	}{
 		"killed":             {killed, func(pod string) ([]byte, error) { return fmt.Appendf(nil, "%s:\nout of memory\x00\n", pod), nil }, true, ":\nout of memory"},
 		"nobody can read it": {killed, func(string) ([]byte, error) { return nil, errors.New("no kubelet") }, true, ""},
+		"TEN-6 evicted":      {overfull, func(string) ([]byte, error) { return []byte("No space\n"), nil }, true, overfullTail},
 		"it ended well":      {terminal, func(string) ([]byte, error) { return nil, errors.New("it is nobody's business") }, false, ""},
 	} {
 		asked := 0
@@ -61,7 +74,12 @@ func TestReport_TakesTheLastLinesOfARunnerThatDied(t *testing.T) {
 		require.Equal(t, v.uid, reported.Pod.UID, name)
 		require.Equal(t, c.died, reported.Died, name)
 		require.Equal(t, c.died, asked == 1, name)
-		if c.tail != "" {
+		switch c.tail {
+		case "":
+		case overfullTail:
+			require.Equal(t, overfullTail, reported.Tail, name)
+			require.Equal(t, "Evicted", reported.Reason)
+		default:
 			require.Equal(t, v.name+c.tail, reported.Tail, name)
 		}
 	}
@@ -100,6 +118,19 @@ func TestReport_TakesTheLastLinesBeforeThePodGoes(t *testing.T) {
 	case <-time.After(90 * time.Second):
 		t.Fatal("its end was not reported")
 	}
+}
+
+func TestEvents_TEN6_AnEvictedRunnerIsToldOfWhetherOrNotItHadAJob(t *testing.T) {
+	recorder := events.NewFakeRecorder(10)
+	object := &v1alpha1.RunnerPool{}
+	writer := &eventWriter{recorder: recorder, object: func(types.NamespacedName) runtime.Object { return object }}
+	for _, failed := range []bool{true, false} {
+		writer.removed(key, member{name: "linux-4-aaaaaaaa", view: podView{failed: failed, end: ending{reason: "Evicted", evicted: "evicted, because it wrote more than it may"}}})
+		told := await.Receive(t, recorder.Events, "an Event is recorded")
+		require.Equal(t, "Warning RunnerEvicted linux-4-aaaaaaaa was evicted, because it wrote more than it may", told)
+	}
+	writer.removed(key, member{name: "linux-4-aaaaaaaa"})
+	require.Empty(t, recorder.Events, "one that has done its work")
 }
 
 // One that the fleet has taken away has not died, whatever its end looks like.

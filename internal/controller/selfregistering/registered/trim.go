@@ -59,9 +59,12 @@ func TrimPod(object any) (any, error) {
 			kept.Status.Conditions = append(kept.Status.Conditions, trimmed)
 		}
 	}
-	if podsigns.Collected(pod) {
+	if podsigns.Collected(pod) || podsigns.ByKubelet(pod) {
 		kept.Status.Conditions = append(kept.Status.Conditions,
-			corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: podsigns.ReasonPodGC})
+			corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: podsigns.Condition(pod, corev1.DisruptionTarget).Reason})
+	}
+	if pod.Status.Reason == podsigns.ReasonEvicted {
+		kept.Status.Message = pod.Status.Message
 	}
 	return kept, nil
 }

@@ -84,6 +84,8 @@ type Ending struct {
 	Reason   string
 	// Forced: the kubelet has ended the whole pod, and says why (an eviction, a node that shuts down), whatever its runner exited with.
 	Forced bool
+	// Evicted says in a sentence why the kubelet has evicted the pod; empty if it has not.
+	Evicted string
 }
 
 // Outdated says whether GitHub has refused the runner because its version is too old: its image must be renewed.
@@ -153,6 +155,7 @@ func (v *View) observeRunner(pod *corev1.Pod) {
 	}
 	if v.Ended {
 		v.End = endOf(pod, stopped)
+		v.End.Evicted = podsigns.Evicted(pod, runner)
 		return
 	}
 	v.Signs = lifecycle.Signs{NotReady: podsigns.WasReady(pod, runner)}

@@ -213,6 +213,20 @@ func TestRunner_RUN7_EXCL4_EveryStateHasAStage(t *testing.T) {
 	}
 }
 
+func TestObserve_TEN6_AnEvictionIsToldInASentence(t *testing.T) {
+	pod := &corev1.Pod{Status: corev1.PodStatus{
+		Phase: corev1.PodFailed, Reason: "Evicted", Message: "Container runner exceeded its local ephemeral storage limit \"10Gi\". ",
+		ContainerStatuses: []corev1.ContainerStatus{{
+			Name: runnerpod.ContainerRunner, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137}},
+		}},
+	}}
+	v := Observe(pod)
+	require.Contains(t, v.End.Evicted, `because it wrote more than it may: Container runner exceeded its local ephemeral storage limit "10Gi". Raise its limit`)
+	trimmed, err := TrimPod(pod)
+	require.NoError(t, err)
+	require.Equal(t, v, Observe(trimmed.(*corev1.Pod)), "P8") //nolint:forcetypeassert // it is one
+}
+
 func TestObserve_ReadsWhereARunnerIsRegisteredFromThePodAlone(t *testing.T) {
 	v := Observe(idlePod())
 	require.Equal(t, "r-abcde", v.RunnerName)

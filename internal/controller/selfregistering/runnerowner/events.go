@@ -51,6 +51,9 @@ func (e *eventWriter) jobLost(s *ownerState, lost lostJob) {
 	if lost.end.Exited {
 		how = fmt.Sprintf("%s, exit code %d", how, lost.end.ExitCode)
 	}
+	if lost.end.Evicted != "" {
+		how = lost.end.Evicted
+	}
 	e.write(s, corev1.EventTypeWarning, "JobLost", "Run",
 		"Runner %s, which GitHub knows as %s, has ended while it showed work: %s. A job that was cut off with it fails at GitHub, which can run it again as a new attempt alone",
 		lost.member, lost.runnerName, how)

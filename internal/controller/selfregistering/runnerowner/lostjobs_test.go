@@ -44,4 +44,9 @@ func TestEnded_F814_TheReasonIsToldByTheNameThatTheJobHas(t *testing.T) {
 	require.Contains(t, told, "Warning JobLost")
 	require.Contains(t, told, "busy-abcde")
 	require.Contains(t, told, "Evicted, exit code 137")
+
+	lost[0].end.Evicted = "evicted, because it wrote more than it may"
+	(&eventWriter{recorder}).jobLost(s, lost[0])
+	told = await.Receive(t, recorder.Events, "an Event is recorded")
+	require.Contains(t, told, "has ended while it showed work: evicted, because it wrote more than it may. ", "TEN-6")
 }
