@@ -13,6 +13,7 @@ const (
 	reasonUnknown   = "ContainerStatusUnknown"
 	reasonRunFailed = "TartRunFailed"
 	reasonSilent    = "GuestSilent"
+	reasonShare     = "StatusShareExceeded"
 )
 
 // evidence is all that is known of the end of a virtual machine.

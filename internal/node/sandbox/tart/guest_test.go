@@ -108,6 +108,33 @@ func TestGuest_NODE3_AReportNobodyCanBelieveEndsNoMachine(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
+// What a guest writes into its share lies on the host's disk, where the other machine's disk is as well.
+func TestGuest_TEN6_ThatFillsItsHostsDiskIsEnded(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	told := make(chan sandbox.News, 10)
+	s := m.open(func(o *Options) {
+		o.MaxStatus, o.StatusEvery, o.LookEvery = 1<<20, 10*time.Millisecond, 10*time.Millisecond
+	})
+	s.TellNews(func(_ string, news sandbox.News) {
+		if news.Reason == reasonShare {
+			told <- news
+		}
+	})
+	honest := m.start(s, `head -c 500000 /dev/zero > "$BULLPEN_STATUS_DIR/log"; `+runs)
+	require.Eventually(t, func() bool { return m.Settled(string(honest.UID), "") }, patience, 5*time.Millisecond)
+
+	pod := m.start(s, `mkdir "$BULLPEN_STATUS_DIR/x"; head -c 2000000 /dev/zero > "$BULLPEN_STATUS_DIR/x/y"; `+runs)
+	exit := m.wait(s, pod)
+	require.True(t, exit.Unknown)
+	require.Equal(t, reasonShare, exit.Reason)
+	require.Contains(t, exit.Message, "more than 1 MiB")
+	require.Equal(t, exit.Message, await.Receive(t, told, "the pod gets an Event").Message)
+	require.True(t, m.Settled(string(honest.UID), ""), "the other machine runs on")
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+	require.NoError(t, s.Remove(t.Context(), string(honest.UID)))
+}
+
 // NET-3: no token enters the guest; the configuration is removed once it was taken, and the guest finds all of its places.
 func TestGuest_NET3_GetsItsPlacesAndNoMore(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // settledPatience is how long a machine's process is given to show that it has ended already.
@@ -150,6 +151,7 @@ type watch struct {
 	lastError error
 	taken     bool
 	halting   bool
+	nextWeigh time.Time // of the status share
 }
 
 func (m *minder) newWatch(tasks *sync.WaitGroup) *watch {
@@ -179,6 +181,7 @@ func (w *watch) look() {
 	case reported: // the command has ended, and the machine with it
 		s.opts.reached("reported")
 		w.halt()
+	case w.overfull(now): // TEN-6
 	case !w.heard && now.Sub(w.since) > s.opts.GuestPatience && guestshare.Absent(s.statusDir(w.r.UID), guestshare.FileHeartbeat):
 		w.giveUp("GuestUnreachable", "the guest's agent could not be started in the virtual machine: "+text(w.lastError))
 	case w.heard && now.Sub(w.beatSeen) > s.opts.GuestSilence:
@@ -210,6 +213,24 @@ func (w *watch) noteSilence() {
 		w.s.opts.Log.Warn("the agent in a guest is not heard of any more; the virtual machine is left alone", "vm", w.r.VM)
 		w.s.news(w.r.UID, reasonSilent, "the agent in the guest is not heard of any more; the virtual machine is left alone until the pod is deleted")
 	}
+}
+
+// overfull ends a machine whose guest takes more of this host's disk than it may, by the directory that it shares with it, and says whether it
+// did. The other machine's disk lies there as well.
+func (w *watch) overfull(now time.Time) bool {
+	if now.Before(w.nextWeigh) {
+		return false
+	}
+	w.nextWeigh = now.Add(w.s.opts.StatusEvery)
+	excess := guestshare.Excess(w.s.statusDir(w.r.UID), w.s.opts.MaxStatus)
+	if excess == "" {
+		return false
+	}
+	message := "the guest wrote " + excess + " into the directory that it shares with its host (" + runnerpod.EnvStatusDir + "), which is for the runner's log and signs: have the job write elsewhere"
+	w.giveUp(reasonShare, message)
+	w.halt() // also where the disk is too full to record why
+	w.s.news(w.r.UID, reasonShare, message)
+	return true
 }
 
 func text(err error) string {

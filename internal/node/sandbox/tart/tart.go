@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
 	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
@@ -56,6 +57,9 @@ type Options struct {
 	GuestRetry, GuestPatience, GuestSilence time.Duration
 	// LookEvery is how often the status share is looked at; 200 ms. RefreshEvery is how often the host is; 30 s.
 	LookEvery, RefreshEvery time.Duration
+	// MaxStatus is how many bytes of this machine's disk a guest may take by its status share, which is weighed each StatusEvery; 256 MiB, 1 s.
+	MaxStatus   int64
+	StatusEvery time.Duration
 	// Cooldown is how long a ghost slot is not tried again, the first time; 10 min.
 	Cooldown time.Duration
 	// StopGrace is what Tart gives a machine that is stopped before it kills it, in whole seconds; 10 s.
@@ -109,11 +113,14 @@ func (o Options) withDefaults() (Options, error) {
 		{&o.StayUp, 5 * time.Second}, {&o.SlotPatience, 2 * time.Second}, {&o.SessionPatience, 30 * time.Second},
 		{&o.GuestRetry, time.Second}, {&o.GuestPatience, 10 * time.Minute}, {&o.GuestSilence, 10 * time.Minute},
 		{&o.LookEvery, 200 * time.Millisecond}, {&o.RefreshEvery, 30 * time.Second}, {&o.Cooldown, 10 * time.Minute},
-		{&o.StopGrace, 10 * time.Second},
+		{&o.StopGrace, 10 * time.Second}, {&o.StatusEvery, time.Second},
 	} {
 		if *d.field == 0 {
 			*d.field = d.otherwise
 		}
+	}
+	if o.MaxStatus == 0 {
+		o.MaxStatus = guestshare.MaxStatus
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
