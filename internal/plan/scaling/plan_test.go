@@ -226,6 +226,9 @@ func TestPlan_ShapesAndNodes(t *testing.T) {
 		"TEN-6 disk is what is short": {[]Room{{400000, 100 << 30, 100, 0, 25 << 30}, {400000, 100 << 30, 100, 0, 25 << 30}}, func(s *situation) {
 			s.pool("a", 0, 10, Signal{}, size(Room{1000, 1 << 30, 1, 0, 10 << 30}))
 		}, map[string]int{"a": 4}},
+		"TEN-6 what big ones write is not there for small ones": {[]Room{{400000, 100 << 30, 100, 0, 40 << 30}}, func(s *situation) {
+			s.pool("big", 0, 0, Signal{Occupied: 1}, size(Room{1000, 1 << 30, 1, 0, 25 << 30})).pool("small", 0, 9, Signal{}, size(Room{1000, 1 << 30, 1, 0, 10 << 30}))
+		}, map[string]int{"big": 1, "small": 1}},
 		"who requests no disk is not limited by it": {[]Room{{8000, 100 << 30, 100, 0, 0}}, func(s *situation) {
 			s.pool("a", 0, 0, Signal{Queued: 5}, size(Room{1000, 1 << 30, 1, 0, 0}))
 		}, map[string]int{"a": 5}},
