@@ -243,7 +243,11 @@ func TestStatus_PeopleOnTheHostSeeWhatPodsWaitFor(t *testing.T) {
 	require.Empty(t, report.Problem)
 	require.False(t, report.LeaseRenewed.IsZero())
 	require.Len(t, report.Conditions, 4)
-	require.Equal(t, []string{"cpu", "memory", "pods"}, []string{report.Resources[0].Name, report.Resources[1].Name, report.Resources[2].Name})
+	names := make([]string, len(report.Resources))
+	for i, r := range report.Resources {
+		names[i] = r.Name
+	}
+	require.Equal(t, []string{"cpu", "ephemeral-storage", "memory", "pods"}, names)
 
 	families, err := registry.Gather()
 	require.NoError(t, err)
