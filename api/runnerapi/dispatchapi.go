@@ -27,6 +27,10 @@ const (
 	PollClientTimeout = 60 * time.Second
 )
 
+// AcknowledgeWait is how long a pod waits for the end of the server's answer before it starts its runner without. The server
+// gives up earlier.
+const AcknowledgeWait = 1500 * time.Millisecond
+
 // Poll is the body of PathDispatch.
 type Poll struct {
 	// Sequence numbers the pod's requests: each has a larger number than the ones before, also after a restart of the
@@ -53,9 +57,12 @@ type Dispatch struct {
 	Generation int64 `json:"generation"`
 }
 
-// Acknowledge is the body of PathAcknowledge (POST, the pod's token): the configuration is staged. 204 when it is
-// noted, also when it was before; 409 when a later answer has replaced that generation. Best effort: that the poller
-// has terminated says the same.
+// Acknowledge is the body of PathAcknowledge (POST, the pod's token): the configuration is staged, and its runner not started. 200
+// when it is recorded, also when it was before; 409 when a later answer has replaced that generation. Best effort: that the
+// poller has terminated says the same.
+//
+// The body of a 200 is empty and ends when the pod's owner label is written or given up, after a second at most. The runner is started
+// when it has ended, however it ends, or AcknowledgeWait after the first attempt (TEN-8). A server of an earlier release answers 204 at once.
 type Acknowledge struct {
 	Generation int64 `json:"generation"`
 }

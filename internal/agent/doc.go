@@ -6,7 +6,9 @@
 //
 // # The shared folder
 //
-//	jitconfig         staged by the poller by rename; empty: "nothing to do"; removed by the supervisor
+//	jitconfig.staged  the configuration, staged by the poller by rename while it acknowledges and waits for the pod's owner label;
+//	                  then renamed to jitconfig. One that stays is taken by the supervisor: its poller has died
+//	jitconfig         released: the supervisor starts the runner, and removes it; empty: "nothing to do"
 //	jitconfig.taken   empty: an answer was staged here and taken; the poller never asks again
 //	runner.idle       the supervisor waits: there as long as no configuration has reached this container. The poller
 //	                  asks for work only while it is there

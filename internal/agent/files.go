@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 )
 
 // maxJIT bounds a configuration, in bytes; real ones have about 5000.
@@ -15,7 +17,7 @@ const maxJIT = 1 << 20
 
 // files are the paths of the JIT file and of the supervisor's signs. The signs are beside it, unless there is a status folder.
 type files struct {
-	jit, taken, idle, jobless                string
+	jit, staged, taken, idle, jobless        string
 	hook, hookDone, jobStarted, jobCompleted string
 	last, held                               string
 }
@@ -27,7 +29,7 @@ func filesIn(jit, status string) files {
 	}
 	sign := func(name string) string { return filepath.Join(status, name) }
 	return files{
-		jit: jit, taken: sign(filepath.Base(jit) + ".taken"), idle: sign("runner.idle"), jobless: sign("runner.jobless"),
+		jit: jit, staged: jit + guestshare.StagedSuffix, taken: sign(filepath.Base(jit) + ".taken"), idle: sign("runner.idle"), jobless: sign("runner.jobless"),
 		hook: sign("job-started.sh"), hookDone: sign("job-completed.sh"),
 		jobStarted: sign("job-started"), jobCompleted: sign("job-completed"),
 		last: sign("runner.last"), held: sign("runner.held"),
@@ -37,6 +39,21 @@ func filesIn(jit, status string) files {
 func (f files) dir() string { return filepath.Dir(f.jit) }
 
 func (f files) status() string { return filepath.Dir(f.idle) }
+
+// release renames the staged configuration to the name that the supervisor waits for. One that the supervisor has taken already is gone.
+func (f files) release() error {
+	if exists(f.taken) {
+		return withoutMissing(os.Remove(f.staged)) // NET-3: where the supervisor may not remove it
+	}
+	return withoutMissing(os.Rename(f.staged, f.jit))
+}
+
+func withoutMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
 
 // apart says that the supervisor has a folder of its own, because it only reads the other one: a share of the host of its virtual
 // machine, or a Secret that is mounted.

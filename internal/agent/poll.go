@@ -34,6 +34,8 @@ type PollOptions struct {
 	Transport http.RoundTripper
 	// Timeout of one poll; runnerapi.PollClientTimeout when zero.
 	Timeout time.Duration
+	// AcknowledgeWait is how long the server's answer to the acknowledgement is waited for in all; runnerapi.AcknowledgeWait when zero.
+	AcknowledgeWait time.Duration
 	// Sleep waits, or returns ctx's error; optional.
 	Sleep func(ctx context.Context, d time.Duration) error
 	// Random returns a number in [0, 1); optional.
@@ -51,7 +53,6 @@ const (
 	longestAsked   = time.Minute            // of a Retry-After that is followed
 	emptySpacing   = 500 * time.Millisecond // between polls that a server answers 204 at once
 	ackAttempts    = 3
-	ackTimeout     = 2 * time.Second
 	ackPause       = 100 * time.Millisecond
 	endAttempts    = 12 // to end the runner's container when nothing can be handed over
 	endPause       = 5 * time.Second
@@ -81,6 +82,9 @@ func (o PollOptions) withDefaults() (PollOptions, error) {
 	if o.Timeout == 0 {
 		o.Timeout = runnerapi.PollClientTimeout
 	}
+	if o.AcknowledgeWait == 0 {
+		o.AcknowledgeWait = runnerapi.AcknowledgeWait
+	}
 	if o.Sleep == nil {
 		o.Sleep = sleep
 	}
@@ -107,8 +111,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Poll asks the server for work until it has an answer, stages it, acknowledges and returns: it never asks again
-// after an answer. It asks only while the supervisor waits in the runner's container, and there is room on the shared folder's disk. nil (exit 0) means that the server's answer is staged: a configuration, or an empty file when it does
+// Poll asks the server for work until it has an answer, stages it, acknowledges, releases it to the supervisor and returns: it never asks
+// again after an answer. The acknowledgement is answered when the pod has its owner label, so that the runner starts with it (TEN-8). It asks only while the supervisor waits in the runner's container, and there is room on the shared folder's disk. nil (exit 0) means that the server's answer is staged: a configuration, or an empty file when it does
 // not need this pod, which ends the runner's container too. Everything else is an *ExitError, so that the pod's status
 // tells a poller that has delivered from one that has not:
 //
@@ -128,8 +132,9 @@ func Poll(ctx context.Context, options PollOptions) error {
 	if p.to, err = runnerOwner(p.files.dir(), owner{options.RunnerUID, options.RunnerGID}); err != nil {
 		return fail("starting the poller: %v", err)
 	}
-	if exists(p.files.jit) || exists(p.files.taken) {
+	if exists(p.files.staged) || exists(p.files.jit) || exists(p.files.taken) {
 		p.Log.Info("an answer was staged already, not asking again")
+		p.release()
 		return nil
 	}
 	// A redirect is followed by nobody: it could carry the token elsewhere.
@@ -220,8 +225,11 @@ func (p *poller) pause(got result, took time.Duration) time.Duration {
 	return 10*time.Millisecond + time.Duration(p.Random()*float64(longest))
 }
 
-func (p *poller) stage(content []byte) error {
-	if err := stage(p.files.jit, content, p.to); err != nil {
+// stage puts an answer where the supervisor takes it at once.
+func (p *poller) stage(content []byte) error { return p.stageAt(p.files.jit, content) }
+
+func (p *poller) stageAt(path string, content []byte) error {
+	if err := stage(path, content, p.to); err != nil {
 		return fail("staging the server's answer in %s: %v", p.files.dir(), withoutPath(err))
 	}
 	return nil
@@ -242,24 +250,39 @@ func (p *poller) endRunner(ctx context.Context) {
 	}
 }
 
-// deliver stages the configuration, and only then says so.
+// deliver stages the configuration, says so, and only then has the runner start.
 func (p *poller) deliver(ctx context.Context, got runnerapi.Dispatch) error {
-	if err := p.stage([]byte(got.JITConfig)); err != nil {
+	if err := p.stageAt(p.files.staged, []byte(got.JITConfig)); err != nil {
 		p.endRunner(ctx)
 		return err // not acknowledged: the server must not believe that a runner starts
 	}
 	p.Log.Info("staged a configuration", "runner", got.RunnerName, "generation", got.Generation)
 	// From here a stop changes nothing: what is staged is staged, and says so.
-	ctx = context.WithoutCancel(ctx)
-	for attempt := 1; attempt <= ackAttempts; attempt++ {
-		status, err := p.acknowledge(ctx, got.Generation)
+	p.acknowledge(context.WithoutCancel(ctx), got.Generation)
+	p.release() // TEN-8
+	return nil
+}
+
+// release has the supervisor start the runner. If that fails, the supervisor takes what is staged after releasePatience.
+func (p *poller) release() {
+	if err := p.files.release(); err != nil {
+		p.Log.Error("releasing the configuration", "error", withoutPath(err))
+	}
+}
+
+// acknowledge is best effort, and returns when the runner may start. A failure is retried while time is left: that this
+// container terminates says the same as an acknowledgement.
+func (p *poller) acknowledge(ctx context.Context, generation int64) {
+	ctx, cancel := context.WithTimeout(ctx, p.AcknowledgeWait)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		status, err := p.acknowledgeOnce(ctx, generation)
 		if err == nil && (status < 300 || status == http.StatusConflict || status == http.StatusGone) {
-			return nil
+			return
 		}
 		p.Log.Warn("acknowledging failed", "attempt", attempt, "status", status, "error", err)
-		if attempt < ackAttempts {
-			_ = p.Sleep(ctx, ackPause) // that this container ends says the same, so giving up is fine
+		if attempt == ackAttempts || p.Sleep(ctx, ackPause) != nil {
+			return
 		}
 	}
-	return nil
 }

@@ -272,7 +272,9 @@ func TestPoll_StagingThatFailsEndsThePod(t *testing.T) {
 	d := newDispatcher(t, nil)
 	p := newPod(t, d)
 	d.answers[0] = func(w http.ResponseWriter, r *http.Request) {
-		_ = os.MkdirAll(filepath.Join(p.options.JITFile, "in the way"), 0o700) // a rename onto it fails, for root too
+		for _, name := range []string{p.options.JITFile, filesIn(p.options.JITFile, "").staged} {
+			_ = os.MkdirAll(filepath.Join(name, "in the way"), 0o700) // a rename onto it fails, for root too
+		}
 		reply(200, jitReply)(w, r)
 	}
 	p.options.Sleep = func(_ context.Context, wait time.Duration) error {

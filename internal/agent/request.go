@@ -18,6 +18,9 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 )
 
+// maxAnswer bounds an answer whose content is of no interest.
+const maxAnswer = 64 << 10
+
 type answerKind int
 
 const (
@@ -91,14 +94,16 @@ func decode(body io.Reader) (runnerapi.Dispatch, error) {
 	return got, nil
 }
 
-func (p *poller) acknowledge(ctx context.Context, generation int64) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
-	defer cancel()
+// acknowledgeOnce returns when the answer has ended. The status alone says that the acknowledgement is recorded: an answer that is cut
+// after it was cut by the label, as a rule, and is as good as one that ends by itself.
+func (p *poller) acknowledgeOnce(ctx context.Context, generation int64) (int, error) {
 	resp, err := p.post(ctx, runnerapi.PathAcknowledge, runnerapi.Acknowledge{Generation: generation})
 	if err != nil {
 		return 0, err
 	}
-	return resp.StatusCode, resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // TEN-8
+	_ = resp.Body.Close()
+	return resp.StatusCode, nil
 }
 
 // post sends JSON with the token as it is now.

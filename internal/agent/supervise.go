@@ -11,8 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 )
 
 // SuperviseOptions of Supervise. The zero value of an optional field takes its default.
@@ -59,6 +62,10 @@ type SuperviseOptions struct {
 
 // lookForWorker is how often a runner whose job has started is looked at: is its worker still there?
 const lookForWorker = 10 * time.Second
+
+// releasePatience is how long a staged configuration may wait for its release. A poller releases it within runnerapi.AcknowledgeWait, and
+// one that has died never does.
+const releasePatience = 5 * time.Second
 
 // lookAnyway is how often the folder is looked at even where the kernel tells, should it have missed something.
 const lookAnyway = 2 * time.Second
@@ -155,7 +162,8 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 
 type supervisor struct {
 	SuperviseOptions
-	files files
+	files  files
+	staged time.Time // when a configuration was first seen that is not released yet
 }
 
 // again is a second start in one pod. The registration was used, and what it started may have done a job: nothing is started, and
@@ -192,7 +200,7 @@ func (s *supervisor) watch() (events <-chan struct{}, stop func()) {
 func (s *supervisor) await(ctx context.Context, events <-chan struct{}) ([]byte, error) {
 	look := time.NewTicker(s.LookEvery)
 	defer look.Stop()
-	for !exists(s.files.jit) {
+	for !s.released() {
 		select {
 		case <-ctx.Done():
 			s.Log.Info("stopped while idle")
@@ -208,10 +216,37 @@ func (s *supervisor) await(ctx context.Context, events <-chan struct{}) ([]byte,
 	return s.take()
 }
 
+// released reports whether a configuration may be taken: the poller has released it, or has left it staged for so long that the poller
+// must have died (TEN-8). Where nothing may be renamed, it is taken as it is staged.
+func (s *supervisor) released() bool {
+	if exists(s.files.jit) {
+		return true
+	}
+	if !exists(s.files.staged) {
+		s.staged = time.Time{}
+		return false
+	}
+	if s.staged.IsZero() {
+		s.staged = s.Now()
+	}
+	if s.Now().Sub(s.staged) < releasePatience {
+		return false
+	}
+	s.Log.Warn("the staged configuration was not released: taking it as it is")
+	if s.files.apart() {
+		s.files.jit = s.files.staged
+		return true
+	}
+	if err := s.files.release(); err != nil {
+		s.Log.Error("taking the staged configuration", "error", withoutPath(err))
+	}
+	return exists(s.files.jit)
+}
+
 // take reads the configuration and removes it, if it may. What says "idle" goes first.
 func (s *supervisor) take() ([]byte, error) {
 	_ = os.Remove(s.files.idle) // the poller must not fetch work for it any more
-	jit, err := readBounded(s.files.jit)
+	jit, err := s.read()
 	if err != nil && s.Given {
 		return nil, fail("reading the configuration %s: %v; the runner's user must be able to read the Secret (fsGroup)", s.files.jit, withoutPath(err))
 	}
@@ -232,6 +267,15 @@ func (s *supervisor) take() ([]byte, error) {
 		s.Log.Info("nothing to do")
 	}
 	return jit, nil
+}
+
+// read reads the configuration. One that was to be taken as it is staged may have been released in that moment.
+func (s *supervisor) read() ([]byte, error) {
+	jit, err := readBounded(s.files.jit)
+	if released := strings.TrimSuffix(s.files.jit, guestshare.StagedSuffix); released != s.files.jit && errors.Is(err, os.ErrNotExist) {
+		return readBounded(released)
+	}
+	return jit, err
 }
 
 // environment of the runner: its configuration is passed here and never as an argument, which every user of the

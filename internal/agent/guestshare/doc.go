@@ -4,7 +4,7 @@
 //	bullpen/            read-only in the guest, written by the host alone
 //	  bullpen           the agent's binary
 //	  guest.json        what to run (Spec)
-//	  jitconfig         staged by the poller
+//	  jitconfig         staged by the poller, as jitconfig.staged until it is released
 //	  terminate         an order: ask the command to end
 //	  exec-ID.end       an order: end the command ID of Exec
 //	status/             written by the guest

@@ -47,6 +47,10 @@ func FileExec(id string) string { return execPrefix + id + ".json" }
 // FileExecEnd is the order to end that command, in the read-only share.
 func FileExecEnd(id string) string { return execPrefix + id + ".end" }
 
+// StagedSuffix ends the name of a configuration that the poller has staged and not released yet: the supervisor takes it only when the
+// poller has died.
+const StagedSuffix = ".staged"
+
 // MaxRecord bounds a JSON file of either share, in bytes. The specification holds a container's environment, which
 // Kubernetes bounds to about a megabyte.
 const MaxRecord = 4 << 20

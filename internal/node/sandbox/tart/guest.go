@@ -162,9 +162,11 @@ func (s *Sandbox) removeTaken(r record) bool {
 		return false
 	}
 	_ = taken.Close()
-	if err := os.Remove(filepath.Join(r.Shared, runnerpod.FileJIT)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.opts.Log.Warn("removing the configuration that was taken", "pod", r.UID, "error", err)
-		return false
+	for _, name := range []string{runnerpod.FileJIT, runnerpod.FileJIT + guestshare.StagedSuffix} {
+		if err := os.Remove(filepath.Join(r.Shared, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.opts.Log.Warn("removing the configuration that was taken", "pod", r.UID, "error", err)
+			return false
+		}
 	}
 	return true
 }
