@@ -72,7 +72,9 @@ func (r *rig) slot(ctx context.Context, b *testing.B) {
 		r.agent(ctx, r.newPod(), out)
 		select {
 		case got := <-out:
-			if _, err := r.dispatcher.Acknowledge(ctx, got.pod, got.Generation); err != nil && ctx.Err() == nil {
+			if won, err := r.dispatcher.Acknowledge(ctx, got.pod, got.Generation); won {
+				r.dispatcher.Label(ctx, got.pod)
+			} else if err != nil && ctx.Err() == nil {
 				b.Errorf("acknowledging: %v", err)
 			}
 			runner, err := devrunner.New(devrunner.Options{JIT: got.JITConfig, WorkDir: b.TempDir()})

@@ -164,6 +164,7 @@ func (r *rig) Pod(uid string) (dispatch.Pod, bool) {
 
 func (r *rig) Pods() []dispatch.Pod                                             { return nil }
 func (r *rig) StampOwner(context.Context, dispatch.Pod, dispatch.Account) error { return nil }
+func (r *rig) NoteOwner(context.Context, dispatch.Pod, dispatch.Account) error  { return nil }
 func (r *rig) Gone(context.Context, string, string, string) (bool, error)       { return false, nil }
 
 func (r *rig) newPod() dispatch.Pod {

@@ -214,7 +214,9 @@ func (s *server) serve(pod dispatch.Pod) string {
 		if err != nil || answer.Reply != dispatch.ReplyServe {
 			return false
 		}
-		_, _ = s.dispatcher.Acknowledge(s.w.t.Context(), pod, answer.Generation)
+		if won, _ := s.dispatcher.Acknowledge(s.w.t.Context(), pod, answer.Generation); won {
+			s.dispatcher.Label(s.w.t.Context(), pod)
+		}
 		s.w.cluster.ChangePod(pod.UID, func(p *dispatch.Pod) { p.PollerEnded = true })
 		name = answer.JIT.Name
 		return true

@@ -157,9 +157,6 @@ func toPod(pod *corev1.Pod) dispatch.Pod {
 
 // ownerID is 0 where nothing that could be an id is written.
 func ownerID(pod *corev1.Pod) int64 {
-	if pod.Labels[runnerpod.LabelOwner] == "" {
-		return 0
-	}
 	id, err := strconv.ParseInt(pod.Annotations[runnerpod.AnnotationOwnerID], 10, 64)
 	if err != nil || id < 0 {
 		return 0

@@ -200,27 +200,39 @@ func (v *View) ListPods(ctx context.Context) ([]dispatch.Pod, error) {
 // Config is what the view speaks to the API server with.
 func (v *View) Config() *rest.Config { return v.opt.Config }
 
-// StampOwner writes the owner label, on that UID only, and with it, at no further request, the owner's id and what keeps autoscalers of nodes
-// from taking the node away under the job (POOL-9): a pod that only waits must hold no node. A pod that has gone needs
-// none of it; one that has a label never loses it but by ending.
+// StampOwner writes the owner label, on that UID only, and at no further request what NoteOwner writes. A pod that has gone needs none of it;
+// one that has a label never loses it but by ending.
 func (v *View) StampOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.Account) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":    pod.UID,
-		"labels": map[string]string{runnerpod.LabelOwner: runnerpod.OwnerLabelValue(owner.Login)},
+	return v.patchOwner(ctx, pod, owner, map[string]any{runnerpod.LabelOwner: runnerpod.OwnerLabelValue(owner.Login)})
+}
+
+// NoteOwner writes the owner's id and what keeps autoscalers of nodes from taking the node away under the job (POOL-9): an idle pod must hold
+// no node. It writes annotations only, which select no network policy (TEN-8).
+func (v *View) NoteOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.Account) error {
+	return v.patchOwner(ctx, pod, owner, nil)
+}
+
+func (v *View) patchOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.Account, labels map[string]any) error {
+	metadata := map[string]any{
+		"uid": pod.UID,
 		"annotations": map[string]string{ // POOL-9
 			runnerpod.AnnotationOwnerID:     strconv.FormatInt(owner.ID, 10),
 			runnerpod.AnnotationSafeToEvict: "false", runnerpod.AnnotationDoNotDisrupt: "true",
 		},
-	}})
+	}
+	if labels != nil {
+		metadata["labels"] = labels
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return fmt.Errorf("encoding the owner label: %w", err)
+		return fmt.Errorf("encoding the owner of pod %s: %w", pod.Name, err)
 	}
 	_, err = v.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || otherUID(err) { // gone, or another pod of that name
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("labelling pod %s: %w", pod.Name, err)
+		return fmt.Errorf("writing the owner of pod %s: %w", pod.Name, err)
 	}
 	return nil
 }

@@ -149,20 +149,28 @@ func TestRunner_NET4_PodAndServiceAccountMustAgreeOnThePool(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestView_POOL9_PodsLabelsAndEnds(t *testing.T) {
+func TestView_POOL9_TEN8_PodsLabelsAndEnds(t *testing.T) {
 	s := newScene(t)
 	pod := s.runner("linux-eeee", "linux", "linux")
 	uid := string(pod.UID)
 	shown, _ := s.view.Pod(uid)
+	require.NoError(t, s.view.NoteOwner(t.Context(), shown, dispatch.Account{ID: 7, Login: "acme"}))
+	s.eventually("the note is shown", func() bool { p, _ := s.view.Pod(uid); return p.OwnerLabel == "" && p.OwnerID == 7 })
+	noted, err := s.env.Kube.CoreV1().Pods(s.namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, pod.Labels, noted.Labels, "TEN-8: nothing that a network policy selects by")
+	protected := map[string]string{
+		"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true",
+		"bullpen.dev/runner-pool-owner-id": "7",
+	}
+	require.Equal(t, protected, noted.Annotations, "POOL-9: also where the label could not be written in time")
+
 	require.NoError(t, s.view.StampOwner(t.Context(), shown, dispatch.Account{ID: 7, Login: "acme"}))
 	s.eventually("the label is shown", func() bool { p, _ := s.view.Pod(uid); return p.OwnerLabel == "acme" && p.OwnerID == 7 })
 
 	stamped, err := s.env.Kube.CoreV1().Pods(s.namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{
-		"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true",
-		"bullpen.dev/runner-pool-owner-id": "7",
-	}, stamped.Annotations, "POOL-9: from the first sign of work on, no autoscaler takes its node away")
+	require.Equal(t, protected, stamped.Annotations, "POOL-9: from the first sign of work on, no autoscaler takes its node away")
 
 	stranger := shown
 	stranger.UID = "00000000-0000-0000-0000-000000000000"

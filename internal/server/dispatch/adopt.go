@@ -115,7 +115,7 @@ func (d *Dispatcher) adopt(ctx context.Context, a Adoption) (outcome string, don
 	}
 	d.opt.Log.InfoContext(ctx, "adopted a runner that runs a job without a live claim",
 		"runner", a.RunnerName, "pod", pod.Name, "job", a.JobID)
-	d.stamp(pod.UID, a.Account)
+	d.later(func(ctx context.Context) { d.noteOwner(ctx, pod.UID, a.Account) })
 	d.ClaimChanged(pod.UID)
 	return "adopted", true
 }
@@ -127,7 +127,7 @@ const sweepEvery = time.Minute
 func (d *Dispatcher) runSweep(ctx context.Context) {
 	for {
 		for _, pod := range d.opt.Cluster.Pods() {
-			if pod.PollerEnded && pod.OwnerLabel == "" {
+			if pod.PollerEnded && !pod.OwnerNoted() {
 				d.PodChanged(pod)
 			}
 		}

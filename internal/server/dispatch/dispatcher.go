@@ -38,6 +38,8 @@ type Options struct {
 	MintTimeout time.Duration
 	// ExamineTimeout bounds one question about pods that are lost; default 8 s, for whoever asks waits for the answer.
 	ExamineTimeout time.Duration
+	// LabelTimeout bounds how long a pod that has acknowledged waits for its owner label; default 1 s, less than the pod itself waits.
+	LabelTimeout time.Duration
 	// MaxMints bounds one account's concurrent mints of this replica; default 64 (GitHub allows 100 concurrent
 	// requests to everything an installation does).
 	MaxMints int
@@ -81,6 +83,9 @@ func (o *Options) setDefaults() error {
 	if o.ExamineTimeout == 0 {
 		o.ExamineTimeout = 8 * time.Second
 	}
+	if o.LabelTimeout == 0 {
+		o.LabelTimeout = time.Second
+	}
 	if o.MaxMints == 0 {
 		o.MaxMints = defaultMaxMints
 	}
@@ -115,7 +120,7 @@ type Dispatcher struct {
 	watchers map[string][]chan struct{} // pod UID → polls that wait for a change of its row
 	router   router
 
-	stamps stamps
+	notes  notes
 	ended  endings
 	goings goings
 
@@ -128,6 +133,7 @@ type Dispatcher struct {
 	peaks  *cached[map[PoolRef]int]
 
 	adoptions chan struct{}
+	labelling chan struct{} // a slot for each label that is being written
 	adopting  chan struct{} // a slot for each adoption that GitHub is being asked about
 	tasks     chan func(context.Context)
 	running   sync.WaitGroup
@@ -147,6 +153,7 @@ func New(opt Options) (*Dispatcher, error) {
 		watchers:  map[string][]chan struct{}{},
 		served:    map[string]servedBy{},
 		adoptions: make(chan struct{}, 1),
+		labelling: make(chan struct{}, maxLabelling),
 		adopting:  make(chan struct{}, 2*MaxAdoptions),
 		tasks:     make(chan func(context.Context), 1024),
 		started:   make(chan struct{}),
@@ -158,7 +165,7 @@ func New(opt Options) (*Dispatcher, error) {
 	return d, nil
 }
 
-// taskWorkers bounds the label stamps and clean-ups that run at once.
+// taskWorkers bounds the notes and clean-ups that run at once.
 const taskWorkers = 16
 
 // Run serves until ctx ends, and returns when everything it started has stopped. Polls that wait then are

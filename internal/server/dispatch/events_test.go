@@ -175,11 +175,14 @@ func TestAcknowledge_CLAIM6_LabelFollowsTheAcknowledgement(t *testing.T) {
 	require.Empty(t, h.cluster.Stamped(), "a pod that has not its configuration needs the idle policy")
 	won, err := d.Acknowledge(t.Context(), pod, answer.Generation)
 	require.NoError(t, err)
-	require.True(t, won, "giving up on the label does not fail the dispatch")
+	require.True(t, won)
+	labelled := make(chan struct{})
+	go func() { d.Label(await.Context(t), pod); close(labelled) }()
 	h.eventually("three attempts, 100 ms apart", func() bool {
 		h.timers.fire(100 * time.Millisecond)
 		return len(h.cluster.Stamped()) == 3
 	})
+	await.Receive(t, labelled, "giving up on the label does not fail the dispatch")
 	require.Equal(t, fleet.ClaimMinted, h.claim(pod).State)
 	require.Equal(t, 0, h.timers.fire(100*time.Millisecond))
 }
@@ -194,9 +197,11 @@ func TestPodChanged_CLAIM6_TerminatedPollerIsAnAcknowledgement(t *testing.T) {
 	pod.PollerEnded = true
 	h.cluster.PutPod(pod)
 	d.PodChanged(pod)
-	h.eventually("acknowledged and stamped", func() bool {
-		return h.claim(pod).Acknowledged && len(h.cluster.Stamped()) == 1
+	h.eventually("acknowledged, and its owner noted", func() bool {
+		shown, _ := h.cluster.Pod(pod.UID)
+		return h.claim(pod).Acknowledged && shown.OwnerID == acme.ID
 	})
+	require.Empty(t, h.cluster.Stamped(), "TEN-8: its runner may have started")
 	answer, err := d.Poll(await.Context(t), pod, 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyGone, answer.Reply)
@@ -227,7 +232,10 @@ func TestAcknowledge_CLAIM6_EgressCutAtTheLabelCostsNothing(t *testing.T) {
 	mu.Unlock()
 	_, err := d.Acknowledge(t.Context(), pod, answer.Generation)
 	require.NoError(t, err)
-	h.eventually("stamped", func() bool { mu.Lock(); defer mu.Unlock(); return cut })
+	d.Label(t.Context(), pod)
+	mu.Lock()
+	require.True(t, cut)
+	mu.Unlock()
 	h.forge.Start(answer.JIT.Name, 0)
 	h.record(job(fleet.JobEventStarted, 1, by(answer.JIT.Name)))
 	h.record(job(fleet.JobEventCompleted, 1, by(answer.JIT.Name)))

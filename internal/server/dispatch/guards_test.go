@@ -107,13 +107,14 @@ func TestRecordJob_CLAIM9_ExecutingRunnerKeepsItsJob(t *testing.T) {
 func TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts(t *testing.T) {
 	h := newHarness(t)
 	registry := prometheus.NewRegistry()
-	d := h.replica(func(o *dispatch.Options) { o.Metrics = registry })
+	d := h.replica(func(o *dispatch.Options) { o.Metrics, o.LabelTimeout = registry, time.Minute })
 	h.cluster.OnStamp(func(dispatch.Pod) error { return dispatchtest.ErrAPIServer })
 	h.queue(1)
 	pod := h.pod("linux")
 	answer := h.served(d, pod)
 	_, err := d.Acknowledge(t.Context(), pod, answer.Generation)
 	require.NoError(t, err)
+	go d.Label(await.Context(t), pod)
 	h.eventually("it gives up", func() bool {
 		h.timers.fire(100 * time.Millisecond)
 		return counted(t, registry, "bullpen_dispatch_owner_stamps_total")
@@ -121,12 +122,12 @@ func TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts(t *testing.T) {
 	require.Len(t, h.cluster.Stamped(), 3)
 }
 
-// CLAIM-6: a poller that was sent away ends like one that was served; its pod has no owner, and gets no label. What a
-// replica that was away missed, its sweep projects.
-func TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly(t *testing.T) {
+// TEN-8: once the poller of a pod has exited, its runner may have started, and no event and no sweep writes its label any more. What else
+// the pod should say is written beside it (POOL-9). A poller that was sent away ends like one that was served; its pod has no owner.
+func TestSweep_TEN8_NoLabelAfterThePollersEnd(t *testing.T) {
 	h := newHarness(t)
 	h.cluster.OnStamp(func(dispatch.Pod) error { return dispatchtest.ErrAPIServer })
-	d := h.replica()
+	d := h.replica(func(o *dispatch.Options) { o.LabelTimeout = 20 * time.Millisecond })
 	h.queue(1)
 	owned, retired := h.pod("linux"), h.pod("linux")
 	answer := h.served(d, owned)
@@ -135,20 +136,57 @@ func TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly(t *testing.T) {
 	won, err := d.Acknowledge(t.Context(), owned, answer.Generation)
 	require.NoError(t, err)
 	require.True(t, won)
-	h.eventually("given up", func() bool { h.timers.fire(100 * time.Millisecond); return len(h.cluster.Stamped()) == 3 })
-	retired.PollerEnded, owned.PollerEnded = true, true
-	h.cluster.PutPod(owned)
+	d.Label(t.Context(), owned) // in vain
+	attempts := len(h.cluster.Stamped())
+	require.Positive(t, attempts)
+	h.cluster.OnStamp(nil)
+	noted := func(pod dispatch.Pod) int64 { now, _ := h.cluster.Pod(pod.UID); return now.OwnerID }
+	h.eventually("its owner is noted", func() bool { return noted(owned) == acme.ID })
+
+	h.cluster.ChangePod(owned.UID, func(p *dispatch.Pod) { p.PollerEnded, p.OwnerID = true, 0 }) // as if that had failed, too
+	retired.PollerEnded = true
 	h.cluster.PutPod(retired)
 	d.PodChanged(retired)
-	h.cluster.OnStamp(nil)
-	h.eventually("projected", func() bool {
-		h.timers.fire(time.Minute)
-		pod, _ := h.cluster.Pod(owned.UID)
-		return pod.OwnerLabel == "acme"
-	})
-	for _, stamp := range h.cluster.Stamped() {
-		require.NotContains(t, stamp, retired.UID)
+	sweeping := h.replica() // another replica, which was away
+	h.eventually("its sweep notes the owner", func() bool { return noted(owned) == acme.ID })
+	late, _ := h.cluster.Pod(owned.UID)
+	sweeping.PodChanged(late)
+	sweeping.Label(t.Context(), late)
+	require.Len(t, h.cluster.Stamped(), attempts, "a label appears in the middle of a job")
+	require.Zero(t, noted(retired))
+}
+
+// TEN-8: the pod waits for its label, whoever else waits for the background's work, and no longer than the bound, or than it listens.
+func TestLabel_TEN8_IsWrittenBeforeTheAnswerEndsOrNever(t *testing.T) {
+	h := newHarness(t)
+	d := h.replica(func(o *dispatch.Options) { o.LabelTimeout = 20 * time.Millisecond })
+	h.queue(1, 2, 3)
+	acknowledged := func() dispatch.Pod {
+		pod := h.pod("linux")
+		answer := h.served(d, pod)
+		won, err := d.Acknowledge(t.Context(), pod, answer.Generation)
+		require.NoError(t, err)
+		require.True(t, won)
+		require.Empty(t, h.cluster.StampAttempts(pod.UID), "the answer's status is not sent yet")
+		return pod
 	}
+	d.Label(t.Context(), acknowledged())
+	labelled := h.cluster.Stamped()
+	require.Len(t, labelled, 1)
+
+	hung := make(chan struct{})
+	h.cluster.OnStamp(func(dispatch.Pod) error { await.OrEnd(t, hung); return dispatchtest.ErrAPIServer })
+	slow := acknowledged()
+	go func() { h.eventually("an attempt", func() bool { return h.cluster.StampAttempts(slow.UID) == 1 }); close(hung) }()
+	await.Return(t, func() { d.Label(t.Context(), slow) }, "a label that fails is given up at the bound")
+	require.Equal(t, 1, h.cluster.StampAttempts(slow.UID), "there was no time for another attempt")
+
+	h.cluster.OnStamp(nil)
+	gone := acknowledged()
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	d.Label(ctx, gone)
+	require.Zero(t, h.cluster.StampAttempts(gone.UID), "the pod has stopped waiting, and may have started its runner")
 }
 
 // CLAIM-14: a pool that finds an account's rate limit used up looks again when it is renewed, though nothing else happens.

@@ -216,6 +216,7 @@ func (h *harness) started(d *dispatch.Dispatcher, pod dispatch.Pod, jobID int64)
 	won, err := d.Acknowledge(h.t.Context(), pod, answer.Generation)
 	require.NoError(h.t, err)
 	require.True(h.t, won)
+	d.Label(h.t.Context(), pod)
 	h.forge.Start(answer.JIT.Name, 0)
 	h.record(job(fleet.JobEventStarted, jobID, by(answer.JIT.Name)))
 	return answer

@@ -35,9 +35,12 @@ type Pod struct {
 	Pool                 PoolRef
 	Deleting             bool
 	OwnerLabel           string
-	OwnerID              int64 // GitHub's id of the account that the label names; 0: not known
+	OwnerID              int64 // GitHub's id of the account that it works for, which a pod without the label may have too; 0: not known
 	PollerEnded          bool  // its answer is staged: it exited 0
 }
+
+// OwnerNoted reports whether the pod says whom it works for, by its label or beside it.
+func (p Pod) OwnerNoted() bool { return p.OwnerLabel != "" || p.OwnerID != 0 }
 
 // Account is an organization or user whose jobs are served.
 type Account struct {
@@ -189,14 +192,16 @@ type Roster interface {
 	Look(ctx context.Context, queries []roster.Query) (map[string]roster.Sighting, error)
 }
 
-// Cluster is what the server sees of Kubernetes: a watch for reads, two writes, one uncached read.
+// Cluster is what the server sees of Kubernetes: a watch for reads, two writes, one uncached read. A pod that is gone is no error of a write.
 type Cluster interface {
 	Pool(ref PoolRef) (Pool, bool)
 	Pools() []Pool
 	Pod(uid string) (Pod, bool)
 	Pods() []Pod
-	// StampOwner projects the claim's owner onto the pod's label, with its id; a pod that is gone is not an error.
+	// StampOwner writes the claim's owner into the pod's label, which network policies select by, and what NoteOwner writes.
 	StampOwner(ctx context.Context, pod Pod, owner Account) error
+	// NoteOwner writes the owner's id beside the label, and nothing that a network policy selects by (TEN-8).
+	NoteOwner(ctx context.Context, pod Pod, owner Account) error
 	// Gone reports by an uncached read whether the pod with that UID no longer exists.
 	Gone(ctx context.Context, namespace, name, uid string) (bool, error)
 }

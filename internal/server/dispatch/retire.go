@@ -65,7 +65,7 @@ func (d *Dispatcher) PodStopped(ctx context.Context, podUID string, endedAt time
 // that the UID no longer exists; ageing never removes one (EXCL-1).
 func (d *Dispatcher) PodGone(pod Pod) {
 	d.ClaimChanged(pod.UID)
-	d.stamps.failed(pod.UID)
+	d.notes.forget(pod.UID)
 	d.ended.forget(pod.UID)
 	d.goings.forget(pod.UID)
 	d.later(func(ctx context.Context) { _ = d.forget(ctx, pod) })

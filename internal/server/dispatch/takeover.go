@@ -52,7 +52,7 @@ func (d *Dispatcher) arrived(ctx context.Context, claim Claim) (Answer, bool, er
 		d.endLeaseDetached(claim)
 		return Answer{}, false, fmt.Errorf("acknowledging for pod %s: %w", claim.PodName, err)
 	}
-	d.stamp(claim.PodUID, claim.Account)
+	d.later(func(ctx context.Context) { d.noteOwner(ctx, claim.PodUID, claim.Account) })
 	return Answer{Reply: ReplyGone}, false, nil
 }
 

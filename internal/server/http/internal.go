@@ -113,6 +113,8 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// acknowledge answers in two parts: the status when the acknowledgement is recorded, and the end of the body when the runner may start. A network
+// layer that cuts the pod off at its label cuts the second part only, and the pod needs to retry nothing (TEN-8).
 func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request) {
 	pod, ok := s.runner(w, r)
 	if !ok {
@@ -132,7 +134,9 @@ func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request) {
 	case !won:
 		refuse(w, http.StatusConflict, "a later answer has replaced that one")
 	default:
-		w.WriteHeader(http.StatusNoContent)
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush() // it is recorded, whatever becomes of the rest
+		s.opt.Dispatcher.Label(r.Context(), pod)
 	}
 }
 

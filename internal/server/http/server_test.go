@@ -47,11 +47,12 @@ type world struct {
 
 	dispatcher *dispatch.Dispatcher
 
-	tokens map[string]token
-	pods   map[string]dispatch.Pod
-	hold   chan time.Time
-	gate   gate
-	log    lockedBuffer
+	tokens    map[string]token
+	pods      map[string]dispatch.Pod
+	hold      chan time.Time
+	gate      gate
+	labelling chan struct{} // labels are written once it is closed; nil: at once
+	log       lockedBuffer
 
 	public, internal *httptest.Server
 	unready          error
@@ -173,10 +174,16 @@ func (w *world) Pools() []dispatch.Pool {
 		Shape: fleet.Shape{MilliCPU: 1000, MemoryMB: 1024},
 	}}
 }
-func (w *world) Pod(uid string) (dispatch.Pod, bool)                              { p, ok := w.pods[uid]; return p, ok }
-func (w *world) Pods() []dispatch.Pod                                             { return nil }
-func (w *world) StampOwner(context.Context, dispatch.Pod, dispatch.Account) error { return nil }
-func (w *world) Gone(context.Context, string, string, string) (bool, error)       { return false, nil }
+func (w *world) Pod(uid string) (dispatch.Pod, bool) { p, ok := w.pods[uid]; return p, ok }
+func (w *world) Pods() []dispatch.Pod                { return nil }
+func (w *world) StampOwner(context.Context, dispatch.Pod, dispatch.Account) error {
+	if w.labelling != nil {
+		await.OrEnd(w.t, w.labelling)
+	}
+	return nil
+}
+func (w *world) NoteOwner(context.Context, dispatch.Pod, dispatch.Account) error { return nil }
+func (w *world) Gone(context.Context, string, string, string) (bool, error)      { return false, nil }
 
 func (w *world) pod(name string) dispatch.Pod {
 	pod := dispatch.Pod{
@@ -286,11 +293,42 @@ func TestDispatch_NET4_IdentityComesFromTheTokenAlone(t *testing.T) {
 	status, _ = w.call(w.internal.URL, runnerapi.PathAcknowledge, "token-of-linux-other", runnerapi.Acknowledge{Generation: served.Generation})
 	require.Equal(t, http.StatusConflict, status)
 	status, _ = w.call(w.internal.URL, runnerapi.PathAcknowledge, "token-of-linux-mine", runnerapi.Acknowledge{Generation: served.Generation})
-	require.Equal(t, http.StatusNoContent, status)
+	require.Equal(t, http.StatusOK, status)
 	status, _ = w.call(w.internal.URL, runnerapi.PathDispatch, "token-of-linux-mine", struct{}{})
 	require.Equal(t, http.StatusGone, status)
 	require.NotContains(t, w.log.String(), "the-jit-blob", "NET-3")
 	require.NotContains(t, w.log.String(), "token-of-", "NET-3")
+}
+
+// TEN-8: the pod learns at once that its acknowledgement is recorded, and that it may start its runner when its label is written.
+func TestAcknowledge_TEN8_TheAnswerEndsWithTheLabel(t *testing.T) {
+	w := newWorld(t)
+	w.labelling = make(chan struct{})
+	status, _ := w.hook("workflow_job", queued(1))
+	require.Equal(t, http.StatusOK, status)
+	pod := w.pod("linux-mine")
+	status, text := w.call(w.internal.URL, runnerapi.PathDispatch, "token-of-linux-mine", struct{}{})
+	require.Equal(t, http.StatusOK, status, text)
+	var served runnerapi.Dispatch
+	require.NoError(t, json.Unmarshal([]byte(text), &served))
+
+	raw, err := json.Marshal(runnerapi.Acknowledge{Generation: served.Generation})
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(await.Context(t), http.MethodPost, w.internal.URL+runnerapi.PathAcknowledge, bytes.NewReader(raw))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer token-of-linux-mine")
+	answer, err := await.HTTP.Do(req) // returns with the status
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	claim, err := w.store.Claim(t.Context(), pod.UID)
+	require.NoError(t, err)
+	require.True(t, claim.Acknowledged)
+	ended := make(chan error, 1)
+	go func() { _, err := io.Copy(io.Discard, answer.Body); ended <- err }()
+	require.Empty(t, ended, "the runner would start before its label is written")
+	close(w.labelling)
+	require.NoError(t, await.Receive(t, ended, "the answer ends"))
+	require.NoError(t, answer.Body.Close())
 }
 
 // NET-5: retire and pods/stopped are for exactly the controller's principal.

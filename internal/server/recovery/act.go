@@ -143,8 +143,8 @@ func (p *pass) act(ctx context.Context, s *subject, e Evidence, v Verdict) bool 
 	case err != nil:
 		p.skipped(skipFailed)
 		log.WarnContext(ctx, "recovery failed, and is tried again", "error", err, "evidence", e.String())
-		if v.Do == ProjectLabel { // a label that cannot be written keeps nobody from judging the claim
-			s.stamped = true
+		if v.Do == NoteOwner { // a note that cannot be written keeps nobody from judging the claim
+			s.noted = true
 			return true
 		}
 		return false
@@ -178,11 +178,11 @@ func (p *pass) do(ctx context.Context, s *subject, e Evidence, v Verdict) (outco
 	case Requeue:
 		done, err := ledger.RequeueJob(ctx, s.job.ID, e.JobAtGitHub == JobQueued, now)
 		return outcome{done: done, skip: skipOvertaken}, err
-	case ProjectLabel:
-		s.stamped = true
-		return recovered, p.r.opt.Cluster.StampOwner(ctx, s.pod.Pod, s.row.Account)
+	case NoteOwner:
+		s.noted = true
+		return recovered, p.r.opt.Cluster.NoteOwner(ctx, s.pod.Pod, s.row.Account)
 	case TakeOffLabel:
-		s.pod.OwnerLabel = ""
+		s.pod.OwnerLabel, s.pod.OwnerID = "", 0
 		return recovered, p.r.opt.Cluster.TakeOffOwner(ctx, *s.pod)
 	case CloseSession:
 		done, err := ledger.CloseSession(ctx, s.uid, now)

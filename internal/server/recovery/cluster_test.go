@@ -79,7 +79,7 @@ func (c *cluster) TakeOffOwner(_ context.Context, pod recovery.Pod) (err error) 
 			err = errAPIServer
 			return
 		}
-		now.OwnerLabel = ""
+		now.OwnerLabel, now.OwnerID = "", 0
 		c.pods[pod.UID] = now
 	})
 	return err
@@ -92,6 +92,18 @@ func (c *cluster) StampOwner(_ context.Context, pod dispatch.Pod, owner dispatch
 			return
 		}
 		now.OwnerLabel, now.OwnerID = owner.Login, owner.ID
+		c.pods[pod.UID] = now
+	})
+	return err
+}
+
+func (c *cluster) NoteOwner(_ context.Context, pod dispatch.Pod, owner dispatch.Account) (err error) {
+	c.locked(func() {
+		now, ok := c.pods[pod.UID]
+		if err = c.stampErr; err != nil || !ok {
+			return
+		}
+		now.OwnerID = owner.ID
 		c.pods[pod.UID] = now
 	})
 	return err

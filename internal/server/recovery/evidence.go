@@ -18,7 +18,7 @@ type Evidence struct {
 	Pod    PodIs
 	Poller PollerIs
 	Runner RunnerIs
-	Label  YesNo // the owner label
+	Label  YesNo // the owner label, or the owner's id without it
 
 	Registrations RegistrationsAre
 	Session       YesNo // a session is open although its pod is gone

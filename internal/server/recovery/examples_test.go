@@ -78,7 +78,7 @@ func TestJudge_RECV9_Examples(t *testing.T) {
 		"a leak whose runner works":           {at(leak, RunnerBusy, JobNotAsked), Adopt, UnknownRunner},
 		"a leak, GitHub is silent":            {at(leak, RunnerUnreadable, JobNotAsked), Leave, None},
 		"a label, and the poller asks":        {Evidence{Age: Old, Label: Yes, Runner: Ready}, TakeOffLabel, LyingLabel},
-		"acknowledged, no label":              {with(arrived, func(e *Evidence) { e.Label = No }), ProjectLabel, MissingLabel},
+		"acknowledged, no label":              {with(arrived, func(e *Evidence) { e.Label = No }), NoteOwner, MissingLabel},
 		"a session without a pod":             {Evidence{Pod: Gone, Session: Yes}, CloseSession, OrphanedSession},
 		"a registration without a pod":        {Evidence{Pod: Gone, Age: Old, Registrations: SomeOpen, RunnerAtGitHub: RunnerOffline}, CloseRegistrations, OrphanedRegistration},
 		"idle":                                {Evidence{Runner: Ready, Age: Old}, Leave, None},

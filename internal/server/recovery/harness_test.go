@@ -311,7 +311,8 @@ func (w *world) delivered(pod recovery.Pod) dispatch.Answer {
 	won, err := w.d.Acknowledge(w.t.Context(), pod.Pod, answer.Generation)
 	require.NoError(w.t, err)
 	require.True(w.t, won)
-	w.eventually("the label", func() bool { return w.cluster.get(pod.UID).OwnerLabel == "acme" })
+	w.d.Label(w.t.Context(), pod.Pod)
+	require.Equal(w.t, "acme", w.cluster.get(pod.UID).OwnerLabel)
 	w.cluster.change(pod.UID, func(p *recovery.Pod) {
 		p.Poller, p.PollerEnded, p.Since = recovery.Delivered, true, w.clock()
 	})

@@ -163,9 +163,9 @@ func sortPods(pods []Pod) sorted {
 		pod := &pods[i]
 		s.byUID[pod.UID] = pod
 		s.uids = append(s.uids, pod.UID)
-		works := pod.OwnerLabel != "" || pod.Poller != Polls || pod.Runner == NotReady
+		works := pod.OwnerNoted() || pod.Poller != Polls || pod.Runner == NotReady
 		switch {
-		case pod.Terminal || pod.Deleting || works && pod.OwnerLabel == "":
+		case pod.Terminal || pod.Deleting || works && !pod.OwnerNoted():
 			s.urgent = append(s.urgent, pod.UID)
 		case pod.Runner == Stopped:
 			s.urgent = append(s.urgent, pod.UID)

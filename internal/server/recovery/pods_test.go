@@ -186,9 +186,9 @@ func TestPass_CLAIM13_AnUnknownRunnerIsAdopted(t *testing.T) {
 	w.eventually("it completes", func() bool { return w.claim(pod).State == fleet.ClaimSpent })
 }
 
-// CLAIM-6: the label of an acknowledged claim is projected when the event's three attempts have failed, and one that lies is
-// taken off a pod that asks for work.
-func TestPass_CLAIM6_LabelsAreProjected(t *testing.T) {
+// TEN-8: a pod whose label could not be written runs its job without: no pass writes it, at no time. It says beside the label whom it works
+// for (POOL-9). CLAIM-6: a label that lies is taken off a pod that asks for work.
+func TestPass_TEN8_CLAIM6_NoLabelIsWrittenIntoAJob(t *testing.T) {
 	w := newWorld(t)
 	w.submit()
 	w.cluster.stampErr = errAPIServer
@@ -202,7 +202,10 @@ func TestPass_CLAIM6_LabelsAreProjected(t *testing.T) {
 	require.Positive(t, w.skipped()["failed"])
 	w.cluster.locked(func() { w.cluster.stampErr = nil })
 	require.Equal(t, map[string]int{"missing_label": 1}, w.pass())
-	require.Equal(t, "acme", w.cluster.get(pod.UID).OwnerLabel)
+	require.Equal(t, w.claim(pod).Account.ID, w.cluster.get(pod.UID).OwnerID)
+	w.advance(time.Minute)
+	require.Zero(t, w.pass()["missing_label"], "once")
+	require.Empty(t, w.cluster.get(pod.UID).OwnerLabel, "a label appears in the middle of a job")
 
 	liar := w.pod(func(p *recovery.Pod) { p.OwnerLabel = "acme" })
 	w.notice()

@@ -30,7 +30,8 @@ type Cluster interface {
 	RunnerPod(ctx context.Context, namespace, name, uid string) (Pod, bool, error)
 	// Pod is what the watch shows: a way to learn a pod's name from its UID.
 	Pod(uid string) (dispatch.Pod, bool)
-	StampOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.Account) error
+	// NoteOwner writes the owner's id onto the pod, and no label (TEN-8).
+	NoteOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.Account) error
 	// TakeOffOwner removes the owner label if the pod has not changed since it was read.
 	TakeOffOwner(ctx context.Context, pod Pod) error
 }

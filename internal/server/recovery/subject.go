@@ -22,7 +22,7 @@ type subject struct {
 	account dispatch.Account
 
 	fresh    bool // the pod was read just now, for what is about to be done
-	stamped  bool // its label was written, or tried in vain, a moment ago: it is judged as if it were there
+	noted    bool // its owner was noted, or that was tried in vain, a moment ago: it is judged as if it were there
 	runner   RunnerSays
 	jobSays  JobSays
 	jobFound *found // what GitHub said of its job
@@ -52,8 +52,8 @@ func (s *subject) doubtKey() string {
 // every five seconds, and its status takes a moment to reach the API server.
 const signGrace = 5
 
-// labelGrace is the part of patience in which a label that was asked for by an event may still be on its way.
-const labelGrace = 10
+// noteGrace is the part of patience in which a label or a note that was asked for by an event may still be on its way.
+const noteGrace = 10
 
 // evidence reads what is known of the subject at that moment.
 func (r *Recovery) evidence(s *subject, now time.Time) Evidence {
@@ -97,7 +97,7 @@ func (r *Recovery) evidence(s *subject, now time.Time) Evidence {
 	if row.Leased(now) {
 		e.Leased = Yes
 	}
-	if now.Before(row.MovedAt.Add(r.opt.Patience/labelGrace)) && e.Pod == Present {
+	if now.Before(row.MovedAt.Add(r.opt.Patience/noteGrace)) && e.Pod == Present {
 		e.Label = Yes
 	}
 	lookAt := row.LookAt
@@ -139,7 +139,7 @@ func (r *Recovery) podEvidence(e *Evidence, s *subject, now time.Time) {
 			e.Pod = Deleting
 		}
 		e.Poller, e.Runner = s.pod.Poller, s.pod.Runner
-		if s.pod.OwnerLabel != "" || s.stamped {
+		if s.pod.OwnerNoted() || s.noted {
 			e.Label = Yes
 		}
 	}

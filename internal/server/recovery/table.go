@@ -19,9 +19,9 @@ var table = [...]row{
 	{claim: live, leased: yes, do: Wait, why: "a replica is working on it, until its lease ends"},                        // CLAIM-15
 	{claim: live, pod: in(Missing), do: Wait, why: "its pod is not listed, which has to last before it means something"}, // RECV-4
 
-	// A live claim: the label is a projection, and its absence a danger to the job (CLAIM-6).
-	{claim: live, acked: yes, pod: in(Present), label: no, do: ProjectLabel, kind: MissingLabel,
-		why: "its configuration has arrived, and its label does not say whom it works for"},
+	// A live claim: its runner has started, or is about to, so it gets no label any more (TEN-8). What keeps its node goes beside it (POOL-9).
+	{claim: live, acked: yes, pod: in(Present), label: no, do: NoteOwner, kind: MissingLabel,
+		why: "its configuration has arrived, and nothing on its pod says whom it works for"},
 
 	// A live claim: GitHub is asked when the pod has ended, when it is being stopped and shows no job (EXCL-8), or when it has looked like
 	// this for long.

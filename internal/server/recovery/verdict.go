@@ -21,7 +21,7 @@ const (
 	OrphanedStampedPod   Kind = "orphaned_stamped_pod"    // the pod shows work and nobody has a claim
 	UnknownRunner        Kind = "unknown_runner"          // its runner works and nobody has a claim
 	UnclaimedJob         Kind = "unclaimed_job"           // a job's row says that a claim has it, and none has
-	MissingLabel         Kind = "missing_label"           // it works and its label does not say so
+	MissingLabel         Kind = "missing_label"           // it works, and nothing on its pod says for whom
 	LyingLabel           Kind = "lying_label"             // its label says that it works, and it polls
 	UnstartedExecution   Kind = "unstarted_execution"     // GitHub runs the job, and its row does not say so
 	OrphanedSession      Kind = "orphaned_runner_session" // a session is open whose pod is gone
@@ -64,7 +64,7 @@ const (
 	MarkExecuting               // record which runner has the job, as its webhook would have
 	Requeue                     // the job waits again
 	RetirePod                   // remove what GitHub still lists of it; the pod goes, with the proof of it
-	ProjectLabel                // stamp the owner label
+	NoteOwner                   // write the owner's id onto the pod, without the label
 	TakeOffLabel
 	CloseSession
 	CloseRegistrations // remove them at GitHub, or prove them gone
@@ -74,7 +74,7 @@ var actionNames = [...]string{
 	Undefined: "undefined", Leave: "leave", Wait: "wait", Ask: "ask GitHub", Release: "release", ReleaseRetire: "release and retire",
 	Unregister: "remove the registrations",
 	Adopt:      "adopt", Complete: "complete", MarkExecuting: "mark executing", Requeue: "queue again", RetirePod: "retire the pod",
-	ProjectLabel: "project the label", TakeOffLabel: "take off the label", CloseSession: "close the session",
+	NoteOwner: "note the owner", TakeOffLabel: "take off the label", CloseSession: "close the session",
 	CloseRegistrations: "close the registrations",
 }
 

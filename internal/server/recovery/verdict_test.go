@@ -137,19 +137,19 @@ var properties = map[string]func(Evidence, Verdict) bool{
 		stopped := e.Pod == Deleting && (e.Claim == Claimed || e.Claim == Minted) && (e.Runner == Ready || e.Runner == Starting) // EXCL-8
 		records := v.Do == Complete || v.Do == MarkExecuting
 		return e.Age == Young && e.listed() && !(stopped && (v.Do == Ask || v.Kind == StoppedPod || records)) &&
-			v.Do != Leave && v.Do != Wait && v.Do != ProjectLabel
+			v.Do != Leave && v.Do != Wait && v.Do != NoteOwner
 	},
 	"RECV-5: what is unreadable is left and counted": func(e Evidence, v Verdict) bool {
 		unreadable := e.RunnerAtGitHub == RunnerUnreadable || e.JobAtGitHub == JobUnreadable
 		disagrees := e.listed() && (e.Runner == NotReady || e.Runner == Starting) && e.RunnerAtGitHub != RunnerBusy
-		return unreadable && v.Do != Leave && v.Do != Wait && v.Do != ProjectLabel && v.Do != TakeOffLabel &&
+		return unreadable && v.Do != Leave && v.Do != Wait && v.Do != NoteOwner && v.Do != TakeOffLabel &&
 			v.Do != CloseSession && v.Kind != UnclaimedJob || v.Doubt && !unreadable && !disagrees
 	},
 	"CLAIM-15: nobody touches a claim that a replica works on": func(e Evidence, v Verdict) bool {
 		return e.Leased == Yes && v.Do != Wait
 	},
-	"CLAIM-6: no label before the acknowledgement": func(e Evidence, v Verdict) bool {
-		return v.Do == ProjectLabel && (e.Acked == No || e.Label == Yes || e.Pod != Present || !e.Live())
+	"TEN-8: an owner is noted of an acknowledged claim whose pod says nothing of it": func(e Evidence, v Verdict) bool {
+		return v.Do == NoteOwner && (e.Acked == No || e.Label == Yes || e.Pod != Present || !e.Live())
 	},
 	"CLAIM-6: a label comes off a pod alone that nobody owns and that still polls": func(e Evidence, v Verdict) bool {
 		return v.Do == TakeOffLabel && (e.Claim != NoRow || e.Poller != Polls || e.Runner == NotReady || e.Runner == Stopped || e.Age == Young)
@@ -338,7 +338,7 @@ func (w *world) do(v Verdict) {
 		}
 	case Requeue:
 		e.Job = Waits
-	case ProjectLabel:
+	case NoteOwner:
 		e.Label = Yes
 	case TakeOffLabel:
 		e.Label = No

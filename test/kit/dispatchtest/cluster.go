@@ -173,6 +173,14 @@ func (c *Cluster) StampOwner(_ context.Context, pod dispatch.Pod, owner dispatch
 	return nil
 }
 
+// NoteOwner writes the owner's id onto the pod, and no label.
+func (c *Cluster) NoteOwner(_ context.Context, pod dispatch.Pod, owner dispatch.Account) error {
+	if _, exists := c.Pod(pod.UID); exists {
+		c.ChangePod(pod.UID, func(p *dispatch.Pod) { p.OwnerID = owner.ID })
+	}
+	return nil
+}
+
 // Stamped lists the attempts to write an owner onto a pod, each as UID=login.
 func (c *Cluster) Stamped() []string {
 	c.mu.Lock()

@@ -217,6 +217,9 @@ func (w *statusWriter) Write(answer []byte) (int, error) {
 	return w.ResponseWriter.Write(answer)
 }
 
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 func (w *statusWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
