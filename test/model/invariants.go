@@ -59,6 +59,11 @@ func (m *machine) brokenByStep(s, t *state) string {
 			return "CLAIM-4 a job that had ended came back"
 		}
 	}
+	for p := range m.pods {
+		if t.pod[p].shown&^s.pod[p].shown&shownOwner != 0 && (s.pod[p].runner == runOnline || s.busy(p)) {
+			return "TEN-8 the owner label was written after the runner had started"
+		}
+	}
 	return ""
 }
 

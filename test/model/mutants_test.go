@@ -140,7 +140,9 @@ func claimMutants(restored config) []mutant {
 				}
 			}},
 		{name: "CLAIM6 the label is stamped with the mint", broken: "CLAIM-6", config: config{without: without{labelLast: true}}},
-		{name: "CLAIM6 every end of a poller acknowledges", broken: "CLAIM-6", config: config{allow: faultPoller, without: without{exitCode: true}}},
+		{name: "TEN8 the label is written at any time after the acknowledgement", broken: "TEN-8", config: config{without: without{labelInTime: true}}},
+		{name: "CLAIM6 every end of a poller acknowledges, and a later pass writes the label", broken: "CLAIM-6",
+			config: config{allow: faultPoller, without: without{exitCode: true, labelInTime: true}}},
 		{name: "CLAIM7 a claim that was not delivered is not served again", broken: "CLAIM-16 a healthy pod was sent away", config: healthy,
 			rules: decided(dispatch.StepGone, func(_ dispatch.Pod, c dispatch.Claim) bool { return c.State == fleet.ClaimMinted })},
 		{name: "CLAIM7 a poller asks again and 422 is overlooked", broken: "CLAIM-7",

@@ -130,19 +130,22 @@ func (s *state) failPoller(p int) {
 	s.deafen(p)
 }
 
-// acknowledgeSteps: best effort, then exit 0.
+// acknowledgeSteps: best effort; then the configuration is released to the runner, and the poller exits 0. In between the server may
+// write the owner label (ackSteps).
 func (m *machine) acknowledgeSteps(s *state, p int) {
 	t := *s
 	q, c := &t.pod[p], t.claimOf(p)
-	if q.shown&shownOwner == 0 && m.holds(c, q.gen) && (c.st == claimMinted || c.st == claimExecuting) { // CLAIM-15
+	if c.ack == 0 && q.shown&shownOwner == 0 && m.holds(c, q.gen) && (c.st == claimMinted || c.st == claimExecuting) { // CLAIM-15
 		c.ack = 1
+		m.happens("the poller acknowledges in", p, &t)
+		if t, ok := m.unlucky(s, faultAckLost); ok {
+			t.pod[p].poller, t.pod[p].gen = pollDone, 0
+			m.chance("the acknowledgement is lost, and the configuration is released in", p, &t)
+		}
+		return
 	}
 	q.poller, q.gen = pollDone, 0
-	m.happens("the poller acknowledges and exits in", p, &t)
-	if t, ok := m.unlucky(s, faultAckLost); ok {
-		t.pod[p].poller, t.pod[p].gen = pollDone, 0
-		m.chance("the acknowledgement is lost and the poller exits in", p, &t)
-	}
+	m.happens("the configuration is released, and the poller exits in", p, &t)
 }
 
 func (m *machine) runnerSteps(s *state, p int) {
@@ -150,14 +153,15 @@ func (m *machine) runnerSteps(s *state, p int) {
 	if q.runner == runExited {
 		return
 	}
+	released := q.poller.released() || m.without.singleShot && q.poller == pollStaged // a poller that goes on has released, too
 	switch {
 	case q.runner == runWaiting && q.poller == pollDismissed:
 		m.runnerExits(s, p, true, "the runner's container ends for want of work in")
-	case q.runner == runWaiting && q.poller.staged() && s.reg[q.jit-1] == regOffline:
+	case q.runner == runWaiting && released && s.reg[q.jit-1] == regOffline:
 		t := *s
 		t.reg[q.jit-1], t.pod[p].runner = regOnline, runOnline
 		m.add(true, "the runner is online in", p, -1, q.jit, &t)
-	case q.runner == runWaiting && q.poller.staged():
+	case q.runner == runWaiting && released:
 		m.runnerExits(s, p, true, "GitHub refuses the runner, which exits, in")
 	case q.runner == runOnline && s.reg[q.jit-1] == regGone:
 		m.runnerExits(s, p, true, "the runner exits in")
@@ -229,8 +233,8 @@ func (m *machine) ackSteps(s *state, p int) {
 		t.claimOf(p).ack = 1
 		m.happens("the poller's end is taken as acknowledgement, of", p, &t)
 	}
-	// The stamp follows an acknowledgement, at once or by a later pass.
-	if q.life == up && q.shown&shownOwner == 0 && m.live(c) && c.ack == 1 {
+	// The label follows an acknowledgement, while the pod waits for it (TEN-8).
+	if q.life == up && q.shown&shownOwner == 0 && m.live(c) && c.ack == 1 && (q.poller == pollStaged && m.holds(c, q.gen) || m.without.labelInTime) {
 		t := *s
 		t.pod[p].shown |= shownOwner
 		m.happens("the owner label is stamped on", p, &t)

@@ -87,6 +87,9 @@ func (m *machine) evidence(s *state, p int) table.Evidence {
 	}
 	if c.st == claimExecuting || c.st == claimMinted && (c.ack == 1 || e.Poller == table.Delivered) {
 		e.Acked = table.Yes
+		if e.Pod == table.Present { // its owner is noted beside the label, which no other step waits for
+			e.Label = table.Yes
+		}
 	}
 	if c.job != 0 {
 		e.Job = jobIs[fleet.JobStates()[s.db.job[c.job-1]]]

@@ -48,6 +48,7 @@ type without struct {
 	serveCheck   bool // a claim made for a pod that is being deleted is minted for
 	singleShot   bool // a poller asks again after its answer
 	labelLast    bool // the owner label is stamped with the mint
+	labelInTime  bool // the owner label is written at any time after the acknowledgement
 	rowsStay     bool // a row is removed by its age
 	exitCode     bool // every end of a poller acknowledges
 	matched      bool // a request that waited for a job goes on with the claim of another

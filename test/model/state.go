@@ -59,14 +59,18 @@ type poller uint8
 const (
 	pollIdle         poller = iota // between two requests
 	pollWaiting                    // a replica holds its request
-	pollStaged                     // the configuration is staged; not acknowledged
-	pollDone                       // exited 0 after that
+	pollStaged                     // the configuration is staged, and not released to the runner
+	pollDone                       // exited 0 after the release
 	pollDismissed                  // exited 0 after 410; an empty file is staged, which ends the runner's container
 	pollFailed                     // exited otherwise, nothing staged
 	pollFailedStaged               // exited otherwise, after staging
 )
 
-func (p poller) ended() bool  { return p >= pollDone }
+func (p poller) ended() bool { return p >= pollDone }
+
+// released: a supervisor takes what a poller that has died had staged.
+func (p poller) released() bool { return p == pollDone || p == pollFailedStaged }
+
 func (p poller) staged() bool { return p == pollStaged || p == pollDone || p == pollFailedStaged }
 
 type runner uint8
