@@ -29,17 +29,17 @@ var aboutClaims = []Incident{
 		ID: "label-patch-fails", Title: "One failed patch left a busy pod in the idle pods' network policy", Source: SeedSystem,
 		Elsewhere: `The owner label became what the network policies go by, and was still written once, best effort: after a moment's
 			failure of the API server a busy pod stayed exposed to the next deploy.`,
-		Here: `Three attempts, 100 ms apart. Giving up fails no dispatch, as ownership is the row; a pass that compares claims with labels
-			writes it later.`,
-		Rules: []string{"CLAIM-6"},
-		Shown: join(in("", "TestLabel_CLAIM6_PatchesThatFail"), in("internal/server/dispatch", "TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts", "TestSweep_CLAIM6_LabelsAcknowledgedPodsOnly")),
+		Here: `Three attempts, 100 ms apart, for which the runner waits. Giving up fails no dispatch, as ownership is the row: the runner runs
+			without the label. Nothing writes it later, because that would change the pod's policies in the middle of the job.`,
+		Rules: []string{"CLAIM-6", "TEN-8"},
+		Shown: join(in("", "TestLabel_CLAIM6_PatchesThatFail"), in("internal/server/dispatch", "TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts", "TestSweep_TEN8_NoLabelAfterThePollersEnd")),
 	},
 	{
 		ID: "egress-cut-before-the-answer", Title: "The label could cut the way on which the answer was coming", Source: SeedSystem,
 		Elsewhere: `The label was written before the configuration was sent. When the network layer was quick, a pod lost its way to the
 			server before it had its answer, and pod and job were lost. It was accepted as a race.`,
-		Here: `The label is written when the pod has said that it has its configuration, or has visibly ended its poll: there is nothing
-			left to lose on the way.`,
+		Here: `The label is written when the pod has said that it has its configuration: there is nothing left to lose on the way. The runner
+			starts when the answer to that has ended, or was cut off by the label.`,
 		Rules:   []string{"CLAIM-6", "CLAIM-7"},
 		Shown:   join(in("", "TestEgress_CLAIM6_CutAtTheLabel"), in("internal/server/dispatch", "TestAcknowledge_CLAIM6_EgressCutAtTheLabelCostsNothing")),
 		Control: `With the label at the claim and egress cut by it, no configuration arrives and no job starts.`,

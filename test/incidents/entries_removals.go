@@ -6,7 +6,7 @@ var aboutRemovals = []Incident{
 		Elsewhere: `One network policy selected every runner and also named the server's pods as a peer. Each deploy replaced those
 			pods, so the network layer rewrote the egress of every runner, and running jobs lost their connection to GitHub.`,
 		Here: `Two policies. The one that selects every runner names nothing that a deploy changes; the one that leads to the server
-			selects idle runners only, and the owner label, which is written when the configuration is acknowledged, takes a runner
+			selects idle runners only, and the owner label, which is written before the runner starts or never, takes a runner
 			out of it.`,
 		Rules:   []string{"NET-1", "NET-2", "CLAIM-6"},
 		Control: `With one policy for every runner, what a runner mid-job is selected by changes with each rollout of the server.`,

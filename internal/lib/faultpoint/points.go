@@ -17,9 +17,9 @@ const (
 	AnswerWritten Point = "answer-written"
 	// AckReceived: the acknowledgement has arrived; it is not recorded.
 	AckReceived Point = "ack-received"
-	// AckRecorded: the acknowledgement is committed; the pod has not been told, and its label not been stamped.
+	// AckRecorded: the acknowledgement is committed; the pod has not been told, and its label not been written.
 	AckRecorded Point = "ack-recorded"
-	// BeforeStamp: the acknowledgement is recorded, and the pod's label is about to be stamped, in the background.
+	// BeforeStamp: the acknowledgement is recorded, and the pod's label is about to be written: its runner waits for it.
 	BeforeStamp Point = "before-stamp"
 	// RegistrationRemoved: GitHub has removed a registration; neither that nor the release of its claim is recorded.
 	RegistrationRemoved Point = "registration-removed"
