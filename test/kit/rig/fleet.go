@@ -75,6 +75,8 @@ type Options struct {
 	// Between, if set, is told the runners' namespace and the address (host:port) of what the server offers to pods, once before
 	// the first pod; pods ask at the URL that it returns, over connections that each has for itself.
 	Between func(ctx context.Context, namespace, server string) (url string)
+	// GitHub, if set, returns what a pod's runner speaks to GitHub by, until ctx ends; one client for all by default.
+	GitHub func(ctx context.Context, pod *corev1.Pod) *http.Client
 	// Dispatch, if set, changes every server before it starts.
 	Dispatch func(*dispatch.Options)
 	// Sandbox, if set, changes what a node, counted from 0, starts containers with.
@@ -117,6 +119,7 @@ func Start(tb testing.TB, options Options) *Fleet {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	f := &Fleet{tb: tb, options: options, pods: newPods(), Namespace: options.Cluster.Namespace(tb)}
+	f.pods.own = options.GitHub
 	ctx, cancel := context.WithCancel(context.Background())
 	f.ctx = ctx
 	tb.TempDir() // the first one decides when all are removed: after what is registered below has run

@@ -24,9 +24,10 @@ import (
 
 // pods is what runs in synthetic runner pods.
 type pods struct {
-	server *http.Transport // for pollers
-	apart  bool            // each poller has connections of its own
-	github *http.Client    // for runners
+	server *http.Transport                                 // for pollers
+	apart  bool                                            // each poller has connections of its own
+	github *http.Client                                    // for runners
+	own    func(context.Context, *corev1.Pod) *http.Client // if set, for each of them
 
 	mu     sync.Mutex
 	answer map[string]chan struct{} // by pod UID; closed when its poller has ended
@@ -145,10 +146,14 @@ func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.P
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	github := p.github
+	if p.own != nil {
+		github = p.own(ctx, pod)
+	}
 	job := &jobSeen{stop: stop, jobless: jobless}
 	defer context.AfterFunc(until(ctx, terminate), job.stopUnlessSeen)()
 	runner, err := devrunner.New(devrunner.Options{
-		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: p.github, Console: job, Within: sleep,
+		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: github, Console: job, Within: sleep,
 	})
 	if err != nil {
 		return 1
