@@ -177,7 +177,10 @@ func TestLabel_TEN8_IsWrittenBeforeTheAnswerEndsOrNever(t *testing.T) {
 	hung := make(chan struct{})
 	h.cluster.OnStamp(func(dispatch.Pod) error { await.OrEnd(t, hung); return dispatchtest.ErrAPIServer })
 	slow := acknowledged()
-	go func() { h.eventually("an attempt", func() bool { return h.cluster.StampAttempts(slow.UID) == 1 }); close(hung) }()
+	go func() {
+		h.eventually("an attempt", func() bool { return h.cluster.StampAttempts(slow.UID) == 1 })
+		close(hung)
+	}()
 	await.Return(t, func() { d.Label(t.Context(), slow) }, "a label that fails is given up at the bound")
 	require.Equal(t, 1, h.cluster.StampAttempts(slow.UID), "there was no time for another attempt")
 

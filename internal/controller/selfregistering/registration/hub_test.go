@@ -221,12 +221,14 @@ func TestPlace_RegistersInTheGroupByItsName(t *testing.T) {
 	require.Len(t, w.calls(), 3, "the group is looked up once")
 
 	// The group is made anew, with another id.
+	w.on("GET /enterprises/big/actions/runner-groups", status(200, `{"total_count":1,"runner_groups":[{"id":10,"name":"Big Iron"}]}`))
 	w.on("POST /enterprises/big/actions/runners/generate-jitconfig", status(422, `{"message":"no such group"}`))
 	_, err = at.JIT(t.Context(), JITRequest{Name: "r-2"})
-	require.ErrorIs(t, err, fleet.ErrRejected)
+	require.ErrorIs(t, err, fleet.ErrNoRunnerGroup)
 	_, err = at.JIT(t.Context(), JITRequest{Name: "r-2"})
 	require.ErrorIs(t, err, fleet.ErrRejected)
-	require.Len(t, w.calls(), 3, "and is looked up again")
+	require.NotErrorIs(t, err, fleet.ErrNoRunnerGroup, "it is there, under its other id")
+	require.Len(t, w.calls(), 5, "a refusal is followed by a look whether the group is there, and that by a new look for its name")
 
 	none := w.registrar(t, "pat", Target{Enterprise: "big", Group: "none"})
 	for _, err := range []error{

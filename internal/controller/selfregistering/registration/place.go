@@ -143,20 +143,13 @@ func (p *place) explain(err error) error {
 // JIT implements Registrar.
 func (p *place) JIT(ctx context.Context, ask JITRequest) (jit fleet.JIT, err error) {
 	err = p.call(ctx, 1, func(ctx context.Context) error {
-		group, err := p.group(ctx)
-		if err != nil {
-			return err
-		}
 		work := ask.WorkFolder
 		if work == "" {
 			work = "_work"
 		}
 		jit, err = p.account.client.Mint(ctx, p.installation, fleet.MintRequest{
-			Scope: p.scope, Name: ask.Name, Labels: ask.Labels, RunnerGroupID: group, WorkFolder: work,
+			Scope: p.scope, Name: ask.Name, Labels: ask.Labels, RunnerGroup: p.target.Group, WorkFolder: work,
 		})
-		if p.target.Group != "" && (errors.Is(err, fleet.ErrNotFound) || errors.Is(err, fleet.ErrRejected)) {
-			p.account.client.ForgetRunnerGroup(p.installation, p.scope, p.target.Group) // it may have been made anew, with another id
-		}
 		return err
 	})
 	return jit, err
