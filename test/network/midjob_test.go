@@ -65,7 +65,7 @@ func (f *fragile) client(ctx context.Context, pod *corev1.Pod) *http.Client {
 		delete(f.pods, pod.Name)
 		transport.CloseIdleConnections()
 	})
-	return &http.Client{Transport: transport}
+	return &http.Client{Transport: transport, Timeout: 2 * time.Minute}
 }
 
 // selecting names the policies that select a pod, as the API server has it now; nil when it is gone.
