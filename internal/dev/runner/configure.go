@@ -161,14 +161,14 @@ func (r *registration) entity() string {
 
 func (r *registration) register(ctx context.Context, key *rsa.PublicKey) (*registered, error) {
 	var flow struct {
-		Admin bool `json:"use_runner_admin_flow"`
+		V2 bool `json:"use_v2_flow"`
 	}
 	err := r.call(ctx, "beginning the registration", http.MethodPost, r.api("/actions/runner-registration"),
 		map[string]string{"url": r.url, "runner_event": "register"}, &flow)
 	if err != nil {
 		return nil, err
 	}
-	if !flow.Admin {
+	if !flow.V2 {
 		return nil, errors.New("beginning the registration: this GitHub registers runners by its old flow, which this runner does not speak")
 	}
 	body, err := r.body(ctx, key)

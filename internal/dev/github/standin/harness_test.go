@@ -23,6 +23,7 @@ import (
 	"github.com/bradleyfalzon/ghinstallation/v2"
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/go-github/v88/github"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
@@ -382,6 +383,15 @@ func (r *runner) acquire() int {
 	endpoint := r.job["resources"].(map[string]any)["endpoints"].([]any)[0].(map[string]any)
 	require.Equal(r.t, r.run, endpoint["url"])
 	r.jobToken = endpoint["authorization"].(map[string]any)["parameters"].(map[string]any)["AccessToken"].(string)
+	var claims struct { // GitHub's runner reads the token before it starts a worker
+		jwt.RegisteredClaims
+		Orchestration string `json:"orch_id"`
+		Scope         string `json:"scp"`
+	}
+	_, _, err := jwt.NewParser().ParseUnverified(r.jobToken, &claims)
+	require.NoError(r.t, err)
+	require.Equal(r.t, r.planID+"."+r.jobID, claims.Orchestration)
+	require.Equal(r.t, "Actions.Results:"+r.planID+":"+r.jobID, claims.Scope)
 	r.results = r.job["variables"].(map[string]any)["system.github.results_endpoint"].(map[string]any)["value"].(string)
 	return code
 }
@@ -419,14 +429,15 @@ func (r *runner) jobName() string { return fmt.Sprint(r.job["jobDisplayName"]) }
 func (r *runner) oldFlow(now time.Time) {
 	r.t.Helper()
 	base := strings.TrimRight(r.settings.ServerURL, "/")
-	require.Equal(r.t, http.StatusUnauthorized, r.call("GET", base+"/_apis/connectionData", "", nil, nil))
 	require.Equal(r.t, http.StatusOK, r.authorize(jwt.SigningMethodRS256, now))
 	var data struct {
+		InstanceID          uuid.UUID `json:"instanceId"`
 		LocationServiceData struct {
 			ServiceDefinitions []struct{ Identifier, ServiceType, DisplayName, RelativePath string }
 		}
 	}
-	require.Equal(r.t, http.StatusOK, r.call("GET", base+"/_apis/connectionData", r.token, nil, &data))
+	require.Equal(r.t, http.StatusOK, r.call("GET", base+"/_apis/connectionData", "", nil, &data), "it is told to anybody")
+	require.NotZero(r.t, data.InstanceID)
 	resolve := func(id string) string {
 		for _, d := range data.LocationServiceData.ServiceDefinitions {
 			if d.Identifier == id {

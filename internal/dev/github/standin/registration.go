@@ -14,7 +14,7 @@ import (
 
 // How a runner registers itself, as GitHub's does it (actions/runner: ConfigurationManager, RunnerDotcomServer):
 //
-//	POST /actions/runner-registration   {"url", "runner_event": "register"} → use_runner_admin_flow
+//	POST /actions/runner-registration   {"url", "runner_event": "register"} → use_v2_flow
 //	GET  …/actions/runner-groups        the group by its name
 //	GET  …/actions/runners?name=        is there one of that name already
 //	POST /actions/runners/register      with the public half of a key that the runner has made → its id, and where to speak to
@@ -138,7 +138,7 @@ func (s *Server) beginRegistration(w http.ResponseWriter, r *http.Request, who c
 		return notFound()
 	}
 	writeJSON(w, http.StatusOK, map[string]any{
-		"url": s.opts.URL + pathPipelines + "/", "token_schema": "OAuthAccessToken", "token": s.token("reg_"), "use_runner_admin_flow": true,
+		"url": s.opts.URL + pathPipelines + "/", "token_schema": "OAuthAccessToken", "token": s.token("reg_"), "use_v2_flow": true,
 	})
 	return nil
 }

@@ -3,8 +3,10 @@ package standin_test
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +95,49 @@ func TestRegistrationToken_CannotAdminister(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
 		require.Equal(t, want, res.StatusCode, path)
+	}
+}
+
+// The answer has the members that GitHub's runner 2.336.0 went on with when it registered, by their names.
+func TestRegistration_BeginsAsGitHubsRunnerReadsIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	token, _, err := w.org.Actions.CreateOrganizationRegistrationToken(w.ctx, "acme")
+	require.NoError(t, err)
+	body := `{"url": "` + w.in.URL + `/acme", "runner_event": "register"}`
+	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.in.URL+"/actions/runner-registration", strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "RemoteAuth "+token.GetToken())
+	req.Header.Set("Content-Type", "application/json")
+	res, err := await.HTTP.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	var answer map[string]any
+	require.NoError(t, json.NewDecoder(res.Body).Decode(&answer))
+	require.Equal(t, []string{"token", "token_schema", "url", "use_v2_flow"}, slices.Sorted(maps.Keys(answer)))
+	require.Equal(t, true, answer["use_v2_flow"])
+}
+
+// A removal token removes a runner of its scope, as GitHub's runner does with it, and nothing of another.
+func TestRemovalToken_RemovesARunnerOfItsScope(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	r := w.mint("one", "linux")
+	token, _, err := w.org.Actions.CreateOrganizationRemoveToken(w.ctx, "acme")
+	require.NoError(t, err)
+	for _, step := range []struct {
+		path string
+		want int
+	}{
+		{"/repos/acme/app/actions/runners/" + itoa(r.id), 404}, {"/orgs/acme/actions/runners/" + itoa(r.id), 204}, {"/orgs/acme/actions/runners/" + itoa(r.id), 404},
+	} {
+		req, err := http.NewRequestWithContext(w.ctx, http.MethodDelete, w.in.URL+step.path, nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "RemoteAuth "+token.GetToken())
+		res, err := await.HTTP.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, step.want, res.StatusCode, step.path)
 	}
 }
 

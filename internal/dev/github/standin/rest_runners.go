@@ -58,7 +58,7 @@ func (s *Server) runnerRoutes(mux *http.ServeMux) {
 		s.rest(mux, "GET "+base, bucketCore, authAnyToken, s.listRunners)
 		s.rest(mux, "GET "+base+"/{id}", bucketCore, authInstallation, s.getRunner)
 		s.rest(mux, "GET "+base+"/{id}/labels", bucketCore, authInstallation, s.listRunnerLabels)
-		s.rest(mux, "DELETE "+base+"/{id}", bucketCore, authInstallation, s.deleteRunner)
+		s.rest(mux, "DELETE "+base+"/{id}", bucketCore, authAnyToken, s.deleteRunner)
 	}
 }
 
@@ -266,6 +266,9 @@ func (s *Server) listRunnerLabels(w http.ResponseWriter, r *http.Request, who ca
 // deleteRunner removes a registration. A runner that has a job, even one it has not acquired yet, is refused: after a
 // removal that was granted, no job starts on it.
 func (s *Server) deleteRunner(w http.ResponseWriter, r *http.Request, who caller) error {
+	if who.registration != nil && !who.registration.remove {
+		return badCredentials()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rn, err := s.pathRunnerLocked(r, who)
