@@ -81,7 +81,7 @@ func returned(ctx context.Context, q *sqlcgen.Queries, accountID int64, rows []s
 		}
 	}
 	for _, key := range sortedKeys(oldest) {
-		if err := q.FeedLane(ctx, key, accountID, oldest[key]); err != nil {
+		if err := feedLane(ctx, q, key, accountID, oldest[key]); err != nil {
 			return err
 		}
 		if err := q.NotifyWork(ctx, key); err != nil {

@@ -273,7 +273,7 @@ func feedAgain(ctx context.Context, q *sqlcgen.Queries, job *sqlcgen.LockJobRow)
 	if job == nil {
 		return nil
 	}
-	if err := q.FeedLane(ctx, job.LabelKey, job.AccountID, job.QueuedAt); err != nil {
+	if err := feedLane(ctx, q, job.LabelKey, job.AccountID, job.QueuedAt); err != nil {
 		return err
 	}
 	return q.NotifyWork(ctx, job.LabelKey)

@@ -268,7 +268,7 @@ func (e *eventTx) feed(ctx context.Context) error {
 	if e.facts.State == fleet.JobWaiting { // TEN-7
 		queuedAt = e.now
 	}
-	fed, err := e.q.FeedLaneWithin(ctx, sqlcgen.FeedLaneWithinParams{LabelKey: key, AccountID: account, QueuedAt: queuedAt, Most: e.mostLanes})
+	fed, err := e.q.FeedLane(ctx, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: account, QueuedAt: queuedAt, Most: e.mostLanes})
 	if err != nil {
 		return err
 	}

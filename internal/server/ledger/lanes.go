@@ -3,9 +3,16 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
+
+// feedLane puts a job into its lane that had its place there before, however many lanes its account has.
+func feedLane(ctx context.Context, q *sqlcgen.Queries, key string, accountID int64, queuedAt time.Time) error {
+	_, err := q.FeedLane(ctx, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: accountID, QueuedAt: queuedAt})
+	return err
+}
 
 // recountedAtOnce bounds one recount of lanes.
 const recountedAtOnce = 200

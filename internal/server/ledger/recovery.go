@@ -206,7 +206,7 @@ func (s *Store) RequeueJob(ctx context.Context, jobID int64, githubSaysQueued bo
 		if err := q.ReturnJob(ctx, jobID); err != nil {
 			return err
 		}
-		if err := q.FeedLane(ctx, job.LabelKey, job.AccountID, job.QueuedAt); err != nil {
+		if err := feedLane(ctx, q, job.LabelKey, job.AccountID, job.QueuedAt); err != nil {
 			return err
 		}
 		return q.NotifyWork(ctx, job.LabelKey)

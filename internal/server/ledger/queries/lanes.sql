@@ -1,16 +1,10 @@
--- name: FeedLane :exec
--- A job was queued, or queued again. The version makes a concurrent parking of the lane void.
-INSERT INTO job_lanes (label_key, account_id, version, head_at) VALUES (@label_key, @account_id, 1, @queued_at)
-ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
-    head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
-        ELSE least(job_lanes.head_at, excluded.head_at) END;
-
--- name: FeedLaneWithin :execrows
--- FeedLane of a job that an event has queued: an account with so many lanes gets no further one (TEN-2), and its lanes are counted only where
--- one would be made.
+-- name: FeedLane :execrows
+-- A job was queued, or queued again. The version makes a concurrent parking of the lane void. An account with so many lanes gets no further one
+-- (TEN-2); 0: any number. Its lanes are counted only where one would be made.
 INSERT INTO job_lanes (label_key, account_id, version, head_at)
 SELECT @label_key, @account_id, 1, @queued_at
-WHERE (SELECT e.account_id FROM job_lanes e WHERE e.label_key = @label_key AND e.account_id = @account_id LIMIT 1) IS NOT NULL
+WHERE @most::bigint = 0
+    OR (SELECT e.account_id FROM job_lanes e WHERE e.label_key = @label_key AND e.account_id = @account_id LIMIT 1) IS NOT NULL
     OR (SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = @account_id LIMIT @most::bigint) few) < @most::bigint
 ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
     head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at

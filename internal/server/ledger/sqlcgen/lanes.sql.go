@@ -177,40 +177,28 @@ func (q *Queries) DriftedLanes(ctx context.Context, most int32) ([]DriftedLanesR
 	return items, nil
 }
 
-const feedLane = `-- name: FeedLane :exec
-INSERT INTO job_lanes (label_key, account_id, version, head_at) VALUES ($1, $2, 1, $3)
-ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
-    head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
-        ELSE least(job_lanes.head_at, excluded.head_at) END
-`
-
-// A job was queued, or queued again. The version makes a concurrent parking of the lane void.
-func (q *Queries) FeedLane(ctx context.Context, labelKey string, accountID int64, queuedAt time.Time) error {
-	_, err := q.db.Exec(ctx, feedLane, labelKey, accountID, queuedAt)
-	return err
-}
-
-const feedLaneWithin = `-- name: FeedLaneWithin :execrows
+const feedLane = `-- name: FeedLane :execrows
 INSERT INTO job_lanes (label_key, account_id, version, head_at)
 SELECT $1, $2, 1, $3
-WHERE (SELECT e.account_id FROM job_lanes e WHERE e.label_key = $1 AND e.account_id = $2 LIMIT 1) IS NOT NULL
+WHERE $4::bigint = 0
+    OR (SELECT e.account_id FROM job_lanes e WHERE e.label_key = $1 AND e.account_id = $2 LIMIT 1) IS NOT NULL
     OR (SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = $2 LIMIT $4::bigint) few) < $4::bigint
 ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
     head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
         ELSE least(job_lanes.head_at, excluded.head_at) END
 `
 
-type FeedLaneWithinParams struct {
+type FeedLaneParams struct {
 	LabelKey  string
 	AccountID int64
 	QueuedAt  time.Time
 	Most      int64
 }
 
-// FeedLane of a job that an event has queued: an account with so many lanes gets no further one (TEN-2), and its lanes are counted only where
-// one would be made.
-func (q *Queries) FeedLaneWithin(ctx context.Context, arg FeedLaneWithinParams) (int64, error) {
-	result, err := q.db.Exec(ctx, feedLaneWithin,
+// A job was queued, or queued again. The version makes a concurrent parking of the lane void. An account with so many lanes gets no further one
+// (TEN-2); 0: any number. Its lanes are counted only where one would be made.
+func (q *Queries) FeedLane(ctx context.Context, arg FeedLaneParams) (int64, error) {
+	result, err := q.db.Exec(ctx, feedLane,
 		arg.LabelKey,
 		arg.AccountID,
 		arg.QueuedAt,
