@@ -88,13 +88,7 @@ func TestRegistrationToken_CannotAdminister(t *testing.T) {
 		"DELETE /orgs/acme/actions/runners/" + itoa(r.id): 401, "POST /orgs/acme/actions/runners/registration-token": 401,
 	} {
 		method, address, _ := strings.Cut(path, " ")
-		req, err := http.NewRequestWithContext(w.ctx, method, w.in.URL+address, nil)
-		require.NoError(t, err)
-		req.Header.Set("Authorization", "RemoteAuth "+token.GetToken())
-		res, err := await.HTTP.Do(req)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
-		require.Equal(t, want, res.StatusCode, path)
+		require.Equal(t, want, w.remote(method, address, token.GetToken(), "", nil), path)
 	}
 }
 
@@ -105,15 +99,8 @@ func TestRegistration_BeginsAsGitHubsRunnerReadsIt(t *testing.T) {
 	token, _, err := w.org.Actions.CreateOrganizationRegistrationToken(w.ctx, "acme")
 	require.NoError(t, err)
 	body := `{"url": "` + w.in.URL + `/acme", "runner_event": "register"}`
-	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.in.URL+"/actions/runner-registration", strings.NewReader(body))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "RemoteAuth "+token.GetToken())
-	req.Header.Set("Content-Type", "application/json")
-	res, err := await.HTTP.Do(req)
-	require.NoError(t, err)
-	defer res.Body.Close()
 	var answer map[string]any
-	require.NoError(t, json.NewDecoder(res.Body).Decode(&answer))
+	require.Equal(t, http.StatusOK, w.remote(http.MethodPost, "/actions/runner-registration", token.GetToken(), body, &answer))
 	require.Equal(t, []string{"token", "token_schema", "url", "use_v2_flow"}, slices.Sorted(maps.Keys(answer)))
 	require.Equal(t, true, answer["use_v2_flow"])
 }
@@ -131,14 +118,24 @@ func TestRemovalToken_RemovesARunnerOfItsScope(t *testing.T) {
 	}{
 		{"/repos/acme/app/actions/runners/" + itoa(r.id), 404}, {"/orgs/acme/actions/runners/" + itoa(r.id), 204}, {"/orgs/acme/actions/runners/" + itoa(r.id), 404},
 	} {
-		req, err := http.NewRequestWithContext(w.ctx, http.MethodDelete, w.in.URL+step.path, nil)
-		require.NoError(t, err)
-		req.Header.Set("Authorization", "RemoteAuth "+token.GetToken())
-		res, err := await.HTTP.Do(req)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
-		require.Equal(t, step.want, res.StatusCode, step.path)
+		require.Equal(t, step.want, w.remote(http.MethodDelete, step.path, token.GetToken(), "", nil), step.path)
 	}
+}
+
+// remote is a request with a registration or removal token; it returns the status, and decodes the answer into out unless that is nil.
+func (w *world) remote(method, path, token, body string, out any) int {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.ctx, method, w.in.URL+path, strings.NewReader(body))
+	require.NoError(w.t, err)
+	req.Header.Set("Authorization", "RemoteAuth "+token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := await.HTTP.Do(req)
+	require.NoError(w.t, err)
+	defer res.Body.Close()
+	if out != nil {
+		require.NoError(w.t, json.NewDecoder(res.Body).Decode(out))
+	}
+	return res.StatusCode
 }
 
 func itoa(n int64) string { text, _ := json.Marshal(n); return string(text) }
