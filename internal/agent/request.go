@@ -95,7 +95,7 @@ func decode(body io.Reader) (runnerapi.Dispatch, error) {
 }
 
 // acknowledgeOnce returns when the answer has ended. The status alone says that the acknowledgement is recorded: an answer that is cut
-// after it was cut by the label, as a rule, and is as good as one that ends by itself.
+// after it was cut by the label, as a rule, and counts as ended.
 func (p *poller) acknowledgeOnce(ctx context.Context, generation int64) (int, error) {
 	resp, err := p.post(ctx, runnerapi.PathAcknowledge, runnerapi.Acknowledge{Generation: generation})
 	if err != nil {

@@ -164,8 +164,8 @@ func (s *Server) newRunnerTokenLocked(rn *runner, j *job) string {
 	return value
 }
 
-// jobToken is a JWT, as a job's token is at GitHub: the runner reads which job it is for, and actions read where their artifacts belong. Its
-// signature is nobody's to check; the stand-in looks for the token as a whole.
+// jobToken is a JWT, as a job's token is at GitHub: the runner reads which job it is for, and actions read where their artifacts belong. No
+// client checks its signature; the stand-in compares the whole token.
 func (s *Server) jobToken(j *job, expires time.Time) string {
 	now := s.now()
 	value, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
