@@ -317,7 +317,8 @@ func lostEndIsUnknown(f *fixture) {
 		require.Equal(f, int32(sandbox.UnknownExitCode), exit.Code)
 		require.Equal(f, "ContainerStatusUnknown", exit.Reason)
 	}
-	require.False(f, f.machine.Settled(uid, f.name), "what it left behind is ended")
+	// What runs in a virtual machine ends with the machine, which takes the guest a moment to notice.
+	require.Eventually(f, func() bool { return !f.machine.Settled(uid, f.name) }, patience, 5*time.Millisecond, "what it left behind is ended")
 }
 
 func podsAreIndependent(f *fixture) {
