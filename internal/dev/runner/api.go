@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,7 +112,9 @@ func (c caller) once(ctx context.Context, op, method, address, token string, bod
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", op, err)
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json; charset=utf-8")
@@ -140,10 +143,12 @@ func failure(op string, status int, answer []byte) error {
 	var body struct {
 		Source    string `json:"source"`
 		ErrorKind string `json:"errorKind"`
-		Message   string `json:"message"`
-		Code      int    `json:"code"`
+		Message   string `json:"errorMessage"`
+		Code      int    `json:"statusCode"`
+		REST      string `json:"message"` // of the REST API, which a runner asks when it registers itself
 	}
 	_ = json.Unmarshal(answer, &body) // an error page that is no JSON still has its status
+	body.Message = cmp.Or(body.Message, body.REST)
 	if len(body.Message) > 200 {
 		body.Message = body.Message[:200]
 	}

@@ -10,6 +10,9 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 )
 
 // broker is the service that hands out messages.
@@ -50,16 +53,45 @@ type cancelOrder struct {
 }
 
 type session struct {
-	SessionID string `json:"sessionId,omitempty"`
-	OwnerName string `json:"ownerName"`
-	Agent     agent  `json:"agent"`
+	SessionID         string `json:"sessionId"`
+	OwnerName         string `json:"ownerName"`
+	Agent             agent  `json:"agent"`
+	UseFipsEncryption bool   `json:"useFipsEncryption"`
 }
 
+// agent is what a listener says of itself. It leaves to the service whether it is ephemeral.
 type agent struct {
-	ID            int64  `json:"id"`
-	Name          string `json:"name"`
-	Version       string `json:"version"`
-	OSDescription string `json:"osDescription"`
+	ID                int64  `json:"id"`
+	Name              string `json:"name"`
+	Version           string `json:"version"`
+	OSDescription     string `json:"osDescription"`
+	Ephemeral         *bool  `json:"ephemeral"`
+	Status            int    `json:"status"`
+	ProvisioningState *int   `json:"provisioningState"`
+}
+
+// connections is how many connections to the tenant GitHub's listener opens before its session. Each asks first where things are.
+const connections = 3
+
+// connect asks the tenant of the old flow for its services, which the listener does although it goes to the broker for everything.
+func (b *broker) connect(ctx context.Context) error {
+	base := strings.TrimSuffix(b.config.ServerURL, "/")
+	if base == "" || base == strings.TrimSuffix(b.config.ServerURLV2, "/") {
+		return nil
+	}
+	var asking errgroup.Group
+	for range connections {
+		asking.Go(func() error {
+			var answer struct {
+				InstanceID uuid.UUID `json:"instanceId"`
+			}
+			anonymous := caller{http: b.http, auth: fixedToken("")}
+			address := base + "/_apis/connectionData?connectOptions=1&lastChangeId=-1&lastChangeId64=-1"
+			_, err := anonymous.call(ctx, "connecting to the service", http.MethodGet, address, nil, &answer, callTimeout)
+			return err
+		})
+	}
+	return asking.Wait()
 }
 
 func (b *broker) createSession(ctx context.Context) error {
@@ -67,15 +99,18 @@ func (b *broker) createSession(ctx context.Context) error {
 	if err != nil {
 		host = "runner"
 	}
+	if err := b.connect(ctx); err != nil {
+		return err
+	}
 	in := session{
-		OwnerName: fmt.Sprintf("%s (PID: %d)", host, os.Getpid()),
-		Agent:     agent{ID: b.config.AgentID, Name: b.config.AgentName, Version: b.version, OSDescription: runtime.GOOS + " " + runtime.GOARCH},
+		SessionID: uuid.Nil.String(), OwnerName: fmt.Sprintf("%s (PID: %d)", host, os.Getpid()),
+		Agent: agent{ID: b.config.AgentID, Name: b.config.AgentName, Version: b.version, OSDescription: runtime.GOOS + " " + runtime.GOARCH},
 	}
 	var out session
 	if _, err := b.call(ctx, "creating a session", http.MethodPost, join(b.config.ServerURLV2, "session"), in, &out, callTimeout); err != nil {
 		return err
 	}
-	if out.SessionID == "" {
+	if id, err := uuid.Parse(out.SessionID); err != nil || id == uuid.Nil {
 		return fmt.Errorf("creating a session: the answer names none")
 	}
 	b.sessionID = out.SessionID
@@ -84,15 +119,16 @@ func (b *broker) createSession(ctx context.Context) error {
 
 func (b *broker) query(status string) url.Values {
 	return url.Values{
-		"sessionId": {b.sessionID}, "status": {status}, "runnerVersion": {b.version}, "os": {osName()},
-		"architecture": {archName()}, "disableUpdate": {strconv.FormatBool(b.config.DisableUpdate)},
+		"sessionId": {b.sessionID}, "status": {status}, "runnerVersion": {b.version}, "os": {osName()}, "architecture": {archName()},
 	}
 }
 
 // poll waits for a message; nil means that there was none for as long as the service holds a poll.
 func (b *broker) poll(ctx context.Context, status string) (*message, error) {
 	var m message
-	address := join(b.config.ServerURLV2, "message") + "?" + b.query(status).Encode()
+	query := b.query(status)
+	query.Set("disableUpdate", strconv.FormatBool(b.config.DisableUpdate))
+	address := join(b.config.ServerURLV2, "message") + "?" + query.Encode()
 	if _, err := b.call(ctx, "waiting for a message", http.MethodGet, address, nil, &m, pollTimeout); err != nil {
 		return nil, err
 	}
@@ -105,13 +141,12 @@ func (b *broker) poll(ctx context.Context, status string) (*message, error) {
 func (b *broker) acknowledge(ctx context.Context, requestID string) error {
 	in := map[string]string{"runnerRequestId": requestID}
 	_, err := b.call(ctx, "acknowledging a job", http.MethodPost,
-		join(b.config.ServerURLV2, "acknowledge")+"?"+b.query("Busy").Encode(), in, nil, callTimeout)
+		join(b.config.ServerURLV2, "acknowledge")+"?"+b.query("Online").Encode(), in, nil, callTimeout)
 	return err
 }
 
 func (b *broker) deleteSession(ctx context.Context) error {
-	_, err := b.call(ctx, "deleting the session", http.MethodDelete,
-		join(b.config.ServerURLV2, "session")+"?"+url.Values{"sessionId": {b.sessionID}}.Encode(), nil, nil, callTimeout)
+	_, err := b.call(ctx, "deleting the session", http.MethodDelete, join(b.config.ServerURLV2, "session"), nil, nil, callTimeout)
 	return err
 }
 

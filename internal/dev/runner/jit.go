@@ -18,8 +18,8 @@ const maxJIT = 1 << 20
 type Config struct {
 	AgentID       int64
 	AgentName     string
+	ServerURL     string // of the old flow's tenant
 	ServerURLV2   string
-	GitHubURL     string
 	WorkFolder    string
 	Ephemeral     bool
 	DisableUpdate bool
@@ -56,7 +56,7 @@ func decodeFiles(files map[string][]byte) (*Config, error) {
 		}
 	}
 	c := &Config{
-		AgentName: settings.text("AgentName"), ServerURLV2: settings.text("ServerUrlV2"), GitHubURL: settings.text("GitHubUrl"),
+		AgentName: settings.text("AgentName"), ServerURL: settings.text("ServerUrl"), ServerURLV2: settings.text("ServerUrlV2"),
 		WorkFolder: settings.text("WorkFolder"), Ephemeral: settings.flag("Ephemeral"), DisableUpdate: settings.flag("DisableUpdate"),
 	}
 	c.AgentID, _ = strconv.ParseInt(settings.text("AgentId"), 10, 64)

@@ -21,6 +21,7 @@ const (
 	// cancelPatience is how long a cancelled job's last steps may take unless the order says otherwise.
 	cancelPatience = 5 * time.Minute
 	acquireTries   = 5
+	renewTries     = 6 // of the first renewal
 	completeTries  = 10
 )
 
@@ -57,6 +58,12 @@ func (r *Runner) take(ctx context.Context, m *message) (ran bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	lockedUntil, err := r.firstRenewal(ctx, msg, service)
+	if err != nil {
+		// GitHub's listener abandons the job then: no worker starts, and an ephemeral one ends.
+		r.opts.Log.Error("the job's lock could not be renewed, so the job is not started", "job", msg.JobID, "error", err)
+		return true, ctx.Err()
+	}
 	if r.opts.WorkerAfter > 0 {
 		if err := r.pause(ctx, r.opts.WorkerAfter, 1); err != nil {
 			r.opts.Log.Error("stopped before the worker was started: the job is lost", "job", msg.JobID)
@@ -64,7 +71,7 @@ func (r *Runner) take(ctx context.Context, m *message) (ran bool, err error) {
 		}
 	}
 	r.say("%s: Running job: %s", r.opts.Now().UTC().Format("2006-01-02 15:04:05Z"), msg.JobDisplayName)
-	r.runJob(ctx, msg, service, func(stop *stopper) {
+	r.runJob(ctx, msg, service, lockedUntil, func(stop *stopper) {
 		if len(r.opts.Worker) > 0 {
 			r.delegate(ctx, raw, msg, service, stop)
 			return
@@ -103,7 +110,8 @@ func (r *Runner) report(ctx context.Context, msg *workflow.Message, service runS
 // acquire fetches the job. A job that went elsewhere is errJobGone; other failures are tried a few times.
 func (r *Runner) acquire(ctx context.Context, ref jobRef) ([]byte, error) {
 	in := map[string]string{"jobMessageId": ref.RunnerRequestID, "runnerOS": osName(), "billingOwnerId": ref.BillingOwnerID}
-	service := caller{r.opts.HTTP, r.tokens}
+	// GitHub's listener has a connection of its own to the run service, with a token of its own.
+	service := caller{r.opts.HTTP, &tokens{config: r.config, http: r.opts.HTTP, now: r.opts.Now}}
 	for try := 1; ; try++ {
 		var raw json.RawMessage
 		_, err := service.call(ctx, "acquiring a job", http.MethodPost, join(ref.RunServiceURL, "acquirejob"), in, &raw, callTimeout)
@@ -217,12 +225,12 @@ func (s *stopper) cancelled() bool {
 func (s *stopper) ended() bool { return s.hard.Err() != nil }
 
 // runJob has the steps run while it renews the job's lock and listens for its cancellation.
-func (r *Runner) runJob(ctx context.Context, msg *workflow.Message, service runService, steps func(*stopper)) {
+func (r *Runner) runJob(ctx context.Context, msg *workflow.Message, service runService, lockedUntil time.Time, steps func(*stopper)) {
 	stop := newStopper(r.opts.After)
 	// The companions outlive ctx: a job that is being cancelled still needs its lock.
 	companions, end := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	wg.Go(func() { r.renew(companions, msg, service, stop, &wg) })
+	wg.Go(func() { r.renew(companions, msg, service, lockedUntil, stop, &wg) })
 	wg.Go(func() { r.listenForCancel(companions, msg, stop, &wg) })
 	wg.Go(func() { r.watchShutdown(ctx, companions, msg, stop, &wg) })
 	steps(stop)
@@ -247,28 +255,48 @@ func (r *Runner) watchShutdown(ctx, companions context.Context, msg *workflow.Me
 	}
 }
 
+// renew takes the job's lock for some more minutes.
+func (s runService) renew(ctx context.Context, msg *workflow.Message) (lockedUntil time.Time, err error) {
+	in := map[string]string{"planId": msg.Plan.PlanID, "jobId": msg.JobID}
+	var out struct {
+		LockedUntil time.Time `json:"lockedUntil"`
+	}
+	_, err = s.call(ctx, "renewing the job", http.MethodPost, join(s.url, "renewjob"), in, &out, callTimeout)
+	return out.LockedUntil, err
+}
+
+// firstRenewal makes sure that the job is ours before its worker starts, as GitHub's listener does.
+func (r *Runner) firstRenewal(ctx context.Context, msg *workflow.Message, service runService) (lockedUntil time.Time, err error) {
+	for try := 1; ; try++ {
+		until, err := service.renew(ctx, msg)
+		switch {
+		case err == nil:
+			return until, nil
+		case errors.Is(err, errJobGone), ctx.Err() != nil, try == renewTries:
+			return time.Time{}, err
+		}
+		r.opts.Log.Warn("renewing the job for the first time failed", "error", err, "try", try)
+		if err := r.pause(ctx, time.Second, 10); err != nil {
+			return time.Time{}, err
+		}
+	}
+}
+
 // renew keeps the job's lock. When the service says that the job is gone, or the lock has long run out, the job is
 // cancelled: somebody else may run it by now.
-func (r *Runner) renew(ctx context.Context, msg *workflow.Message, service runService, stop *stopper, wg *sync.WaitGroup) {
-	in := map[string]string{"planId": msg.Plan.PlanID, "jobId": msg.JobID}
-	lockedUntil := r.opts.Now().Add(10 * time.Minute)
+func (r *Runner) renew(ctx context.Context, msg *workflow.Message, service runService, lockedUntil time.Time, stop *stopper, wg *sync.WaitGroup) {
 	for {
 		select {
 		case <-r.opts.After(renewEvery):
 		case <-ctx.Done():
 			return
 		}
-		var out struct {
-			LockedUntil time.Time `json:"lockedUntil"`
-		}
-		_, err := service.call(ctx, "renewing the job", http.MethodPost, join(service.url, "renewjob"), in, &out, callTimeout)
+		until, err := service.renew(ctx, msg)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			if !out.LockedUntil.IsZero() {
-				lockedUntil = out.LockedUntil
-			}
+			lockedUntil = until
 		case errors.Is(err, errJobGone), r.opts.Now().After(lockedUntil.Add(lockPatience)):
 			r.opts.Log.Error("the job's lock is lost, cancelling it", "error", err)
 			stop.cancel(wg, "The runner has lost the job's lock.", cancelPatience)

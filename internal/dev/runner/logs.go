@@ -22,6 +22,7 @@ const (
 // as it can: what it cannot send is dropped with a warning, and never fails a job.
 type uploader struct {
 	service *results
+	feed    *feed
 	log     *slog.Logger
 	masks   *masker
 	now     func() time.Time
@@ -50,16 +51,18 @@ type jobLog struct {
 	step    string
 	buffer  bytes.Buffer
 	lines   int64
-	started bool // its first chunk was sent
-	final   bool // nothing more will be written
-	sent    bool // its last chunk was sent
+	started bool     // its first chunk was sent
+	live    []string // lines that the feed has not sent
+	unsent  int64    // the number of the first of them
+	final   bool     // nothing more will be written
+	sent    bool     // its last chunk was sent
 	dropped bool
 }
 
-func newUploader(service *results, r *Runner, masks *masker) *uploader {
+func newUploader(service *results, live *feed, r *Runner, masks *masker) *uploader {
 	ctx, stop := context.WithCancel(context.Background())
 	u := &uploader{
-		service: service, log: r.opts.Log, masks: masks, now: r.opts.Now, after: r.opts.After, every: r.opts.FlushEvery,
+		service: service, feed: live, log: r.opts.Log, masks: masks, now: r.opts.Now, after: r.opts.After, every: r.opts.FlushEvery,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), stop: stop,
 	}
 	u.logs = []*jobLog{{}} // the job's own log
@@ -78,9 +81,17 @@ func (u *uploader) open(step string) *jobLog {
 
 // line writes one line to a step's log and the job's.
 func (u *uploader) line(l *jobLog, text string) {
-	text = u.now().UTC().Format("2006-01-02T15:04:05.0000000Z") + " " + u.masks.mask(text) + "\n"
+	text = u.masks.mask(text)
+	live := text
+	text = u.now().UTC().Format("2006-01-02T15:04:05.0000000Z") + " " + text + "\n"
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if len(l.live) == 0 {
+		l.unsent = l.lines + 1
+	}
+	if u.feed.address != "" && len(l.live) < maxUnsent {
+		l.live = append(l.live, live)
+	}
 	for _, log := range []*jobLog{u.logs[0], l} {
 		switch {
 		case log.dropped:
@@ -155,6 +166,8 @@ func (u *uploader) close() {
 
 func (u *uploader) loop(ctx context.Context) {
 	defer close(u.done)
+	defer u.feed.close()
+	u.feed.connect(ctx)
 	var tick <-chan time.Time
 	for {
 		due := false
@@ -184,23 +197,31 @@ func (u *uploader) send(ctx context.Context, due bool) (last bool) {
 	}
 	order, last := u.order, u.closed
 	var chunks []chunk
-	for _, l := range u.logs {
+	var live []feedLines
+	for _, l := range append(u.logs[1:len(u.logs):len(u.logs)], u.logs[0]) { // the job's own log comes last, as GitHub's runner has it
+		if len(l.live) > 0 {
+			live = append(live, feedLines{Count: len(l.live), Value: l.live, StepID: l.step, StartLine: l.unsent})
+			l.live = nil
+		}
 		if c, ok := l.next(due); ok {
 			chunks = append(chunks, c)
 		}
 	}
 	u.mu.Unlock()
+	for _, lines := range live {
+		u.feed.send(ctx, lines)
+	}
 	if u.service.url == "" {
 		return last // a job without a Results service has no log
 	}
-	if len(steps) > 0 {
-		u.try(ctx, func() error { return u.service.updateSteps(ctx, order, steps) })
+	for _, s := range summaries {
+		u.try(ctx, func() error { return u.service.uploadSummary(ctx, s.step, s.data) })
 	}
 	for _, c := range chunks {
 		u.try(ctx, func() error { return u.service.uploadLog(ctx, c) })
 	}
-	for _, s := range summaries {
-		u.try(ctx, func() error { return u.service.uploadSummary(ctx, s.step, s.data) })
+	if len(steps) > 0 {
+		u.try(ctx, func() error { return u.service.updateSteps(ctx, order, steps) })
 	}
 	return last
 }

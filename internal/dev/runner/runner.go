@@ -57,6 +57,8 @@ type Options struct {
 	// StreamGrace is how long a finished step's output is still read when a process it left behind holds the
 	// pipe. By default 5 s.
 	StreamGrace time.Duration
+	// NoFeed leaves the live log out: a connection less for each job, for a program with thousands of runners in it.
+	NoFeed bool
 	// FlushEvery is how often the log of a running step is uploaded. By default 1 s.
 	FlushEvery time.Duration
 }

@@ -206,13 +206,15 @@ func (s *service) serve(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 		w.WriteHeader(f.status)
-		fmt.Fprintf(w, `{"source":%q,"errorKind":%q,"error":%q,"message":"told to fail"}`, f.source, f.kind, f.kind)
+		fmt.Fprintf(w, `{"source":%q,"errorKind":%q,"error":%q,"errorMessage":"told to fail"}`, f.source, f.kind, f.kind)
 		return
 	}
 	s.mu.Unlock()
 	switch path := r.URL.Path; {
 	case path == "/token":
 		s.serveToken(w, string(body))
+	case path == "/old/_apis/connectionData":
+		answer(w, map[string]any{"instanceId": uuid.NewString(), "deploymentType": "hosted"})
 	case strings.HasPrefix(path, "/broker/"):
 		s.serveBroker(w, r)
 	case strings.HasPrefix(path, "/run/"):

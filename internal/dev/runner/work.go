@@ -59,7 +59,11 @@ func (r *Runner) execute(msg *workflow.Message, stop *stopper) completion {
 		caller: caller{r.opts.HTTP, fixedToken(endpoint.Authorization.Parameters["AccessToken"])},
 		url:    msg.Variables[workflow.VarResults].Value, planID: msg.Plan.PlanID, jobID: msg.JobID, now: r.opts.Now,
 	}
-	w.logs = newUploader(service, r, w.masks)
+	live := &feed{address: endpoint.Data[workflow.DataFeed], token: endpoint.Authorization.Parameters["AccessToken"], log: r.opts.Log}
+	if r.opts.NoFeed {
+		live.address = ""
+	}
+	w.logs = newUploader(service, live, r, w.masks)
 	defer w.logs.close()
 	w.announce()
 	w.internal("Set up job", w.setUp)

@@ -313,7 +313,7 @@ func (s *Server) adminJobLog(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	text, ok := s.jobLog(view.ID, view.Steps)
+	text, ok := s.watchedLog(view.ID, view.Steps)
 	if !ok {
 		return failf(http.StatusNotFound, "job %d has no log", view.ID)
 	}

@@ -170,7 +170,7 @@ func (s *Server) jobToken(j *job, expires time.Time) string {
 	now := s.now()
 	value, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
 		"jti": s.guid(), "iat": now.Unix(), "nbf": now.Unix(), "exp": expires.Unix(),
-		"orch_id": j.run.planID + "." + j.guid,
+		"orch_id": j.orchestration(),
 		"scp":     "Actions.Results:" + j.run.planID + ":" + j.guid,
 	}).SignedString(s.randomBytes(32))
 	if err != nil { // an HMAC of what can be encoded

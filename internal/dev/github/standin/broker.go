@@ -15,6 +15,7 @@ const (
 	kindSessionConflict     = "RunnerSessionConflict"
 	kindSessionRefused      = "RunnerSessionRefused"
 	kindAcknowledgeNotFound = "AcknowledgeJobNotFound"
+	kindVersionTooOld       = "RunnerVersionTooOld"
 	kindUnauthorized        = "Unauthorized"
 	kindBadRequest          = "BadRequest"
 
@@ -26,7 +27,7 @@ const (
 type protocolError struct {
 	Source  string `json:"source"`
 	Code    int    `json:"statusCode"`
-	Kind    string `json:"errorKind"`
+	Kind    string `json:"errorKind,omitempty"`
 	Message string `json:"errorMessage"`
 }
 
@@ -36,8 +37,9 @@ func brokerError(status int, kind, message string) *protocolError {
 	return &protocolError{Source: sourceBroker, Code: status, Kind: kind, Message: message}
 }
 
-func runError(status int, kind, message string) *protocolError {
-	return &protocolError{Source: sourceRun, Code: status, Kind: kind, Message: message}
+// runError has no kind: clients of the run service go by its status.
+func runError(status int, message string) *protocolError {
+	return &protocolError{Source: sourceRun, Code: status, Message: message}
 }
 
 // protocol registers a call of the runner protocol. Its handler gets the verified token of a runner or a job.
@@ -260,14 +262,20 @@ func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request, token *ru
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rn := token.runner
-	if rn.removed {
+	ends := rn.ends(rn.ending, s.now())
+	if rn.removed && !ends {
 		return brokerError(http.StatusNotFound, kindRunnerNotFound, "The runner's registration has been deleted from the server.")
 	}
 	if strings.HasPrefix(r.URL.Path, pathPipelines) {
 		w.WriteHeader(http.StatusOK) // the old flow's session held nothing
 		return nil
 	}
-	s.endSessionLocked(rn)
+	if ends {
+		rn.ending = ""
+		rn.signal()
+	} else {
+		s.endSessionLocked(rn)
+	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

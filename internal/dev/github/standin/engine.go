@@ -266,7 +266,7 @@ func (s *Server) advanceOnceLocked(r *run) (again bool) {
 		j := s.newJobLocked(r, ready.Key, ready.Name)
 		j.labels, j.timeout = newLabelSet(ready.Labels), ready.Timeout
 		j.build = s.messageBuilder(j, ready)
-		if ready.Group != "" && !strings.EqualFold(ready.Group, groupName(defaultPoolID)) {
+		if ready.Group != "" && !strings.EqualFold(ready.Group, defaultGroup) {
 			j.createdAt = s.now()
 			j.state = jobQueued
 			s.concludeLocked(j, concludedFailure, fmt.Sprintf("no runner group %q exists here: only Default does", ready.Group))
@@ -296,6 +296,7 @@ func (s *Server) newJobLocked(r *run, key, name string) *job {
 // messageBuilder makes the function that encodes the job for whichever runner acquires it.
 func (s *Server) messageBuilder(j *job, ready workflow.Job) func(messageInput) ([]byte, error) {
 	githubToken := ""
+	j.idToken = ready.Def != nil && ready.Def.IDToken
 	return func(in messageInput) ([]byte, error) {
 		if githubToken == "" {
 			githubToken, _ = s.newInstallationTokenLocked(j.run.repo.owner)
@@ -303,6 +304,8 @@ func (s *Server) messageBuilder(j *job, ready workflow.Job) func(messageInput) (
 		message, err := workflow.JobMessage(ready, workflow.MessageParams{
 			PlanID: j.run.planID, TimelineID: j.run.planID, JobID: j.guid, RequestID: in.requestID,
 			ServiceURL: s.opts.URL + pathRun + "/", ResultsURL: s.opts.URL + pathResults + "/",
+			FeedURL: s.feedURL(), CacheURL: s.opts.URL + pathCache + "/", IDTokenURL: s.idTokenURL(j), LaunchURL: s.opts.URL,
+			OrchestrationID: j.orchestration(), RunnerGroup: in.group,
 			AccessToken: in.token, GitHubToken: githubToken,
 		})
 		if err != nil {

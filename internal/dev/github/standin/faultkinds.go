@@ -28,6 +28,7 @@ const (
 
 	FaultSession         FaultKind = "session-conflict"
 	FaultSessionRefused  FaultKind = "session-refused"
+	FaultVersionRefused  FaultKind = "version-refused"
 	FaultRunnerCut       FaultKind = "runner-cut"
 	FaultRunnerStarved   FaultKind = "runner-starved"
 	FaultRunnerCleanup   FaultKind = "runner-cleanup"
@@ -164,6 +165,10 @@ func runnerFaults() []FaultInfo {
 			"Opening a session answers status (default 403): the runner is alive and never registers.",
 			"A registration that GitHub does not accept any more, or whose version is too old.",
 			"actions/runner, BrokerServer: errors of the session call"),
+		info(FaultVersionRefused, selectRunner, "",
+			"Waiting for a message answers 403 RunnerVersionTooOld: the session is open, and the listener ends by itself.",
+			"GitHub refuses a runner some months after the next version has appeared. The exit code is 7 if the listener's environment asks for it, and otherwise 1.",
+			"actions/runner, BrokerHttpClient; executed with 2.336.0"),
 		info(FaultRunnerCut, selectRunner, "",
 			"Every call of the runner protocol, from the first token on, is cut: the JIT configuration was delivered, the listener never gets through.",
 			"A pod whose way to GitHub is closed: a proxy, a policy, DNS.",

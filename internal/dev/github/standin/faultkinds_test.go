@@ -237,6 +237,12 @@ var runnerStrikes = map[standin.FaultKind]strikes{
 		require.Equal(t, http.StatusBadRequest, r.openSession())
 		require.False(t, w.in.Runners()[0].Online)
 	}},
+	standin.FaultVersionRefused: {standin.Fault{Runner: "a"}, func(t *testing.T, w *world) {
+		r := w.mint("a", "self-hosted", "linux").start(w.clock.Now())
+		var refusal struct{ ErrorKind string }
+		require.Equal(t, http.StatusForbidden, r.call("GET", r.broker+"/message?sessionId="+r.session, r.token, nil, &refusal))
+		require.Equal(t, "RunnerVersionTooOld", refusal.ErrorKind)
+	}},
 	standin.FaultRunnerCut: {standin.Fault{Runner: "a"}, func(t *testing.T, w *world) {
 		r := w.mint("a", "self-hosted", "linux")
 		_, err := r.tryAuthorize(ps256, w.clock.Now())

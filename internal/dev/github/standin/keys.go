@@ -119,6 +119,7 @@ const (
 	pathBroker    = "/_services/broker"
 	pathRun       = "/_services/run"
 	pathResults   = "/_services/results"
+	pathCache     = "/_services/cache" // of the first version of the cache service, which GitHub has shut down: nothing answers here
 )
 
 // defaultPoolID is the runner pool (GitHub: group) every registration is in unless its request says otherwise.
@@ -128,9 +129,9 @@ const defaultPoolID = 1
 func (s *Server) jitBlob(rn *runner, key *runnerKey) (string, error) {
 	settings, err := json.Marshal(map[string]any{
 		"AgentId": strconv.FormatInt(rn.id, 10), "AgentName": rn.name,
-		"PoolId": strconv.FormatInt(rn.groupID, 10), "PoolName": groupName(rn.groupID),
+		"PoolId": strconv.FormatInt(rn.groupID, 10), "PoolName": rn.scope.groupName(rn.groupID),
 		"ServerUrl": s.opts.URL + pathPipelines + "/", "ServerUrlV2": s.opts.URL + pathBroker + "/",
-		"UseV2Flow": true, "GitHubUrl": s.opts.URL + "/" + rn.scope.path, "WorkFolder": rn.workFolder,
+		"UseV2Flow": true, "GitHubUrl": "", "WorkFolder": rn.workFolder,
 		"Ephemeral": "True", "DisableUpdate": "True", "SkipSessionRecover": "True",
 	})
 	if err != nil {
@@ -154,9 +155,13 @@ func (s *Server) jitBlob(rn *runner, key *runnerKey) (string, error) {
 	return base64.StdEncoding.EncodeToString(blob), nil
 }
 
-func groupName(id int64) string {
-	if id == defaultPoolID {
-		return "Default"
+// defaultGroup is the group that every organization, enterprise and repository has.
+const defaultGroup = "Default"
+
+// groupName is the name of one of the scope's groups: those beside Default count from 2.
+func (sc *scope) groupName(id int64) string {
+	if n := int(id) - defaultPoolID - 1; n >= 0 && n < len(sc.owner.groups) {
+		return sc.owner.groups[n]
 	}
-	return "group-" + strconv.FormatInt(id, 10)
+	return defaultGroup
 }

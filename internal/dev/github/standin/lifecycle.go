@@ -113,7 +113,7 @@ func (s *Server) startLocked(j *job) {
 	now := s.now()
 	rn := j.runner
 	j.state, j.startedAt, j.renewedAt, j.acknowledged = jobInProgress, now, now, true
-	j.runnerID, j.runnerName, j.groupID = rn.id, rn.name, rn.groupID
+	j.runnerID, j.runnerName, j.groupID, j.groupName = rn.id, rn.name, rn.groupID, rn.scope.groupName(rn.groupID)
 	j.acquisitions++
 	j.acquirers = append(j.acquirers, rn.name)
 	if n := len(j.given); n > 0 {
@@ -251,6 +251,9 @@ func (s *Server) finishLocked(j *job, conclusion, reason string, outputs map[str
 		} else {
 			s.removeRunnerLocked(rn, removedAfterJob) // its one job is over
 		}
+	}
+	if _, uploaded := s.blobs.text(blobID(j.id, "job", "")); uploaded {
+		s.live.drop(j.id)
 	}
 	s.jobEndedLocked(j, outputs)
 	s.changedLocked()

@@ -93,6 +93,8 @@ type Options struct {
 	EphemeralCleanup time.Duration
 	// StaticCleanup is the same for those that take job after job. Default 14 days.
 	StaticCleanup time.Duration
+	// SessionAfterJob is how long the session of an ephemeral runner outlives its one job, unless the runner deletes it. Default 30 s.
+	SessionAfterJob time.Duration
 	// CancelGrace is how long a runner may take to end a cancelled job. Default 5 min.
 	CancelGrace time.Duration
 
@@ -150,6 +152,7 @@ func (o *Options) setDefaults() {
 	orDefault(&o.QueueLimit, 24*time.Hour)
 	orDefault(&o.EphemeralCleanup, 24*time.Hour)
 	orDefault(&o.StaticCleanup, 14*24*time.Hour)
+	orDefault(&o.SessionAfterJob, 30*time.Second)
 	orDefault(&o.CancelGrace, 5*time.Minute)
 	orDefault(&o.RunnerKeys, 4)
 	orDefault(&o.LogLimit, 4<<20)

@@ -67,8 +67,7 @@ func (s *Server) jobJSONLocked(j *job) jobJSON {
 	}
 	switch {
 	case j.acquisitions > 0:
-		name := groupName(j.groupID)
-		out.RunnerID, out.RunnerName, out.RunnerGroupID, out.RunnerGroupName = &j.runnerID, &j.runnerName, &j.groupID, &name
+		out.RunnerID, out.RunnerName, out.RunnerGroupID, out.RunnerGroupName = &j.runnerID, &j.runnerName, &j.groupID, &j.groupName
 	case j.state == jobCompleted: // it never had a runner: GitHub sends zeros then, not nulls
 		zero, empty := int64(0), ""
 		out.RunnerID, out.RunnerName, out.RunnerGroupID, out.RunnerGroupName = &zero, &empty, &zero, &empty

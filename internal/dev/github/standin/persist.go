@@ -94,6 +94,7 @@ type savedJob struct {
 	View                            JobView
 	State, GUID, RequestID, Token   string
 	Seq, MessageID, Runner, GroupID int64
+	GroupName                       string
 	Timeout                         time.Duration
 	AssignedAt, RenewedAt           time.Time
 	Acknowledged, Cancelling        bool
@@ -286,7 +287,7 @@ func saveRunner(rn *runner) savedRunner {
 func saveJob(j *job) savedJob {
 	out := savedJob{
 		View: j.view(), State: j.state, GUID: j.guid, RequestID: j.requestID, Token: j.token, Seq: j.seq, MessageID: j.messageID,
-		GroupID: j.groupID, Timeout: j.timeout, AssignedAt: j.assignedAt, RenewedAt: j.renewedAt,
+		GroupID: j.groupID, GroupName: j.groupName, Timeout: j.timeout, AssignedAt: j.assignedAt, RenewedAt: j.renewedAt,
 		Acknowledged: j.acknowledged, Cancelling: j.cancelling, QueueLimit: j.queueLimit, CancelAt: j.cancelAt,
 		Attempt: j.attempt, Requeues: j.requeues, Given: slices.Clone(j.given),
 	}

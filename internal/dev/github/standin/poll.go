@@ -54,8 +54,11 @@ func (s *Server) getMessage(w http.ResponseWriter, r *http.Request, token *runne
 func (s *Server) beginPoll(rn *runner, sessionID, os string, busy bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := checkSessionLocked(rn, sessionID); err != nil {
+	if err := checkSessionLocked(rn, sessionID, s.now()); err != nil {
 		return err
+	}
+	if _, strikes := s.faults.take(FaultVersionRefused, runnerSubjectLocked(rn)); strikes {
+		return brokerError(http.StatusForbidden, kindVersionTooOld, "This version of the runner is deprecated and cannot receive messages.")
 	}
 	rn.polls++
 	rn.lastContact = s.now()
@@ -63,13 +66,16 @@ func (s *Server) beginPoll(rn *runner, sessionID, os string, busy bool) error {
 		rn.os = osName(os)
 	}
 	s.settleRunnerLocked(rn)
-	if !busy {
+	if !busy && !rn.removed {
 		s.matchRunnerLocked(rn)
 	}
 	return nil
 }
 
-func checkSessionLocked(rn *runner, sessionID string) error {
+func checkSessionLocked(rn *runner, sessionID string, now time.Time) error {
+	if rn.ends(sessionID, now) {
+		return nil
+	}
 	if rn.removed {
 		return brokerError(http.StatusNotFound, kindRunnerNotFound, "The runner's registration has been deleted from the server.")
 	}
@@ -93,7 +99,7 @@ func (s *Server) endPoll(rn *runner) {
 func (s *Server) nextMessage(rn *runner, sessionID string, busy bool) (*brokerMessage, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := checkSessionLocked(rn, sessionID); err != nil {
+	if err := checkSessionLocked(rn, sessionID, s.now()); err != nil {
 		return nil, nil, err
 	}
 	j := rn.job

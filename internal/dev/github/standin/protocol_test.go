@@ -56,8 +56,10 @@ func TestJob_QueuedToCompleted_BothFlows(t *testing.T) {
 			require.Equal(t, "pod-1", started[0].Job.GetWorkflowJob().GetRunnerName())
 			require.Equal(t, r.id, started[0].Job.GetWorkflowJob().GetRunnerID())
 			require.Empty(t, w.in.Runners(), "an ephemeral runner is gone after its one job")
+			require.Equal(t, http.StatusNoContent, r.call("DELETE", r.broker+"/session", r.token, nil, nil))
 			_, code := r.poll("Online")
 			require.Equal(t, http.StatusNotFound, code)
+			require.Equal(t, http.StatusNotFound, r.call("DELETE", r.broker+"/session", r.token, nil, nil))
 			require.Equal(t, http.StatusBadRequest, r.authorize(jwt.SigningMethodPS256, w.clock.Now()))
 		})
 	}

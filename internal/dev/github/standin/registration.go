@@ -270,7 +270,7 @@ func (s *Server) listRunnerGroups(w http.ResponseWriter, r *http.Request, who ca
 	if sc.repo != nil && who.registration == nil {
 		return notFound()
 	}
-	groups := []runnerGroupJSON{{ID: defaultPoolID, Name: groupName(defaultPoolID), Visibility: "all", Default: true}}
+	groups := []runnerGroupJSON{{ID: defaultPoolID, Name: defaultGroup, Visibility: "all", Default: true}}
 	if sc.repo == nil {
 		for i, name := range sc.owner.groups {
 			groups = append(groups, runnerGroupJSON{ID: int64(i) + defaultPoolID + 1, Name: name, Visibility: "all"})

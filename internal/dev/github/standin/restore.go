@@ -187,7 +187,7 @@ func (s *Server) restoreJobLocked(saved savedJob, r *run, ready map[string]workf
 		conclusion: v.Conclusion, reason: v.Reason, seq: saved.Seq, createdAt: v.CreatedAt, queuedAt: timeOf(v.QueuedAt),
 		assignedAt: saved.AssignedAt, startedAt: timeOf(v.StartedAt), completedAt: timeOf(v.CompletedAt), renewedAt: saved.RenewedAt,
 		guid: saved.GUID, requestID: saved.RequestID, messageID: saved.MessageID, acknowledged: saved.Acknowledged,
-		runner: runners[saved.Runner], runnerID: v.RunnerID, runnerName: v.RunnerName, groupID: saved.GroupID, token: saved.Token,
+		runner: runners[saved.Runner], runnerID: v.RunnerID, runnerName: v.RunnerName, groupID: saved.GroupID, groupName: saved.GroupName, token: saved.Token,
 		assignments: v.Assignments, acquisitions: v.Acquisitions, acquirers: v.AcquiredBy, repeats: v.RepeatedAcquires,
 		lost: v.Lost, cancelling: saved.Cancelling, steps: v.Steps, queueLimit: saved.QueueLimit, cancelAt: saved.CancelAt,
 		attempt: max(1, saved.Attempt), requeues: saved.Requeues, given: saved.Given,

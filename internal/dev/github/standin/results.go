@@ -23,6 +23,7 @@ func (s *Server) resultsRoutes(mux *http.ServeMux) {
 	}
 	s.protocol(mux, "POST "+pathResults+"/twirp/github.actions.results.api.v1.WorkflowStepUpdateService/WorkflowStepsUpdate", s.updateSteps)
 	mux.HandleFunc("PUT "+pathResults+"/blobs/{blob}", s.putBlob)
+	s.protocol(mux, "GET "+pathFeed, s.feed)
 }
 
 type blobRequest struct {

@@ -14,12 +14,15 @@ import (
 type messageInput struct {
 	requestID int64
 	token     string
+	group     string // the runner's
 }
 
 func (s *Server) runServiceRoutes(mux *http.ServeMux) {
 	s.protocol(mux, "POST "+pathRun+"/acquirejob", s.acquireJob)
 	s.protocol(mux, "POST "+pathRun+"/renewjob", s.renewJob)
 	s.protocol(mux, "POST "+pathRun+"/completejob", s.completeJob)
+	// GitHub's runner drops the path of the launch endpoint, so that this one begins at the root.
+	s.protocol(mux, "POST /actions/build/{plan}/jobs/{job}/runnerresolve/actions", s.resolveActions)
 }
 
 // acquireJob hands the job itself to the runner that it was assigned to. The same runner may ask again, as it does when
@@ -30,7 +33,7 @@ func (s *Server) acquireJob(w http.ResponseWriter, r *http.Request, token *runne
 		StreamID     string `json:"streamId"` // what older clients call it
 	}
 	if err := readJSON(r, &q); err != nil {
-		return runError(err.status, kindBadRequest, err.Message)
+		return runError(err.status, err.Message)
 	}
 	if q.JobMessageID == "" {
 		q.JobMessageID = q.StreamID
@@ -40,17 +43,17 @@ func (s *Server) acquireJob(w http.ResponseWriter, r *http.Request, token *runne
 	j := s.requests[q.JobMessageID]
 	switch {
 	case j == nil:
-		return runError(http.StatusNotFound, "JobNotFound", "No job waits under this message: it was cancelled, finished, or given to another runner.")
+		return runError(http.StatusNotFound, "No job waits under this message: it was cancelled, finished, or given to another runner.")
 	case j.runner != token.runner:
-		return runError(http.StatusConflict, "JobAssignedElsewhere", "The job belongs to another runner.")
+		return runError(http.StatusConflict, "The job belongs to another runner.")
 	case j.state == jobInProgress:
 		j.repeats++
 	case token.runner.removed:
-		return runError(http.StatusNotFound, kindRunnerNotFound, "The runner's registration has been deleted from the server.")
+		return runError(http.StatusNotFound, "The runner's registration has been deleted from the server.")
 	default:
 		s.startLocked(j)
 	}
-	message, err := j.build(messageInput{requestID: j.messageID, token: j.token})
+	message, err := j.build(messageInput{requestID: j.messageID, token: j.token, group: j.groupName})
 	if err != nil {
 		return fmt.Errorf("building the message of job %d: %w", j.id, err)
 	}
@@ -69,10 +72,10 @@ type jobRef struct {
 func (s *Server) runningJobLocked(ref jobRef, token *runnerToken) (*job, error) {
 	j := s.guids[strings.ToLower(ref.JobID)]
 	if j == nil || (ref.PlanID != "" && !strings.EqualFold(ref.PlanID, j.run.planID)) {
-		return nil, runError(http.StatusNotFound, "JobNotFound", "There is no such job.")
+		return nil, runError(http.StatusNotFound, "There is no such job.")
 	}
 	if j.state != jobInProgress || j.runner != token.runner || (token.job != nil && token.job != j) {
-		return nil, runError(http.StatusNotFound, "JobNotRunning", "The job is not this runner's, or it has ended.")
+		return nil, runError(http.StatusNotFound, "The job is not this runner's, or it has ended.")
 	}
 	return j, nil
 }
@@ -80,7 +83,7 @@ func (s *Server) runningJobLocked(ref jobRef, token *runnerToken) (*job, error) 
 func (s *Server) renewJob(w http.ResponseWriter, r *http.Request, token *runnerToken) error {
 	var q jobRef
 	if err := readJSON(r, &q); err != nil {
-		return runError(err.status, kindBadRequest, err.Message)
+		return runError(err.status, err.Message)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,11 +147,11 @@ type stepResult struct {
 func (s *Server) completeJob(w http.ResponseWriter, r *http.Request, token *runnerToken) error {
 	var q completion
 	if err := readJSON(r, &q); err != nil {
-		return runError(err.status, kindBadRequest, err.Message)
+		return runError(err.status, err.Message)
 	}
 	conclusion, known := q.Conclusion.conclusion()
 	if !known {
-		return runError(http.StatusBadRequest, kindBadRequest, fmt.Sprintf("%q is no conclusion of a job.", q.Conclusion))
+		return runError(http.StatusBadRequest, fmt.Sprintf("%q is no conclusion of a job.", q.Conclusion))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,9 +170,20 @@ func (s *Server) completeJob(w http.ResponseWriter, r *http.Request, token *runn
 	for name, output := range q.Outputs {
 		outputs[name] = output.Value
 	}
+	held := token.runner.session
 	s.finishLocked(j, string(conclusion), "", outputs)
+	if token.runner.removed && held != nil {
+		s.endLaterLocked(token.runner, held)
+	}
 	w.WriteHeader(http.StatusOK)
 	return nil
+}
+
+// endLaterLocked keeps the session of a runner whose registration went with its one job until the runner deletes it. Its poll is held: a
+// listener that hears there, while its worker still ends, that its registration is gone reports the job as canceled.
+func (s *Server) endLaterLocked(rn *runner, held *session) {
+	rn.ending, rn.endsAt = held.id, s.now().Add(s.opts.SessionAfterJob)
+	s.deadlineLocked(rn.endsAt, rn.signal)
 }
 
 func (r stepResult) view() StepView {

@@ -25,8 +25,10 @@ type Server struct {
 	mux    *http.ServeMux
 	keys   *keyPool
 	blobs  *blobStore
+	live   *liveLogs
 	hooks  *hookSender
 	faults *faultBook
+	issuer issuerKey
 
 	appKeys atomic.Pointer[jwt.VerificationKeySet] // any of which may sign as the App
 	rights  atomic.Pointer[appRights]
@@ -87,7 +89,7 @@ func New(opts Options) (*Server, error) {
 		changed: make(chan struct{}), earlier: make(chan struct{}, 1), dirty: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	s.SetAppKeys(opts.AppKey)
-	s.blobs = newBlobStore(opts.LogLimit)
+	s.blobs, s.live = newBlobStore(opts.LogLimit), newLiveLogs(opts.LogLimit)
 	s.hooks = newHookSender(s)
 	if err := s.restore(); err != nil {
 		return nil, err
@@ -179,6 +181,7 @@ func (s *Server) routes() *http.ServeMux {
 	s.brokerRoutes(mux)
 	s.runServiceRoutes(mux)
 	s.resultsRoutes(mux)
+	s.idTokenRoutes(mux)
 	s.adminRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, &apiError{status: http.StatusNotFound, Message: "Not Found", DocumentationURL: docsRoot + "/rest"})

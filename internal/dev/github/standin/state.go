@@ -113,6 +113,8 @@ type runner struct {
 	lastContact time.Time
 	wake        chan struct{} // closed and replaced to wake the held poll
 	removed     bool
+	ending      string    // the session that outlives the registration: of a runner whose one job it has completed
+	endsAt      time.Time // when ending ends by itself
 
 	job             *job // assigned or running
 	cancelMessage   int64
@@ -139,6 +141,11 @@ type session struct {
 func (rn *runner) signal() {
 	close(rn.wake)
 	rn.wake = make(chan struct{})
+}
+
+// ends reports whether the session is that of a runner that has done its one job and has not ended it yet.
+func (rn *runner) ends(sessionID string, now time.Time) bool {
+	return rn.removed && rn.ending != "" && rn.ending == sessionID && now.Before(rn.endsAt)
 }
 
 // online reports whether GitHub would show the runner as online.
@@ -222,7 +229,9 @@ type job struct {
 	runnerID     int64   // of whoever acquired it
 	runnerName   string
 	groupID      int64
+	groupName    string
 	token        string // the job's own access token
+	idToken      bool   // it may have tokens that prove what it is
 
 	assignments   int
 	acquisitions  int
@@ -240,6 +249,9 @@ type job struct {
 	requeues      int
 	given         []Given
 }
+
+// orchestration names the job in the logs of services and runners.
+func (j *job) orchestration() string { return j.run.planID + "." + j.guid }
 
 // visible is the job's state as REST and webhooks name it.
 func (j *job) visible() string {

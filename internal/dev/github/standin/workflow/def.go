@@ -79,7 +79,9 @@ type JobDef struct {
 	TimeoutMinutes  string
 	ContinueOnError string
 	Steps           []StepDef
-	workflow        *Workflow
+	// IDToken says that the job may have tokens that prove what it is: the permission id-token: write.
+	IDToken  bool
+	workflow *Workflow
 }
 
 // StepDef is a `run` step as written. All its texts may hold ${{ }}.
@@ -145,6 +147,7 @@ func buildJob(src *actionlint.Workflow, job *actionlint.Job) *JobDef {
 		ID: text(job.ID), Name: text(job.Name), Line: job.ID.Pos.Line, If: text(job.If),
 		Env: buildEnv(job.Env), Defaults: buildDefaults(job.Defaults),
 		TimeoutMinutes: float(job.TimeoutMinutes), ContinueOnError: boolean(job.ContinueOnError),
+		IDToken: mayProve(cmp.Or(job.Permissions, src.Permissions)),
 	}
 	for _, need := range job.Needs {
 		// Ids are case-insensitive: keep the spelling of the definition, it is the key of the needs context.
@@ -176,6 +179,18 @@ func buildJob(src *actionlint.Workflow, job *actionlint.Job) *JobDef {
 		})
 	}
 	return def
+}
+
+// mayProve says whether permissions let a job have tokens that prove what it is. Nothing grants that but the file itself.
+func mayProve(p *actionlint.Permissions) bool {
+	switch {
+	case p == nil:
+		return false
+	case p.All != nil:
+		return p.All.Value == "write-all"
+	}
+	scope := p.Scopes["id-token"]
+	return scope != nil && scope.Value != nil && scope.Value.Value == "write"
 }
 
 func buildEnv(env *actionlint.Env) Env {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"strings"
@@ -19,9 +20,26 @@ const (
 	VarToken   = "system.github.token"
 	VarJob     = "system.github.job"
 	VarResults = "system.github.results_endpoint"
+	// VarLaunch is where a runner has the actions of a job resolved.
+	VarLaunch = "system.github.launch_endpoint"
+	// VarOrchestration names the job in logs of both sides, VarRunnerGroup the runner's group.
+	VarOrchestration = "system.orchestrationId"
+	VarRunnerGroup   = "system.runnerGroupName"
+	// VarContainerHooks allows a runner to run job containers by the hook that its environment names.
+	VarContainerHooks = "DistributedTask.AllowRunnerContainerHooks"
 	// VarTimeout is this project's own: the job's time-out in minutes. GitHub keeps it to itself and cancels
 	// the job from its side; the development runner honours it when it is there.
 	VarTimeout = "bullpen.job_timeout_minutes"
+)
+
+// Data of the system connection, by the names that runners know.
+const (
+	DataResults = "ResultsServiceUrl"
+	// DataFeed is the web socket that takes a job's log line by line while it runs.
+	DataFeed  = "FeedStreamUrl"
+	DataCache = "CacheServerUrl"
+	// DataIDToken is where a job with the permission id-token: write gets tokens that prove what it is.
+	DataIDToken = "GenerateIdTokenUrl"
 )
 
 // SystemConnection names the endpoint by which a runner reaches the run service.
@@ -128,6 +146,11 @@ type MessageParams struct {
 	RequestID                 int64
 	// ServiceURL is the run service, ResultsURL the Results service.
 	ServiceURL, ResultsURL string
+	// FeedURL, CacheURL, IDTokenURL and LaunchURL are further services; one that is empty is not named to the runner. IDTokenURL is named
+	// only to a job that has the permission.
+	FeedURL, CacheURL, IDTokenURL, LaunchURL string
+	// OrchestrationID and RunnerGroup are what the variables of that name say.
+	OrchestrationID, RunnerGroup string
 	// AccessToken opens both services; GitHubToken is the job's GITHUB_TOKEN.
 	AccessToken, GitHubToken string
 	Secrets                  map[string]string
@@ -151,7 +174,7 @@ func JobMessage(job Job, p MessageParams) (*Message, error) {
 		LockedUntil: "0001-01-01T00:00:00",
 		Plan:        Plan{ScopeIdentifier: uuid.Nil.String(), PlanType: "free", Version: 12, PlanID: p.PlanID},
 		Timeline:    Timeline{ID: p.TimelineID},
-		Resources:   Resources{Endpoints: []Endpoint{endpoint(p)}},
+		Resources:   Resources{Endpoints: []Endpoint{endpoint(job, p)}},
 		ContextData: map[string]ContextData{},
 		Mask:        []MaskHint{}, EnvironmentVariables: []Token{}, Defaults: []Token{}, Steps: []Step{},
 		Variables: variables(job, p),
@@ -172,14 +195,19 @@ func JobMessage(job Job, p MessageParams) (*Message, error) {
 	return m, nil
 }
 
-func endpoint(p MessageParams) Endpoint {
+func endpoint(job Job, p MessageParams) Endpoint {
+	data := map[string]string{DataResults: p.ResultsURL, DataFeed: p.FeedURL, DataCache: p.CacheURL}
+	if job.Def.IDToken {
+		data[DataIDToken] = p.IDTokenURL
+	}
+	maps.DeleteFunc(data, func(_, address string) bool { return address == "" })
 	return Endpoint{
 		Name: SystemConnection,
 		// The genuine runner resolves "completejob" relative to this address: without the slash it would lose
 		// the last part of the path.
 		URL:           strings.TrimSuffix(p.ServiceURL, "/") + "/",
 		Authorization: Authorization{Scheme: "OAuth", Parameters: map[string]string{"AccessToken": p.AccessToken}},
-		Data:          map[string]string{"ResultsServiceUrl": p.ResultsURL},
+		Data:          data,
 		IsReady:       true,
 	}
 }
@@ -190,11 +218,15 @@ func variables(job Job, p MessageParams) map[string]Variable {
 		VarJob:                                {Value: job.ID},
 		VarResults:                            {Value: p.ResultsURL},
 		VarTimeout:                            {Value: formatNumber(job.Timeout.Minutes())},
+		VarContainerHooks:                     {Value: "true"},
 		"system.culture":                      {Value: "en-US"},
 		"system.runnerEnvironment":            {Value: "self-hosted"},
 		"DistributedTask.EnhancedAnnotations": {Value: "true"},
-		"DistributedTask.NewActionMetadata":   {Value: "true"},
-		"DistributedTask.AddWarningToNode12Action": {Value: "false"},
+	}
+	for name, value := range map[string]string{VarLaunch: p.LaunchURL, VarOrchestration: p.OrchestrationID, VarRunnerGroup: p.RunnerGroup} {
+		if value != "" {
+			out[name] = Variable{Value: value}
+		}
 	}
 	for name, value := range p.Variables {
 		out[name] = Variable{Value: value}
