@@ -112,8 +112,9 @@ func runExec(_ context.Context, c *command) error {
 	o.Interactive, _ = c.flags.GetBool("interactive")
 	o.Terminal, _ = c.flags.GetBool("tty")
 	to := &frames{conn: conn}
+	resized := make(chan os.Signal, 1)
 	if o.Terminal {
-		restore, err := c.terminal(&o, to)
+		restore, err := c.terminal(&o, resized)
 		if err != nil {
 			return err
 		}
@@ -126,6 +127,7 @@ func runExec(_ context.Context, c *command) error {
 	if err := to.send(frameOrder, encoded); err != nil {
 		return unreachable(err)
 	}
+	go c.tellSizes(resized, to) // ends with the process
 	if o.Interactive {
 		go func() { // ends with the process
 			_, _ = io.Copy(to.writer(frameInput), c.Stdin)
@@ -162,9 +164,10 @@ func (c *command) output(from *bufio.Reader, unreachable func(error) error) erro
 	}
 }
 
-// terminal makes this process's own terminal raw, and tells the guest its size whenever that changes. Who asks for a
-// terminal without having one is refused (likely: Tart needs its size).
-func (c *command) terminal(o *order, to *frames) (func(), error) {
+// terminal makes this process's own terminal raw, and has its changes of size noted from before the size that goes with the order on: none is
+// lost. Who asks for a terminal without having one is refused (likely: Tart needs its size).
+func (c *command) terminal(o *order, resized chan<- os.Signal) (restore func(), err error) {
+	signal.Notify(resized, syscall.SIGWINCH)
 	columns, rows, err := size(c.Stdin)
 	if err != nil {
 		return nil, failed(codeFailed, "Error: failed to determine terminal size: %v", err)
@@ -174,16 +177,16 @@ func (c *command) terminal(o *order, to *frames) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	go func() { // ends with the process
-		for range changed {
-			if columns, rows, err := size(c.Stdin); err == nil {
-				_ = to.send(frameSize, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, columns), rows))
-			}
-		}
-	}()
 	return func() { _ = term.Restore(int(c.Stdin.Fd()), state) }, nil
+}
+
+// tellSizes tells the guest the terminal's size whenever that has changed.
+func (c *command) tellSizes(resized <-chan os.Signal, to *frames) {
+	for range resized {
+		if columns, rows, err := size(c.Stdin); err == nil {
+			_ = to.send(frameSize, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, columns), rows))
+		}
+	}
 }
 
 // drainAfterExit is how long output is still passed on when a command has ended and something else has it open.

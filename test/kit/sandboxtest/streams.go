@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -70,11 +71,22 @@ func (w *told) String() string {
 // await returns when what was written contains the text.
 func (w *told) await(f *fixture, text string) {
 	f.Helper()
-	for !strings.Contains(w.String(), text) {
+	w.until(f, func() bool { return strings.Contains(w.String(), text) }, fmt.Sprintf("%q", text))
+}
+
+// awaitLines returns when so many lines have ended.
+func (w *told) awaitLines(f *fixture, count int) {
+	f.Helper()
+	w.until(f, func() bool { return strings.Count(w.String(), "\n") >= count }, fmt.Sprintf("%d lines", count))
+}
+
+func (w *told) until(f *fixture, met func() bool, what string) {
+	f.Helper()
+	for !met() {
 		select {
 		case <-w.news:
 		case <-f.ctx.Done():
-			f.Fatalf("waiting for %q, there is %q", text, w.String())
+			f.Fatalf("waiting for %s, there is %q", what, w.String())
 		}
 	}
 }
@@ -177,10 +189,13 @@ func execTerminal(f *fixture) {
 			f.Fatal("nobody takes the terminal's size")
 		}
 	}
-	// The size before the last has been put into force when the last is taken.
-	_, err := keyboard.Write([]byte("again\n"))
-	require.NoError(f, err)
-	screen.await(f, "31 101")
+	// The size before the last is that of the terminal when the last is taken. A guest in a virtual machine hears of it a moment later.
+	for lines := 0; !strings.Contains(screen.String(), "31 101"); {
+		_, err := keyboard.Write([]byte("again\n"))
+		require.NoError(f, err)
+		lines += 2 // its echo and its answer
+		screen.awaitLines(f, lines)
+	}
 	require.Contains(f, screen.String(), "again\r\n", "a terminal echoes, and ends lines with two characters")
 	cancel()
 	require.ErrorIs(f, f.ends(done), context.Canceled)
