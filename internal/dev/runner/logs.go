@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -214,16 +215,30 @@ func (u *uploader) send(ctx context.Context, due bool) (last bool) {
 	if u.service.url == "" {
 		return last // a job without a Results service has no log
 	}
-	for _, s := range summaries {
-		u.try(ctx, func() error { return u.service.uploadSummary(ctx, s.step, s.data) })
-	}
-	for _, c := range chunks {
-		u.try(ctx, func() error { return u.service.uploadLog(ctx, c) })
-	}
+	u.upload(ctx, chunks, summaries)
 	if len(steps) > 0 {
 		u.try(ctx, func() error { return u.service.updateSteps(ctx, order, steps) })
 	}
 	return last
+}
+
+// upload sends logs, and before each the summary of its step: the order in which GitHub's runner has them.
+func (u *uploader) upload(ctx context.Context, chunks []chunk, summaries []summary) {
+	send := func(s summary) {
+		u.try(ctx, func() error { return u.service.uploadSummary(ctx, s.step, s.data) })
+	}
+	for _, c := range chunks {
+		summaries = slices.DeleteFunc(summaries, func(s summary) bool {
+			if s.step == c.step {
+				send(s)
+			}
+			return s.step == c.step
+		})
+		u.try(ctx, func() error { return u.service.uploadLog(ctx, c) })
+	}
+	for _, s := range summaries {
+		send(s)
+	}
 }
 
 // next takes what of a log is to be sent now.

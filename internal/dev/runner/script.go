@@ -139,9 +139,8 @@ func (w *work) environ(env environment, files fileCommands) []string {
 	if len(w.path) > 0 {
 		all["PATH"] = strings.Join(append(slices.Clone(w.path), all["PATH"]), string(os.PathListSeparator))
 	}
-	for name, value := range w.githubVariables() {
-		all[name] = value
-	}
+	maps.Copy(all, w.githubVariables())
+	maps.Copy(all, w.idTokenVariables())
 	maps.Copy(all, files)
 	out := make([]string, 0, len(all))
 	for _, name := range sortedNames(all) {
@@ -173,6 +172,18 @@ func (w *work) githubVariables() map[string]string {
 		}
 	}
 	return out
+}
+
+// idTokenVariables tell a script where it gets tokens that prove what its job is, if the job may have any.
+func (w *work) idTokenVariables() map[string]string {
+	endpoint, _ := w.msg.Endpoint(workflow.SystemConnection)
+	where := endpoint.Data[workflow.DataIDToken]
+	if where == "" {
+		return nil
+	}
+	return map[string]string{
+		"ACTIONS_ID_TOKEN_REQUEST_URL": where, "ACTIONS_ID_TOKEN_REQUEST_TOKEN": endpoint.Authorization.Parameters["AccessToken"],
+	}
 }
 
 func sortedNames[M ~map[string]string](m M) []string { return slices.Sorted(maps.Keys(m)) }

@@ -195,11 +195,18 @@ func (w *world) eventually(condition func() bool, what string) {
 
 func (w *world) mint(name string, labels ...string) *runner {
 	w.t.Helper()
+	r, _ := w.mintConfig(name, labels...)
+	return r
+}
+
+// mintConfig also returns the encoded JIT configuration.
+func (w *world) mintConfig(name string, labels ...string) (*runner, string) {
+	w.t.Helper()
 	config, _, err := w.org.Actions.GenerateOrgJITConfig(w.ctx, "acme", &github.GenerateJITConfigRequest{
 		Name: name, RunnerGroupID: 1, Labels: labels,
 	})
 	require.NoError(w.t, err)
-	return newRunner(w.t, config)
+	return newRunner(w.t, config), config.GetEncodedJITConfig()
 }
 
 func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0o600) }

@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"crypto/rand"
 	"crypto/rsa"
-	"encoding/base64"
 	"fmt"
-	"math/big"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 )
 
@@ -100,9 +99,7 @@ func (s *Server) issuerKeys(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, fmt.Errorf("making the issuer's key: %w", err))
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"keys": []any{map[string]string{
-		"kty": "RSA", "alg": "RS256", "use": "sig", "kid": issuerKeyID,
-		"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
-		"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
+	writeJSON(w, http.StatusOK, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{
+		Key: &key.PublicKey, KeyID: issuerKeyID, Algorithm: "RS256", Use: "sig",
 	}}})
 }
