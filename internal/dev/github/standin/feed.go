@@ -40,7 +40,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, token *runnerToken
 	upgrader := websocket.Upgrader{ReadBufferSize: 4 << 10, WriteBufferSize: 1 << 10}
 	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
-		return nil //nolint:nilerr // Upgrade has answered what is wrong with the request
+		return nil // Upgrade has answered what is wrong with the request
 	}
 	conn.SetReadLimit(maxFeedMessage)
 	gone := make(chan struct{})
@@ -58,7 +58,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, token *runnerToken
 	for {
 		kind, data, err := conn.ReadMessage()
 		if err != nil {
-			return nil //nolint:nilerr // the runner's job is over, or its connection broke: it connects again
+			return nil // the runner's job is over, or its connection broke: it connects again
 		}
 		var lines feedLines
 		if kind != websocket.TextMessage || json.Unmarshal(data, &lines) != nil || lines.Count != len(lines.Value) || lines.StepID == "" {

@@ -39,8 +39,7 @@ type replayOf struct {
 	fault standin.FaultKind
 }
 
-// toEverybody: the runner asks for connectionData without a token, and GitHub answers (real requests of the independent client are answered
-// with 200, too); the recorded 401 sent it for a token first.
+// toEverybody: the runner asks for connectionData without a token first. At GitHub it is anonymous; the recorded 401 sent the runner for a token.
 var toEverybody = map[string]int{"GET /_services/pipelines/_apis/connectionData": http.StatusOK}
 
 var replays = map[string]replayOf{
@@ -329,7 +328,7 @@ var ofTheJob = regexp.MustCompile(`^/_services/results/|^/_services/run/(renew|c
 
 var (
 	recordedKey       = regexp.MustCompile(`<RSAKeyValue>.*</RSAKeyValue>`)
-	recordedAssertion = "client_assertion=JWT"
+	recordedAssertion = regexp.MustCompile(`client_assertion=JWT`)
 )
 
 func (p *player) body(one exchange) []byte {
@@ -344,10 +343,7 @@ func (p *player) body(one exchange) []byte {
 	}
 	text = p.tr.text(text)
 	text = recordedKey.ReplaceAllString(text, p.publicKey())
-	if strings.Contains(text, recordedAssertion) {
-		text = strings.Replace(text, recordedAssertion, "client_assertion="+p.assertion(), 1)
-	}
-	return []byte(text)
+	return []byte(recordedAssertion.ReplaceAllLiteralString(text, "client_assertion="+p.assertion()))
 }
 
 func (p *player) publicKey() string {
