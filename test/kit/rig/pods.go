@@ -153,7 +153,7 @@ func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.P
 	job := &jobSeen{stop: stop, jobless: jobless}
 	defer context.AfterFunc(until(ctx, terminate), job.stopUnlessSeen)()
 	runner, err := devrunner.New(devrunner.Options{
-		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: github, Console: job, Within: sleep,
+		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: github, Console: job, Within: sleep, NoFeed: true,
 	})
 	if err != nil {
 		return 1
