@@ -169,6 +169,8 @@ type SignalsStore interface {
 
 // DemandStore tells which jobs runners that register themselves are for. It does not wait out an outage.
 type DemandStore interface {
+	// LabelSetsOfLogins lists the label sets of the jobs of each account, by login in lower case and then by key.
+	LabelSetsOfLogins(ctx context.Context, logins []string) (map[string][]LabelSet, error)
 	// TargetJobs reads the jobs of scopes, and what is known of single jobs, as of one moment.
 	TargetJobs(ctx context.Context, scopes []DemandScope, seen []int64) (TargetJobs, error)
 }

@@ -378,6 +378,11 @@ func (s *countingStore) LabelSetsAmong(ctx context.Context, keys []string) ([]st
 	return found, errors.Join(err, s.err("label sets"))
 }
 
+func (s *countingStore) LabelSetsOfLogins(ctx context.Context, logins []string) (map[string][]dispatch.LabelSet, error) {
+	found, err := s.Store.LabelSetsOfLogins(ctx, logins)
+	return found, errors.Join(err, s.err("label sets"))
+}
+
 func (s *countingStore) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
 	s.sets.Add(1)
 	sets, err := s.Store.LabelSets(ctx)

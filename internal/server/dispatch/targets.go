@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// mostDemandKeys bounds the label sets of one target: whoever may write a workflow may make up as many as there are subsets of
-// the runners' labels.
+// mostDemandKeys bounds the label sets of an account that one target asks for: whoever may write its workflows may make up as many as
+// there are subsets of the runners' labels.
 const mostDemandKeys = 200
 
 // DemandScope is one account, or one repository of it, in lower case, and the label sets of the jobs that are asked for.
@@ -53,13 +54,12 @@ func (d *Dispatcher) TargetDemand(ctx context.Context, targets []runnerapi.Deman
 	}
 	ctx, cancel := context.WithTimeout(ctx, signalsTimeout)
 	defer cancel()
-	sets, err := d.opt.Store.LabelSets(ctx)
+	sets, err := d.opt.Store.LabelSetsOfLogins(ctx, logins(targets))
 	if err != nil {
-		return nil, fmt.Errorf("reading label sets: %w", err)
+		return nil, fmt.Errorf("reading the label sets of accounts: %w", err)
 	}
-	unserved := Route(d.opt.Cluster.Pools(), sets).Unserved
-	sets = slices.DeleteFunc(sets, func(set LabelSet) bool { _, free := unserved[set.Key]; return !free })
-	asked := askFor(targets, sets)
+	pools := d.opt.Cluster.Pools()
+	asked := askFor(targets, unservedOnly(pools, sets))
 	known, err := d.opt.Store.TargetJobs(ctx, asked.scopes, asked.seen)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,37 @@ func (d *Dispatcher) TargetDemand(ctx context.Context, targets []runnerapi.Deman
 	if err := d.notFrozen(); err != nil { // since it was read
 		return nil, err
 	}
-	return asked.answer(targets, known, unserved), nil
+	return asked.answer(targets, known, pools), nil
+}
+
+// logins lists the accounts that the targets are of, in lower case.
+func logins(targets []runnerapi.DemandTarget) []string {
+	asked := map[string]bool{}
+	for _, target := range targets {
+		for _, repository := range append([]string{target.Repository}, target.Repositories...) {
+			if owner, _, ok := strings.Cut(repository, "/"); ok {
+				asked[strings.ToLower(owner)] = true
+			}
+		}
+		if target.Organization != "" {
+			asked[strings.ToLower(target.Organization)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(asked))
+}
+
+// unservedOnly leaves out the label sets that a pool serves. The jobs of those are the pool's.
+func unservedOnly(pools []Pool, sets map[string][]LabelSet) map[string][]LabelSet {
+	out := make(map[string][]LabelSet, len(sets))
+	for login, its := range sets {
+		unserved := Route(pools, its).Unserved
+		for _, set := range its {
+			if _, free := unserved[set.Key]; free {
+				out[login] = append(out[login], set)
+			}
+		}
+	}
+	return out
 }
 
 // targetAsk is what the ledger is asked for the targets.
@@ -78,22 +108,24 @@ type targetAsk struct {
 	seen   []int64
 }
 
-func askFor(targets []runnerapi.DemandTarget, sets []LabelSet) targetAsk {
+// askFor asks of each account for its own label sets: those of others are nothing to it (TEN-1).
+func askFor(targets []runnerapi.DemandTarget, sets map[string][]LabelSet) targetAsk {
 	ask := targetAsk{more: make([]bool, len(targets)), seen: []int64{}}
 	for i, target := range targets {
-		var keys []string
-		for _, set := range sets {
-			if fleet.RunnerTakes(target.Labels, set.Labels) {
-				keys = append(keys, set.Key)
-			}
-		}
-		if len(keys) > mostDemandKeys {
-			keys, ask.more[i] = keys[:mostDemandKeys], true
-		}
 		add := func(login, repository string) {
+			login = strings.ToLower(login)
+			var keys []string
+			for _, set := range sets[login] {
+				if fleet.RunnerTakes(target.Labels, set.Labels) {
+					keys = append(keys, set.Key)
+				}
+			}
+			if len(keys) > mostDemandKeys {
+				keys, ask.more[i] = keys[:mostDemandKeys], true
+			}
 			ask.target = append(ask.target, i)
 			ask.scopes = append(ask.scopes, DemandScope{
-				Login: strings.ToLower(login), Repository: strings.ToLower(repository), LabelKeys: keys,
+				Login: login, Repository: strings.ToLower(repository), LabelKeys: keys,
 				Most: int64(min(max(target.Most, 1), runnerapi.MostDemandJobs)) + 1, // the one beyond says that there are more
 			})
 		}
@@ -110,7 +142,7 @@ func askFor(targets []runnerapi.DemandTarget, sets []LabelSet) targetAsk {
 	return ask
 }
 
-func (a targetAsk) answer(targets []runnerapi.DemandTarget, known TargetJobs, unserved map[string]struct{}) []runnerapi.TargetDemand {
+func (a targetAsk) answer(targets []runnerapi.DemandTarget, known TargetJobs, pools []Pool) []runnerapi.TargetDemand {
 	out := make([]runnerapi.TargetDemand, len(targets))
 	for i, target := range targets {
 		out[i] = runnerapi.TargetDemand{Key: target.Key, More: a.more[i], Queued: []runnerapi.DemandJob{}, Running: []runnerapi.DemandJob{}}
@@ -129,7 +161,7 @@ func (a targetAsk) answer(targets []runnerapi.DemandTarget, known TargetJobs, un
 	}
 	settled := map[int64]bool{}
 	for _, job := range known.Seen {
-		settled[job.ID] = job.settled(unserved)
+		settled[job.ID] = job.settled(pools)
 	}
 	for i, target := range targets {
 		for _, id := range target.Seen {
@@ -147,12 +179,12 @@ func (a targetAsk) answer(targets []runnerapi.DemandTarget, known TargetJobs, un
 
 // settled says whether a job that was seen at GitHub needs no runner that registers itself. One that was given up here, because
 // nobody could tell about it for a day, is not: it was seen.
-func (j SeenJob) settled(unserved map[string]struct{}) bool {
+func (j SeenJob) settled(pools []Pool) bool {
 	if j.State.Terminal() {
 		return j.State != fleet.JobStale && j.Conclusion != string(fleet.JobStale)
 	}
-	_, free := unserved[j.LabelKey]
-	return !free
+	labels, ok := LabelsOf(j.LabelKey)
+	return !ok || len(Route(pools, []LabelSet{{Key: j.LabelKey, Labels: labels}}).Unserved) == 0
 }
 
 // cut leaves the oldest jobs, so many at most, and says whether there were more.

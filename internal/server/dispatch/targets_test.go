@@ -251,3 +251,42 @@ func TestTargetDemand_POOL8_WholeOrNotAtAll(t *testing.T) {
 	require.Error(t, err)
 	require.Nil(t, got)
 }
+
+// TEN-1: label sets that a stranger's workflows make up hide none of a target's jobs, and are not read for it.
+func TestTargetDemand_TEN1_StrangersLabelSetsHideNothing(t *testing.T) {
+	h := newHarness(t)
+	labels := []string{"gpu", "z"}
+	for i := range 9 {
+		labels = append(labels, fmt.Sprintf("a%d", i))
+	}
+	h.record(job(fleet.JobEventQueued, 1, labelled("self-hosted", "z")))
+	ledgertest.Exec(t, h.url, `INSERT INTO accounts SELECT 77, 'stranger', 'Organization', 77, false, now(), now()`)
+	for subset := 1; subset < 1<<9; subset++ {
+		set := []string{"gpu", "self-hosted"}
+		for i := range 9 {
+			if subset&(1<<i) != 0 {
+				set = append(set, fmt.Sprintf("a%d", i))
+			}
+		}
+		key := dispatch.LabelKey(set)
+		ledgertest.Exec(t, h.url, `WITH made AS (INSERT INTO label_sets VALUES ($1, $2))
+			INSERT INTO job_lanes (label_key, account_id, head_at) VALUES ($1, 77, now())`, key, set)
+	}
+	store := &noLabelSets{Store: h.store, t: t}
+	d := h.replica(func(o *dispatch.Options) { o.Store = store })
+	got := h.wants(d, runnerapi.DemandTarget{Organization: "acme", Labels: labels, Seen: []int64{1}})
+	require.Equal(t, []int64{1}, ids(got.Queued))
+	require.False(t, got.More, "all of the account's own label sets were asked for")
+	require.Empty(t, got.Settled)
+}
+
+// noLabelSets reads no label sets of all accounts.
+type noLabelSets struct {
+	dispatch.Store
+	t *testing.T
+}
+
+func (s noLabelSets) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
+	s.t.Error("the label sets of all accounts were read")
+	return s.Store.LabelSets(ctx)
+}

@@ -13,6 +13,21 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
 
+// LabelSetsOfLogins lists the label sets that have a lane of each account. It reads those of no other. It does not wait out an outage.
+func (s *Store) LabelSetsOfLogins(ctx context.Context, logins []string) (map[string][]dispatch.LabelSet, error) {
+	rows, err := s.queries().LabelSetsOfLogins(ctx, logins)
+	if err != nil {
+		return nil, err
+	}
+	sets := map[string][]dispatch.LabelSet{}
+	for _, row := range rows {
+		if labels, ok := dispatch.LabelsOf(row.LabelKey); ok {
+			sets[row.Login] = append(sets[row.Login], dispatch.LabelSet{Key: row.LabelKey, Labels: labels})
+		}
+	}
+	return sets, nil
+}
+
 // TargetJobs reads the jobs of scopes, and what is known of single jobs, as of one moment. What it costs follows from the jobs
 // that it returns, not from those of others. It does not wait out an outage.
 func (s *Store) TargetJobs(ctx context.Context, scopes []dispatch.DemandScope, seen []int64) (dispatch.TargetJobs, error) {

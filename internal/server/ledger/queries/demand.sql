@@ -4,6 +4,12 @@ SELECT id, lower(login)::text AS login FROM accounts
 WHERE lower(login) = ANY (@logins::text[]) AND coalesce(installation_id, 0) <> 0 AND NOT suspended AND deleted_at IS NULL
 ORDER BY lower(login), id;
 
+-- name: LabelSetsOfLogins :many
+-- Those of the accounts' own lanes.
+SELECT DISTINCT lower(a.login)::text AS login, l.label_key FROM accounts a JOIN job_lanes l ON l.account_id = a.id
+WHERE lower(a.login) = ANY (@logins::text[]) AND coalesce(a.installation_id, 0) <> 0 AND NOT a.suspended AND a.deleted_at IS NULL
+ORDER BY 1, 2;
+
 -- name: RepositoriesTaken :many
 -- Which of these repositories GitHub has taken from their installations.
 SELECT account_id, lower(repository)::text AS repository FROM removed_repositories

@@ -223,6 +223,38 @@ func (q *Queries) JobsSeen(ctx context.Context, ids []int64) ([]JobsSeenRow, err
 	return items, nil
 }
 
+const labelSetsOfLogins = `-- name: LabelSetsOfLogins :many
+SELECT DISTINCT lower(a.login)::text AS login, l.label_key FROM accounts a JOIN job_lanes l ON l.account_id = a.id
+WHERE lower(a.login) = ANY ($1::text[]) AND coalesce(a.installation_id, 0) <> 0 AND NOT a.suspended AND a.deleted_at IS NULL
+ORDER BY 1, 2
+`
+
+type LabelSetsOfLoginsRow struct {
+	Login    string
+	LabelKey string
+}
+
+// Those of the accounts' own lanes.
+func (q *Queries) LabelSetsOfLogins(ctx context.Context, logins []string) ([]LabelSetsOfLoginsRow, error) {
+	rows, err := q.db.Query(ctx, labelSetsOfLogins, logins)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LabelSetsOfLoginsRow
+	for rows.Next() {
+		var i LabelSetsOfLoginsRow
+		if err := rows.Scan(&i.Login, &i.LabelKey); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const repositoriesTaken = `-- name: RepositoriesTaken :many
 SELECT account_id, lower(repository)::text AS repository FROM removed_repositories
 WHERE account_id = ANY ($1::bigint[]) AND lower(repository) = ANY ($2::text[])
