@@ -137,8 +137,8 @@ explain: ## Run every statement of the ledger with EXPLAIN (ANALYZE, BUFFERS) am
 	$(GO) test -run '^TestReads_' -count 1 -timeout 60m -v ./internal/server/ledger -args -ledger-jobs 1000000 -ledger-page
 
 .PHONY: model
-model: ## Walk the claim protocol's large state spaces too: minutes, and some 10 GiB of memory
-	BULLPEN_TEST_DEEP=1 $(GO) test -timeout 60m -run Exhaustive -v ./test/model
+model: ## Walk the claim protocol's large state spaces too: a minute, and a gigabyte of memory
+	BULLPEN_TEST_DEEP=1 $(GO) test -timeout 60m -run "Exhaustive|Stops" -v ./test/model
 
 .PHONY: scale
 scale: ## Take a pool of 2,000 synthetic pods through its life while jobs run (SCALE_FLAGS="-pods 500 -nodes 2")

@@ -23,7 +23,7 @@ func (m *machine) canonical(s *state) (swapped bool) {
 	m.renumber(s)
 	m.orderRequests(s)
 	m.renameGenerations(s)
-	if m.pods < 2 || m.removable == 1 {
+	if m.pods < 2 || m.removable == 1 || m.stops == 1 {
 		return false
 	}
 	t := s.exchanged()
@@ -50,6 +50,9 @@ func (m *machine) clearPod(s *state, p int) {
 	}
 	if q.runner == runExited {
 		q.worked = 0
+	}
+	if q.life != up || !m.heeds(q) {
+		q.term = 0
 	}
 	if q.life == gone {
 		s.eachReg(p, func(reg uint8) bool {

@@ -7,7 +7,7 @@
 // calls, is re-stated, and can be left out by a field of without. recovery.go asks
 // recovery's Judge, as the passes do, and re-states what its verdicts do.
 //
-// Begin with state.go (what there is), then the actors: poll.go, pod.go, controller.go, github.go, recovery.go.
+// Begin with state.go (what there is), then the actors: poll.go, pod.go, stop.go, controller.go, github.go, recovery.go.
 // invariants.go has what must hold, search.go walks, liveness.go looks for states that nothing leads out of, trace.go
 // tells in words how a rule was broken. docs/reference/protocol-model.md has the bounds and the results.
 package model

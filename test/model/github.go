@@ -49,9 +49,9 @@ func (m *machine) registrationSteps(s *state, p int, reg uint8) {
 		for j := range m.jobs {
 			if s.job[j] == ghQueued {
 				t := *s
-				t.job[j], t.exec[j], t.reg[reg-1], t.pod[p].worked = ghRunning, reg, regBusy, 1
+				t.job[j], t.exec[j], t.reg[reg-1] = ghRunning, reg, regBusy
 				t.hooks[j] |= hookStarted
-				m.add(true, "GitHub gives a job to the runner of", p, j, reg, &t)
+				m.add(true, "a job is acquired by the runner of", p, j, reg, &t)
 			}
 		}
 	}
@@ -75,6 +75,9 @@ func (m *machine) complete(t *state, j int) {
 func (m *machine) jobSteps(s *state, j int) {
 	switch s.job[j] {
 	case ghRunning:
+		if s.acquired(podOf(s.exec[j])) {
+			return // its worker starts first
+		}
 		t := *s
 		m.complete(&t, j)
 		m.add(true, "a job completes on the runner of", podOf(s.exec[j]), j, s.exec[j], &t)

@@ -26,13 +26,13 @@ func (m *machine) brokenAt(s *state, p int) string {
 	if q.life == deleted && q.runner < runExited && s.busy(p) {
 		return "EXCL-1 a runner works in a pod that the fleet deleted"
 	}
-	if q.life != up {
-		return ""
-	}
 	// CLAIM-17: rows may be lost between a restore and the end of its hold, and no longer.
 	lost := s.backup == backupHeld || s.backup == backupRestored && m.noHold
-	if !lost && !live && (s.busy(p) || s.mayStart(p)) {
+	if q.life != gone && !lost && !live && (s.busy(p) || s.mayStart(p)) {
 		return "EXCL-6 a claim has ended while a registration of it is alive"
+	}
+	if q.life != up {
+		return ""
 	}
 	if q.shown&shownOwner != 0 && (q.poller <= pollWaiting || q.poller == pollFailed) {
 		return "CLAIM-6 the owner label was stamped on a pod that holds no configuration"
@@ -43,7 +43,7 @@ func (m *machine) brokenAt(s *state, p int) string {
 	if m.healthy && q.poller == pollDismissed && q.jit == 0 {
 		return "CLAIM-16 a healthy pod was sent away"
 	}
-	if m.healthy && q.poller.staged() && q.runner == runWaiting && s.reg[q.jit-1] == regGone {
+	if m.healthy && q.poller.staged() && q.runner <= runConfigured && s.reg[q.jit-1] == regGone {
 		return "CLAIM-7 a configuration was delivered and then taken back"
 	}
 	return ""
@@ -60,7 +60,7 @@ func (m *machine) brokenByStep(s, t *state) string {
 		}
 	}
 	for p := range m.pods {
-		if t.pod[p].shown&^s.pod[p].shown&shownOwner != 0 && (s.pod[p].runner == runOnline || s.busy(p)) {
+		if t.pod[p].shown&^s.pod[p].shown&shownOwner != 0 && (s.pod[p].runner.configured() || s.busy(p)) {
 			return "TEN-8 the owner label was written after the runner had started"
 		}
 	}
@@ -75,6 +75,9 @@ func (m *machine) goals() map[string]func(*state) bool {
 		if p < m.removable {
 			goals[podNames[p]+" can go"] = func(s *state) bool { return s.pod[p].life == gone }
 		}
+	}
+	for p := range m.stops {
+		goals["the stopped "+podNames[p]+" goes"] = func(s *state) bool { return s.pod[p].life == up || s.pod[p].life == gone }
 	}
 	for j := range m.jobs {
 		goals[jobNames[j]+" can end, or be queued again"] = func(s *state) bool {

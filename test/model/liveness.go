@@ -2,9 +2,10 @@ package model
 
 // stuck looks for states from which a goal cannot be reached by fair steps any more: the fair steps are turned round,
 // and searched from the goal. "Can be reached" is "happens in the end" if every step that stays possible is taken some
-// time.
+// time. From the farthest state it takes as many steps as longest says.
 func (w *walk) stuck() {
 	begin, back := w.reversed()
+	w.longest = map[string]int{}
 	for name, reached := range w.m.goals() {
 		seen := make([]bool, len(w.states))
 		var todo []uint32
@@ -14,14 +15,17 @@ func (w *walk) stuck() {
 				todo = append(todo, uint32(i)) //nolint:gosec // the limit is far below
 			}
 		}
-		for len(todo) > 0 {
-			n := todo[len(todo)-1]
-			todo = todo[:len(todo)-1]
-			for _, from := range back[begin[n]:begin[n+1]] {
-				if !seen[from] {
-					seen[from] = true
-					todo = append(todo, from)
+		for last := len(todo); len(todo) > 0; last = len(todo) {
+			for _, n := range todo {
+				for _, from := range back[begin[n]:begin[n+1]] {
+					if !seen[from] {
+						seen[from] = true
+						todo = append(todo, from)
+					}
 				}
+			}
+			if todo = todo[last:]; len(todo) > 0 {
+				w.longest[name]++
 			}
 		}
 		for i := range seen {

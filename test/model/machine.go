@@ -29,6 +29,8 @@ type config struct {
 	refuses bool
 	// unnumbered: the pods' agents do not number their requests, as those of an earlier version.
 	unnumbered bool
+	// stops is how many of the pods SIGTERM may reach, at any moment, beside whatever else happens.
+	stops int
 	// noLiveness skips the search for states that nothing leads out of.
 	noLiveness bool
 	rules      *rules // default: the product's
@@ -171,7 +173,9 @@ func (m *machine) add(fair bool, name string, p, j int, reg uint8, t *state) *st
 	e := &m.out[len(m.out)-1]
 	e.name, e.pod, e.job, e.reg, e.fair, e.broken = name, int8(p), int8(j), reg, fair, "" //nolint:gosec // small
 	e.to = *t
-	e.broken = m.brokenByStep(m.from, &e.to)
+	if e.broken = m.brokenByStep(m.from, &e.to); e.broken == "" && fair {
+		e.broken = m.lostOrTwice(m.from, &e.to)
+	}
 	e.swapped = m.canonical(&e.to)
 	return e
 }

@@ -12,7 +12,7 @@ import (
 type walked struct {
 	name   string
 	config config
-	large  bool // minutes, and some 10 GiB of memory: in make test-deep
+	large  bool // in make test-deep
 }
 
 var exhaustive = []walked{
@@ -84,7 +84,7 @@ func TestHalfOpen_CLAIM7_AnAgentThatNumbersNothingMayLoseItsPod(t *testing.T) {
 	require.Contains(t, r.broken, rule)
 }
 
-func requireNothing(t *testing.T, c config) {
+func requireNothing(t *testing.T, c config) result {
 	t.Helper()
 	r := check(c)
 	t.Logf("%d states, %d steps in %s", r.states, r.steps, r.took.Round(1e8))
@@ -92,4 +92,5 @@ func requireNothing(t *testing.T, c config) {
 		t.Error(trace)
 	}
 	require.False(t, r.cut, "there are more states than the limit")
+	return r
 }

@@ -58,6 +58,7 @@ func recoveryMutants() []mutant {
 					e.Runner = table.Ready
 				}
 			})},
+		{name: "EXCL6 GitHub's 422 is taken for a removal", broken: "EXCL-6 a claim has ended", config: config{without: without{refused: true}}},
 		{name: "EXCL6 a claim ends with its registration, before its pod has shown its sign", broken: "EXCL-6 a claim has ended",
 			config: lags, rules: atOnce},
 		{name: "EXCL1 and its pod is deleted while it works", broken: "EXCL-1 a pod was deleted while it worked", config: lags, rules: atOnce},

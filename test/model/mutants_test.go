@@ -59,7 +59,7 @@ func TestMutants(t *testing.T) {
 
 func mutants() []mutant {
 	restored := config{allow: faultRestore, synced: true, noHold: true}
-	return slices.Concat(claimMutants(restored), controllerMutants(restored), recoveryMutants())
+	return slices.Concat(claimMutants(restored), controllerMutants(restored), recoveryMutants(), stopMutants())
 }
 
 // moved is a claim table in which an event moves what it should not.

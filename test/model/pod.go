@@ -43,9 +43,8 @@ func (m *machine) podSteps(s *state, p int) {
 	}
 	m.statusSteps(s, p)
 	m.nodeSteps(s, p)
-	if q.life != up {
-		m.endingSteps(s, p)
-	} else if q.shown&shownOwner == 0 && q.poller <= pollWaiting {
+	m.stopSteps(s, p)
+	if q.life == up && q.shown&shownOwner == 0 && q.poller <= pollWaiting {
 		if t, ok := m.unlucky(s, faultUser); ok { // an admission policy refuses it for any other pod (EXCL-7)
 			t.pod[p].life = dropped
 			m.chance("a user deletes idle", p, &t)
@@ -157,11 +156,19 @@ func (m *machine) runnerSteps(s *state, p int) {
 	switch {
 	case q.runner == runWaiting && q.poller == pollDismissed:
 		m.runnerExits(s, p, true, "the runner's container ends for want of work in")
-	case q.runner == runWaiting && released && s.reg[q.jit-1] == regOffline:
+	case q.runner == runWaiting && released:
+		t := *s
+		t.pod[p].runner = runConfigured
+		m.add(true, "the runner is started with its configuration in", p, -1, q.jit, &t)
+	case q.runner == runConfigured && s.reg[q.jit-1] == regOffline:
 		t := *s
 		t.reg[q.jit-1], t.pod[p].runner = regOnline, runOnline
 		m.add(true, "the runner is online in", p, -1, q.jit, &t)
-	case q.runner == runWaiting && released:
+	case s.acquired(p):
+		t := *s
+		t.pod[p].worked = 1
+		m.add(true, "the worker of its job starts in", p, s.jobOn(q.jit), q.jit, &t)
+	case q.runner == runConfigured:
 		m.runnerExits(s, p, true, "GitHub refuses the runner, which exits, in")
 	case q.runner == runOnline && s.reg[q.jit-1] == regGone:
 		m.runnerExits(s, p, true, "the runner exits in")
@@ -238,24 +245,6 @@ func (m *machine) ackSteps(s *state, p int) {
 		t := *s
 		t.pod[p].shown |= shownOwner
 		m.happens("the owner label is stamped on", p, &t)
-	}
-}
-
-// endingSteps: the kubelet stops a pod that is being deleted. A job that has started has the whole grace period.
-func (m *machine) endingSteps(s *state, p int) {
-	q := &s.pod[p]
-	if q.poller < pollStaged {
-		t := *s
-		t.failPoller(p)
-		m.happens("the kubelet stops the poller of", p, &t)
-	}
-	if q.runner != runExited && !s.busy(p) {
-		m.runnerExits(s, p, true, "the kubelet stops the runner of")
-	}
-	if q.poller.ended() && q.runner == runExited {
-		t := *s
-		t.vanish(p)
-		m.happens("the pod object goes, of", p, &t)
 	}
 }
 

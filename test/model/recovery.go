@@ -110,6 +110,9 @@ func (m *machine) soon(s *state, p int) bool {
 			return true
 		}
 	}
+	if s.acquired(p) {
+		return true
+	}
 	q := &s.pod[p]
 	removed := m.live(s.claimOf(p)) && !s.open(p)
 	return q.poller == pollStaged || removed && q.lost == 0 && q.shown&^shownOwner != q.truth()
@@ -293,6 +296,9 @@ func (m *machine) releaseSteps(s *state) {
 	result := removedAll
 	if !m.without.removal { // EXCL-6
 		result = m.remove(&t, p, lists)
+	}
+	if m.without.refused && result == removedBusy {
+		result = removedAll
 	}
 	if result == removedAll && s.rec.kind == unregister {
 		t.rec = recovery{}

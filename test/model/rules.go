@@ -56,6 +56,8 @@ type without struct {
 	hold         bool // nothing is held after a restore
 	refusal      bool // after a restore statements are not refused, but claims are rebuilt
 	rebuild      bool // the hold ends without any claim having been rebuilt
+	refused      bool // recovery takes GitHub's 422 for a removal
+	silence      bool // the agent signals a runner that shows no job
 }
 
 // The indexes that rows hold instead of the product's words.

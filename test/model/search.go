@@ -12,6 +12,7 @@ type result struct {
 	cut           bool              // at the limit: nothing is known of the rest
 	broken        map[string]string // by rule, a shortest trace
 	took          time.Duration
+	longest       map[string]int // by goal, if they were searched: the fewest steps to it from where it is farthest
 }
 
 // walk visits every state that can be reached, those that are nearest to the first one first.
@@ -29,21 +30,27 @@ type walk struct {
 
 	fair    []uint32 // where fair steps lead, in the order of the states they come from
 	fairEnd []uint32 // for each state, the end of its part of fair
+	longest map[string]int
 }
 
 var seed = maphash.MakeSeed()
 
-func check(c config) result {
+func check(c config) result { return newWalk(c).all() }
+
+func newWalk(c config) *walk {
+	return &walk{m: newMachine(c), index: make([]uint64, 1<<12), firstAt: map[string]uint32{}, byStep: map[string]step{}}
+}
+
+func (w *walk) all() result {
 	begin := time.Now()
-	w := &walk{m: newMachine(c), index: make([]uint64, 1<<12), firstAt: map[string]uint32{}, byStep: map[string]step{}}
 	w.add(w.m.first(), 0)
 	for at := 0; at < len(w.states) && !w.done; at++ {
 		w.visit(uint32(at)) //nolint:gosec // the limit is far below
 	}
-	if !c.noLiveness && !w.cut && !w.done {
+	if !w.m.noLiveness && !w.cut && !w.done {
 		w.stuck()
 	}
-	r := result{states: len(w.states), steps: w.steps, cut: w.cut, broken: map[string]string{}}
+	r := result{states: len(w.states), steps: w.steps, cut: w.cut, longest: w.longest, broken: map[string]string{}}
 	for rule := range w.firstAt {
 		r.broken[rule] = w.trace(rule)
 	}

@@ -39,7 +39,8 @@ type pod struct {
 	shown  shown // by the API server
 	seen   uint8 // 1: the server's watch shows the deletion
 	lost   uint8 // 1: its node is gone; what is shown of it changes no more
-	worked uint8 // 1: a job has started in it; its own sign of that is shown some time later
+	worked uint8 // 1: the worker of its job has started; its own sign of that is shown some time later
+	term   uint8 // 1: SIGTERM has reached it, and it has no deletionTimestamp: its node is being shut down
 
 	removal removal
 	view    shown // what the controller decides on, however old
@@ -50,7 +51,7 @@ type life uint8
 const (
 	up      life = iota
 	deleted      // by the fleet
-	dropped      // by a user, while it was idle
+	dropped      // by others, at any moment: kubectl delete, an eviction, a drain
 	gone
 )
 
@@ -76,8 +77,9 @@ func (p poller) staged() bool { return p == pollStaged || p == pollDone || p == 
 type runner uint8
 
 const (
-	runWaiting runner = iota // for the file
-	runOnline                // its session is open; the registration says idle or busy
+	runWaiting    runner = iota // for the file
+	runConfigured               // the listener starts, with its configuration
+	runOnline                   // its session is open; the registration says idle or busy
 	runExited
 	runHung // alive, and will never do anything again
 )

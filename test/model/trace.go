@@ -73,12 +73,12 @@ func trueName(p int, swapped bool) int {
 }
 
 var (
-	lifeWords   = [...]string{up: "up", deleted: "deleted by the fleet", dropped: "deleted by a user", gone: "gone"}
+	lifeWords   = [...]string{up: "up", deleted: "deleted by the fleet", dropped: "deleted by others", gone: "gone"}
 	pollerWords = [...]string{
 		pollIdle: "idle", pollWaiting: "waiting", pollStaged: "staged", pollDone: "exited 0", pollDismissed: "dismissed",
 		pollFailed: "failed", pollFailedStaged: "failed after staging",
 	}
-	runnerWords = [...]string{runWaiting: "waiting", runOnline: "online", runExited: "exited", runHung: "hung"}
+	runnerWords = [...]string{runWaiting: "waiting", runConfigured: "configured", runOnline: "online", runExited: "exited", runHung: "hung"}
 	regWords    = [...]string{
 		regNone: "none", regPending: "pending", regOffline: "offline", regOnline: "online", regBusy: "busy", regGone: "gone",
 		regShadow: "removed, and works on",
