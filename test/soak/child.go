@@ -40,7 +40,7 @@ func Child() (code int, is bool) {
 func runChild(ctx context.Context, role string, args []string) error {
 	switch {
 	case role == "machine" && len(args) == 3:
-		return machine.Serve(ctx, args[0], args[1], args[2])
+		return machine.Serve(ctx, args[0], args[1], args[2], workerAfter)
 	case role == "agent" && len(args) == 5:
 		return runAgent(ctx, args[0], args[1], args[2], args[3], args[4])
 	}

@@ -36,7 +36,7 @@ func newBreaker(s *System, round int) *breaker {
 // do begins a step; it waits behind earlier ones that hit the same.
 func (b *breaker) do(ctx context.Context, step schedule.Step) {
 	target := step.Target
-	if step.Kind == schedule.GitHub || step.Kind == schedule.JobCancel {
+	if step.Kind == schedule.GitHub || step.Kind == schedule.JobCancel || step.Kind == schedule.PodStop {
 		target = fmt.Sprint("#", step.Number) // any number of them at once
 	}
 	if strings.HasPrefix(step.Kind, "pool-") {
@@ -152,6 +152,10 @@ func (s *System) applyOutside(ctx context.Context, step schedule.Step, deed *che
 		if step.Account > 0 {
 			fault.Installation = installation(step.Account)
 		}
+		if fault.Kind == standin.FaultRemoveBusy {
+			s.github.removesBusy.Add(1)
+			defer s.github.removesBusy.Add(-1)
+		}
 		added, err := s.github.server.AddFault(fault)
 		if err != nil {
 			return err
@@ -174,6 +178,12 @@ func (s *System) applyOutside(ctx context.Context, step schedule.Step, deed *che
 		return s.drainNode(ctx, step.Target, length)
 	case schedule.PodDelete:
 		return s.deleteBusyPods(ctx, step.Value == 1)
+	case schedule.PodStop:
+		return s.stopPod(ctx, step, deed)
+	case schedule.NodeEmpty:
+		return s.emptyNode(ctx, step.Target, length, deed)
+	case schedule.NodeTerminate:
+		return s.terminateNode(ctx, step.Target)
 	case schedule.DieAt:
 		return s.dieAt(ctx, step, deed)
 	case schedule.ClockSkew:

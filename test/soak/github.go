@@ -36,6 +36,8 @@ type gitHub struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 	down  atomic.Bool
+
+	removesBusy atomic.Int32 // faults that are in force by which it removes runners that have a job
 }
 
 func accountName(n int) string { return fmt.Sprintf("org-%d", n) }

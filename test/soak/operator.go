@@ -74,7 +74,7 @@ func (s *System) pool(kind, name string) *v1alpha1.RunnerPool {
 	case schedule.PoolReal:
 		pool.Spec.Replicas = ptr.To(int32(s.opts.RealRunners)) //nolint:gosec // a small number
 		pool.Spec.Template.NodeSelector = map[string]string{"soak": "real"}
-		pool.Spec.Template.Command = []string{s.opts.Binary, "dev", "runner", "--work", "/bullpen/work"}
+		pool.Spec.Template.Command = []string{s.opts.Binary, "dev", "runner", "--work", "/bullpen/work", "--worker-after", workerAfter.String()}
 	}
 	return pool
 }

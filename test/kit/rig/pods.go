@@ -28,6 +28,7 @@ type pods struct {
 	apart  bool                                            // each poller has connections of its own
 	github *http.Client                                    // for runners
 	own    func(context.Context, *corev1.Pod) *http.Client // if set, for each of them
+	gap    time.Duration                                   // between the acquisition of a job and the start of its worker
 
 	mu     sync.Mutex
 	answer map[string]chan struct{} // by pod UID; closed when its poller has ended
@@ -58,8 +59,13 @@ func (p *pods) install(m *synthetic.Machine) {
 	}
 }
 
-// Programs are what the containers of synthetic runner pods run, by the container's name.
-func Programs() map[string]synthetic.Program { return newPods().programs() }
+// Programs are what the containers of synthetic runner pods run, by the container's name. A runner starts its job's worker so long after it
+// has acquired the job.
+func Programs(gap time.Duration) map[string]synthetic.Program {
+	p := newPods()
+	p.gap = gap
+	return p.programs()
+}
 
 func (p *pods) programs() map[string]synthetic.Program {
 	return map[string]synthetic.Program{
@@ -116,8 +122,8 @@ func (p *pods) poll(ctx context.Context, terminate <-chan struct{}, pod *corev1.
 	return exitCode(err)
 }
 
-// run waits for a configuration as the agent's supervisor does, and runs the development runner with it. A stop ends it
-// while it has no job; a job is let finish.
+// run waits for a configuration as the agent's supervisor does, and runs the development runner with it. A stop ends it while it has no
+// configuration, and is no signal to the runner (EXCL-8).
 func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.Pod, c sandbox.Container) int32 {
 	uid := string(pod.UID)
 	defer p.forget(uid)
@@ -144,16 +150,13 @@ func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.P
 	if len(jit) == 0 {
 		return 0 // nothing to do
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	github := p.github
 	if p.own != nil {
 		github = p.own(ctx, pod)
 	}
-	job := &jobSeen{stop: stop, jobless: jobless}
-	defer context.AfterFunc(until(ctx, terminate), job.stopUnlessSeen)()
 	runner, err := devrunner.New(devrunner.Options{
-		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: github, Console: job, Within: sleep, NoFeed: true,
+		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: github, WorkerAfter: p.gap,
+		Console: &jobSeen{jobless: jobless}, Within: sleep, NoFeed: true,
 	})
 	if err != nil {
 		return 1
@@ -182,43 +185,14 @@ func sleep(ctx context.Context, args []string) (code int, ran bool) {
 	}
 }
 
-// until is a context that ends when the channel is closed, or its parent does.
-func until(parent context.Context, closed <-chan struct{}) context.Context {
-	ctx, end := context.WithCancel(parent)
-	go func() {
-		defer end()
-		select {
-		case <-closed:
-		case <-parent.Done():
-		}
-	}()
-	return ctx
-}
-
-// jobSeen reads on a runner's console whether it has been given a job.
-type jobSeen struct {
-	mu      sync.Mutex
-	seen    bool
-	stop    context.CancelFunc
-	jobless string // is removed when it has
-}
+// jobSeen reads on a runner's console whether the worker of its job has started.
+type jobSeen struct{ jobless string } // is removed when it has
 
 func (j *jobSeen) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if !j.seen && bytes.Contains(line, []byte("Running job")) {
-		j.seen = true
+	if bytes.Contains(line, []byte("Running job")) {
 		_ = os.Remove(j.jobless) // EXCL-6: the pod shows it
 	}
 	return len(line), nil
-}
-
-func (j *jobSeen) stopUnlessSeen() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if !j.seen {
-		j.stop()
-	}
 }
 
 func exitCode(err error) int32 {

@@ -126,6 +126,16 @@ func TestExamine_FindsEachHarm(t *testing.T) {
 		"a pod that was deleted while its job ran": {check.RowKilled, func(e *check.Evidence) {
 			e.Audit[0].At = at(5)
 		}, "deleted at 12:00:05"},
+		"a stopped pod that the controller deleted while its job ran": {check.RowKilled, func(e *check.Evidence) {
+			e.Audit[0].At = at(6)
+			e.Audit = append(e.Audit, deletion("admin", pod(1), 5))
+			e.Deeds = []check.Deed{{At: at(5), Until: at(5), Pods: []string{pod(1)}}}
+		}, "deleted at 12:00:06"},
+		"a stopped pod whose job was lost": {check.RowKilled, func(e *check.Evidence) {
+			e.GitHub.Jobs[0].Conclusion, e.GitHub.Jobs[0].Lost = "failure", true
+			e.Audit = append(e.Audit, deletion("admin", pod(1), 3.1))
+			e.Deeds = []check.Deed{{At: at(3.1), Until: at(3.1), Pods: []string{pod(1)}}}
+		}, "failure on runner-1"},
 		"a runner that was killed while its job ran": {check.RowKilled, func(e *check.Evidence) {
 			e.Machines[2].At, e.Machines[2].Killed = at(5), true
 		}, "killed at 12:00:05"},
@@ -237,6 +247,10 @@ func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 		"a deletion by a person that is a deed": {0, func(e *check.Evidence) {
 			e.Audit = append(e.Audit, deletion("admin", pod(7), 20), deletion(node, pod(7), 21))
 			e.Deeds = []check.Deed{{At: at(20), Until: at(20), Pods: []string{pod(7)}}}
+		}},
+		"a pod that the soak stopped while its job ran": {0, func(e *check.Evidence) {
+			e.Audit = append(e.Audit, deletion("admin", pod(1), 5))
+			e.Deeds = []check.Deed{{At: at(5), Until: at(5), Pods: []string{pod(1)}}}
 		}},
 		"a deletion that is not in the audit log": {0, func(e *check.Evidence) {
 			e.Audit = e.Audit[2:]

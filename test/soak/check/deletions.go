@@ -16,12 +16,6 @@ const (
 // begun; the soak's own deeds are its own.
 func (x *examiner) deletions() {
 	begun := map[string]bool{}
-	own := map[string]bool{}
-	for _, d := range x.Deeds {
-		for _, pod := range d.Pods {
-			own[pod] = true
-		}
-	}
 	events := slices.Clone(x.Audit)
 	slices.SortStableFunc(events, func(a, b AuditEvent) int { return a.At.Compare(b.At) })
 	for _, a := range events {
@@ -35,7 +29,7 @@ func (x *examiner) deletions() {
 		case a.Verb != "delete" && a.Verb != "deletecollection", a.ObjectRef.Subresource != "":
 		case user == controllerUser:
 			begun[name] = true
-		case a.Verb == "delete" && own[name]:
+		case a.Verb == "delete" && x.index.stopped[name]:
 			begun[name] = true
 		case a.Verb == "delete" && strings.HasPrefix(user, nodeUsers) && a.ObjectRef.Resource == "pods" && begun[name]:
 		default:

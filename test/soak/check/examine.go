@@ -197,6 +197,9 @@ func (x *examiner) busyPodsDeleted() {
 		}
 		lives := x.index.lives[uid]
 		for _, deletion := range x.index.deletions[x.index.nameOf[uid]] {
+			if x.index.stopped[x.index.nameOf[uid]] && deletion.User.Username != controllerUser {
+				continue // with the whole grace period, in which the job runs to its end: that it does shows elsewhere
+			}
 			// A runner that had ended by itself may be removed before GitHub has told everybody.
 			if during(deletion.At, j) && (lives == nil || lives.ended == nil || deletion.At.Before(lives.ended.At)) {
 				x.find(RowKilled, x.timeline(j), "the pod of job %d (%s) was deleted at %s while the job ran: %s", j.ID, j.Name, clock(deletion.At), deletion)

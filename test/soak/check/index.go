@@ -24,6 +24,7 @@ type index struct {
 	there      map[string]bool         // by pod UID: it was seen in the cluster
 	gone       map[string]time.Time    // by pod UID: it was seen, and then no more
 	cancelled  map[int64]bool          // by the soak
+	stopped    map[string]bool         // by pod name: the soak has deleted it
 	claims     map[string][]Change     // by pod UID
 	jobChanges map[int64][]Change
 	pauses     []span
@@ -33,7 +34,7 @@ func indexOf(e *Evidence) index {
 	i := index{
 		podOf: map[string]string{}, nameOf: map[string]string{}, lives: map[string]*life{}, switchedOn: map[string][]time.Time{},
 		deletions: map[string][]AuditEvent{}, cancelled: map[int64]bool{}, claims: map[string][]Change{}, jobChanges: map[int64][]Change{},
-		there: map[string]bool{}, gone: map[string]time.Time{}, pauses: pauses(e),
+		stopped: map[string]bool{}, there: map[string]bool{}, gone: map[string]time.Time{}, pauses: pauses(e),
 	}
 	for _, r := range e.Pods {
 		i.pod(r)
@@ -66,6 +67,9 @@ func indexOf(e *Evidence) index {
 	for _, d := range e.Deeds {
 		for _, job := range d.Jobs {
 			i.cancelled[job] = true
+		}
+		for _, pod := range d.Pods {
+			i.stopped[pod] = true
 		}
 	}
 	return i

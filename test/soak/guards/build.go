@@ -43,7 +43,7 @@ func (g Guard) Overlay(root, dir string) (string, error) {
 }
 
 // Binaries are the executables of one soak: the product, the agent of runner pods, and the soak itself, which carries the node agents
-// of the synthetic machines and the manifests. No guard is in the agent, so it is always built as it is.
+// of the synthetic machines and the manifests.
 type Binaries struct{ Product, Agent, Soak string }
 
 // The packages that they are built from.
@@ -70,10 +70,7 @@ func (b *Builder) Sound(ctx context.Context) (Binaries, error) {
 	}
 	b.packages = map[string][]string{}
 	made := Binaries{Product: filepath.Join(b.Dir, "bullpen"), Agent: filepath.Join(b.Dir, "bullpen-agent"), Soak: filepath.Join(b.Dir, "soak")}
-	if err := b.build(ctx, made.Agent, agentPackage); err != nil {
-		return made, err
-	}
-	for path, pkg := range map[string]string{made.Product: productPackage, made.Soak: soakPackage} {
+	for path, pkg := range map[string]string{made.Product: productPackage, made.Agent: agentPackage, made.Soak: soakPackage} {
 		if err := b.build(ctx, path, pkg); err != nil {
 			return made, err
 		}
@@ -103,7 +100,7 @@ func (b *Builder) Without(ctx context.Context, g Guard, dir string) (Binaries, e
 	if err != nil {
 		return made, err
 	}
-	for pkg, path := range map[string]*string{productPackage: &made.Product, soakPackage: &made.Soak} {
+	for pkg, path := range map[string]*string{productPackage: &made.Product, agentPackage: &made.Agent, soakPackage: &made.Soak} {
 		if !b.holds(pkg, g) {
 			continue
 		}

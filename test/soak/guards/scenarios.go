@@ -111,6 +111,23 @@ func visits() Scenario {
 	return s
 }
 
+// stops has pods deleted around the moment in which their runner acquires a job: half a second before its worker starts.
+func stops() Scenario {
+	s := Scenario{
+		Name: "stops", Says: "runners are deleted while they acquire their job", Length: 40 * time.Second, Real: 3, Patience: 90 * time.Second,
+		Load: append(bursts(1, schedule.PoolReal, 2, 4, 36, 3, 0.5), bursts(2, schedule.PoolBulk, 2, 4, 36, 4, 0.5)...),
+	}
+	for i := range 16 {
+		stop := schedule.Step{At: at(2 + 2*float64(i)), Kind: schedule.PodStop, Target: schedule.PoolReal, For: at(6), Fault: schedule.AfterStart, Value: 20 * (i % 8)}
+		if i%4 == 3 {
+			stop.Target, stop.Fault, stop.Value = schedule.PoolBulk, schedule.AfterClaim, 60*i
+		}
+		s.Steps = append(s.Steps, stop)
+	}
+	sortLoad(s.Load)
+	return s
+}
+
 // busyRemovals has jobs that run for longer than recovery's patience, at a GitHub that would remove their runners.
 func busyRemovals() Scenario {
 	return Scenario{

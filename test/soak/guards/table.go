@@ -65,6 +65,15 @@ func fenceGuards() []Guard {
 			Scenario: visits(), Rows: []string{check.RowDeletions},
 		},
 		{
+			Name: "runner-signal", Invariant: "EXCL-8", Off: "the agent signals a runner that shows no job",
+			Edits: []Edit{{
+				File: "internal/agent/supervise.go",
+				Old:  "				s.Log.Info(\"asked to stop: the runner ends when its registration is removed, or with the job that it was given\")\n",
+				New:  "				_ = syscall.Kill(-group, syscall.SIGTERM)\n",
+			}},
+			Scenario: stops(), Rows: []string{check.RowKilled},
+		},
+		{
 			Name: "pool-finalizer", Invariant: "POOL-2, EXCL-2",
 			Off: "a deleted pool is let go at once, and the garbage collector may take its runners",
 			Edits: []Edit{

@@ -23,7 +23,7 @@ func on(t *testing.T, dir string) (*Sandbox, func()) {
 	socket := filepath.Join(dir, "s")
 	ctx, off := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, "m", socket, filepath.Join(dir, "diary")) }()
+	go func() { served <- Serve(ctx, "m", socket, filepath.Join(dir, "diary"), 0) }()
 	box := Dial(socket)
 	require.Eventually(t, func() bool {
 		_, err := box.List(t.Context())

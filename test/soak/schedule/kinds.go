@@ -40,6 +40,9 @@ const (
 	NodeDelete      = "node-delete"
 	NodeDrain       = "node-drain"
 	PodDelete       = "pod-delete"
+	PodStop         = "pod-stop"
+	NodeEmpty       = "node-empty"
+	NodeTerminate   = "node-terminate"
 	LimitChange     = "limit-change"
 	DieAt           = "die-at"
 	ClockSkew       = "clock-skew"
@@ -131,11 +134,31 @@ var kinds = []kind{
 	{name: PodDelete, cards: 1, targets: []string{"busy"}, detail: func(r *rand.Rand, s *Step, _ []string) {
 		s.Value = r.IntN(2) // 1: without any grace
 	}},
+	{name: PodStop, cards: 4, targets: []string{PoolBulk, PoolBulk, PoolAuto, PoolReal}, least: 5 * time.Second, most: 10 * time.Second, detail: dealStop},
+	{name: NodeEmpty, cards: 1, targets: []string{Node1, Node2, NodeReal}, least: 2 * time.Second, most: 10 * time.Second},
+	{name: NodeTerminate, cards: 1, targets: []string{Node1, Node2}},
 	{name: DieAt, cards: 10, targets: points, least: 10 * time.Second, most: 20 * time.Second, detail: func(r *rand.Rand, s *Step, _ []string) { s.Value = 1 + r.IntN(3) }},
 	{name: ClockSkew, cards: 1, targets: servers, least: 5 * time.Second, most: 20 * time.Second, detail: func(r *rand.Rand, s *Step, _ []string) {
 		s.Value = []int{-300, -60, -10, 10, 60, 300}[r.IntN(6)] // seconds; recovery's patience here is 5
 	}},
 	{name: LimitChange, cards: 1, targets: []string{"1", "2", "3"}, detail: func(r *rand.Rand, s *Step, _ []string) { s.Value = 4 + r.IntN(12) }},
+}
+
+// After what a pod is stopped: Fault of PodStop.
+const (
+	AfterClaim = "claimed"  // a job was claimed for it
+	AfterStart = "acquired" // its runner has acquired a job
+)
+
+// dealStop chooses when: mostly within a second of the claim, or in the moment between the acquisition of a job and the start of its worker.
+func dealStop(r *rand.Rand, s *Step, _ []string) {
+	s.Fault, s.Value = AfterClaim, r.IntN(1000) // milliseconds
+	switch r.IntN(4) {
+	case 0:
+		s.Value = r.IntN(5000)
+	case 1:
+		s.Fault, s.Value = AfterStart, r.IntN(500)
+	}
 }
 
 // gitHubFault is what may go wrong at GitHub, as the stand-in names it.

@@ -83,7 +83,7 @@ func TestReplicas_KillsOneServerAfterTheOther(t *testing.T) {
 }
 
 func TestMake_DealsEveryKind(t *testing.T) {
-	s, err := schedule.Make(schedule.Options{Seed: 3, Faults: 75, Length: schedule.Duration(time.Hour)})
+	s, err := schedule.Make(schedule.Options{Seed: 3, Faults: 81, Length: schedule.Duration(time.Hour)})
 	require.NoError(t, err)
 	dealt := map[string]bool{}
 	for _, step := range s.Steps {
@@ -91,7 +91,7 @@ func TestMake_DealsEveryKind(t *testing.T) {
 	}
 	require.Len(t, dealt, len(schedule.Kinds()), "one deck has each kind")
 
-	s, err = schedule.Make(schedule.Options{Seed: 3, Faults: 75, Length: schedule.Duration(time.Hour), Without: []string{schedule.ServerKill, "hook-drop"}})
+	s, err = schedule.Make(schedule.Options{Seed: 3, Faults: 81, Length: schedule.Duration(time.Hour), Without: []string{schedule.ServerKill, "hook-drop"}})
 	require.NoError(t, err)
 	for _, step := range s.Steps {
 		require.NotEqual(t, schedule.ServerKill, step.Kind)
