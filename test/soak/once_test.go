@@ -29,20 +29,21 @@ import (
 
 // everythingOnce is what befalls a fleet sooner or later, each at its time: runners that get no job and are recovered, while servers
 // die in the middle of it; the leading controller dies, and then the one that took its place; the database's disk is full, where
-// that can be done; and an operator rolls, empties and renames a pool, and cordons, drains and deletes nodes.
+// that can be done; pods get SIGTERM (EXCL-8); and an operator rolls, empties and renames a pool, and cordons, drains and deletes nodes.
 func everythingOnce(disk bool) schedule.Schedule {
 	at := func(seconds int) schedule.Duration { return schedule.Duration(time.Duration(seconds) * time.Second) }
 	batch := func(when, account, jobs int) schedule.Batch {
 		return schedule.Batch{At: at(when), Account: account, Pool: schedule.PoolBulk, Jobs: jobs, Each: at(1)}
 	}
 	plan := schedule.Schedule{
-		Options: schedule.Options{Jobs: 32, Length: at(45)},
-		Load:    []schedule.Batch{batch(1, 1, 6), batch(8, 2, 6), batch(16, 3, 4), batch(22, 1, 4), batch(28, 2, 6), batch(36, 3, 6)},
+		Options: schedule.Options{Jobs: 34, Length: at(45)},
+		Load:    []schedule.Batch{batch(1, 1, 6), batch(8, 2, 6), batch(16, 3, 4), batch(22, 1, 4), batch(28, 2, 6), batch(36, 3, 6), batch(43, 1, 2)},
 		Steps: []schedule.Step{
 			// Runners that get no job are what recovery ends, whose patience is five seconds here.
 			{At: at(0), Kind: schedule.GitHub, Target: schedule.GitHubItself, Fault: "runner-starved", Percent: 100, For: at(18)},
 			{At: at(1), Kind: schedule.DieAt, Target: string(faultpoint.ClaimTaken), Value: 1, For: at(120)},
 			{At: at(1), Kind: schedule.DieAt, Target: string(faultpoint.ClaimEnded), Value: 1, For: at(120)},
+			{At: at(0), Kind: schedule.PodStop, Target: schedule.PoolBulk, Fault: schedule.AfterClaim, Value: 200, For: at(15)},
 			{At: at(18), Kind: schedule.ControllerKill, Target: schedule.Controller, For: at(20)}, // longer than its lease
 			{At: at(30), Kind: schedule.PoolRoll, Target: schedule.PoolBulk},
 			{At: at(31), Kind: schedule.NodeCordon, Target: schedule.Node1, For: at(2)},
@@ -50,6 +51,8 @@ func everythingOnce(disk bool) schedule.Schedule {
 			{At: at(34), Kind: schedule.PoolZero, Target: schedule.PoolBulk, For: at(3)},
 			{At: at(36), Kind: schedule.NodeDrain, Target: schedule.Node1, For: at(2)},
 			{At: at(38), Kind: schedule.PoolRename, Target: schedule.PoolBulk},
+			{At: at(39), Kind: schedule.PodStop, Target: schedule.PoolBulk, Fault: schedule.AfterStart, For: at(30)},
+			{At: at(40), Kind: schedule.NodeTerminate, Target: schedule.Node2},
 			{At: at(42), Kind: schedule.ControllerKill, Target: schedule.Controller2, For: at(20)},
 			{At: at(43), Kind: schedule.ServerKill, Target: schedule.Server1, For: at(1)},
 		},
@@ -88,6 +91,7 @@ func TestSoak_RECV5_NET8_EverythingOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, string(deeds), "not reached")
 		require.NotContains(t, string(deeds), `"error"`)
+		require.NotContains(t, string(deeds), "no job was", "EXCL-8: each stop is of a pod that has one")
 		require.FileExists(t, filepath.Join(dir, "postgres", "postgres.log"), "what was on the disk is back in its folder")
 		require.NoDirExists(t, filepath.Join(dir, "postgres.kept"))
 	})

@@ -134,7 +134,7 @@ var kinds = []kind{
 	{name: PodDelete, cards: 1, targets: []string{"busy"}, detail: func(r *rand.Rand, s *Step, _ []string) {
 		s.Value = r.IntN(2) // 1: without any grace
 	}},
-	{name: PodStop, cards: 4, targets: []string{PoolBulk, PoolBulk, PoolAuto, PoolReal}, least: 5 * time.Second, most: 10 * time.Second, detail: dealStop},
+	{name: PodStop, cards: 4, targets: []string{PoolBulk, PoolBulk, PoolBulk, PoolBulk, PoolAuto, PoolReal}, least: 5 * time.Second, most: 10 * time.Second, detail: dealStop},
 	{name: NodeEmpty, cards: 1, targets: []string{Node1, Node2, NodeReal}, least: 2 * time.Second, most: 10 * time.Second},
 	{name: NodeTerminate, cards: 1, targets: []string{Node1, Node2}},
 	{name: DieAt, cards: 10, targets: points, least: 10 * time.Second, most: 20 * time.Second, detail: func(r *rand.Rand, s *Step, _ []string) { s.Value = 1 + r.IntN(3) }},
