@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
@@ -132,9 +133,9 @@ func TestRecovery_RECV1_RECV5_PodsThatWaitForNothing(t *testing.T) {
 		return true
 	})
 	late.Advance(time.Minute + time.Second) // what they had to end by themselves
-	for _, p := range pods[:2] {
-		y.eventually("pod and ServiceAccount go together", func() bool { return y.gone(p) })
-	}
+	// Their runners wait for GitHub's answer for an hour, and SIGTERM is no signal to them (EXCL-8): they are killed when their short grace is over.
+	require.Eventually(t, func() bool { return y.gone(pods[0]) && y.gone(pods[1]) }, removal.ProvenGrace*time.Second+2*patience, 50*time.Millisecond,
+		"pod and ServiceAccount go together")
 	require.NotEmpty(t, why.of(pods[0].Name), "it looked busy: only a proof that it is not lets it go")
 	waits.running().succeed() // on the pod that took its place
 	require.True(t, cancelled.all(func(j standin.JobView) bool { return j.Conclusion == "cancelled" && j.Acquisitions == 0 }))
