@@ -150,13 +150,15 @@ const (
 	AfterStart = "acquired" // its runner has acquired a job
 )
 
-// dealStop chooses when: mostly within a second of the claim, or in the moment between the acquisition of a job and the start of its worker.
+// dealStop chooses when: mostly within a second of the claim, or between the acquisition of a job and the start of its worker.
 func dealStop(r *rand.Rand, s *Step, _ []string) {
 	s.Fault, s.Value = AfterClaim, r.IntN(1000) // milliseconds
 	switch r.IntN(4) {
 	case 0:
 		s.Value = r.IntN(5000)
 	case 1:
+		s.Value = r.IntN(150) // its configuration is on its way, or its listener starts
+	case 2:
 		s.Fault, s.Value = AfterStart, r.IntN(500)
 	}
 }
