@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Installs what a make target needs from the operating system, when it is missing, and says so.
 #
-#   scripts/prerequisites.sh postgres sshd prometheus chromium cc
+#   scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium cc
 #
 # postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start by themselves
 #           (not needed when BULLPEN_DATABASE_URL names a database).
+# pgbouncer: PgBouncer, a connection pooler through which tests reach PostgreSQL (BULLPEN_PGBOUNCER names another program). No server of the system
+#           is started.
 # sshd:     OpenSSH's server, and a library by which it knows the users of a model Mac: what tests of a Mac's bootstrap log in to. No server of
 #           the system is started.
 # chromium: a browser without a screen, in which the console's pages are tested (BULLPEN_CHROMIUM names another).
@@ -63,6 +65,22 @@ need_postgres() {
 		say "PostgreSQL 14 or newer is missing, and there is neither apt-get nor brew: install it, or set BULLPEN_DATABASE_URL"
 		exit 1
 	fi
+}
+
+need_pgbouncer() {
+	# Debian's program is where only root's PATH leads.
+	if command -v "${BULLPEN_PGBOUNCER:-pgbouncer}" >/dev/null || [ -x /usr/sbin/pgbouncer ]; then return; fi
+	if command -v brew >/dev/null; then
+		say "PgBouncer is missing: installing Homebrew's pgbouncer"
+		brew install pgbouncer >&2
+		return
+	fi
+	if ! command -v apt-get >/dev/null; then
+		say "PgBouncer is missing, and there is neither apt-get nor brew: install it, or name it with BULLPEN_PGBOUNCER"
+		exit 1
+	fi
+	say "PgBouncer is missing: installing Debian's package 'pgbouncer' (no server of the system is started)"
+	install_without_service yes "pgbouncer.service pgbouncer.socket" pgbouncer
 }
 
 need_cc() {
@@ -146,7 +164,7 @@ need_chromium() {
 
 for need in "$@"; do
 	case $need in
-	postgres | cc | sshd | prometheus | chromium) "need_$need" ;;
+	postgres | pgbouncer | cc | sshd | prometheus | chromium) "need_$need" ;;
 	*)
 		say "unknown prerequisite '$need'"
 		exit 2

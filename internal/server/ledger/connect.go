@@ -152,37 +152,24 @@ func poolConfig(database string, maxConns int32) (*pgxpool.Config, error) {
 	r.last.Store(connection)
 	cfg.BeforeConnect = r.beforeConnect
 	cfg.MaxConns = maxConns
-	cfg.AfterConnect = steadyPlans
 	return cfg, nil
 }
 
-// steady has each statement planned once for a connection, by its shape and not by what the statistics say today. On a database
-// that has just been made, or grew within the minute until they are gathered anew, the tables look empty, and to read one from its
-// beginning to its end looks cheapest: so the statements of the ledger find rows by keys, and whole tables are what is left where
-// there are none. And none of them is worth being compiled to machine code, which takes seconds. docs/adr/0034 has the figures.
-//
-// Rows come in the order of an index: a page of so many, whose number a plan does not know, would otherwise be all rows that fit, gathered by a bitmap,
-// and then sorted (docs/adr/0036). And no statement takes the cores of others to read more at once.
-//
-// A transaction whose client says nothing for a minute is over: a replica whose machine has lost its power would keep an account's
-// limits locked until the operating system tells Postgres so, which may be hours.
-const steady = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off; " +
-	"SET max_parallel_workers_per_gather = 0; SET idle_in_transaction_session_timeout = '1min'"
-
-// steadyPlans prepares a connection of a pool.
+// steadyPlans prepares a connection that is a session of its own.
 func steadyPlans(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, steady); err != nil {
+	if _, err := conn.Exec(ctx, settleSession); err != nil {
 		return fmt.Errorf("preparing a connection to the database: %w", err)
 	}
 	return nil
 }
 
-// connect makes one connection.
+// connect makes one connection. It prepares no statements, so that it may lead through a pooler.
 func connect(ctx context.Context, database string) (*pgx.Conn, error) {
 	cfg, err := parse(database)
 	if err != nil {
 		return nil, err
 	}
+	cfg.DefaultQueryExecMode = RouteUnprepared.execMode(cfg.DefaultQueryExecMode)
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, notConnected(cfg.Host, err)

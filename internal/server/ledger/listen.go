@@ -2,10 +2,14 @@ package ledger
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Listener is told what other replicas, and this one, have committed. Calls come one at a time.
@@ -20,8 +24,60 @@ type Listener interface {
 	AccountChanged(accountID int64)
 }
 
+// ErrNotHeard: notifications do not arrive through the pooler at that address.
+var ErrNotHeard = errors.New("notifications are lost in a connection pooler that pools transactions: set BULLPEN_LISTEN_DATABASE_URL " +
+	"(the chart's database.secret.listenURLKey) to a URL that leads around it, or to one of its pools with pool_mode=session")
+
+// hearing is how long a notification may take. Only what comes through a pooler is waited for.
+const hearing = 3 * time.Second
+
+// CheckListening reports whether notifications arrive from that address, with an error that is ErrNotHeard if they do not. Where they do, each connection
+// is a session of its own.
+func CheckListening(ctx context.Context, url string) error {
+	conn, err := connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connecting to listen: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	return hears(ctx, url, conn)
+}
+
+// hears has another connection send a notification, if the given one leads through a pooler. One that it sent itself would arrive with the statement that
+// sends it. Nothing else is listened to before: a pooler that pools transactions would hand what comes to any of its clients.
+func hears(ctx context.Context, url string, conn *pgx.Conn) error {
+	route, err := findRoute(ctx, conn.PgConn())
+	if err != nil || route == RouteDirect {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "LISTEN bullpen_echo"); err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	other, err := connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connecting to notify: %w", err)
+	}
+	defer func() { _ = other.Close(context.WithoutCancel(ctx)) }()
+	word := rand.Text()
+	if _, err := other.Exec(ctx, "SELECT pg_notify('bullpen_echo', $1)", word); err != nil {
+		return fmt.Errorf("notifying: %w", err)
+	}
+	waiting, cancel := context.WithTimeout(ctx, hearing)
+	defer cancel()
+	for {
+		n, err := conn.WaitForNotification(waiting)
+		switch {
+		case err == nil && n.Payload == word:
+			return nil
+		case err != nil && waiting.Err() != nil && ctx.Err() == nil:
+			return ErrNotHeard
+		case err != nil:
+			return fmt.Errorf("waiting for a notification: %w", err)
+		}
+	}
+}
+
 // Listen hears notifications until ctx ends, connecting anew whenever the connection fails. url must lead to Postgres
-// itself: a transaction-pooling proxy drops LISTEN.
+// itself: see CheckListening.
 func Listen(ctx context.Context, url string, l Listener, log *slog.Logger) {
 	for ctx.Err() == nil {
 		if err := listenOnce(ctx, url, l); err != nil && ctx.Err() == nil {
@@ -40,6 +96,9 @@ func listenOnce(ctx context.Context, url string, l Listener) error {
 		return fmt.Errorf("connecting to listen: %w", err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := hears(ctx, url, conn); err != nil {
+		return err
+	}
 	if _, err := conn.Exec(ctx, "LISTEN bullpen_work; LISTEN bullpen_pod; LISTEN bullpen_adoption; LISTEN bullpen_account"); err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}

@@ -34,6 +34,7 @@ func provider(url string, migrations fs.FS) (*goose.Provider, func(), error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading embedded migrations: %w", err)
 	}
+	cfg.DefaultQueryExecMode = RouteUnprepared.execMode(cfg.DefaultQueryExecMode)
 	db := stdlib.OpenDB(*cfg)
 	p, err := goose.NewProvider(goose.DialectPostgres, db, dir)
 	if err != nil {
@@ -86,9 +87,10 @@ func takeTurn(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 		mine := false
-		// By the simple protocol: the extended one keeps the portal, and with it the snapshot, until the transaction ends.
-		const ask = "SELECT pg_try_advisory_xact_lock($1)"
-		if err := tx.QueryRow(ctx, ask, pgx.QueryExecModeSimpleProtocol, migrationLock).Scan(&mine); err != nil || mine {
+		// By the simple protocol: the extended one keeps the portal, and with it the snapshot, until the transaction ends. A migration may take longer
+		// than the database's user may be idle in a transaction.
+		const ask = "SELECT pg_try_advisory_xact_lock($1), set_config('idle_in_transaction_session_timeout', '0', true)"
+		if err := tx.QueryRow(ctx, ask, pgx.QueryExecModeSimpleProtocol, migrationLock).Scan(&mine, nil); err != nil || mine {
 			return err
 		}
 		if err := tx.Rollback(ctx); err != nil {
@@ -104,7 +106,12 @@ func takeTurn(ctx context.Context, conn *pgx.Conn) error {
 
 // withQueue calls fn with River's own migrator.
 func withQueue(ctx context.Context, url string, fn func(*rivermigrate.Migrator[pgx.Tx]) error) error {
-	pool, err := pgxpool.New(ctx, url)
+	cfg, err := poolConfig(url, 4)
+	if err != nil {
+		return err
+	}
+	cfg.ConnConfig.DefaultQueryExecMode = RouteUnprepared.execMode(cfg.ConnConfig.DefaultQueryExecMode)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("connecting to migrate: %w", err)
 	}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
@@ -28,7 +26,7 @@ func (s *Store) Jobs(ctx context.Context, q admin.JobQuery) ([]adminapi.Job, err
 		return nil, err
 	}
 	var jobs []adminapi.Job
-	err = pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
+	err = s.pool.inSnapshot(ctx, func(tx sqlcgen.DBTX) error {
 		queries := sqlcgen.New(tx)
 		ids, err := pageOfJobs(ctx, queries, q, accounts)
 		if err != nil || len(ids) == 0 {
@@ -160,7 +158,7 @@ func recall(job *adminapi.Job, session sqlcgen.SessionOfJobRow) {
 // JobEvidence reads what the ledger knows about why a job has no runner, as of one moment.
 func (s *Store) JobEvidence(ctx context.Context, id int64) (admin.JobEvidence, error) {
 	e := admin.JobEvidence{}
-	err := pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
+	err := s.pool.inSnapshot(ctx, func(tx sqlcgen.DBTX) error {
 		q := sqlcgen.New(tx)
 		row, ok, err := jobInFull(ctx, q, id)
 		if err != nil {

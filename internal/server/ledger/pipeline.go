@@ -16,9 +16,10 @@ import (
 // another, each with a snapshot of its own, as if they had been sent one by one; the error of one that was put off is that of the next, or of the
 // commit, and ends the transaction all the same. It is for one goroutine.
 type pipeline struct {
-	conn   *pgx.Conn
-	queued []statement // were not sent yet
-	begun  bool        // BEGIN was sent
+	conn    *pgx.Conn
+	queued  []statement // were not sent yet
+	opening int         // of those, BEGIN and what belongs to it
+	begun   bool        // BEGIN was sent
 }
 
 type statement struct {
@@ -29,14 +30,14 @@ type statement struct {
 // rollbackWithin bounds the end of a transaction that is of no use any more.
 const rollbackWithin = 5 * time.Second
 
-// pipelined runs fn in a transaction on a connection of the pool, and commits it if fn returns no error.
-func pipelined(ctx context.Context, pool *pgxpool.Pool, fn func(p *pipeline) error) (err error) {
+// pipelined runs fn in a transaction on a connection of the pool, and commits it if fn returns no error. Statements that are given come first, with BEGIN.
+func pipelined(ctx context.Context, pool *pgxpool.Pool, fn func(p *pipeline) error, first ...statement) (err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release() // which closes one that is still in a transaction
-	p := &pipeline{conn: conn.Conn(), queued: []statement{{sql: "begin"}}}
+	p := &pipeline{conn: conn.Conn(), queued: append([]statement{{sql: "begin"}}, first...), opening: 1 + len(first)}
 	defer func() {
 		if err != nil {
 			p.rollback(ctx)
@@ -64,7 +65,12 @@ func (p *pipeline) send(ctx context.Context, sql string, args []any) (pgx.BatchR
 	waiting := len(p.queued)
 	p.queued, p.begun = nil, true
 	results := p.conn.SendBatch(ctx, &batch)
-	for range waiting {
+	return skip(waiting, results)
+}
+
+// skip reads the answers of the first statements, which nobody looks at. If one failed there are no results.
+func skip(answers int, results pgx.BatchResults) (pgx.BatchResults, error) {
+	for range answers {
 		if _, err := results.Exec(); err != nil {
 			_ = results.Close() // the same error
 			return nil, err
@@ -79,7 +85,11 @@ func (p *pipeline) Exec(ctx context.Context, sql string, args ...any) (pgconn.Co
 		p.queued = append(p.queued, statement{sql, args})
 		return pgconn.CommandTag{}, nil
 	}
-	results, err := p.send(ctx, sql, args)
+	return execResult(p.send(ctx, sql, args))
+}
+
+// execResult is the end of a batch.
+func execResult(results pgx.BatchResults, err error) (pgconn.CommandTag, error) {
 	if err != nil {
 		return pgconn.CommandTag{}, err
 	}
@@ -92,7 +102,11 @@ func (p *pipeline) Exec(ctx context.Context, sql string, args ...any) (pgconn.Co
 
 // Query answers with rows that must be closed, or read to their end, before the next statement.
 func (p *pipeline) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	results, err := p.send(ctx, sql, args)
+	return queryResult(p.send(ctx, sql, args))
+}
+
+// queryResult is the end of a batch, whose rows are still to come.
+func queryResult(results pgx.BatchResults, err error) (pgx.Rows, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -112,17 +126,10 @@ func (p *pipeline) QueryRow(ctx context.Context, sql string, args ...any) pgx.Ro
 
 // commit is the end: what was put off, and the COMMIT. A transaction that asked nothing has none.
 func (p *pipeline) commit(ctx context.Context) error {
-	if !p.begun && len(p.queued) == 1 {
+	if !p.begun && len(p.queued) == p.opening {
 		return nil
 	}
-	results, err := p.send(ctx, "commit", nil)
-	if err != nil {
-		return err
-	}
-	tag, err := results.Exec()
-	if closed := results.Close(); err == nil {
-		err = closed
-	}
+	tag, err := execResult(p.send(ctx, "commit", nil))
 	if err == nil && tag.String() == "ROLLBACK" { // a statement had failed, and nobody looked
 		err = pgx.ErrTxCommitRollback
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
@@ -18,7 +16,7 @@ func (s *Store) Backlog(
 	ctx context.Context, labelKeys []string, look func(dispatch.Backlog) []dispatch.Look,
 ) (dispatch.Backlog, error) {
 	var b dispatch.Backlog
-	err := pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
+	err := s.pool.inSnapshot(ctx, func(tx sqlcgen.DBTX) error {
 		r := backlogRead{s: s, q: sqlcgen.New(tx), out: &b}
 		for _, step := range []func(context.Context) error{
 			func(ctx context.Context) error { return r.lanes(ctx, labelKeys) }, r.budgets, r.runners,

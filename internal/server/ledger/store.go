@@ -24,7 +24,7 @@ import (
 
 // Store implements dispatch.Store. It is safe for concurrent use.
 type Store struct {
-	pool     *pgxpool.Pool
+	pool     *routedPool
 	defaults map[fleet.Platform]fleet.Limits // of new accounts, where they are not the product's own
 	caps     bool                            // caps per repository are honoured
 
@@ -43,13 +43,13 @@ type Store struct {
 
 var _ dispatch.Store = (*Store)(nil)
 
-// Open connects and checks that the server answers. maxConns of zero takes 16. The files of certificates that the URL names
-// are read anew for every connection. Errors to tell apart: ErrUnreachable, ErrUntrusted, ErrRefused.
+// Open connects and checks that the server answers. maxConns of zero takes 16. The URL may lead through a connection pooler that pools
+// transactions. The files of certificates that it names are read anew for every connection. Errors to tell apart: ErrUnreachable, ErrUntrusted, ErrRefused.
 func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	if maxConns == 0 {
 		maxConns = 16
 	}
-	pool, err := OpenPool(ctx, url, maxConns)
+	pool, err := openRouted(ctx, url, maxConns)
 	if err != nil {
 		return nil, err
 	}
@@ -59,12 +59,18 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	return s, nil
 }
 
-// OpenPool is Open for those who have to hold connections of their own: the passes.
+// OpenPool is Open for those who have to hold connections of their own: the passes. The URL must not lead through a pooler that pools transactions:
+// see CheckListening.
 func OpenPool(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
 	cfg, err := poolConfig(url, maxConns)
 	if err != nil {
 		return nil, err
 	}
+	cfg.AfterConnect = steadyPlans
+	return open(ctx, cfg)
+}
+
+func open(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
@@ -78,6 +84,9 @@ func OpenPool(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, e
 
 // Close gives all connections back.
 func (s *Store) Close() { s.pool.Close() }
+
+// Route is how the store's newest connection reaches PostgreSQL.
+func (s *Store) Route() Route { return s.pool.Route() }
 
 // Ping reports whether Postgres answers.
 func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
@@ -98,7 +107,7 @@ func (s *Store) inTx(ctx context.Context, doing string, fn func(q *sqlcgen.Queri
 	var err error
 	giveUp := time.Now().Add(outagePatience)
 	for collisions := 0; ; {
-		err = pipelined(ctx, s.pool, func(p *pipeline) error { return fn(sqlcgen.New(p)) })
+		err = pipelined(ctx, s.pool.Pool, func(p *pipeline) error { return fn(sqlcgen.New(p)) }, s.pool.opening()...)
 		if err == nil {
 			return nil
 		}
@@ -146,10 +155,7 @@ func collided(err error) bool {
 		pg.Code == "23503" && (pg.ConstraintName == "workflow_jobs_label_key_fkey" || pg.ConstraintName == "job_lanes_label_key_fkey")
 }
 
-// snapshot has all statements of a transaction see the same moment, and write nothing.
-var snapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-
-func (s *Store) queries() *sqlcgen.Queries { return sqlcgen.New(s.pool) }
+func (s *Store) queries() *sqlcgen.Queries { return sqlcgen.New(s.pool.single()) }
 
 func found[T any](row T, err error) (T, bool, error) {
 	if errors.Is(err, pgx.ErrNoRows) {

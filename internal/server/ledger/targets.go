@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
@@ -32,7 +30,7 @@ func (s *Store) LabelSetsOfLogins(ctx context.Context, logins []string) (map[str
 // that it returns, not from those of others. It does not wait out an outage.
 func (s *Store) TargetJobs(ctx context.Context, scopes []dispatch.DemandScope, seen []int64) (dispatch.TargetJobs, error) {
 	out := dispatch.TargetJobs{Sees: make([]bool, len(scopes))}
-	err := pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
+	err := s.pool.inSnapshot(ctx, func(tx sqlcgen.DBTX) error {
 		r := targetRead{q: sqlcgen.New(tx), out: &out}
 		if err := r.places(ctx, scopes); err != nil {
 			return err
