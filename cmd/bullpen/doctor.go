@@ -118,6 +118,8 @@ func (cfg *doctorConfig) look(cmd *cobra.Command) (doctor.Look, error) {
 		}
 		if look.DatabaseURL, err = cfg.database.url(); err != nil {
 			look.NoDatabase = err.Error()
+		} else if look.ListenDatabaseURL, err = cfg.database.listenURL(look.DatabaseURL); err != nil {
+			look.NoDatabase = err.Error()
 		}
 	}
 	if cfg.wants("cluster") {

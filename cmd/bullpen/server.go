@@ -250,6 +250,9 @@ func (r *replica) wirePasses(ctx context.Context, url string, forge *github.Clie
 	if r.listenURL, err = cfg.database.listenURL(url); err != nil {
 		return err
 	}
+	if err := ledger.CheckListening(ctx, r.listenURL); err != nil {
+		return err
+	}
 	pool, err := ledger.OpenPool(ctx, r.listenURL, passConnections)
 	if err != nil {
 		return err
@@ -323,6 +326,9 @@ func (r *replica) openLedger(ctx context.Context, url string) error {
 	if r.clock, err = clock.New(ctx, clock.Options{Read: store.Now, Wall: faultpoint.Now, Log: r.log, Metrics: r.registry}); err != nil {
 		store.Close()
 		return err
+	}
+	if route := store.Route(); route != ledger.RouteDirect {
+		r.log.InfoContext(ctx, "the database is reached through a connection pooler", "tracks_prepared_statements", route == ledger.RoutePrepared)
 	}
 	store.UseDefaultLimits(defaults)
 	if r.cfg.operators.repositoryCaps {

@@ -21,6 +21,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/test/kit/poolertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -130,6 +131,19 @@ func TestDoctor_Database(t *testing.T) {
 		s := newSite(t)
 		postgrestest.Execute(t, s.look.DatabaseURL, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)")
 		s.finds("schema-ahead", "newer")
+	})
+	t.Run("is behind a pooler that pools transactions", func(t *testing.T) {
+		s := newSite(t)
+		direct := s.look.DatabaseURL
+		s.look.DatabaseURL = poolertest.Start(t, direct, poolertest.Options{}).URL(t, direct)
+		r := s.examine()
+		require.Equal(t, []string{"notifications-lost", "statements-not-prepared"}, codes(r))
+		require.Equal(t, ExitErrors, r.ExitCode())
+		require.Contains(t, r.Findings[0].Sentence, "BULLPEN_LISTEN_DATABASE_URL")
+		s.look.ListenDatabaseURL = direct
+		r = s.examine()
+		require.Equal(t, []string{"statements-not-prepared"}, codes(r))
+		require.Equal(t, ExitFine, r.ExitCode(), "it works")
 	})
 	t.Run("has no such role", func(t *testing.T) {
 		s := newSite(t)

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,9 @@ type Look struct {
 	GitHub   *GitHubAccess
 	NoGitHub string // why GitHub cannot be asked
 
-	DatabaseURL string
-	NoDatabase  string
+	DatabaseURL       string
+	ListenDatabaseURL string // for notifications; DatabaseURL by default
+	NoDatabase        string
 
 	Kubernetes   *rest.Config
 	NoKubernetes string
@@ -134,12 +136,14 @@ func (g *gatherer) ledger(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, g.look.Timeout)
 	defer cancel()
 	before := g.look.Now()
+	listen := cmp.Or(g.look.ListenDatabaseURL, g.look.DatabaseURL)
 	state, err := ledger.InspectSchema(ctx, g.look.DatabaseURL)
 	seen := &Ledger{Schema: state}
 	if err != nil {
 		seen.Unreachable = err.Error()
 	} else {
 		seen.Clock = readClock(state.Now, before, g.look.Now(), 0)
+		seen.Deaf = ledger.CheckListening(ctx, listen)
 	}
 	g.evidence.Ledger = seen
 }

@@ -10,6 +10,7 @@ import (
 type Ledger struct {
 	Unreachable string // why; empty: it was reached
 	Schema      ledger.SchemaState
+	Deaf        error // why notifications do not arrive; nil: they do
 	Clock       Clock
 }
 
@@ -35,6 +36,19 @@ func examineLedger(r *Report, l Ledger) {
 			Code: "schema-ahead", Severity: SeverityError, Subject: "database",
 			Sentence: "The database's schema is at " + has + ", and this version of Bullpen knows it up to " + needs + ": a newer one has migrated it.",
 			Remedy:   "Run the newer version everywhere, and this command too: `helm upgrade`, or the image of the running servers.",
+		})
+	}
+	if l.Deaf != nil {
+		r.found(Finding{
+			Code: "notifications-lost", Severity: SeverityError, Subject: "database", Sentence: "Notifications from the database do not arrive: " + l.Deaf.Error() + ".",
+			Remedy: "A server does not start without them. If the servers have BULLPEN_LISTEN_DATABASE_URL, set it for this command, too.",
+		})
+	}
+	if l.Schema.Route == ledger.RouteUnprepared {
+		r.found(Finding{
+			Code: "statements-not-prepared", Severity: SeverityWarning, Subject: "database",
+			Sentence: "The database is reached through a connection pooler that does not track prepared statements: PostgreSQL plans each statement each time.",
+			Remedy:   "Use PgBouncer 1.21 or newer and set max_prepared_statements = 300 there.",
 		})
 	}
 	examineClock(r, "the database", l.Clock)

@@ -192,6 +192,8 @@ func notConnected(host string, err error) error {
 		return fmt.Errorf("%w (%w)", ErrUntrusted, err)
 	case errors.As(err, &refused) && strings.HasPrefix(refused.Code, "28"):
 		return fmt.Errorf("%w at %s: check user, password and client certificate (%w)", ErrRefused, host, err)
+	case errors.As(err, &refused) && refused.Code == "08P01": // PostgreSQL has no such reason to refuse a connection
+		return fmt.Errorf("%w at %s: a connection pooler answers there, and says why (%w)", ErrRefused, host, err)
 	default:
 		return fmt.Errorf("%w at %s: is it running, and does BULLPEN_DATABASE_URL point at it? (%w)", ErrUnreachable, host, err)
 	}

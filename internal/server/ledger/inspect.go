@@ -10,6 +10,7 @@ import (
 type SchemaState struct {
 	Has, Needs int64     // the newest migration that was applied, and the newest that this binary has; 0: none was
 	Now        time.Time // by the database's clock
+	Route      Route     // how the database was reached
 }
 
 // InspectSchema reads the version of the ledger's schema. Unlike Migrate and CheckSchema it writes nothing, not even the table
@@ -29,6 +30,9 @@ func InspectSchema(ctx context.Context, url string) (SchemaState, error) {
 		return SchemaState{}, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if state.Route, err = findRoute(ctx, conn.PgConn()); err != nil {
+		return SchemaState{}, err
+	}
 	var there bool
 	if err := conn.QueryRow(ctx, "SELECT clock_timestamp(), to_regclass('goose_db_version') IS NOT NULL").Scan(&state.Now, &there); err != nil {
 		return SchemaState{}, fmt.Errorf("reading the database's clock: %w", err)

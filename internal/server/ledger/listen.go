@@ -24,15 +24,15 @@ type Listener interface {
 	AccountChanged(accountID int64)
 }
 
-// ErrNotHeard: notifications do not arrive through the pooler at that address.
-var ErrNotHeard = errors.New("notifications are lost in a connection pooler that pools transactions: set BULLPEN_LISTEN_DATABASE_URL " +
-	"(the chart's database.secret.listenURLKey) to a URL that leads around it, or to one of its pools with pool_mode=session")
+// ErrNotHeard: notifications do not arrive at that URL.
+var ErrNotHeard = errors.New("the connection pooler in front of the database drops notifications, as with pool_mode=transaction: set " +
+	"BULLPEN_LISTEN_DATABASE_URL (the chart's database.secret.listenURLKey) to a URL that leads to PostgreSQL itself")
 
 // hearing is how long a notification may take. Only what comes through a pooler is waited for.
 const hearing = 3 * time.Second
 
-// CheckListening reports whether notifications arrive from that address, with an error that is ErrNotHeard if they do not. Where they do, each connection
-// is a session of its own.
+// CheckListening returns an error, which is ErrNotHeard, if notifications do not arrive at that URL. If they do, each connection has a session of its
+// own: the URL leads to PostgreSQL itself, or through a pooler that pools sessions.
 func CheckListening(ctx context.Context, url string) error {
 	conn, err := connect(ctx, url)
 	if err != nil {
@@ -42,8 +42,8 @@ func CheckListening(ctx context.Context, url string) error {
 	return hears(ctx, url, conn)
 }
 
-// hears has another connection send a notification, if the given one leads through a pooler. One that it sent itself would arrive with the statement that
-// sends it. Nothing else is listened to before: a pooler that pools transactions would hand what comes to any of its clients.
+// hears has another connection send a notification, if the given one leads through a pooler. Its own would arrive with the statement that sends it.
+// It listens to nothing else before: a pooler that pools transactions may hand a notification to any of its clients.
 func hears(ctx context.Context, url string, conn *pgx.Conn) error {
 	route, err := findRoute(ctx, conn.PgConn())
 	if err != nil || route == RouteDirect {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // EnvProgram names the PgBouncer to run, in place of the one that is installed.
@@ -84,12 +86,10 @@ func Start(t testing.TB, target string, o Options) *Pooler {
 	command := exec.Command(program(t), config) //nolint:gosec // of the system
 	command.Stdout, command.Stderr = &output, &output
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: who}
-	require.NoError(t, command.Start())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = command.Wait() }()
+	child, err := childproc.Start(command, syscall.SIGKILL)
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		_ = command.Process.Kill() // what it does in order waits for its clients
-		<-ended
+		child.Stop(context.Background(), syscall.SIGKILL, 0) // what it does in order waits for its clients
 		if t.Failed() {
 			t.Log("PgBouncer:\n" + output.String())
 		}
@@ -116,6 +116,7 @@ min_pool_size = %d
 max_client_conn = 500
 server_round_robin = 1
 server_fast_close = 1
+server_login_retry = 1
 `, host, port, dir, users, cmp.Or(o.Mode, Transaction), servers, servers)
 	if o.Statements > 0 || TracksStatements(t) {
 		text += fmt.Sprintf("max_prepared_statements = %d\n", o.Statements)
