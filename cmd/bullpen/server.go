@@ -76,8 +76,8 @@ The App's private key, the webhook secrets and the database's certificates are r
 (docs/guides/credentials.md).
 
 It brings the database's schema up to date when it starts. The database is named by BULLPEN_DATABASE_URL, or by
---database-url-file; where that leads through a transaction-pooling proxy, BULLPEN_LISTEN_DATABASE_URL must lead
-around it, because notifications need a connection of their own.`,
+--database-url-file; where that leads through a connection pooler that pools transactions, BULLPEN_LISTEN_DATABASE_URL
+must lead to PostgreSQL itself, because notifications need a connection of their own.`,
 		Example: `  BULLPEN_DATABASE_URL=postgres://bullpen@db/bullpen bullpen server \
     --github-app-id 12345 --github-private-key-file app.pem --webhook-secret-file secret
 
@@ -212,7 +212,7 @@ func (r *replica) wire(ctx context.Context) error {
 	if err := r.wireDispatch(forge); err != nil {
 		return err
 	}
-	return r.wirePasses(ctx, url, forge)
+	return r.wirePasses(ctx, forge)
 }
 
 // wireDispatch makes what takes events in, hands jobs out and puts right what went wrong.
@@ -242,15 +242,9 @@ func (r *replica) wireDispatch(forge *github.Client) error {
 }
 
 // wirePasses makes what is done again and again, and what answers to the outside, which can ask for a check.
-func (r *replica) wirePasses(ctx context.Context, url string, forge *github.Client) (err error) {
+func (r *replica) wirePasses(ctx context.Context, forge *github.Client) (err error) {
 	cfg := r.cfg
 	if r.catchup, err = newCatchUp(r, forge); err != nil {
-		return err
-	}
-	if r.listenURL, err = cfg.database.listenURL(url); err != nil {
-		return err
-	}
-	if err := ledger.CheckListening(ctx, r.listenURL); err != nil {
 		return err
 	}
 	pool, err := ledger.OpenPool(ctx, r.listenURL, passConnections)
@@ -317,6 +311,12 @@ func newView(cfg serverConfig, log *slog.Logger) (*cluster.View, error) {
 func (r *replica) openLedger(ctx context.Context, url string) error {
 	defaults, err := r.cfg.operators.defaultLimits()
 	if err != nil {
+		return err
+	}
+	if r.listenURL, err = r.cfg.database.listenURL(url); err != nil {
+		return err
+	}
+	if err := ledger.CheckListening(ctx, r.listenURL); err != nil { // NET-9
 		return err
 	}
 	store, err := openStore(ctx, url, r.cfg.database.maxConns)

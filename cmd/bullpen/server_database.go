@@ -50,7 +50,7 @@ func (c *databaseConfig) url() (string, error) {
 	return c.encrypted(url)
 }
 
-// listenURL leads to the same database around a proxy that pools transactions, if there is one.
+// listenURL leads to the same database, and not through a connection pooler that pools transactions.
 func (c *databaseConfig) listenURL(otherwise string) (string, error) {
 	if url := os.Getenv(envListenDatabaseURL); url != "" {
 		return c.encrypted(url)

@@ -48,7 +48,7 @@ jobs included, and leaves no process behind. What a killed ` + "`bullpen up`" + 
 by ` + "`bullpen down`" + `.
 
 With $BULLPEN_DATABASE_URL set, that database is used instead of a private PostgreSQL ($BULLPEN_LISTEN_DATABASE_URL
-leads around a transaction-pooling proxy).`,
+leads to PostgreSQL itself if the first leads through a connection pooler).`,
 		Example: `  # Start, and run a workflow
   bullpen up --workflow .github/workflows/ci.yaml
 

@@ -36,7 +36,7 @@ const hearing = 3 * time.Second
 func CheckListening(ctx context.Context, url string) error {
 	conn, err := connect(ctx, url)
 	if err != nil {
-		return fmt.Errorf("connecting to listen: %w", err)
+		return fmt.Errorf("connecting to listen (BULLPEN_LISTEN_DATABASE_URL, if it is set): %w", err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	return hears(ctx, url, conn)

@@ -28,7 +28,7 @@ import (
 
 // Every method of the store does through a pooler that pools transactions what it does without one. Both have a ledger of the same contents, the same
 // calls in the same order, and the pooler a few server connections, which it takes in turn while others use them, too.
-func TestStore_EveryMethodWorksThroughAPooler(t *testing.T) {
+func TestStore_NET9_EveryMethodWorksThroughAPooler(t *testing.T) {
 	now, url := time.Now(), ledgerForMethods(t)
 	directly := callAll(t, url, url, nil, now)
 	for name, o := range poolertest.Kinds(t) {

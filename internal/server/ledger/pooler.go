@@ -30,7 +30,7 @@ const (
 
 // execMode is how statements are sent over the route. Without prepared statements their descriptions are cached: the round trips are the same.
 func (r Route) execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
-	if r == RouteUnprepared && configured == pgx.QueryExecModeCacheStatement {
+	if r == RouteUnprepared && configured == pgx.QueryExecModeCacheStatement { // NET-9
 		return pgx.QueryExecModeCacheDescribe
 	}
 	return configured
@@ -72,7 +72,7 @@ func settingsBy(format, separator string) string {
 // process of PostgreSQL that is not the one that executes statements, for that one changes.
 func findRoute(ctx context.Context, conn *pgconn.PgConn) (Route, error) {
 	pooled := fmt.Sprintf("pg_backend_pid() <> %d", conn.PID())
-	// What is set for the transaction is over with this statement, so that no other client of the pooler gets it.
+	// NET-9: what is set for the transaction is over with this statement, so no other client of the pooler gets it.
 	results, err := conn.Exec(ctx, "SELECT "+pooled+", "+settingsBy("set_config('%s', '%s', "+pooled+")", ", ")).ReadAll()
 	if err != nil {
 		return 0, fmt.Errorf("preparing a connection to the database: %w", err)
@@ -177,7 +177,7 @@ func (p *routedPool) opening() []statement {
 	if p.Route() == RouteDirect {
 		return nil
 	}
-	return []statement{{sql: settleTransaction}}
+	return []statement{{sql: settleTransaction}} // NET-9
 }
 
 // single runs statements one by one, each in a transaction of its own.
@@ -192,7 +192,7 @@ func (p *routedPool) single() sqlcgen.DBTX {
 func (p *routedPool) inSnapshot(ctx context.Context, fn func(tx sqlcgen.DBTX) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	if p.Route() != RouteDirect {
-		options.BeginQuery = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; " + settleSnapshot
+		options.BeginQuery = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; " + settleSnapshot // NET-9
 	}
 	return pgx.BeginTxFunc(ctx, p.Pool, options, func(tx pgx.Tx) error { return fn(tx) })
 }
@@ -202,7 +202,7 @@ type settled struct{ pool *pgxpool.Pool }
 
 func (s settled) send(ctx context.Context, sql string, args []any) (pgx.BatchResults, error) {
 	var batch pgx.Batch
-	batch.Queue(settleTransaction)
+	batch.Queue(settleTransaction) // NET-9
 	batch.Queue(sql, args...)
 	return skip(1, s.pool.SendBatch(ctx, &batch))
 }

@@ -39,7 +39,7 @@ const (
 )
 
 // Each statement plans as in a session of its own, on whichever server connection it runs, and no other client of the pooler is given the settings.
-func TestPooler_SettingsAreOfEachTransactionAlone(t *testing.T) {
+func TestPooler_NET9_SettingsAreOfEachTransactionAlone(t *testing.T) {
 	pooled(t, nil, func(t *testing.T, o poolertest.Options, through, _ string) {
 		ctx := t.Context()
 		store, err := Open(ctx, through, 4)
@@ -107,8 +107,8 @@ func TestPooler_Migrates(t *testing.T) {
 	})
 }
 
-// Notifications are not looked for where they are lost: the error names what to set.
-func TestCheckListening(t *testing.T) {
+// Where notifications are lost the error names what to set.
+func TestCheckListening_NET9_FailsWhereNotificationsAreLost(t *testing.T) {
 	direct := postgrestest.NewDatabase(t, nil)
 	require.NoError(t, CheckListening(t.Context(), direct))
 

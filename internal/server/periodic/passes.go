@@ -35,7 +35,7 @@ const MinConnections = 5
 // Options of New.
 type Options struct {
 	// Pool is for the Runner alone, with at least MinConnections: a running pass holds one of them, and nobody's polls
-	// should wait for it. It should lead to Postgres itself; behind a transaction-pooling proxy notifications are lost, and
+	// should wait for it. It should lead to Postgres itself: a connection pooler that pools transactions loses notifications, and
 	// everything begins up to a second later.
 	Pool *pgxpool.Pool
 	// Passes of this replica. Replicas may have different ones.
