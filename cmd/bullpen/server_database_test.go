@@ -16,7 +16,7 @@ import (
 // A server whose notifications a connection pooler would drop does not start, and says what to set.
 func TestServer_NET9_NeedsAWayForNotifications(t *testing.T) {
 	direct := postgrestest.NewDatabase(t, nil)
-	through := poolertest.Start(t, direct, poolertest.Options{}).URL(t, direct)
+	through := poolertest.Start(t, direct, poolertest.Options{Servers: 2}).URL(t, direct)
 	var cfg serverConfig
 	cfg.flags(pflag.NewFlagSet("", pflag.ContinueOnError)) // the defaults
 	r := &replica{cfg: cfg, log: slog.New(slog.DiscardHandler), registry: prometheus.NewRegistry()}

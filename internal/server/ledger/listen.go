@@ -52,14 +52,21 @@ func hears(ctx context.Context, url string, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "LISTEN bullpen_echo"); err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
+	var mine, others int64
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&mine); err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
 	other, err := connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connecting to notify: %w", err)
 	}
 	defer func() { _ = other.Close(context.WithoutCancel(ctx)) }()
 	word := rand.Text()
-	if _, err := other.Exec(ctx, "SELECT pg_notify('bullpen_echo', $1)", word); err != nil {
+	if err := other.QueryRow(ctx, "SELECT pg_backend_pid() FROM pg_notify('bullpen_echo', $1)", word).Scan(&others); err != nil {
 		return fmt.Errorf("notifying: %w", err)
+	}
+	if others == mine { // two connections share a session: that is proof without a wait
+		return ErrNotHeard
 	}
 	waiting, cancel := context.WithTimeout(ctx, hearing)
 	defer cancel()

@@ -109,13 +109,17 @@ func TestPooler_Migrates(t *testing.T) {
 
 // Where notifications are lost the error names what to set.
 func TestCheckListening_NET9_FailsWhereNotificationsAreLost(t *testing.T) {
+	t.Parallel()
 	direct := postgrestest.NewDatabase(t, nil)
 	require.NoError(t, CheckListening(t.Context(), direct))
 
-	transactions := poolertest.Start(t, direct, poolertest.Options{}).URL(t, direct)
-	err := CheckListening(t.Context(), transactions)
-	require.ErrorIs(t, err, ErrNotHeard)
-	require.ErrorContains(t, err, "BULLPEN_LISTEN_DATABASE_URL")
+	for _, servers := range []int{1, 3} {
+		pooler := poolertest.Start(t, direct, poolertest.Options{Servers: servers})
+		pooler.Settle(t, direct, servers)
+		err := CheckListening(t.Context(), pooler.URL(t, direct))
+		require.ErrorIs(t, err, ErrNotHeard)
+		require.ErrorContains(t, err, "BULLPEN_LISTEN_DATABASE_URL")
+	}
 
 	sessions := poolertest.Start(t, direct, poolertest.Options{Mode: poolertest.Session}).URL(t, direct)
 	require.NoError(t, CheckListening(t.Context(), sessions))

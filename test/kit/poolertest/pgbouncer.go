@@ -82,8 +82,14 @@ func Start(t testing.TB, target string, o Options) *Pooler {
 	}
 	users := write("users", fmt.Sprintf("%q %q\n", server.User.Username(), password))
 	config := write("pgbouncer.ini", o.config(t, host, port, dir, users))
+	p.run(t, config, who)
+	return p
+}
+
+func (p *Pooler) run(t testing.TB, config string, who *syscall.Credential) {
+	t.Helper()
 	var output bytes.Buffer
-	command := exec.Command(program(t), config) //nolint:gosec // of the system
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), program(t), config) //nolint:gosec // of the system
 	command.Stdout, command.Stderr = &output, &output
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	child, err := childproc.Start(command, syscall.SIGKILL)
@@ -94,11 +100,11 @@ func Start(t testing.TB, target string, o Options) *Pooler {
 			t.Log("PgBouncer:\n" + output.String())
 		}
 	})
+	var dialer net.Dialer
 	require.Eventually(t, func() bool {
-		conn, err := net.Dial("unix", filepath.Join(dir, ".s.PGSQL.6432"))
+		conn, err := dialer.DialContext(t.Context(), "unix", filepath.Join(p.dir, ".s.PGSQL.6432"))
 		return err == nil && conn.Close() == nil
 	}, 20*time.Second, 5*time.Millisecond, "PgBouncer does not listen")
-	return p
 }
 
 func (o Options) config(t testing.TB, host, port, dir, users string) string {
@@ -139,27 +145,16 @@ func (p *Pooler) Settle(t testing.TB, target string, servers int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	seen := map[int]bool{}
-	for len(seen) < servers { // each round holds all of them
-		conns := make([]pgx.Tx, servers)
-		for i := range conns {
-			config, err := pgx.ParseConfig(p.URL(t, target))
-			require.NoError(t, err)
-			config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-			conn, err := pgx.ConnectConfig(ctx, config)
-			require.NoError(t, err)
-			defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-			conns[i], err = conn.Begin(ctx)
-			require.NoError(t, err)
-		}
-		for _, tx := range conns {
-			var pid int
-			require.NoError(t, tx.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid))
-			seen[pid] = true
-		}
-		for _, tx := range conns {
-			require.NoError(t, tx.Rollback(ctx))
-		}
+	config, err := pgx.ParseConfig(p.URL(t, target))
+	require.NoError(t, err)
+	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	for range servers { // each holds one until all are there
+		conn, err := pgx.ConnectConfig(ctx, config)
+		require.NoError(t, err)
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+		tx, err := conn.Begin(ctx)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	}
 }
 
@@ -197,7 +192,7 @@ var versionLine = regexp.MustCompile(`(?m)^PgBouncer (\d+)\.(\d+)`)
 // TracksStatements says whether the installed version has max_prepared_statements: 1.21 and newer have.
 func TracksStatements(t testing.TB) bool {
 	t.Helper()
-	out, err := exec.Command(program(t), "--version").Output() //nolint:gosec // of the system
+	out, err := exec.CommandContext(t.Context(), program(t), "--version").Output() //nolint:gosec // of the system
 	require.NoError(t, err)
 	found := versionLine.FindStringSubmatch(string(out))
 	require.NotNil(t, found, "%s", out)
