@@ -77,7 +77,7 @@ The App's private key, the webhook secrets and the database's certificates are r
 
 It brings the database's schema up to date when it starts. The database is named by BULLPEN_DATABASE_URL, or by
 --database-url-file; where that leads through a connection pooler that pools transactions, BULLPEN_LISTEN_DATABASE_URL
-must lead to PostgreSQL itself, because notifications need a connection of their own.`,
+must lead to PostgreSQL itself, because notifications and migrations need a session of their own.`,
 		Example: `  BULLPEN_DATABASE_URL=postgres://bullpen@db/bullpen bullpen server \
     --github-app-id 12345 --github-private-key-file app.pem --webhook-secret-file secret
 
@@ -316,10 +316,7 @@ func (r *replica) openLedger(ctx context.Context, url string) error {
 	if r.listenURL, err = r.cfg.database.listenURL(url); err != nil {
 		return err
 	}
-	if err := ledger.CheckListening(ctx, r.listenURL); err != nil { // NET-9
-		return err
-	}
-	store, err := openStore(ctx, url, r.cfg.database.maxConns)
+	store, err := openStore(ctx, url, r.listenURL, r.cfg.database.maxConns)
 	if err != nil {
 		return err
 	}
@@ -339,12 +336,12 @@ func (r *replica) openLedger(ctx context.Context, url string) error {
 }
 
 // openStore connects and brings the schema up to date.
-func openStore(ctx context.Context, url string, maxConns int32) (*ledger.Store, error) {
+func openStore(ctx context.Context, url, listenURL string, maxConns int32) (*ledger.Store, error) {
 	store, err := ledger.Open(ctx, url, maxConns)
 	if err != nil {
 		return nil, err
 	}
-	if err := ledger.Migrate(ctx, url); err != nil {
+	if err := ledger.Migrate(ctx, listenURL); err != nil {
 		store.Close()
 		return nil, err
 	}

@@ -50,7 +50,8 @@ func (c *databaseConfig) url() (string, error) {
 	return c.encrypted(url)
 }
 
-// listenURL leads to the same database, and not through a connection pooler that pools transactions.
+// listenURL is for what needs sessions, as notifications, passes and migrations do. It leads to the same database, and not through a connection pooler
+// that pools transactions.
 func (c *databaseConfig) listenURL(otherwise string) (string, error) {
 	if url := os.Getenv(envListenDatabaseURL); url != "" {
 		return c.encrypted(url)
@@ -105,6 +106,9 @@ func newServerMigrateCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			url, err := cfg.url()
 			if err != nil {
+				return err
+			}
+			if url, err = cfg.listenURL(url); err != nil {
 				return err
 			}
 			return ledger.Migrate(cmd.Context(), url)

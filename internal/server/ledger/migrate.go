@@ -34,7 +34,6 @@ func provider(url string, migrations fs.FS) (*goose.Provider, func(), error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading embedded migrations: %w", err)
 	}
-	cfg.DefaultQueryExecMode = RouteUnprepared.execMode(cfg.DefaultQueryExecMode)
 	db := stdlib.OpenDB(*cfg)
 	p, err := goose.NewProvider(goose.DialectPostgres, db, dir)
 	if err != nil {
@@ -48,13 +47,17 @@ func provider(url string, migrations fs.FS) (*goose.Provider, func(), error) {
 const migrationLock = 0x62756c6c70656e
 
 // Migrate brings the schema up to date: the ledger's own, then that of the job queue, in a schema of its own. Several
-// servers may call it at once: the first does the work while the others wait.
+// servers may call it at once: the first does the work while the others wait. The URL must not lead through a pooler that pools transactions: a migration
+// without a transaction sets lock_timeout for its session.
 func Migrate(ctx context.Context, url string) error {
 	lock, err := connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connecting to migrate: %w", err)
 	}
 	defer func() { _ = lock.Close(context.WithoutCancel(ctx)) }()
+	if err := hears(ctx, url, lock); err != nil { // NET-9
+		return fmt.Errorf("migrations need a session of their own: %w", err)
+	}
 	if err := takeTurn(ctx, lock); err != nil {
 		return fmt.Errorf("waiting for other servers that migrate: %w", err)
 	}
@@ -106,12 +109,7 @@ func takeTurn(ctx context.Context, conn *pgx.Conn) error {
 
 // withQueue calls fn with River's own migrator.
 func withQueue(ctx context.Context, url string, fn func(*rivermigrate.Migrator[pgx.Tx]) error) error {
-	cfg, err := poolConfig(url, 4)
-	if err != nil {
-		return err
-	}
-	cfg.ConnConfig.DefaultQueryExecMode = RouteUnprepared.execMode(cfg.ConnConfig.DefaultQueryExecMode)
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connecting to migrate: %w", err)
 	}

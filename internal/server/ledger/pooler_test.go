@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/poolertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -89,22 +89,19 @@ func stranger(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// The schema comes about through a pooler, however many servers begin with it, and can be looked at through one.
-func TestPooler_Migrates(t *testing.T) {
-	pooled(t, nil, func(t *testing.T, _ poolertest.Options, through, direct string) {
-		ctx := t.Context()
-		require.ErrorIs(t, CheckSchema(ctx, through), ErrSchemaBehind)
-		var servers errgroup.Group
-		for range 2 {
-			servers.Go(func() error { return Migrate(ctx, through) })
-		}
-		require.NoError(t, servers.Wait())
-		require.NoError(t, CheckSchema(ctx, through))
-		require.NoError(t, CheckSchema(ctx, direct))
-		state, err := InspectSchema(ctx, through)
-		require.NoError(t, err)
-		require.Equal(t, state.Needs, state.Has)
-	})
+// Migrations set lock_timeout for their session: they do not begin where it is another for each statement.
+func TestMigrate_NET9_NeedsASession(t *testing.T) {
+	ctx, direct := await.Context(t), postgrestest.NewDatabase(t, nil)
+	transactions := poolertest.Start(t, direct, poolertest.Options{Servers: 1}).URL(t, direct)
+	require.ErrorIs(t, Migrate(ctx, transactions), ErrNotHeard)
+	state, err := InspectSchema(ctx, transactions)
+	require.NoError(t, err)
+	require.Zero(t, state.Has)
+
+	require.NoError(t, Migrate(ctx, poolertest.Start(t, direct, poolertest.Options{Mode: poolertest.Session}).URL(t, direct)))
+	state, err = InspectSchema(ctx, transactions)
+	require.NoError(t, err)
+	require.Equal(t, state.Needs, state.Has)
 }
 
 // Where notifications are lost the error names what to set.

@@ -60,7 +60,7 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 }
 
 // OpenPool is Open for those who have to hold connections of their own: the passes. The URL must not lead through a pooler that pools transactions:
-// see CheckListening.
+// see Migrate.
 func OpenPool(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
 	cfg, err := poolConfig(url, maxConns)
 	if err != nil {

@@ -17,7 +17,7 @@ func Variables() []Variable {
 		{"BULLPEN_DISPATCH_URL", "agent", "set in runner pods by the controller: where the poller asks for work"},
 		{"BULLPEN_FAULTPOINT_DIR", "bin/bullpen-faults", "folder by which tests stop that build at named instants; other builds do not read it"},
 		{"BULLPEN_GUEST_SHARES", "agent", "set in virtual machines by the node agent: where their shared folders are"},
-		{"BULLPEN_LISTEN_DATABASE_URL", "server, up, doctor", "URL of the database for notifications; needed if the other leads through a connection pooler that pools transactions, and then leads to PostgreSQL itself"},
+		{"BULLPEN_LISTEN_DATABASE_URL", "server, up, doctor", "URL of the database for notifications, passes and migrations; needed if the other leads through a connection pooler that pools transactions, and then leads to PostgreSQL itself"},
 		{"BULLPEN_POD_NAME", "agent", "set in runner pods by the controller"},
 		{"BULLPEN_POD_UID", "agent", "set in runner pods by the controller"},
 		{"BULLPEN_SANDBOX", "node, up", "set by the node agent: the mark by which it finds the processes that it has started"},
