@@ -277,11 +277,21 @@ func (s *service) serveBroker(w http.ResponseWriter, r *http.Request) {
 		s.unheard = nil
 		s.mu.Unlock()
 	case "GET /broker/message":
+		s.serveMessage(w, r)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+// serveMessage holds a poll until there is a message. One that a poll has got which was given up by then is for the next poll, also if that is held
+// already.
+func (s *service) serveMessage(w http.ResponseWriter, r *http.Request) {
+	for {
 		s.mu.Lock()
 		if r.URL.Query().Get("sessionId") != s.session {
 			s.t.Errorf("poll with another session")
 		}
-		atOnce, unheard := s.emptyAtOnce, s.unheard
+		atOnce, unheard, changed := s.emptyAtOnce, s.unheard, s.changed
 		s.mu.Unlock()
 		if unheard != nil {
 			answer(w, unheard)
@@ -299,10 +309,11 @@ func (s *service) serveBroker(w http.ResponseWriter, r *http.Request) {
 			}
 			s.mu.Unlock()
 			answer(w, m)
+			return
+		case <-changed:
 		case <-r.Context().Done():
+			return
 		}
-	default:
-		w.WriteHeader(http.StatusNotFound)
 	}
 }
 
