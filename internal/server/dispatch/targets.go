@@ -12,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// mostDemandKeys bounds the label sets of an account that one target asks for: whoever may write its workflows may make up as many as
-// there are subsets of the runners' labels.
+// mostDemandKeys bounds the label sets of an account that one target asks for: its workflows may name as many as there are subsets of the
+// runners' labels.
 const mostDemandKeys = 200
 
 // DemandScope is one account, or one repository of it, in lower case, and the label sets of the jobs that are asked for.

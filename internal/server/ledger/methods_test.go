@@ -86,7 +86,7 @@ func othersAtWork(t *testing.T, url string) (stop func()) {
 // outcome of a call, without what differs by time.
 type outcome struct{ Method, Results string }
 
-// callAll calls each method twice: the second time statements are known. The ledger at url is looked at directly.
+// callAll calls each method twice: the second time statements are known. The ledger at url is read directly.
 func callAll(t *testing.T, through, url string, beside func(*testing.T, string) func(), now time.Time) (all []outcome) {
 	t.Helper()
 	store, err := ledger.Open(t.Context(), through, 4)
@@ -97,7 +97,7 @@ func callAll(t *testing.T, through, url string, beside func(*testing.T, string) 
 		defer beside(t, through)()
 	}
 	values := parameters(sizeForMethods, ledgertest.Text(t, url, "SELECT lineage FROM ledger_epoch"), now)
-	names := methodParameters(t)
+	names := methodParameters(t, "*.go", "Store")
 	for _, method := range methodsInOrder() {
 		c := methodCalls[method]
 		if c.before != "" {
@@ -152,11 +152,12 @@ func methodsInOrder() []string {
 	return append(all, lastMethods...)
 }
 
-// methodParameters are the names of parameters, without the context.
-func methodParameters(t *testing.T) map[string][]string {
+// methodParameters are the names of parameters of the exported methods that a type has in these files.
+func methodParameters(t *testing.T, glob, receiver string) map[string][]string {
 	t.Helper()
-	files, err := filepath.Glob("*.go")
+	files, err := filepath.Glob(glob)
 	require.NoError(t, err)
+	require.NotEmpty(t, files, glob)
 	found := map[string][]string{}
 	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -166,7 +167,7 @@ func methodParameters(t *testing.T) map[string][]string {
 			if !ok || f.Recv == nil || !f.Name.IsExported() {
 				continue
 			}
-			if star, ok := f.Recv.List[0].Type.(*ast.StarExpr); !ok || fmt.Sprint(star.X) != "Store" {
+			if star, ok := f.Recv.List[0].Type.(*ast.StarExpr); !ok || fmt.Sprint(star.X) != receiver {
 				continue
 			}
 			found[f.Name.Name] = nil

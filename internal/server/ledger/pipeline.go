@@ -68,7 +68,7 @@ func (p *pipeline) send(ctx context.Context, sql string, args []any) (pgx.BatchR
 	return skip(waiting, results)
 }
 
-// skip reads the answers of the first statements, which nobody looks at. If one failed there are no results.
+// skip reads the answers of the first statements, which are not needed. If one failed there are no results.
 func skip(answers int, results pgx.BatchResults) (pgx.BatchResults, error) {
 	for range answers {
 		if _, err := results.Exec(); err != nil {

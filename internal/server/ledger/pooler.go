@@ -152,7 +152,7 @@ func (p *routedPool) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// openRouted is OpenPool for whoever needs no session: the store.
+// openRouted is OpenPool for the store, which needs no session.
 func openRouted(ctx context.Context, url string, maxConns int32) (*routedPool, error) {
 	cfg, err := poolConfig(url, maxConns)
 	if err != nil {

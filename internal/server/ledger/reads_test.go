@@ -7,12 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -226,21 +222,9 @@ func record(t *testing.T, query string, names []string, s sample) *asked {
 // parameterNames are those of sqlc's functions, without the context.
 func parameterNames(t *testing.T) map[string][]string {
 	t.Helper()
-	files, err := filepath.Glob("sqlcgen/*.sql.go")
-	require.NoError(t, err)
-	found := map[string][]string{}
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		require.NoError(t, err)
-		for _, d := range parsed.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
-				for _, p := range f.Type.Params.List[1:] {
-					for _, name := range p.Names {
-						found[f.Name.Name] = append(found[f.Name.Name], name.Name)
-					}
-				}
-			}
-		}
+	found := methodParameters(t, "sqlcgen/*.sql.go", "Queries")
+	for name, parameters := range found {
+		found[name] = parameters[1:]
 	}
 	return found
 }

@@ -90,8 +90,8 @@ func conversation(all []made) (listener, worker []made) {
 	return listener, worker
 }
 
-// recordedConversation is what GitHub's runner did, as it does where it is answered rightly: connectionData is told to it without a token, and
-// it lives on to delete its session.
+// recordedConversation lists the requests of GitHub's runner, corrected for two wrong answers of the recording: connectionData needs no token, and
+// the runner runs until it deletes its session.
 func recordedConversation(t *testing.T, name string) []made {
 	t.Helper()
 	var all []made

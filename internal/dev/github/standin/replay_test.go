@@ -33,7 +33,7 @@ type replayOf struct {
 	jobs []string // the workflow's jobs; one run each
 	// expected overrides the status that was recorded.
 	expected map[string]int
-	// skipped are requests that went to somebody else than GitHub's services: a proxy, or who recorded.
+	// skipped are requests that did not go to GitHub's services: those for archives, which a proxy served, and those of the recording's author.
 	skipped []string
 	// fault is in force when the recording begins.
 	fault standin.FaultKind
@@ -184,7 +184,7 @@ type event struct {
 	end   bool
 }
 
-// play sends the requests in their order. One that was held is sent without waiting, and its answer looked at when its time has come.
+// play sends the requests in their order. One that was held is sent without waiting for its answer, which is checked at the time of the recording.
 func (p *player) play() {
 	var events []event
 	for i, one := range p.list {
@@ -318,7 +318,7 @@ func (p *player) request(ctx context.Context, one exchange) *http.Request {
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	default:
-		require.Fail(p, "a scheme that nobody knows", one.Request.Headers["authorization"])
+		require.Fail(p, "unknown authorization scheme", one.Request.Headers["authorization"])
 	}
 	return request
 }
@@ -453,7 +453,7 @@ func (p *player) rememberJob(job *jobMessage) {
 	require.NoError(p, err)
 	require.Equal(p, job.Variables["system.orchestrationId"].Value, claims["orch_id"])
 	for name := range job.Variables {
-		require.True(p, slices.Contains(runnerVariables, name) || slices.Contains(ownNames, name), "the variable %s is nobody's", name)
+		require.True(p, slices.Contains(runnerVariables, name) || slices.Contains(ownNames, name), "unknown variable %s", name)
 	}
 	for _, name := range runnerVariables {
 		require.Contains(p, job.Variables, name)

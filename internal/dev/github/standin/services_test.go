@@ -154,7 +154,7 @@ func TestIDToken_ProvesWhichJobItIs(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, r.call("GET", where, r.jobToken, nil, nil), "the job has ended")
 }
 
-// The permission is nobody's who does not ask for it.
+// A job that does not ask for the permission does not have it.
 func TestIDToken_NeedsThePermission(t *testing.T) {
 	t.Parallel()
 	for permission, may := range map[string]bool{"": false, ", id-token: none": false, ", id-token: write": true} {
