@@ -26,7 +26,10 @@ func ApplyCRDs(ctx context.Context, cluster dynamic.Interface, documents [][]byt
 		if err := yaml.Unmarshal(document, &wanted.Object); err != nil {
 			return fmt.Errorf("reading a definition: %w", err)
 		}
-		_, err := cluster.Resource(definitions).Apply(ctx, wanted.GetName(), wanted, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		err := granted(ctx, grantTakes, grantEvery, func() error {
+			_, err := cluster.Resource(definitions).Apply(ctx, wanted.GetName(), wanted, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("applying the definition %s: %w", wanted.GetName(), err)
 		}
@@ -42,7 +45,11 @@ func awaitEstablished(ctx context.Context, cluster dynamic.Interface, name strin
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		found, err := cluster.Resource(definitions).Get(ctx, name, metav1.GetOptions{})
+		var found *unstructured.Unstructured
+		err := granted(ctx, grantTakes, grantEvery, func() (err error) {
+			found, err = cluster.Resource(definitions).Get(ctx, name, metav1.GetOptions{})
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("reading the definition %s: %w", name, err)
 		}

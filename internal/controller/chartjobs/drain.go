@@ -88,7 +88,11 @@ func drainOnce(ctx context.Context, cluster dynamic.Interface, options DrainOpti
 
 // drainKind is drainOnce for one kind. One that is not served has nothing left: it was never installed, or somebody has deleted it.
 func drainKind(ctx context.Context, objects dynamic.ResourceInterface, selector, prefix string) ([]string, error) {
-	list, err := objects.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	var list *unstructured.UnstructuredList
+	err := granted(ctx, grantTakes, grantEvery, func() (err error) {
+		list, err = objects.List(ctx, metav1.ListOptions{LabelSelector: selector})
+		return err
+	})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -100,7 +104,9 @@ func drainKind(ctx context.Context, objects dynamic.ResourceInterface, selector,
 		object := &list.Items[i]
 		if object.GetDeletionTimestamp() == nil {
 			uid := object.GetUID()
-			err := objects.Delete(ctx, object.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+			err := granted(ctx, grantTakes, grantEvery, func() error {
+				return objects.Delete(ctx, object.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+			})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // another of that name: next time
 				return nil, err
 			}
