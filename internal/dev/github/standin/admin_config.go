@@ -58,10 +58,13 @@ func (s *Server) adminInstallations(w http.ResponseWriter, _ *http.Request) erro
 
 func (a *account) view() Installation {
 	v := Installation{
-		ID: a.installation, Account: a.login, Type: a.kind, Repositories: []string{}, RunnerGroups: slices.Clone(a.groups), Suspended: !a.suspendedAt.IsZero(),
+		ID: a.installation, Account: a.login, Type: a.kind, Repositories: []string{}, RunnerGroups: slices.Clone(a.groups), GroupAccess: maps.Clone(a.access), Suspended: !a.suspendedAt.IsZero(),
 	}
 	for _, r := range sortedRepos(a) {
 		v.Repositories = append(v.Repositories, r.name)
+		if r.public {
+			v.PublicRepositories = append(v.PublicRepositories, r.name)
+		}
 	}
 	return v
 }
@@ -75,6 +78,7 @@ func (s *Server) Install(in Installation) (Installation, error) {
 		return Installation{}, err
 	}
 	s.announceLocked(a)
+	s.rematchLocked(a) // its groups may serve others now
 	return a.view(), nil
 }
 

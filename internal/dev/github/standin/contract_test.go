@@ -269,7 +269,14 @@ type groupList struct {
 		Name       string `json:"name"`
 		Visibility string `json:"visibility"` // of the REST API
 		Default    bool   `json:"default"`
-		Inherited  bool   `json:"inherited"` // of the REST API
+		Inherited  bool   `json:"inherited"` // of the REST API, as those below
+
+		AllowsPublicRepositories bool     `json:"allows_public_repositories"`
+		RestrictedToWorkflows    bool     `json:"restricted_to_workflows"`
+		SelectedWorkflows        []string `json:"selected_workflows"`
+		WorkflowsReadOnly        bool     `json:"workflow_restrictions_read_only"`
+		RunnersURL               string   `json:"runners_url"`
+		SelectedRepositoriesURL  string   `json:"selected_repositories_url"`
 	} `json:"runner_groups"`
 }
 

@@ -266,10 +266,11 @@ func (s *Server) advanceOnceLocked(r *run) (again bool) {
 		j := s.newJobLocked(r, ready.Key, ready.Name)
 		j.labels, j.timeout = newLabelSet(ready.Labels), ready.Timeout
 		j.build = s.messageBuilder(j, ready)
-		if ready.Group != "" && !strings.EqualFold(ready.Group, defaultGroup) {
+		j.wants = ready.Group
+		if ready.Group != "" && !r.repo.hasGroupFor(ready.Group) {
 			j.createdAt = s.now()
 			j.state = jobQueued
-			s.concludeLocked(j, concludedFailure, fmt.Sprintf("no runner group %q exists here: only Default does", ready.Group))
+			s.concludeLocked(j, concludedFailure, fmt.Sprintf("there is no runner group %q here", ready.Group))
 			continue
 		}
 		s.admitLocked(j)

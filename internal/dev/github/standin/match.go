@@ -39,11 +39,12 @@ func (l labelSet) covers(want labelSet) bool {
 	return true
 }
 
-// runnerGroup holds the idle, online runners of one scope and label set, the longest idle first. jobGroup holds the
-// queued jobs of one repository and label set, the oldest first. Matching looks at groups, of which there are few, and
+// runnerGroup holds the idle, online runners of one scope, label set and group, the longest idle first. jobGroup holds the
+// queued jobs of one repository and runs-on, the oldest first. Matching looks at groups, of which there are few, and
 // never at all runners or all jobs.
 type runnerGroup struct {
 	labels  labelSet
+	id      int64 // the group's, at GitHub
 	runners *list.List
 }
 
@@ -51,6 +52,7 @@ type jobGroup struct {
 	key    string
 	repo   *repo
 	labels labelSet
+	wants  string // the group that runs-on names; empty: any
 	jobs   *list.List
 }
 
@@ -62,10 +64,10 @@ const differentHold = 5 * time.Second
 
 func (s *Server) enqueueLocked(j *job) {
 	owner := j.run.repo.owner
-	key := strconv.FormatInt(j.run.repo.id, 10) + "\x00" + j.labels.key
+	key := strconv.FormatInt(j.run.repo.id, 10) + "\x00" + strings.ToLower(j.wants) + "\x00" + j.labels.key
 	group := owner.jobGroups[key]
 	if group == nil {
-		group = &jobGroup{key: key, repo: j.run.repo, labels: j.labels, jobs: list.New()}
+		group = &jobGroup{key: key, repo: j.run.repo, labels: j.labels, wants: j.wants, jobs: list.New()}
 		owner.jobGroups[key] = group
 	}
 	// A job that is queued again keeps its place; it is nearly always at the front.
@@ -100,20 +102,23 @@ func (s *Server) settleRunnerLocked(rn *runner) {
 	idle := rn.job == nil && !rn.starved && rn.online(s.now(), s.opts.OfflineAfter)
 	switch {
 	case idle && rn.idleGroup == nil:
-		group := rn.scope.idle[rn.labels.key]
+		group := rn.scope.idle[rn.idleKey()]
 		if group == nil {
-			group = &runnerGroup{labels: rn.labels, runners: list.New()}
-			rn.scope.idle[rn.labels.key] = group
+			group = &runnerGroup{labels: rn.labels, id: rn.groupID, runners: list.New()}
+			rn.scope.idle[rn.idleKey()] = group
 		}
 		rn.idleGroup, rn.idleElement = group, group.runners.PushBack(rn)
 	case !idle && rn.idleGroup != nil:
 		rn.idleGroup.runners.Remove(rn.idleElement)
 		if rn.idleGroup.runners.Len() == 0 {
-			delete(rn.scope.idle, rn.labels.key)
+			delete(rn.scope.idle, rn.idleKey())
 		}
 		rn.idleGroup, rn.idleElement = nil, nil
 	}
 }
+
+// idleKey is the runner's place among the idle ones of its scope.
+func (rn *runner) idleKey() string { return strconv.FormatInt(rn.groupID, 10) + "\x00" + rn.labels.key }
 
 // matchJobLocked gives a queued job to an idle runner, if there is one.
 func (s *Server) matchJobLocked(j *job) {
@@ -133,7 +138,7 @@ func (s *Server) runnerGroupsForLocked(j *job) []*runnerGroup {
 			continue
 		}
 		for _, group := range sc.idle {
-			if group.labels.covers(j.labels) {
+			if group.labels.covers(j.labels) && sc.mayRun(group.id, j.group) {
 				groups = append(groups, group)
 			}
 		}
@@ -229,10 +234,7 @@ func (s *Server) oldestJobLocked(rn *runner) *job {
 	avoid := rn.intended != nil && s.faults.active(FaultAssignDifferent, jobSubject(rn.intended))
 	var oldest, intended *job
 	for group := range rn.scope.jobs() {
-		if rn.scope.repo != nil && rn.scope.repo != group.repo {
-			continue
-		}
-		if !rn.labels.covers(group.labels) {
+		if !rn.labels.covers(group.labels) || !rn.scope.mayRun(rn.groupID, group) {
 			continue
 		}
 		element := group.jobs.Front()
@@ -253,9 +255,23 @@ func (s *Server) oldestJobLocked(rn *runner) *job {
 	return oldest
 }
 
+// rematchLocked looks again at who may run the account's queued jobs.
+func (s *Server) rematchLocked(a *account) {
+	var queued []*job
+	for _, group := range a.jobGroups {
+		for element := group.jobs.Front(); element != nil; element = element.Next() {
+			queued = append(queued, element.Value.(*job))
+		}
+	}
+	slices.SortFunc(queued, func(a, b *job) int { return int(a.seq - b.seq) })
+	for _, j := range queued {
+		s.matchJobLocked(j)
+	}
+}
+
 // intendLocked remembers which queued job a fresh registration was probably minted for.
 func (s *Server) intendLocked(rn *runner) {
-	if best := s.mintedForLocked(rn.scope, rn.labels); best != nil {
+	if best := s.mintedForLocked(rn.scope, rn.groupID, rn.labels); best != nil {
 		rn.intended = best
 		s.intentions[best.id] = rn.id
 	}
@@ -268,10 +284,10 @@ func (s *Server) intendLocked(rn *runner) {
 
 // mintedForLocked is the job that a registration is probably minted for: the oldest queued one that matches and that no
 // other registration was minted for.
-func (s *Server) mintedForLocked(sc *scope, labels labelSet) *job {
+func (s *Server) mintedForLocked(sc *scope, groupID int64, labels labelSet) *job {
 	var best *job
 	for group := range sc.jobs() {
-		if (sc.repo != nil && sc.repo != group.repo) || !labels.covers(group.labels) {
+		if !labels.covers(group.labels) || !sc.mayRun(groupID, group) {
 			continue
 		}
 		for element := group.jobs.Front(); element != nil; element = element.Next() {

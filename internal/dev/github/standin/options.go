@@ -26,6 +26,10 @@ type Installation struct {
 	Repositories []string `json:"repositories"`
 	// RunnerGroups are the organization's, beside Default. Their ids count from 2.
 	RunnerGroups []string `json:"runner_groups,omitempty"`
+	// GroupAccess says which repositories the groups serve, by their names; "Default" is one of them.
+	GroupAccess map[string]GroupAccess `json:"runner_group_access,omitempty"`
+	// PublicRepositories are those of Repositories that are public; the others are private.
+	PublicRepositories []string `json:"public_repositories,omitempty"`
 	// Suspended is only read: see Server.Suspend.
 	Suspended bool `json:"suspended,omitempty"`
 }

@@ -52,11 +52,13 @@ type savedAccount struct {
 	Repos            []savedRepo
 	Formerly         map[string]int64
 	Groups, Members  []string
+	Access           map[string]GroupAccess
 }
 
 type savedRepo struct {
 	ID, RunSeq int64
 	Name       string
+	Public     bool
 }
 
 type savedRunner struct {
@@ -257,12 +259,12 @@ func (s *Server) saveRegistrationsLocked(st *savedState) {
 
 func saveAccount(a *account) savedAccount {
 	out := savedAccount{ID: a.id, Installation: a.installation, Login: a.login, Kind: a.kind, InstalledAt: a.installedAt, SuspendedAt: a.suspendedAt, Announced: a.announced,
-		Formerly: maps.Clone(a.formerly), Groups: slices.Clone(a.groups)}
+		Formerly: maps.Clone(a.formerly), Groups: slices.Clone(a.groups), Access: maps.Clone(a.access)}
 	for _, member := range a.members {
 		out.Members = append(out.Members, member.login)
 	}
 	for _, r := range sortedRepos(a) {
-		out.Repos = append(out.Repos, savedRepo{ID: r.id, RunSeq: r.runSeq, Name: r.name})
+		out.Repos = append(out.Repos, savedRepo{ID: r.id, RunSeq: r.runSeq, Name: r.name, Public: r.public})
 	}
 	return out
 }

@@ -244,38 +244,3 @@ func (s *Server) registerRunner(w http.ResponseWriter, r *http.Request, who call
 	})
 	return nil
 }
-
-type runnerGroupJSON struct {
-	ID         int64  `json:"id"`
-	Name       string `json:"name"`
-	Visibility string `json:"visibility"`
-	Default    bool   `json:"default"`
-	Inherited  bool   `json:"inherited"`
-}
-
-// hasGroup says whether the scope has the group of that id: groups beside Default count from 2, and a repository has none.
-func (sc *scope) hasGroup(id int64) bool {
-	return id == defaultPoolID || sc.repo == nil && id > defaultPoolID && id <= defaultPoolID+int64(len(sc.owner.groups))
-}
-
-// listRunnerGroups lists the groups of an organization or an enterprise. A repository has the default one, which GitHub shows to a runner
-// that registers there.
-func (s *Server) listRunnerGroups(w http.ResponseWriter, r *http.Request, who caller) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sc, err := s.scopeLocked(r, who)
-	if err != nil {
-		return err
-	}
-	if sc.repo != nil && who.registration == nil {
-		return notFound()
-	}
-	groups := []runnerGroupJSON{{ID: defaultPoolID, Name: defaultGroup, Visibility: "all", Default: true}}
-	if sc.repo == nil {
-		for i, name := range sc.owner.groups {
-			groups = append(groups, runnerGroupJSON{ID: int64(i) + defaultPoolID + 1, Name: name, Visibility: "all"})
-		}
-	}
-	writeJSON(w, http.StatusOK, map[string]any{"total_count": len(groups), "runner_groups": page(w, r, s.opts.URL, groups)})
-	return nil
-}

@@ -219,7 +219,11 @@ func (s *Server) restSubject(r *http.Request, who caller, route restRoute) subje
 		}
 	case mint.Name != "":
 		if sc, err := s.scopeLocked(r, who); err == nil {
-			if j := s.mintedForLocked(sc, newLabelSet(mint.Labels)); j != nil {
+			group := int64(defaultPoolID)
+			if mint.RunnerGroupID != nil {
+				group = *mint.RunnerGroupID
+			}
+			if j := s.mintedForLocked(sc, group, newLabelSet(mint.Labels)); j != nil {
 				found = jobSubject(j)
 			}
 			found.runner = mint.Name

@@ -73,7 +73,7 @@ func (s *Server) ownerJSON(a *account) ownerJSON {
 func (s *Server) repoJSON(r *repo) *repoJSON {
 	owner := s.ownerJSON(r.owner)
 	return &repoJSON{
-		ID: r.id, Name: r.name, FullName: r.fullName(), Owner: &owner, Private: true,
+		ID: r.id, Name: r.name, FullName: r.fullName(), Owner: &owner, Private: !r.public,
 		HTMLURL: s.opts.URL + "/" + r.fullName(), URL: s.opts.URL + "/repos/" + r.fullName(), DefaultBranch: "main",
 	}
 }
@@ -129,11 +129,16 @@ func (s *Server) installLocked(in Installation) (*account, error) {
 		s.accounts[strings.ToLower(in.Account)] = a
 	}
 	a.addGroups(in.RunnerGroups)
+	if err := a.setAccess(in.GroupAccess); err != nil {
+		return nil, err
+	}
 	for _, name := range in.Repositories {
 		if a.repos[strings.ToLower(name)] != nil {
 			continue
 		}
-		r := &repo{id: s.nextIDLocked("repo", 700_000_000), name: name, owner: a}
+		r := &repo{id: s.nextIDLocked("repo", 700_000_000), name: name, owner: a, public: slices.ContainsFunc(in.PublicRepositories, func(public string) bool {
+			return strings.EqualFold(public, name)
+		})}
 		r.scope = newScope(r.fullName(), a, r)
 		a.repos[strings.ToLower(name)] = r
 		delete(a.formerly, strings.ToLower(name)) // the name means this one now

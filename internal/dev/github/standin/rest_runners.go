@@ -51,6 +51,10 @@ func (s *Server) runnerJSONLocked(rn *runner) runnerJSON {
 func (s *Server) runnerRoutes(mux *http.ServeMux) {
 	for _, base := range []string{"/orgs/{login}", "/repos/{login}/{repo}", byIDPath, "/enterprises/{enterprise}"} {
 		s.rest(mux, "GET "+base+"/actions/runner-groups", bucketCore, authAnyToken, s.listRunnerGroups)
+		if base == "/orgs/{login}" {
+			s.rest(mux, "GET "+base+"/actions/runner-groups/{group}", bucketCore, authAnyToken, s.getRunnerGroup)
+			s.rest(mux, "GET "+base+"/actions/runner-groups/{group}/repositories", bucketCore, authAnyToken, s.listGroupRepositories)
+		}
 		base += "/actions/runners"
 		s.rest(mux, "POST "+base+"/generate-jitconfig", bucketRegistration, authInstallation, s.generateJIT)
 		s.rest(mux, "POST "+base+"/registration-token", bucketRegistration, authInstallation, s.createRegistrationToken)

@@ -93,13 +93,13 @@ func (s *Server) restoreLocked(st *savedState) error {
 func (s *Server) restoreAccountLocked(saved savedAccount) {
 	a := &account{
 		id: saved.ID, login: saved.Login, kind: saved.Kind, installation: saved.Installation, installedAt: saved.InstalledAt,
-		suspendedAt: saved.SuspendedAt, announced: saved.Announced, formerly: saved.Formerly, groups: saved.Groups, repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{},
+		suspendedAt: saved.SuspendedAt, announced: saved.Announced, formerly: saved.Formerly, groups: saved.Groups, access: saved.Access, repos: map[string]*repo{}, jobGroups: map[string]*jobGroup{},
 	}
 	if a.kind != typeUser {
 		a.scope = newScope(a.login, a, nil)
 	}
 	for _, sr := range saved.Repos {
-		r := &repo{id: sr.ID, name: sr.Name, owner: a, runSeq: sr.RunSeq}
+		r := &repo{id: sr.ID, name: sr.Name, owner: a, runSeq: sr.RunSeq, public: sr.Public}
 		r.scope = newScope(r.fullName(), a, r)
 		a.repos[strings.ToLower(r.name)] = r
 	}
@@ -193,7 +193,7 @@ func (s *Server) restoreJobLocked(saved savedJob, r *run, ready map[string]workf
 		attempt: max(1, saved.Attempt), requeues: saved.Requeues, given: saved.Given,
 	}
 	if one, ok := ready[j.key]; ok {
-		j.build = s.messageBuilder(j, one)
+		j.build, j.wants = s.messageBuilder(j, one), one.Group
 	}
 	r.jobs = append(r.jobs, j)
 	r.byKey[j.key] = j

@@ -43,10 +43,11 @@ type account struct {
 	formerly     map[string]int64 // lower-case names that a repository had before, by its id
 	scope        *scope           // organization-level runners; empty for a user
 	jobGroups    map[string]*jobGroup
-	groups       []string   // runner groups beside Default; their ids count from 2
-	enterprise   *account   // that it belongs to
-	members      []*account // of an enterprise
-	announced    bool       // its "installation created" webhook was sent
+	groups       []string               // runner groups beside Default; their ids count from 2
+	access       map[string]GroupAccess // of groups that serve others than a new one does, by lower-case name
+	enterprise   *account               // that it belongs to
+	members      []*account             // of an enterprise
+	announced    bool                   // its "installation created" webhook was sent
 }
 
 // installed says whether the account has the App now. One that uninstalled it keeps its runners and jobs: they are its
@@ -62,6 +63,7 @@ type repo struct {
 	owner  *account
 	scope  *scope
 	runSeq int64
+	public bool
 }
 
 func (r *repo) fullName() string { return r.owner.login + "/" + r.name }
@@ -73,7 +75,7 @@ type scope struct {
 	repo    *repo // nil for an organization or an enterprise
 	byName  map[string]*runner
 	ordered []*runner               // by ascending id
-	idle    map[string]*runnerGroup // by label set
+	idle    map[string]*runnerGroup // by label set and group
 }
 
 func newScope(path string, owner *account, r *repo) *scope {
@@ -240,6 +242,7 @@ type job struct {
 	lost          bool
 	cancelling    bool
 	steps         []StepView
+	wants         string // the runner group that its runs-on names
 	group         *jobGroup
 	groupElement  *list.Element
 	differentFrom time.Time     // since when the "different" fault has held it back
