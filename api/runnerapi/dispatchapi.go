@@ -153,6 +153,8 @@ type PoolSignals struct {
 	Withheld map[WithheldReason]int `json:"withheld,omitempty"`
 	// P95LastHour is the 95th percentile of the number of runners occupied at a time in the last hour.
 	P95LastHour int `json:"p95_last_hour"`
+	// Refused says in one sentence what GitHub refuses of the pool's jobs; empty when that is nothing.
+	Refused string `json:"refused,omitempty"`
 	// OldestQueued is when the oldest of Queued was queued; nil when there is none.
 	OldestQueued *time.Time `json:"oldest_queued,omitempty"`
 }
@@ -167,6 +169,7 @@ const (
 	WithheldSuspended  WithheldReason = "suspended"        // its installation is suspended or gone
 	WithheldBackoff    WithheldReason = "backoff"          // GitHub is not to be asked for its account just now (CLAIM-11)
 	WithheldGroup      WithheldReason = "runner_group"     // its account has no runner group of the pool's name or id
+	WithheldRefused    WithheldReason = "refused"          // GitHub registers no runner for it, or gives its runners no job of its repository (CLAIM-19, CLAIM-20)
 	WithheldConflict   WithheldReason = "label_conflict"   // two live pools serve its label (CLAIM-12)
 	WithheldPaused     WithheldReason = "pool_paused"      // an operator has paused or drained the pool
 )
@@ -204,6 +207,8 @@ type DemandTarget struct {
 	Repositories []string `json:"repositories,omitempty"`
 	// Labels of the runners.
 	Labels []string `json:"labels"`
+	// NoDefaultLabels: the runners have no label beside those, not even self-hosted.
+	NoDefaultLabels bool `json:"no_default_labels,omitempty"`
 	// Most is how many jobs of a kind are of interest.
 	Most int `json:"most"`
 	// Seen are jobs that were seen waiting or running at GitHub.

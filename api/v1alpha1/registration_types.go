@@ -22,6 +22,7 @@ const (
 // Registration says where a self-registering runner is registered, and as what.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.enterprise), has(self.organization), has(self.repository)].filter(x, x).size() == 1",message="a runner is registered in one place: set exactly one of enterprise, organization and repository"
+// +kubebuilder:validation:XValidation:rule="!has(self.noDefaultLabels) || !self.noDefaultLabels || has(self.labels) && size(self.labels) > 0",message="a runner needs a label: set labels, or remove noDefaultLabels"
 // +kubebuilder:validation:XValidation:rule="!has(self.group) || !has(self.repository)",message="runner groups belong to organizations and enterprises: remove group, or register with an organization"
 type Registration struct {
 	// Enterprise is the slug of the enterprise that the runner serves. GitHub Apps may not register there: the credentials
@@ -49,8 +50,8 @@ type Registration struct {
 	// +kubebuilder:validation:MaxLength=64
 	Group string `json:"group,omitempty"`
 
-	// Labels that the runner is registered with, beside self-hosted and those of its system, which GitHub adds to static
-	// runners. Workflows name them in runs-on.
+	// Labels that the runner is registered with, beside self-hosted and those of its system and architecture, such as Linux and X64. Workflows
+	// name them in runs-on.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:items:MinLength=1
@@ -59,6 +60,10 @@ type Registration struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.lowerAscii() == b.lowerAscii()))",message="labels must differ from each other; GitHub does not tell upper case from lower case: remove the one that is there twice"
 	// +listType=atomic
 	Labels []string `json:"labels,omitempty"`
+
+	// NoDefaultLabels registers the runner with Labels alone, so that it gets no job that asks for self-hosted or for its system only.
+	// +optional
+	NoDefaultLabels bool `json:"noDefaultLabels,omitempty"`
 
 	// Ephemeral runners take one job and end; they are registered by a just-in-time configuration that nobody can use twice.
 	// Static ones (false) go on taking jobs in the same pod, one after the other. The default is true.

@@ -90,6 +90,7 @@ func configured(root string) bool {
 }
 
 func newDevRunnerConfigureCommand(work *string) *cobra.Command {
+	bare := false
 	cmd := &cobra.Command{
 		Use:   "configure --unattended",
 		Short: "Register a runner that takes one job after the other",
@@ -102,7 +103,7 @@ _REPLACE, _EPHEMERAL and _DISABLEUPDATE.`,
   bullpen dev runner --work /tmp/one`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := devrunner.Configure(cmd.Context(), devrunner.ConfigureOptions{Root: *work, Environ: os.Environ()})
+			err := devrunner.Configure(cmd.Context(), devrunner.ConfigureOptions{Root: *work, Environ: os.Environ(), NoDefaultLabels: bare})
 			if err != nil {
 				return &devrunner.ExitError{Code: devrunner.ExitTerminated, Err: err}
 			}
@@ -110,6 +111,7 @@ _REPLACE, _EPHEMERAL and _DISABLEUPDATE.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&bare, "no-default-labels", false, "register the labels in $ACTIONS_RUNNER_INPUT_LABELS alone, without self-hosted and those of the system")
 	cmd.Flags().Bool("unattended", false, "as with GitHub's runner; nothing is ever asked for")
 	return cmd
 }

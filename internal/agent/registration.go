@@ -21,6 +21,8 @@ const (
 	RegistrationLabels     = "labels" // separated by commas
 	RegistrationGroup      = "group"
 	RegistrationWorkFolder = "work-folder"
+	// RegistrationNoDefaultLabels holds true where the runner is to have no label but those.
+	RegistrationNoDefaultLabels = "no-default-labels"
 )
 
 // inputPrefix is how GitHub's runner finds its arguments in its environment; it takes them out of that when it has read them.
@@ -41,6 +43,9 @@ func configureCommand(command []string) []string {
 	}
 	return append(argv, "configure", "--unattended")
 }
+
+// noDefaultLabels is an argument of GitHub's registration. It has a hyphen, so it cannot come by the environment of a shell script.
+const noDefaultLabels = "--no-default-labels"
 
 // input reads what the runner is to be registered with; ready is false while there is no token. The token is in the returned
 // environment and nowhere else (NET-3).
@@ -117,6 +122,13 @@ func (s *supervisor) register(ctx context.Context) (registered bool, err error) 
 func (s *supervisor) configure(ctx context.Context, input []string) (code int, err error) {
 	env := slices.DeleteFunc(without(s.Environ, s.Hidden...), func(entry string) bool { return strings.HasPrefix(entry, inputPrefix) })
 	argv := configureCommand(s.Command)
+	bare, err := readBounded(filepath.Join(s.RegistrationDir, RegistrationNoDefaultLabels))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("reading %s of the registration: %w", RegistrationNoDefaultLabels, withoutPath(err))
+	}
+	if string(bytes.TrimSpace(bare)) == "true" {
+		argv = append(argv, noDefaultLabels)
+	}
 	cmd, done, err := s.start(ctx, argv, append(env, input...))
 	if err != nil {
 		return 0, err

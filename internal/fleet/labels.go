@@ -8,10 +8,12 @@ var implied = map[string]bool{"self-hosted": true, "linux": true, "x64": true, "
 
 // RunnerTakes says whether a runner that registers itself with those labels may be given a job that asks for these: it has
 // all of them, in whatever case, but for those that GitHub adds by itself. A job that asks for nothing is for nobody.
-func RunnerTakes(labels, asked []string) bool {
+//
+// With bare it has no label beside those.
+func RunnerTakes(labels, asked []string, bare bool) bool {
 	for _, label := range asked {
 		label = strings.TrimSpace(label)
-		if implied[strings.ToLower(label)] {
+		if implied[strings.ToLower(label)] && !bare {
 			continue
 		}
 		has := false

@@ -21,7 +21,9 @@ func TestRunnerTakes(t *testing.T) {
 		{[]string{"self-hosted", "windows", "gpu"}, false},
 		{nil, false},
 	} {
-		require.Equal(t, c.want, RunnerTakes(own, c.asked), "%v", c.asked)
+		require.Equal(t, c.want, RunnerTakes(own, c.asked, false), "%v", c.asked)
 	}
-	require.True(t, RunnerTakes([]string{"windows"}, []string{"Windows", "self-hosted"}))
+	require.True(t, RunnerTakes([]string{"windows"}, []string{"Windows", "self-hosted"}, false))
+	require.False(t, RunnerTakes([]string{"gpu"}, []string{"gpu", "self-hosted"}, true), "it was told not to have that")
+	require.True(t, RunnerTakes([]string{"gpu", "self-hosted"}, []string{"gpu", "self-hosted"}, true))
 }

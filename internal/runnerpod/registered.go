@@ -23,13 +23,15 @@ const (
 // Keys of a self-registering runner's Secret, which are files in MountRegistration. An ephemeral one has KeyJIT, a static one
 // the rest.
 const (
-	KeyJIT        = "jitconfig"
-	KeyToken      = "token" // blank once GitHub knows the runner
-	KeyURL        = "url"
-	KeyName       = "name"
-	KeyLabels     = "labels" // separated by commas
-	KeyGroup      = "group"
-	KeyWorkFolder = "work-folder"
+	KeyJIT    = "jitconfig"
+	KeyToken  = "token" // blank once GitHub knows the runner
+	KeyURL    = "url"
+	KeyName   = "name"
+	KeyLabels = "labels" // separated by commas
+	KeyGroup  = "group"
+	// KeyNoDefaultLabels holds true where the runner is registered without self-hosted and the labels of its system.
+	KeyNoDefaultLabels = "no-default-labels"
+	KeyWorkFolder      = "work-folder"
 )
 
 // DefaultWorkFolder is that of v1alpha1.Registration.

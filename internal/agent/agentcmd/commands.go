@@ -86,7 +86,7 @@ ACTIONS_RUNNER_INPUT_JITCONFIG. Exits with the runner's own code, 128 + signal w
 On TERM or INT it exits 0 at once while it waits, stops a runner that has no job, and lets a job that has started finish.
 
 Self-registering runners: with --jit-file the configuration is a file of a mounted Secret, which stays. With --static the runner
-registers itself with what --registration-dir holds (files url, name, labels, group, work-folder, and token, which is waited
+registers itself with what --registration-dir holds (files url, name, labels, no-default-labels, group, work-folder, and token, which is waited
 for), by "COMMAND configure --unattended" with all of it in ACTIONS_RUNNER_INPUT_ variables. It then takes one job after the
 other; on TERM the current job is its last. Both need --status-dir, and start nothing a second time in one pod: they wait for TERM.`,
 		Example: `  ` + name + ` run -- /home/runner/bin/Runner.Listener run

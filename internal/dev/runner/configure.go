@@ -39,6 +39,8 @@ type ConfigureOptions struct {
 	// Environ holds ACTIONS_RUNNER_INPUT_URL, _TOKEN and _NAME, and may hold _LABELS, _RUNNERGROUP, _WORK, _REPLACE, _EPHEMERAL and
 	// _DISABLEUPDATE.
 	Environ []string
+	// NoDefaultLabels registers the runner with its own labels alone.
+	NoDefaultLabels bool
 	// HTTP is the client for all calls; a usual one when nil.
 	HTTP *http.Client
 	// Version is the listener version that is reported; a recent one when empty.
@@ -50,6 +52,7 @@ type input struct {
 	url, token, name, group, work, version string
 	labels                                 []string
 	replace, ephemeral, disableUpdate      bool
+	noDefaultLabels                        bool
 }
 
 func readInput(environ []string) (input, error) {
@@ -94,6 +97,9 @@ func Configure(ctx context.Context, opts ConfigureOptions) error {
 	in, err := readInput(opts.Environ)
 	if err != nil {
 		return err
+	}
+	if in.noDefaultLabels = opts.NoDefaultLabels; in.noDefaultLabels && len(in.labels) == 0 {
+		return errors.New("a runner needs a label: set $" + inputPrefix + "LABELS, or leave out --no-default-labels")
 	}
 	if in.version = opts.Version; in.version == "" {
 		in.version = listenerVersion
@@ -228,6 +234,9 @@ func (r *registration) body(ctx context.Context, key *rsa.PublicKey) (map[string
 func (r *registration) allLabels() []map[string]string {
 	var all []map[string]string
 	system := []string{"self-hosted", osName(), archName()}
+	if r.noDefaultLabels {
+		system = nil
+	}
 	for _, name := range slices.Concat(system, r.labels) {
 		known := slices.ContainsFunc(all, func(one map[string]string) bool { return strings.EqualFold(one["name"], name) })
 		if known {

@@ -131,6 +131,23 @@ func TestConfigure_WritesWhatGitHubsRunnerWrites(t *testing.T) {
 	require.Len(t, listed.Runners, 1)
 }
 
+// As GitHub's own: with --no-default-labels a runner has its own labels alone, and has to have one.
+func TestConfigure_NoDefaultLabels(t *testing.T) {
+	t.Parallel()
+	in, client := startGitHub(t)
+	given, _, err := client.Actions.CreateOrganizationRegistrationToken(t.Context(), "acme")
+	require.NoError(t, err)
+	env := inputs("URL", in.URL+"/acme", "TOKEN", given.GetToken(), "NAME", "one")
+	bare := runner.ConfigureOptions{Root: t.TempDir(), Environ: env, NoDefaultLabels: true}
+	require.ErrorContains(t, runner.Configure(t.Context(), bare), "a runner needs a label")
+	bare.Environ = append(env, inputs("LABELS", "gpu")...)
+	require.NoError(t, runner.Configure(t.Context(), bare))
+	listed, _, err := client.Actions.ListOrganizationRunners(t.Context(), "acme", nil)
+	require.NoError(t, err)
+	require.Len(t, listed.Runners[0].Labels, 1)
+	require.Equal(t, "gpu", listed.Runners[0].Labels[0].GetName())
+}
+
 func TestConfigure_BadInputGetsASentenceWithoutTheToken(t *testing.T) {
 	t.Parallel()
 	in, client := startGitHub(t)

@@ -116,7 +116,7 @@ func askFor(targets []runnerapi.DemandTarget, sets map[string][]LabelSet) target
 			login = strings.ToLower(login)
 			var keys []string
 			for _, set := range sets[login] {
-				if fleet.RunnerTakes(target.Labels, set.Labels) {
+				if fleet.RunnerTakes(target.Labels, set.Labels, target.NoDefaultLabels) {
 					keys = append(keys, set.Key)
 				}
 			}

@@ -196,13 +196,31 @@ func (s *Service) prepareOnce(ctx context.Context, i *Identity, secret *corev1.S
 	return done, nil
 }
 
-// labelsOf are what an ephemeral runner is registered with. Static ones are given self-hosted by GitHub; workflows name it.
+// labelsOf are what an ephemeral runner is registered with: as GitHub's own registration of a static one has it, self-hosted and those of its
+// system and architecture, unless it is told not to, and its own.
 func labelsOf(i *Identity) []string {
-	const selfHosted = "self-hosted"
-	if slices.ContainsFunc(i.Spec.Labels, func(l string) bool { return strings.EqualFold(l, selfHosted) }) {
-		return i.Spec.Labels
+	var labels []string
+	if !i.Spec.NoDefaultLabels {
+		labels = []string{"self-hosted", "Linux", architectureLabel(i.Spec.Template.Spec.NodeSelector[corev1.LabelArchStable])}
 	}
-	return append([]string{selfHosted}, i.Spec.Labels...)
+	for _, own := range i.Spec.Labels {
+		if !slices.ContainsFunc(labels, func(l string) bool { return strings.EqualFold(l, own) }) {
+			labels = append(labels, own)
+		}
+	}
+	return labels
+}
+
+// architectureLabel is what GitHub's runner calls the architecture of a node; the default is amd64.
+func architectureLabel(node string) string {
+	switch node {
+	case "arm64":
+		return "ARM64"
+	case "arm":
+		return "ARM"
+	default:
+		return "X64"
+	}
 }
 
 // reclaim finds out what has the runner's name at GitHub. A registration that nobody uses is one of ours whose answer was
@@ -262,10 +280,14 @@ func (s *Service) prepareToken(ctx context.Context, i *Identity, secret *corev1.
 		RunnerName: i.RunnerName, Target: registrar.Target(), Credentials: wanted.Credentials,
 		TokenExpiresAt: token.ExpiresAt, Next: token.ExpiresAt.Add(-renewBefore),
 	}
-	made, err := s.newSecret(i, done, map[string][]byte{
+	data := map[string][]byte{
 		runnerpod.KeyToken: []byte(token.Value.Reveal()), runnerpod.KeyURL: []byte(token.URL), runnerpod.KeyName: []byte(i.RunnerName),
 		runnerpod.KeyLabels: []byte(strings.Join(i.Spec.Labels, ",")), runnerpod.KeyGroup: []byte(i.Spec.Group), runnerpod.KeyWorkFolder: []byte(i.Spec.WorkFolder),
-	})
+	}
+	if i.Spec.NoDefaultLabels {
+		data[runnerpod.KeyNoDefaultLabels] = []byte("true")
+	}
+	made, err := s.newSecret(i, done, data)
 	if err != nil {
 		return Prepared{}, err
 	}

@@ -34,7 +34,7 @@ func TestRunner_NET3_HasOneRegistrationOneSecretAndOnePod(t *testing.T) {
 	r, pod, secret := b.get("r"), b.pod("r"), b.secret("r")
 	there, known := b.github.Get(r.Status.RunnerName)
 	require.True(t, known)
-	require.Equal(t, []string{"self-hosted", "gpu"}, there.Labels)
+	require.Equal(t, []string{"self-hosted", "Linux", "X64", "gpu"}, there.Labels)
 	require.Equal(t, r.Annotations[runnerpod.AnnotationRunnerName], r.Status.RunnerName)
 	require.Regexp(t, "^r-[a-z0-9]{5}$", r.Status.RunnerName)
 	require.Equal(t, there.ID, r.Status.RunnerID)

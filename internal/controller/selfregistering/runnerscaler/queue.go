@@ -203,7 +203,7 @@ func (o *owner) enough() func([]listed) bool {
 	return func(jobs []listed) bool {
 		waiting := 0
 		for _, job := range jobs {
-			if !job.Running && fleet.RunnerTakes(labels, job.labels) {
+			if !job.Running && fleet.RunnerTakes(labels, job.labels, o.registration.NoDefaultLabels) {
 				waiting++
 			}
 		}
@@ -288,7 +288,7 @@ func (r *readings) queues(o *owner) []selfregistering.Queue {
 
 func takes(o *owner, jobs []listed) (can []selfregistering.Job) {
 	for _, job := range jobs {
-		if fleet.RunnerTakes(o.registration.Labels, job.labels) {
+		if fleet.RunnerTakes(o.registration.Labels, job.labels, o.registration.NoDefaultLabels) {
 			can = append(can, job.Job)
 		}
 	}

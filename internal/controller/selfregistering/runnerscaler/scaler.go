@@ -261,7 +261,7 @@ func (s *Scaler) askSome(ctx context.Context, owners []*owner) error {
 	for i, o := range owners {
 		targets[i] = runnerapi.DemandTarget{
 			Key: string(o.uid), Enterprise: o.registration.Enterprise, Organization: o.registration.Organization, Repository: o.registration.Repository,
-			Labels: o.labels(), Most: int(o.scaling.MaxReplicas),
+			Labels: o.labels(), NoDefaultLabels: o.registration.NoDefaultLabels, Most: int(o.scaling.MaxReplicas),
 		}
 		if o.registration.Enterprise != "" {
 			targets[i].Repositories = o.scaling.Jobs.Repositories
