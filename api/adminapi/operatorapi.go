@@ -63,11 +63,26 @@ type Account struct {
 	SuspensionReason    string       `json:"suspensionReason,omitempty"` // the operator's
 	Budgets             []Budget     `json:"budgets"`                    // by platform, in its order
 	Queued              int64        `json:"queued"`                     // jobs that wait for a runner or for room, up to MaxQueued
-	Held                int64        `json:"held,omitempty"`             // jobs that wait for their repository, up to MaxQueued
+	Held                int64        `json:"held,omitempty"`             // jobs that are set aside for their repository, their labels or what GitHub refuses, up to MaxQueued
+	Refusals            []Refusal    `json:"refusals,omitempty"`         // what GitHub refuses of it, of one account alone; at most 100
 	Version             int64        `json:"version"`                    // of what operators decide; the ETag
 	CreatedAt           time.Time    `json:"createdAt"`
 	UpdatedAt           time.Time    `json:"updatedAt"`
 	DeletedAt           *time.Time   `json:"deletedAt,omitempty"`
+}
+
+// Refusal is what GitHub does not do for an account, and that jobs wait for.
+type Refusal struct {
+	Repository  string    `json:"repository,omitempty"` // owner/name; empty: of the whole account, or of the pool there
+	Pool        string    `json:"pool,omitempty"`       // namespace/name; empty: of the whole account
+	JobID       int64     `json:"jobId,omitempty"`      // 0: of all jobs
+	Reason      string    `json:"reason"`               // refused: no runner is registered; not_assigned: runners are, and are given no job
+	Status      int       `json:"status,omitempty"`     // GitHub's
+	Message     string    `json:"message,omitempty"`    // GitHub's, shortened
+	Failures    int64     `json:"failures"`             // in a row
+	Since       time.Time `json:"since"`
+	NextAttempt time.Time `json:"nextAttempt"`
+	Sentence    string    `json:"sentence"`
 }
 
 // ETag of what operators decide about the account.

@@ -108,8 +108,8 @@ type RunnerPoolSpec struct {
 	// +required
 	Platform Platform `json:"platform"`
 
-	// Labels are the labels that runners are registered with. The first is the one that workflows use in runs-on, and
-	// belongs to this pool alone; a job is given to this pool by that label.
+	// Labels are those that jobs may ask for. The pool takes a job if all labels of its runs-on are among them, self-hosted and linux too if it
+	// names those. The first label belongs to this pool alone. A runner is registered with the labels of its job.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=20
@@ -306,6 +306,9 @@ const (
 	ConditionStuckTerminating = "StuckTerminating"
 	// ConditionOutdated: GitHub has refused runners because their version is too old: the image must be renewed (RUN-7).
 	ConditionOutdated = "Outdated"
+	// ConditionRefused: GitHub registers no runner for some of the pool's jobs, or gives its runners none of a repository's jobs. The message has
+	// GitHub's words and the next attempt; other jobs go on (CLAIM-19, CLAIM-20).
+	ConditionRefused = "RefusedByGitHub"
 	// ConditionScalingActive: the autoscaler can see what it decides on. False: it cannot, and leaves the number alone.
 	// Unknown: it has not looked yet.
 	ConditionScalingActive = "ScalingActive"

@@ -87,7 +87,15 @@ func newAccountsGetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printAccount(cmd, format, account)
+			if err := printAccount(cmd, format, account); err != nil {
+				return err
+			}
+			if format == cli.FormatTable || format == cli.FormatWide {
+				for _, refusal := range account.Refusals {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s\n", refusal.Sentence)
+				}
+			}
+			return nil
 		},
 	}
 	conn.Flags(cmd.Flags())

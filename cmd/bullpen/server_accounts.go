@@ -93,8 +93,8 @@ func (f fleetView) Demand(ctx context.Context) ([]runnerapi.PoolSignals, error) 
 	return signals.Pools, err
 }
 
-func (f fleetView) LacksGroup(pool dispatch.PoolRef, account int64) (string, time.Time, bool) {
-	return f.r.dispatcher.LacksGroup(pool, account)
+func (f fleetView) PoolRefused(pool dispatch.PoolRef, account int64) (dispatch.PoolRefusal, bool) {
+	return f.r.dispatcher.PoolRefused(pool, account)
 }
 
 func (f fleetView) Frozen() (string, bool) { return f.r.dispatcher.Frozen() }

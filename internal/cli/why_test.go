@@ -51,8 +51,8 @@ func (f *knownFleet) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
 
 func (f *knownFleet) Backoff(dispatch.Account) (time.Time, bool) { return f.until, f.limited }
 
-func (f *knownFleet) LacksGroup(dispatch.PoolRef, int64) (string, time.Time, bool) {
-	return f.group, f.until, f.group != ""
+func (f *knownFleet) PoolRefused(dispatch.PoolRef, int64) (dispatch.PoolRefusal, bool) {
+	return dispatch.PoolRefusal{Group: f.group, Until: f.until}, f.group != ""
 }
 
 func (f *knownFleet) DescribePools() []adminapi.Pool { return slices.Clone(f.described) }

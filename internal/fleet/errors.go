@@ -17,6 +17,11 @@ var (
 	ErrNoRunnerGroup = fmt.Errorf("there is no such runner group: %w", ErrNotFound)
 	// ErrForbidden: 403 that is not a rate limit. It proves nothing (EXCL-6).
 	ErrForbidden = errors.New("forbidden by GitHub")
+	// ErrCredentials: GitHub does not accept the credentials, or gives no token for them. It is an ErrForbidden too, and says nothing at all
+	// about what was asked for.
+	ErrCredentials = fmt.Errorf("GitHub does not accept the credentials: %w", ErrForbidden)
+	// ErrNoToken comes with ErrUncertain: it is the request for a token that has no certain answer, and what was asked for was never sent.
+	ErrNoToken = errors.New("GitHub gave no token")
 	// ErrRejected: GitHub understood the request and did not do it (other 4xx). Nothing was created.
 	ErrRejected = errors.New("rejected by GitHub")
 	// ErrNameTaken: a registration of that name exists (409).
@@ -27,6 +32,9 @@ var (
 	// ErrUncertain: no answer, or a 5xx: the request may or may not have taken effect.
 	ErrUncertain = errors.New("GitHub gave no certain answer")
 )
+
+// ResourceRepository of a RateLimitedError says that it is one repository's address that is left alone for a while, because calls there fail.
+const ResourceRepository = "repository"
 
 // RateLimitedError: GitHub refused before doing anything, and says when to come back.
 type RateLimitedError struct {

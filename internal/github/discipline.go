@@ -19,6 +19,7 @@ const ResourceConcurrency = "concurrency"
 type discipline struct {
 	rates   *rates
 	circuit *circuit
+	places  *placeCircuits
 	pace    *pace
 	all     chan struct{} // a slot for each request under way
 	sweeps  chan struct{} // of which so many may be sweeps
@@ -27,7 +28,7 @@ type discipline struct {
 
 func newDiscipline(o Options) *discipline {
 	return &discipline{
-		rates: newRates(), circuit: &circuit{}, pace: newPace(o.Points),
+		rates: newRates(), circuit: &circuit{}, places: newPlaceCircuits(), pace: newPace(o.Points),
 		all: make(chan struct{}, o.MaxConcurrent), sweeps: make(chan struct{}, max(1, o.MaxConcurrent/5)),
 		fixed: o.Token.Reveal() != "",
 	}
@@ -39,6 +40,7 @@ type leaving func(caller context.Context, resp *gh.Response, err error, now time
 // enter lets a request through, or refuses it with a *fleet.RateLimitedError that says when to come again. It waits for
 // nothing but a slot, and for that no longer than the request itself may take.
 func (d *discipline) enter(ctx context.Context, of class, now func() time.Time) (leaving, error) {
+	place := placeOf(ctx)
 	release, err := d.slot(ctx, of, now)
 	if err != nil {
 		return nil, err
@@ -56,10 +58,16 @@ func (d *discipline) enter(ctx context.Context, of class, now func() time.Time) 
 		release()
 		return nil, err
 	}
+	placeProbe, err := d.places.enter(place, at)
+	if err != nil {
+		d.circuit.leave(probe, resultUnknown, at, 0)
+		release()
+		return nil, err
+	}
 	d.pace.spend(of, at)
 	return func(caller context.Context, resp *gh.Response, err error, now time.Time, jitter float64) {
 		release()
-		d.circuit.leave(probe, d.judge(caller, resp, err), now, jitter)
+		d.circuit.leave(probe, d.places.leave(place, placeProbe, d.judge(caller, resp, err), ofCredentials(resp, err), now, jitter), now, jitter)
 		if resp != nil && resp.Response != nil && limited(resp.StatusCode, resp.Header, err) && resp.Header.Get("X-RateLimit-Remaining") != "0" {
 			d.pace.refused(now)
 		}
@@ -87,6 +95,12 @@ func (d *discipline) slot(ctx context.Context, of class, now func() time.Time) (
 		}
 	}
 	return release, nil
+}
+
+// ofCredentials says whether an answer speaks of the credentials, or of the token that was asked for with them, and not of what was asked for.
+func ofCredentials(resp *gh.Response, err error) bool {
+	var token *ghinstallation.HTTPError
+	return errors.As(err, &token) || resp != nil && resp.Response != nil && resp.StatusCode == http.StatusUnauthorized
 }
 
 // judge says what a request tells of the installation's health.

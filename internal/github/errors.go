@@ -14,9 +14,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// ErrUnauthorized: GitHub does not accept the credentials, or gives no token for them. It is a fleet.ErrForbidden too, and says
-// nothing at all about what was asked for.
-var ErrUnauthorized = fmt.Errorf("GitHub does not accept the credentials: %w", fleet.ErrForbidden)
+// ErrUnauthorized is fleet.ErrCredentials.
+var ErrUnauthorized error = fleet.ErrCredentials
+
+var _ fleet.Answer = (*answer)(nil)
 
 // answer is a refusal of GitHub with the meaning it was given.
 type answer struct {
@@ -32,6 +33,12 @@ func (a *answer) Error() string {
 	}
 	return fmt.Sprintf("%v (status %d: %s)", a.meaning, a.status, a.message)
 }
+
+// GitHubStatus is the HTTP status.
+func (a *answer) GitHubStatus() int { return a.status }
+
+// GitHubMessage is GitHub's explanation, or ours.
+func (a *answer) GitHubMessage() string { return a.message }
 
 // Unwrap gives the sentinel of fleet.
 func (a *answer) Unwrap() error { return a.meaning }
@@ -108,7 +115,7 @@ func translateTokenRefusal(resp *http.Response, of class, limits *rates, now tim
 	}
 	meaning := ErrUnauthorized
 	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusRequestTimeout {
-		meaning = fleet.ErrUncertain
+		meaning = fmt.Errorf("%w: %w", fleet.ErrUncertain, fleet.ErrNoToken)
 	}
 	hint := "no token is given for this installation; is the App still installed, and not suspended?"
 	if resp.StatusCode == http.StatusUnauthorized {

@@ -104,35 +104,14 @@ func (c *Client) groupless(ctx context.Context, installationID int64, ask fleet.
 }
 
 func (c *Client) findGroup(ctx context.Context, installationID int64, scope fleet.Scope, wanted func(*gh.RunnerGroup) bool) (int64, error) {
-	options := gh.ListOptions{PerPage: pageSize}
-	for range maxGroupPages {
-		var page *gh.RunnerGroups
-		next := 0
-		list := call(http.MethodGet, actionsPath(scope)+"runner-groups?"+pageQuery(options).Encode(), nil, &page)
-		do := func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
-			resp, err := list(ctx, api)
-			if resp != nil {
-				next = resp.NextPage
-			}
-			return resp, err
-		}
-		if err := c.asInstallation(ctx, installationID, opGroup, classRead, nil, do); err != nil {
-			return 0, err
-		}
-		if page == nil || page.RunnerGroups == nil { // an empty body must not read as "no groups"
-			return 0, fmt.Errorf("%s: %w: the answer holds no list", opGroup, fleet.ErrUncertain)
-		}
-		for _, one := range page.RunnerGroups {
-			if wanted(one) && one.GetID() > 0 {
-				return one.GetID(), nil
-			}
-		}
-		if next <= options.Page {
-			return 0, fmt.Errorf("%s: %w", opGroup, fleet.ErrNoRunnerGroup)
-		}
-		options.Page = next
+	group, err := c.groupWhere(ctx, installationID, scope, opGroup, "", wanted)
+	switch {
+	case err != nil:
+		return 0, err
+	case group == nil:
+		return 0, fmt.Errorf("%s: %w", opGroup, fleet.ErrNoRunnerGroup)
 	}
-	return 0, fmt.Errorf("%s: %w: there are too many groups", opGroup, fleet.ErrRejected)
+	return group.GetID(), nil
 }
 
 func isNotFound(err error) bool { return errors.Is(err, fleet.ErrNotFound) }

@@ -272,7 +272,7 @@ func FuzzPlaces(f *testing.F) {
 		in, err := client.cache.get(42)
 		require.NoError(t, err)
 		for _, one := range []*installation{client.own, in} {
-			one.rates, one.circuit = newRates(), &circuit{} // what came before would hold
+			one.rates, one.circuit, one.places = newRates(), &circuit{}, newPlaceCircuits() // what came before would hold
 		}
 		client.groups, client.installations = newLookups[groupKey, int64](time.Now), newLookups[string, int64](time.Now)
 		client.repositories = newLookups[repositoryKey, fleet.Repository](time.Now)

@@ -95,7 +95,7 @@ func (c *Client) Mint(ctx context.Context, installationID int64, ask fleet.MintR
 	}
 	var minted *gh.JITRunnerConfig
 	do := call(http.MethodPost, actionsPath(ask.Scope)+"runners/generate-jitconfig", body, &minted)
-	if err := c.asInstallation(ctx, installationID, opMint, classMint, mintMeanings, do); err != nil {
+	if err := c.asInstallation(atPlace(ctx, ask.Scope), installationID, opMint, classMint, mintMeanings, do); err != nil {
 		if c.groupless(ctx, installationID, ask, group, err) {
 			return fleet.JIT{}, fmt.Errorf("%s: %w: %w", opMint, fleet.ErrNoRunnerGroup, err)
 		}
@@ -123,7 +123,7 @@ func (c *Client) removeIn(ctx context.Context, installationID int64, scope fleet
 		return err
 	}
 	do := call(http.MethodDelete, runnerPath(scope, runnerID), nil, nil)
-	return c.asInstallation(ctx, installationID, opRemove, classRemove, removeMeanings, do)
+	return c.asInstallation(atPlace(ctx, scope), installationID, opRemove, classRemove, removeMeanings, do)
 }
 
 // Runner reads one registration.
@@ -135,7 +135,7 @@ func (c *Client) Runner(
 	}
 	var found *gh.Runner
 	do := call(http.MethodGet, runnerPath(scope, runnerID), nil, &found)
-	if err := c.asInstallation(ctx, installationID, opRunner, classRead, nil, do); err != nil {
+	if err := c.asInstallation(atPlace(ctx, scope), installationID, opRunner, classRead, nil, do); err != nil {
 		return fleet.Registration{}, err
 	}
 	if found.GetID() != runnerID {
@@ -230,7 +230,7 @@ func (c *Client) runnerPage(
 	if name == opList || name == opRoster {
 		of = classSweep
 	}
-	if err := c.asInstallation(ctx, installationID, name, of, nil, do); err != nil {
+	if err := c.asInstallation(atPlace(ctx, scope), installationID, name, of, nil, do); err != nil {
 		return nil, position{}, err
 	}
 	if runners == nil || runners.Runners == nil { // an empty body must not read as "no runners"

@@ -31,7 +31,10 @@ func (instantGitHub) FindRunner(context.Context, int64, fleet.Scope, string) (fl
 	return fleet.Registration{}, fleet.ErrNotFound
 }
 func (instantGitHub) ControlRead(context.Context, int64, fleet.Scope) error { return nil }
-func (instantGitHub) MintRate(int64) (fleet.RateState, bool)                { return fleet.RateState{}, false }
+func (instantGitHub) GroupAccess(context.Context, int64, string, string, int64, string) (fleet.GroupAccess, error) {
+	return fleet.GroupAccess{Serves: true}, nil
+}
+func (instantGitHub) MintRate(int64) (fleet.RateState, bool) { return fleet.RateState{}, false }
 
 // BenchmarkP2 measures dispatches a second when jobs and polls are plenty: claimed, minted and recorded, at a GitHub
 // that answers at once.

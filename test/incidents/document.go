@@ -44,7 +44,7 @@ func introduction() string {
 What went wrong with other fleets of runners, and what happens here under the same conditions. *The seed's system* is the fleet
 whose public accounts of its outages stood at this project's beginning; *a peer* is any other open one. A *flaw* is a
 weakness that its authors or readers have found, whether or not it has struck. All of it is told in our words. *Report* links the public
-report of an incident, with its day: %d have one. An entry without a link is of the seed's system, or comes from our reviews of what
+report of an incident, with its day or month: %d have one. An entry without a link is of the seed's system, or comes from our reviews of what
 others have published, where we know of no report that says the same.
 
 Of %d incidents %d are scenarios in [test/incidents](../test/incidents), which bring the conditions about on the real parts;

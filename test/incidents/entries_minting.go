@@ -29,6 +29,44 @@ var aboutMinting = []Incident{
 		Shown: join(in("", "TestInstallation_CLAIM11_AWrongLoginPinsAndSpinsNothing"), in("internal/server/dispatch", "TestPoll_CLAIM11_OneOutageCountsOnce")),
 	},
 	{
+		ID: "one-refusal-stops-an-account", Title: "One repository that GitHub refused stopped all others", Source: Peer,
+		Report: Report{URL: "https://github.com/runs-on/runs-on/issues/417", Date: "2025-12"},
+		Elsewhere: `The App had no right to register runners in one repository. Its job stayed at the head of the queue, each attempt was refused, and
+			the other jobs of the organization waited behind it.`,
+		Here: `GitHub's answer is classed by what it speaks of. A job or a repository that is refused is set aside, out of the queue, and one job tries
+			again after a growing wait; the others of the account are served at once. The pool's condition, doctor and why have GitHub's words.`,
+		Rules: []string{"CLAIM-19"},
+		Shown: join(
+			in("", "TestRefusal_CLAIM19_EveryStatusAndRoute"),
+			in("internal/server/dispatch", "TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits", "TestRefusal_CLAIM19_ARepositoryIsTriedByOneJob"),
+			in("internal/fleet", "TestRefusedBy_CLAIM19_EveryStatusAndRoute"),
+		),
+	},
+	{
+		ID: "runner-takes-other-jobs", Title: "Runners of one fleet took jobs that were meant for another", Source: Peer,
+		Report: Report{URL: "https://github.com/actions/actions-runner-controller/issues/737", Date: "2021-08-19"},
+		Elsewhere: `Runners were registered with the labels self-hosted and linux beside their own, and GitHub gave them every job that asked for those
+			alone.`,
+		Here: `A runner is registered with the labels of the job that it was made for and no others, and a pool takes a job only if it lists all of the
+			job's labels. So no job of another kind can run there, whatever GitHub chooses.`,
+		Rules: []string{"CLAIM-18"},
+		Shown: in("internal/server/dispatch", "TestLabels_CLAIM18_NoJobRunsOnAPoolThatDoesNotServeIt", "TestMint_CLAIM18_RegistersTheLabelsOfTheJob"),
+	},
+	{
+		ID: "runner-group-does-not-serve", Title: "Runners idled because their group did not serve the repository", Source: Peer,
+		Report: Report{URL: "https://github.com/cloudbase/garm/issues/236", Date: "2024-03"},
+		Elsewhere: `The runner group was open to selected repositories, and the job's was none of them. Runners were registered, idled, were removed and
+			registered again, for as long as the job was queued.`,
+		Here: `After two such runners the repository's jobs wait in that pool with a growing back-off, and hold nothing of the account's limit. Which
+			setting it is, is read at GitHub and told, with the command that changes it.`,
+		Rules: []string{"CLAIM-20"},
+		Shown: join(
+			in("internal/server/dispatch", "TestNotAssigned_CLAIM20_TheRepositoryWaitsInThatPool"),
+			in("internal/server/recovery", "TestPass_CLAIM20_AGroupThatDoesNotServeTheRepository"),
+			in("internal/github", "TestGroupAccess_CLAIM20_EachVisibility"),
+		),
+	},
+	{
 		ID: "burst-beyond-the-rate-limit", Title: "A burst of mints ran into GitHub's limits and every claim waited", Source: Peer, Flaw: true,
 		Elsewhere: `Clients that sleep inside a call until the limit is over hold what they have locked, for minutes.`,
 		Here:      `A mint slot is reserved before a claim is made; what GitHub will not mint now waits in the queue. No client sleeps.`,

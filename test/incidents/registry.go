@@ -36,7 +36,7 @@ type Incident struct {
 // Report is a public report: an issue or a pull request.
 type Report struct {
 	URL  string
-	Date string // the day it was written, as 2006-01-02
+	Date string // the day it was written, as 2006-01-02, or the month, as 2006-01
 }
 
 // check says what is wrong with a report.
@@ -46,6 +46,9 @@ func (r Report) check() error {
 	}
 	if u, err := url.Parse(r.URL); err != nil || u.Scheme != "https" || u.Host == "" || u.Path == "" {
 		return fmt.Errorf("%q is no https URL of a page", r.URL)
+	}
+	if _, err := time.Parse("2006-01", r.Date); err == nil {
+		return nil
 	}
 	if _, err := time.Parse(time.DateOnly, r.Date); err != nil {
 		return fmt.Errorf("the date of %s: %w", r.URL, err)

@@ -72,7 +72,8 @@ type Pool struct {
 	CreatedAt  time.Time
 	DeletedAt  time.Time // zero: it lives
 	Finalizers []string
-	WantsMore  bool // it has fewer runners than it may want
+	Refused    string // what its condition RefusedByGitHub says; empty: nothing
+	WantsMore  bool   // it has fewer runners than it may want
 }
 
 // Pod is a runner's.
@@ -204,6 +205,13 @@ func examinePools(r *Report, c Cluster, now time.Time) {
 		if !p.DeletedAt.IsZero() {
 			examineDeletedPool(r, c, p, now)
 			continue
+		}
+		if p.Refused != "" { // CLAIM-19, CLAIM-20
+			r.found(Finding{
+				Code: "refused-by-github", Severity: SeverityWarning, Subject: p.Name, Sentence: "Jobs of pool " + p.Name + " wait: " + p.Refused + ".",
+				Remedy: "`bullpen why JOB` of such a job says which setting at GitHub it is, and `bullpen accounts get LOGIN -o json` lists everything that is refused of an account. " +
+					"Other jobs go on, and what is mended there is found by the next attempt.",
+			})
 		}
 		label := strings.ToLower(p.Label)
 		if other, taken := byLabel[label]; taken && label != "" { // CLAIM-12

@@ -10,6 +10,7 @@ import (
 	authzv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
@@ -199,6 +200,9 @@ func readPool(pool *v1alpha1.RunnerPool) Pool {
 	wanted := ptr.Deref(pool.Status.DesiredReplicas, ptr.Deref(pool.Spec.Replicas, 1))
 	if scaling := pool.Spec.Autoscaling; scaling != nil && scaling.Enabled { // it may want as many at any time
 		wanted = ptr.Deref(scaling.MaxReplicas, wanted)
+	}
+	if c := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionRefused); c != nil && c.Status == metav1.ConditionTrue {
+		seen.Refused = c.Message
 	}
 	seen.WantsMore = pool.Status.Replicas < wanted
 	return seen

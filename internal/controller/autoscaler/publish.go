@@ -35,6 +35,7 @@ func (a *Autoscaler) publish(ctx context.Context, seen observation, results []sc
 		v.blindFrom(before[key], seen.input.Now)
 		if s, known := seen.demand[key]; known {
 			v.Demand = &runnerpool.Demand{Occupied: max(s.Occupied, s.Claimed), Queued: s.Queued, Withheld: seen.input.Signals.Pools[r.Name].Withheld}
+			v.Demand.Refused = s.Refused
 			if s.OldestQueued != nil {
 				v.Demand.OldestQueued = *s.OldestQueued
 			}

@@ -89,6 +89,7 @@ func conditionsOf(pool *v1alpha1.RunnerPool, before []metav1.Condition, f facts,
 	c.removalBlocked(f)
 	c.saturated(pool, f)
 	c.starved(f)
+	c.refused(f)
 	c.labelConflict(f)
 	c.stuckTerminating(f)
 	c.outdated(f)
@@ -197,6 +198,18 @@ func (c *conditions) starved(f facts) {
 		c.set(kind, true, "FleetFull", f.decision.Short)
 	default:
 		c.clearLater(kind, "HasRoom", "every runner that is wanted can start")
+	}
+}
+
+// refused: GitHub does not do what some of the pool's jobs need (CLAIM-19, CLAIM-20).
+func (c *conditions) refused(f facts) {
+	const kind = v1alpha1.ConditionRefused
+	switch demand := f.decision.Demand; {
+	case demand == nil: // nothing recent is known
+	case demand.Refused == "":
+		c.clearLater(kind, "NothingRefused", "GitHub refuses no runner of the pool")
+	default:
+		c.set(kind, true, "GitHubRefuses", demand.Refused)
 	}
 }
 

@@ -71,6 +71,7 @@ var badWhen = map[string]metav1.ConditionStatus{
 	v1alpha1.ConditionStarved:       metav1.ConditionTrue,
 	v1alpha1.ConditionLabelConflict: metav1.ConditionTrue,
 	v1alpha1.ConditionOutdated:      metav1.ConditionTrue,
+	v1alpha1.ConditionRefused:       metav1.ConditionTrue,
 	v1alpha1.ConditionDraining:      metav1.ConditionTrue,
 	v1alpha1.ConditionScalingActive: metav1.ConditionFalse,
 }

@@ -41,4 +41,6 @@ type Decision struct {
 type Demand struct {
 	Occupied, Queued, Withheld int
 	OldestQueued               time.Time
+	// Refused says what GitHub refuses of the pool's jobs; empty when that is nothing.
+	Refused string
 }

@@ -41,6 +41,7 @@ type JobEvidence struct {
 	Claim        fleet.ClaimState         // of the live claim that was made for it, if there is one
 	Older        int64                    // queued jobs of its account and labels that go before it
 	OfRepository map[fleet.Platform]int64 // running jobs of its repository
+	Refusals     []dispatch.Refusal       // of its account, its repository or itself, the widest first
 }
 
 // Fleet is what the server knows beside the ledger, at this moment and on this replica.
@@ -50,8 +51,8 @@ type Fleet interface {
 	PoolStatus(ref dispatch.PoolRef) (why.Pool, bool)
 	// Backoff is until when no runner is registered for an account (zero: nothing keeps that), and whether that is for a limit.
 	Backoff(account dispatch.Account) (until time.Time, limited bool)
-	// LacksGroup says which runner group the pool registers in and the account does not have, and when it is looked for again.
-	LacksGroup(pool dispatch.PoolRef, account int64) (group string, until time.Time, ok bool)
+	// PoolRefused says how GitHub refuses the pool's runners at the account, and when they are tried again.
+	PoolRefused(pool dispatch.PoolRef, account int64) (refusal dispatch.PoolRefusal, ok bool)
 	// Frozen is why no job is handed out at all.
 	Frozen() (reason string, frozen bool)
 	// Runner finds a runner's pod by its name.
@@ -184,6 +185,7 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	e.Ahead, e.Pools = known.Older, a.opt.Fleet.Pools()
 	e.Mint.Until, e.Mint.Limited = a.opt.Fleet.Backoff(dispatch.Account{ID: account.ID, Login: account.Login, InstallationID: account.InstallationID})
 	e.Held, _ = a.opt.Fleet.Frozen()
+	e.Refusals = known.Refusals
 	if known.Claim.Live() {
 		e.Claim = &why.Claim{
 			Pod: job.Pod, Pool: job.Pool, State: known.Claim, RunnerName: job.RunnerName,
@@ -192,8 +194,8 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	}
 	if ref, served := why.Route(e.Pools, job.Labels); served {
 		e.Pool, _ = a.opt.Fleet.PoolStatus(ref)
-		if group, until, lacking := a.opt.Fleet.LacksGroup(ref, account.ID); lacking {
-			e.Mint = why.Mint{Until: until, Group: group}
+		if refusal, refused := a.opt.Fleet.PoolRefused(ref, account.ID); refused {
+			e.Mint = why.Mint{Until: refusal.Until, Group: refusal.Group, Pool: true, Status: refusal.Status, Why: refusal.Message}
 		}
 		e.Budget = budgetOf(account, e.Pool.Platform)
 		e.Budget.RepositoryUsage = known.OfRepository[e.Pool.Platform]

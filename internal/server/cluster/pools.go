@@ -77,7 +77,7 @@ func paused(pool *v1alpha1.RunnerPool) []adminapi.Problem {
 func problems(conditions []metav1.Condition, known why.Pool) []adminapi.Problem {
 	found := []adminapi.Problem{}
 	for _, kind := range []string{
-		v1alpha1.ConditionLabelConflict, v1alpha1.ConditionOutdated, v1alpha1.ConditionStuckTerminating, v1alpha1.ConditionRemovalBlocked, v1alpha1.ConditionStarved, v1alpha1.ConditionSaturated,
+		v1alpha1.ConditionLabelConflict, v1alpha1.ConditionOutdated, v1alpha1.ConditionStuckTerminating, v1alpha1.ConditionRemovalBlocked, v1alpha1.ConditionRefused, v1alpha1.ConditionStarved, v1alpha1.ConditionSaturated,
 	} {
 		if kind == v1alpha1.ConditionSaturated && known.Saturated == "" {
 			continue // it holds on for a while after a runner is idle again

@@ -93,8 +93,8 @@ func (oneFleet) PoolStatus(ref dispatch.PoolRef) (why.Pool, bool) {
 
 func (oneFleet) Backoff(dispatch.Account) (time.Time, bool) { return time.Time{}, false }
 
-func (oneFleet) LacksGroup(dispatch.PoolRef, int64) (string, time.Time, bool) {
-	return "", time.Time{}, false
+func (oneFleet) PoolRefused(dispatch.PoolRef, int64) (dispatch.PoolRefusal, bool) {
+	return dispatch.PoolRefusal{}, false
 }
 
 func (oneFleet) DescribePools() []adminapi.Pool {

@@ -132,14 +132,30 @@ type QueuedJob struct {
 	ID         int64
 	AccountID  int64
 	LabelKey   string
+	Labels     []string // as the job writes them
 	QueuedAt   time.Time
 	Repository string
 	// RepositoryID is GitHub's, 0 where it is not known.
 	RepositoryID int64
+	// Refused: the job is to be set aside, for its repository waits for what GitHub has refused. Doubted: something of its repository's was
+	// refused, and this job may be the one that is tried.
+	Refused, Doubted bool
 }
 
 // Repo names the job's repository.
 func (j QueuedJob) Repo() Repository { return Repository{j.AccountID, j.Repository} }
+
+// SplitRefused tells the jobs that are to be set aside for what GitHub has refused from the others (CLAIM-19).
+func SplitRefused(jobs []QueuedJob) (open, refused []QueuedJob) {
+	for _, job := range jobs {
+		if job.Refused {
+			refused = append(refused, job)
+		} else {
+			open = append(open, job)
+		}
+	}
+	return open, refused
+}
 
 // WithinShares splits the jobs into those that their repositories may still run, the oldest first, and the others. left says
 // how many more jobs of a repository may run, and whether it has such a bound at all.

@@ -19,8 +19,8 @@ type Backlog struct {
 	Runners map[PoolRef]Runners
 	// Repositories is what runs of each repository, of accounts with a cap per repository.
 	Repositories map[RepositoryBudget]int64
-	// Groupless are the accounts that have no runner group of the pool's.
-	Groupless map[AccountOfPool]bool
+	// Refused are the accounts at which GitHub registers no runner of the pool.
+	Refused map[AccountOfPool]runnerapi.WithheldReason
 }
 
 // RepositoryBudget names what one repository of an account may use on one platform.
@@ -47,7 +47,8 @@ type WaitingLane struct {
 	Account   Account
 	Suspended bool     // by GitHub or an operator, or the App was uninstalled
 	Jobs      int64    // queued jobs that are not blocked; Look.Count means that many or more
-	Blocked   int64    // queued jobs that a limit of their repository blocks, counted as far
+	Blocked   int64    // queued jobs that are set aside, counted as far
+	Refused   int64    // those of Blocked for which GitHub does not do what they need (CLAIM-19)
 	Oldest    []JobAge // the first Look.Ages of Jobs, oldest first
 	// Repositories of Oldest, where Look asked for them.
 	Repositories []string
@@ -161,8 +162,8 @@ func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []r
 			counts[dest.pool.Ref()].withhold(runnerapi.WithheldPaused, lane.Jobs+lane.Blocked)
 		case lane.Suspended:
 			counts[dest.pool.Ref()].withhold(runnerapi.WithheldSuspended, lane.Jobs+lane.Blocked)
-		case b.Groupless[AccountOfPool{dest.pool.Ref(), lane.Account.ID}]:
-			counts[dest.pool.Ref()].withhold(runnerapi.WithheldGroup, lane.Jobs+lane.Blocked)
+		case b.Refused[AccountOfPool{dest.pool.Ref(), lane.Account.ID}] != "":
+			counts[dest.pool.Ref()].withhold(b.Refused[AccountOfPool{dest.pool.Ref(), lane.Account.ID}], lane.Jobs+lane.Blocked)
 		default:
 			accounts[lane.Account.ID] = append(accounts[lane.Account.ID], wish{lane, dest.pool, counts[dest.pool.Ref()]})
 		}
@@ -264,7 +265,8 @@ func fund(wishes []wish, b Backlog, mints int64) {
 			}
 		}
 		w.into.withhold(runnerapi.WithheldLimit, w.lane.Jobs-funded[i]-crowded[i])
-		w.into.withhold(runnerapi.WithheldRepository, w.lane.Blocked+crowded[i])
+		w.into.withhold(runnerapi.WithheldRefused, w.lane.Refused)
+		w.into.withhold(runnerapi.WithheldRepository, w.lane.Blocked-w.lane.Refused+crowded[i])
 	}
 }
 

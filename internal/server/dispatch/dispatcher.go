@@ -113,7 +113,9 @@ type Dispatcher struct {
 	opt       Options
 	metrics   *metrics
 	mintSlots *mintSlots
-	absent    *absentGroups
+	pools     *poolBackoffs
+	unsure    unsure
+	retries   *retries
 
 	mu       sync.Mutex
 	matchers map[PoolRef]*matcher
@@ -159,7 +161,8 @@ func New(opt Options) (*Dispatcher, error) {
 		started:   make(chan struct{}),
 	}
 	d.mintSlots = newMintSlots(opt, d.wakeAll)
-	d.absent = newAbsentGroups(opt.Now)
+	d.pools = newPoolBackoffs(opt)
+	d.retries = newRetries()
 	d.demand = &cached[runnerapi.Signals]{keep: signalsKept, now: opt.Now, read: d.readSignals}
 	d.peaks = &cached[map[PoolRef]int]{keep: peaksKept, now: opt.Now, read: d.readPeaks}
 	return d, nil
@@ -180,6 +183,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	d.running.Go(func() { d.runAdoptions(ctx) })
 	d.running.Go(func() { d.runSweep(ctx) })
+	d.running.Go(func() { d.runRetries(ctx) })
 	d.wakeAll()
 	<-ctx.Done()
 	d.mu.Lock()   // whoever starts a matcher has started it by now, or sees that ctx has ended
@@ -224,6 +228,14 @@ func (d *Dispatcher) ClaimChanged(podUID string) {
 // until now says nothing any more.
 func (d *Dispatcher) AccountChanged(accountID int64) {
 	d.mintSlots.forgive(accountID)
+	d.pools.forgive(accountID)
+	d.unsure.clear(accountID)
+	d.later(func(ctx context.Context) {
+		if err := d.opt.Store.HastenRefusals(ctx, accountID, d.opt.Now()); err != nil && ctx.Err() == nil {
+			d.opt.Log.WarnContext(ctx, "having what GitHub refused tried again", "account", accountID, "error", err)
+		}
+		d.retries.soon()
+	})
 	d.wakeAll()
 }
 

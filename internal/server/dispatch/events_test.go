@@ -380,15 +380,6 @@ func (h *harness) ghost(pod dispatch.Pod) string {
 	return name
 }
 
-func TestPool_OnlyOwnLabelsAndImpliedOnesAreServed(t *testing.T) {
-	pool := linuxPool("p", "Linux-4cpu", "gpu")
-	require.True(t, pool.Serves([]string{"linux-4cpu"}))
-	require.True(t, pool.Serves([]string{"self-hosted", "LINUX", "gpu"}))
-	require.False(t, pool.Serves([]string{"self-hosted"}), "asks for nobody in particular")
-	require.False(t, pool.Serves([]string{"linux-4cpu", "macOS"}))
-	require.False(t, pool.Serves(nil))
-}
-
 // CLAIM-12: two live pools that serve one label set make its jobs wait; a terminating pool does not count.
 func TestRoute_CLAIM12_AmbiguousLabelsWait(t *testing.T) {
 	h := newHarness(t)

@@ -1,5 +1,10 @@
 package dispatch
 
+import (
+	"context"
+	"time"
+)
+
 // Matchers is how many pools have a matcher at this replica.
 func (d *Dispatcher) Matchers() int {
 	d.mu.Lock()
@@ -50,3 +55,6 @@ func (d *Dispatcher) JoinedPolls() int {
 	}
 	return joined
 }
+
+// RetryRefused brings back one job of each refusal that is due.
+func (d *Dispatcher) RetryRefused(ctx context.Context) (time.Time, error) { return d.retryRefused(ctx) }

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-
-	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // LabelKey is the canonical form of a set of labels: case folded, sorted, without doubles, as JSON, since a label
@@ -37,46 +35,39 @@ func fold(labels []string) []string {
 	return slices.Compact(folded)
 }
 
-// MintLabels are the labels a runner of the pool registers with: the pool's own, and those GitHub's own runners
-// carry, so that `runs-on: [self-hosted, linux, NAME]` works.
-func (p Pool) MintLabels() []string {
-	labels := slices.Clone(p.Labels)
-	for _, implied := range p.implied() {
-		if !slices.ContainsFunc(labels, func(l string) bool { return strings.EqualFold(l, implied) }) {
-			labels = append(labels, implied)
+// RegistrationLabels are the labels of a runner that is registered for a job which writes these: the same, and no other; nil when the pool
+// takes no such job (CLAIM-18). GitHub gives a runner any job whose labels the runner has, so each label that it had beside them would bring
+// it jobs that are meant for others. All of a job's labels are the pool's own here, and so are those of any job that GitHub may give such a
+// runner instead.
+//
+// A job without labels asks for a runner group alone. Which one, GitHub does not say before the job runs.
+func (p Pool) RegistrationLabels(job []string) []string {
+	own := fold(p.Labels)
+	seen := make(map[string]bool, len(job))
+	var labels []string
+	for _, label := range job {
+		label = strings.TrimSpace(label)
+		folded := strings.ToLower(label)
+		if !slices.Contains(own, folded) {
+			return nil
+		}
+		if !seen[folded] {
+			seen[folded] = true
+			labels = append(labels, label)
 		}
 	}
 	return labels
 }
 
-func (p Pool) implied() []string {
-	if p.Platform == fleet.MacOS {
-		return []string{"self-hosted", "macOS"}
-	}
-	return []string{"self-hosted", "Linux"}
-}
-
-// Serves reports whether a runner of the pool can take a job with those labels: it carries all of them, and at least
-// one is the pool's own (a bare `self-hosted` asks for nobody in particular).
-func (p Pool) Serves(labels []string) bool {
-	mine := fold(p.Labels)
-	all := fold(p.MintLabels())
-	own := false
-	for _, label := range fold(labels) {
-		if !slices.Contains(all, label) {
-			return false
-		}
-		own = own || slices.Contains(mine, label)
-	}
-	return own
-}
+// Serves reports whether the pool takes a job with those labels: whether a runner can be registered for it.
+func (p Pool) Serves(labels []string) bool { return len(p.RegistrationLabels(labels)) > 0 }
 
 // mostCombined bounds of how many labels all combinations are named: 1,023 of 10.
 const mostCombined = 10
 
 // servable lists the keys of all label sets that the pool serves, whether or not a job has asked for one; false when they are too many.
 func (p Pool) servable() ([]string, bool) {
-	all := fold(p.MintLabels())
+	all := fold(p.Labels)
 	if len(all) > mostCombined {
 		return nil, false
 	}
@@ -88,9 +79,7 @@ func (p Pool) servable() ([]string, bool) {
 				labels = append(labels, label)
 			}
 		}
-		if p.Serves(labels) {
-			keys = append(keys, LabelKey(labels))
-		}
+		keys = append(keys, LabelKey(labels))
 	}
 	return keys, true
 }

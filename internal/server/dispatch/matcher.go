@@ -294,7 +294,7 @@ func (m *matcher) batch(pool Pool, keys []string, taken []*waiter, excluded []in
 	}
 	return Batch{
 		Pool: pool, LabelKeys: keys, Polls: polls, Excluded: excluded,
-		Reserve: m.d.mintSlots.reserve, Return: m.unused,
+		Reserve: m.d.reserve(pool), Return: m.unused,
 		Lease: 2 * m.d.opt.MintTimeout, Now: m.d.opt.Now(),
 	}
 }

@@ -136,20 +136,21 @@ func (s *mintSlots) giveBack(accountID int64, slots int, told bool) bool {
 	return full
 }
 
-// minted notes the outcome of a request to GitHub: success ends a back-off, failure starts or lengthens one.
-func (s *mintSlots) minted(account Account, err error) {
+// minted notes the outcome of a request to GitHub: success ends a back-off, failure starts or lengthens one. It reports whether one has ended.
+func (s *mintSlots) minted(account Account, err error) (recovered bool) {
 	if err != nil {
 		s.failed(account, err)
-		return
+		return false
 	}
 	s.mu.Lock()
 	a := s.account(account.ID)
-	recovered := a.failures > 0
+	recovered = a.failures > 0
 	a.failures, a.backoffUntil = 0, time.Time{}
 	s.mu.Unlock()
 	if recovered {
 		s.freed()
 	}
+	return recovered
 }
 
 func (s *mintSlots) failed(account Account, err error) {
@@ -165,12 +166,19 @@ func (s *mintSlots) failed(account Account, err error) {
 	if a.backoffUntil.After(now) {
 		return // one outage counts once, however many mints it met
 	}
-	wait := maxBackoff
-	if a.failures < 9 { // 1 s, 2 s, … 256 s
-		wait = min(maxBackoff, minBackoff<<a.failures)
-	}
+	wait := backoff(a.failures, s.opt.Jitter())
 	a.failures++
-	a.backoffUntil = now.Add(wait/2 + time.Duration(s.opt.Jitter()*float64(wait/2)))
+	a.backoffUntil = now.Add(wait)
+}
+
+// backoff is how long to wait after one more failure than so many in a row: 1 s, 2 s, … 256 s, and 5 minutes from then on; at least half of it,
+// and the rest by jitter, from 0 to 1.
+func backoff(failures int, jitter float64) time.Duration {
+	wait := maxBackoff
+	if failures < 9 {
+		wait = min(maxBackoff, minBackoff<<failures)
+	}
+	return wait/2 + time.Duration(jitter*float64(wait/2))
 }
 
 // forgive ends the account's back-off: its installation is another one now, or works again (CLAIM-11).

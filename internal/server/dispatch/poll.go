@@ -198,19 +198,18 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 	if !ok {
 		return d.unclaim(ctx, claim, fmt.Errorf("pool %s is gone", claim.Pool))
 	}
+	if claim.State == fleet.ClaimClaimed && !pool.Serves(claim.Labels) { // CLAIM-18: its labels were changed a moment ago
+		return d.unclaim(ctx, claim, fmt.Errorf("pool %s no longer takes jobs with labels %v", claim.Pool, claim.Labels))
+	}
 	scope := scopeOf(pool, claim)
 	group, groupID := groupIn(scope, pool)
 	began := d.opt.Tracer.Now()
 	jit, err := d.opt.Forge.Mint(ctx, claim.Account.InstallationID, fleet.MintRequest{
-		Scope: scope, Name: claim.RunnerName, Labels: pool.MintLabels(),
+		Scope: scope, Name: claim.RunnerName, Labels: claim.Labels,
 		RunnerGroup: group, RunnerGroupID: groupID, WorkFolder: d.opt.WorkFolder,
 	})
 	d.traceMint(claim, began, err)
-	if errors.Is(err, fleet.ErrNoRunnerGroup) { // GitHub is well, and so are the account's runners in other pools
-		d.absent.note(pool, claim.Account.ID)
-	} else {
-		d.mintSlots.minted(claim.Account, err)
-	}
+	aside := d.outcome(pool, claim, scope, err)
 	switch {
 	case err == nil:
 		release()
@@ -218,12 +217,16 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 		d.metrics.mints.WithLabelValues("minted").Inc()
 	case fleet.Definite(err):
 		d.metrics.mints.WithLabelValues("refused").Inc()
-		return d.unclaim(ctx, claim, err)
+		return d.refused(ctx, claim, aside, err)
 	default:
 		// The registration may exist. Its name is in the ledger; the next poll takes the claim over (CLAIM-16).
 		d.metrics.mints.WithLabelValues("uncertain").Inc()
 		d.opt.Log.WarnContext(ctx, "minting", "runner", claim.RunnerName, "account", claim.Account.Login, "error", err)
-		d.endLeaseDetached(claim)
+		if aside != nil {
+			d.unsureOf(ctx, claim, *aside) // the lease ends by itself: it is what this claim waits
+		} else {
+			d.endLeaseDetached(claim)
+		}
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, nil
 	}
 	won, err := d.opt.Store.RecordMint(ctx, claim.PodUID, claim.Generation, jit.RunnerID, d.opt.Now())
@@ -255,13 +258,20 @@ func (d *Dispatcher) voided(ctx context.Context, pool Pool, claim Claim, jit fle
 // unclaim gives back a claim whose mint definitely never happened: the healthy pod stays warm and its job is queued
 // again (CLAIM-8). A claim that was minted before keeps its row; its next poll tries again.
 func (d *Dispatcher) unclaim(ctx context.Context, claim Claim, cause error) (Answer, error) {
+	return d.giveBack(ctx, claim, cause, func() (bool, error) {
+		return d.opt.Store.Unclaim(ctx, claim.PodUID, claim.Generation, d.opt.Now())
+	})
+}
+
+// giveBack is unclaim by one of two ways.
+func (d *Dispatcher) giveBack(ctx context.Context, claim Claim, cause error, way func() (bool, error)) (Answer, error) {
 	d.opt.Log.WarnContext(ctx, "nothing was minted; the job goes back to the queue",
 		"runner", claim.RunnerName, "account", claim.Account.Login, "error", cause)
 	if err := d.opt.Store.RegistrationGone(ctx, claim.RunnerName, d.opt.Now()); err != nil {
 		d.endLeaseDetached(claim)
 		return Answer{}, fmt.Errorf("noting that %s was never registered: %w", claim.RunnerName, err)
 	}
-	gone, err := d.opt.Store.Unclaim(ctx, claim.PodUID, claim.Generation, d.opt.Now())
+	gone, err := way()
 	if err != nil {
 		d.endLeaseDetached(claim)
 		return Answer{}, fmt.Errorf("giving back the claim of pod %s: %w", claim.PodName, err)

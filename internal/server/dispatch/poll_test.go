@@ -225,8 +225,8 @@ func TestPoll_CLAIM7_ReMintStopsWhenTheFirstRegistrationRuns(t *testing.T) {
 
 // CLAIM-8: a mint that GitHub definitely refused gives the healthy pod back to the warm pool and the job to the queue.
 func TestPoll_CLAIM8_RefusedMintReturnsThePodAndTheJob(t *testing.T) {
-	h := newHarness(t)
-	d := h.replica()
+	h, c := newHarness(t), newClock()
+	d := h.replica(at(c))
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrRejected })
 	h.queue(1)
 	pod := h.pod("linux")
@@ -238,18 +238,11 @@ func TestPoll_CLAIM8_RefusedMintReturnsThePodAndTheJob(t *testing.T) {
 	require.Empty(t, h.cluster.Stamped())
 
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = nil })
-	waiting := h.poll(t.Context(), d, pod)
-	// CLAIM-11: the account backs off by itself; when that ends the same pod serves the same job.
-	h.eventually("the back-off ended", func() bool {
-		h.timers.fireAll(func(d time.Duration) bool { return d <= time.Second })
-		select {
-		case got := <-waiting:
-			require.NoError(t, got.err)
-			return got.answer.Reply == dispatch.ReplyServe
-		default:
-			return false
-		}
-	})
+	// CLAIM-19: the job waits by itself; when that ends the same pod serves it.
+	c.pass(time.Minute)
+	_, err = d.RetryRefused(t.Context())
+	require.NoError(t, err)
+	h.served(d, pod)
 	require.Equal(t, fleet.JobMinted, h.jobState(1))
 }
 

@@ -62,10 +62,12 @@ type Claim struct {
 	Sequence                         int64     // of the latest request that it was made for, or taken over by; 0: not numbered
 	Account                          Account
 	LabelKey                         string
-	JobID                            int64 // 0: its job went to another runner
+	Labels                           []string // as the job that it was made for writes them
+	JobID                            int64    // 0: its job went to another runner
 	Repository                       string
 	RepositoryID                     int64 // 0: GitHub's id of it is not known
 	RunnerName                       string
+	Refused                          bool // something of its repository's was refused: a registration proves that it is over (CLAIM-19)
 	Acknowledged                     bool
 	Proof                            string // of a spent row: how it is known that its work is over
 }
@@ -86,6 +88,7 @@ type Store interface {
 	AdoptionStore
 	SignalsStore
 	DemandStore
+	RefusalStore
 }
 
 // IntakeStore records what GitHub tells.
@@ -185,6 +188,9 @@ type Forge interface {
 	FindRunner(ctx context.Context, installationID int64, scope fleet.Scope, name string) (fleet.Registration, error)
 	// ControlRead proves that the scope is readable just now.
 	ControlRead(ctx context.Context, installationID int64, scope fleet.Scope) error
+	// GroupAccess reads whether the jobs of a repository may use a runner group of its organization: the group of that name, or of that id
+	// where name is empty. ErrNoRunnerGroup: there is no such group.
+	GroupAccess(ctx context.Context, installationID int64, organization, name string, id int64, repository string) (fleet.GroupAccess, error)
 	// MintRate is the last known state of the bucket that mints are counted in.
 	MintRate(installationID int64) (fleet.RateState, bool)
 }

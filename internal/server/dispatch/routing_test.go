@@ -14,6 +14,7 @@ import (
 // nobody, however many there are.
 func TestRouting_TEN1_ForeignLabelSetsCostNothing(t *testing.T) {
 	h, c := newHarness(t), newClock()
+	h.cluster.PutPool(linuxPool("linux", "linux", "self-hosted"))
 	store, d := h.counting(c)
 	h.queue(1)
 	h.started(d, h.pod("linux"), 1)
@@ -31,7 +32,7 @@ func TestRouting_TEN1_ForeignLabelSetsCostNothing(t *testing.T) {
 	h.record(job(fleet.JobEventQueued, 2, labelled("linux", "self-hosted"))) // a new set, which the pool serves
 	h.started(d, h.pod("linux"), 2)
 	require.Equal(t, before, store.sets.Load(), "it is matched by itself")
-	wide := linuxPool("wide", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k")
+	wide := linuxPool("wide", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "linux")
 	h.cluster.PutPool(wide)
 	d.PoolsChanged()
 	h.record(job(fleet.JobEventQueued, 3, labelled("a", "k", "linux")))
@@ -48,7 +49,7 @@ func TestRouting_TEN1_APoolThatShowsBeforeItsEventServesWhatWaited(t *testing.T)
 	h.started(d, h.pod("linux"), 1)
 	h.record(job(fleet.JobEventQueued, 2, labelled("gpu")))
 	require.NotContains(t, h.asks(d, c), "gpu")
-	h.cluster.PutPool(linuxPool("gpu", "gpu"))
+	h.cluster.PutPool(linuxPool("gpu", "gpu", "self-hosted"))
 	d.WorkArrived(dispatch.LabelKey([]string{"gpu", "self-hosted"}))
 	h.asks(d, c)
 	d.PoolsChanged()

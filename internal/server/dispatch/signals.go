@@ -56,7 +56,7 @@ func (d *Dispatcher) readSignals(ctx context.Context) (runnerapi.Signals, error)
 	if err != nil {
 		return runnerapi.Signals{}, err
 	}
-	backlog.Groupless = d.absent.all(pools)
+	backlog.Refused = d.pools.all(pools)
 	mints := map[int64]int64{}
 	for _, lane := range backlog.Lanes {
 		if n, bounded := d.mintSlots.mintable(lane.Account); bounded {
@@ -67,6 +67,13 @@ func (d *Dispatcher) readSignals(ctx context.Context) (runnerapi.Signals, error)
 	for i := range signals.Pools {
 		p := &signals.Pools[i]
 		p.P95LastHour = peaks[PoolRef{p.Namespace, p.Name}]
+	}
+	refusals, err := d.opt.Store.Refusals(ctx, mostRefusals)
+	if err != nil {
+		return runnerapi.Signals{}, err
+	}
+	for i, texts := 0, textsOf(refusals); i < len(signals.Pools); i++ {
+		signals.Pools[i].Refused = texts[PoolRef{signals.Pools[i].Namespace, signals.Pools[i].Name}]
 	}
 	signals.Removals, err = d.removals(ctx, at)
 	if err != nil {

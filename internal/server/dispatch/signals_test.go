@@ -164,7 +164,7 @@ func TestSignals_CLAIM12_ConflictAndTerminating(t *testing.T) {
 func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
-	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrRejected })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrCredentials })
 	h.queue(1, 2, 3)
 	pod := h.pod("linux")
 	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain, once
@@ -198,7 +198,7 @@ func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	acme := dispatch.Account{ID: 1, Login: "acme", InstallationID: 101}
 	until, _ := d.Backoff(acme)
 	require.Zero(t, until)
-	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrRejected })
+	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrCredentials })
 	h.queue(1)
 	pod := h.pod("linux")
 	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain

@@ -39,12 +39,23 @@ func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) 
 		return d.arrived(detached, claim)
 	case err != nil:
 		d.opt.Log.WarnContext(ctx, "taking over a claim", "pod", claim.PodName, "error", err)
-		d.mintSlots.minted(claim.Account, err)
-		d.endLeaseDetached(claim)
+		d.removalFailed(claim, err)
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, false, nil
 	}
 	answer, err = d.remint(detached, claim, release)
 	return answer, false, err
+}
+
+// removalFailed has no other of the account wait for a registration that cannot be removed, but where the answer speaks of the account.
+func (d *Dispatcher) removalFailed(claim Claim, err error) {
+	pool, _ := d.opt.Cluster.Pool(PoolRef{claim.Namespace, claim.Pool})
+	var limited *fleet.RateLimitedError
+	if errors.As(err, &limited) && limited.Resource != fleet.ResourceRepository || fleet.RefusedBy(err, scopeOf(pool, claim)) == fleet.RefusedAccount {
+		d.mintSlots.minted(claim.Account, err)
+		d.endLeaseDetached(claim)
+		return
+	}
+	// The lease ends by itself: it is what this claim waits.
 }
 
 func (d *Dispatcher) arrived(ctx context.Context, claim Claim) (Answer, bool, error) {

@@ -21,7 +21,8 @@ func TestServe_IsInTheJobsTrace(t *testing.T) {
 	c := tracingtest.New(t)
 	tracer, err := tracing.New(t.Context(), tracing.Options{Endpoint: c.URL, Sample: 1})
 	require.NoError(t, err)
-	d := h.replica(func(o *dispatch.Options) { o.Tracer = tracer })
+	clock := newClock()
+	d := h.replica(at(clock), func(o *dispatch.Options) { o.Tracer = tracer })
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrRejected })
 	h.queue(7)
 	pod := h.pod("linux")
@@ -29,16 +30,10 @@ func TestServe_IsInTheJobsTrace(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyEmpty, answer.Reply)
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = nil })
-	waiting := h.poll(t.Context(), d, pod)
-	h.eventually("the back-off ended", func() bool {
-		h.timers.fireAll(func(d time.Duration) bool { return d <= time.Second })
-		select {
-		case got := <-waiting:
-			return got.err == nil && got.answer.Reply == dispatch.ReplyServe
-		default:
-			return false
-		}
-	})
+	clock.pass(time.Minute)
+	_, err = d.RetryRefused(t.Context())
+	require.NoError(t, err)
+	h.served(d, pod)
 	require.NoError(t, tracer.Close(t.Context()))
 
 	id, _ := tracer.Trace(7)

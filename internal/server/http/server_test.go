@@ -144,7 +144,10 @@ func (mintOnly) FindRunner(context.Context, int64, fleet.Scope, string) (fleet.R
 	return fleet.Registration{}, fleet.ErrNotFound
 }
 func (mintOnly) ControlRead(context.Context, int64, fleet.Scope) error { return nil }
-func (mintOnly) MintRate(int64) (fleet.RateState, bool)                { return fleet.RateState{}, false }
+func (mintOnly) GroupAccess(context.Context, int64, string, string, int64, string) (fleet.GroupAccess, error) {
+	return fleet.GroupAccess{Serves: true}, nil
+}
+func (mintOnly) MintRate(int64) (fleet.RateState, bool) { return fleet.RateState{}, false }
 
 func (w *world) Review(_ context.Context, text, audience string) (cluster.Identity, error) {
 	t, ok := w.tokens[text]

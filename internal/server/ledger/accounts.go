@@ -91,7 +91,12 @@ func (s *Store) Account(ctx context.Context, ref string) (adminapi.Account, erro
 	if err != nil {
 		return adminapi.Account{}, err
 	}
-	return s.account(ctx, s.queries(), id)
+	account, err := s.account(ctx, s.queries(), id)
+	if err != nil {
+		return adminapi.Account{}, err
+	}
+	account.Refusals, err = refusalsOf(ctx, s.queries(), account)
+	return account, err
 }
 
 func (s *Store) account(ctx context.Context, q *sqlcgen.Queries, id int64) (adminapi.Account, error) {

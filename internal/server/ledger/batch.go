@@ -96,7 +96,8 @@ func (t *batchTx) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	within, crowded := dispatch.WithinShares(jobs, t.shares.left)
+	open, refused := dispatch.SplitRefused(jobs)
+	within, crowded := dispatch.WithinShares(open, t.shares.left)
 	chosen := dispatch.Choose(within, admission.Room, dispatch.RunningByAccount(lanes), len(t.b.Polls), t.b.Pool.FairShare)
 	if err := t.claim(ctx, lanes, chosen); err != nil {
 		return err
@@ -105,6 +106,10 @@ func (t *batchTx) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := t.setRefusedAside(ctx, refused); err != nil {
+		return err
+	}
+	aside = append(aside, refused...)
 	parked = append(parked, dispatch.Exhausted(admission, jobs)...)
 	if err := t.settle(ctx, aside, parked); err != nil {
 		return err
@@ -194,15 +199,17 @@ func (t *batchTx) pick(ctx context.Context, a *dispatch.Admission) ([]dispatch.Q
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	rows, err := t.q.PickJobs(ctx, keys, accounts, allowed)
+	rows, err := t.q.PickJobs(ctx, sqlcgen.PickJobsParams{
+		LabelKeys: keys, Accounts: accounts, Allowed: allowed, Namespace: t.b.Pool.Namespace, Pool: t.b.Pool.Name,
+	})
 	if err != nil {
 		return nil, err
 	}
 	jobs := make([]dispatch.QueuedJob, len(rows))
 	for i, r := range rows {
 		jobs[i] = dispatch.QueuedJob{
-			ID: r.ID, AccountID: r.AccountID, LabelKey: r.LabelKey, QueuedAt: r.QueuedAt, Repository: r.Repository,
-			RepositoryID: r.RepositoryID,
+			ID: r.ID, AccountID: r.AccountID, LabelKey: r.LabelKey, Labels: r.Labels, QueuedAt: r.QueuedAt, Repository: r.Repository,
+			RepositoryID: r.RepositoryID, Refused: r.Refused, Doubted: r.Doubted,
 		}
 	}
 	return jobs, nil
@@ -248,8 +255,8 @@ func (t *batchTx) claim(ctx context.Context, lanes []dispatch.Lane, chosen []dis
 		wanted[poll.PodUID] = dispatch.Claim{
 			PodUID: poll.PodUID, Namespace: poll.Namespace, PodName: poll.PodName, Pool: t.b.Pool.Name,
 			State: fleet.ClaimClaimed, Generation: generation, LeaseUntil: lease, Sequence: poll.Sequence, Account: account,
-			LabelKey: job.LabelKey, JobID: job.ID, Repository: job.Repository, RepositoryID: job.RepositoryID,
-			RunnerName: name,
+			LabelKey: job.LabelKey, Labels: job.Labels, JobID: job.ID, Repository: job.Repository, RepositoryID: job.RepositoryID,
+			RunnerName: name, Refused: job.Doubted,
 		}
 	}
 	won, err := t.q.InsertClaims(ctx, arg)

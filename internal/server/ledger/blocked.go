@@ -14,7 +14,9 @@ import (
 const (
 	blockedByCap     = "repository_limit"
 	blockedByRemoval = "repository_removed"
-	blockedByLabels  = "label_sets" // its account has as many lanes as one may have, and none for these labels
+	blockedByRefusal = "refused"     // its repository waits for what GitHub has refused
+	blockedByOwn     = "refused_job" // it waits for what GitHub has refused for it alone
+	blockedByLabels  = "label_sets"  // its account has as many lanes as one may have, and none for these labels
 )
 
 // blockedAtOnce bounds how many jobs one statement sets aside, or brings back.
@@ -135,6 +137,9 @@ func (s *Store) returnBlockedOf(ctx context.Context, q *sqlcgen.Queries, account
 		}
 	}
 	for len(repositories) > 0 {
+		if err := returnForgotten(ctx, q, accountID, repositories); err != nil {
+			return err
+		}
 		for _, repository := range repositories {
 			n := min(room(repository), blockedAtOnce)
 			if n <= 0 {
@@ -149,6 +154,24 @@ func (s *Store) returnBlockedOf(ctx context.Context, q *sqlcgen.Queries, account
 		}
 		last := repositories[len(repositories)-1]
 		if repositories, err = q.HeldRepositoriesOfAccount(ctx, blockedAtOnce, accountID, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// returnForgotten brings back what is held for refusals that do not stand any more.
+func returnForgotten(ctx context.Context, q *sqlcgen.Queries, accountID int64, repositories []string) error {
+	for _, repository := range repositories {
+		rows, err := q.ReturnForgotten(ctx, accountID, repository, blockedAtOnce)
+		if err != nil {
+			return fmt.Errorf("bringing back jobs of %s that GitHub does not refuse any more: %w", repository, err)
+		}
+		same := make([]sqlcgen.ReturnHeldRow, len(rows))
+		for i, row := range rows {
+			same[i] = sqlcgen.ReturnHeldRow(row)
+		}
+		if err := returned(ctx, q, accountID, same); err != nil {
 			return err
 		}
 	}

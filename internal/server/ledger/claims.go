@@ -30,8 +30,8 @@ func (s *Store) readClaims(ctx context.Context, podUIDs []string) ([]dispatch.Cl
 				ID: deref(row.AccountID), Login: row.Login, User: row.Kind == "User", InstallationID: deref(row.InstallationID),
 				RepositoryRunners: row.Capped && s.caps,
 			},
-			LabelKey: row.LabelKey, JobID: deref(row.JobID), Repository: row.Repository, RepositoryID: row.RepositoryID,
-			RunnerName:   row.RunnerName,
+			LabelKey: row.LabelKey, Labels: row.Labels, JobID: deref(row.JobID), Repository: row.Repository, RepositoryID: row.RepositoryID,
+			RunnerName: row.RunnerName, Refused: row.Refused,
 			Acknowledged: row.AcknowledgedAt != nil, Proof: row.Proof,
 		}
 	}

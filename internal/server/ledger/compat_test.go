@@ -28,6 +28,7 @@ var recordFrom = flag.String("record-queries", "", "record the queries of a fold
 var widened = map[int64]map[string]string{
 	7:  {"job_lanes.job_lanes_parked_check demands something new": "it allows one value more, which an older server does not write"},
 	27: {"workflow_jobs.workflow_jobs_held_check demands something new": "it allows one value more, which an older server does not write"},
+	28: {"workflow_jobs.workflow_jobs_held_check demands something new": "it allows two values more, which an older server does not write"},
 }
 
 // newest is the schema's version of this source.

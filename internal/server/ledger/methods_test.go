@@ -128,6 +128,8 @@ var methodCalls = map[string]methodCall{
 	"Intend":        {refused: true},
 	"RecordJob":     {with: map[string]any{"guid": "new", "kind": string(fleet.JobEventQueued), "jobid": newID, "accountid": int64(1)}},
 	"RunnerLog":     {with: map[string]any{"pod": "tail-1"}},
+	"NoteRefusal":   {with: map[string]any{"reason": "refused"}},
+	"Refuse":        {with: map[string]any{"reason": "refused"}},
 	"Prune":         {with: map[string]any{"kind": string(retention.Deliveries)}},
 	"BeginRebuild":  {before: "UPDATE ledger_epoch SET rebuild_turn = ''"},
 	"RenewRebuild":  {before: frozenLedger},

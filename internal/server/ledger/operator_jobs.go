@@ -178,6 +178,13 @@ func (s *Store) JobEvidence(ctx context.Context, id int64) (admin.JobEvidence, e
 		}); err != nil {
 			return err
 		}
+		refused, err := q.RefusalsOfJob(ctx, row.AccountID, row.Repository, row.ID)
+		if err != nil {
+			return err
+		}
+		for _, r := range refused {
+			e.Refusals = append(e.Refusals, refusalOf(r))
+		}
 		running, err := q.RunningOfRepository(ctx, row.AccountID, row.Repository)
 		e.OfRepository = map[fleet.Platform]int64{}
 		for _, r := range running {

@@ -32,6 +32,14 @@ var seldom = []string{
 	 SELECT 3100000000 + n, 1, 'org-1/app-1', 12, 910000000 + n, 1, 'build', 'ci', 'main', 'abc', '["linux-4cpu"]', 'queued', 'repository_limit', now(), now() FROM generate_series(1, 100) n`,
 	`INSERT INTO workflow_jobs (id, account_id, repository, repository_id, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, queued_at, updated_at)
 	 SELECT 3200000000 + n, 1, 'org-1/app-0', 2, 920000000 + n, 1, 'build', 'ci', 'main', 'abc', '["linux-4cpu"]', 'waiting', now(), now() FROM generate_series(1, 100) n`,
+	// What GitHub refuses, and the jobs that wait for it. Some are held for what is not refused any more.
+	`INSERT INTO refusals (account_id, repository, job_id, namespace, pool, reason, status, message, failures, waits, since, next_at)
+	 SELECT 1, CASE n WHEN 1 THEN 'org-1/app-1' ELSE 'org-1/refused-' || n END, CASE n WHEN 3 THEN 3500000001 ELSE 0 END, 'runners', 'linux', 'refused', 403, 'x', 1, true, now(), now() FROM generate_series(1, 40) n`,
+	`INSERT INTO refusals (account_id, repository, job_id, namespace, pool, reason, status, message, failures, waits, since, next_at)
+	 VALUES (1, '', 0, 'runners', 'linux', 'refused', 403, 'x', 1, true, now(), now())`,
+	`INSERT INTO workflow_jobs (id, account_id, repository, repository_id, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, held, queued_at, updated_at)
+	 SELECT 3500000000 + n, 1, CASE n WHEN 1 THEN 'org-1/refused-3' WHEN 2 THEN 'org-1/forgotten' ELSE 'org-1/refused-2' END, 13, 950000000 + n, 1, 'build', 'ci', 'main', 'abc', '["linux-4cpu"]', 'queued',
+	 CASE n WHEN 1 THEN 'refused_job' ELSE 'refused' END, now(), now() FROM generate_series(1, 20) n`,
 	// Jobs that no claim has.
 	`INSERT INTO workflow_jobs (id, account_id, repository, repository_id, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, queued_at, updated_at)
 	 SELECT 3400000000 + n, 1, 'org-1/app-0', 2, 940000000 + n, 1, 'build', 'ci', 'main', 'abc', '["linux-4cpu"]', 'claimed', now(), now() FROM generate_series(1, 20) n`,
@@ -123,7 +131,7 @@ func parameters(size ledgertest.Size, lineage string, now time.Time) map[string]
 	queued := int64(size.Accounts) // the oldest job of account 1
 	return map[string][]any{
 		"account": {int64(1)}, "accountid": {int64(1), "1"}, "accounts": {[]int64{1}}, "acknowledgedat": {now}, "action": {"set_limits"}, "actor": {"ada"},
-		"after": {"", int64(0), []byte(`{}`)}, "afterid": {int64(0)}, "afterlogin": {"org-1"}, "ages": {[]int64{10}}, "allowed": {[]int64{10}},
+		"after": {"", int64(0), []byte(`{}`)}, "afterid": {int64(0)}, "afterlogin": {"org-1"}, "ages": {[]int64{10}}, "anylabels": {true}, "held": {"refused"}, "message": {"x"}, "status": {int32(403)}, "trying": {int64(0)}, "waits": {true}, "allowed": {[]int64{10}},
 		"at": {now}, "attempt": {int64(1)}, "before": {later, int64(math.MaxInt64), []byte(`{}`)}, "beforeid": {int64(math.MaxInt64)}, "began": {now}, "beyond": {later},
 		"claimed": {[]int64{1}}, "completedat": {now}, "conclusion": {"success"}, "counts": {[]int64{100}}, "credential": {""}, "cursor": {""}, "cut": {false},
 		"deleted": {false}, "delivered": {[]time.Time{now}}, "deliveryids": {[]int64{1}}, "doubts": {int64(0)},
@@ -154,6 +162,7 @@ const (
 	executingJob = int64(3000000099)
 	blockedJob   = int64(3100000001)
 	waitingJob   = int64(3200000001)
+	refusedJob   = int64(3500000001)
 	lostJob      = int64(3300000001)
 	lostRun      = int64(930000000)
 	newID        = int64(3900000000)
@@ -188,6 +197,17 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"IdentifyJob":         {{before: fmt.Sprintf("UPDATE workflow_jobs SET repository_id = 0 WHERE id = %d", mintedJob)}},
 		"LockJob":             {{with: map[string]any{"id": queued}}},
 		"HoldForLabels":       {{with: map[string]any{"id": queued}}},
+		"HoldForRefusal":      {{with: map[string]any{"id": queued}}},
+		"HastenRefusals":      {{with: map[string]any{"now": now.Add(-time.Hour)}}},
+		"UpsertRefusal":       {{with: map[string]any{"reason": "refused"}}},
+		"ReturnRefused":       {{with: map[string]any{"repository": "org-1/refused-2"}}},
+		"ReturnRefusedJob":    {{with: map[string]any{"id": refusedJob}}},
+		"ReturnForgotten":     {{with: map[string]any{"repository": "org-1/forgotten"}}},
+		"TriedJob":            {{with: map[string]any{"id": refusedJob}}},
+		"RefusalsOfJob":       {{with: map[string]any{"repository": "org-1/refused-3", "jobid": refusedJob}}},
+		"DropRefusal":         {{with: map[string]any{"jobid": int64(0)}}},
+		"TryRefusal":          {{with: map[string]any{"jobid": int64(0)}}},
+		"StandingRefusal":     {{with: map[string]any{"jobid": int64(0)}}},
 		"ReturnForLabels":     {{before: heldForLabels}},
 		"ReturnJob":           {{with: map[string]any{"id": queued}}},
 		"EndJob":              {{with: map[string]any{"id": executingJob, "expected": "executing", "next": "completed"}}},

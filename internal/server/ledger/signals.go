@@ -138,7 +138,7 @@ func (r *backlogRead) jobs(ctx context.Context, looks []dispatch.Look) error {
 	rows, err := r.q.LookIntoLanes(ctx, arg)
 	for _, row := range rows {
 		l := &r.out.Lanes[at[lane{row.LabelKey, row.AccountID}]]
-		l.Jobs, l.Blocked, l.Repositories = row.Jobs, row.Held, row.Repositories
+		l.Jobs, l.Blocked, l.Refused, l.Repositories = row.Jobs, row.Held, row.Refused, row.Repositories
 		l.Oldest = make([]dispatch.JobAge, len(row.Ids))
 		for i, id := range row.Ids {
 			l.Oldest[i] = dispatch.JobAge{ID: id, QueuedAt: row.QueuedAt[i]}

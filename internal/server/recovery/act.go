@@ -169,8 +169,7 @@ func (p *pass) do(ctx context.Context, s *subject, e Evidence, v Verdict) (outco
 	case Release, ReleaseRetire:
 		return p.endClaim(ctx, s, e, v.Do == Release && e.Pod == Present)
 	case Unregister:
-		ending, err := p.r.opt.Claims.Unregister(ctx, s.row.Claim, p.began)
-		return outcomeOf(ending), err
+		return p.unregister(ctx, s, e, v.Kind)
 	case Adopt, RetirePod:
 		return p.retireOrAdopt(ctx, s)
 	case Complete, MarkExecuting:
@@ -193,6 +192,17 @@ func (p *pass) do(ctx context.Context, s *subject, e Evidence, v Verdict) (outco
 	default:
 		return outcome{}, fmt.Errorf("nobody knows how to %s", v.Do)
 	}
+}
+
+func (p *pass) unregister(ctx context.Context, s *subject, e Evidence, kind Kind) (outcome, error) {
+	ending, err := p.r.opt.Claims.Unregister(ctx, s.row.Claim, p.began)
+	got := outcomeOf(ending)
+	if err == nil && got.done && kind == IdleRunner && e.Job == Bound && e.JobAtGitHub == JobQueued { // CLAIM-20
+		if err := p.r.opt.Claims.NotAssigned(ctx, s.row.Claim); err != nil {
+			p.r.opt.Log.WarnContext(ctx, "noting a runner that got no job; the next one may wait in vain as well", "error", err)
+		}
+	}
+	return got, err
 }
 
 // endClaim removes the registrations of the claim that was judged, of that generation and no other: a replacement's, or one

@@ -1,6 +1,7 @@
 package recovery_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -221,6 +222,51 @@ func TestPass_RECV5_AnIdleRunnerGoes(t *testing.T) {
 	require.Zero(t, w.runnersAtGitHub())
 	w.freed(pod)
 	require.Equal(t, fleet.JobCancelled, w.jobState(job), "CLAIM-4")
+}
+
+// CLAIM-20: the pool's runner group does not serve the repository. Two runners wait in vain; then the repository's jobs wait, with the setting that it
+// is, until one is tried again.
+func TestPass_CLAIM20_AGroupThatDoesNotServeTheRepository(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.gh.Admin.Install(t.Context(), standin.Installation{
+		Account: "acme", GroupAccess: map[string]standin.GroupAccess{"Default": {Visibility: "selected", AllowsPublicRepositories: true}},
+	})
+	require.NoError(t, err)
+	job, release := w.submit()
+	for range 2 {
+		pod := w.pod()
+		answer := w.delivered(pod)
+		w.runner(answer)
+		w.registered(answer.JIT.Name, idle)
+		w.advance(patience + time.Second)
+		require.Equal(t, map[string]int{"idle_runner": 1}, w.pass())
+		w.freed(pod)
+		w.eventually("it is queued again", func() bool { return w.jobState(job) == fleet.JobQueued })
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	polled := make(chan error, 1)
+	go func() { _, err := w.d.Poll(ctx, w.pod().Pod, 0); polled <- err }()
+	w.eventually("it is set aside", func() bool {
+		return ledgertest.Int(t, w.url, `SELECT count(*) FROM workflow_jobs WHERE held = 'refused'`) == 1
+	})
+	cancel()
+	require.ErrorIs(t, await.Receive(t, polled, "the poll ends"), context.Canceled)
+	require.Zero(t, w.runnersAtGitHub(), "no third runner is registered")
+	refusals, err := w.store.Refusals(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, refusals, 1)
+	require.Equal(t, "runner group Default is open to selected repositories only, and acme/app is none of them", refusals[0].Message)
+
+	_, err = w.gh.Admin.Install(t.Context(), standin.Installation{Account: "acme", GroupAccess: map[string]standin.GroupAccess{"Default": {}}})
+	require.NoError(t, err)
+	w.advance(2 * time.Hour)
+	_, err = w.store.RetryRefused(t.Context(), func(dispatch.PoolRef) []string { return nil }, w.clock())
+	require.NoError(t, err)
+	answer := w.delivered(w.pod())
+	_, ended := w.runner(answer)
+	w.eventually("it runs", func() bool { return w.jobState(job) == fleet.JobExecuting })
+	release()
+	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 }
 
 // RECV-4: absence has to last, and is seen twice; a reappearance resets the clock.

@@ -125,6 +125,8 @@ type Claims interface {
 	EndClaim(ctx context.Context, claim dispatch.Claim, giveBack bool, since time.Time) (dispatch.Ending, error)
 	// Unregister removes the registrations like EndClaim, and leaves the claim as it is.
 	Unregister(ctx context.Context, claim dispatch.Claim, since time.Time) (dispatch.Ending, error)
+	// NotAssigned tells that the claim's runner waited in vain for GitHub to give it the job that it was registered for.
+	NotAssigned(ctx context.Context, claim dispatch.Claim) error
 	// RetireProven retires a pod for which nobody has a claim, and looks for a proof that it has no registration: it comes
 	// with Granted. Busy: GitHub says that it works, and it was adopted.
 	RetireProven(ctx context.Context, pod dispatch.Pod) (runnerapi.RetireAnswer, error)

@@ -23,6 +23,7 @@ func queued(e Evidence) []Reason {
 	add(paused(e))
 	add(account(e))
 	add(repository(e))
+	add(refused(e))
 	if pool {
 		add(limits(e))
 	}
@@ -53,6 +54,9 @@ func Route(pools []dispatch.Pool, labels []string) (dispatch.PoolRef, bool) {
 
 // route says whether one pool serves the job's labels, and else why none does.
 func route(e Evidence) (served bool, reason *Reason) {
+	if len(e.Job.Labels) == 0 {
+		return false, noLabels(e)
+	}
 	key := dispatch.LabelKey(e.Job.Labels)
 	routing := dispatch.Route(e.Pools, []dispatch.LabelSet{{Key: key, Labels: e.Job.Labels}})
 	if several := routing.Ambiguous[key]; len(several) > 0 { // CLAIM-12
@@ -72,7 +76,8 @@ func route(e Evidence) (served bool, reason *Reason) {
 	}
 	r := &Reason{
 		Code: NoPool, Sentence: fmt.Sprintf("No pool has all of its labels (%s).", labels(e.Job.Labels)),
-		Remedy: "Add a RunnerPool with these labels, or change runs-on.",
+		Remedy: "Add a RunnerPool with these labels, add the labels that a pool lacks to its spec.labels, or change runs-on. A pool takes a job if " +
+			"it has all of the job's labels, self-hosted and linux among them.",
 	}
 	if near := nearest(e.Pools, e.Job.Labels); near != "" {
 		r.Sentence += " " + near
@@ -107,21 +112,19 @@ func nearest(pools []dispatch.Pool, wanted []string) string {
 	var all []candidate
 	for _, pool := range pools {
 		c := candidate{name: pool.Name}
-		has := strings.ToLower("\x00" + strings.Join(pool.MintLabels(), "\x00") + "\x00")
+		has := strings.ToLower("\x00" + strings.Join(pool.Labels, "\x00") + "\x00")
 		for _, label := range wanted {
 			if !strings.Contains(has, "\x00"+strings.ToLower(strings.TrimSpace(label))+"\x00") {
 				c.missing = append(c.missing, label)
 			}
 		}
 		switch {
-		case len(c.missing) == len(wanted) && len(wanted) > 0:
+		case len(c.missing) == len(wanted):
 			continue
 		case len(c.missing) > 0:
 			c.note = "lacks " + labels(c.missing)
-		case pool.Terminating:
-			c.note = "is being deleted"
 		default:
-			c.note = "serves only jobs that ask for a label of its own: " + labels(pool.Labels)
+			c.note = "is being deleted"
 		}
 		all = append(all, c)
 	}
@@ -244,34 +247,6 @@ func cpus(milli int64) string {
 		return fmt.Sprint(milli / 1000)
 	}
 	return strings.TrimRight(fmt.Sprintf("%.3f", float64(milli)/1000), "0")
-}
-
-// github says what keeps runners from being registered (CLAIM-11, CLAIM-14).
-func github(e Evidence) *Reason {
-	switch m := e.Mint; {
-	case !m.Until.After(e.Now):
-		return nil
-	case m.Group != "":
-		return &Reason{
-			Code: NoRunnerGroup, Until: m.Until,
-			Sentence: fmt.Sprintf("%s has no runner group %s, in which pool %s registers its runners.", e.Account.Login, m.Group, e.Pool.Ref.Name),
-			Remedy:   "Make the group in the organization's settings, or name another in the pool's runnerGroup; it is looked for again every minute.",
-		}
-	case m.Limited:
-		return &Reason{
-			Code: GitHubLimit, Until: m.Until, Sentence: fmt.Sprintf("GitHub's rate limit for %s is used up until %s.", e.Account.Login, clock(m.Until)),
-			Remedy: "It passes by itself; another App, or runners of the organization instead of the repository, share the load.",
-		}
-	default:
-		r := &Reason{
-			Code: GitHubFailing, Until: m.Until, Sentence: fmt.Sprintf("GitHub registers no runner for %s; it is asked again at %s.", e.Account.Login, clock(m.Until)),
-			Remedy: "It is asked again by itself; the server's log has GitHub's own words. Look at the App's permissions, and at githubstatus.com.",
-		}
-		if m.Why != "" {
-			r.Sentence = fmt.Sprintf("GitHub registers no runner for %s (%s); it is asked again at %s.", e.Account.Login, m.Why, clock(m.Until))
-		}
-		return r
-	}
 }
 
 // runners says what the pool lacks. A pool with an idle runner lacks nothing.

@@ -19,6 +19,7 @@ const (
 	Running             Code = "running"             // a runner executes it
 	WaitingAtGitHub     Code = "waiting-at-github"   // for an approval or its concurrency group
 	NoPool              Code = "no-pool"             // no pool has its labels
+	NoLabels            Code = "no-labels"           // runs-on names a runner group and no label
 	SeveralPools        Code = "several-pools"       // more than one has: its jobs wait
 	PoolPaused          Code = "pool-paused"         // an operator has paused or drained the pool
 	NotInstalled        Code = "not-installed"       // the App was taken off the account
@@ -28,20 +29,24 @@ const (
 	RepositoryAtLimit   Code = "repository-at-limit"
 	LabelSetsAtLimit    Code = "label-sets-at-limit" // the account has jobs of as many label sets as one may have
 	AccountAtLimit      Code = "account-at-limit"
-	TooLarge            Code = "too-large"       // the account's limits never fit one runner of the pool
-	GitHubLimit         Code = "github-limit"    // GitHub's rate limit
-	NoRunnerGroup       Code = "no-runner-group" // the account has no runner group of the pool's name or id
-	GitHubFailing       Code = "github-failing"  // GitHub refuses or does not answer
-	LedgerHeld          Code = "ledger-held"     // dispatch is held while a restored database is compared with GitHub
-	PoolSaturated       Code = "pool-saturated"  // all runners work, and there may be no more
-	PoolStarved         Code = "pool-starved"    // runners are wanted and do not start
-	PoolEmpty           Code = "pool-empty"      // the pool is to have no runner
-	PoolStarting        Code = "pool-starting"   // runners are starting
-	BehindOthers        Code = "behind-others"   // older jobs are first
-	AboutToBeClaimed    Code = "about-to-start"  // nothing is in the way
-	Registering         Code = "registering"     // a runner is being registered for it
-	RunnerStarting      Code = "runner-starting" // a runner was registered and has not taken its configuration
-	NotAssigned         Code = "not-assigned"    // the runner listens, and GitHub has not given it the job
+	TooLarge            Code = "too-large"          // the account's limits never fit one runner of the pool
+	GitHubLimit         Code = "github-limit"       // GitHub's rate limit
+	RepositoryRefused   Code = "repository-refused" // GitHub registers no runner for the repository
+	JobRefused          Code = "job-refused"        // GitHub registers no runner for this job
+	PoolRefused         Code = "pool-refused"       // GitHub registers no runner of the pool at the account
+	GroupClosed         Code = "group-closed"       // the runner group does not serve the repository
+	NoRunnerGroup       Code = "no-runner-group"    // the account has no runner group of the pool's name or id
+	GitHubFailing       Code = "github-failing"     // GitHub refuses or does not answer
+	LedgerHeld          Code = "ledger-held"        // dispatch is held while a restored database is compared with GitHub
+	PoolSaturated       Code = "pool-saturated"     // all runners work, and there may be no more
+	PoolStarved         Code = "pool-starved"       // runners are wanted and do not start
+	PoolEmpty           Code = "pool-empty"         // the pool is to have no runner
+	PoolStarting        Code = "pool-starting"      // runners are starting
+	BehindOthers        Code = "behind-others"      // older jobs are first
+	AboutToBeClaimed    Code = "about-to-start"     // nothing is in the way
+	Registering         Code = "registering"        // a runner is being registered for it
+	RunnerStarting      Code = "runner-starting"    // a runner was registered and has not taken its configuration
+	NotAssigned         Code = "not-assigned"       // the runner listens, and GitHub has not given it the job
 )
 
 // Reason is one answer.
@@ -59,7 +64,7 @@ type Reason struct {
 type Job struct {
 	ID         int64
 	State      fleet.JobState
-	Held       string // repository_limit, repository_removed, label_sets or empty
+	Held       string // what the job is set aside for: repository_limit, repository_removed, label_sets, refused, refused_job or empty
 	Repository string
 	Labels     []string
 	Conclusion string
@@ -90,6 +95,8 @@ type Mint struct {
 	Until   time.Time // zero: nothing does
 	Limited bool      // by GitHub's rate limit; otherwise GitHub fails
 	Why     string    // the last failure, in one line
+	Status  int       // GitHub's, 0 where none is known
+	Pool    bool      // in the pool that serves the job alone
 	Group   string    // the pool's runner group, where the account has none of that name or id
 }
 
@@ -126,6 +133,8 @@ type Evidence struct {
 	Mint    Mint
 	Claim   *Claim
 	Pool    Pool // of the one that serves it
+	// Refusals are what GitHub has refused of the account, of the repository or of the job, the widest first.
+	Refusals []dispatch.Refusal
 	// Held says why dispatch is held altogether, if it is.
 	Held string
 }

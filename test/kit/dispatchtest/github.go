@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -34,12 +35,14 @@ type GitHub struct {
 	OnMint     func(name string) error
 	OnFind     func(ctx context.Context, name string)
 
-	Down      error // the answer to every request
-	NoGroups  bool  // there is no runner group but Default
-	Refuse    error // the answer to every registration, of which none is made
-	Unread    error // the answer to every read
-	RemoveErr error // the answer to every removal
-	Torn      bool  // lists are incomplete
+	Down      error                         // the answer to every request
+	Access    map[string]fleet.GroupAccess  // of repositories that not every group serves
+	RefuseOf  func(fleet.MintRequest) error // the answer to a registration, of which none is made; nil: it is made
+	NoGroups  bool                          // there is no runner group but Default
+	Refuse    error                         // the answer to every registration, of which none is made
+	Unread    error                         // the answer to every read
+	RemoveErr error                         // the answer to every removal
+	Torn      bool                          // lists are incomplete
 
 	// Rates are the states of the rate limit for registrations, by installation. An installation without one has not been
 	// answered yet.
@@ -95,6 +98,11 @@ func (g *GitHub) register(installationID int64, req fleet.MintRequest) (id int64
 	}
 	if g.Refuse != nil {
 		return 0, nil, g.Refuse
+	}
+	if g.RefuseOf != nil {
+		if err := g.RefuseOf(req); err != nil {
+			return 0, nil, err
+		}
 	}
 	if g.NoGroups && (req.RunnerGroup != "" || req.RunnerGroupID > 1) {
 		return 0, nil, fleet.ErrNoRunnerGroup
@@ -170,6 +178,23 @@ func (g *GitHub) ControlRead(context.Context, int64, fleet.Scope) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.unreadable()
+}
+
+// GroupAccess is Access of the repository; a group that is not there serves all.
+func (g *GitHub) GroupAccess(_ context.Context, _ int64, _, name string, id int64, repository string) (fleet.GroupAccess, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.unreadable(); err != nil {
+		return fleet.GroupAccess{}, err
+	}
+	access, ok := g.Access[repository]
+	if !ok {
+		access = fleet.GroupAccess{Visibility: "all", Serves: true}
+	}
+	if access.Name, access.ID = name, id; name == "" {
+		access.Name = strconv.FormatInt(id, 10)
+	}
+	return access, nil
 }
 
 // MintRate is what is left for registrations.

@@ -1,7 +1,9 @@
 -- name: Claims :many
 SELECT c.*, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
     coalesce(j.repository, '')::text AS repository, coalesce(j.repository_id, 0)::bigint AS repository_id,
-    (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped
+    (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped,
+    coalesce((SELECT s.labels FROM label_sets s WHERE s.label_key = c.label_key LIMIT 1), '{}')::text[] AS labels,
+    ((SELECT r.account_id FROM refusals r WHERE r.account_id = c.account_id AND r.repository = j.repository LIMIT 1) IS NOT NULL)::boolean AS refused
 FROM runner_claims c
 LEFT JOIN LATERAL (SELECT o.login, o.kind, o.installation_id FROM accounts o WHERE o.id = c.account_id LIMIT 1) a ON true
 LEFT JOIN LATERAL (SELECT w.repository, w.repository_id FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j ON true

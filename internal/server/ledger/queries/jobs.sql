@@ -31,9 +31,8 @@ SELECT @id, @account_id, @repository, @run_id, @run_attempt, @name, @workflow, @
     CASE WHEN @state <> 'queued' THEN ''
         WHEN EXISTS (SELECT 1 FROM removed_repositories r WHERE r.account_id = @account_id AND r.repository = @repository)
         THEN 'repository_removed'
-        WHEN EXISTS (SELECT 1 FROM workflow_jobs h WHERE h.account_id = @account_id AND h.repository = @repository
-            AND h.label_key = @label_key AND h.state = 'queued' AND h.held <> '' AND h.held <> 'label_sets')
-        THEN 'repository_limit' ELSE '' END
+        ELSE coalesce((SELECT h.held FROM workflow_jobs h WHERE h.account_id = @account_id AND h.repository = @repository
+            AND h.label_key = @label_key AND h.state = 'queued' AND h.held <> '' AND h.held IN ('repository_limit', 'refused') LIMIT 1), '') END
 WHERE NOT EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = @id)
 ON CONFLICT (id) DO NOTHING;
 

@@ -111,8 +111,15 @@ WHERE a.id = ANY (@accounts::bigint[]);
 -- The oldest queued jobs of each lane, at most so many a lane; a job that another replica is taking is skipped. The ids
 -- come from an array because the planner takes that for short: of a LIMIT that it does not know it expects a tenth of all
 -- jobs, and then reads the whole table to find them again.
-SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository, j.repository_id
+SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository, j.repository_id,
+    (SELECT s.labels FROM label_sets s WHERE s.label_key = j.label_key LIMIT 1)::text[] AS labels,
+    doubt.refused::boolean AS refused, doubt.doubted::boolean AS doubted
 FROM workflow_jobs j
+CROSS JOIN LATERAL (
+    SELECT count(*) > 0 AS doubted, coalesce(bool_or(r.job_id = 0 AND r.waits AND r.trying <> j.id
+        AND r.pool = @pool AND r.namespace = @namespace), false) AS refused
+    FROM refusals r WHERE r.account_id = j.account_id AND r.repository = j.repository
+) doubt
 WHERE j.state || '' = 'queued' AND j.held || '' = '' AND j.id = ANY (ARRAY(
     SELECT c.id
     FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
@@ -124,7 +131,7 @@ WHERE j.state || '' = 'queued' AND j.held || '' = '' AND j.id = ANY (ARRAY(
     ) c
 ))
 ORDER BY j.queued_at, j.id
-FOR UPDATE SKIP LOCKED;
+FOR UPDATE OF j SKIP LOCKED;
 
 -- name: LockLanes :exec
 -- In the order of FreeRoom, before a batch counts and parks: a batch and a claim that ends cannot wait for each other.

@@ -19,7 +19,7 @@ GROUP BY account_id, platform;
 
 -- name: LookIntoLanes :many
 -- No lane is read further than it is asked to: not the backlog decides what this costs.
-SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, g.held, o.ids, o.queued_at, o.repositories
+SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, g.held, g.refused, o.ids, o.queued_at, o.repositories
 FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
     unnest(@counts::bigint[]) AS counted, unnest(@ages::bigint[]) AS aged, unnest(@named::boolean[]) AS named) l
 CROSS JOIN LATERAL (
@@ -29,8 +29,8 @@ CROSS JOIN LATERAL (
         LIMIT l.counted) counted
 ) c
 CROSS JOIN LATERAL (
-    SELECT count(*) AS held FROM (
-        SELECT 1 FROM workflow_jobs w
+    SELECT count(*) AS held, count(*) FILTER (WHERE held.held IN ('refused', 'refused_job')) AS refused FROM (
+        SELECT w.held FROM workflow_jobs w
         WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held <> ''
         LIMIT l.counted) held
 ) g

@@ -163,7 +163,9 @@ func (q *Queries) ClaimStopped(ctx context.Context, stoppedAt *time.Time, podUid
 const claims = `-- name: Claims :many
 SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.state, c.generation, c.lease_until, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.label_key, c.job_id, c.runner_name, c.claimed_at, c.minted_at, c.acknowledged_at, c.executing_at, c.ended_at, c.proof, c.missing_since, c.look_at, c.sequence, c.stopped_at, coalesce(a.login, '')::text AS login, coalesce(a.kind, '')::text AS kind, a.installation_id,
     coalesce(j.repository, '')::text AS repository, coalesce(j.repository_id, 0)::bigint AS repository_id,
-    (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped
+    (coalesce(l.repository_jobs, 0) > 0)::boolean AS capped,
+    coalesce((SELECT s.labels FROM label_sets s WHERE s.label_key = c.label_key LIMIT 1), '{}')::text[] AS labels,
+    ((SELECT r.account_id FROM refusals r WHERE r.account_id = c.account_id AND r.repository = j.repository LIMIT 1) IS NOT NULL)::boolean AS refused
 FROM runner_claims c
 LEFT JOIN LATERAL (SELECT o.login, o.kind, o.installation_id FROM accounts o WHERE o.id = c.account_id LIMIT 1) a ON true
 LEFT JOIN LATERAL (SELECT w.repository, w.repository_id FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j ON true
@@ -204,6 +206,8 @@ type ClaimsRow struct {
 	Repository     string
 	RepositoryID   int64
 	Capped         bool
+	Labels         []string
+	Refused        bool
 }
 
 func (q *Queries) Claims(ctx context.Context, podUids []string) ([]ClaimsRow, error) {
@@ -246,6 +250,8 @@ func (q *Queries) Claims(ctx context.Context, podUids []string) ([]ClaimsRow, er
 			&i.Repository,
 			&i.RepositoryID,
 			&i.Capped,
+			&i.Labels,
+			&i.Refused,
 		); err != nil {
 			return nil, err
 		}

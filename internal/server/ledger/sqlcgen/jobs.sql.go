@@ -72,9 +72,8 @@ SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9,
     CASE WHEN $11 <> 'queued' THEN ''
         WHEN EXISTS (SELECT 1 FROM removed_repositories r WHERE r.account_id = $2 AND r.repository = $3)
         THEN 'repository_removed'
-        WHEN EXISTS (SELECT 1 FROM workflow_jobs h WHERE h.account_id = $2 AND h.repository = $3
-            AND h.label_key = $10 AND h.state = 'queued' AND h.held <> '' AND h.held <> 'label_sets')
-        THEN 'repository_limit' ELSE '' END
+        ELSE coalesce((SELECT h.held FROM workflow_jobs h WHERE h.account_id = $2 AND h.repository = $3
+            AND h.label_key = $10 AND h.state = 'queued' AND h.held <> '' AND h.held IN ('repository_limit', 'refused') LIMIT 1), '') END
 WHERE NOT EXISTS (SELECT 1 FROM job_tombstones t WHERE t.job_id = $1)
 ON CONFLICT (id) DO NOTHING
 `

@@ -399,12 +399,19 @@ func (q *Queries) ParkIfEmpty(ctx context.Context, labelKey string, accountID in
 }
 
 const pickJobs = `-- name: PickJobs :many
-SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository, j.repository_id
+SELECT j.id, j.account_id, j.label_key, j.queued_at, j.repository, j.repository_id,
+    (SELECT s.labels FROM label_sets s WHERE s.label_key = j.label_key LIMIT 1)::text[] AS labels,
+    doubt.refused::boolean AS refused, doubt.doubted::boolean AS doubted
 FROM workflow_jobs j
+CROSS JOIN LATERAL (
+    SELECT count(*) > 0 AS doubted, coalesce(bool_or(r.job_id = 0 AND r.waits AND r.trying <> j.id
+        AND r.pool = $1 AND r.namespace = $2), false) AS refused
+    FROM refusals r WHERE r.account_id = j.account_id AND r.repository = j.repository
+) doubt
 WHERE j.state || '' = 'queued' AND j.held || '' = '' AND j.id = ANY (ARRAY(
     SELECT c.id
-    FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
-        unnest($3::bigint[]) AS allowed) l
+    FROM (SELECT unnest($3::text[]) AS label_key, unnest($4::bigint[]) AS account_id,
+        unnest($5::bigint[]) AS allowed) l
     CROSS JOIN LATERAL (
         SELECT w.id FROM workflow_jobs w
         WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
@@ -412,8 +419,16 @@ WHERE j.state || '' = 'queued' AND j.held || '' = '' AND j.id = ANY (ARRAY(
     ) c
 ))
 ORDER BY j.queued_at, j.id
-FOR UPDATE SKIP LOCKED
+FOR UPDATE OF j SKIP LOCKED
 `
+
+type PickJobsParams struct {
+	Pool      string
+	Namespace string
+	LabelKeys []string
+	Accounts  []int64
+	Allowed   []int64
+}
 
 type PickJobsRow struct {
 	ID           int64
@@ -422,13 +437,22 @@ type PickJobsRow struct {
 	QueuedAt     time.Time
 	Repository   string
 	RepositoryID int64
+	Labels       []string
+	Refused      bool
+	Doubted      bool
 }
 
 // The oldest queued jobs of each lane, at most so many a lane; a job that another replica is taking is skipped. The ids
 // come from an array because the planner takes that for short: of a LIMIT that it does not know it expects a tenth of all
 // jobs, and then reads the whole table to find them again.
-func (q *Queries) PickJobs(ctx context.Context, labelKeys []string, accounts []int64, allowed []int64) ([]PickJobsRow, error) {
-	rows, err := q.db.Query(ctx, pickJobs, labelKeys, accounts, allowed)
+func (q *Queries) PickJobs(ctx context.Context, arg PickJobsParams) ([]PickJobsRow, error) {
+	rows, err := q.db.Query(ctx, pickJobs,
+		arg.Pool,
+		arg.Namespace,
+		arg.LabelKeys,
+		arg.Accounts,
+		arg.Allowed,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -443,6 +467,9 @@ func (q *Queries) PickJobs(ctx context.Context, labelKeys []string, accounts []i
 			&i.QueuedAt,
 			&i.Repository,
 			&i.RepositoryID,
+			&i.Labels,
+			&i.Refused,
+			&i.Doubted,
 		); err != nil {
 			return nil, err
 		}

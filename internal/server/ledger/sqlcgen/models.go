@@ -125,6 +125,22 @@ type PodSighting struct {
 	Since  time.Time
 }
 
+type Refusal struct {
+	AccountID  int64
+	Repository string
+	JobID      int64
+	Namespace  string
+	Pool       string
+	Reason     string
+	Status     int32
+	Message    string
+	Failures   int64
+	Waits      bool
+	Trying     int64
+	Since      time.Time
+	NextAt     time.Time
+}
+
 type RemovedRepository struct {
 	AccountID  int64
 	Repository string

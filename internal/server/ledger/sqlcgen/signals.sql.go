@@ -43,7 +43,7 @@ func (q *Queries) LimitsOfAccounts(ctx context.Context, accounts []int64) ([]Acc
 }
 
 const lookIntoLanes = `-- name: LookIntoLanes :many
-SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, g.held, o.ids, o.queued_at, o.repositories
+SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, g.held, g.refused, o.ids, o.queued_at, o.repositories
 FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
     unnest($3::bigint[]) AS counted, unnest($4::bigint[]) AS aged, unnest($5::boolean[]) AS named) l
 CROSS JOIN LATERAL (
@@ -53,8 +53,8 @@ CROSS JOIN LATERAL (
         LIMIT l.counted) counted
 ) c
 CROSS JOIN LATERAL (
-    SELECT count(*) AS held FROM (
-        SELECT 1 FROM workflow_jobs w
+    SELECT count(*) AS held, count(*) FILTER (WHERE held.held IN ('refused', 'refused_job')) AS refused FROM (
+        SELECT w.held FROM workflow_jobs w
         WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held <> ''
         LIMIT l.counted) held
 ) g
@@ -82,6 +82,7 @@ type LookIntoLanesRow struct {
 	AccountID    int64
 	Jobs         int64
 	Held         int64
+	Refused      int64
 	Ids          []int64
 	QueuedAt     []time.Time
 	Repositories []string
@@ -108,6 +109,7 @@ func (q *Queries) LookIntoLanes(ctx context.Context, arg LookIntoLanesParams) ([
 			&i.AccountID,
 			&i.Jobs,
 			&i.Held,
+			&i.Refused,
 			&i.Ids,
 			&i.QueuedAt,
 			&i.Repositories,
