@@ -38,6 +38,10 @@ type SuperviseOptions struct {
 	Environ []string
 	// Hidden variables are taken out of it: those that lead to the pod's token (NET-3).
 	Hidden []string
+	// CAFile holds certificates (PEM) that the runner and its jobs trust beside those of the image; optional.
+	CAFile string
+	// SystemBundles are where the image's certificates may be; where distributions have them when nil.
+	SystemBundles []string
 	// Stdout and Stderr of the runner; discarded when nil.
 	Stdout, Stderr io.Writer
 	// LookEvery is how often the folder is looked at where the kernel cannot tell; 50 ms when zero.
@@ -82,6 +86,9 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 	}
 	if len(o.Command) == 0 {
 		return o, errors.New("no runner is named: write it behind --, as in `bullpen-agent run -- /home/runner/run.sh`")
+	}
+	if o.SystemBundles == nil {
+		o.SystemBundles = systemBundles
 	}
 	if o.LookEvery == 0 {
 		o.LookEvery = 50 * time.Millisecond
@@ -140,6 +147,9 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 			return s.again(ctx)
 		}
 		return fail("a configuration was taken here already: a runner is used once, and never started again")
+	}
+	if s.Environ, err = s.trusting(s.Environ); err != nil {
+		return fail("adding the CA of GitHub to the runner's certificates: %v", err)
 	}
 	events, stop := s.watch()
 	defer stop()

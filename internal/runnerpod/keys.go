@@ -124,6 +124,7 @@ const (
 	EnvPodName     = podenv.PodName
 	EnvPodUID      = podenv.PodUID
 	EnvWorkDir     = podenv.WorkDir
+	EnvCAFile      = podenv.CAFile
 )
 
 // Files in the shared volume.

@@ -51,6 +51,7 @@ func commonSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.
 	if template.Dind != nil {
 		addDind(&spec, template)
 	}
+	options.Egress.addTo(&spec, pool.Spec.Platform)
 	return spec
 }
 

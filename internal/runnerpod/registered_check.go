@@ -128,7 +128,7 @@ func (r *Registered) checkVolumes(spec *corev1.PodSpec) error {
 				if list[i].Name != ContainerRunner {
 					continue
 				}
-				for _, ours := range []string{MountShared, MountRegistration} {
+				for _, ours := range []string{MountShared, MountRegistration, MountCA} {
 					if overlaps(m.MountPath, ours) {
 						return refuse("the mount at %s and the pod's own at %s hide each other; mount it elsewhere", m.MountPath, ours)
 					}

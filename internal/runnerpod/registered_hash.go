@@ -42,6 +42,9 @@ func RegisteredHash(spec *v1alpha1.RunnerSpec, options Options, more ...any) (st
 	pod.RestartPolicy = "" // it has no effect
 	parts := []any{registeredHashVersion, options.AgentImage, options.hashedAgentCommand(), s}
 	parts = append(parts, more...)
+	if options.Egress != nil { // absent: runners that connect directly are as good as those that were made before it was part of the hash
+		parts = append(parts, options.Egress)
+	}
 	sum := sha256.New()
 	for i, part := range parts {
 		text, err := json.Marshal(canonical(part))

@@ -68,6 +68,7 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 	case v1alpha1.ContainerModeKubernetes:
 		r.addHooks(a)
 	}
+	options.Egress.addToRegistered(a, runner)
 	return a
 }
 
@@ -144,13 +145,16 @@ func same[T any](list []T) func(T) bool {
 	}
 }
 
-// strip takes out of a template what is exactly what add adds, and every variable that the product sets (RUN-5).
+// strip takes out of a template what is exactly what add adds, and every variable that the product sets (RUN-5). The CA is found by its name: a
+// template may have been built while another one was trusted.
 func (a *additions) strip(spec *corev1.PodSpec, runner *corev1.Container) {
-	spec.Volumes = slices.DeleteFunc(spec.Volumes, same(a.volumes))
+	addedVolume := same(a.volumes)
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == VolumeCA || addedVolume(v) })
 	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, same(a.first))
-	runner.VolumeMounts = slices.DeleteFunc(runner.VolumeMounts, same(a.mounts))
+	addedMount := same(a.mounts)
+	runner.VolumeMounts = slices.DeleteFunc(runner.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == VolumeCA || addedMount(m) })
 	ours := func(e corev1.EnvVar) bool {
-		return e.Name == EnvRunnerName || e.Name == EnvRunnerToken || // RUN-5: whether or not this runner has a token
+		return e.Name == EnvRunnerName || e.Name == EnvRunnerToken || e.Name == EnvCAFile || // RUN-5: whether or not this runner has a token
 			slices.ContainsFunc(a.set, func(s corev1.EnvVar) bool { return s.Name == e.Name })
 	}
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {

@@ -74,6 +74,8 @@ type Options struct {
 	// MicroVMClasses are the runtime classes under which a pod may hold a privileged container (NET-7). nil stands for
 	// DefaultMicroVMClasses, an empty list for none. They shape no pod, so changing them rolls no pool.
 	MicroVMClasses []string `json:"-"`
+	// Egress is how runners connect to GitHub; nil: directly.
+	Egress *Egress `json:",omitempty"`
 }
 
 // Validate says what is missing.
@@ -185,7 +187,7 @@ func checkTemplate(template *v1alpha1.RunnerTemplate) error {
 		if !slices.ContainsFunc(template.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
 			return refuse("the mount at %s names volume %q, which is not in spec.template.volumes: add the volume, or remove the mount", m.MountPath, m.Name)
 		}
-		for _, ours := range []string{MountShared, MountWork} {
+		for _, ours := range []string{MountShared, MountWork, MountCA} {
 			if overlaps(m.MountPath, ours) {
 				return refuse("the mount at %s and the pod's own at %s hide each other; mount it elsewhere", m.MountPath, ours)
 			}

@@ -115,6 +115,7 @@ other; on TERM the current job is its last. Both need --status-dir, and start no
 				return agent.Supervise(ctx, agent.SuperviseOptions{
 					JITFile: file, Given: *jit != "", RegistrationDir: *registration,
 					StatusDir: *status, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
+					CAFile: os.Getenv(podenv.CAFile),
 					Hidden: []string{podenv.TokenFile, podenv.DispatchURL, podenv.RunnerToken},
 					Reap:   os.Getpid() == 1,
 					Stdout: os.Stdout, Stderr: os.Stderr, Log: logger(),
