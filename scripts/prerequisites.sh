@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a make target needs from the operating system, when it is missing, and says so.
 #
-#   scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium cc
+#   scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium tinyproxy cc
 #
 # postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start by themselves
 #           (not needed when BULLPEN_DATABASE_URL names a database).
@@ -10,6 +10,7 @@
 # sshd:     OpenSSH's server, and a library by which it knows the users of a model Mac: what tests of a Mac's bootstrap log in to. No server of
 #           the system is started.
 # chromium: a browser without a screen, in which the console's pages are tested (BULLPEN_CHROMIUM names another).
+# tinyproxy: a forward proxy, through which tests reach GitHub's stand-in (BULLPEN_TINYPROXY names another program).
 # prometheus: Prometheus, which a test has scrape the fleet to ask it what the dashboard asks. No server of the system is started.
 # cc:       a C compiler and its headers, which Go's race detector and sqlc's parser need.
 set -euo pipefail
@@ -148,6 +149,20 @@ need_prometheus() {
 	install_without_service yes prometheus.service prometheus
 }
 
+need_tinyproxy() {
+	if command -v "${BULLPEN_TINYPROXY:-tinyproxy}" >/dev/null; then return; fi
+	if command -v apt-get >/dev/null; then
+		say "tinyproxy is missing: installing Debian's package 'tinyproxy-bin', which has no service"
+		apt_install tinyproxy-bin
+	elif command -v brew >/dev/null; then
+		say "tinyproxy is missing: installing Homebrew's tinyproxy"
+		brew install tinyproxy >&2
+	else
+		say "tinyproxy is missing, and there is neither apt-get nor brew: install it, or name it with BULLPEN_TINYPROXY"
+		exit 1
+	fi
+}
+
 need_chromium() {
 	local name
 	for name in "${BULLPEN_CHROMIUM:-chromium}" chromium-browser google-chrome google-chrome-stable; do
@@ -164,7 +179,7 @@ need_chromium() {
 
 for need in "$@"; do
 	case $need in
-	postgres | pgbouncer | cc | sshd | prometheus | chromium) "need_$need" ;;
+	postgres | pgbouncer | cc | sshd | prometheus | chromium | tinyproxy) "need_$need" ;;
 	*)
 		say "unknown prerequisite '$need'"
 		exit 2

@@ -95,7 +95,7 @@ func newChartTestCommand() *cobra.Command {
 }
 
 func dynamicClient(kubeconfig string) (dynamic.Interface, error) {
-	config, err := restConfig(kubeconfig)
+	config, err := clusterConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}

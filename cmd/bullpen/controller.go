@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -24,6 +26,7 @@ type controllerFlags struct {
 	options         controller.Options
 	macs            macFlags
 	registering     registeringFlags
+	egress          egressFlags
 }
 
 func newControllerCommand() *cobra.Command {
@@ -79,6 +82,7 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "of several controllers, let one work at a time")
 	set.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "bullpen-system", "namespace of the Lease")
 	set.IntVar(&o.Workers, "workers", 0, "requests of one kind under way at once (default 16)")
+	f.egress.register(set)
 	f.registering.register(set)
 	f.macs.register(set)
 	set.BoolVar(&f.verbose, "verbose", false, "log more")
@@ -98,12 +102,17 @@ func (f *controllerFlags) prepare(ctx context.Context) (controller.Options, erro
 	if err := controller.CheckAddress("health-addr", o.HealthAddress); err != nil {
 		return o, err
 	}
+	egress, err := f.egress.options()
+	if err != nil {
+		return o, err
+	}
+	o.Pod.Egress = egress
 	server, err := serverclient.New(serverclient.Options{BaseURL: f.serverURL, TokenFile: f.serverTokenFile})
 	if err != nil {
 		return o, err
 	}
 	o.Server = server
-	if o.Config, err = restConfig(f.kubeconfig); err != nil {
+	if o.Config, err = clusterConfig(f.kubeconfig); err != nil {
 		return o, err
 	}
 	if o.Macs, err = f.macs.prepare(o.LeaseNamespace); err != nil {
@@ -133,4 +142,14 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 		return nil, fmt.Errorf("reading --kubeconfig %s: %w", kubeconfig, err)
 	}
 	return config, nil
+}
+
+// clusterConfig is restConfig for a part of the fleet: the API server is reached directly, for a proxy in the environment is there for GitHub
+// (NET-12). A kubeconfig's own proxy-url counts.
+func clusterConfig(kubeconfig string) (*rest.Config, error) {
+	config, err := restConfig(kubeconfig)
+	if err == nil && config.Proxy == nil {
+		config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } //nolint:nilnil // no proxy
+	}
+	return config, err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/cli/doctor"
-	"github.com/bullpen-ci/bullpen/internal/github"
 )
 
 // doctorParts are what can be looked at by itself.
@@ -19,15 +19,15 @@ var doctorParts = []string{"github", "database", "cluster"}
 
 // doctorConfig is what the command was told.
 type doctorConfig struct {
-	conn      *cli.Connection
-	format    cli.Format
-	only      []string
-	githubURL string
-	appID     int64
-	keyFile   string
-	webhooks  string
-	database  databaseConfig
-	release   doctor.Installation
+	conn     *cli.Connection
+	format   cli.Format
+	only     []string
+	github   githubFlags
+	appID    int64
+	keyFile  string
+	webhooks string
+	database databaseConfig
+	release  doctor.Installation
 }
 
 // reportError ends the command with the report's own code; what there is to say has been printed.
@@ -77,7 +77,7 @@ looked at.`,
 	f.StringVar(&cfg.conn.StateDir, "state-dir", "", "state folder of bullpen up")
 	f.DurationVar(&cfg.conn.Timeout, "request-timeout", cli.DoctorTimeout, "how long to wait for each answer")
 	f.StringSliceVar(&cfg.only, "only", nil, "look only at these, separated by commas: "+strings.Join(doctorParts, ", "))
-	f.StringVar(&cfg.githubURL, "github-url", github.DefaultBaseURL, "GitHub's API; for an Enterprise Server https://HOST/api/v3")
+	cfg.github.register(f)
 	f.Int64Var(&cfg.appID, "github-app-id", 0, "id of the GitHub App")
 	f.StringVar(&cfg.keyFile, "github-private-key-file", "", "the App's private key (PEM)")
 	f.StringVar(&cfg.webhooks, "webhooks", "push", "how the server gets webhooks: push or poll")
@@ -108,7 +108,7 @@ func (cfg *doctorConfig) look(cmd *cobra.Command) (doctor.Look, error) {
 	}
 	look := doctor.Look{Release: cfg.release, Timeout: cfg.conn.Timeout}
 	if cfg.wants("github") {
-		if err := cfg.lookAtGitHub(&look, site); err != nil {
+		if err := cfg.lookAtGitHub(cmd.Context(), &look, site); err != nil {
 			return look, err
 		}
 	}
@@ -137,8 +137,12 @@ func (cfg *doctorConfig) look(cmd *cobra.Command) (doctor.Look, error) {
 // standInApp is the App of a bullpen up's stand-in.
 const standInApp = 1
 
-func (cfg *doctorConfig) lookAtGitHub(look *doctor.Look, site cli.Site) error {
-	access := doctor.GitHubAccess{URL: cfg.githubURL, AppID: cfg.appID, Push: cfg.webhooks == "push"}
+func (cfg *doctorConfig) lookAtGitHub(ctx context.Context, look *doctor.Look, site cli.Site) error {
+	api, err := cfg.github.api()
+	if err != nil {
+		return err
+	}
+	access := doctor.GitHubAccess{URL: api, AppID: cfg.appID, Push: cfg.webhooks == "push"}
 	keyFile := cfg.keyFile
 	switch {
 	case cfg.appID > 0 && keyFile != "":
@@ -156,6 +160,10 @@ func (cfg *doctorConfig) lookAtGitHub(look *doctor.Look, site cli.Site) error {
 		return nil
 	}
 	access.Key = key
+	if access.Transport, _, err = cfg.github.trust(ctx); err != nil {
+		look.NoGitHub = err.Error()
+		return nil //nolint:nilerr // reported as unchecked
+	}
 	look.GitHub = &access
 	return nil
 }

@@ -126,7 +126,7 @@ func controllerMetrics(t *testing.T) []reference.Metric {
 	writeAppKey(t, key)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	registering := registeringFlags{enabled: true, url: api.URL, appID: 1, keyFile: key}
+	registering := registeringFlags{enabled: true, github: githubFlags{url: api.URL}, appID: 1, keyFile: key}
 	selfRegistering, err := registering.prepare(ctx, registry, log)
 	require.NoError(t, err)
 	cancel()

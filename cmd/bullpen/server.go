@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/lib/credential"
@@ -47,7 +46,7 @@ type serverConfig struct {
 	database                              databaseConfig
 	kubeconfig, namespace                 string
 	macHosts                              bool
-	githubURL                             string
+	github                                githubFlags
 	appID                                 int64
 	keyFile                               string
 	webhooks                              webhookConfig
@@ -101,7 +100,7 @@ func (cfg *serverConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&cfg.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own ServiceAccount)")
 	f.StringVar(&cfg.namespace, "runner-namespace", "bullpen-runners", "namespace of runner pods and pools")
 	f.BoolVar(&cfg.macHosts, "mac-hosts", false, "show operators what became of the Macs that MacHosts name")
-	f.StringVar(&cfg.githubURL, "github-url", github.DefaultBaseURL, "GitHub's API; for an Enterprise Server https://HOST/api/v3")
+	cfg.github.register(f)
 	f.Int64Var(&cfg.appID, "github-app-id", 0, "id of the GitHub App")
 	f.StringVar(&cfg.keyFile, "github-private-key-file", "", "the App's private key (PEM)")
 	cfg.webhooks.flags(f)
@@ -144,6 +143,7 @@ type replica struct {
 	forge         *github.Client
 	credentials   *credential.Keeper
 	secrets       *github.WebhookSecrets
+	githubCA      []credential.Source
 	repositories  *installations.Repositories
 	tracer        *tracing.Tracer // nil when nobody wants traces
 	closers       []func()        // called in reverse by close
@@ -187,7 +187,7 @@ func (r *replica) wire(ctx context.Context) error {
 	if r.tracer, err = newTracer(ctx, cfg, r); err != nil {
 		return err
 	}
-	forge, err := newForge(cfg, r)
+	forge, err := newForge(ctx, cfg, r)
 	if err != nil {
 		return err
 	}
@@ -298,9 +298,9 @@ func newRecovery(cfg serverConfig, r *replica, forge *github.Client, lists *rost
 }
 
 func newView(cfg serverConfig, log *slog.Logger) (*cluster.View, error) {
-	rest, err := clientcmd.BuildConfigFromFlags("", cfg.kubeconfig)
+	rest, err := clusterConfig(cfg.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("finding the cluster (use --kubeconfig outside of one): %w", err)
+		return nil, err
 	}
 	rest.QPS, rest.Burst = 200, 400 // one token review per poll and minute, one label per job
 	rest.UserAgent = "bullpen-server"
@@ -359,7 +359,11 @@ func (r *replica) ready(ctx context.Context) error {
 	return nil
 }
 
-func newForge(cfg serverConfig, r *replica) (*github.Client, error) {
+func newForge(ctx context.Context, cfg serverConfig, r *replica) (*github.Client, error) {
+	api, err := cfg.github.api()
+	if err != nil {
+		return nil, err
+	}
 	if cfg.keyFile == "" {
 		return nil, errors.New("no GitHub App: set --github-app-id and --github-private-key-file (both are on the App's settings page)")
 	}
@@ -367,8 +371,13 @@ func newForge(cfg serverConfig, r *replica) (*github.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the App's private key (--github-private-key-file): %w", err)
 	}
+	transport, sources, err := cfg.github.trust(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.githubCA = sources
 	return github.New(github.Options{
-		BaseURL: cfg.githubURL, AppID: cfg.appID, PrivateKey: key, Points: cfg.githubPoints,
+		BaseURL: api, AppID: cfg.appID, PrivateKey: key, Points: cfg.githubPoints, Transport: transport,
 		Log: r.log, Registerer: r.registry, Now: r.clock.Now,
 	})
 }
@@ -383,6 +392,7 @@ func newCredentials(ctx context.Context, r *replica) (*credential.Keeper, error)
 	if !r.cfg.webhooks.poll() {
 		sources = append(sources, r.cfg.webhooks.credential(r.secrets))
 	}
+	sources = append(sources, r.githubCA...)
 	sources = append(sources, r.cfg.database.credential()...)
 	keeper, err := credential.New(credential.Options{Sources: sources, Log: r.log, Metrics: r.registry, Now: r.clock.Now})
 	if err != nil {

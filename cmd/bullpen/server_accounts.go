@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
@@ -55,9 +54,9 @@ func (c *operatorConfig) defaultLimits() (map[fleet.Platform]fleet.Limits, error
 }
 
 func newOperatorAPI(cfg serverConfig, r *replica) (*admin.API, error) {
-	rest, err := clientcmd.BuildConfigFromFlags("", cfg.kubeconfig)
+	rest, err := clusterConfig(cfg.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("finding the cluster (use --kubeconfig outside of one): %w", err)
+		return nil, err
 	}
 	rest.UserAgent = "bullpen-server"
 	access, err := cluster.NewOperators(cluster.OperatorsOptions{Config: rest, RunnerNamespace: cfg.namespace})

@@ -82,7 +82,7 @@ func TestServer_PrivateKeyFollowsItsFile(t *testing.T) {
 	t.Cleanup(hub.Close)
 	var key string
 	r := wired(t, func(cfg *serverConfig, file func(name, content string) string) {
-		cfg.githubURL = hub.URL + "/api/v3"
+		cfg.github.url = hub.URL + "/api/v3"
 		key = file("app.pem", string(hub.AppKeyPEM))
 	})
 	refused := func() float64 {

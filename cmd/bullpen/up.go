@@ -89,7 +89,7 @@ leads to PostgreSQL itself if the first leads through a connection pooler).`,
 	flags.Int64Var(&f.app.ID, "github-app", 0, "id of a real GitHub App to use instead of the stand-in")
 	flags.StringVar(&f.app.KeyFile, "github-private-key-file", "", "the App's private key (PEM)")
 	flags.StringVar(&f.app.SecretFile, "webhook-secret-file", "", "file that holds the App's webhook secret")
-	flags.StringVar(&f.app.URL, "github-url", "", "GitHub's API (default: github.com's)")
+	flags.StringVar(&f.app.URL, "github-url", "", "GitHub's web address or its API (default: github.com's)")
 	flags.StringVar(&f.webhooks, "webhooks", webhooksPush, "push: GitHub delivers to this machine; poll: its list of deliveries is read")
 	flags.StringVar(&f.auditLog, "audit-log", "", "file to which the API server writes who of Bullpen's parts and nodes asked it for what (it grows without bound)")
 	flags.StringVar(&f.traces.endpoint, "trace-endpoint", "", "URL of an OpenTelemetry collector that the server sends jobs' traces to, like http://localhost:4318")
@@ -112,6 +112,9 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 	var err error
 	if f.app != (onebox.App{}) {
 		opts.App = &f.app
+		if f.app.URL, err = githubAPI(f.app.URL); err != nil {
+			return opts, err
+		}
 	}
 	if opts.StateDir, err = stateDir(f.stateDir); err != nil {
 		return opts, err

@@ -71,9 +71,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, err
 	}
 	if o.Transport == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.MaxIdleConnsPerHost = 32
-		o.Transport = transport
+		o.Transport = newHTTPTransport(nil)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
