@@ -115,6 +115,14 @@ securityContext:
 http://{{ include "bullpen.name" . }}.{{ .root.Release.Namespace }}.svc
 {{- end }}
 
+{{/*
+Whether Helm itself installs this release, and so runs its hooks. To what is built on "helm template" a hook is an object like any other:
+the Job that drains the pools would do so as soon as it is applied. There is no cluster to look into then.
+*/}}
+{{- define "bullpen.hooks" -}}
+{{- if or (eq .Values.hooks "always") (and (eq .Values.hooks "auto") (lookup "v1" "Namespace" "" "kube-system")) }}true{{ end }}
+{{- end }}
+
 {{/* What marks a hook and removes it when it has done its work: (dict "at" "pre-upgrade" "weight" "-1"). */}}
 {{- define "bullpen.hook" -}}
 helm.sh/hook: {{ .at }}

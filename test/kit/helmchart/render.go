@@ -2,6 +2,7 @@ package helmchart
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +16,10 @@ import (
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/bullpen-ci/bullpen/charts"
 )
@@ -31,6 +34,8 @@ type Release struct {
 	APIVersions []string
 	// Upgrade renders for `helm upgrade`, and not for `helm install`.
 	Upgrade bool
+	// Template renders as `helm template` does, and Argo CD: there is no cluster to look into.
+	Template bool
 }
 
 // Manifest is what one template has become.
@@ -40,7 +45,7 @@ type Manifest struct {
 	Content string
 }
 
-// Render is `helm template`: it checks the values by their schema, and returns every template that rendered to something,
+// Render is what Helm does before it installs: it checks the values by their schema, and returns every template that rendered to something,
 // hooks and notes included, ordered by path.
 func Render(r Release) ([]Manifest, error) {
 	if r.Name == "" {
@@ -61,7 +66,7 @@ func Render(r Release) ([]Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checking the values: %w", err)
 	}
-	rendered, err := engine.Render(loaded, values)
+	rendered, err := r.engine(loaded, values)
 	if err != nil {
 		return nil, fmt.Errorf("rendering the chart: %w", err)
 	}
@@ -74,6 +79,26 @@ func Render(r Release) ([]Manifest, error) {
 	}
 	slices.SortFunc(manifests, func(a, b Manifest) int { return strings.Compare(a.Path, b.Path) })
 	return manifests, nil
+}
+
+func (r Release) engine(loaded *chart.Chart, values common.Values) (map[string]string, error) {
+	if r.Template {
+		return engine.Render(loaded, values)
+	}
+	return engine.RenderWithClientProvider(loaded, values, anyCluster{})
+}
+
+// anyCluster has every object that a template may look up, as a cluster has the namespaces of Kubernetes itself.
+type anyCluster struct {
+	dynamic.NamespaceableResourceInterface
+}
+
+func (c anyCluster) GetClientFor(_, _ string) (dynamic.NamespaceableResourceInterface, bool, error) {
+	return c, false, nil
+}
+
+func (anyCluster) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}}}, nil
 }
 
 func load(source fs.FS) (*chart.Chart, error) {
