@@ -116,7 +116,7 @@ func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 
 // objectMeta is the template's, with what the product goes by. What a template has of that is nothing to the product.
 func (r *Registered) objectMeta(template *metav1.ObjectMeta) (metav1.ObjectMeta, error) {
-	theirs := func(key, _ string) bool { return strings.HasPrefix(key, ourDomain) }
+	theirs := func(key, _ string) bool { return strings.HasPrefix(key, ourDomain) || OwnershipMark(key) } // NET-4, RUN-9
 	meta := metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: template.Labels, Annotations: template.Annotations}
 	if r.StatefulSet {
 		meta.Name = ""
@@ -131,7 +131,7 @@ func (r *Registered) objectMeta(template *metav1.ObjectMeta) (metav1.ObjectMeta,
 	if meta.Annotations == nil {
 		meta.Annotations = map[string]string{}
 	}
-	maps.DeleteFunc(meta.Labels, theirs) // NET-4
+	maps.DeleteFunc(meta.Labels, theirs)
 	maps.DeleteFunc(meta.Annotations, theirs)
 	if meta.Annotations[AnnotationDefaultContainer] == "" {
 		meta.Annotations[AnnotationDefaultContainer] = ContainerRunner

@@ -218,7 +218,7 @@ func (r *Reconciler) create(ctx context.Context, d *v1alpha1.RunnerDeployment, n
 			Replicas: ptr.To(int32(replicas)), ScaledAt: scaledAt(d), RecreationHold: d.Spec.RecreationHold, Template: *template,
 		},
 	}
-	maps.Copy(set.Labels, template.Metadata.Labels)
+	maps.Copy(set.Labels, runnerpod.WithoutOwnershipMarks(template.Metadata.Labels)) // RUN-9
 	set.Labels[runnerpod.LabelDeployment], set.Labels[runnerpod.LabelTemplateHash] = d.Name, hash
 	err := r.client.Create(ctx, set)
 	if apierrors.IsAlreadyExists(err) {

@@ -160,12 +160,12 @@ func (b *backing) Create(ctx context.Context, o *runnerowner.Owner, name string)
 	template := set.Spec.Template.DeepCopy()
 	runner := &v1alpha1.Runner{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: set.Namespace, Name: name, Labels: map[string]string{}, Annotations: template.Metadata.Annotations,
+			Namespace: set.Namespace, Name: name, Labels: map[string]string{}, Annotations: runnerpod.WithoutOwnershipMarks(template.Metadata.Annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, v1alpha1.GroupVersion.WithKind(v1alpha1.KindRunnerReplicaSet))},
 		},
 		Spec: template.Spec,
 	}
-	maps.Copy(runner.Labels, template.Metadata.Labels)
+	maps.Copy(runner.Labels, runnerpod.WithoutOwnershipMarks(template.Metadata.Labels)) // RUN-9
 	runner.Labels[runnerpod.LabelReplicaSet], runner.Labels[runnerpod.LabelTemplateHash] = set.Name, o.TemplateHash
 	runner.Labels[runnerpod.LabelSelfRegistering] = "true"
 	if deployment := set.Labels[runnerpod.LabelDeployment]; deployment != "" {

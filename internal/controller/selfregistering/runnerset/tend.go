@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,13 +71,13 @@ func (b *backing) build(set *v1alpha1.RunnerSet, hash, name string) (*appsv1.Sta
 		},
 	}
 	for _, claim := range set.Spec.VolumeClaimTemplates {
-		labels := maps.Clone(claim.Metadata.Labels)
+		labels := runnerpod.WithoutOwnershipMarks(claim.Metadata.Labels) // RUN-9
 		if labels == nil {
 			labels = map[string]string{}
 		}
 		labels[runnerpod.LabelSelfRegistering], labels[runnerpod.LabelRunnerSet] = "true", set.Name
 		sts.Spec.VolumeClaimTemplates = append(sts.Spec.VolumeClaimTemplates, corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: claim.Name, Labels: labels, Annotations: maps.Clone(claim.Metadata.Annotations)},
+			ObjectMeta: metav1.ObjectMeta{Name: claim.Name, Labels: labels, Annotations: runnerpod.WithoutOwnershipMarks(claim.Metadata.Annotations)},
 			Spec:       *claim.Spec.DeepCopy(),
 		})
 	}
