@@ -326,7 +326,7 @@ type RunnerCounts struct {
 	Finished int32 `json:"finished"`
 }
 
-// Condition types of the kinds of self-registering runners, beside those of RunnerPool: Available, Progressing, Draining,
+// Condition types of the kinds of self-registering runners, beside those of RunnerPool: Available, Progressing, Draining, DeletionProtected,
 // RemovalBlocked, StuckTerminating, Outdated, ScalingActive.
 const (
 	// ConditionValid: pods can be built from the spec. False: the message says what to change.

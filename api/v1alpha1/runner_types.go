@@ -54,7 +54,7 @@ type RunnerStatus struct {
 	// Message says in a sentence what the runner does, waits for, or has ended with.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Conditions: Valid, Registered, RemovalBlocked, StuckTerminating.
+	// Conditions: Valid, Registered, DeletionProtected, RemovalBlocked, StuckTerminating.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

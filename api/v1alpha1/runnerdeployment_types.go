@@ -105,7 +105,7 @@ type RunnerDeploymentStatus struct {
 	// Autoscaling is what the autoscaler has decided.
 	// +optional
 	Autoscaling *AutoscalingStatus `json:"autoscaling,omitempty"`
-	// Conditions: Valid, Available, Progressing, Draining, RemovalBlocked, Outdated, ScalingActive.
+	// Conditions: Valid, Available, Progressing, Draining, DeletionProtected, RemovalBlocked, Outdated, ScalingActive.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

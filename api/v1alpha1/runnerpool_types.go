@@ -291,6 +291,9 @@ const (
 	ConditionProgressing = "Progressing"
 	// ConditionDraining: the pool is being deleted and waits for its busy runners.
 	ConditionDraining = "Draining"
+	// ConditionDeletionProtected: a finalizer holds the pool until its last runner is gone. The message, which is written while the controller
+	// runs, says who takes it off and what to do when no controller does (POOL-13).
+	ConditionDeletionProtected = "DeletionProtected"
 	// ConditionRemovalBlocked: runners should go, and the fence cannot be asked: nothing idle is deleted (EXCL-3).
 	ConditionRemovalBlocked = "RemovalBlocked"
 	// ConditionSaturated: jobs wait, no runner is idle, and the pool is at the number that it may have.
@@ -365,7 +368,7 @@ type RunnerPoolStatus struct {
 	// +optional
 	TemplateHash string `json:"templateHash,omitempty"`
 
-	// Conditions: Available, Progressing, Draining, RemovalBlocked, Saturated, Starved, LabelConflict,
+	// Conditions: Available, Progressing, Draining, DeletionProtected, RemovalBlocked, Saturated, Starved, LabelConflict,
 	// StuckTerminating, Outdated, ScalingActive.
 	// +optional
 	// +listType=map

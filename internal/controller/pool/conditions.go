@@ -2,6 +2,7 @@ package pool
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // conditionHold is how long a condition that comes and goes with the load stays on at least: each turn is a write and an
@@ -86,6 +88,7 @@ func conditionsOf(pool *v1alpha1.RunnerPool, before []metav1.Condition, f facts,
 	c.available(f)
 	c.progressing(f)
 	c.draining(f)
+	c.deletionProtected(pool)
 	c.removalBlocked(f)
 	c.saturated(pool, f)
 	c.starved(f)
@@ -138,6 +141,15 @@ func (c *conditions) draining(f facts) {
 		return
 	}
 	meta.RemoveStatusCondition(&c.list, v1alpha1.ConditionDraining) // restored from a backup, with the status of then
+}
+
+// deletionProtected is written in advance: when the controller is gone, nothing else says on the object what it waits for (POOL-13).
+func (c *conditions) deletionProtected(pool *v1alpha1.RunnerPool) {
+	if !slices.Contains(pool.Finalizers, runnerpod.FinalizerPoolDrain) {
+		meta.RemoveStatusCondition(&c.list, v1alpha1.ConditionDeletionProtected)
+		return
+	}
+	c.set(v1alpha1.ConditionDeletionProtected, true, runnerpod.ReasonFinalizer, runnerpod.HeldMessage(runnerpod.FinalizerPoolDrain, pool.Namespace))
 }
 
 func (c *conditions) removalBlocked(f facts) {

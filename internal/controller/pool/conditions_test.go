@@ -16,6 +16,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 func poolFor(change ...func(*v1alpha1.RunnerPoolSpec)) *v1alpha1.RunnerPool {
@@ -86,6 +87,23 @@ func TestConditions_Saturated(t *testing.T) {
 			require.Equal(t, c.reason, meta.FindStatusCondition(list, v1alpha1.ConditionSaturated).Reason, name)
 			require.Contains(t, messageOf(list, v1alpha1.ConditionSaturated), c.message, name)
 		}
+	}
+}
+
+// POOL-13: what a pool waits for when its controller is gone is said before that, and while it drains.
+func TestConditions_POOL13_SayInAdvanceWhatADeletionWaitsFor(t *testing.T) {
+	pool := poolFor()
+	require.Nil(t, meta.FindStatusCondition(conditionsOf(pool, nil, facts{}, t0).list, v1alpha1.ConditionDeletionProtected), "nothing holds it yet")
+	pool.Finalizers = []string{"example.com/other", runnerpod.FinalizerPoolDrain}
+	for _, terminating := range []bool{false, true} {
+		list := conditionsOf(pool, nil, facts{wish: lifecycle.Wish{Terminating: terminating}}, t0).list
+		require.True(t, meta.IsStatusConditionTrue(list, v1alpha1.ConditionDeletionProtected))
+		message := messageOf(list, v1alpha1.ConditionDeletionProtected)
+		require.Contains(t, message, runnerpod.FinalizerPoolDrain)
+		require.Contains(t, message, "bullpen uninstall --runner-namespace "+pool.Namespace)
+		pool.Finalizers = nil
+		require.Nil(t, meta.FindStatusCondition(conditionsOf(pool, list, facts{}, t0).list, v1alpha1.ConditionDeletionProtected), "restored without it")
+		pool.Finalizers = []string{runnerpod.FinalizerPoolDrain}
 	}
 }
 

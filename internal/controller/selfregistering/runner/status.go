@@ -11,10 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 func condition(s *v1alpha1.RunnerStatus, kind string) *metav1.Condition {
@@ -79,6 +81,9 @@ func (r *Reconciler) show(ctx context.Context, p *pass) error {
 	stage, message := r.stage(p, now)
 	s.Stage, s.Message = stage.String(), oneLine(message)
 	r.registered(p, now)
+	if controllerutil.ContainsFinalizer(p.runner, runnerpod.FinalizerRegistration) {
+		set(p, v1alpha1.ConditionDeletionProtected, metav1.ConditionTrue, runnerpod.ReasonFinalizer, runnerpod.HeldMessage(runnerpod.FinalizerRegistration, p.runner.Namespace))
+	}
 	if stage != lifecycle.StageLeaving && stage != lifecycle.StageBusy && p.runner.DeletionTimestamp.IsZero() {
 		unblocked(p)
 	}

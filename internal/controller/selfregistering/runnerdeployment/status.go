@@ -2,6 +2,7 @@ package runnerdeployment
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -43,6 +44,9 @@ func statusOf(d *v1alpha1.RunnerDeployment, wish Wish, sets []v1alpha1.RunnerRep
 	c.valid(invalid)
 	c.available(wish, status.RunnerCounts)
 	c.progressing(wish, sets, present, status, invalid)
+	if slices.Contains(d.Finalizers, runnerpod.FinalizerRegistration) {
+		c.set(v1alpha1.ConditionDeletionProtected, true, runnerpod.ReasonFinalizer, runnerpod.HeldMessage(runnerpod.FinalizerRegistration, d.Namespace))
+	}
 	runnerowner.Scaling{Spec: d.Spec.Autoscaling, Status: d.Status.Autoscaling}.Show(c.list, wish.Terminating, d.Generation, now)
 	if wish.Terminating {
 		c.set(v1alpha1.ConditionDraining, true, "WaitingForRunners",

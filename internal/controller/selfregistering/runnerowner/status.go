@@ -12,6 +12,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // statusEvery is how often a status is written at most.
@@ -134,6 +135,9 @@ func conditionsOf(o *Owner, f facts, now time.Time) []metav1.Condition {
 	}
 	c.available(f)
 	c.progressing(f)
+	if o.Held {
+		c.set(v1alpha1.ConditionDeletionProtected, true, runnerpod.ReasonFinalizer, runnerpod.HeldMessage(runnerpod.FinalizerRegistration, o.Object.GetNamespace()))
+	}
 	o.Scaling.Show(&c.list, f.wish.Terminating, c.generation, now)
 	if f.held {
 		c.set(v1alpha1.ConditionHeld, true, "JobsMayBeOver", fmt.Sprintf(
