@@ -26,5 +26,6 @@ func subcommands() []*cobra.Command {
 		newNodeCommand(),
 		newHostCommand(),
 		newChartCommand(),
+		newUninstallCommand(),
 	)
 }

@@ -165,7 +165,7 @@ func TestKubectl_UnderstandsEachCommand(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.Symlink(from, filepath.Join(dir, name)))
 	}
-	for _, name := range []string{"app.pem", "webhook-secret", "database-url", "pooler-url", "postgres-url", "new", "old"} {
+	for _, name := range []string{"app.pem", "webhook-secret", "database-url", "pooler-url", "postgres-url", "ca.crt", "proxy-url", "new", "old"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
 	}
 	tried := map[string]bool{}

@@ -107,6 +107,7 @@ func Chapters() []Chapter {
 		{"Nodes", aboutNodes},
 		{"Mac hosts", aboutMacHosts},
 		{"Runners that register themselves", aboutSelfRegistering},
+		{"Installing and uninstalling", aboutInstalling},
 		{"What could not be seen", aboutObserving},
 	}
 }

@@ -23,6 +23,7 @@ type Cluster struct {
 	Nodes       map[string]bool // by name, whether it is ready
 	Pressures   []Pressure
 	Refusals    []Refusal
+	Egress      *Egress // nil: no policy is in the way of runners to GitHub
 }
 
 // Definition is a CustomResourceDefinition.
@@ -116,6 +117,7 @@ func examineCluster(r *Report, c Cluster, now time.Time) {
 	if c.Lease != nil {
 		examineLease(r, c, *c.Lease, now)
 	}
+	examineEgress(r, c)
 	if c.PoolsRead {
 		examinePools(r, c, now)
 	}
@@ -249,7 +251,7 @@ func examineDeletedPool(r *Report, c Cluster, p Pool, now time.Time) {
 		f.Remedy = "Ask whoever put it there; when they are gone for good, `kubectl -n " + c.RunnerNamespace + " edit runnerpool " + p.Name + "` takes it off."
 	} else {
 		f.Sentence = since + "nobody takes off the finalizer " + runnerpod.FinalizerPoolDrain + "."
-		f.Remedy = "A controller that works does: `kubectl -n " + c.SystemNamespace + " logs deploy/bullpen-controller` says what is in its way. Do not take it off by hand while one may come back."
+		f.Remedy = "A controller that works does: `kubectl -n " + c.SystemNamespace + " logs deploy/bullpen-controller` says what is in its way. If none will run again: `bullpen uninstall --runner-namespace " + c.RunnerNamespace + "`."
 	}
 	r.found(f)
 }

@@ -56,6 +56,7 @@ func (g *gatherer) cluster(ctx context.Context) {
 	c.namespace(ctx)
 	c.definitions(ctx)
 	c.rights(ctx)
+	c.egress(ctx)
 	c.lease(ctx)
 	c.nodes(ctx)
 	c.pods(ctx)
