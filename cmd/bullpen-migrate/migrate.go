@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/cli/arcmigration"
 )
 
@@ -27,8 +28,8 @@ type migrationError struct {
 func (e migrationError) Error() string { return e.text }
 
 func migrationResult(result *arcmigration.Result, strict, forPeople bool) error {
-	failed := migrationError{code: 1, text: fmt.Sprintf("%d objects could not be converted, %d files could not be read: the report above says why",
-		result.Summary[string(arcmigration.NotConverted)], len(result.Problems))}
+	failed := migrationError{code: 1, text: fmt.Sprintf("%d objects could not be converted, %d files could not be read, %d labels belong to more than one result: the report above says why",
+		result.Summary[string(arcmigration.NotConverted)], len(result.Problems), result.Conflicts)}
 	left := migrationError{code: exitLeft, text: fmt.Sprintf("%d fields were dropped, or must be seen to: the report above says which", result.Left())}
 	if !forPeople {
 		failed.text, left.text = "", ""
@@ -50,22 +51,26 @@ func newARCCommand() *cobra.Command {
 		Use:   "arc FILE...",
 		Short: "Convert manifests of actions-runner-controller, and say what cannot be converted",
 		Long: `Convert manifests of actions-runner-controller. The new manifests go to standard output, and to standard error a report of every
-field that could not be carried over, that changes its meaning, or that somebody must see to. Nothing is left out in silence, and no
-cluster is spoken to. A file may hold several documents, Lists, and what helm template prints; - is standard input.
+field that could not be carried over, that changes its meaning, or that an administrator must see to. Nothing is left out in silence, and
+the command connects to no cluster. A file may hold several documents, Lists, and what helm template prints; - is standard input.
 
   actions.summerwind.dev   Runner, RunnerReplicaSet, RunnerDeployment, RunnerSet: the kind of the same name
                            HorizontalRunnerAutoscaler: the autoscaling of its target, which must be among the files
-  actions.github.com       AutoscalingRunnerSet, and the values of its Helm chart: a RunnerPool, or a RunnerDeployment
-                           for container mode kubernetes
+  actions.github.com       AutoscalingRunnerSet, and the values of its Helm chart, in a file or in a HelmRelease (Flux), an
+                           Application (Argo CD) or a HelmChart (k3s): a RunnerPool, or a RunnerDeployment for container mode
+                           kubernetes and with --to RunnerDeployment
 
-It exits with 1 if something could not be read or converted; what could is printed nevertheless. With --strict it exits with 3 if a
-field was dropped or must be seen to.`,
+It exits with 1 if something could not be read or converted, or if two results serve the same label; what could be converted is printed
+nevertheless. With --strict it exits with 3 if a field was dropped or must be seen to.`,
 		Example: `  bullpen-migrate arc runners.yaml --namespace bullpen-runners > bullpen.yaml
   kubectl get runnerdeployments.actions.summerwind.dev,hra -A -o yaml | bullpen-migrate arc - -o json 2> report.json # unverified: no cluster with those kinds was at hand`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output %s is not known: use text or json", output)
+			}
+			if options.To != "" && options.To != v1alpha1.KindRunnerPool && options.To != v1alpha1.KindRunnerDeployment {
+				return fmt.Errorf("--to %s is not known: use RunnerPool or RunnerDeployment", options.To)
 			}
 			inputs, err := readManifests(files, cmd.InOrStdin())
 			if err != nil {
@@ -85,6 +90,7 @@ field was dropped or must be seen to.`,
 	f.StringVarP(&options.Namespace, "namespace", "n", "", "namespace of everything that is made: that of the runners (default: where each object was)")
 	f.StringVar(&options.RuntimeClass, "runtime-class", "", "runtime class of microVMs for runners with a Docker daemon that name none (default: kata, and the report says so)")
 	f.StringVar(&options.Name, "name", "", "name for Helm values that name no scale set: that of the Helm release")
+	f.StringVar(&options.To, "to", "", "kind that scale sets become: RunnerPool or RunnerDeployment (default: RunnerPool, and RunnerDeployment for container mode kubernetes)")
 	f.StringVarP(&output, "output", "o", "text", "form of the report: text or json")
 	f.BoolVar(&strict, "strict", false, "exit with 3 if a field was dropped, or must be seen to")
 	return cmd

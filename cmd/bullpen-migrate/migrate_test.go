@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,20 +71,46 @@ func TestMigrateARC_TheReportIsJSONAlone(t *testing.T) {
 			File     string
 			Findings []struct {
 				Verdict, Path string
-				Line          int
+				Line, Column  int
 			}
 		}
 		Summary map[string]int
 	}
 	require.NoError(t, json.Unmarshal([]byte(report), &read), report)
 	require.Equal(t, file, read.Objects[0].File)
-	require.Equal(t, "spec.future", read.Objects[0].Findings[0].Path)
-	require.Equal(t, 4, read.Objects[0].Findings[0].Line)
+	future := slices.IndexFunc(read.Objects[0].Findings, func(f struct {
+		Verdict, Path string
+		Line, Column  int
+	}) bool {
+		return f.Path == "spec.future"
+	})
+	require.Equal(t, []int{4, 31}, []int{read.Objects[0].Findings[future].Line, read.Objects[0].Findings[future].Column})
 	require.Equal(t, 1, read.Summary["dropped"])
 }
 
+// Two results of one label cannot be used together, and a script sees it without --strict.
+func TestMigrateARC_R4_TheExitCodeSaysThatLabelsAreShared(t *testing.T) {
+	set := func(name, group string) string {
+		return "githubConfigUrl: https://github.com/acme\ngithubConfigSecret: gh\nmaxRunners: 3\nrunnerScaleSetName: " + name + "\nrunnerGroup: " + group + "\nscaleSetLabels: [gpu]\n"
+	}
+	folder := t.TempDir()
+	one, two, three := filepath.Join(folder, "one.yaml"), filepath.Join(folder, "two.yaml"), filepath.Join(folder, "three.yaml")
+	for file, content := range map[string]string{one: set("shop", "a"), two: set("shop", "b"), three: set("web", "a")} {
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+	}
+	for _, files := range [][]string{{one, two}, {one, three}} {
+		out, report, code := migrate(t, "", files...)
+		require.Equal(t, 1, code, report)
+		require.NotEmpty(t, out)
+		require.Contains(t, report, "would wait for ever")
+	}
+	out, report, code := migrate(t, "", one, "--to", "RunnerDeployment")
+	require.Zero(t, code, report)
+	require.Contains(t, out, "kind: RunnerDeployment\n")
+}
+
 func TestMigrateARC_BadArgumentsAreSaid(t *testing.T) {
-	for _, args := range [][]string{{}, {"/nowhere/at/all.yaml"}, {"-", "-o", "xml"}} {
+	for _, args := range [][]string{{}, {"/nowhere/at/all.yaml"}, {"-", "-o", "xml"}, {"-", "--to", "Deployment"}} {
 		out, report, code := migrate(t, arcRunner, args...)
 		require.Equal(t, 1, code, args)
 		require.Empty(t, out)

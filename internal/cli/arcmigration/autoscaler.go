@@ -26,12 +26,11 @@ func (c *conversion) autoscaler(all []*conversion) {
 	meta, spec := c.root.get("metadata"), c.root.get("spec")
 	c.text(meta.get("name"))
 	c.text(meta.get("namespace"))
-	c.root.get("metadata").mark(func(v *value) {
-		if v.leaf() && !v.used {
-			v.tell()
+	if meta != nil {
+		for _, key := range meta.keys {
+			c.unneeded(meta.get(key), "the autoscaler is a part of its target, and has no metadata of its own")
 		}
-	})
-	c.find(Unneeded, meta, "the autoscaler is a part of its target, and has no metadata of its own", "")
+	}
 	c.unneeded(c.root.get("status"), "the controller writes it")
 
 	target := c.target(all)
@@ -42,7 +41,7 @@ func (c *conversion) autoscaler(all []*conversion) {
 	c.sameCredentials(target)
 	made := c.scaling(spec, target)
 	if c.failed() {
-		target.todo(nil, "spec", "its autoscaler could not be converted", "correct the "+c.object.Kind+", and convert again")
+		target.todo(target.root.get("spec"), "its autoscaler could not be converted", "correct the "+c.object.Kind+", and convert again")
 		return
 	}
 	into, _ := target.made["spec"].(fields)
@@ -103,7 +102,7 @@ func (c *conversion) scaling(v *value, target *conversion) fields {
 	made, s := fields{}, autoscalingSchema()
 	c.keepFields(made, v, s, "minReplicas", "maxReplicas")
 	if made["maxReplicas"] == nil && !c.failed() {
-		c.fail(v, "the autoscaler has no maxReplicas, without which the old one does nothing either", "set maxReplicas")
+		c.fail(v.place("maxReplicas"), "the autoscaler has no maxReplicas, without which the old one does nothing either", "set maxReplicas")
 	}
 	if seconds, given := c.integer(v.get("scaleDownDelaySecondsAfterScaleOut")); given {
 		made["scaleDownCooldown"] = (time.Duration(min(max(seconds, 0), math.MaxInt32)) * time.Second).String()
@@ -134,17 +133,11 @@ func (c *conversion) percentage(v *value, made fields) {
 		return
 	}
 	busy, s := fields{}, autoscalingSchema().at("percentageBusy")
-	for _, field := range []struct{ from, to string }{
-		{"scaleUpThreshold", "upAbove"}, {"scaleDownThreshold", "downBelow"}, {"scaleUpFactor", "upFactor"}, {"scaleDownFactor", "downFactor"},
-	} {
+	c.threshold(v, busy)
+	for _, field := range []struct{ from, to string }{{"scaleDownThreshold", "downBelow"}, {"scaleUpFactor", "upFactor"}, {"scaleDownFactor", "downFactor"}} {
 		given := v.get(field.from)
-		text := c.text(given)
-		if text == "" {
-			continue
-		}
-		share, err := strconv.ParseFloat(text, 64)
-		if err != nil || math.IsNaN(share) || math.Abs(share) > 1e6 {
-			c.find(Dropped, given, fmt.Sprintf("%q is no share such as 0.75; the default of %s holds", text, field.to), "")
+		share, ok := c.share(given, field.to)
+		if !ok {
 			continue
 		}
 		percent := int64(math.Round(share * 100))
@@ -153,15 +146,63 @@ func (c *conversion) percentage(v *value, made fields) {
 			continue
 		}
 		if math.Abs(share*100-float64(percent)) > 1e-6 {
-			c.find(Changed, given, fmt.Sprintf("%s is rounded to %d%%", text, percent), "")
+			c.find(Changed, given, fmt.Sprintf("%v is rounded to %d%%", share, percent), "")
 		}
 		busy[field.to] = percent
 	}
-	up, down := withDefault(busy["upAbove"], s.at("upAbove")), withDefault(busy["downBelow"], s.at("downBelow"))
-	if down >= up {
-		c.fail(v, fmt.Sprintf("scaleDownThreshold is not less than scaleUpThreshold (%v%% and %v%%), and the number would swing", down, up), "")
-	}
+	c.apart(v, busy)
 	made["percentageBusy"] = busy
+}
+
+// share reads a share such as "0.75"; false if there is none.
+func (c *conversion) share(v *value, to string) (float64, bool) {
+	text := c.numeral(v)
+	if text == "" {
+		return 0, false
+	}
+	share, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(share) || math.Abs(share) > 1e6 {
+		c.find(Dropped, v, fmt.Sprintf("%q is no share such as 0.75; the default of %s holds", text, to), "")
+		return 0, false
+	}
+	return share, true
+}
+
+// defaultUpThreshold is the peer's.
+const defaultUpThreshold = 0.8
+
+// threshold converts the share from which on the number goes up: at the peer's by as much or more, at Bullpen by more than upAbove.
+func (c *conversion) threshold(v *value, busy fields) {
+	at := v.place("scaleUpThreshold")
+	share, ok := c.share(v.get("scaleUpThreshold"), "upAbove")
+	if !ok {
+		share = defaultUpThreshold
+	}
+	percent := int64(math.Ceil(share*100-1e-6)) - 1
+	busy["upAbove"] = min(max(percent, 1), 100)
+	switch {
+	case percent > 100 || share > 1:
+		busy["upAbove"] = int64(100)
+		c.find(Changed, at, fmt.Sprintf("%v is a share that is never reached, and the number never goes up by it, as before", share), fmt.Sprintf("if %v%% was meant, set percentageBusy.upAbove to %v", share, math.Ceil(share)-1))
+	case percent < 1:
+		c.find(Changed, at, fmt.Sprintf("%v is less than can be said: the number goes up when more than 1%% of the runners are busy", share), "")
+	default:
+		c.find(Changed, at, fmt.Sprintf("the number goes up when %v%% or more of the runners are busy, and upAbove says more than: %d%%", math.Round(share*1e4)/1e2, percent), "")
+	}
+}
+
+// apart keeps the share below which the number goes down less than that above which it goes up, or it would swing.
+func (c *conversion) apart(v *value, busy fields) {
+	s := autoscalingSchema().at("percentageBusy")
+	up, down := withDefault(busy["upAbove"], s.at("upAbove")), withDefault(busy["downBelow"], s.at("downBelow"))
+	switch {
+	case down < up:
+	case down == up && down > 0:
+		busy["downBelow"] = int64(up) - 1
+		c.find(Changed, v.place("scaleDownThreshold"), fmt.Sprintf("it is %v%%, next to scaleUpThreshold, and is lowered to %v%%, so that the number does not swing", down, up-1), "")
+	default:
+		c.fail(v.place("scaleDownThreshold"), fmt.Sprintf("scaleDownThreshold is not less than scaleUpThreshold (%v%% and %v%%), and the number would swing", down, up+1), "")
+	}
 }
 
 func withDefault(given any, s schema) float64 {

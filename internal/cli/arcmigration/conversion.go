@@ -4,6 +4,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -53,6 +54,11 @@ type conversion struct {
 	notes []string
 	// partOf is what an autoscaler has become a part of.
 	partOf *conversion
+	// release is the use of a chart that the object is made from, and values those of its scale set; nil for a manifest.
+	release *release
+	values  *value
+	// origins are the values that parts of what was made come from, by their paths there.
+	origins map[string]*value
 }
 
 // reason is what there is to say of a field that is not carried.
@@ -69,7 +75,7 @@ func (c *conversion) pathOf(v *value) string {
 func (c *conversion) find(verdict Verdict, v *value, why, advice string) {
 	finding := Finding{Verdict: verdict, Reason: why, Advice: advice}
 	if v != nil {
-		finding.Path, finding.Line = c.pathOf(v), v.line
+		finding.Path, finding.Line, finding.Column, finding.Names = c.pathOf(v), v.line, v.column, v.names()
 	}
 	c.object.Findings = append(c.object.Findings, finding)
 }
@@ -108,11 +114,24 @@ func (c *conversion) text(v *value) string {
 	}
 	text, ok := v.scalar.(string)
 	if !ok {
-		c.fail(v, "it is "+v.words()+" where a text is wanted", "write it in quotes")
+		advice := "write it in quotes"
+		if v.shape != shapeScalar {
+			advice = ""
+		}
+		c.fail(v, "it is "+v.words()+" where a text is wanted", advice)
 		return ""
 	}
 	v.use()
 	return text
+}
+
+// numeral uses a number, which may be written as a text.
+func (c *conversion) numeral(v *value) string {
+	if n, ok := number(scalarOf(v)); ok {
+		v.use()
+		return strconv.FormatFloat(n, 'f', -1, 64)
+	}
+	return strings.TrimSpace(c.text(v))
 }
 
 func (v *value) words() string {
@@ -234,6 +253,56 @@ func (c *conversion) keepFields(into fields, v *value, s schema, names ...string
 	}
 }
 
+// from remembers where a part of what is made comes from.
+func (c *conversion) from(path string, v *value) {
+	if c.origins == nil {
+		c.origins = map[string]*value{}
+	}
+	if v != nil {
+		c.origins[path] = v
+	}
+}
+
+// origin is the value that a part of what was made comes from, as exactly as is known.
+func (c *conversion) origin(path string) *value {
+	for below := path; below != ""; below = parent(below) {
+		v, known := c.origins[below]
+		if !known {
+			continue
+		}
+		for rest := path[len(below):]; ; {
+			next := v.step(&rest)
+			if next == nil {
+				return v
+			}
+			v = next
+		}
+	}
+	return nil
+}
+
+// step goes down by the first part of a path, and takes that off; nil if there is nothing.
+func (v *value) step(path *string) *value {
+	for _, key := range v.keys {
+		below := strings.TrimPrefix(childPath("x", key), "x")
+		if rest, ok := strings.CutPrefix(*path, below); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			*path = rest
+			return v.fields[key]
+		}
+	}
+	for i, item := range v.items {
+		if rest, ok := strings.CutPrefix(*path, itemPath("", i)); ok {
+			*path = rest
+			return item
+		}
+	}
+	return nil
+}
+
+func parent(path string) string {
+	return path[:max(strings.LastIndexByte(path, '.'), strings.LastIndexByte(path, '['), 0)]
+}
+
 var indices = regexp.MustCompile(`\[\d+\]`)
 
 // explain adds reasons for what lies below a path.
@@ -255,23 +324,51 @@ func (c *conversion) explain(below string, reasons map[string]reason) {
 
 var unknown = reason{Dropped, "Bullpen has nothing that corresponds to it, or does not know the field", "see whether something depends on it"}
 
-// why looks for the reason of a path, or of what it lies in.
-func (c *conversion) why(path string) reason {
-	path = indices.ReplaceAllString(path, "[]")
-	for path != "" {
-		if found, ok := c.reasons[path]; ok {
-			return found
+// why looks for the reason of a field, or of what it lies in; own says that it is the field's.
+func (c *conversion) why(field string) (found reason, own bool) {
+	field = indices.ReplaceAllString(field, "[]")
+	for at := field; at != ""; at = parent(at) {
+		if found, ok := c.reasons[at]; ok {
+			return found, at == field
 		}
-		path = path[:max(strings.LastIndexByte(path, '.'), strings.LastIndexByte(path, '['), 0)]
 	}
-	return unknown
+	return unknown, false
 }
 
-// finish reports what nobody has looked at.
+// structure are the fields that hold others and say nothing by themselves: what is lost is one of those in them.
+var structure = regexp.MustCompile(`^((spec\.)?template(\.metadata|\.spec)?|spec|metadata|containerMode|)$`)
+
+// finish reports what was overlooked: each field by itself, and as a whole if nothing in it was converted.
 func (c *conversion) finish() {
-	for _, left := range c.root.leftovers() {
-		left.tell()
-		why := c.why(c.pathOf(left))
-		c.find(why.verdict, left, why.reason, why.advice)
+	c.finishBelow(c.scope())
+}
+
+// scope is what an object is made from.
+func (c *conversion) scope() *value {
+	if c.values != nil {
+		return c.values
+	}
+	return c.root
+}
+
+func (c *conversion) finishBelow(v *value) {
+	if v == nil || v.settled() {
+		return
+	}
+	why, own := c.why(v.field)
+	structural := structure.MatchString(v.field) && !(own && strings.HasSuffix(v.field, "template.metadata"))
+	switch {
+	case v.leaf() && v.shape != shapeScalar && (own || structural || knownField(v.field)):
+		v.used = true // an empty mapping or list, as kubectl get prints them
+	case !v.touched() && (v.leaf() || !structural):
+		v.tell()
+		c.find(why.verdict, v, why.reason, why.advice)
+	default:
+		for _, key := range v.keys {
+			c.finishBelow(v.fields[key])
+		}
+		for _, item := range v.items {
+			c.finishBelow(item)
+		}
 	}
 }

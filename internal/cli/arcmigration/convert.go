@@ -1,6 +1,7 @@
 package arcmigration
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ type Options struct {
 	RuntimeClass string
 	// Name is for the values of a Helm chart that name no scale set.
 	Name string
+	// To is the kind that scale sets become: RunnerDeployment, or else a RunnerPool where that can be.
+	To string
 }
 
 // Result is what was made of the inputs, and what there is to say of it.
@@ -53,33 +56,61 @@ func Convert(inputs []Input, options Options) *Result {
 			result.Problems = append(result.Problems, err.Error())
 		}
 		for _, d := range documents {
-			all = append(all, begin(d, options))
+			all = append(all, open(d, options)...)
 		}
 	}
 	for _, c := range all {
 		c.convert()
 	}
 	for _, c := range all {
-		if c.object.Kind == kindAutoscaler && c.group() == legacyGroup && c.object.Outcome == "" {
+		if c.object.Kind == kindAutoscaler && c.group() == legacyGroup && c.object.Outcome == "" && !c.failed() {
 			c.autoscaler(all)
 		}
 	}
 	for _, c := range all {
 		c.end()
 	}
+	result.Conflicts = findConflicts(all)
 	refuseTwins(all)
 	for _, c := range all {
 		if c.partOf != nil && c.partOf.object.Outcome != Converted {
-			c.fail(nil, "its target could not be converted", "")
+			c.fail(c.root.place("spec", "scaleTargetRef"), "its target could not be converted", "")
 			c.object.Outcome, c.object.Into = NotConverted, nil
 		}
 		if c.object.Outcome == Converted {
 			result.made = append(result.made, c)
 		}
+		slices.SortStableFunc(c.object.Findings, func(a, b Finding) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
 		result.Objects = append(result.Objects, c.object)
 	}
 	result.sum()
 	return result
+}
+
+// open begins the conversions of a document: one, or one for each scale set in what a release of a chart is given.
+func open(d document, options Options) []*conversion {
+	d.root.named("")
+	releases := releasesOf(d, options)
+	var found []*conversion
+	var sets []*value
+	for _, r := range releases {
+		for _, values := range r.scaleSets() {
+			c := begin(d, options)
+			c.release, c.values = r, values
+			found, sets = append(found, c), append(sets, values)
+		}
+	}
+	if len(found) == 0 {
+		return []*conversion{begin(d, options)}
+	}
+	for i, c := range found {
+		sets[i].named("")
+		if len(found) > 1 {
+			c.object.Item, c.object.Line = c.pathOf(sets[i]), sets[i].line
+		}
+	}
+	found[0].outside(d.root, sets, false)
+	return found
 }
 
 func begin(d document, options Options) *conversion {
@@ -95,20 +126,37 @@ func (c *conversion) group() string {
 	return group
 }
 
+func ofThePeersGroups(group string) bool { return group == legacyGroup || group == scaleSetGroup }
+
 func (c *conversion) convert() {
-	if c.root.shape != shapeMapping {
+	switch {
+	case c.root.shape != shapeMapping:
 		c.fail(c.root, "it is no object", "")
-		return
+	case c.release != nil:
+		c.chartValues()
+	case c.object.Kind == "":
+		c.fail(c.root.place("kind"), "the document has no kind, and is not the values of a scale set's chart either, which hold githubConfigUrl", "give whole manifests, or the values of gha-runner-scale-set")
+	case c.root.get("apiVersion") == nil:
+		c.fail(c.root.place("apiVersion"), "the object has no apiVersion", "write the one that it has in the cluster")
+	case ofThePeersGroups(c.group()):
+		c.manifest()
+	default:
+		c.foreign()
 	}
-	if c.isValues() {
-		c.values()
-		return
+}
+
+// filledIn says whether nothing is left of a template, and fails otherwise.
+func (c *conversion) filledIn(v *value) bool {
+	if found := v.template(); found != nil {
+		c.fail(found, "it holds {{ }}, as a Helm chart's templates do", "render it first, with helm template")
+		return false
 	}
+	return true
+}
+
+// manifest converts an object of the peer's.
+func (c *conversion) manifest() {
 	group := c.group()
-	if group != legacyGroup && group != scaleSetGroup {
-		c.object.Outcome = PassedOver
-		return
-	}
 	if given := c.root.get("apiVersion").peek(); given != group+"/"+version {
 		c.fail(c.root.get("apiVersion"), fmt.Sprintf("%s is not a version that can be converted; %s/%s is", given, group, version), "")
 		return
@@ -118,6 +166,9 @@ func (c *conversion) convert() {
 	if slices.Contains(madeByItself, c.object.Kind) && group == scaleSetGroup || c.owned() {
 		c.object.Outcome = NotCarried
 		c.root.tell()
+		return
+	}
+	if !c.filledIn(c.root) {
 		return
 	}
 	if c.object.Kind == kindAutoscaler && group == legacyGroup {
@@ -131,11 +182,21 @@ func (c *conversion) convert() {
 	convert(c)
 }
 
+// foreign passes over an object of another kind, unless a scale set or a runner is written down in it.
+func (c *conversion) foreign() {
+	if found := c.hidden(); found != nil {
+		c.fail(found, "runners of actions-runner-controller are described in it, and they are not looked for in a "+c.object.Kind,
+			"put the manifest, or the values of the chart, into a file of its own, and convert that")
+		return
+	}
+	c.object.Outcome = PassedOver
+}
+
 // owned says whether the peer's controller made the object, and would be asked for by its owner.
 func (c *conversion) owned() bool {
 	return slices.ContainsFunc(c.root.get("metadata", "ownerReferences").elements(), func(owner *value) bool {
 		group, _, _ := strings.Cut(owner.get("apiVersion").peek(), "/")
-		return group == legacyGroup || group == scaleSetGroup
+		return ofThePeersGroups(group)
 	})
 }
 
@@ -150,7 +211,6 @@ func (c *conversion) end() {
 	if c.made != nil && !c.failed() {
 		c.check()
 	}
-	slices.SortStableFunc(c.object.Findings, func(a, b Finding) int { return a.Line - b.Line })
 	switch {
 	case c.failed():
 		c.object.Outcome, c.object.Into, c.made = NotConverted, nil, nil
@@ -166,21 +226,4 @@ func (c *conversion) produce(kind string, meta, spec fields) {
 	namespace, _ := meta["namespace"].(string)
 	name, _ := meta["name"].(string)
 	c.object.Into = &Reference{Kind: kind, Namespace: namespace, Name: name}
-}
-
-// refuseTwins has no two objects of one name be made: the second would overwrite the first.
-func refuseTwins(all []*conversion) {
-	seen := map[Reference]*conversion{}
-	for _, c := range all {
-		if c.object.Outcome != Converted {
-			continue
-		}
-		if first := seen[*c.object.Into]; first != nil {
-			c.fail(nil, fmt.Sprintf("%s is made of %s, document %d, line %d already", c.object.Into, first.file, first.number, first.root.line),
-				"give one of them another name, or convert them by themselves")
-			c.object.Outcome, c.object.Into = NotConverted, nil
-			continue
-		}
-		seen[*c.object.Into] = c
-	}
 }

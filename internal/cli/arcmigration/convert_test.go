@@ -55,7 +55,7 @@ func TestConvert_TwinsAreRefused(t *testing.T) {
 	result := convert(one+"---\n"+strings.Replace(one, "namespace: ci", "namespace: cd", 1), arcmigration.Options{Namespace: "runners"})
 	require.True(t, result.Failed())
 	require.Equal(t, 1, strings.Count(output(t, result), "name: one\n"))
-	require.Contains(t, result.Objects[1].Findings[len(result.Objects[1].Findings)-1].Reason, "is made of x.yaml, document 1, line 1 already")
+	requireFinding(t, result.Objects[1], arcmigration.Failed, "metadata.name", "is made of x.yaml, document 1, line 1 already")
 }
 
 // An autoscaler of which nothing comes leaves a trace on its target.
@@ -90,6 +90,18 @@ spec: {scaleTargetRef: {name: one}, minReplicas: 1}
 	result = convert(deployment+"---\n"+both+"---\n"+strings.Replace(both, "{name: one, namespace", "{name: two, namespace", 1), arcmigration.Options{})
 	require.Equal(t, arcmigration.Merged, result.Objects[1].Outcome)
 	require.Equal(t, arcmigration.NotConverted, result.Objects[2].Outcome)
+}
+
+// requireFinding finds what is said of a field, and returns it.
+func requireFinding(t testing.TB, object arcmigration.Object, verdict arcmigration.Verdict, path, says string) arcmigration.Finding {
+	t.Helper()
+	for _, finding := range object.Findings {
+		if finding.Verdict == verdict && finding.Path == path && strings.Contains(finding.Reason+" "+finding.Advice, says) {
+			return finding
+		}
+	}
+	require.Failf(t, "no such finding", "%s %s %q in %s: %+v", verdict, path, says, object.Reference, object.Findings)
+	return arcmigration.Finding{}
 }
 
 // Neither the report nor the output tells of credentials that are written into values.
@@ -157,5 +169,5 @@ spec:
 	// And what the controller would refuse is said.
 	result = convert(strings.Replace(one, "repository", "volumes: [{name: node, hostPath: {path: /}}], repository", 1), arcmigration.Options{Namespace: "ci"})
 	require.Equal(t, 1, result.Summary[string(arcmigration.ToDo)])
-	require.Contains(t, output(t, result), "# To see to: the object: Bullpen's controller would make no pod of it: volume \"node\" is a hostPath")
+	require.Contains(t, output(t, result), "# To see to: spec: Bullpen's controller would make no pod of it: volume \"node\" is a hostPath")
 }

@@ -6,5 +6,9 @@
 // CustomResourceDefinitions that the chart installs (schema.go), so that nothing is written which the API server would
 // silently prune.
 //
+// The values of a chart are read where they are (release.go, installers.go). What pods of the peer's have for Docker and for container hooks is
+// taken out before the rest is copied, together with its volumes and mounts (daemon.go, hooks.go). At the end the results are compared with each
+// other (conflicts.go).
+//
 // Everything is pure: bytes in, objects and a report out. Begin with convert.go.
 package arcmigration

@@ -18,17 +18,23 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
+// examples are the files in testdata by their paths below it: our own corpus after public practice, the cases that were reported, and files of
+// everything that can be said.
 func examples(t testing.TB) map[string][]byte {
 	t.Helper()
-	names, err := filepath.Glob("testdata/*.yaml")
-	require.NoError(t, err)
 	found := map[string][]byte{}
-	for _, name := range names {
-		content, err := os.ReadFile(name)
+	for _, pattern := range []string{"*.yaml", "corpus/*.yaml", "cases/*.yaml"} {
+		names, err := filepath.Glob(filepath.Join("testdata", pattern))
 		require.NoError(t, err)
-		found[filepath.Base(name)] = content
+		for _, name := range names {
+			content, err := os.ReadFile(name)
+			require.NoError(t, err)
+			name, err = filepath.Rel("testdata", name)
+			require.NoError(t, err)
+			found[name] = content
+		}
 	}
-	require.Greater(t, len(found), 5)
+	require.Greater(t, len(found), 50)
 	return found
 }
 

@@ -10,23 +10,6 @@ import (
 // defaultNamespace is where the chart has runners, unless it is told otherwise.
 const defaultNamespace = "bullpen-runners"
 
-// foreignMarks are labels and annotations of those who made or run the object at the peer's, and would act on Bullpen's.
-var foreignMarks = []struct{ prefix, reason string }{
-	{"kubectl.kubernetes.io/last-applied-configuration", "it repeats the old object, for kubectl apply"},
-	{"meta.helm.sh/", "it binds the object to the old Helm release"},
-	{"helm.sh/", "it tells of the old chart"},
-	{"app.kubernetes.io/managed-by", "Helm, or whatever else it names, does not manage the new object"},
-	{"app.kubernetes.io/part-of", "the object is a part of something else now"},
-	{"app.kubernetes.io/version", "it is the version of the old chart"},
-	{"actions.github.com/", "only actions-runner-controller reads it"},
-	{"actions-runner-controller/", "only actions-runner-controller reads it"},
-	{"actions-runner-controller", "only actions-runner-controller reads it"},
-	{"actions-runner/", "only actions-runner-controller reads it"},
-	{"runner-deployment-name", "only actions-runner-controller reads it"},
-	{"runner-template-hash", "only actions-runner-controller reads it"},
-	{"bullpen.dev/", "Bullpen's controller alone writes labels and annotations of this name"},
-}
-
 var serverFields = []string{
 	"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds",
 }
@@ -37,10 +20,12 @@ func (c *conversion) metadata() fields {
 	made := fields{}
 	name := v.get("name")
 	if name == nil {
-		c.fail(v, "the object has no name", "give it one: metadata.name")
+		c.fail(c.root.place("metadata", "name"), "the object has no name", "give it one: metadata.name")
 	}
 	set(made, "name", c.text(name))
-	set(made, "namespace", c.namespace(v.get("namespace")))
+	c.from("metadata.name", name)
+	namespace := v.get("namespace")
+	set(made, "namespace", c.namespace(namespace, c.root.place("metadata", "namespace")))
 	c.marks(v, made)
 	for _, key := range serverFields {
 		c.unneeded(v.get(key), "the API server writes it")
@@ -50,16 +35,18 @@ func (c *conversion) metadata() fields {
 	return made
 }
 
-func (c *conversion) namespace(v *value) string {
+// namespace converts that of an object; at is where it is, or would be.
+func (c *conversion) namespace(v, at *value) string {
 	given := c.text(v)
 	wanted := c.options.Namespace
+	c.from("metadata.namespace", at)
 	switch {
 	case wanted == "" && given != defaultNamespace:
 		is := "none is given"
 		if given != "" {
 			is = "it stays in " + given
 		}
-		c.todo(v, "metadata.namespace", fmt.Sprintf("Bullpen's controller looks at one namespace only (%s, if the chart was not told otherwise), and %s", defaultNamespace, is),
+		c.todo(at, fmt.Sprintf("Bullpen's controller serves one namespace only (%s, unless the chart has another), and %s", defaultNamespace, is),
 			"convert with --namespace")
 	case wanted != "" && given != "" && wanted != given:
 		c.find(Changed, v, fmt.Sprintf("it was %s, and is %s", given, wanted),
@@ -72,16 +59,12 @@ func (c *conversion) namespace(v *value) string {
 }
 
 // todo is a finding of something to do, and a comment above the object.
-func (c *conversion) todo(v *value, path, why, advice string) {
+func (c *conversion) todo(v *value, why, advice string) {
 	c.find(ToDo, v, why, advice)
-	last := &c.object.Findings[len(c.object.Findings)-1]
-	if v == nil {
-		last.Path = path
-	}
 	if advice != "" {
 		why += "; " + advice
 	}
-	c.notes = append(c.notes, fmt.Sprintf("To see to: %s: %s", last.place(), why))
+	c.notes = append(c.notes, fmt.Sprintf("To see to: %s: %s", c.object.Findings[len(c.object.Findings)-1].place(), why))
 }
 
 // marks converts labels and annotations.
@@ -98,8 +81,8 @@ func (c *conversion) marks(v *value, into fields) {
 		}
 		for _, key := range found.keys {
 			child := found.fields[key]
-			if why := foreign(key); why != "" {
-				c.unneeded(child, why)
+			if why, ok := foreign(key, found); ok {
+				c.leave(why.verdict, child, why.reason, why.advice)
 				continue
 			}
 			if child.shape != shapeNull {
@@ -109,15 +92,6 @@ func (c *conversion) marks(v *value, into fields) {
 		found.useEmpty()
 		set(into, kind, kept)
 	}
-}
-
-func foreign(key string) string {
-	for _, mark := range foreignMarks {
-		if key == mark.prefix || strings.HasSuffix(mark.prefix, "/") && strings.HasPrefix(key, mark.prefix) {
-			return mark.reason
-		}
-	}
-	return ""
 }
 
 // copyMarks gives into copies of the labels and annotations of from.

@@ -2,6 +2,7 @@ package arcmigration
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
@@ -12,7 +13,7 @@ func (c *conversion) runner() {
 	c.explain("spec", runnerReasons)
 	podMeta := fields{}
 	copyMarks(meta, podMeta) // the peer gives a pod what its Runner has
-	c.produce(v1alpha1.KindRunner, meta, c.runnerSpec(c.root.get("spec"), podMeta))
+	c.produce(v1alpha1.KindRunner, meta, c.runnerSpec(c.root.get("spec"), "spec", podMeta))
 }
 
 func (c *conversion) replicaSet() {
@@ -36,7 +37,7 @@ func (c *conversion) owner() fields {
 	c.marks(v.get("template", "metadata"), marks)
 	copyMarks(marks, podMeta) // the peer gives a pod what its Runner has
 	set(template, "metadata", marks)
-	template["spec"] = c.runnerSpec(v.get("template", "spec"), podMeta)
+	template["spec"] = c.runnerSpec(v.get("template", "spec"), "spec.template.spec", podMeta)
 	made["template"] = template
 	return made
 }
@@ -48,41 +49,51 @@ var podFields = []string{
 	"terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes",
 }
 
-// runnerSpec converts the spec of a Runner, or that in an owner's template.
-func (c *conversion) runnerSpec(v *value, podMeta fields) fields {
-	p := c.newParts(v)
+// runnerSpec converts the spec of a Runner, or that in an owner's template. at is its path in what is made.
+func (c *conversion) runnerSpec(v *value, at string, podMeta fields) fields {
+	p := c.newParts(v, at)
+	p.from(at+".template.spec", v)
+	containers, sidecars := v.get("containers"), v.get("sidecarContainers")
+	if p.windowsRunner(v, append(slices.Clone(containers.elements()), sidecars.elements()...)) {
+		return p.finished(podMeta)
+	}
 	p.registration()
-	account := v.get("serviceAccountName")
-	p.neverInRunners(v, v.get("containers"))
-	p.neverInRunners(nil, v.get("sidecarContainers"))
+	p.mode(legacyPod{pod: v, flat: v, work: v.get("workVolumeClaimTemplate")})
+	if p.spec["kubernetes"] == nil {
+		p.rights(accountOf(v))
+	}
+	p.neverInRunners(v, containers)
+	p.neverInRunners(nil, sidecars)
 	p.keepFields(p.pod, v, podSchema(), podFields...)
-	p.containers(v.get("containers"))
+	p.containers(containers)
 	p.flatRunner(v)
-	p.keepSidecars(v.get("sidecarContainers"))
-	p.mode(v.get("workVolumeClaimTemplate"), account)
+	p.keepSidecars(sidecars)
 	return p.finished(podMeta)
 }
 
-// containers converts the list of them, and finds the runner's and the daemon's.
+// windowsRunner looks for what only Windows has in a legacy runner, whose image and labels may be beside its pod.
+func (p *runnerParts) windowsRunner(pod *value, containers []*value) bool {
+	return p.windows(pod, p.config.get("labels").elements(), append([]*value{p.config}, containers...))
+}
+
+// containers converts the list of them, and finds the runner's.
 func (p *runnerParts) containers(v *value) {
-	var runner *value
+	runner := runnerOf(v)
 	for _, container := range v.elements() {
-		switch container.get("name").peek() {
-		case containerRunner:
-			runner = container
-			p.env(container.get("env"))
-			image := container.get("image")
-			for _, name := range container.keys {
-				if child := container.get(name); child != image && child != nil {
-					if known, ok := containerSchema().child(name); ok {
-						set(p.runner, name, p.keep(child, known))
-					}
+		if container != runner && !container.told {
+			p.other(container)
+		}
+	}
+	if runner != nil {
+		p.from(p.at+".template.spec.containers[0]", runner)
+		p.env(runner.get("env"))
+		image := runner.get("image")
+		for _, name := range runner.keys {
+			if child := runner.get(name); child != image && child != nil {
+				if known, ok := containerSchema().child(name); ok {
+					set(p.runner, name, p.keep(child, known))
 				}
 			}
-		case containerDocker:
-			p.docker = container
-		default:
-			p.others = append(p.others, p.keep(container, containerSchema()))
 		}
 	}
 	v.useEmpty()
@@ -126,9 +137,17 @@ func (p *runnerParts) flatRunner(v *value) {
 
 func (p *runnerParts) keepSidecars(v *value) {
 	for _, container := range v.elements() {
-		p.others = append(p.others, p.keep(container, containerSchema()))
+		if !container.told {
+			p.other(container)
+		}
 	}
 	v.useEmpty()
+}
+
+// other converts a container beside the runner's.
+func (p *runnerParts) other(container *value) {
+	p.others = append(p.others, p.keep(container, containerSchema()))
+	p.from(itemPath(p.at+".template.spec.containers", len(p.others)), container)
 }
 
 // runnerSet converts a RunnerSet.
@@ -137,11 +156,17 @@ func (c *conversion) runnerSet() {
 	c.explain("spec", runnerReasons)
 	c.explain("spec", runnerSetReasons)
 	v := c.root.get("spec")
-	p := c.newParts(v)
-	p.registration()
+	p := c.newParts(v, "spec")
 	pod := v.get("template", "spec")
+	p.from("spec.template.spec", pod)
 	podMeta := fields{}
+	if p.windowsRunner(pod, pod.get("containers").elements()) {
+		return
+	}
+	p.registration()
 	c.marks(v.get("template", "metadata"), podMeta)
+	p.mode(legacyPod{pod: pod, work: v.get("workVolumeClaimTemplate")})
+	gone := unmounted(pod, keptContainers(pod)...)
 	account := v.get("serviceAccountName")
 	p.wholePod(pod)
 	switch inPod := pod.get("serviceAccountName"); {
@@ -154,11 +179,13 @@ func (c *conversion) runnerSet() {
 			p.find(Dropped, inPod, "serviceAccountName of the spec is there too, and actions-runner-controller uses that", "")
 		}
 	}
+	if p.spec["kubernetes"] == nil {
+		p.rights(account)
+	}
 	p.containers(pod.get("containers"))
-	p.mode(v.get("workVolumeClaimTemplate"), account)
 	made := p.finished(podMeta)
 	set(made, "replicas", c.keep(v.get("replicas"), kindSchemas()[v1alpha1.KindRunnerSet].at("spec", "replicas")))
-	c.claims(v, made)
+	c.claims(v, made, gone)
 	c.produce(v1alpha1.KindRunnerSet, meta, made)
 }
 
@@ -177,15 +204,19 @@ func (p *runnerParts) wholePod(v *value) {
 	}
 }
 
-// claims converts the volumes of a RunnerSet's runners.
-func (c *conversion) claims(v *value, made fields) {
+// claims converts the volumes of a RunnerSet's runners, but for those in gone, which nothing mounts any more.
+func (c *conversion) claims(v *value, made fields, gone map[string]bool) {
 	s := kindSchemas()[v1alpha1.KindRunnerSet].at("spec", "volumeClaimTemplates", "[]")
 	var kept []any
 	for i, template := range v.get("volumeClaimTemplates").elements() {
 		claim, meta := fields{}, fields{}
 		name := template.get("metadata", "name")
 		if name == nil {
-			c.fail(template, fmt.Sprintf("the volumeClaimTemplate %d has no name", i), "")
+			c.fail(template.place("metadata", "name"), fmt.Sprintf("the volumeClaimTemplate %d has no name", i), "")
+		}
+		if gone[name.peek()] {
+			c.drop(template, onlyLeftOut, "delete the claims of the old runners once their contents are not needed")
+			continue
 		}
 		set(claim, "name", c.keep(name, s.at("name")))
 		c.marks(template.get("metadata"), meta)

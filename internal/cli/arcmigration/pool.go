@@ -3,7 +3,10 @@ package arcmigration
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
@@ -25,13 +28,20 @@ func (p *scaleSetParts) toPool() {
 	}
 	pod := p.v.get("template", "spec")
 	template := fields{}
+	p.from("spec.template", pod)
 	runner := p.findRunner(pod.get("containers"))
-	p.poolDind(pod, runner, template)
+	if p.mode == "dind" {
+		p.takeDaemon(p.daemon, pod, []*value{runner}, template)
+		p.poolMicroVM(pod, template)
+	}
+	p.poolWork(pod, runner)
+	p.poolAccount(pod)
 	p.poolPod(pod, template)
 	p.poolContainer(runner, template)
 	p.proxy(template)
 	p.poolUser(pod, runner, template)
 	p.shape(runner, spec)
+	p.poolArchitecture(pod, runner)
 	spec["template"] = template
 	p.produce(v1alpha1.KindRunnerPool, p.meta, spec)
 }
@@ -48,7 +58,7 @@ func (p *scaleSetParts) poolScope(spec fields) {
 	case p.place["organization"] != nil:
 		p.find(Changed, v, serves+fmt.Sprint("the organization ", p.place["organization"]), advice)
 	case p.place["enterprise"] != nil:
-		p.todo(v, "", serves+fmt.Sprint("the enterprise ", p.place["enterprise"]), "install the App on the enterprise's organizations")
+		p.todo(v, serves+fmt.Sprint("the enterprise ", p.place["enterprise"]), "install the App on the enterprise's organizations")
 	}
 }
 
@@ -57,6 +67,8 @@ func (p *scaleSetParts) poolScaling(spec fields) {
 		return
 	}
 	least, _ := p.integer(p.v.get("minRunners"))
+	p.from("spec.autoscaling.minWarm", p.v.get("minRunners"))
+	p.from("spec.autoscaling.maxReplicas", p.v.place("maxRunners"))
 	scaling := fields{"enabled": true}
 	p.ceiling(scaling, poolSchema().at("autoscaling", "maxReplicas"))
 	if ceiling, ok := number(scaling["maxReplicas"]); ok && float64(least) > ceiling {
@@ -83,119 +95,106 @@ func (p *scaleSetParts) poolGroup(spec fields) {
 		p.find(Dropped, v, "runner groups belong to organizations, and this pool registers its runners with repositories", "")
 	default:
 		spec["runnerGroup"] = name
+		p.from("spec.runnerGroup", v)
 	}
 }
 
 // findRunner finds the container that jobs run in. The others are reported as what a pool cannot have.
 func (p *scaleSetParts) findRunner(v *value) *value {
-	var runner *value
-	for _, container := range v.elements() {
-		if container.get("name").peek() == containerRunner {
-			runner = container
-			container.get("name").use()
-		}
-	}
+	runner := runnerOf(v)
+	runner.get("name").use()
 	v.useEmpty()
 	return runner
 }
 
-// The names that the chart gives what belongs to its Docker daemon.
-var dindVolumes = []string{"dind-sock", "dind-externals", "dind-etc", "dind-home"}
-
-// poolDind converts the Docker daemon, and takes out what the chart makes for it.
-func (p *scaleSetParts) poolDind(pod, runner *value, template fields) {
-	if p.mode != "dind" {
-		return
-	}
-	dind := fields{}
-	for _, containers := range []*value{pod.get("containers"), pod.get("initContainers")} {
-		for _, container := range containers.elements() {
-			switch container.get("name").peek() {
-			case "dind":
-				container.get("name").use()
-				if image := container.get("image"); image.peek() == "docker:dind" {
-					p.unneeded(image, "the daemon's image has a default")
-				} else {
-					set(dind, "image", p.text(image))
-				}
-				p.drop(container.get("resources"), "the Docker daemon's container has no resources of its own", "add them to the pool's: in a microVM they share them")
-				p.unneeded(container, "template.dind brings the Docker daemon")
-			case "init-dind-externals":
-				p.unneeded(container, "template.dind brings the Docker daemon")
-			}
-		}
-	}
-	template["dind"] = dind
-	for _, volume := range pod.get("volumes").elements() {
-		if contains(anys(dindVolumes), volume.get("name").peek()) {
-			p.unneeded(volume, "template.dind brings the Docker daemon")
-		}
-	}
-	for _, mount := range runner.get("volumeMounts").elements() {
-		if contains(anys(dindVolumes), mount.get("name").peek()) {
-			p.unneeded(mount, "template.dind brings the Docker daemon")
-		}
-	}
-	for _, variable := range runner.get("env").elements() {
-		switch name := variable.get("name").peek(); name {
-		case "DOCKER_HOST", "RUNNER_WAIT_FOR_DOCKER_IN_SECONDS":
-			p.unneeded(variable, "template.dind sees to it: the runner starts when the daemon is there")
-		}
-	}
+// poolMicroVM sees to it that a pool's privileged daemon is kept off its nodes.
+func (p *scaleSetParts) poolMicroVM(pod *value, template fields) {
 	class := p.text(pod.get("runtimeClassName"))
 	if class == "" {
 		class = p.options.RuntimeClass
 	}
 	if class == "" {
 		class = "kata"
-		p.todo(p.v.get("githubConfigUrl"), "", "the Docker daemon is privileged, and Bullpen starts it in a microVM only; runtimeClassName kata is a guess",
+		p.todo(p.v.place("template", "spec", "runtimeClassName"), "the Docker daemon is privileged, and Bullpen starts it in a microVM only; runtimeClassName kata is a guess",
 			"name the cluster's class of microVMs with --runtime-class, or remove dind if no job uses Docker")
 	}
 	template["runtimeClassName"] = class
 }
 
-func anys(texts []string) []any {
-	var found []any
-	for _, text := range texts {
-		found = append(found, text)
+// poolWork takes out what is mounted where jobs work: each pod of a pool has a folder of its own there.
+func (p *scaleSetParts) poolWork(pod, runner *value) {
+	const own = "jobs of a pool work in a folder that each pod has"
+	gone := map[string]bool{}
+	for _, volume := range pod.get("volumes").elements() {
+		if volume.get("projected") != nil && !volume.settled() {
+			gone[volume.get("name").peek()] = true
+			p.drop(volume, "a pool's runner may not mount a projected volume, because it can hold a ServiceAccount token (NET-3)", "use a volume of a Secret, a ConfigMap or the downward API")
+		}
 	}
-	return found
+	for _, mount := range runner.get("volumeMounts").elements() {
+		switch {
+		case path.Clean(mount.get("mountPath").peek()) == runnerFolder+"/_work":
+			p.unneeded(mount, own)
+		case gone[mount.get("name").peek()]:
+			p.drop(mount, "the volume that it mounts is not carried over", "")
+		}
+	}
+	if work := volumeNamed(pod, "work"); work != nil && !work.settled() && !mounts(runner, "work") {
+		if source := work.get("emptyDir"); source != nil && source.leaf() {
+			p.unneeded(work, own)
+		} else {
+			p.drop(work, own+", and its volume cannot be chosen", "")
+		}
+	}
+	for _, volume := range pod.get("volumes").elements() {
+		if source := volume.get("emptyDir"); source != nil && !source.leaf() && workAt(runner, volume.get("name").peek()) && !mounts(runner, volume.get("name").peek()) {
+			p.drop(volume, own+", and its volume cannot be chosen", "resources.ephemeralStorage limits what a runner may write")
+		}
+	}
+	p.orphans(pod, runner)
+}
+
+// mounts says whether a container still mounts a volume, after what was taken out.
+func mounts(container *value, name string) bool {
+	return slices.ContainsFunc(container.get("volumeMounts").elements(), func(mount *value) bool {
+		return mount.get("name").peek() == name && !mount.settled()
+	})
+}
+
+// workAt says whether a container mounts a volume where jobs work.
+func workAt(container *value, name string) bool {
+	return slices.ContainsFunc(container.get("volumeMounts").elements(), func(mount *value) bool {
+		return mount.get("name").peek() == name && workPath(mount.get("mountPath").peek())
+	})
+}
+
+// poolAccount speaks of the ServiceAccount that a scale set's runners have, and of what it gives their jobs.
+func (p *scaleSetParts) poolAccount(pod *value) {
+	for _, field := range []string{"serviceAccountName", "serviceAccount"} {
+		account := pod.get(field)
+		if ofTheChart(account) {
+			p.unneeded(account, "each pod of a RunnerPool has a ServiceAccount of its own, without rights, as this one of the old chart is (NET-3)")
+			continue
+		}
+		p.drop(account, "each pod of a RunnerPool has a ServiceAccount of its own, without rights: jobs lose what this one gives them, such as an identity at a cloud or rights in the cluster (NET-3)",
+			"have jobs sign in to the cloud by GitHub's OpenID Connect, or convert with --to RunnerDeployment, which keeps the account")
+	}
+	if automount := pod.get("automountServiceAccountToken"); scalarOf(automount) == false {
+		p.unneeded(automount, "no pod of a RunnerPool has a token of Kubernetes in its runner (NET-3)")
+	}
 }
 
 // poolPod converts what a pool can choose of its pods.
 func (p *scaleSetParts) poolPod(pod *value, template fields) {
 	s := poolSchema().at("template")
-	gone := map[string]bool{}
-	for _, volume := range pod.get("volumes").elements() {
-		name := volume.get("name").peek()
-		switch {
-		case volume.told:
-		case volume.get("projected") != nil:
-			gone[name] = true
-			p.drop(volume, "a pool's runner may not mount a projected volume, because it can hold a ServiceAccount token (NET-3)", "use a volume of a Secret, a ConfigMap or the downward API")
-		case name == "work":
-			gone[name] = true
-			if source := volume.get("emptyDir"); source != nil && source.leaf() {
-				p.unneeded(volume, "jobs of a pool work in a folder that each pod has")
-			} else {
-				p.drop(volume, "jobs of a pool work in a folder that each pod has, and its volume cannot be chosen", "")
-			}
-		}
-	}
-	for _, container := range pod.get("containers").elements() {
-		for _, mount := range container.get("volumeMounts").elements() {
-			name := mount.get("name").peek()
-			if gone[name] || container.get("name").peek() == containerRunner && path.Clean(mount.get("mountPath").peek()) == runnerFolder+"/_work" {
-				p.unneeded(mount, "the volume that it mounts is not converted, or is where jobs of a pool do not work")
-			}
-		}
-	}
 	p.neverInRunners(pod, nil)
 	for _, name := range []string{"nodeSelector", "tolerations", "priorityClassName", "affinity", "volumes", "runtimeClassName"} {
 		if field := pod.get(name); field != nil && !field.used {
 			set(template, name, p.keep(field, s.at(name)))
 		}
 	}
+	p.podLabels(pod)
+	p.unneeded(pod.get("os"), "the pool's platform says it")
 	grace := pod.get("terminationGracePeriodSeconds")
 	if n, ok := number(scalarOf(grace)); ok && n < 30 {
 		grace.use()
@@ -204,6 +203,25 @@ func (p *scaleSetParts) poolPod(pod *value, template fields) {
 		return
 	}
 	set(template, "terminationGracePeriodSeconds", p.keep(grace, s.at("terminationGracePeriodSeconds")))
+}
+
+// podLabels speaks of rules that choose pods by labels which the pods of a pool do not have.
+func (p *scaleSetParts) podLabels(pod *value) {
+	for _, kind := range []string{"podAffinity", "podAntiAffinity"} {
+		pod.get("affinity", kind).find(func(v *value) bool {
+			if selector := v.get("labelSelector"); selector != nil && !selector.leaf() {
+				p.todo(selector, "it chooses pods by their labels, and those of a pool's pods are Bullpen's own", "to choose the pool's own pods, write bullpen.dev/pool and the pool's name")
+			}
+			return false
+		})
+	}
+}
+
+// poolArchitecture speaks of nodes that are not of the architecture that a pool has unless it says otherwise.
+func (p *scaleSetParts) poolArchitecture(pod, runner *value) {
+	if label, said := architecture(pod, runner.get("image")); said != nil && label != "X64" {
+		p.todo(said, "its runners are of "+strings.ToLower(label)+", and a pool's are of amd64 unless it says otherwise", "set the pool's architecture to "+strings.ToLower(label)+" by hand")
+	}
 }
 
 // poolContainer converts the container that jobs run in.
@@ -216,6 +234,9 @@ func (p *scaleSetParts) poolContainer(v *value, template fields) {
 	}
 	template["image"] = image
 	p.standardCommand(v.get("command"))
+	for _, name := range []string{"image", "command", "env", "volumeMounts"} {
+		p.from("spec.template."+name, v.get(name))
+	}
 	for _, name := range []string{"command", "env", "volumeMounts"} {
 		set(template, name, p.keep(v.get(name), poolSchema().at("template", name)))
 	}
@@ -235,25 +256,63 @@ func (p *scaleSetParts) poolUser(pod, runner *value, template fields) {
 // shape converts what one runner may use. A pool's runners have one shape: requests and limits alike.
 func (p *scaleSetParts) shape(runner *value, spec fields) {
 	made := fields{}
-	v := runner.get("resources")
 	for _, r := range []struct{ name, field, otherwise string }{{"cpu", "cpu", "2"}, {"memory", "memory", "4Gi"}, {"ephemeral-storage", "ephemeralStorage", ""}} {
-		limit, request := v.get("limits", r.name), v.get("requests", r.name)
+		limit, request := runner.get("resources", "limits", r.name), runner.get("resources", "requests", r.name)
+		s := poolSchema().at("resources", r.field)
 		switch {
 		case limit != nil:
-			made[r.field] = p.keep(limit, poolSchema().at("resources", r.field))
-			if request != nil && fmt.Sprint(request.scalar) != fmt.Sprint(limit.scalar) {
-				request.use()
-				p.find(Changed, request, "a pool's runner requests what it is limited to", "")
-			} else {
-				request.use()
-			}
+			made[r.field] = p.keep(limit, s)
+			p.from("spec.resources."+r.field, limit)
+			p.raised(request, limit, r.name)
 		case request != nil:
-			made[r.field] = p.keep(request, poolSchema().at("resources", r.field))
-			p.find(Changed, request, "a pool's runner is limited to what it requests", "")
+			made[r.field] = p.keep(request, s)
+			p.from("spec.resources."+r.field, request)
+			p.limited(request, r.name)
 		case r.otherwise != "":
 			made[r.field] = r.otherwise
-			p.todo(p.v.get("githubConfigUrl"), "", "the container runner says nothing of "+r.name+", and a RunnerPool has a shape; "+r.otherwise+" is a guess", "set resources."+r.name)
+			p.todo(p.resourceAt(runner, r.name), "the container runner says nothing of "+r.name+", and a RunnerPool has a shape; "+r.otherwise+" is a guess", "set resources."+r.name)
+		default:
+			p.find(Changed, p.resourceAt(runner, r.name), "what a runner may write to its node is limited to 10Gi, and one that writes more is evicted (TEN-6)", "set resources.ephemeralStorage to what jobs need")
 		}
 	}
 	spec["resources"] = made
+}
+
+// resourceAt is where the limit of a resource would be written.
+func (p *scaleSetParts) resourceAt(runner *value, name string) *value {
+	if runner != nil {
+		return runner.place("resources", "limits", name)
+	}
+	return p.v.place("template", "spec", "containers")
+}
+
+var resourceWords = map[string]string{"cpu": "CPUs", "memory": "of memory", "ephemeral-storage": "of ephemeral storage"}
+
+// raised speaks of a request that becomes as high as the limit: nodes that the runner was made to fit may have no room for it.
+func (p *scaleSetParts) raised(request, limit *value, name string) {
+	if request == nil {
+		return
+	}
+	from, err := resource.ParseQuantity(fmt.Sprint(request.scalar))
+	to, otherErr := resource.ParseQuantity(fmt.Sprint(limit.scalar))
+	request.use()
+	switch {
+	case err != nil || otherErr != nil:
+		p.find(Changed, request, "a pool's runner requests what it is limited to", "")
+	case from.Cmp(to) < 0:
+		p.todo(request, fmt.Sprintf("a pool's runner requests what it is limited to: %v %s instead of %v, and it may no longer fit the nodes that it was sized for", limit.scalar, resourceWords[name], request.scalar),
+			fmt.Sprintf("lower resources.%s of the pool to what a node has to give, such as %v", name, request.scalar))
+	case from.Cmp(to) > 0:
+		p.find(Changed, request, fmt.Sprintf("it is more than the limit, and is lowered to that: %v", limit.scalar), "")
+	}
+}
+
+// limited speaks of a limit where there was none.
+func (p *scaleSetParts) limited(request *value, name string) {
+	if name == "memory" {
+		p.todo(request, fmt.Sprintf("a pool's runner is limited to what it requests: a job that uses more memory than %v, of which there was no limit, is ended by the kernel", request.scalar),
+			"raise resources.memory of the pool to the most that jobs use")
+		return
+	}
+	p.find(Changed, request, "a pool's runner is limited to what it requests", "")
 }

@@ -32,7 +32,7 @@ var ownerReasons = map[string]reason{
 // runnerSetReasons are for what RunnerSets have of StatefulSets.
 var runnerSetReasons = map[string]reason{
 	"selector":             {Unneeded, "runners belong to an owner by their owner reference", ""},
-	"serviceName":          {Unneeded, "no Service is needed: nobody speaks to a runner", ""},
+	"serviceName":          {Unneeded, "no Service is needed: nothing connects to a runner", ""},
 	"podManagementPolicy":  {Unneeded, "each runner has a StatefulSet of its own, and all start at once", ""},
 	"updateStrategy":       {Unneeded, "a changed template replaces idle runners as spec.rollout says, and busy ones never", ""},
 	"revisionHistoryLimit": {Unneeded, "no revisions are kept", ""},
@@ -49,6 +49,11 @@ var autoscalerReasons = map[string]reason{
 	"spec.metrics[].scaleUpAdjustment":   {Dropped, "the number changes by a factor only, percentageBusy.upFactor", ""},
 	"spec.metrics[].scaleDownAdjustment": {Dropped, "the number changes by a factor only, percentageBusy.downFactor", ""},
 	"spec.metrics[].repositoryNames":     {Unneeded, "the metric does not look at repositories", ""},
+	"spec.metrics[].scaleUpThreshold":    {Unneeded, "only the metric PercentageRunnersBusy has thresholds", ""},
+	"spec.metrics[].scaleDownThreshold":  {Unneeded, "only the metric PercentageRunnersBusy has thresholds", ""},
+	"spec.metrics[].scaleUpFactor":       {Unneeded, "only the metric PercentageRunnersBusy has factors", ""},
+	"spec.metrics[].scaleDownFactor":     {Unneeded, "only the metric PercentageRunnersBusy has factors", ""},
+	"spec.scaleTargetRef":                {Unneeded, "the autoscaler is a part of its target", ""},
 	"spec.scaleUpTriggers[].duration":    {Unneeded, "a job counts until it is over, however long that takes", ""},
 }
 
@@ -59,7 +64,7 @@ var scaleSetReasons = map[string]reason{
 	"vaultConfig": {Dropped, "runners need no credentials, and Bullpen asks no vault for its own", "put the App's key into the Secret that the chart names (github.secretName)"},
 	"keyVault":    {Dropped, "runners need no credentials, and Bullpen asks no vault for its own", "put the App's key into the Secret that the chart names (github.secretName)"},
 	"githubServerTLS": {Dropped, "the certificate is for the connection to GitHub, which Bullpen's server has for all pools",
-		"tell the server of it; for jobs, mount the ConfigMap into the runner's container and set NODE_EXTRA_CA_CERTS"},
+		"put it into a Secret and name that in the chart's github.caSecret by hand; for jobs, mount the ConfigMap into the runner's container and set NODE_EXTRA_CA_CERTS"},
 	"listenerTemplate":                                {Unneeded, noListener, ""},
 	"listenerMetrics":                                 {Dropped, "Bullpen's server and controller have metrics of their own, for all pools", "see the alerts and dashboards in charts/bullpen/monitoring"},
 	"autoscalingListener":                             {Unneeded, noListener, ""},
@@ -80,14 +85,13 @@ var scaleSetReasons = map[string]reason{
 
 // poolReasons are for the pod of a scale set that becomes a RunnerPool.
 var poolReasons = map[string]reason{
-	"":                                  {Dropped, "a pod of a RunnerPool has no such setting: its runners serve whichever account has a job, and are kept alike", "a RunnerDeployment takes a whole pod; see its guide"},
-	"metadata":                          {Dropped, "the labels and annotations of a RunnerPool's pods are Bullpen's own", ""},
-	"spec.serviceAccountName":           {Unneeded, "each pod of a RunnerPool has a ServiceAccount of its own, with no rights, and no token of it in the runner (NET-3)", ""},
-	"spec.automountServiceAccountToken": {Unneeded, "no pod of a RunnerPool has a token of Kubernetes in its runner (NET-3)", ""},
+	"":                                  {Dropped, "a pod of a RunnerPool has no such setting: its runners serve whichever account has a job, and are kept alike", "convert with --to RunnerDeployment, which takes a whole pod"},
+	"metadata":                          {Dropped, "labels and annotations of the pods are not carried over", "set metadata in the pool's template by hand"},
 	"spec.restartPolicy":                {Unneeded, "a runner is never started twice", ""},
-	"spec.imagePullSecrets":             {Dropped, "a pod of a RunnerPool names no pull secrets", "give the nodes the registry's credentials, or mirror the image"},
+	"spec.imagePullSecrets":             {Dropped, "pull secrets are not carried over", "set imagePullSecrets in the pool's template by hand, and copy the Secrets to the runners' namespace"},
+	"spec.initContainers":               {Dropped, "a pod of a RunnerPool has no init containers of one's own", "do what they do in the image or in the workflow, or convert with --to RunnerDeployment, which takes a whole pod"},
 	"spec.containers[].imagePullPolicy": {Dropped, "the pull policy of Kubernetes holds: Always for the tag latest, IfNotPresent for others", "name the image by its digest"},
 	"spec.containers[].envFrom":         {Dropped, "the environment of a RunnerPool's runners is named variable by variable", "write the variables into template.env, with valueFrom for Secrets and ConfigMaps"},
 	"spec.containers[].securityContext": {Dropped, "the privileges of a RunnerPool's runners are Bullpen's own; runAsUser can be chosen", ""},
-	"spec.containers[].resources":       {Dropped, "a RunnerPool's shape has CPUs, memory and ephemeral storage only", ""},
+	"spec.containers[].resources":       {Dropped, "a RunnerPool's shape has CPUs, memory and ephemeral storage only", "convert with --to RunnerDeployment, which takes a whole pod"},
 }

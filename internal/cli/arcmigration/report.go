@@ -29,8 +29,11 @@ type Finding struct {
 	Verdict Verdict `json:"verdict"`
 	// Path of the field in the object. Empty: the whole object.
 	Path string `json:"path,omitempty"`
-	// Line in the file; 0 where there is none.
-	Line int `json:"line,omitempty"`
+	// Names are what the entries of a list, or the entry, are called: containers, volumes, variables.
+	Names []string `json:"names,omitempty"`
+	// Line and Column of the field's key in the file, from 1, or of what it would lie in; 0 where there is none.
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
 	// Reason is a sentence; it never holds a value that could be a secret.
 	Reason string `json:"reason"`
 	// Advice is what to do, as a sentence; empty for nothing.
@@ -93,14 +96,18 @@ type Object struct {
 type Report struct {
 	Objects []Object `json:"objects"`
 	// Problems are about files, such as one that is no YAML.
-	Problems []string       `json:"problems,omitempty"`
-	Summary  map[string]int `json:"summary"`
+	Problems []string `json:"problems,omitempty"`
+	// Conflicts is how many labels more than one of the results serves, so that the jobs that ask for them would not run.
+	Conflicts int            `json:"conflicts,omitempty"`
+	Summary   map[string]int `json:"summary"`
 }
 
-// Failed says that something could not be read or converted.
-func (r *Report) Failed() bool { return r.Summary[string(Failed)] > 0 || len(r.Problems) > 0 }
+// Failed says that something could not be read or converted, or that what was converted cannot be used together.
+func (r *Report) Failed() bool {
+	return r.Summary[string(Failed)] > 0 || len(r.Problems) > 0 || r.Conflicts > 0
+}
 
-// Left is the number of fields that were dropped, or that somebody has to see to.
+// Left is the number of fields that were dropped, or that an administrator has to see to.
 func (r *Report) Left() int { return r.Summary[string(Dropped)] + r.Summary[string(ToDo)] }
 
 func (r *Report) sum() {
@@ -135,6 +142,9 @@ func (r *Report) Print(w io.Writer) error {
 	for _, problem := range r.Problems {
 		fmt.Fprintf(&text, "error: %s\n", problem)
 	}
+	if r.Conflicts > 0 {
+		fmt.Fprintf(&text, "error: %d labels belong to more than one of the results, and jobs that ask for them would not run: see the findings on labels above\n", r.Conflicts)
+	}
 	fmt.Fprintf(&text, "%d converted, %d merged, %d failed, %d not carried, %d passed over; fields: %d dropped, %d to see to, %d changed, %d unneeded\n",
 		r.Summary[string(Converted)], r.Summary[string(Merged)], r.Summary[string(NotConverted)], r.Summary[string(NotCarried)], r.Summary[string(PassedOver)],
 		r.Summary[string(Dropped)], r.Summary[string(ToDo)], r.Summary[string(Changed)], r.Summary[string(Unneeded)])
@@ -147,7 +157,11 @@ func (f Finding) print(text *strings.Builder) {
 	if f.Line > 0 {
 		at = fmt.Sprintf("line %d", f.Line)
 	}
-	fmt.Fprintf(text, "  %-9s %-9s %s\n", f.Verdict, at, f.place())
+	place := f.place()
+	if f.Column > 0 {
+		place += fmt.Sprintf(", column %d", f.Column)
+	}
+	fmt.Fprintf(text, "  %-9s %-9s %s\n", f.Verdict, at, place)
 	fmt.Fprintf(text, "  %19s %s\n", "", sentence(f.Reason))
 	if f.Advice != "" {
 		fmt.Fprintf(text, "  %19s %s\n", "", sentence(f.Advice))
@@ -159,7 +173,10 @@ func (f Finding) place() string {
 	if f.Path == "" {
 		return "the object"
 	}
-	return f.Path
+	if len(f.Names) == 0 {
+		return f.Path
+	}
+	return f.Path + " (" + strings.Join(f.Names, ", ") + ")"
 }
 
 // plainWord is what a sentence may begin with a capital of; names of fields and images stay as they are.

@@ -35,25 +35,33 @@ func containerSchema() schema { return podSchema().at("containers", "[]") }
 // runnerParts are what a RunnerSpec is made from.
 type runnerParts struct {
 	*conversion
-	// config is where the registration and the container mode are written.
+	// config is where the registration and the container mode are written, and at the path of the RunnerSpec in what is made.
 	config *value
+	at     string
 	// spec, pod and runner are the RunnerSpec, its pod's spec and the container that jobs run in. others are the pod's other
 	// containers.
 	spec, pod, runner fields
 	others            []any
-	// docker is the container of the peer's daemon, where it is written down.
-	docker *value
+	// daemon is a Docker daemon that is written into the pod.
+	daemon *daemon
 	// moved says that the image is another, and with it the folder of the runner.
 	moved bool
+	// ofScaleSet says that the pod is that of a scale set, whose image is GitHub's own unless another is named.
+	ofScaleSet bool
 }
 
-func (c *conversion) newParts(config *value) *runnerParts {
-	return &runnerParts{conversion: c, config: config, spec: fields{}, pod: fields{}, runner: fields{"name": containerRunner}}
+func (c *conversion) newParts(config *value, at string) *runnerParts {
+	c.from(at, config)
+	return &runnerParts{conversion: c, config: config, at: at, spec: fields{}, pod: fields{}, runner: fields{"name": containerRunner}}
 }
 
 // finished puts the parts together.
 func (p *runnerParts) finished(podMeta fields) fields {
 	p.pod["containers"] = append([]any{p.runner}, p.others...)
+	if p.spec["kubernetes"] != nil { // which names the ServiceAccount
+		delete(p.pod, "serviceAccountName")
+		delete(p.pod, "serviceAccount")
+	}
 	template := fields{"spec": p.pod}
 	set(template, "metadata", podMeta)
 	p.spec["template"] = template
@@ -83,24 +91,70 @@ func (p *runnerParts) registration() {
 		p.spec["credentials"] = fields{"secretName": secret}
 	}
 	if p.spec["enterprise"] != nil && secret == "" {
-		p.todo(v.get("enterprise"), "", "GitHub Apps may not register runners with an enterprise, and the controller's own credentials are a GitHub App's",
+		p.todo(v.get("enterprise"), "GitHub Apps may not register runners with an enterprise, and the controller's own credentials are a GitHub App's",
 			"put a personal access token into a Secret, and name it in credentials.secretName")
 	}
 	p.workFolder(v.get("workDir"))
 }
 
+// labels converts those that runners are registered with, and adds those that GitHub's config.sh gives them by itself at the peer's.
 func (p *runnerParts) labels(v *value) {
-	var kept []any
+	own, origins := []any{}, []*value{}
 	seen := map[string]bool{}
-	for _, label := range p.texts(v) {
+	for i, label := range p.texts(v) {
 		if lower := strings.ToLower(label); !seen[lower] {
 			seen[lower] = true
-			kept = append(kept, label)
+			own, origins = append(own, label), append(origins, v.items[i])
 			continue
 		}
-		p.find(Changed, v, fmt.Sprintf("label %s was there twice; GitHub does not tell upper case from lower case", label), "")
+		p.find(Changed, v.items[i], fmt.Sprintf("label %s was there twice; GitHub does not tell upper case from lower case", label), "")
 	}
-	set(p.spec, "labels", kept)
+	kept := []any{}
+	for _, label := range []string{"self-hosted", "Linux"} {
+		if !seen[strings.ToLower(label)] {
+			kept = append(kept, label)
+		}
+	}
+	label, said := p.architecture()
+	if !slices.ContainsFunc(architectureLabels, func(label string) bool { return seen[label] }) {
+		kept = append(kept, label)
+	}
+	if len(kept) > 0 {
+		why := fmt.Sprintf("GitHub's config.sh, by which actions-runner-controller registers, adds the labels self-hosted, Linux and that of the architecture by itself, and jobs ask for them: %s are written down", words(kept))
+		if said == nil {
+			p.find(Changed, p.config.place("labels"), why, "where the nodes are not of x64, write ARM64 instead of X64")
+		} else {
+			p.find(Changed, p.config.place("labels"), why+", for the nodes that are named at "+p.pathOf(said), "")
+		}
+	}
+	p.from(p.at+".labels", p.config.place("labels"))
+	for i, origin := range origins {
+		p.from(itemPath(p.at+".labels", len(kept)+i), origin)
+	}
+	set(p.spec, "labels", append(kept, own...))
+}
+
+func words(of []any) string {
+	var text strings.Builder
+	for i, word := range of {
+		switch {
+		case i > 0 && i == len(of)-1:
+			text.WriteString(" and ")
+		case i > 0:
+			text.WriteString(", ")
+		}
+		fmt.Fprint(&text, word)
+	}
+	return text.String()
+}
+
+// architecture is the label of the runner's: of its nodes, or of its image.
+func (p *runnerParts) architecture() (string, *value) {
+	pod := p.config
+	if whole := pod.get("template", "spec"); whole != nil { // of a RunnerSet
+		pod = whole
+	}
+	return architecture(pod, p.config.get("image"), runnerOf(pod.get("containers")).get("image"))
 }
 
 // workFolder converts where jobs work: absolute at the peer's, below the runner's folder at Bullpen.
@@ -136,18 +190,20 @@ func (p *runnerParts) image(container *value) {
 	image := p.text(v)
 	switch {
 	case image == "":
+		if image = runnerImage; p.ofScaleSet {
+			break
+		}
 		p.moved = true
-		p.find(Changed, p.config, "no image is named; actions-runner-controller has one of its own, and "+runnerImage+" is used instead",
+		p.find(Changed, p.config.place("image"), "no image is named; actions-runner-controller has one of its own, and "+runnerImage+" is used instead",
 			"see whether jobs miss a program that the other image has")
-		image = runnerImage
 	case ofThePeer(image):
 		p.moved = true
-		p.todo(v, "", image+" starts the runner by an entrypoint that Bullpen does not use; "+runnerImage+" is used instead",
+		p.todo(v, image+" starts the runner by an entrypoint that Bullpen does not use; "+runnerImage+" is used instead",
 			"see whether jobs miss a program that the other image has, and build an image from GitHub's own if so")
 		image = runnerImage
 	case !strings.HasPrefix(image, "ghcr.io/actions/actions-runner:") && !strings.HasPrefix(image, "ghcr.io/actions/actions-runner@"):
 		if p.runner["command"] == nil {
-			p.todo(v, "", "Bullpen starts "+runnerFolder+"/bin/Runner.Listener, as it is in GitHub's own image; nobody has looked whether "+image+" has it",
+			p.todo(v, "Bullpen starts "+runnerFolder+"/bin/Runner.Listener, as it is in GitHub's own image, and "+image+" may not have it there",
 				"build the image from ghcr.io/actions/actions-runner, or give the container runner a command that starts the runner")
 		}
 	}
@@ -183,6 +239,10 @@ func (c *conversion) neverInRunners(pod, containers *value) {
 		c.drop(toleration.get("tolerationSeconds"), "a runner tolerates a taint or it does not: with tolerationSeconds Kubernetes would delete it in the middle of a job (POOL-9)",
 			"see whether the runner should tolerate the taint at all")
 	}
+	if automount := pod.get("automountServiceAccountToken"); scalarOf(automount) == true {
+		c.drop(automount, "no container of a runner has a token of Kubernetes but in container mode Kubernetes (NET-3), and jobs that speak to the cluster lose it",
+			"give such jobs credentials of their own, as secrets of the workflow")
+	}
 	c.drop(pod.get("activeDeadlineSeconds"), "it would end the runner in the middle of a job (EXCL-7)", "limit jobs in their workflow, with timeout-minutes")
 	for _, container := range containers.elements() {
 		c.drop(container.get("readinessProbe"), "readiness says whether the runner has a job", "use a startupProbe where a container must be up first")
@@ -200,71 +260,6 @@ func (c *conversion) env(v *value) {
 			c.drop(variable, name+" is for the entrypoint of actions-runner-controller's images, and nothing else reads it", "")
 		}
 	}
-}
-
-// mode converts how jobs use containers.
-func (p *runnerParts) mode(work, serviceAccount *value) {
-	v := p.config
-	given := v.get("containerMode")
-	inside := p.boolean(v.get("dockerdWithinRunnerContainer"), false)
-	enabled := p.boolean(v.get("dockerEnabled"), true)
-	switch mode := p.text(given); {
-	case mode == "kubernetes":
-		p.kubernetesMode(work, serviceAccount)
-		p.unneeded(p.docker, "with containerMode kubernetes there is no Docker daemon")
-		return
-	case mode != "" && mode != "dind":
-		p.find(Dropped, given, mode+" is no container mode that is known", "")
-	}
-	if !inside && !enabled {
-		p.unneeded(p.docker, "dockerEnabled is false")
-		return
-	}
-	p.spec["containerMode"] = string(v1alpha1.ContainerModeDind)
-	if inside {
-		p.find(Changed, v.get("dockerdWithinRunnerContainer"), "the Docker daemon runs beside the runner's container instead of in it, and jobs find it by DOCKER_HOST", "")
-	} else if v.get("dockerEnabled") == nil {
-		p.find(Changed, v, "actions-runner-controller gives each runner a Docker daemon unless dockerEnabled is false, and so does containerMode Dind",
-			"if no job uses Docker, remove containerMode and runtimeClassName")
-	}
-	if image := p.text(p.docker.get("image")); image != "" {
-		p.spec["dind"] = fields{"image": image}
-	}
-	p.docker.get("name").use()
-	p.drop(p.docker, "the Docker daemon's container is Bullpen's own; only its image can be chosen", "give the runner's container what jobs and the daemon need together: in a microVM they share it")
-	p.microVM()
-}
-
-// microVM sees to it that a privileged daemon is kept off its node.
-func (p *runnerParts) microVM() {
-	if class, _ := p.pod["runtimeClassName"].(string); class != "" {
-		return
-	}
-	class := p.options.RuntimeClass
-	if class == "" {
-		class = "kata"
-		p.todo(p.config, "", "the Docker daemon is privileged, and Bullpen starts it in a microVM only; runtimeClassName kata is a guess",
-			"name the cluster's class of microVMs with --runtime-class, or remove containerMode Dind if no job uses Docker")
-	}
-	p.pod["runtimeClassName"] = class
-}
-
-// kubernetesMode converts the mode in which jobs run containers as pods.
-func (p *runnerParts) kubernetesMode(work, serviceAccount *value) {
-	claim, _ := p.keep(work, runnerSchema().at("kubernetes", "workVolumeClaim")).(fields)
-	if claim == nil {
-		p.fail(p.config.get("containerMode"), "containerMode kubernetes needs a volume that the runner and the pods of its jobs share", "give it a workVolumeClaimTemplate")
-		return
-	}
-	account := p.text(serviceAccount)
-	if account == "" {
-		account = placeholderHooks
-		p.todo(p.config, "", "actions-runner-controller makes a ServiceAccount for jobs' pods by itself; Bullpen does not, and "+placeholderHooks+" is a guess",
-			"make a ServiceAccount that may make pods, pods/exec, pods/log, Jobs and Secrets in the runners' namespace, and name it in kubernetes.serviceAccountName")
-	}
-	p.spec["containerMode"] = string(v1alpha1.ContainerModeKubernetes)
-	p.spec["kubernetes"] = fields{"workVolumeClaim": claim, "serviceAccountName": account}
-	delete(p.pod, "serviceAccountName")
 }
 
 // move changes where volumes are mounted, if the runner lies in another folder than in the peer's image.

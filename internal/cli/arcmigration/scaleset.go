@@ -3,6 +3,8 @@ package arcmigration
 import (
 	"fmt"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
@@ -17,59 +19,77 @@ type scaleSetParts struct {
 	meta  fields
 	// labels that workflows may name, the scale set's name first.
 	labels []any
-	// mode is the container mode: "", dind or kubernetes; claim the volume of the latter.
-	mode  string
-	claim *value
+	// mode is the container mode: "", dind, kubernetes or kubernetes-novolume. modeAt is what says so, and claim the volume of kubernetes.
+	mode   string
+	modeAt *value
+	claim  *value
+	// daemon is a Docker daemon that is written into the pod; nil if the chart, or nothing, brings one.
+	daemon *daemon
 	// where runners are registered, and a word for it.
 	place fields
 }
 
 // scaleSet converts an AutoscalingRunnerSet.
 func (c *conversion) scaleSet() {
-	p := &scaleSetParts{conversion: c, v: c.root.get("spec"), below: "spec.", meta: c.metadata()}
+	p := &scaleSetParts{conversion: c, v: c.root.place("spec"), below: "spec.", meta: c.metadata()}
 	c.explain("spec", scaleSetReasons)
-	p.name("runnerScaleSetLabels")
-	p.mode, p.claim = p.renderedMode()
+	name, _ := p.meta["name"].(string)
+	p.name("runnerScaleSetLabels", name)
+	p.writtenMode()
 	p.convertScaleSet()
 }
 
-// isValues tells the values of the gha-runner-scale-set chart from other documents without a kind.
-func (c *conversion) isValues() bool {
-	return c.root.get("kind") == nil && c.root.get("apiVersion") == nil && c.root.get("githubConfigUrl") != nil
-}
+// chartModes are the container modes of the chart. It takes every other word for none.
+var chartModes = []string{"dind", "kubernetes", "kubernetes-novolume"}
 
-// values converts those of the chart.
-func (c *conversion) values() {
-	c.object.Kind = "values of a scale set"
-	p := &scaleSetParts{conversion: c, v: c.root, meta: fields{}}
-	c.explain("", scaleSetReasons)
-	name := c.root.get("runnerScaleSetName").peek()
-	if name == "" {
-		name = c.options.Name
-	}
-	c.object.Name = name
-	if name == "" {
-		c.fail(c.root.get("githubConfigUrl"), "the values name no scale set (runnerScaleSetName)", "give the Helm release's name with --name")
+// chartMode reads the container mode from values: the chart's own, or that which is written into the pod.
+func (p *scaleSetParts) chartMode() {
+	mode := p.v.get("containerMode")
+	given := p.text(mode.get("type"))
+	mode.useEmpty()
+	if slices.Contains(chartModes, given) {
+		p.mode, p.modeAt, p.claim = given, mode.get("type"), mode.get("kubernetesModeWorkVolumeClaim")
+		pod := p.v.get("template", "spec")
+		p.daemon = findDaemon(pod, []*value{runnerOf(pod.get("containers"))})
+		if p.claim == nil && given == "kubernetes" {
+			p.claim = workClaim(pod)
+		}
 		return
 	}
-	p.meta["name"] = strings.ReplaceAll(strings.ToLower(name), "_", "-")
-	set(p.meta, "namespace", c.namespace(c.root.get("namespaceOverride")))
-	c.marks(c.root, p.meta)
-	p.name("scaleSetLabels")
-	mode := c.root.get("containerMode")
-	p.mode, p.claim = c.text(mode.get("type")), mode.get("kubernetesModeWorkVolumeClaim")
-	mode.useEmpty()
-	p.convertScaleSet()
+	p.writtenMode()
+	switch given {
+	case "":
+	case "none", "None":
+		p.find(Unneeded, mode.get("type"), fmt.Sprintf("%q is no container mode of the chart, which takes it for none", given), "")
+	default:
+		p.todo(mode.get("type"), fmt.Sprintf("%q is no container mode of the chart, which takes it for none, and so it is here", given),
+			"see whether "+strings.Join(chartModes[:2], " or ")+" was meant")
+	}
 }
 
-// name converts the scale set's name and labels.
-func (p *scaleSetParts) name(labels string) {
-	name := p.text(p.v.get("runnerScaleSetName"))
-	if name == "" {
-		name = p.options.Name
+// writtenMode tells the container mode from the pod: as the chart has made it, or as its author has written it.
+func (p *scaleSetParts) writtenMode() {
+	pod := p.v.get("template", "spec")
+	p.daemon = findDaemon(pod, []*value{runnerOf(pod.get("containers"))})
+	if hooks := findHooks(pod); hooks != nil {
+		p.mode, p.modeAt, p.claim = hooks.mode(), hooks.variable, workClaim(pod)
+		return
 	}
-	if name == "" || p.below != "" && p.v.get("runnerScaleSetName") == nil {
-		name, _ = p.meta["name"].(string)
+	if p.daemon != nil {
+		p.mode, p.modeAt = "dind", p.daemon.container
+	}
+}
+
+// name converts the scale set's name and labels; otherwise is its name where none is given.
+func (p *scaleSetParts) name(labels, otherwise string) {
+	given := p.v.get("runnerScaleSetName")
+	name := p.text(given)
+	if name == "" {
+		name = otherwise
+	}
+	p.from("spec.labels", p.v.place("runnerScaleSetName"))
+	if given == nil && p.meta["name"] != nil && p.below != "" {
+		p.from("spec.labels", p.root.place("metadata", "name"))
 	}
 	seen := map[string]bool{}
 	for _, label := range append([]string{name}, p.texts(p.v.get(labels))...) {
@@ -78,21 +98,50 @@ func (p *scaleSetParts) name(labels string) {
 			p.labels = append(p.labels, label)
 		}
 	}
+	for i, item := range p.v.get(labels).elements() {
+		for at, label := range p.labels {
+			if at > 0 && strings.EqualFold(label.(string), item.peek()) {
+				p.from(itemPath("spec.labels", at), p.v.get(labels).items[i])
+			}
+		}
+	}
 }
 
 func (p *scaleSetParts) convertScaleSet() {
+	pod := p.v.get("template", "spec")
+	texts := make([]*value, 0, 4)
+	texts = append(texts, p.v.get("runnerScaleSetName"))
+	for _, labels := range []string{"runnerScaleSetLabels", "scaleSetLabels"} {
+		texts = append(texts, p.v.get(labels).elements()...)
+	}
+	if p.windows(pod, texts, pod.get("containers").elements()) {
+		return
+	}
+	if hooks := findHooks(pod); hooks != nil && p.mode != hooks.mode() {
+		p.fail(hooks.variable, "the runner is configured to use container hooks, which make pods, and container mode "+p.mode+" gives it no rights to do so", "remove the variable, or the container mode")
+		return
+	}
+	if p.mode == "" {
+		p.noDaemon(runnerOf(pod.get("containers")))
+	}
 	p.destination()
 	p.unneeded(p.v.get("minRunners").null(), "it is not set")
-	switch p.mode {
-	case "kubernetes":
+	switch {
+	case p.mode == "kubernetes-novolume":
+		p.fail(p.modeAt, "container mode kubernetes-novolume has no counterpart", "use container mode kubernetes, with a "+p.claimField())
+	case p.mode == "kubernetes" || p.options.To == v1alpha1.KindRunnerDeployment:
 		p.toDeployment()
-	case "kubernetes-novolume":
-		p.fail(p.v.get("githubConfigUrl"), "container mode kubernetes-novolume has no counterpart", "use container mode kubernetes, with a kubernetesModeWorkVolumeClaim")
-	case "", "dind":
-		p.toPool()
 	default:
-		p.fail(p.v.get("containerMode"), p.mode+" is no container mode that is known", "")
+		p.toPool()
 	}
+}
+
+// claimField is what the volume of container mode kubernetes is called where the scale set is written down.
+func (p *scaleSetParts) claimField() string {
+	if p.below == "" {
+		return "kubernetesModeWorkVolumeClaim"
+	}
+	return "volume work with an ephemeral.volumeClaimTemplate"
 }
 
 // null is v if it is there and null.
@@ -103,158 +152,51 @@ func (v *value) null() *value {
 	return v
 }
 
+const urlForms = "https://github.com/ORGANIZATION, https://github.com/OWNER/REPOSITORY or https://github.com/enterprises/ENTERPRISE"
+
 // destination reads where the runners are registered from the URL.
 func (p *scaleSetParts) destination() {
 	v := p.v.get("githubConfigUrl")
+	if v == nil {
+		p.fail(p.v.place("githubConfigUrl"), "githubConfigUrl is missing: it says where the runners are registered", "set it to "+urlForms)
+		return
+	}
 	given := p.text(v)
+	refuse := func() {
+		advice := "write " + urlForms
+		if strings.Contains(given, "${") {
+			advice = "put in the values of its variables, and " + advice
+		}
+		quoted := strconv.Quote(given)
+		if strings.Contains(given, "@") { // there may be credentials in it
+			quoted = "it"
+		}
+		p.fail(v, quoted+" is no URL of an organization, an enterprise or a repository", advice)
+	}
 	at, err := url.Parse(given)
-	if err != nil || at.Host == "" {
-		p.fail(v, "it is no URL of an organization, an enterprise or a repository", "")
+	if err != nil || at.Host == "" || strings.ContainsAny(given, "${} ") {
+		refuse()
 		return
 	}
 	if at.Host != "github.com" && at.Host != "www.github.com" {
-		p.todo(v, "", "the runners are of "+at.Host, "start Bullpen's server with --github-url https://"+at.Host+"/api/v3 (github.url in the chart)")
+		api := "https://" + at.Host + "/api/v3"
+		if strings.HasSuffix(at.Host, ".ghe.com") {
+			api = "https://api." + at.Host
+		}
+		p.todo(v, "the runners are of "+at.Host, "start Bullpen's server with --github-url "+api+" (github.url in the chart)")
 	}
 	parts := strings.Split(strings.Trim(at.Path, "/"), "/")
 	p.place = fields{}
 	switch {
 	case len(parts) == 2 && parts[0] == "enterprises":
 		p.place["enterprise"] = parts[1]
-	case len(parts) == 2:
+	case len(parts) == 2 && parts[0] != "orgs":
 		p.place["repository"] = parts[0] + "/" + parts[1]
 	case len(parts) == 1 && parts[0] != "":
 		p.place["organization"] = parts[0]
 	default:
-		p.fail(v, "it is no URL of an organization, an enterprise or a repository", "")
+		refuse()
 	}
-}
-
-// renderedMode tells the container mode from the pod that the chart has made.
-func (p *scaleSetParts) renderedMode() (mode string, claim *value) {
-	pod := p.v.get("template", "spec")
-	for _, containers := range []*value{pod.get("containers"), pod.get("initContainers")} {
-		for _, container := range containers.elements() {
-			if container.get("name").peek() == "dind" {
-				return "dind", nil
-			}
-		}
-	}
-	for _, container := range pod.get("containers").elements() {
-		if container.get("name").peek() != containerRunner {
-			continue
-		}
-		for _, variable := range container.get("env").elements() {
-			if variable.get("name").peek() == "ACTIONS_RUNNER_CONTAINER_HOOKS" {
-				for _, volume := range pod.get("volumes").elements() {
-					if claim := volume.get("ephemeral", "volumeClaimTemplate", "spec"); volume.get("name").peek() == "work" && claim != nil {
-						return "kubernetes", claim
-					}
-				}
-				return "kubernetes-novolume", nil
-			}
-		}
-	}
-	return "", nil
-}
-
-// toDeployment converts a scale set of container mode kubernetes, which pools do not have.
-func (p *scaleSetParts) toDeployment() {
-	p.explain(p.below+"template", map[string]reason{
-		"metadata": {Unneeded, "pods are named after their owner", ""},
-	})
-	p.find(Changed, p.v.get("githubConfigUrl"), "pools have no container mode kubernetes, because their runners have no rights in the cluster (NET-3): the scale set becomes a RunnerDeployment, whose runners register by themselves", "")
-	parts := p.newParts(nil)
-	for key, made := range p.place {
-		parts.spec[key] = made
-	}
-	group := p.v.get("runnerGroup")
-	if p.place["repository"] != nil {
-		p.drop(group, "runner groups belong to organizations and enterprises", "")
-	} else if group.peek() != "" {
-		set(parts.spec, "group", p.keep(group, runnerSchema().at("group")))
-	}
-	parts.spec["labels"] = p.labels
-	if secret := p.v.get("githubConfigSecret"); secret != nil && secret.shape == shapeScalar {
-		set(parts.spec, "credentials", fields{"secretName": p.text(secret)})
-	} else {
-		p.secretInValues(secret)
-	}
-	pod := p.v.get("template", "spec")
-	p.hooks(pod)
-	podMeta := fields{}
-	p.marks(p.v.get("template", "metadata"), podMeta)
-	account := pod.get("serviceAccountName")
-	parts.wholePod(pod)
-	parts.config = &value{shape: shapeMapping, path: p.v.path, line: p.v.line, fields: map[string]*value{}}
-	parts.containers(pod.get("containers"))
-	parts.config.fields["containerMode"] = p.v.get("githubConfigUrl")
-	parts.kubernetesMode(p.claim, account)
-	p.proxy(parts.runner)
-	made := fields{"template": fields{"spec": parts.finished(podMeta)}}
-	if !p.closed(made) {
-		scaling, jobs := fields{"minReplicas": int64(0)}, fields{}
-		set(jobs, "minIdle", p.keep(p.v.get("minRunners"), autoscalingSchema().at("jobs", "minIdle")))
-		scaling["jobs"] = jobs
-		p.ceiling(scaling, autoscalingSchema().at("maxReplicas"))
-		made["autoscaling"] = scaling
-	}
-	p.produce(v1alpha1.KindRunnerDeployment, p.meta, made)
-}
-
-// closed converts a scale set that may have no runner at all.
-func (p *scaleSetParts) closed(spec fields) bool {
-	most := p.v.get("maxRunners")
-	if n, isNumber := number(scalarOf(most)); !isNumber || n != 0 {
-		return false
-	}
-	most.use()
-	p.v.get("minRunners").use()
-	spec["replicas"] = int64(0)
-	p.find(Changed, most, "no runner may be made: there are 0 replicas, and no autoscaling", "")
-	return true
-}
-
-// hooks takes out what the chart gives runners of container mode kubernetes, and Bullpen does too.
-func (p *scaleSetParts) hooks(pod *value) {
-	for _, volume := range pod.get("volumes").elements() {
-		switch {
-		case volume.get("name").peek() != "work":
-		case volume.get("ephemeral", "volumeClaimTemplate", "spec") == p.claim:
-			volume.get("name").use()
-			volume.told = true // as a volume; the claim is converted by itself, and what is beside it is left over
-		default:
-			p.drop(volume, "containerMode Kubernetes brings the volume of this name", "")
-		}
-	}
-	for _, container := range pod.get("containers").elements() {
-		if container.get("name").peek() != containerRunner {
-			continue
-		}
-		p.standardCommand(container.get("command"))
-		for _, variable := range container.get("env").elements() {
-			switch name := variable.get("name").peek(); {
-			case name == "ACTIONS_RUNNER_POD_NAME", name == "ACTIONS_RUNNER_CONTAINER_HOOKS" && variable.get("value").peek() == "/home/runner/k8s/index.js":
-				p.unneeded(variable, "containerMode Kubernetes sets "+name)
-			}
-		}
-		for _, mount := range container.get("volumeMounts").elements() {
-			if mount.get("name").peek() == "work" {
-				p.unneeded(mount, "containerMode Kubernetes mounts the volume that the runner and the pods of its jobs share")
-			}
-		}
-	}
-}
-
-// ceiling converts the most runners that there may be.
-func (p *scaleSetParts) ceiling(into fields, s schema) {
-	most := p.v.get("maxRunners")
-	if most != nil {
-		set(into, "maxReplicas", p.keep(most, s))
-		return
-	}
-	limit, _ := number(s["maximum"])
-	into["maxReplicas"] = int64(limit)
-	p.todo(p.v.get("githubConfigUrl"), "", fmt.Sprintf("the scale set has no maxRunners, and Bullpen needs a ceiling: the highest that there is, %d, is written", int64(limit)), "lower autoscaling.maxReplicas to what the nodes can bear")
 }
 
 // secretInValues speaks of credentials that are written into values. It tells of no value.
@@ -269,7 +211,8 @@ func (p *scaleSetParts) secretInValues(v *value) {
 // proxy converts that of the runners. That of the server and the controller is not theirs.
 func (p *scaleSetParts) proxy(container fields) {
 	v := p.v.get("proxy")
-	if v == nil {
+	if v == nil || v.leaf() {
+		v.useEmpty()
 		return
 	}
 	env, _ := container["env"].([]any)
@@ -297,7 +240,7 @@ func (p *scaleSetParts) proxy(container fields) {
 	}
 	v.useEmpty()
 	set(container, "env", env)
-	p.find(Changed, v, "the runners' proxy is in their environment; Bullpen's server and controller have their own", "give the server and the controller the proxy in the chart's values, if they need it")
+	p.find(Changed, v, "the runners' proxy is in their environment; Bullpen's server and controller have their own", "set proxy in the chart's values by hand, if the server and the controller need it")
 }
 
 // standardCommand takes out the one by which GitHub's image starts the runner.

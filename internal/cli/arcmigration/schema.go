@@ -43,6 +43,41 @@ var kindSchemas = sync.OnceValue(func() map[string]schema {
 	return found
 })
 
+// knownFields are the names of fields of which it is known what they say: those of Bullpen's kinds, whose pods are Kubernetes', and of the reasons.
+var knownFields = sync.OnceValue(func() map[string]bool {
+	known := map[string]bool{"status": true}
+	var add func(schema)
+	add = func(s schema) {
+		properties, _ := s["properties"].(map[string]any)
+		for name := range properties {
+			known[name] = true
+			child, _ := s.child(name)
+			add(child)
+		}
+		if items := s.items(); items != nil {
+			add(items)
+		}
+		if extra, ok := s["additionalProperties"].(map[string]any); ok {
+			add(extra)
+		}
+	}
+	for _, s := range kindSchemas() {
+		add(s)
+	}
+	for _, reasons := range []map[string]reason{runnerReasons, ownerReasons, runnerSetReasons, autoscalerReasons, scaleSetReasons, poolReasons} {
+		for path := range reasons {
+			known[path[strings.LastIndexByte(path, '.')+1:]] = true
+		}
+	}
+	return known
+})
+
+// knownField says whether a field's name is one of those.
+func knownField(field string) bool {
+	field = indices.ReplaceAllString(field, "")
+	return knownFields()[field[strings.LastIndexByte(field, '.')+1:]]
+}
+
 // at goes down by properties; [] is the items of a list. It panics where there is nothing, because paths are written here.
 func (s schema) at(path ...string) schema {
 	for _, name := range path {
@@ -179,31 +214,34 @@ func number(given any) (float64, bool) {
 	return 0, false
 }
 
-// problems are what the API server would have against what was made, the rules in CEL excepted.
-func (s schema) problems(made any, path string) []string {
+// problem is what the API server would have against a part of what was made.
+type problem struct{ path, text string }
+
+// problems are all of them, the rules in CEL excepted.
+func (s schema) problems(made any, path string) []problem {
 	switch made := made.(type) {
 	case map[string]any:
 		return s.mappingProblems(made, path)
 	case []any:
 		return s.listProblems(made, path)
 	}
-	if problem := s.scalarProblem(made); problem != "" {
-		return []string{path + ": " + problem}
+	if text := s.scalarProblem(made); text != "" {
+		return []problem{{path, ": " + text}}
 	}
 	return nil
 }
 
-func (s schema) mappingProblems(made map[string]any, path string) []string {
+func (s schema) mappingProblems(made map[string]any, path string) []problem {
 	if s["type"] != "object" {
-		return []string{fmt.Sprintf("%s is a mapping where %s is wanted", path, s.wants())}
+		return []problem{{path, " is a mapping where " + s.wants() + " is wanted"}}
 	}
-	var found []string
+	var found []problem
 	required, _ := s["required"].([]any)
 	for _, name := range required {
 		// What has a default is filled in before it is looked for.
 		child, _ := s.child(name.(string))
 		if _, there := made[name.(string)]; !there && child["default"] == nil {
-			found = append(found, childPath(path, name.(string))+" is missing")
+			found = append(found, problem{childPath(path, name.(string)), " is missing"})
 		}
 	}
 	for _, name := range sorted(made) {
@@ -212,28 +250,28 @@ func (s schema) mappingProblems(made map[string]any, path string) []string {
 		case known:
 			found = append(found, child.problems(made[name], childPath(path, name))...)
 		case !s.open() && !(path == "" && (name == "metadata" || name == "apiVersion" || name == "kind")):
-			found = append(found, childPath(path, name)+" is no field that Bullpen has")
+			found = append(found, problem{childPath(path, name), " is no field that Bullpen has"})
 		}
 	}
 	return found
 }
 
-func (s schema) listProblems(made []any, path string) []string {
+func (s schema) listProblems(made []any, path string) []problem {
 	if s["type"] != "array" {
-		return []string{fmt.Sprintf("%s is a list where %s is wanted", path, s.wants())}
+		return []problem{{path, " is a list where " + s.wants() + " is wanted"}}
 	}
-	var found []string
+	var found []problem
 	if least, ok := number(s["minItems"]); ok && float64(len(made)) < least {
-		found = append(found, fmt.Sprintf("%s is empty", path))
+		found = append(found, problem{path, " is empty"})
 	}
 	if most, ok := number(s["maxItems"]); ok && float64(len(made)) > most {
-		found = append(found, fmt.Sprintf("%s has %d entries, and may have %v", path, len(made), most))
+		found = append(found, problem{path, fmt.Sprintf(" has %d entries, and may have %v", len(made), most)})
 	}
 	for i, item := range made {
 		found = append(found, s.items().problems(item, itemPath(path, i))...)
 		for j := range i {
 			if s.same(item, made[j]) {
-				found = append(found, fmt.Sprintf("%s is there twice, as %s too: remove one", itemPath(path, i), itemPath(path, j)))
+				found = append(found, problem{itemPath(path, i), fmt.Sprintf(" is there twice, as %s too: remove one", itemPath(path, j))})
 			}
 		}
 	}

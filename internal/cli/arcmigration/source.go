@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -36,6 +38,7 @@ type document struct {
 // read takes a file apart. Documents before a broken one are given out beside the error.
 func read(input Input) ([]document, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(input.Content))
+	lines := strings.Split(string(input.Content), "\n")
 	var found []document
 	for number := 1; ; number++ {
 		var node yaml.Node
@@ -43,22 +46,60 @@ func read(input Input) ([]document, error) {
 		if errors.Is(err, io.EOF) {
 			return found, nil
 		}
-		if err != nil {
-			if bytes.Contains(input.Content, []byte("{{")) {
-				return found, fmt.Errorf("%s, document %d: %w; it holds {{ }}, as a Helm chart's templates do: render it first, with helm template", input.Name, number, err)
-			}
-			return found, fmt.Errorf("%s, document %d: %w", input.Name, number, err)
+		var root *value
+		if err == nil {
+			root, err = grow(&node, "", at{lines: lines})
 		}
-		grower := grower{left: valueLimit}
-		root, err := grower.grow(&node, "", 0)
 		if err != nil {
-			return found, fmt.Errorf("%s, document %d: %w", input.Name, number, err)
+			return found, fmt.Errorf("%s, document %d: %w%s", input.Name, number, err, templateHint(input.Content))
 		}
 		if root.shape == shapeNull {
 			continue
 		}
 		found = append(found, split(document{file: input.Name, number: number, root: root})...)
 	}
+}
+
+// templateHint is what there is to say of a file that cannot be read because it is a template.
+func templateHint(content []byte) string {
+	if !bytes.Contains(content, []byte("{{")) {
+		return ""
+	}
+	return "; it holds {{ }}, as a Helm chart's templates do: render it first, with helm template"
+}
+
+// helmAction knows what Helm replaces. Commands of other programs that take such templates, like docker's --format, name no values of a chart.
+var helmAction = regexp.MustCompile(`\{\{-?[^}]*(\.Values|\.Release|\.Chart|\.Capabilities|\.Files|\.Template|\binclude\s+"|\btemplate\s+"|\btoYaml\b|\btpl\s|\bnindent\b)`)
+
+// template finds a text that Helm, or an ApplicationSet, has yet to fill in; also in a key.
+func (v *value) template() *value {
+	return v.find(func(v *value) bool {
+		text, _ := v.scalar.(string)
+		return helmAction.MatchString(text) || slices.ContainsFunc(v.keys, helmAction.MatchString)
+	})
+}
+
+// graft replaces a text by what it says as YAML, such as the values that an Application of Argo CD holds in one text.
+func (v *value) graft() error {
+	var node yaml.Node
+	text := v.peek()
+	if err := yaml.Unmarshal([]byte(text), &node); err != nil {
+		return err
+	}
+	where := at{line: v.line, column: v.column, fixed: true}
+	if v.block != nil {
+		where = at{line: v.block.line - 1, column: v.block.indent}
+	}
+	where.lines = strings.Split(text, "\n")
+	root, err := grow(&node, v.path, where)
+	if err != nil {
+		return err
+	}
+	if root.shape != shapeMapping && root.shape != shapeNull {
+		return errors.New("it is no mapping")
+	}
+	v.shape, v.scalar, v.keys, v.fields, v.block = root.shape, nil, root.keys, root.fields, nil
+	return nil
 }
 
 // split makes documents of the items of a List.
@@ -74,8 +115,50 @@ func split(d document) []document {
 	return found
 }
 
+// at is where YAML's nodes are: their own lines, from somewhere in a file, or all in one place.
+type at struct {
+	lines        []string
+	line, column int
+	fixed        bool
+}
+
+func (a at) of(node *yaml.Node) (line, column int) {
+	if a.fixed {
+		return a.line, a.column
+	}
+	return a.line + node.Line, a.column + node.Column
+}
+
+// block says where a text in a block begins: below its indicator, and as far to the right as its first line is.
+func (a at) block(node *yaml.Node) *block {
+	if a.fixed || node.Style&yaml.LiteralStyle == 0 {
+		return nil
+	}
+	for i, line := range strings.Split(node.Value, "\n") {
+		if source := node.Line + i; strings.TrimSpace(line) != "" && source < len(a.lines) {
+			indent := max(strings.Index(strings.TrimRight(a.lines[source], "\r"), line), 0)
+			return &block{line: a.line + node.Line + 1, indent: a.column + indent}
+		}
+	}
+	return nil
+}
+
 // grower makes values of YAML's nodes.
-type grower struct{ left int }
+type grower struct {
+	at   at
+	left int
+}
+
+func grow(node *yaml.Node, path string, where at) (*value, error) {
+	g := grower{at: where, left: valueLimit}
+	return g.grow(node, path, 0)
+}
+
+func (g *grower) value(node *yaml.Node, path string, shape shape) *value {
+	v := &value{path: path, shape: shape}
+	v.line, v.column = g.at.of(node)
+	return v
+}
 
 func (g *grower) grow(node *yaml.Node, path string, depth int) (*value, error) {
 	g.left--
@@ -92,7 +175,7 @@ func (g *grower) grow(node *yaml.Node, path string, depth int) (*value, error) {
 	case yaml.MappingNode:
 		return g.mapping(node, path, depth)
 	case yaml.SequenceNode:
-		v := &value{path: path, line: node.Line, shape: shapeSequence}
+		v := g.value(node, path, shapeSequence)
 		for i, content := range node.Content {
 			item, err := g.grow(content, itemPath(path, i), depth+1)
 			if err != nil {
@@ -102,13 +185,17 @@ func (g *grower) grow(node *yaml.Node, path string, depth int) (*value, error) {
 		}
 		return v, nil
 	case yaml.ScalarNode:
-		return scalar(node, path), nil
+		v := g.value(node, path, shapeScalar)
+		v.block = g.at.block(node)
+		readScalar(v, node)
+		return v, nil
 	}
-	return &value{path: path, line: node.Line}, nil
+	return g.value(node, path, shapeNull), nil
 }
 
 func (g *grower) mapping(node *yaml.Node, path string, depth int) (*value, error) {
-	v := &value{path: path, line: node.Line, shape: shapeMapping, fields: map[string]*value{}}
+	v := g.value(node, path, shapeMapping)
+	v.fields = map[string]*value{}
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, content := node.Content[i], node.Content[i+1]
@@ -129,9 +216,7 @@ func (g *grower) mapping(node *yaml.Node, path string, depth int) (*value, error
 		if err != nil {
 			return nil, err
 		}
-		if child.shape != shapeMapping && child.shape != shapeSequence || child.leaf() {
-			child.line = key.Line
-		}
+		child.line, child.column = g.at.of(key)
 		v.keys, v.fields[key.Value] = append(v.keys, key.Value), child
 	}
 	for _, content := range merged {
@@ -173,11 +258,11 @@ var oldBooleans = map[string]bool{
 	"n": false, "N": false, "no": false, "No": false, "NO": false, "off": false, "Off": false, "OFF": false,
 }
 
-func scalar(node *yaml.Node, path string) *value {
-	v := &value{path: path, line: node.Line, shape: shapeScalar, scalar: node.Value}
+func readScalar(v *value, node *yaml.Node) {
+	v.scalar = node.Value
 	if meant, ok := oldBooleans[node.Value]; ok && node.Style == 0 && len(node.Value) > 1 {
 		v.scalar = meant
-		return v
+		return
 	}
 	switch node.ShortTag() {
 	case "!!null":
@@ -198,5 +283,4 @@ func scalar(node *yaml.Node, path string) *value {
 			v.scalar = f
 		}
 	}
-	return v
 }
