@@ -108,6 +108,7 @@ func Chapters() []Chapter {
 		{"Mac hosts", aboutMacHosts},
 		{"Runners that register themselves", aboutSelfRegistering},
 		{"Installing and uninstalling", aboutInstalling},
+		{"Moving from another fleet", aboutMigrating},
 		{"What could not be seen", aboutObserving},
 	}
 }
