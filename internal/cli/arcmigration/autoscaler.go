@@ -87,9 +87,11 @@ func (c *conversion) sameCredentials(target *conversion) {
 	}
 }
 
-// registered is the part of a made object that says where its runners are registered.
-func (c *conversion) registered() fields {
-	spec, _ := c.made["spec"].(fields)
+// registered is the part of what was made that says where its runners are registered.
+func (c *conversion) registered() fields { return c.registeredIn(c.made) }
+
+func (c *conversion) registeredIn(made fields) fields {
+	spec, _ := made["spec"].(fields)
 	if c.kind == v1alpha1.KindRunnerSet || c.kind == v1alpha1.KindRunner {
 		return spec
 	}

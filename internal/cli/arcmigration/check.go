@@ -1,8 +1,6 @@
 package arcmigration
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // longestNames are what the kinds' rules say.
@@ -153,62 +150,4 @@ func (c *conversion) checkPool(spec fields) {
 	if most, ok := number(scaling["maxReplicas"]); ok && least > most {
 		c.find(Failed, c.origin("spec.autoscaling.minWarm"), "minRunners is more than maxRunners", "")
 	}
-}
-
-// checkPod makes a pod as the controller would, and repeats what that says. The object is good, and has no runners until that
-// has been seen to.
-func (c *conversion) checkPod() {
-	if c.failed() {
-		return
-	}
-	content, err := json.Marshal(c.made)
-	if err == nil {
-		err = c.buildPod(content)
-	}
-	var refused *runnerpod.InvalidTemplateError
-	switch {
-	case errors.As(err, &refused):
-		c.todo(c.origin(c.podPath()), "Bullpen's controller would make no pod of it: "+refused.Error(), "")
-	case err != nil:
-		c.find(Failed, nil, "the "+c.kind+" that it would become cannot be read: "+err.Error(), "")
-	}
-}
-
-// podPath is the path of the pod's fields in what is made.
-func (c *conversion) podPath() string {
-	if c.kind == v1alpha1.KindRunnerPool {
-		return "spec.template"
-	}
-	return c.registeredPath() + ".template.spec"
-}
-
-func (c *conversion) buildPod(content []byte) error {
-	options := runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent"}
-	if c.options.RuntimeClass != "" {
-		options.MicroVMClasses = append(runnerpod.DefaultMicroVMClasses(), c.options.RuntimeClass)
-	}
-	if c.kind == v1alpha1.KindRunnerPool {
-		var pool v1alpha1.RunnerPool
-		if err := json.Unmarshal(content, &pool); err != nil {
-			return err
-		}
-		_, _, err := runnerpod.Build(&pool, options, "00000000")
-		return err
-	}
-	set := v1alpha1.RunnerSet{}
-	var err error
-	if spec := &set.Spec.RunnerSpec; c.kind == v1alpha1.KindRunnerSet {
-		err = json.Unmarshal(content, &set)
-	} else if content, err = json.Marshal(c.registered()); err == nil {
-		err = json.Unmarshal(content, spec)
-	}
-	if err != nil {
-		return err
-	}
-	one := runnerpod.Registered{Name: "runner", Secret: "runner", Spec: &set.Spec.RunnerSpec, StatefulSet: c.kind == v1alpha1.KindRunnerSet}
-	for _, claim := range set.Spec.VolumeClaimTemplates {
-		one.Claims = append(one.Claims, claim.Name)
-	}
-	_, err = runnerpod.BuildRegistered(one, options)
-	return err
 }

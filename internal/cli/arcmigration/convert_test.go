@@ -169,5 +169,5 @@ spec:
 	// And what the controller would refuse is said.
 	result = convert(strings.Replace(one, "repository", "volumes: [{name: node, hostPath: {path: /}}], repository", 1), arcmigration.Options{Namespace: "ci"})
 	require.Equal(t, 1, result.Summary[string(arcmigration.ToDo)])
-	require.Contains(t, output(t, result), "# To see to: spec: Bullpen's controller would make no pod of it: volume \"node\" is a hostPath")
+	require.Contains(t, output(t, result), "# To see to: spec.volumes[0] (node): Bullpen's controller would make no pod of it: volume \"node\" is a hostPath")
 }

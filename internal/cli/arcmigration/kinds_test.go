@@ -264,6 +264,19 @@ func TestConvert_M11_M12_FindingsNameTheVeryField(t *testing.T) {
 	}
 }
 
+// What the controller would refuse a pod for is said of the part that it would refuse, not of the whole pod.
+func TestConvert_M11_WhatTheControllerRefusesIsNamed(t *testing.T) {
+	const mode = "dockerEnabled: false"
+	for path, content := range map[string]string{
+		"spec.template.spec.volumes[1]":                           legacy(mode, "volumes: [{name: a, emptyDir: {}}, {name: sock, hostPath: {path: /var/run/docker.sock}}]", "volumeMounts: [{name: sock, mountPath: /sock}]"),
+		"spec.template.spec.sidecarContainers[0].securityContext": legacy(mode, `sidecarContainers: [{name: vpn, image: "example.com/vpn:1", securityContext: {privileged: true}}]`),
+		"template.spec.volumes[0]":                                scaleSetValues(githubsRunner, "volumes: [{name: host, hostPath: {path: /mnt}}]"),
+	} {
+		c := check(t, content, arcmigration.Options{})
+		requireFinding(t, c.Objects[0], arcmigration.ToDo, path, "would make no pod of it")
+	}
+}
+
 // Marks by which a tool knows what it owns do not come along, in whatever place, and are reported.
 func TestConvert_R8_OwnershipMarksAreDropped(t *testing.T) {
 	marks := []string{
