@@ -73,7 +73,7 @@ func (c *conversion) refusedFor() string {
 	at := c.podPath()
 	pod := c.podIn(c.made)
 	for _, key := range sorted(pod) {
-		if key != "containers" && key != "volumes" && c.allowedWithout(func(pod fields) { delete(pod, key) }) {
+		if key != "containers" && key != "volumes" && key != "volumeMounts" && c.allowedWithout(func(pod fields) { delete(pod, key) }) {
 			return childPath(at, key)
 		}
 	}
@@ -85,6 +85,9 @@ func (c *conversion) refusedFor() string {
 	for _, list := range []string{"containers", "initContainers"} {
 		for i, container := range entries(pod, list) {
 			below := itemPath(childPath(at, list), i)
+			if mount := c.refusedMount(container, func(pod fields) fields { return entries(pod, list)[i] }); mount >= 0 {
+				return itemPath(childPath(below, "volumeMounts"), mount)
+			}
 			for _, key := range sorted(container) {
 				if c.allowedWithout(func(pod fields) { delete(entries(pod, list)[i], key) }) {
 					return childPath(below, key)
@@ -92,12 +95,23 @@ func (c *conversion) refusedFor() string {
 			}
 		}
 	}
-	for i := range entries(pod, "volumeMounts") { // of a pool's one container
-		if c.allowedWithout(func(pod fields) { pod["volumeMounts"] = slices.Delete(pod["volumeMounts"].([]any), i, i+1) }) {
-			return itemPath(childPath(at, "volumeMounts"), i)
-		}
+	if mount := c.refusedMount(pod, func(pod fields) fields { return pod }); mount >= 0 { // of a pool's one container
+		return itemPath(childPath(at, "volumeMounts"), mount)
 	}
 	return at
+}
+
+// refusedMount is the index of the mount of a container that a pod is refused for, or -1. find finds the container in a pod.
+func (c *conversion) refusedMount(container fields, find func(pod fields) fields) int {
+	for i := range entries(container, "volumeMounts") {
+		if c.allowedWithout(func(pod fields) {
+			of := find(pod)
+			of["volumeMounts"] = slices.Delete(of["volumeMounts"].([]any), i, i+1)
+		}) {
+			return i
+		}
+	}
+	return -1
 }
 
 // allowedWithout says whether the controller would make a pod after something was taken out.

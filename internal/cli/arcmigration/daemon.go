@@ -138,6 +138,11 @@ func (c *conversion) takeDaemon(d *daemon, pod *value, runners []*value, into fi
 	}
 	for _, runner := range runners {
 		c.client(runner)
+		for _, mount := range runner.get("volumeMounts").elements() { // of a daemon in the runner's own container
+			if slices.Contains(dataPaths, path.Clean(mount.get("mountPath").peek())) {
+				c.daemonMount(mount, pod, dind)
+			}
+		}
 	}
 	for _, volume := range pod.get("volumes").elements() {
 		if slices.Contains(dindVolumes, volume.get("name").peek()) && volume.get("emptyDir") != nil {

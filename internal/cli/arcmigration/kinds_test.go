@@ -92,6 +92,29 @@ func TestConvert_M1_VolumesAndMountsAreJudgedTogether(t *testing.T) {
 	c.hasNot("volumes:", "volumeMounts:")
 }
 
+// The layers of a daemon in the runner's own container do not stay mounted where no daemon is any more.
+func TestConvert_M1_LayersOfADaemonInTheRunner(t *testing.T) {
+	c := check(t, legacy("dockerdWithinRunnerContainer: true", "volumeMounts: [{name: layers, mountPath: /var/lib/docker}, {name: cache, mountPath: /cache}]",
+		"volumes: [{name: layers, hostPath: {path: /mnt/layers}}, {name: cache, emptyDir: {}}]"), arcmigration.Options{RuntimeClass: "kata"})
+	requireFinding(t, c.Objects[0], arcmigration.Dropped, "spec.template.spec.volumeMounts[0]", "dind.storage")
+	requireFinding(t, c.Objects[0], arcmigration.Dropped, "spec.template.spec.volumes[0]", "nothing does any more")
+	c.hasNot("layers")
+	c.has("name: cache")
+
+	c = check(t, `apiVersion: actions.summerwind.dev/v1alpha1
+kind: RunnerSet
+metadata: {name: layers}
+spec:
+  repository: acme/app
+  dockerdWithinRunnerContainer: true
+  template: {spec: {serviceAccount: cloud, containers: [{name: runner, volumeMounts: [{name: lib, mountPath: /var/lib/docker}]}]}}
+  volumeClaimTemplates: [{metadata: {name: lib}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}}}]
+`, arcmigration.Options{RuntimeClass: "kata"})
+	requireFinding(t, c.Objects[0], arcmigration.Dropped, "spec.volumeClaimTemplates[0]", "nothing does any more")
+	requireFinding(t, c.Objects[0], arcmigration.ToDo, "spec.template.spec.serviceAccount", "")
+	c.hasNot("lib", "volumeClaimTemplates")
+}
+
 // Container hooks that are set up by hand become container mode Kubernetes, or an error; never a runner that is configured to use them without rights.
 func TestConvert_M2_HooksByHandBecomeKubernetesMode(t *testing.T) {
 	env := "env: [{name: ACTIONS_RUNNER_CONTAINER_HOOKS, value: %}, {name: ACTIONS_RUNNER_POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]"
@@ -271,6 +294,8 @@ func TestConvert_M11_WhatTheControllerRefusesIsNamed(t *testing.T) {
 		"spec.template.spec.volumes[1]":                           legacy(mode, "volumes: [{name: a, emptyDir: {}}, {name: sock, hostPath: {path: /var/run/docker.sock}}]", "volumeMounts: [{name: sock, mountPath: /sock}]"),
 		"spec.template.spec.sidecarContainers[0].securityContext": legacy(mode, `sidecarContainers: [{name: vpn, image: "example.com/vpn:1", securityContext: {privileged: true}}]`),
 		"template.spec.volumes[0]":                                scaleSetValues(githubsRunner, "volumes: [{name: host, hostPath: {path: /mnt}}]"),
+		"template.spec.containers[0].volumeMounts[1]":             scaleSetValues(`containers: [{name: runner, image: "ghcr.io/actions/actions-runner:latest", resources: {limits: {cpu: 2, memory: 4Gi}}, volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}]}]`, "volumes: [{name: a, emptyDir: {}}]"),
+		"spec.template.spec.containers[0].volumeMounts[0]":        legacy(mode, `containers: [{name: runner, volumeMounts: [{name: b, mountPath: /b}]}]`),
 	} {
 		c := check(t, content, arcmigration.Options{})
 		requireFinding(t, c.Objects[0], arcmigration.ToDo, path, "would make no pod of it")

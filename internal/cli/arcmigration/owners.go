@@ -180,7 +180,7 @@ func (c *conversion) runnerSet() {
 		}
 	}
 	if p.spec["kubernetes"] == nil {
-		p.rights(account)
+		p.rights(accountOf(v, pod))
 	}
 	p.containers(pod.get("containers"))
 	made := p.finished(podMeta)
