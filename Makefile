@@ -118,6 +118,7 @@ test-race: ## Run all tests with the race detector, also those that make test ru
 test-deep: ## Run what takes minutes and is left out of make test: a release's upgrade, kills at every step, every fault point, large state spaces: an hour
 	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium tinyproxy cc
 	@$(BUILD_RELEASE)
+	@$(PLAIN); cd tools/kubelinter && $(GO) build -trimpath -ldflags "-s -w" -o /dev/null golang.stackrox.io/kube-linter/cmd/kube-linter
 	@$(FIND_ASSETS) && export BULLPEN_TEST_DEEP=1 && set -x && $(GO) test -trimpath -vet=off -count 1 -p 2 -timeout 90m $(DEEP)
 	$(PLAIN) BULLPEN_TEST_DEEP=1; cd images && $(GO) test -count 1 -timeout 20m ./...
 
@@ -198,6 +199,7 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 	fi
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
+	cd tools/kubelinter && $(GO) mod tidy -diff
 	cd devcluster && $(GO) mod tidy -diff
 	cd images && $(GO) mod tidy -diff
 

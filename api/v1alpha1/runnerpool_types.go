@@ -18,6 +18,28 @@ const (
 	PlatformMacOS Platform = "macos"
 )
 
+// Architecture is a processor architecture, as Kubernetes names it.
+// +kubebuilder:validation:Enum=amd64;arm64
+type Architecture string
+
+// The architectures.
+const (
+	ArchitectureAMD64 Architecture = "amd64"
+	ArchitectureARM64 Architecture = "arm64"
+)
+
+// RunnerLabel is GitHub's label for the architecture; empty for one that has none.
+func (a Architecture) RunnerLabel() string {
+	switch a {
+	case ArchitectureAMD64:
+		return "X64"
+	case ArchitectureARM64:
+		return "ARM64"
+	default:
+		return ""
+	}
+}
+
 // Queueing is the order in which a pool's jobs are handed out.
 // +kubebuilder:validation:Enum=FIFO;FairShare
 type Queueing string
@@ -97,6 +119,9 @@ type RunnerPool struct {
 // +kubebuilder:validation:XValidation:rule="self.platform == oldSelf.platform",message="platform cannot be changed, because accounts are charged per platform: create another RunnerPool and delete this one (its busy runners finish first)"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxRunnerAge) || duration(self.maxRunnerAge) == duration('0s') || !has(self.provisioning) || !has(self.provisioning.startTimeout) || duration(self.maxRunnerAge) > duration(self.provisioning.startTimeout)",message="maxRunnerAge is not longer than provisioning.startTimeout, and a runner could be too old before it has started: raise maxRunnerAge, or lower startTimeout"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.nodeSelector) || !('kubernetes.io/os' in self.template.nodeSelector) || self.template.nodeSelector['kubernetes.io/os'] == (self.platform == 'macos' ? 'darwin' : 'linux')",message="template.nodeSelector asks for another operating system than platform: remove kubernetes.io/os from it, or write linux for platform linux and darwin for platform macos"
+// +kubebuilder:validation:XValidation:rule="!has(self.architecture) || !has(self.template.nodeSelector) || !('kubernetes.io/arch' in self.template.nodeSelector) || self.template.nodeSelector['kubernetes.io/arch'] == self.architecture",message="template.nodeSelector asks for another architecture than architecture: remove kubernetes.io/arch from it"
+// +kubebuilder:validation:XValidation:rule="!has(self.architecture) || self.architecture == 'arm64' || self.platform == 'linux'",message="macOS runners are virtual machines on Apple silicon: remove architecture, or set it to arm64"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.securityContext) || self.platform == 'linux'",message="template.securityContext is for platform linux, jobs in a macOS virtual machine run as the image's user: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.dind) || self.platform == 'linux'",message="template.dind is a Docker daemon for runners of platform linux: remove dind, or put it into a RunnerPool for linux"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.runtimeClassName) || self.platform == 'linux'",message="template.runtimeClassName is for platform linux, a macOS runner is a virtual machine already: remove it"
 // +kubebuilder:validation:XValidation:rule="self.platform == 'linux' || (!has(self.template.volumes) || self.template.volumes.size() == 0) && (!has(self.template.volumeMounts) || self.template.volumeMounts.size() == 0)",message="template.volumes is for platform linux, a macOS virtual machine shares no folders of its host with jobs: remove volumes and volumeMounts, and put what jobs need into the image"
@@ -107,6 +132,12 @@ type RunnerPoolSpec struct {
 	// Platform is the operating system of the runners; accounts have a budget for each. It cannot be changed.
 	// +required
 	Platform Platform `json:"platform"`
+
+	// Architecture is the processor architecture of the runners' nodes, as the node label kubernetes.io/arch has it. Unset: the one in
+	// template.nodeSelector; or any, unless the cluster's nodes differ: then amd64, or on clusters without amd64 the first by name.
+	// Macs are arm64.
+	// +optional
+	Architecture Architecture `json:"architecture,omitempty"`
 
 	// Labels are those that jobs may ask for. The pool takes a job if all labels of its runs-on are among them, self-hosted and linux too if it
 	// names those. The first label belongs to this pool alone. A runner is registered with the labels of its job.

@@ -97,7 +97,7 @@ func checkPrivileges(pool *v1alpha1.RunnerPool, options Options) error {
 			return refuse("volume %q is a hostPath, and a job could reach the node through it (NET-7): use an emptyDir or a claim, or %s", v.Name, wayOut)
 		}
 	}
-	return nil
+	return checkSecurity(template.SecurityContext, wayOut) // NET-7
 }
 
 // checkSocketMounts keeps the template's mounts from hiding the daemon's socket.
@@ -128,7 +128,7 @@ func dindDefaults(dind *v1alpha1.Dind) v1alpha1.Dind {
 // addDind gives the pod a Docker daemon: a sidecar that is up before the runner starts and ends after it. It has the
 // folder where jobs work at the runner's own path, because the runner asks the daemon to mount parts of it into the
 // containers of a job; it has no token (NET-3), and is privileged, inside the pod's own virtual machine (NET-7).
-func addDind(spec *corev1.PodSpec, template *v1alpha1.RunnerTemplate) {
+func addDind(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplate) {
 	dind := dindDefaults(template.Dind)
 	socket := corev1.VolumeMount{Name: volumeSocket, MountPath: mountSocket}
 	spec.SecurityContext.SupplementalGroups = append(spec.SecurityContext.SupplementalGroups, dockerGroup)
@@ -136,10 +136,10 @@ func addDind(spec *corev1.PodSpec, template *v1alpha1.RunnerTemplate) {
 		corev1.Volume{Name: volumeDocker, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(dind.Storage.DeepCopy())}}},
 		corev1.Volume{Name: volumeSocket, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 	)
-	sidecar := dindContainer(dind)
+	sidecar := dindContainer(dind, shapeOf(pool))
 	work, own := workMount(template)
 	sidecar.VolumeMounts = append(sidecar.VolumeMounts, socket, work)
-	if externals, ok := externalsContainer(template); ok {
+	if externals, ok := externalsContainer(template.Image, template.Command, template.AgentResources); ok {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volumeExternals, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 		sidecar.VolumeMounts = append(sidecar.VolumeMounts, corev1.VolumeMount{Name: volumeExternals, MountPath: runnerExternals})
 		spec.InitContainers = append(spec.InitContainers, externals)
@@ -168,7 +168,7 @@ func workMount(template *v1alpha1.RunnerTemplate) (mount corev1.VolumeMount, own
 	return corev1.VolumeMount{Name: VolumeWork, MountPath: at}, false
 }
 
-func dindContainer(dind v1alpha1.Dind) corev1.Container {
+func dindContainer(dind v1alpha1.Dind, runner corev1.ResourceList) corev1.Container {
 	return corev1.Container{
 		Name:  ContainerDind,
 		Image: dind.Image,
@@ -176,8 +176,7 @@ func dindContainer(dind v1alpha1.Dind) corev1.Container {
 			"sh", "-c", startDaemon, ContainerDind, strconv.FormatInt(dind.Storage.Value()-diskSlack, 10),
 			"dockerd", "--host=" + dockerSocket, "--group=" + strconv.Itoa(dockerGroup),
 		},
-		// No limits of CPU and memory: what the runner's limits make the virtual machine's size is for both.
-		Resources:     corev1.ResourceRequirements{Requests: smallResources().Requests},
+		Resources:     daemonResources(runner, dind.Resources), // POD-1
 		RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
 		SecurityContext: &corev1.SecurityContext{
 			Privileged: ptr.To(true), // NET-7
@@ -198,15 +197,15 @@ func dindContainer(dind v1alpha1.Dind) corev1.Container {
 
 // externalsContainer copies the runner's own Node.js out of its image. Jobs in containers have it mounted, by the daemon,
 // which sees its own files and not the runner's. Where a runner that is started by another command keeps it is unknown.
-func externalsContainer(template *v1alpha1.RunnerTemplate) (corev1.Container, bool) {
-	if len(template.Command) > 0 && !strings.HasPrefix(template.Command[0], runnerHome+"/") {
+func externalsContainer(image string, command []string, resources *v1alpha1.ContainerResources) (corev1.Container, bool) {
+	if len(command) > 0 && !strings.HasPrefix(command[0], runnerHome+"/") {
 		return corev1.Container{}, false
 	}
 	return corev1.Container{
 		Name:            ContainerExternals,
-		Image:           template.Image,
+		Image:           image,
 		Command:         []string{"cp", "-r", runnerExternals + "/.", mountCopy},
-		Resources:       smallResources(),
+		Resources:       agentResources(resources), // POD-1
 		SecurityContext: noPrivileges(),
 		VolumeMounts:    []corev1.VolumeMount{{Name: volumeExternals, MountPath: mountCopy}},
 	}, true

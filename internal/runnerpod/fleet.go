@@ -18,7 +18,7 @@ func Fleet(pool *v1alpha1.RunnerPool) (string, error) {
 	if affinity := pool.Spec.Template.Affinity; affinity != nil && affinity.NodeAffinity != nil {
 		required = affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
-	selector := pool.Spec.Template.NodeSelector
+	selector := nodeSelectorOf(pool)
 	if pool.Spec.Platform == v1alpha1.PlatformMacOS { // the controller puts this one in, whether the template has it or not
 		selector = maps.Clone(selector)
 		delete(selector, corev1.LabelOSStable)

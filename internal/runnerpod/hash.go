@@ -43,7 +43,12 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 	if template.Dind != nil {
 		version = dindHashVersion
 		*template.Dind = dindDefaults(template.Dind)
+		template.Dind.Resources = plainly(template.Dind.Resources)
 		template.Dind.Storage = resource.NewQuantity(template.Dind.Storage.Value(), resource.BinarySI)
+	}
+	template.AgentResources = plainly(template.AgentResources)
+	if template.UserAssignment == v1alpha1.UserFromTemplate {
+		template.UserAssignment = "" // the default
 	}
 	var platform v1alpha1.Platform // empty for linux, whose pods were made before it was part of the hash
 	share := poolDisk(pool)
@@ -61,9 +66,11 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 		Template  *v1alpha1.RunnerTemplate
 		TokenLife int
 		Platform  v1alpha1.Platform `json:",omitempty"`
-		Disk      int64             `json:",omitempty"` // TEN-6; pods without a limit were made before it was part of the hash
+		// Architecture is empty for pools that were made before it was part of the hash.
+		Architecture v1alpha1.Architecture `json:",omitempty"`
+		Disk         int64                 `json:",omitempty"` // TEN-6; pods without a limit were made before it was part of the hash
 	}{
-		version, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds, platform, limit,
+		version, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds, platform, pool.Spec.Architecture, limit,
 	})
 	if err != nil {
 		return "", fmt.Errorf("hashing the template of %s: %w", pool.Name, err)

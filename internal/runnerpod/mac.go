@@ -34,8 +34,8 @@ func checkMac(pool *v1alpha1.RunnerPool) error {
 // container runner is the virtual machine, and takes one of the slots that Apple's licence grants (NODE-5).
 //
 // What means nothing there is left out, so that nobody relies on it: users, seccomp, capabilities and read-only file systems. The helpers
-// take no CPU and no memory of the node's: half of a Mac is what a runner is usually given, and two must fit.
-func toMac(spec *corev1.PodSpec) {
+// request no CPU and no memory of the node's, unless the pool says so: half of a Mac is what a runner is usually given, and two must fit.
+func toMac(spec *corev1.PodSpec, given *v1alpha1.ContainerResources) {
 	if spec.NodeSelector == nil {
 		spec.NodeSelector = map[string]string{}
 	}
@@ -48,13 +48,22 @@ func toMac(spec *corev1.PodSpec) {
 			c.SecurityContext = nil
 			macAgent(c)
 			if c.Name != ContainerRunner {
-				c.Resources = corev1.ResourceRequirements{}
+				c.Resources = macResources(given) // POD-1
 				continue
 			}
 			one := *resource.NewQuantity(1, resource.DecimalSI)
 			c.Resources.Requests[ResourceMacOSVM], c.Resources.Limits[ResourceMacOSVM] = one, one
 		}
 	}
+}
+
+// macResources are those of a helper on a Mac. A request of nothing must be said, or the API server takes the limit for it.
+func macResources(given *v1alpha1.ContainerResources) corev1.ResourceRequirements {
+	defaults := agentDefaults()
+	for name := range defaults.Requests {
+		defaults.Requests[name] = resource.Quantity{Format: resource.DecimalSI}
+	}
+	return resourcesOf(defaults, given)
 }
 
 // macAgent has a container start the agent that a Mac has: the subcommand agent of its one program, which the init container puts

@@ -1,8 +1,9 @@
 package runnerpod
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
@@ -18,7 +19,7 @@ const (
 func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.PodSpec {
 	spec := commonSpec(pool, options, name)
 	if pool.Spec.Platform == v1alpha1.PlatformMacOS {
-		toMac(&spec)
+		toMac(&spec, pool.Spec.Template.AgentResources)
 		return spec
 	}
 	share := poolDisk(pool) // TEN-6
@@ -36,20 +37,19 @@ func commonSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.
 		RestartPolicy:                 corev1.RestartPolicyNever,
 		TerminationGracePeriodSeconds: ptr.To(ptr.Deref(template.TerminationGracePeriodSeconds, DefaultGraceSeconds)),
 		EnableServiceLinks:            ptr.To(false),
-		SecurityContext: &corev1.PodSecurityContext{
-			RunAsUser: ptr.To(ptr.Deref(template.RunAsUser, DefaultRunAsUser)),
-		},
-		RuntimeClassName:  template.RuntimeClassName,
-		PriorityClassName: template.PriorityClassName,
-		NodeSelector:      template.NodeSelector,
-		Affinity:          template.Affinity,
-		Tolerations:       append(template.Tolerations, stayTolerations()...),
-		Volumes:           append(template.Volumes, volumes()...),
-		InitContainers:    []corev1.Container{agentContainer(options)},
-		Containers:        []corev1.Container{runnerContainer(pool, template), pollerContainer(options)},
+		SecurityContext:               podSecurity(template), // POD-2
+		ImagePullSecrets:              template.ImagePullSecrets,
+		RuntimeClassName:              template.RuntimeClassName,
+		PriorityClassName:             template.PriorityClassName,
+		NodeSelector:                  maps.Clone(nodeSelectorOf(pool)),
+		Affinity:                      template.Affinity,
+		Tolerations:                   append(template.Tolerations, stayTolerations()...),
+		Volumes:                       append(template.Volumes, volumes()...),
+		InitContainers:                []corev1.Container{agentContainer(options, template.AgentResources)},
+		Containers:                    []corev1.Container{runnerContainer(pool, template), pollerContainer(options, template.AgentResources)},
 	}
 	if template.Dind != nil {
-		addDind(&spec, template)
+		addDind(&spec, pool, template)
 	}
 	options.Egress.addTo(&spec, pool.Spec.Platform)
 	return spec
@@ -87,19 +87,19 @@ func sharedMount() corev1.VolumeMount {
 
 // agentContainer puts the agent's binary where the other two start it from, so that the runner's image needs nothing
 // of ours. Paths are always given by argument or environment: a back end without mount namespaces replaces them.
-func agentContainer(options Options) corev1.Container {
+func agentContainer(options Options, resources *v1alpha1.ContainerResources) corev1.Container {
 	return corev1.Container{
 		Name:            ContainerAgent,
 		Image:           options.AgentImage,
 		Command:         []string{options.agentCommand(), "install", "--to", agentBinary},
-		Resources:       smallResources(),
+		Resources:       agentResources(resources), // POD-1
 		SecurityContext: noPrivileges(),
 		VolumeMounts:    []corev1.VolumeMount{sharedMount()},
 	}
 }
 
 // pollerContainer holds the token and nothing of the customer's.
-func pollerContainer(options Options) corev1.Container {
+func pollerContainer(options Options, resources *v1alpha1.ContainerResources) corev1.Container {
 	return corev1.Container{
 		Name:    ContainerPoller,
 		Image:   options.AgentImage,
@@ -111,7 +111,7 @@ func pollerContainer(options Options) corev1.Container {
 			fieldEnv(EnvPodName, "metadata.name"),
 			fieldEnv(EnvPodUID, "metadata.uid"),
 		},
-		Resources:       smallResources(),
+		Resources:       agentResources(resources), // POD-1
 		SecurityContext: noPrivileges(),
 		VolumeMounts: []corev1.VolumeMount{
 			sharedMount(),
@@ -134,39 +134,33 @@ func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplat
 		fieldEnv(EnvPodUID, "metadata.uid"),
 	}
 	mounts := []corev1.VolumeMount{sharedMount(), {Name: VolumeWork, MountPath: MountWork}}
-	shape := corev1.ResourceList{
+	shape := shapeOf(pool)
+	return corev1.Container{
+		Name:            ContainerRunner,
+		Image:           template.Image,
+		Command:         append([]string{agentBinary, "run", "--"}, command...),
+		Env:             append(env, template.Env...),
+		Resources:       corev1.ResourceRequirements{Requests: shape, Limits: shape.DeepCopy()},
+		VolumeMounts:    append(mounts, template.VolumeMounts...),
+		ReadinessProbe:  readinessProbe(),
+		SecurityContext: runnerSecurity(template), // POD-2
+	}
+}
+
+func shapeOf(pool *v1alpha1.RunnerPool) corev1.ResourceList {
+	return corev1.ResourceList{
 		corev1.ResourceCPU:    pool.Spec.Resources.CPU.DeepCopy(),
 		corev1.ResourceMemory: pool.Spec.Resources.Memory.DeepCopy(),
 	}
-	return corev1.Container{
-		Name:           ContainerRunner,
-		Image:          template.Image,
-		Command:        append([]string{agentBinary, "run", "--"}, command...),
-		Env:            append(env, template.Env...),
-		Resources:      corev1.ResourceRequirements{Requests: shape, Limits: shape.DeepCopy()},
-		VolumeMounts:   append(mounts, template.VolumeMounts...),
-		ReadinessProbe: readinessProbe(),
-	}
 }
 
-// smallResources keep the helpers out of the runner's shape: they hardly use anything, and accounts are charged for
-// the runner alone.
-func smallResources() corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{
-			corev1.ResourceCPU:    resource.MustParse("1m"),
-			corev1.ResourceMemory: resource.MustParse("8Mi"),
-		},
-		Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")},
-	}
-}
-
+// noPrivileges is the context of the containers that Bullpen adds, whatever the template says: they conform to restricted in any pod.
 func noPrivileges() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: ptr.To(false),
 		ReadOnlyRootFilesystem:   ptr.To(true), // they write into the pod's volumes alone
 		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		SeccompProfile:           runtimeProfile(),
 	}
 }
 

@@ -24,6 +24,14 @@ func (r *Registered) check(spec *corev1.PodSpec, options Options) error {
 	if err := r.checkMode(spec); err != nil {
 		return err
 	}
+	if err := checkResources("agentResources", r.Spec.AgentResources); err != nil {
+		return err
+	}
+	if r.Spec.Dind != nil {
+		if err := checkResources("dind.resources", r.Spec.Dind.Resources); err != nil {
+			return err
+		}
+	}
 	switch {
 	case len(spec.EphemeralContainers) > 0:
 		return refuse("template.spec.ephemeralContainers is for pods that run: remove it")

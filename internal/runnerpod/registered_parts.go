@@ -50,7 +50,7 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 				SecretName: r.Secret, DefaultMode: ptr.To[int32](0o444), // whoever the image's user is
 			}}},
 		},
-		first: []corev1.Container{agentContainer(options)},
+		first: []corev1.Container{agentContainer(options, r.Spec.AgentResources)},
 		mounts: []corev1.VolumeMount{
 			sharedMount(),
 			{Name: VolumeRegistration, MountPath: MountRegistration, ReadOnly: true}, // NET-3: in the runner, and nowhere else
@@ -96,9 +96,9 @@ func (r *Registered) addDaemon(a *additions, runner *corev1.Container) {
 	a.mounts = append(a.mounts, socket)
 	a.absent = append(a.absent, corev1.EnvVar{Name: "DOCKER_HOST", Value: dockerSocket})
 	a.group = dockerGroup
-	sidecar := dindContainer(dind)
+	sidecar := dindContainer(dind, runner.Resources.Limits)
 	sidecar.VolumeMounts = []corev1.VolumeMount{{Name: volumeDocker, MountPath: mountDisk}, work, socket}
-	if externals, ok := externalsContainer(&v1alpha1.RunnerTemplate{Image: runner.Image, Command: runner.Command}); ok {
+	if externals, ok := externalsContainer(runner.Image, runner.Command, r.Spec.AgentResources); ok {
 		a.volumes = append(a.volumes, corev1.Volume{Name: volumeExternals, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 		sidecar.VolumeMounts = append(sidecar.VolumeMounts, corev1.VolumeMount{Name: volumeExternals, MountPath: runnerExternals})
 		a.first = append(a.first, externals)

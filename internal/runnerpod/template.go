@@ -76,6 +76,8 @@ type Options struct {
 	MicroVMClasses []string `json:"-"`
 	// Egress is how runners connect to GitHub; nil: directly.
 	Egress *Egress `json:",omitempty"`
+	// Around is what pods take from the cluster as it is now. It is no part of a template, so changing it rolls no pool.
+	Around Surroundings `json:"-"`
 }
 
 // Validate says what is missing.
@@ -129,16 +131,7 @@ func refuse(format string, args ...any) error {
 // The API server has checked the pool already; what must never happen whoever wrote the pool is checked again, and is
 // an *InvalidTemplateError.
 func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.Pod, *corev1.ServiceAccount, error) {
-	if err := checkTemplate(&pool.Spec.Template); err != nil {
-		return nil, nil, err
-	}
-	if err := checkPrivileges(pool, options); err != nil {
-		return nil, nil, err
-	}
-	if err := checkMac(pool); err != nil {
-		return nil, nil, err
-	}
-	if err := checkDisk(pool); err != nil {
+	if err := check(pool, options); err != nil {
 		return nil, nil, err
 	}
 	hash, err := TemplateHash(pool, options)
@@ -153,7 +146,26 @@ func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.P
 	pod := &corev1.Pod{ObjectMeta: *meta.DeepCopy(), Spec: podSpec(pool, options, meta.Name)}
 	pod.Labels[LabelTemplateHash] = hash
 	pod.Annotations = map[string]string{AnnotationDefaultContainer: ContainerRunner}
+	addMetadata(&pod.Labels, &pod.Annotations, pool.Spec.Template.Metadata)
+	options.Around.fit(pod, account)
 	return pod, account, nil
+}
+
+// check refuses a pool from which no pod may be built.
+func check(pool *v1alpha1.RunnerPool, options Options) error {
+	template := &pool.Spec.Template
+	for _, problem := range []error{
+		checkTemplate(template), checkMetadata(template.Metadata), checkPrivileges(pool, options), checkArchitecture(pool), checkMac(pool), checkDisk(pool),
+		checkResources("spec.template.agentResources", template.AgentResources),
+	} {
+		if problem != nil {
+			return problem
+		}
+	}
+	if template.Dind != nil {
+		return checkResources("spec.template.dind.resources", template.Dind.Resources)
+	}
+	return nil
 }
 
 func objectMeta(pool *v1alpha1.RunnerPool, name string) metav1.ObjectMeta {
@@ -171,6 +183,9 @@ func objectMeta(pool *v1alpha1.RunnerPool, name string) metav1.ObjectMeta {
 func checkTemplate(template *v1alpha1.RunnerTemplate) error {
 	if template.Image == "" {
 		return refuse("spec.template.image is empty: name the runner's image")
+	}
+	if s := template.SecurityContext; s != nil && s.RunAsUser != nil {
+		return refuse("spec.template.securityContext.runAsUser is set, and every container of the pod has one user, because they share files: set spec.template.runAsUser")
 	}
 	for _, v := range template.Volumes {
 		if strings.HasPrefix(v.Name, reservedPrefix) {

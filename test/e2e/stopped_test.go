@@ -52,6 +52,10 @@ func TestStopped_EXCL8_AStopAtAnyInstantCostsNoJob(t *testing.T) {
 			t.Parallel()
 			aRunnerGroupIsMade(t, dir, box, w)
 		})
+		t.Run("meshed", func(t *testing.T) {
+			t.Parallel()
+			aMeshedRunnerIsGone(t, dir, box, w)
+		})
 		for n := range pools { // beside each other: an instant takes as long as two pods to start
 			name := fmt.Sprintf("stopped-%d", n)
 			t.Run(name, func(t *testing.T) {

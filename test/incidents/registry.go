@@ -106,6 +106,7 @@ func Chapters() []Chapter {
 		{"Queues, room and scaling", aboutScaling},
 		{"Nodes", aboutNodes},
 		{"Mac hosts", aboutMacHosts},
+		{"Clusters with rules", aboutClusters},
 		{"Runners that register themselves", aboutSelfRegistering},
 		{"Installing and uninstalling", aboutInstalling},
 		{"Moving from another fleet", aboutMigrating},

@@ -39,7 +39,7 @@ func TestRegistry_EntriesAreWhole(t *testing.T) {
 		require.False(t, seen[incident.ID], "two incidents are called %s", incident.ID)
 		seen[incident.ID] = true
 		for _, rule := range incident.Rules {
-			require.Regexp(t, regexp.MustCompile(`^(EXCL|POOL|CLAIM|RECV|NET|NODE|HOST|RUN|SCALE|TEN)-\d+$`), rule, incident.ID)
+			require.Regexp(t, regexp.MustCompile(`^(EXCL|POOL|POD|CLAIM|RECV|NET|NODE|HOST|RUN|SCALE|TEN)-\d+$`), rule, incident.ID)
 		}
 	}
 }

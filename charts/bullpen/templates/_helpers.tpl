@@ -69,11 +69,7 @@ imagePullSecrets:
 {{- end }}
 serviceAccountName: {{ include "bullpen.name" . }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile: {type: RuntimeDefault}
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
 {{- with .values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
@@ -137,10 +133,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  seccompProfile: {type: RuntimeDefault}
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
 nodeSelector:
   kubernetes.io/os: linux
   {{- with .root.Values.server.nodeSelector }}

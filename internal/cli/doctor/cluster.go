@@ -1,9 +1,12 @@
 package doctor
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -21,9 +24,12 @@ type Cluster struct {
 	Pods        []Pod // of runners
 	NodesRead   bool
 	Nodes       map[string]bool // by name, whether it is ready
-	Pressures   []Pressure
-	Refusals    []Refusal
-	Egress      *Egress // nil: no policy is in the way of runners to GitHub
+	Egress      *Egress         // nil: no policy is in the way of runners to GitHub
+	// Architectures of the nodes for Linux, in order; those that do not say are left out.
+	Architectures []string
+	Rules         Rules
+	Pressures     []Pressure
+	Refusals      []Refusal
 }
 
 // Definition is a CustomResourceDefinition.
@@ -75,6 +81,10 @@ type Pool struct {
 	Finalizers []string
 	Refused    string // what its condition RefusedByGitHub says; empty: nothing
 	WantsMore  bool   // it has fewer runners than it may want
+
+	Architecture   string   // that its runners need; empty for any
+	MissingSecrets []string // pull secrets that its pods name
+	Injected       []string // containers of its pods that Bullpen has not put there
 }
 
 // Pod is a runner's.
@@ -82,6 +92,7 @@ type Pod struct {
 	Name, Pool, Node string
 	DeletedAt        time.Time // when its grace period ends or has ended; zero: it is not being deleted
 	Finalizers       []string
+	Foreign          []string // containers that Bullpen has not put there
 }
 
 // Pressure is what a node is short of.
@@ -93,6 +104,7 @@ type Pressure struct {
 // Refusal is the API server's word on a pod of a pool, that was asked for and not made.
 type Refusal struct {
 	Pool, Message string
+	Pod           *corev1.Pod // that was refused; nil where none could be built
 }
 
 // Patience of the checks that go by age.
@@ -126,6 +138,7 @@ func examineCluster(r *Report, c Cluster, now time.Time) {
 	for _, refusal := range c.Refusals {
 		examineRefusal(r, c, refusal)
 	}
+	examineSurroundings(r, c)
 }
 
 func examineDefinition(r *Report, d Definition) {
@@ -316,9 +329,10 @@ func examineRefusal(r *Report, c Cluster, refusal Refusal) {
 	if i >= 0 && c.Pools[i].WantsMore {
 		severity, what = SeverityError, "The cluster refuses the runners of pool "+refusal.Pool+": "
 	}
+	remedy := strings.Join(c.Rules.remedies(refusal.Pod), " ")
 	r.found(Finding{
 		Code: "pods-refused", Severity: severity, Subject: refusal.Pool, Sentence: what + strings.TrimSuffix(refusal.Message, ".") + ".",
-		Remedy: "Change what refuses them, or the pool: `kubectl -n " + c.RunnerNamespace + " get resourcequotas,limitranges` and `kubectl get namespace " +
-			c.RunnerNamespace + " --show-labels` (pod-security.kubernetes.io/enforce) show it.",
+		Remedy: cmp.Or(remedy, "Change what refuses them, or the pool: `kubectl -n "+c.RunnerNamespace+" get resourcequotas,limitranges` and `kubectl get namespace "+
+			c.RunnerNamespace+" --show-labels` (pod-security.kubernetes.io/enforce) show it."),
 	})
 }

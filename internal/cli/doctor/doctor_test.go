@@ -16,8 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
@@ -263,7 +265,7 @@ func TestDoctor_PodsRefused(t *testing.T) {
 			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
 		}))
 		require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, patience, 100*time.Millisecond)
-		s.finds("pods-refused", "linux", "small")
+		require.Contains(t, s.finds("pods-refused", "linux", "small").Remedy, "ResourceQuota small has left: 0 of pods, of which a runner takes 1")
 	})
 	t.Run("by a limit range", func(t *testing.T) {
 		s := newSite(t)
@@ -274,7 +276,7 @@ func TestDoctor_PodsRefused(t *testing.T) {
 			}}},
 		}))
 		require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, patience, 100*time.Millisecond)
-		s.finds("pods-refused", "linux", "memory")
+		require.Contains(t, s.finds("pods-refused", "linux", "memory").Remedy, "container runner has 1Gi: lower spec.resources of the pool")
 	})
 	t.Run("by pod security", func(t *testing.T) {
 		s := newSite(t)
@@ -282,8 +284,10 @@ func TestDoctor_PodsRefused(t *testing.T) {
 		require.NoError(t, s.admin.Get(t.Context(), client.ObjectKey{Name: s.look.Release.RunnerNamespace}, namespace))
 		namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
 		require.NoError(t, s.admin.Update(t.Context(), namespace))
+		s.change("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Template.RunAsUser = ptr.To[int64](0) })
 		require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, patience, 100*time.Millisecond)
-		s.finds("pods-refused", "linux", "PodSecurity")
+		f := s.finds("pods-refused", "linux", "PodSecurity")
+		require.Contains(t, f.Remedy, "level restricted, and the pool's pods need baseline")
 	})
 	t.Run("and none is made by looking", func(t *testing.T) {
 		s := newSite(t)

@@ -31,6 +31,8 @@ type clusterGatherer struct {
 	dynamic dynamic.Interface
 	in      Installation
 	seen    *Cluster
+
+	nodesSeen []*corev1.Node
 }
 
 func (g *gatherer) cluster(ctx context.Context) {
@@ -126,11 +128,13 @@ func (c *clusterGatherer) nodes(ctx context.Context) {
 	c.seen.NodesRead = true
 	for i := range list.Items {
 		node := &list.Items[i]
+		c.nodesSeen = append(c.nodesSeen, node)
 		c.seen.Pressures = append(c.seen.Pressures, pressuresOf(node)...)
 		c.seen.Nodes[node.Name] = slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
 			return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
 		})
 	}
+	c.seen.Architectures = architectures(c.nodesSeen)
 }
 
 // pressuresOf are what a node says that it is short of.
@@ -154,7 +158,7 @@ func (c *clusterGatherer) pods(ctx context.Context) {
 	}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		seen := Pod{Name: pod.Name, Pool: pod.Labels[runnerpod.LabelPool], Node: pod.Spec.NodeName, Finalizers: pod.Finalizers}
+		seen := Pod{Name: pod.Name, Pool: pod.Labels[runnerpod.LabelPool], Node: pod.Spec.NodeName, Finalizers: pod.Finalizers, Foreign: foreign(pod)}
 		if pod.DeletionTimestamp != nil {
 			seen.DeletedAt = pod.DeletionTimestamp.Time
 		}
@@ -205,6 +209,9 @@ func readPool(pool *v1alpha1.RunnerPool) Pool {
 	if c := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionRefused); c != nil && c.Status == metav1.ConditionTrue {
 		seen.Refused = c.Message
 	}
+	if pool.Spec.Platform == v1alpha1.PlatformLinux {
+		seen.Architecture = string(runnerpod.ArchitectureOf(pool))
+	}
 	seen.WantsMore = pool.Status.Replicas < wanted
 	return seen
 }
@@ -223,19 +230,27 @@ func (c *clusterGatherer) probe(ctx context.Context, pools []*v1alpha1.RunnerPoo
 	if !c.could("whether it takes runners' pods", err) {
 		return
 	}
+	options := runnerpod.Options{DispatchURL: "http://dispatch.invalid", AgentImage: "bullpen", Around: c.around(ctx)}
+	c.seen.Rules = c.rules(ctx)
+	for _, pod := range c.seen.Pods {
+		c.injected(pod.Pool, pod.Foreign)
+	}
 	for _, pool := range pools {
 		// What differs from the controller's own options is compared by no policy.
-		pod, _, err := runnerpod.Build(pool, runnerpod.Options{DispatchURL: "http://dispatch.invalid", AgentImage: "bullpen"}, "doctor00")
+		pod, _, err := runnerpod.Build(pool, options, "doctor00")
 		if err != nil {
 			c.seen.Refusals = append(c.seen.Refusals, Refusal{Pool: pool.Name, Message: err.Error()})
 			continue
 		}
+		c.pullSecrets(ctx, pool, pod.Spec.ImagePullSecrets)
 		pod.Spec.ServiceAccountName = "default" // its own would have to be made first
-		_, err = c.kube.CoreV1().Pods(c.in.RunnerNamespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		tried, err := c.kube.CoreV1().Pods(c.in.RunnerNamespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if status, ok := errors.AsType[*apierrors.StatusError](err); ok && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
-			c.seen.Refusals = append(c.seen.Refusals, Refusal{Pool: pool.Name, Message: status.ErrStatus.Message})
+			c.seen.Refusals = append(c.seen.Refusals, Refusal{Pool: pool.Name, Message: status.ErrStatus.Message, Pod: pod})
 			continue
 		}
-		c.could("whether it takes pods of the pool "+pool.Name, err)
+		if c.could("whether it takes pods of the pool "+pool.Name, err) {
+			c.injected(pool.Name, foreign(tried))
+		}
 	}
 }

@@ -126,6 +126,16 @@ func (s *site) pool(name, label string, finalizers ...string) *v1alpha1.RunnerPo
 	return pool
 }
 
+// change edits a pool.
+func (s *site) change(name string, edit func(*v1alpha1.RunnerPool)) {
+	s.t.Helper()
+	pool := &v1alpha1.RunnerPool{}
+	require.NoError(s.t, s.admin.Get(s.t.Context(), client.ObjectKey{Namespace: s.look.Release.RunnerNamespace, Name: name}, pool))
+	base := pool.DeepCopy()
+	edit(pool)
+	require.NoError(s.t, s.admin.Patch(s.t.Context(), pool, client.MergeFrom(base)))
+}
+
 func (s *site) lease(renewed time.Time) {
 	s.t.Helper()
 	lease := &coordinationv1.Lease{

@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/plan/scaling"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 )
 
 // observation is what one pass has seen. It keeps no pointer into a cache.
@@ -122,7 +123,9 @@ func (a *Autoscaler) takePool(ctx context.Context, seen *observation, pool *v1al
 	if err != nil {
 		p.Problem = err.Error() // POOL-8: without its overhead nobody knows what a runner takes
 	}
-	placement, err := nodes.PlacementOf(pool, a.options.Pod, class)
+	options := a.options.Pod
+	options.Around.Architecture = defaultArchitecture(fleet)
+	placement, err := nodes.PlacementOf(pool, options, class)
 	if err != nil {
 		p.Problem = err.Error()
 	}
@@ -137,6 +140,14 @@ func (a *Autoscaler) takePool(ctx context.Context, seen *observation, pool *v1al
 		}
 	}
 	seen.keys[p.Name], seen.pools[p.Name], seen.uids[key] = key, p, pool.UID
+}
+
+func defaultArchitecture(fleet []corev1.Node) v1alpha1.Architecture {
+	shown := make([]*corev1.Node, 0, len(fleet))
+	for i := range fleet {
+		shown = append(shown, &fleet[i])
+	}
+	return runnerpod.DefaultArchitecture(shown)
 }
 
 // stateOf is what the last pass left, or, for a pool that this process has not seen before, what its status says.
@@ -185,7 +196,7 @@ func (a *Autoscaler) countElsewhere(ctx context.Context, seen *observation, flee
 		pod := &pods.Items[i]
 		name := nameOf(pod.Namespace, pod.Labels[runnerpod.LabelPool])
 		p, known := seen.pools[name]
-		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || podsigns.Stopped(pod)
 		if known && !ended && pod.Spec.NodeName != "" && !slices.Contains(p.Nodes, pod.Spec.NodeName) {
 			p.Elsewhere++
 			seen.pools[name] = p

@@ -66,6 +66,7 @@ func (r *Reconciler) createAll(ctx context.Context, pool *v1alpha1.RunnerPool, s
 		failure error
 		queue   = make(chan string)
 	)
+	options := r.podOptions(ctx, pool.Namespace)
 	stopped := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -78,7 +79,7 @@ func (r *Reconciler) createAll(ctx context.Context, pool *v1alpha1.RunnerPool, s
 					state.notCreated(name, r.now())
 					continue
 				}
-				uid, result, err := createRunner(ctx, r.client, pool, r.options.Pod, name)
+				uid, result, err := createRunner(ctx, r.client, pool, options, name)
 				if state.createAnswered(name, string(uid), result, r.now()) {
 					r.removals.add(state.key, name)
 				}

@@ -105,6 +105,8 @@ type Reconciler struct {
 	events   *eventWriter
 	metrics  *metrics
 	wake     chan event.TypedGenericEvent[types.NamespacedName]
+
+	pullSecrets pullSecrets
 }
 
 // Setup adds the controller to the manager, whose cache must hold RunnerPools, the pods and ServiceAccounts that carry

@@ -108,11 +108,19 @@ func (m *member) undeleted(now time.Time) bool {
 	return m.vanished(now) || !m.leave.Deleted && m.view.deleting.IsZero() || m.lingers()
 }
 
-// lingers says whether the runner's work is over by the server's proof, while its pod is being deleted with a grace period that is for jobs
-// (TEN-5). Deleting it once more shortens that.
+// lingers says whether the runner's work is over, by the server's proof (TEN-5) or because it has ended while other containers of its pod go
+// on (POD-3), and the pod is being deleted with a grace period that is for jobs. Deleting it once more shortens that.
 func (m *member) lingers() bool {
-	short := m.view.deleting.Add(removal.ProvenGrace * time.Second)
-	return m.over != "" && !m.hastened && !m.view.terminal && !m.view.deleting.IsZero() && m.view.deadline.After(short)
+	if m.hastened || m.view.deleting.IsZero() {
+		return false
+	}
+	allowed := func(seconds time.Duration) bool {
+		return m.view.deadline.After(m.view.deleting.Add(seconds * time.Second))
+	}
+	if m.view.terminal {
+		return m.view.attended && allowed(removal.EndedGrace)
+	}
+	return m.over != "" && allowed(removal.ProvenGrace)
 }
 
 // checkNode has a node looked for that runners are bound to and the watch does not show.

@@ -23,13 +23,14 @@ type podView struct {
 	uid, resourceVersion  string
 	templateHash          string
 	created               time.Time
-	placed                time.Time // when it was bound to a node; zero while it waits for one
-	node                  string    // the name of that node
-	ignoresCordon         bool      // its kind is started on cordoned nodes too
-	deleting              time.Time // when its deletion began; zero when it is not being deleted
-	deadline              time.Time // when its grace period ends, if it is being deleted
-	finalizers            string    // what holds it, if it is being deleted
-	terminal              bool
+	placed                time.Time       // when it was bound to a node; zero while it waits for one
+	node                  string          // the name of that node
+	ignoresCordon         bool            // its kind is started on cordoned nodes too
+	deleting              time.Time       // when its deletion began; zero when it is not being deleted
+	deadline              time.Time       // when its grace period ends, if it is being deleted
+	finalizers            string          // what holds it, if it is being deleted
+	terminal              bool            // it has ended
+	attended              bool            // it has ended, and containers that others have put into it go on
 	ready                 bool            // the runner can take work
 	readySince            time.Time       // since when, if the pod tells
 	waiting               string          // what it waits for before it can take work, in the words of the scheduler or the kubelet
@@ -58,7 +59,8 @@ func observe(pod *corev1.Pod) podView {
 		uid: string(pod.UID), resourceVersion: pod.ResourceVersion,
 		templateHash: pod.Labels[runnerpod.LabelTemplateHash],
 		created:      pod.CreationTimestamp.Time,
-		terminal:     (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) && !podsigns.Collected(pod),
+		terminal:     podsigns.Ended(pod), // POD-3
+		attended:     podsigns.Attended(pod),
 
 		ignoresCordon: nodes.ToleratesCordon(pod.Spec.Tolerations),
 	}
@@ -91,7 +93,7 @@ func observe(pod *corev1.Pod) podView {
 	if v.terminal {
 		v.end = endOf(pod, runner)
 		traded := poller != nil && poller.State.Terminated != nil && poller.State.Terminated.ExitCode == 0
-		v.failed = pod.Status.Phase == corev1.PodFailed && !traded
+		v.failed = podsigns.Failed(pod) && !traded
 	}
 	return v
 }

@@ -268,7 +268,7 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 	case err == nil:
 		faultpoint.Reached(faultpoint.PodDeleted)
 		state.change(m.name, q.now(), func(m *member) {
-			m.forced, m.hastened = g.NodeGone, m.hastened || g.Proof != "" && m.lingers()
+			m.forced, m.hastened = g.NodeGone, m.hastened || (g.Proof != "" || m.view.terminal) && m.lingers()
 			m.leave.Accepted(q.now())
 		})
 		q.metrics.removals.WithLabelValues(m.view.pool, m.removalReason()).Inc()

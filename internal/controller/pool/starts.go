@@ -350,7 +350,9 @@ func (r *Reconciler) usableNodes(ctx context.Context, pool *v1alpha1.RunnerPool,
 		// Without it more nodes may look usable. That is no reason to leave the pool alone, and what has ended in it.
 		r.options.Log.Warn("a runtime class cannot be read: starts are limited as if it put no pod anywhere", "pool", pool.Name, "error", unread)
 	}
-	placement, err := nodes.PlacementOf(pool, r.options.Pod, class)
+	options := r.options.Pod
+	options.Around.Architecture = r.tracker.nodes.architecture()
+	placement, err := nodes.PlacementOf(pool, options, class)
 	if err != nil {
 		return nil, err
 	}

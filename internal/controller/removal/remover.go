@@ -1,6 +1,7 @@
 package removal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +32,10 @@ type Pod struct {
 	Ref lifecycle.RunnerRef
 	// ResourceVersion is that of the observation.
 	ResourceVersion string
-	// Ended: it is terminal, and nothing can run in it any more.
+	// Ended: no job can run in it any more.
 	Ended bool
+	// Grace is what a pod that has ended gets for containers beside the runner's, in seconds; 0 for EndedGrace.
+	Grace int64
 	// Signs of work that it showed.
 	Signs lifecycle.Signs
 }
@@ -54,12 +57,16 @@ type Grant struct {
 // keeps it there, a process that a job has stopped or one that hangs in its clean-up, would have the machine for nothing (TEN-5).
 const ProvenGrace = 60
 
+// EndedGrace is the grace period, in seconds, of a pod whose runner has ended (POD-3). A kubelet has stopped all of it as a rule; where others
+// have put containers into it these get a signal, and are killed if they do not go by it.
+const EndedGrace = 2
+
 // Remove deletes the pod as it was observed: the one function in the whole system that deletes a runner pod (EXCL-2). A
 // pod that has not ended needs a grant for its UID, shows no sign of work in the observation (EXCL-4), and is asked about
 // once more right before. The preconditions make the API server refuse if the pod has changed in any way since it was
 // observed, so that no sign of work can have appeared unseen. That the pod is gone already is success.
 //
-// The pod keeps its own grace period: an idle runner stops at once, and if all of the above were wrong a job would still
+// A pod that has not ended keeps its own grace period: an idle runner stops at once, and if all of the above were wrong a job would still
 // be let finish. With a proof that its work is over it is ProvenGrace, also of a pod that is being deleted already. Only where the node is
 // gone there is nothing to wait for, and our finalizer goes with it. The answer is the fence's, when it was asked.
 func (d *Remover) Remove(ctx context.Context, p Pod, g Grant) (lifecycle.Answer, error) {
@@ -79,7 +86,9 @@ func (d *Remover) Remove(ctx context.Context, p Pod, g Grant) (lifecycle.Answer,
 		switch {
 		case g.NodeGone:
 			options = append(options, client.GracePeriodSeconds(0)) // no kubelet will ever say that it has stopped
-		case g.Proof != "" && !p.Ended:
+		case p.Ended:
+			options = append(options, client.GracePeriodSeconds(cmp.Or(p.Grace, EndedGrace))) // POD-3
+		case g.Proof != "":
 			options = append(options, client.GracePeriodSeconds(ProvenGrace)) // TEN-5
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
 )
 
@@ -75,7 +76,7 @@ func (v *View) TakeOffOwner(ctx context.Context, pod recovery.Pod) error {
 // freshPod reads what recovery goes by. The controller reads the same signs of work (EXCL-4).
 func freshPod(pod *corev1.Pod) recovery.Pod {
 	out := recovery.Pod{Pod: toPod(pod), ResourceVersion: pod.ResourceVersion, Since: pod.CreationTimestamp.Time}
-	out.Terminal = (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) && !collected(pod)
+	out.Terminal = podsigns.Ended(pod) // POD-3
 	poller, runner := container(pod, runnerpod.ContainerPoller), container(pod, runnerpod.ContainerRunner)
 	if poller != nil && poller.State.Terminated != nil {
 		out.Poller = recovery.Failed
@@ -107,16 +108,6 @@ func latest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// collected: Kubernetes' garbage collector of pods calls it failed because its node is gone. Nobody has seen it end (POOL-7).
-func collected(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "DeletionByPodGC" {
-			return true
-		}
-	}
-	return false
 }
 
 func readiness(pod *corev1.Pod) *corev1.PodCondition {

@@ -110,11 +110,11 @@ func trimPod(obj any) (any, error) {
 		}
 	}
 	for _, status := range pod.Status.ContainerStatuses {
-		if end := status.State.Terminated; status.Name == runnerpod.ContainerPoller && end != nil {
-			slim.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		if end := status.State.Terminated; end != nil && (status.Name == runnerpod.ContainerPoller || status.Name == runnerpod.ContainerRunner) {
+			slim.Status.ContainerStatuses = append(slim.Status.ContainerStatuses, corev1.ContainerStatus{
 				Name:  status.Name,
 				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: end.ExitCode}},
-			}}
+			})
 		}
 	}
 	return slim, nil

@@ -102,7 +102,7 @@ func (s *Service) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if !owned || going && !v.Deleting.IsZero() { // who waits for its pods to go, as the garbage collector does, makes none again
 		v.Owner = Owner{}
 	}
-	for _, phase := range []func(context.Context, *View, Place) (time.Time, error){s.sight, s.miss, s.disown, s.unregister, s.leave} {
+	for _, phase := range []func(context.Context, *View, Place) (time.Time, error){s.sight, s.miss, s.disown, s.unregister, s.hasten, s.leave} {
 		due, err := phase(ctx, &v, place)
 		if apierrors.IsConflict(err) { // it has changed since it was read, which is no failure
 			return reconcile.Result{RequeueAfter: conflictRetry}, nil
@@ -237,6 +237,16 @@ func (s *Service) leave(ctx context.Context, v *View, place Place) (time.Time, e
 		}
 	}
 	return time.Time{}, s.release(ctx, v)
+}
+
+// hasten cuts the grace period short of a pod that is being deleted and whose runner has ended: it is for a job, and what else is in the pod
+// may use all of it (POD-3).
+func (s *Service) hasten(ctx context.Context, v *View, _ Place) (time.Time, error) {
+	if !v.Attended || v.Deleting.IsZero() || !v.Deadline.After(v.Deleting.Add(besideGrace*time.Second)) {
+		return time.Time{}, nil
+	}
+	_, err := s.RemovePod(ctx, v)
+	return time.Time{}, err
 }
 
 const (

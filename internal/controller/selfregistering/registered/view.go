@@ -64,6 +64,8 @@ type View struct {
 	// Ended: its runner has ended, whatever other containers do, and nothing starts it again (RUN-7).
 	Ended bool
 	End   Ending
+	// Attended: other containers go on in the pod of a runner that has ended.
+	Attended bool
 
 	facts runnerpod.RegistrationFacts
 }
@@ -144,6 +146,7 @@ func (v *View) observeRunner(pod *corev1.Pod) {
 	runner := podsigns.Container(pod, runnerpod.ContainerRunner)
 	stopped := stoppedState(runner)
 	v.Started = terminal || runner != nil && (runner.State.Running != nil || stopped != nil)
+	v.Attended = !terminal && stopped != nil
 	v.Ended = terminal || stopped != nil // RUN-7: a StatefulSet starts the container again, the runner is over all the same
 	v.Running = runner != nil && runner.State.Running != nil && !v.Ended
 	v.Ready = v.Running && runner.Ready
@@ -214,7 +217,11 @@ func (v *View) Ref() lifecycle.RunnerRef {
 	return lifecycle.RunnerRef{Namespace: v.Namespace, Name: v.Name, UID: v.UID, Owner: v.Owner.Name}
 }
 
+// besideGrace is what the other containers of a template get to stop in, once the runner has ended: Kubernetes' own default, and not the hours
+// that are for jobs.
+const besideGrace = 30
+
 // Removal is the pod as removal.Remover takes it.
 func (v *View) Removal() removal.Pod {
-	return removal.Pod{Ref: v.Ref(), ResourceVersion: v.ResourceVersion, Ended: v.Ended, Signs: v.Signs}
+	return removal.Pod{Ref: v.Ref(), ResourceVersion: v.ResourceVersion, Ended: v.Ended, Grace: besideGrace, Signs: v.Signs}
 }
