@@ -115,11 +115,12 @@ func (o Options) checkCredentials() error {
 //
 // Every method bounds each of its requests by Options.Timeout and fails with an error of fleet: ErrNotFound,
 // ErrForbidden, ErrRejected, ErrNameTaken, ErrRunnerBusy, ErrUncertain or *RateLimitedError. None sleeps or repeats a
-// request, with one exception: a 401 to a cached token, which proves that nothing was done, is repeated once with a
-// fresh one.
+// request, with one exception: after a 401, which proves that nothing was done, a request is repeated once with a fresh
+// token where it had a cached one, and with another date where GitHub's clock differs from what its JWT is dated by.
 type Client struct {
 	options Options
 	signer  *signer       // nil with a token
+	clock   *remoteClock  // GitHub's
 	own     *installation // the App itself, or the token
 	cache   *cache
 	etags   *etagStore
@@ -137,15 +138,16 @@ func New(options Options) (*Client, error) {
 		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
 	}
 	c := &Client{
-		options: options, metrics: options.Metrics, etags: newETagStore(), installations: newLookups[string, int64](options.Now),
-		repositories: newLookups[repositoryKey, fleet.Repository](options.Now), groups: newLookups[groupKey, int64](options.Now),
+		options: options, metrics: options.Metrics, etags: newETagStore(), clock: newRemoteClock(options.Now, options.Log),
+		installations: newLookups[string, int64](options.Now),
+		repositories:  newLookups[repositoryKey, fleet.Repository](options.Now), groups: newLookups[groupKey, int64](options.Now),
 	}
 	if !c.hasToken() {
 		key, err := parseKey(options.PrivateKey)
 		if err != nil {
 			return nil, fmt.Errorf("configuring the GitHub client: %w", err)
 		}
-		c.signer = newSigner(key)
+		c.signer = newSigner(key, c.clock)
 	}
 	if c.own, err = c.newInstallation(0); err != nil {
 		return nil, fmt.Errorf("configuring the GitHub client: %w", err)
@@ -192,8 +194,9 @@ func (c *Client) transportOf(id int64) (http.RoundTripper, error) {
 }
 
 // appTransport speaks as the App, with a key of its own or the one in use.
-func (c *Client) appTransport(with ghinstallation.Signer) (*ghinstallation.AppsTransport, error) {
-	app, err := ghinstallation.NewAppsTransportWithOptions(c.options.Transport, c.options.AppID, ghinstallation.WithSigner(with))
+func (c *Client) appTransport(with *signer) (*ghinstallation.AppsTransport, error) {
+	answers := &clocked{next: c.options.Transport, clock: c.clock, signer: with, appID: c.options.AppID}
+	app, err := ghinstallation.NewAppsTransportWithOptions(answers, c.options.AppID, ghinstallation.WithSigner(with))
 	if err != nil {
 		return nil, err
 	}

@@ -15,5 +15,6 @@
 //
 // The same error comes of what we bound ourselves, each installation by itself (discipline.go): circuit.go leaves one
 // alone that fails, pace.go spends no more points a minute than GitHub allows, and so many requests are under way at a
-// time. Sweeps give way to mints, and all to removals and control reads. etags.go asks only for what has changed.
+// time. Sweeps give way to mints, and all to removals and control reads. etags.go asks only for what has changed. clock.go dates the App's tokens by
+// GitHub's clock.
 package github

@@ -21,19 +21,24 @@ const opProveKey = "proving a private key"
 // ErrKeyRefused: GitHub does not take the key for one of the App's.
 var ErrKeyRefused = errors.New("GitHub refuses the private key: is it one of this App's, and is this machine's clock right?")
 
-// signer signs as the App with the key in use at the moment.
+// signer signs as the App with the key in use at the moment, and dates by GitHub's clock what it signs.
 type signer struct {
-	key atomic.Pointer[rsa.PrivateKey]
+	key   atomic.Pointer[rsa.PrivateKey]
+	clock *remoteClock
 }
 
-func newSigner(key *rsa.PrivateKey) *signer {
-	s := &signer{}
+func newSigner(key *rsa.PrivateKey, clock *remoteClock) *signer {
+	s := &signer{clock: clock}
 	s.key.Store(key)
 	return s
 }
 
 // Sign implements ghinstallation.Signer.
 func (s *signer) Sign(claims jwt.Claims) (string, error) {
+	if own, ok := claims.(*jwt.RegisteredClaims); ok { // ghinstallation has dated it by the host's clock
+		issued, ends := s.clock.life()
+		own.IssuedAt, own.ExpiresAt = jwt.NewNumericDate(issued), jwt.NewNumericDate(ends)
+	}
 	return ghinstallation.NewRSASigner(jwt.SigningMethodRS256, s.key.Load()).Sign(claims)
 }
 
@@ -65,7 +70,7 @@ func (c *Client) UseKey(ctx context.Context, text []byte) error {
 
 // proveKey asks GitHub who the App is, with the key.
 func (c *Client) proveKey(ctx context.Context, key *rsa.PrivateKey) error {
-	transport, err := c.appTransport(newSigner(key))
+	transport, err := c.appTransport(newSigner(key, c.clock))
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (r Report) ExitCode() int {
 	}
 }
 
-// Bounds of how far clocks may be apart. GitHub refuses what an App signs with a clock that is a minute ahead.
+// Bounds of how far clocks may be apart.
 const (
 	skewTold = 10 * time.Second
 	skewBad  = time.Minute
@@ -130,7 +130,7 @@ func examineClock(r *Report, whose string, c Clock) {
 	r.found(Finding{
 		Code: "clock-skew", Severity: severity, Subject: whose,
 		Sentence: "The clock of " + whose + " is " + c.Ahead.Abs().Round(time.Second).String() + " " + direction + " that of this machine.",
-		Remedy: "Set the clock that is wrong: `timedatectl set-ntp true` on a machine with systemd. GitHub refuses an App whose server's " +
-			"clock is a minute off.",
+		Remedy: "Set the clock that is wrong: `timedatectl set-ntp true` on a machine with systemd. What the App signs follows GitHub's clock; " +
+			"certificates, leases and ages do not.",
 	})
 }

@@ -2,6 +2,7 @@ package standin
 
 import (
 	"crypto/rsa"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -120,21 +121,26 @@ func (s *Server) SetAppKeys(keys ...*rsa.PublicKey) {
 	s.appKeys.Store(&set)
 }
 
+// maxAppJWT is how far from now an App's JWT may end.
+const maxAppJWT = 10 * time.Minute
+
+// checkAppJWT is as strict as GitHub: an App's clock that is ahead issues JWTs in the future, and one that is behind such as have ended.
 func (s *Server) checkAppJWT(credential string) *apiError {
 	claims := jwt.RegisteredClaims{}
 	_, err := jwt.ParseWithClaims(credential, &claims, func(*jwt.Token) (any, error) { return *s.appKeys.Load(), nil },
-		jwt.WithValidMethods([]string{"RS256"}), jwt.WithTimeFunc(s.opts.Now), jwt.WithLeeway(5*time.Second),
+		jwt.WithValidMethods([]string{"RS256"}), jwt.WithTimeFunc(s.opts.Now),
 		jwt.WithExpirationRequired())
-	if err != nil {
-		return failf(http.StatusUnauthorized, "A JSON web token could not be decoded")
-	}
 	now := s.now()
 	switch {
+	case errors.Is(err, jwt.ErrTokenExpired):
+		return failf(http.StatusUnauthorized, "'Expiration time' claim ('exp') must be a numeric value representing the future time at which the assertion expires")
+	case err != nil:
+		return failf(http.StatusUnauthorized, "A JSON web token could not be decoded")
 	case claims.Issuer != strconv.FormatInt(s.opts.AppID, 10):
 		return failf(http.StatusUnauthorized, "'Issuer' claim ('iss') must be the App's id")
-	case claims.IssuedAt == nil || claims.IssuedAt.After(now.Add(time.Minute)):
+	case claims.IssuedAt == nil || claims.IssuedAt.After(now):
 		return failf(http.StatusUnauthorized, "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued")
-	case claims.ExpiresAt.After(now.Add(10*time.Minute + 5*time.Second)):
+	case claims.ExpiresAt.After(now.Add(maxAppJWT)):
 		return failf(http.StatusUnauthorized, "'Expiration time' claim ('exp') is too far in the future")
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bradleyfalzon/ghinstallation/v2"
+	"github.com/golang-jwt/jwt/v4"
 	"github.com/google/go-github/v88/github"
 	"github.com/stretchr/testify/require"
 
@@ -121,6 +122,20 @@ type world struct {
 	user  *github.Client // as octo's installation
 }
 
+// datedSigner dates what the App signs by the stand-in's clock.
+type datedSigner struct {
+	key *rsa.PrivateKey
+	now func() time.Time
+}
+
+func (d datedSigner) Sign(claims jwt.Claims) (string, error) {
+	if own, ok := claims.(*jwt.RegisteredClaims); ok {
+		at := d.now().Truncate(time.Second)
+		own.IssuedAt, own.ExpiresAt = jwt.NewNumericDate(at), jwt.NewNumericDate(at.Add(time.Minute))
+	}
+	return jwt.NewWithClaims(jwt.SigningMethodRS256, claims).SignedString(d.key)
+}
+
 func newWorld(t testing.TB, change func(*standin.Options)) *world {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,7 +160,9 @@ func newWorld(t testing.TB, change func(*standin.Options)) *world {
 		cancel()
 		in.Close()
 	})
-	apps, err := ghinstallation.NewAppsTransport(http.DefaultTransport, 1, private)
+	key, err := jwt.ParseRSAPrivateKeyFromPEM(private)
+	require.NoError(t, err)
+	apps, err := ghinstallation.NewAppsTransportWithOptions(http.DefaultTransport, 1, ghinstallation.WithSigner(datedSigner{key, opts.Now}))
 	require.NoError(t, err)
 	apps.BaseURL = in.URL + "/api/v3"
 	w.app = w.client(apps)

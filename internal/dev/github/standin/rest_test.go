@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v4"
 	"github.com/google/go-github/v88/github"
 	"github.com/stretchr/testify/require"
 
@@ -68,10 +69,39 @@ func TestApp_JWTIsChecked(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, http.StatusUnauthorized, statusOf(response))
 	w = newWorld(t, nil)
-	w.clock.Advance(-time.Hour)
-	_, response, err = w.app.Apps.Get(w.ctx, "")
-	require.Error(t, err, "issued in the future")
-	require.Equal(t, http.StatusUnauthorized, statusOf(response))
+	for name, c := range map[string]struct {
+		issued, ends time.Duration // from GitHub's now
+		want         int
+	}{
+		"as GitHub's documentation has it": {-time.Minute, 10 * time.Minute, http.StatusOK},
+		"issued now":                       {0, time.Minute, http.StatusOK},
+		"issued in the future":             {time.Second, time.Minute, http.StatusUnauthorized},
+		"ended":                            {-10 * time.Minute, -time.Second, http.StatusUnauthorized},
+		"too far in the future":            {0, 10*time.Minute + time.Second, http.StatusUnauthorized},
+	} {
+		require.Equal(t, c.want, w.asApp(c.issued, c.ends), name)
+	}
+}
+
+// asApp reads the App with a JWT that was issued and ends then, and returns the status.
+func (w *world) asApp(issued, ends time.Duration) int {
+	w.t.Helper()
+	_, private, err := appKey()
+	require.NoError(w.t, err)
+	key, err := jwt.ParseRSAPrivateKeyFromPEM(private)
+	require.NoError(w.t, err)
+	now := w.clock.Now().Truncate(time.Second)
+	text, err := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.RegisteredClaims{
+		Issuer: "1", IssuedAt: jwt.NewNumericDate(now.Add(issued)), ExpiresAt: jwt.NewNumericDate(now.Add(ends)),
+	}).SignedString(key)
+	require.NoError(w.t, err)
+	request, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.in.URL+"/app", nil)
+	require.NoError(w.t, err)
+	request.Header.Set("Authorization", "Bearer "+text)
+	response, err := await.HTTP.Do(request)
+	require.NoError(w.t, err)
+	require.NoError(w.t, response.Body.Close())
+	return response.StatusCode
 }
 
 func TestRunners_MintListGetDelete(t *testing.T) {
