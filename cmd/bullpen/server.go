@@ -224,7 +224,13 @@ func (r *replica) wireDispatch(forge *github.Client) error {
 	if err != nil {
 		return err
 	}
-	if r.intake, err = intake.New(intake.Options{Store: r.store, Log: r.log, Metrics: r.registry, Tracer: r.tracer}); err != nil {
+	owners, err := intake.NewOwners(intake.OwnersOptions{Store: r.store, GitHub: forge, Log: r.log, Now: r.clock.Now})
+	if err != nil {
+		return err
+	}
+	if r.intake, err = intake.New(intake.Options{
+		Store: r.store, Owners: owners, Log: r.log, Metrics: r.registry, Tracer: r.tracer,
+	}); err != nil {
 		return err
 	}
 	if r.keeper, err = newKeeper(cfg, r, forge, lists); err != nil {

@@ -29,6 +29,8 @@ var (
 	// ErrLedgerFrozen: the database was restored, or replaced, and what it has lost is still being rebuilt: nothing is handed
 	// out and no removal is granted meanwhile (CLAIM-17).
 	ErrLedgerFrozen = errors.New("the ledger is frozen after a restore")
+	// ErrUnstorable: the database refuses a value itself, and would at every repetition. Nothing was stored.
+	ErrUnstorable = errors.New("the value cannot be stored")
 	// ErrUncertain: no answer, or a 5xx: the request may or may not have taken effect.
 	ErrUncertain = errors.New("GitHub gave no certain answer")
 )

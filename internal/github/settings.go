@@ -74,9 +74,8 @@ func (c *Client) App(ctx context.Context) (AppSettings, error) {
 
 // HookConfig is where the App's webhooks go.
 type HookConfig struct {
-	URL         string // empty: nowhere
-	ContentType string
-	HasSecret   bool
+	URL       string // empty: nowhere
+	HasSecret bool
 }
 
 // HookConfig reads where the App's webhooks go.
@@ -89,5 +88,5 @@ func (c *Client) HookConfig(ctx context.Context) (HookConfig, error) {
 	if err != nil {
 		return HookConfig{}, err
 	}
-	return HookConfig{URL: clean(found.GetURL()), ContentType: clean(found.GetContentType()), HasSecret: found.GetSecret() != ""}, nil
+	return HookConfig{URL: clean(found.GetURL()), HasSecret: found.GetSecret() != ""}, nil
 }

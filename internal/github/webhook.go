@@ -1,7 +1,6 @@
 package github
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -27,7 +26,8 @@ const (
 type InstallationEvent struct {
 	Action         string
 	InstallationID int64
-	Account        Account
+	Account        Account   // zero where the event names no organization or user
+	Enterprise     bool      // the App is installed on an enterprise, which has no repositories of its own
 	SuspendedAt    time.Time // zero when not suspended
 }
 
@@ -41,7 +41,8 @@ const (
 type InstallationRepositoriesEvent struct {
 	Action         string
 	InstallationID int64
-	Account        Account
+	Account        Account  // zero where the event names no organization or user
+	Enterprise     bool     // as of InstallationEvent
 	Added, Removed []string // owner/name
 }
 
@@ -65,21 +66,21 @@ type WorkflowJobEvent struct {
 
 // WorkflowJob is one job of a run, as webhooks and the API show it. Times are zero when not reached yet.
 type WorkflowJob struct {
-	ID           int64     `json:"id"`
-	RunID        int64     `json:"run_id"`
-	RunAttempt   int64     `json:"run_attempt"`
-	Name         string    `json:"name"`
-	WorkflowName string    `json:"workflow_name"`
-	HeadBranch   string    `json:"head_branch"`
-	HeadSHA      string    `json:"head_sha"`
-	Labels       []string  `json:"labels"`
-	Status       string    `json:"status"`     // queued, waiting, in_progress, completed
-	Conclusion   string    `json:"conclusion"` // empty until completed
-	RunnerID     int64     `json:"runner_id"`  // zero until a runner took it
-	RunnerName   string    `json:"runner_name"`
-	CreatedAt    time.Time `json:"created_at"`
-	StartedAt    time.Time `json:"started_at"`
-	CompletedAt  time.Time `json:"completed_at"`
+	ID           int64
+	RunID        int64
+	RunAttempt   int64
+	Name         string
+	WorkflowName string
+	HeadBranch   string
+	HeadSHA      string
+	Labels       []string // not nil
+	Status       string   // queued, waiting, in_progress, completed
+	Conclusion   string   // empty until completed
+	RunnerID     int64    // zero until a runner took it
+	RunnerName   string
+	CreatedAt    time.Time
+	StartedAt    time.Time
+	CompletedAt  time.Time
 }
 
 // Repository a job belongs to.
@@ -97,7 +98,7 @@ type UnknownEvent struct {
 	Event string
 }
 
-// MalformedError: the body is not what its event header promises. It never repeats the body.
+// MalformedError: the body is not what its event header promises. It names the field, and never repeats its value.
 type MalformedError struct {
 	Event string
 	Err   error
@@ -145,111 +146,6 @@ func ParseWebhook(event string, body []byte) (any, error) {
 	return parsed, nil
 }
 
-type idOnly struct {
-	ID int64 `json:"id"`
-}
-
-func parseWorkflowJob(body []byte) (*WorkflowJobEvent, error) {
-	var wire struct {
-		Action       string      `json:"action"`
-		Job          WorkflowJob `json:"workflow_job"`
-		Repository   Repository  `json:"repository"`
-		Installation idOnly      `json:"installation"`
-		Organization Account     `json:"organization"`
-	}
-	if err := json.Unmarshal(body, &wire); err != nil {
-		return nil, err
-	}
-	event := &WorkflowJobEvent{
-		Action: clean(wire.Action), Job: wire.Job, Repository: wire.Repository,
-		InstallationID: wire.Installation.ID, Organization: clean(wire.Organization.Login),
-	}
-	event.Job.clean()
-	event.Repository.FullName = clean(event.Repository.FullName)
-	event.Repository.Owner.clean()
-	switch {
-	case event.Action == "":
-		return nil, missing("action")
-	case event.Job.ID <= 0:
-		return nil, missing("workflow_job.id")
-	case event.Repository.ID <= 0 || event.Repository.FullName == "":
-		return nil, missing("repository")
-	case event.Repository.Owner.ID <= 0 || event.Repository.Owner.Login == "":
-		return nil, missing("repository.owner")
-	}
-	return event, nil
-}
-
-func parseInstallation(body []byte) (*InstallationEvent, error) {
-	var wire struct {
-		Action       string `json:"action"`
-		Installation struct {
-			ID          int64     `json:"id"`
-			Account     Account   `json:"account"`
-			SuspendedAt time.Time `json:"suspended_at"`
-		} `json:"installation"`
-	}
-	if err := json.Unmarshal(body, &wire); err != nil {
-		return nil, err
-	}
-	event := &InstallationEvent{
-		Action: clean(wire.Action), InstallationID: wire.Installation.ID,
-		Account: wire.Installation.Account, SuspendedAt: wire.Installation.SuspendedAt,
-	}
-	event.Account.clean()
-	switch {
-	case event.Action == "":
-		return nil, missing("action")
-	case event.InstallationID <= 0:
-		return nil, missing("installation.id")
-	case event.Account.ID <= 0 || event.Account.Login == "":
-		return nil, missing("installation.account")
-	}
-	return event, nil
-}
-
-func parseInstallationRepositories(body []byte) (*InstallationRepositoriesEvent, error) {
-	type repositories []struct {
-		FullName string `json:"full_name"`
-	}
-	var wire struct {
-		Action       string `json:"action"`
-		Installation struct {
-			ID      int64   `json:"id"`
-			Account Account `json:"account"`
-		} `json:"installation"`
-		Added   repositories `json:"repositories_added"`
-		Removed repositories `json:"repositories_removed"`
-	}
-	if err := json.Unmarshal(body, &wire); err != nil {
-		return nil, err
-	}
-	names := func(list repositories) (out []string) {
-		for _, r := range list {
-			if name := clean(r.FullName); name != "" {
-				out = append(out, name)
-			}
-		}
-		return out
-	}
-	event := &InstallationRepositoriesEvent{
-		Action: clean(wire.Action), InstallationID: wire.Installation.ID, Account: wire.Installation.Account,
-		Added: names(wire.Added), Removed: names(wire.Removed),
-	}
-	event.Account.clean()
-	switch {
-	case event.Action == "":
-		return nil, missing("action")
-	case event.InstallationID <= 0:
-		return nil, missing("installation.id")
-	case event.Account.ID <= 0 || event.Account.Login == "":
-		return nil, missing("installation.account")
-	}
-	return event, nil
-}
-
-func missing(field string) error { return fmt.Errorf("it has no %s", field) }
-
 // clean makes text that every store accepts: PostgreSQL refuses a zero byte, and a delivery that can never be stored
 // would be redelivered for ever.
 func clean(text string) string {
@@ -266,7 +162,11 @@ func (j *WorkflowJob) clean() {
 	} {
 		*text = clean(*text)
 	}
-	for i := range j.Labels {
-		j.Labels[i] = clean(j.Labels[i])
+	labels := make([]string, 0, len(j.Labels)) // never nil: PostgreSQL would take that for NULL
+	for _, label := range j.Labels {
+		if label != "" { // null among them
+			labels = append(labels, clean(label))
+		}
 	}
+	j.Labels = labels
 }

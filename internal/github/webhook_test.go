@@ -126,8 +126,8 @@ func TestParseWebhook_InstallationRepositories(t *testing.T) {
 	}, got)
 	for body, says := range map[string]string{
 		`{}`: "it has no action", `{"action":"added"}`: "installation.id",
-		`{"action":"added","installation":{"id":1}}`:    "installation.account",
-		`{"action":"added","repositories_added":"all"}`: "cannot unmarshal",
+		`{"action":"added","installation":{"id":1,"account":{"id":5}}}`: "installation.account.login",
+		`{"action":"added","repositories_added":"all"}`:                 "repositories_added must not be of type string",
 	} {
 		_, err := ParseWebhook("installation_repositories", []byte(body))
 		var malformed *MalformedError
@@ -163,8 +163,8 @@ func TestParseWebhook_MalformedIsTypedAndShowsNothing(t *testing.T) {
 			require.NotContains(t, err.Error(), "hunter2")
 		})
 	}
-	_, err := ParseWebhook("installation", []byte(`{"action":"created","installation":{"id":1}}`))
-	require.ErrorContains(t, err, "installation.account")
+	_, err := ParseWebhook("installation", []byte(`{"action":"created","installation":{"id":1,"account":{"login":"acme"}}}`))
+	require.ErrorContains(t, err, "installation.account.id")
 }
 
 func TestParseWebhook_ZeroBytesCannotReachTheDatabase(t *testing.T) {
@@ -196,7 +196,7 @@ func FuzzParseWebhook(f *testing.F) {
 		if strings.Contains(string(text), `\u0000`) && !strings.Contains(string(text), `\\u0000`) {
 			t.Fatalf("a zero byte came through: %s", text)
 		}
-		if job, ok := got.(*WorkflowJobEvent); ok && (job.Job.ID <= 0 || job.Repository.Owner.ID <= 0) {
+		if job, ok := got.(*WorkflowJobEvent); ok && (job.Job.ID <= 0 || job.Repository.Owner.ID <= 0 || job.Job.Labels == nil) {
 			t.Fatalf("an event without identity: %+v", job)
 		}
 	})

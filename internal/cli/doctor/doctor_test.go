@@ -134,6 +134,19 @@ func TestDoctor_Database(t *testing.T) {
 		postgrestest.Execute(t, s.look.DatabaseURL, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)")
 		s.finds("schema-ahead", "newer")
 	})
+	t.Run("R14: holds webhooks from where the App is not installed", func(t *testing.T) {
+		s := newSite(t)
+		postgrestest.Execute(t, s.look.DatabaseURL, "INSERT INTO accounts (id, login, kind, installation_id, created_at, updated_at) VALUES (2, 'since', 'Organization', 43, now(), now())")
+		postgrestest.Execute(t, s.look.DatabaseURL, `INSERT INTO uninstalled_owners VALUES (1, 'stranger', 'stranger/app', now()),
+			(2, 'since', 'since/app', now()), (3, 'formerly', 'formerly/app', now() - interval '8 days')`)
+		r := s.examine()
+		require.Equal(t, []string{"owner-not-installed"}, codes(r), "%+v", r.Findings)
+		f := r.Findings[0]
+		require.Equal(t, "stranger", f.Subject)
+		require.Equal(t, SeverityWarning, f.Severity)
+		require.Contains(t, f.Sentence, "stranger/app")
+		require.Contains(t, f.Remedy, "Install App")
+	})
 	t.Run("is behind a pooler that pools transactions", func(t *testing.T) {
 		s := newSite(t)
 		direct := s.look.DatabaseURL

@@ -144,6 +144,9 @@ func (g *gatherer) ledger(ctx context.Context) {
 	} else {
 		seen.Clock = readClock(state.Now, before, g.look.Now(), 0)
 		seen.Deaf = ledger.CheckListening(ctx, listen)
+		if seen.Uninstalled, err = ledger.InspectUninstalled(ctx, g.look.DatabaseURL); err != nil {
+			g.unchecked("the database: webhooks from where the App is not installed", err.Error(), "Let the role of the URL read uninstalled_owners.")
+		}
 	}
 	g.evidence.Ledger = seen
 }

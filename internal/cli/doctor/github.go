@@ -124,8 +124,11 @@ func examineRights(r *Report, g GitHub, app github.AppSettings) {
 	}
 }
 
-// concerns: what belongs to organizations is nothing that a user could accept.
+// concerns: what belongs to organizations is nothing that a user could accept, and an enterprise, which has no login, has neither.
 func concerns(p permission, i github.Installation) bool {
+	if i.Account.Login == "" {
+		return false
+	}
 	isUser := i.Account.Type == "User"
 	return p.name == "actions" || isUser == (p.name == "administration")
 }
@@ -152,12 +155,6 @@ func examineHook(r *Report, hook github.HookConfig) {
 			Code: "webhook-unsigned", Severity: SeverityError, Subject: hook.URL,
 			Sentence: "The App's webhooks are not signed, and the server takes none that is not.",
 			Remedy:   page + "write the secret that the server has (--webhook-secret-file).",
-		})
-	}
-	if hook.ContentType != "" && hook.ContentType != "json" {
-		r.found(Finding{
-			Code: "webhook-form", Severity: SeverityError, Subject: hook.URL, Sentence: "The App's webhooks are sent as forms, and the server reads JSON.",
-			Remedy: page + "choose the content type application/json.",
 		})
 	}
 }

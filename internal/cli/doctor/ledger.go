@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
@@ -12,6 +13,8 @@ type Ledger struct {
 	Schema      ledger.SchemaState
 	Deaf        error // why notifications do not arrive; nil: they do
 	Clock       Clock
+	// Uninstalled are accounts whose webhooks arrive and where the App is not installed.
+	Uninstalled []ledger.UninstalledOwner
 }
 
 func examineLedger(r *Report, l Ledger) {
@@ -49,6 +52,15 @@ func examineLedger(r *Report, l Ledger) {
 			Code: "statements-not-prepared", Severity: SeverityWarning, Subject: "database",
 			Sentence: "The database is reached through a connection pooler that does not track prepared statements: PostgreSQL plans each statement each time.",
 			Remedy:   "Use PgBouncer 1.21 or newer and set max_prepared_statements = 300 there.",
+		})
+	}
+	for _, owner := range l.Uninstalled {
+		r.found(Finding{
+			Code: "owner-not-installed", Severity: SeverityWarning, Subject: owner.Login,
+			Sentence: "Webhooks arrive from " + owner.Repository + ", the latest at " + owner.SeenAt.UTC().Format(time.RFC3339) +
+				", and the App is not installed at " + owner.Login + ": its jobs are ignored.",
+			Remedy: "Install the App there: App's settings page → Install App → " + owner.Login + ". If Bullpen is not to run its jobs, delete " +
+				"the webhook in the settings of " + owner.Login + " or of the repository.",
 		})
 	}
 	examineClock(r, "the database", l.Clock)

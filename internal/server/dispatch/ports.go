@@ -226,7 +226,7 @@ type Installation struct {
 	// Action is GitHub's (created, deleted, suspend, unsuspend, new_permissions_accepted), or RepositoriesRemoved or
 	// RepositoriesAdded with Repositories.
 	Action       string
-	Account      Account
+	Account      Account  // with the id 0 where the event names none: the one that has the installation
 	Suspended    bool     // as the event's installation says of itself
 	Repositories []string // owner/name
 }

@@ -65,10 +65,15 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.signatures.WithLabelValues(string(position)).Inc()
+	payload, err := github.PayloadOf(r.Header.Get("Content-Type"), body.bytes)
+	if err != nil {
+		s.refuseHook(w, string(intake.Malformed), http.StatusBadRequest, err.Error())
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), webhookTimeout)
 	defer cancel()
 	result := s.opt.Intake.Take(ctx, intake.Delivery{
-		GUID: r.Header.Get(github.HeaderDelivery), Event: event, Body: body.bytes, At: s.opt.Now(),
+		GUID: r.Header.Get(github.HeaderDelivery), Event: event, Body: payload, At: s.opt.Now(),
 	})
 	if result.Outcome != intake.Malformed && result.Outcome != intake.Failed {
 		faultpoint.Reached(faultpoint.WebhookCommitted)
@@ -78,7 +83,7 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, result.Reason)
 	case intake.Failed:
 		refuse(w, http.StatusServiceUnavailable, result.Reason)
-	case intake.Ignored:
+	case intake.Ignored, intake.NotInstalled:
 		answer(w, http.StatusAccepted, map[string]string{"status": result.Reason})
 	default:
 		answer(w, http.StatusOK, map[string]string{"status": result.Reason})

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -114,6 +115,26 @@ func TestWebhook_BadInputGetsItsStatusAndLosesNothing(t *testing.T) {
 
 	status, _ = w.hook("ping", `{"zen":"x"}`)
 	require.Equal(t, http.StatusOK, status)
+}
+
+// A webhook's settings offer two content types. The signature is of the body as it is sent, and both hold the same payload.
+func TestWebhook_R12_AFormIsTakenAsJSONIs(t *testing.T) {
+	w := newWorld(t)
+	form := func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }
+	status, text := w.hook("workflow_job", url.Values{"payload": {queued(1)}}.Encode(), form)
+	require.Equal(t, http.StatusOK, status, text)
+	require.Equal(t, fleet.JobQueued, w.state(1))
+	for _, body := range []string{"payload=%zz", "other=1", queued(2)} {
+		status, text = w.hook("workflow_job", body, form)
+		require.Equal(t, http.StatusBadRequest, status)
+		require.Contains(t, text, "payload")
+	}
+	status, text = w.hook("workflow_job", url.Values{"payload": {queued(2)}}.Encode(), func(r *http.Request) {
+		r.Header.Set("Content-Type", "application/json")
+	})
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, text, "content type")
+	require.Equal(t, fleet.JobAbsent, w.state(2))
 }
 
 // A webhook whose transaction fails is not acknowledged, and its redelivery makes it good.

@@ -79,7 +79,10 @@ func TestMigrations_NothingBreaksAServerOneVersionOlder(t *testing.T) {
 	require.NoError(t, err)
 	conn := connectTo(t, url)
 	before := readCatalog(t, conn)
-	for level := int64(2); level <= newest(t); level++ {
+	files, err := migrations.ReadDir("migrations")
+	require.NoError(t, err)
+	for _, file := range files[1:] {
+		level := version(t, file.Name())
 		_, err = p.UpByOne(t.Context())
 		require.NoError(t, err)
 		after := readCatalog(t, conn)

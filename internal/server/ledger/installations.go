@@ -26,6 +26,13 @@ func (s *Store) RecordInstallation(ctx context.Context, d dispatch.Delivery, in 
 			return err
 		}
 		t := installationTx{s: s, q: q, at: d.At, why: "webhook " + in.Action}
+		in := in // a repetition finds the holder anew
+		if in.Account.ID == 0 {
+			var known bool
+			if in.Account, known, err = t.holder(ctx, in); err != nil || !known {
+				return err
+			}
+		}
 		switch in.Action {
 		case "deleted":
 			return t.end(ctx, in.Account)
@@ -42,6 +49,26 @@ func (s *Store) RecordInstallation(ctx context.Context, d dispatch.Delivery, in 
 		return t.put(ctx, in.Account, in.Suspended || in.Action == "suspend")
 	})
 	return fresh && err == nil, err
+}
+
+// holder is whose installation it is, where GitHub names no account. If that is not known, all that is left to note is an end.
+func (t installationTx) holder(ctx context.Context, in dispatch.Installation) (dispatch.Account, bool, error) {
+	id := in.Account.InstallationID
+	if err := t.q.LockInstallation(ctx, id); err != nil {
+		return in.Account, false, fmt.Errorf("locking installation %d: %w", id, err)
+	}
+	holders, err := t.q.LockInstallationLimits(ctx, &id, 0)
+	if err != nil {
+		return in.Account, false, err
+	}
+	if len(holders) == 0 {
+		if in.Action == "deleted" {
+			err = t.q.EndInstallation(ctx, id, t.at)
+		}
+		return in.Account, false, err
+	}
+	row, known, err := found(t.q.LockAccount(ctx, holders[0]))
+	return accountOf(row.ID, row.Login, row.Kind, id), known, err
 }
 
 func kind(a dispatch.Account) string {
@@ -148,7 +175,11 @@ func (t installationTx) repositories(ctx context.Context, in dispatch.Installati
 		return err
 	}
 	action := adminapi.ActionReposGiven
-	for _, repository := range in.Repositories {
+	names, err := t.concerned(ctx, account.ID, in)
+	if err != nil {
+		return err
+	}
+	for _, repository := range names {
 		if in.Action == dispatch.RepositoriesAdded {
 			err = t.restore(ctx, account.ID, repository)
 		} else {
@@ -162,6 +193,31 @@ func (t installationTx) repositories(ctx context.Context, in dispatch.Installati
 		}
 	}
 	return audit(ctx, t.q, account, t.change(), action, nil, map[string]any{"repositories": in.Repositories})
+}
+
+// manyRepositories is the size from which a list of repositories is first compared with those that were taken, in one query: an organization may give the App thousands at once, and GitHub waits ten seconds.
+const manyRepositories = 100
+
+// concerned are the repositories of an event that there is something to do about.
+func (t installationTx) concerned(ctx context.Context, accountID int64, in dispatch.Installation) ([]string, error) {
+	if in.Action != dispatch.RepositoriesAdded || len(in.Repositories) < manyRepositories {
+		return in.Repositories, nil
+	}
+	removed, err := t.q.RemovedOfAccount(ctx, accountID)
+	if err != nil {
+		return nil, err
+	}
+	given := map[string]bool{}
+	for _, name := range in.Repositories {
+		given[name] = true
+	}
+	var names []string
+	for _, row := range removed {
+		if given[row.Repository] {
+			names = append(names, row.Repository)
+		}
+	}
+	return names, nil
 }
 
 func (t installationTx) restore(ctx context.Context, accountID int64, repository string) error {
@@ -324,7 +380,7 @@ func (s *Store) ensureParents(
 	ctx context.Context, q *sqlcgen.Queries, ev dispatch.JobEvent, key string, now time.Time,
 ) error {
 	if !s.remembers(key) {
-		if err := q.EnsureLabelSet(ctx, key, ev.Labels); err != nil {
+		if err := q.EnsureLabelSet(ctx, key, orEmpty(ev.Labels)); err != nil {
 			return err
 		}
 	}

@@ -62,6 +62,7 @@ var seldom = []string{
 	`INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb, runner_name, started_at)
 	 SELECT 'stray-' || n, 'runners', 'stray-' || n, 'linux', 1, 'linux', 4000, 16384, 'stray-' || n, now() FROM generate_series(1, 20) n`,
 	`INSERT INTO repositories (name, account_id, seen_at, swept_at) SELECT 'org-1/old-' || n, 1, now() - interval '100 days', now() FROM generate_series(1, 20) n`,
+	`INSERT INTO uninstalled_owners SELECT 850000000 + n, 'stranger-' || n, 'stranger/app', now() - interval '8 days' * (n % 2) FROM generate_series(1, 20) n`,
 	`UPDATE repositories SET missing_at = now() WHERE name = 'org-1/app-6'`,
 	`UPDATE accounts SET installation_missing_at = now() WHERE id = 1`,
 	`INSERT INTO accounts (id, login, kind, created_at, updated_at, deleted_at) SELECT 800000000 + n, 'gone-' || n, 'Organization', now(), now(), now() FROM generate_series(1, 20) n`,

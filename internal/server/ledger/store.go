@@ -122,8 +122,18 @@ func (s *Store) inTx(ctx context.Context, doing string, fn func(q *sqlcgen.Queri
 				continue
 			}
 		}
-		return fmt.Errorf("%s: %w", doing, frozen(err))
+		return fmt.Errorf("%s: %w", doing, unstorable(frozen(err)))
 	}
+}
+
+// unstorable marks a refusal of a value itself, which no repetition changes: text or a number that the database has no form for, NULL
+// where none may be, what a CHECK denies, a key that is too long for an index.
+func unstorable(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "54") || pg.Code == "23502" || pg.Code == "23514") {
+		return fmt.Errorf("%w: %w", fleet.ErrUnstorable, err)
+	}
+	return err
 }
 
 // away: the connection was lost or could not be made, or the server is stopping or starting.

@@ -30,11 +30,12 @@ type Outcome string
 
 // The outcomes of Take. Only Failed asks for the same payload again.
 const (
-	Recorded  Outcome = "recorded"  // committed, or of a kind that leaves nothing to commit
-	Repeated  Outcome = "repeated"  // it had been recorded before
-	Ignored   Outcome = "ignored"   // nothing follows from it
-	Malformed Outcome = "malformed" // it is not what its event promises, and never will be
-	Failed    Outcome = "failed"    // it could not be stored just now
+	Recorded     Outcome = "recorded"      // committed, or of a kind that leaves nothing to commit
+	Repeated     Outcome = "repeated"      // it had been recorded before
+	Ignored      Outcome = "ignored"       // nothing follows from it
+	NotInstalled Outcome = "not_installed" // ignored: the App is not installed where it comes from
+	Malformed    Outcome = "malformed"     // it is not what its event promises, and never will be
+	Failed       Outcome = "failed"        // it could not be stored just now
 )
 
 // Result says what became of a delivery.
@@ -48,6 +49,8 @@ type Result struct {
 type Options struct {
 	// Store is the ledger. Required.
 	Store dispatch.IntakeStore
+	// Owners finds the installation for an event that names none; without it such events are ignored.
+	Owners *Owners
 	// Log hears of what could not be stored and of what makes no sense; discarded when nil.
 	Log *slog.Logger
 	// Metrics takes bullpen_webhooks_total, bullpen_job_wait_seconds and bullpen_job_phase_seconds; nowhere when nil.
@@ -141,10 +144,25 @@ func (i *Intake) installation(ctx context.Context, d dispatch.Delivery, ev *gith
 	default:
 		return ignored("installation", "nothing follows from the action "+ev.Action)
 	}
+	if why := unattributed(ev.Account, ev.Enterprise, ev.Action == github.InstallationCreated); why != "" {
+		return ignored("installation", why)
+	}
 	fresh, err := i.opt.Store.RecordInstallation(ctx, d, dispatch.Installation{
 		Action: ev.Action, Account: account(ev.Account, ev.InstallationID), Suspended: !ev.SuspendedAt.IsZero(),
 	})
 	return i.recorded(ctx, d, "installation", fresh, err)
+}
+
+// unattributed says why nothing follows from an event of an installation, as far as its account is to blame. GitHub's schema lets an
+// account be null: the ledger then looks up whose the installation is, unless the event is its first.
+func unattributed(account github.Account, enterprise, first bool) string {
+	switch {
+	case enterprise:
+		return "the App is installed on an enterprise, which has no repositories; install it on the enterprise's organizations"
+	case account.ID == 0 && first:
+		return "installation.account is null, so it is not known whose the installation is"
+	}
+	return ""
 }
 
 func (i *Intake) repositories(ctx context.Context, d dispatch.Delivery, ev *github.InstallationRepositoriesEvent) Result {
@@ -156,6 +174,9 @@ func (i *Intake) repositories(ctx context.Context, d dispatch.Delivery, ev *gith
 	case github.RepositoriesRemoved:
 		in.Action, in.Repositories = dispatch.RepositoriesRemoved, ev.Removed
 	}
+	if why := unattributed(ev.Account, ev.Enterprise, false); why != "" {
+		return ignored(event, why)
+	}
 	if len(in.Repositories) == 0 {
 		return ignored(event, "it names no repository that was added or removed")
 	}
@@ -164,15 +185,19 @@ func (i *Intake) repositories(ctx context.Context, d dispatch.Delivery, ev *gith
 }
 
 func (i *Intake) workflowJob(ctx context.Context, d dispatch.Delivery, ev *github.WorkflowJobEvent) Result {
-	if ev.InstallationID == 0 {
-		return ignored("workflow_job", "the event names no installation; set the webhook on the GitHub App, not on the repository")
-	}
 	kind, ok := jobEventKind(ev)
 	if !ok {
 		return ignored("workflow_job", "nothing follows from the action "+ev.Action)
 	}
 	if len(dispatch.LabelKey(ev.Job.Labels)) > dispatch.MaxLabelKey { // storing it would fail however often it is redelivered
 		return ignored("workflow_job", "the job asks for more labels than any pool can carry; shorten its runs-on")
+	}
+	if ev.InstallationID == 0 {
+		id, refusal := i.resolve(ctx, ev)
+		if id == 0 {
+			return refusal
+		}
+		ev.InstallationID = id
 	}
 	repository := fleet.Repository{Name: ev.Repository.FullName, ID: ev.Repository.ID}
 	job := JobEvent(kind, account(ev.Repository.Owner, ev.InstallationID), repository, ev.Job)
@@ -191,6 +216,9 @@ func (i *Intake) workflowJob(ctx context.Context, d dispatch.Delivery, ev *githu
 // recorded is what is said after the transaction: Recorded only when it was committed.
 func (i *Intake) recorded(ctx context.Context, d dispatch.Delivery, event string, fresh bool, err error) Result {
 	switch {
+	case errors.Is(err, fleet.ErrUnstorable): // RECV-10: a redelivery would bring the same
+		i.opt.Log.ErrorContext(ctx, "a webhook holds what cannot be stored", "event", event, "delivery", d.GUID, "error", err)
+		return Result{Event: event, Outcome: Malformed, Reason: "the event holds a value that cannot be stored"}
 	case err != nil:
 		i.opt.Log.ErrorContext(ctx, "recording a webhook", "event", event, "delivery", d.GUID, "error", err)
 		return Result{Event: event, Outcome: Failed, Reason: "the event could not be stored; redeliver it"}

@@ -1,13 +1,10 @@
 package intake_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -116,52 +113,4 @@ func TestStatusEvent(t *testing.T) {
 	}
 	got, _ := intake.StatusEvent(github.WorkflowJob{Status: "completed", Conclusion: "cancelled"})
 	require.Equal(t, fleet.JobEventCancelled, got)
-}
-
-// memory is a ledger that only looks at what it is given.
-type memory struct {
-	t    *testing.T
-	fail error
-}
-
-func (m *memory) RecordInstallation(_ context.Context, d dispatch.Delivery, in dispatch.Installation) (bool, error) {
-	m.check(d, in.Account)
-	return true, m.fail
-}
-
-func (m *memory) RecordJob(_ context.Context, d dispatch.Delivery, ev dispatch.JobEvent) (dispatch.Recorded, error) {
-	m.check(d, ev.Account)
-	require.Positive(m.t, ev.JobID)
-	require.LessOrEqual(m.t, len(dispatch.LabelKey(ev.Labels)), dispatch.MaxLabelKey)
-	for _, text := range append([]string{ev.Repository, ev.Name, ev.RunnerName, ev.Conclusion}, ev.Labels...) {
-		require.True(m.t, utf8.ValidString(text) && !strings.Contains(text, "\x00"), "PostgreSQL takes no such text: %q", text)
-	}
-	return dispatch.Recorded{Fresh: true}, m.fail
-}
-
-func (m *memory) check(d dispatch.Delivery, a dispatch.Account) {
-	require.NotEmpty(m.t, d.GUID)
-	require.True(m.t, utf8.ValidString(d.GUID))
-	require.Positive(m.t, a.ID)
-	require.NotEmpty(m.t, a.Login)
-}
-
-// FuzzTake: no payload, however it came, brings the intake down, and whatever it records is something that every ledger
-// can store.
-func FuzzTake(f *testing.F) {
-	f.Add("guid", "workflow_job", payload("queued", 1, ""))
-	f.Add("guid", "workflow_job", payload("completed", 1, `,"conclusion":"\u0000"`))
-	f.Add("guid", "installation", []byte(`{"action":"suspend","installation":{"id":1,"account":{"id":2,"login":"a"}}}`))
-	f.Add("\x00", "ping", []byte{})
-	f.Fuzz(func(t *testing.T, guid, event string, body []byte) {
-		store := &memory{t: t}
-		in, err := intake.New(intake.Options{Store: store})
-		require.NoError(t, err)
-		d := intake.Delivery{GUID: guid, Event: event, Body: body, At: time.Unix(1, 0)}
-		first := in.Take(t.Context(), d)
-		require.NotEmpty(t, first.Reason)
-		store.fail = errors.New("away")
-		second := in.Take(t.Context(), d)
-		require.Equal(t, first.Outcome == intake.Recorded && first.Event != "ping", second.Outcome == intake.Failed)
-	})
 }

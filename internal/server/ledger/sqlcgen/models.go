@@ -248,6 +248,13 @@ type RunnerTail struct {
 	Cut       bool
 }
 
+type UninstalledOwner struct {
+	AccountID  int64
+	Login      string
+	Repository string
+	SeenAt     time.Time
+}
+
 type WebhookDelivery struct {
 	Guid       string
 	Event      string
