@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a make target needs from the operating system, when it is missing, and says so.
 #
-#   scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium tinyproxy cc
+#   scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium tinyproxy descriptions cc
 #
 # postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start by themselves
 #           (not needed when BULLPEN_DATABASE_URL names a database).
@@ -12,6 +12,8 @@
 # chromium: a browser without a screen, in which the console's pages are tested (BULLPEN_CHROMIUM names another).
 # tinyproxy: a forward proxy, through which tests reach GitHub's stand-in (BULLPEN_TINYPROXY names another program).
 # prometheus: Prometheus, which a test has scrape the fleet to ask it what the dashboard asks. No server of the system is started.
+# descriptions: GitHub's descriptions of its webhooks and its REST API, npm packages that test/descriptions/package-lock.json pins. They are kept in
+#           the cache (BULLPEN_CACHE), and nothing of them is run.
 # cc:       a C compiler and its headers, which Go's race detector and sqlc's parser need.
 set -euo pipefail
 
@@ -177,9 +179,40 @@ need_chromium() {
 	fi
 }
 
+need_npm() {
+	if command -v npm >/dev/null; then return; fi
+	if command -v brew >/dev/null; then
+		say "npm is missing: installing Homebrew's node"
+		brew install node >&2
+	elif command -v apt-get >/dev/null; then
+		say "npm is missing: installing Debian's package 'npm'"
+		apt_install npm
+	else
+		say "npm is missing, and there is neither apt-get nor brew: install Node.js with npm"
+		exit 1
+	fi
+}
+
+# Of half a gigabyte of documents those stay that tests read, and no program.
+need_descriptions() {
+	local from name at fresh
+	from="$(cd "$(dirname "$0")/../test/descriptions" && pwd)"
+	name="$(git hash-object --no-filters "$from/package-lock.json")"
+	at="${BULLPEN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bullpen}/descriptions/${name:0:16}"
+	if [ -d "$at" ]; then return; fi
+	need_npm
+	say "GitHub's descriptions of its API are missing: installing the npm packages of test/descriptions/package-lock.json"
+	mkdir -p "$(dirname "$at")"
+	fresh="$(mktemp -d "$at.XXXXXX")"
+	cp "$from/package.json" "$from/package-lock.json" "$fresh"
+	npm ci --prefix "$fresh" --ignore-scripts --no-audit --no-fund --loglevel=error >&2 || { rm -rf "$fresh"; exit 1; }
+	find "$fresh/node_modules" -type f ! -path '*/webhooks-examples/*' ! -name api.github.com.json ! -name ghec.json ! -name ghes-3.14.json ! -name package.json ! -name 'LICENSE*' -delete
+	if [ -d "$at" ]; then rm -rf "$fresh"; else mv "$fresh" "$at"; fi # another process may have been first
+}
+
 for need in "$@"; do
 	case $need in
-	postgres | pgbouncer | cc | sshd | prometheus | chromium | tinyproxy) "need_$need" ;;
+	postgres | pgbouncer | cc | sshd | prometheus | chromium | tinyproxy | descriptions) "need_$need" ;;
 	*)
 		say "unknown prerequisite '$need'"
 		exit 2

@@ -72,4 +72,41 @@ var aboutMessages = []Incident{
 			in("internal/dev/github/standin", "TestWebhooks_WaitingUntilApproved"),
 		),
 	},
+	{
+		ID: "event-without-labels", Title: "An event without labels was taken for every pool's", Source: Peer,
+		Report: Report{URL: "https://github.com/actions/actions-runner-controller/issues/1370", Date: "2022-04-21"},
+		Elsewhere: `An event of a job came with an empty list of labels. It was matched to every pool, and pools were scaled down for a job that had never
+			been theirs.`,
+		Here: `A list that is null, absent or empty is an empty set of labels, which no pool serves. Each member of each event is tried null, absent
+			and of another type, through the real database, by GitHub's own descriptions of its webhooks.`,
+		Rules: []string{"RECV-10"},
+		Shown: join(
+			in("internal/server/events/intake", "TestTake_R12_AJobWithoutLabelsIsRecorded", "TestTake_RECV10_R12_NoMemberOfAPayloadIsAskedForAgain"),
+			in("test/descriptions", "TestWebhooks_R12_WhateverTheDescriptionAllowsIsTaken"),
+		),
+	},
+	{
+		ID: "event-without-a-job", Title: "An event whose job is null ended the server", Source: Peer,
+		Report: Report{URL: "https://github.com/runs-on/runs-on/issues/528", Date: "2026-08-10"},
+		Elsewhere: `GitHub delivered events of jobs whose job was null. The server read its members and ended, 57 times in a day, because the event was
+			delivered again.`,
+		Here:  `The answer is a 400 that names the missing member, and catching up asks for such a delivery twice at most.`,
+		Rules: []string{"RECV-10"},
+		Shown: join(
+			in("internal/github", "TestParseWebhook_R12_ARefusalNamesTheMemberAndNotItsValue"),
+			in("internal/server/events/intake", "TestTake_RECV10_R12_NoMemberOfAPayloadIsAskedForAgain"),
+		),
+	},
+	{
+		ID: "webhook-of-an-organization", Title: "A webhook that was set on an organization named no installation", Source: Peer,
+		Report: Report{URL: "https://github.com/github-aws-runners/terraform-aws-github-runner/pull/515", Date: "2021-02-04"},
+		Elsewhere: `Events of a webhook that is set on an organization or a repository, and not on the App, hold no installation id. The server failed on
+			each of them.`,
+		Here: `The owner's installation is looked up, in the ledger and then at GitHub, and the event is served. Where the App is not installed the answer, the
+			log, a metric and doctor say so.`,
+		Rules: []string{"TEN-10"},
+		Shown: join(
+			in("internal/server/events/intake", "TestTake_R14_AnEventWithoutAnInstallationIsServedByItsOwner", "TestTake_R14_WhereTheAppIsNotInstalledIsSaid", "TestTake_TEN10_ManyUnknownOwnersCostFewCalls"),
+		),
+	},
 }

@@ -87,4 +87,13 @@ var aboutMinting = []Incident{
 			in("internal/github", "TestToken_RefusalIsNeverNotFound_EXCL6"),
 		),
 	},
+	{
+		ID: "clock-ahead-of-github", Title: "A host whose clock was ahead got no token", Source: Peer,
+		Report: Report{URL: "https://github.com/microsoft/AL-Go/pull/2289", Date: "2026-06-22"},
+		Elsewhere: `GitHub refuses an App's token that was issued in its future, even by a second. The tokens were dated ten seconds back, and a machine
+			whose clock was further ahead failed with 401, now and then.`,
+		Here: `Tokens are dated a minute back, and by GitHub's clock: each answer says what time it is there. A call that was refused for its date is
+			repeated once with the right one, so hosts may be ten minutes off either way.`,
+		Shown: in("internal/github", "TestClient_R13_TheHostsClockMayBeTenMinutesOff", "TestClient_R13_AClockThatJumpsIsFollowed"),
+	},
 }

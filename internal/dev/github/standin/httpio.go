@@ -18,18 +18,11 @@ const maxBody = 16 << 20
 // apiError is an error answer of the REST and admin APIs.
 type apiError struct {
 	status           int
-	Message          string       `json:"message"`
-	Errors           []fieldError `json:"errors,omitempty"`
-	DocumentationURL string       `json:"documentation_url,omitempty"`
-	Status           string       `json:"status,omitempty"`
-	location         string       // of a redirection
-}
-
-type fieldError struct {
-	Resource string `json:"resource"`
-	Field    string `json:"field"`
-	Code     string `json:"code"`
-	Message  string `json:"message,omitempty"`
+	Message          string   `json:"message"`
+	Errors           []string `json:"errors,omitempty"`
+	DocumentationURL string   `json:"documentation_url,omitempty"`
+	Status           string   `json:"status,omitempty"`
+	location         string   // of a redirection
 }
 
 func (e *apiError) Error() string { return e.Message }

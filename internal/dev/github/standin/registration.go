@@ -205,7 +205,7 @@ func (s *Server) registerRunner(w http.ResponseWriter, r *http.Request, who call
 	}
 	key, ok := q.publicKey()
 	if !ok {
-		return unprocessable("public_key", "invalid", "public_key is no RSA key of at least 2048 bits")
+		return unprocessable("public_key is no RSA key of at least 2048 bits")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ func (s *Server) getRepository(w http.ResponseWriter, r *http.Request, who calle
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, s.repoJSON(rp))
+	writeJSON(w, http.StatusOK, s.repositoryMembers(rp))
 	return nil
 }
 

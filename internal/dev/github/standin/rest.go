@@ -31,6 +31,7 @@ type restRoute struct {
 // rest registers one REST route with everything that surrounds it: faults, authentication, limits, counting.
 func (s *Server) rest(mux *http.ServeMux, pattern, bucket string, kind authKind, handle restHandler) {
 	route := restRoute{pattern: pattern, bucket: bucket, kind: kind, handle: handle}
+	s.restRoutes = append(s.restRoutes, pattern)
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		recorder := &statusRecorder{ResponseWriter: w}
 		answered := false

@@ -9,43 +9,6 @@ import (
 	"time"
 )
 
-type runJSON struct {
-	ID           int64     `json:"id"`
-	Name         string    `json:"name"`
-	NodeID       string    `json:"node_id"`
-	HeadBranch   string    `json:"head_branch"`
-	HeadSHA      string    `json:"head_sha"`
-	Path         string    `json:"path"`
-	DisplayTitle string    `json:"display_title"`
-	RunNumber    int64     `json:"run_number"`
-	RunAttempt   int       `json:"run_attempt"`
-	Event        string    `json:"event"`
-	Status       string    `json:"status"`
-	Conclusion   *string   `json:"conclusion"`
-	WorkflowID   int64     `json:"workflow_id"`
-	URL          string    `json:"url"`
-	HTMLURL      string    `json:"html_url"`
-	JobsURL      string    `json:"jobs_url"`
-	CreatedAt    *string   `json:"created_at"`
-	UpdatedAt    *string   `json:"updated_at"`
-	RunStartedAt *string   `json:"run_started_at"`
-	Repository   *repoJSON `json:"repository"`
-	HeadRepo     *repoJSON `json:"head_repository"`
-	Actor        ownerJSON `json:"actor"`
-}
-
-func (s *Server) runJSONLocked(r *run) runJSON {
-	address := fmt.Sprintf("%s/repos/%s/actions/runs/%d", s.opts.URL, r.repo.fullName(), r.id)
-	return runJSON{
-		ID: r.id, Name: r.workflowName, NodeID: fmt.Sprintf("WFR_%d", r.id), HeadBranch: r.branch, HeadSHA: r.sha,
-		Path: ".github/workflows/" + r.fileName, DisplayTitle: r.workflowName, RunNumber: r.number, RunAttempt: r.attempt, Event: r.event,
-		Status: r.status(), Conclusion: orNull(r.conclusion), WorkflowID: r.workflowID, URL: address, JobsURL: address + "/jobs",
-		HTMLURL:   fmt.Sprintf("%s/%s/actions/runs/%d", s.opts.URL, r.repo.fullName(), r.id),
-		CreatedAt: stamp(r.createdAt), UpdatedAt: stamp(r.updatedAt), RunStartedAt: stamp(r.attemptedAt),
-		Repository: s.repoJSON(r.repo), HeadRepo: s.repoJSON(r.repo), Actor: s.sender(),
-	}
-}
-
 func (s *Server) actionsRoutes(mux *http.ServeMux) {
 	for _, base := range []string{"/repos/{login}/{repo}/actions", byIDPath + "/actions"} {
 		s.rest(mux, "GET "+base+"/jobs/{id}", bucketCore, authInstallation, s.getJob)
@@ -55,6 +18,7 @@ func (s *Server) actionsRoutes(mux *http.ServeMux) {
 		s.rest(mux, "GET "+base+"/runs/{id}/jobs", bucketCore, authInstallation, s.listRunJobs)
 		s.rest(mux, "GET "+base+"/runs/{id}/attempts/{attempt}/jobs", bucketCore, authInstallation, s.listRunJobs)
 		s.rest(mux, "POST "+base+"/runs/{id}/cancel", bucketCore, authInstallation, s.cancelRun)
+		s.rest(mux, "POST "+base+"/runs/{id}/force-cancel", bucketCore, authInstallation, s.cancelRun) // always() keeps no job going here
 		s.rerunRoutes(mux, base)
 	}
 	mux.HandleFunc("GET "+pathResults+"/logs/{id}", s.serveJobLog)
@@ -220,9 +184,9 @@ func (s *Server) listRuns(w http.ResponseWriter, r *http.Request, who caller) er
 			found = append(found, candidate)
 		}
 	}
-	out := []runJSON{}
+	out := []map[string]any{}
 	for _, one := range page(w, r, s.opts.URL, found) {
-		out = append(out, s.runJSONLocked(one))
+		out = append(out, s.runMembers(one))
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"total_count": len(found), "workflow_runs": out})
 	return nil
@@ -235,7 +199,7 @@ func (s *Server) getRun(w http.ResponseWriter, r *http.Request, who caller) erro
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, s.runJSONLocked(found))
+	writeJSON(w, http.StatusOK, s.runMembers(found))
 	return nil
 }
 

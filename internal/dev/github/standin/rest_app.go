@@ -29,7 +29,7 @@ type repoJSON struct {
 
 type installationJSON struct {
 	ID                  int64             `json:"id"`
-	Account             ownerJSON         `json:"account"`
+	Account             map[string]any    `json:"account"`
 	RepositorySelection string            `json:"repository_selection"`
 	AccessTokensURL     string            `json:"access_tokens_url"`
 	RepositoriesURL     string            `json:"repositories_url"`
@@ -43,6 +43,10 @@ type installationJSON struct {
 	CreatedAt           *string           `json:"created_at"`
 	UpdatedAt           *string           `json:"updated_at"`
 	SuspendedAt         *string           `json:"suspended_at"`
+	SuspendedBy         map[string]any    `json:"suspended_by"`
+	SingleFileName      *string           `json:"single_file_name"`
+	HasMultipleFiles    bool              `json:"has_multiple_single_files"`
+	SingleFilePaths     []string          `json:"single_file_paths"`
 }
 
 // appRights are what the App asks of whoever installs it, and of what it is told.
@@ -79,15 +83,19 @@ func (s *Server) repoJSON(r *repo) *repoJSON {
 }
 
 func (s *Server) installationJSON(a *account) installationJSON {
-	return installationJSON{
-		ID: a.installation, Account: s.ownerJSON(a), RepositorySelection: "selected",
+	out := installationJSON{
+		ID: a.installation, Account: s.accountMembers(s.ownerJSON(a)), RepositorySelection: "selected",
 		AccessTokensURL: fmt.Sprintf("%s/app/installations/%d/access_tokens", s.opts.URL, a.installation),
 		RepositoriesURL: s.opts.URL + "/installation/repositories",
 		HTMLURL:         fmt.Sprintf("%s/organizations/%s/settings/installations/%d", s.opts.URL, a.login, a.installation),
 		AppID:           s.opts.AppID, AppSlug: s.opts.AppSlug, TargetID: a.id, TargetType: a.kind,
 		Permissions: s.rights.Load().permissions, Events: s.rights.Load().events,
-		CreatedAt: stamp(a.installedAt), UpdatedAt: stamp(a.installedAt), SuspendedAt: stamp(a.suspendedAt),
+		CreatedAt: stamp(a.installedAt), UpdatedAt: stamp(a.installedAt), SuspendedAt: stamp(a.suspendedAt), SingleFilePaths: []string{},
 	}
+	if !a.suspendedAt.IsZero() {
+		out.SuspendedBy = s.accountMembers(s.sender())
+	}
+	return out
 }
 
 // installLocked adds an installation, or more repositories to one that exists.
@@ -184,7 +192,8 @@ func (s *Server) getApp(w http.ResponseWriter, _ *http.Request, _ caller) error 
 	count := len(s.installOrder)
 	s.mu.Unlock()
 	writeJSON(w, http.StatusOK, map[string]any{
-		"id": s.opts.AppID, "slug": s.opts.AppSlug, "name": s.opts.AppSlug, "permissions": s.rights.Load().permissions,
+		"id": s.opts.AppID, "node_id": fmt.Sprintf("A_%d", s.opts.AppID), "owner": s.accountMembers(s.sender()), "description": nil,
+		"created_at": stamp(s.began), "updated_at": stamp(s.began), "slug": s.opts.AppSlug, "name": s.opts.AppSlug, "permissions": s.rights.Load().permissions,
 		"events": s.rights.Load().events, "installations_count": count,
 		"html_url": s.opts.URL + "/apps/" + s.opts.AppSlug, "external_url": s.opts.URL,
 	})
@@ -266,9 +275,9 @@ func (s *Server) listInstallationRepos(w http.ResponseWriter, r *http.Request, w
 		return failf(http.StatusForbidden, "You must authenticate with an installation access token in order to list repositories for an installation.")
 	}
 	s.mu.Lock()
-	repos := make([]*repoJSON, 0, len(who.account.repos))
+	repos := make([]map[string]any, 0, len(who.account.repos))
 	for _, rp := range sortedRepos(who.account) {
-		repos = append(repos, s.repoJSON(rp))
+		repos = append(repos, s.repositoryMembers(rp))
 	}
 	s.mu.Unlock()
 	writeJSON(w, http.StatusOK, map[string]any{"total_count": len(repos), "repositories": page(w, r, s.opts.URL, repos)})
@@ -285,6 +294,8 @@ func (s *Server) getRateLimit(w http.ResponseWriter, _ *http.Request, who caller
 			"limit": limit.Limit, "used": win.used, "remaining": max(0, limit.Limit-win.used), "reset": win.reset.Unix(),
 		}
 	}
+	const searches = 30 // a minute, of which none is made here
+	resources["search"] = map[string]any{"limit": searches, "used": 0, "remaining": searches, "reset": s.now().Add(time.Minute).Unix()}
 	writeJSON(w, http.StatusOK, map[string]any{"resources": resources, "rate": resources[bucketCore]})
 	return nil
 }

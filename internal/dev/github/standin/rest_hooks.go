@@ -1,7 +1,6 @@
 package standin
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -95,10 +94,7 @@ func (s *Server) getDelivery(w http.ResponseWriter, r *http.Request, _ caller) e
 	out.Request = &hookMessage{Headers: d.Headers, Payload: d.Payload}
 	out.Response = &hookMessage{Headers: d.AnswerHead}
 	if d.Answer != "" {
-		out.Response.Payload = d.Answer
-		if json.Valid([]byte(d.Answer)) {
-			out.Response.Payload = json.RawMessage(d.Answer)
-		}
+		out.Response.Payload = d.Answer // text, whatever it holds
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil

@@ -127,10 +127,9 @@ type jitRequest struct {
 	WorkFolder    string   `json:"work_folder"`
 }
 
-func unprocessable(field, code, message string) *apiError {
+func unprocessable(message string) *apiError {
 	return &apiError{
-		status: http.StatusUnprocessableEntity, Message: "Validation Failed: " + message,
-		Errors:           []fieldError{{Resource: "Runner", Field: field, Code: code, Message: message}},
+		status: http.StatusUnprocessableEntity, Message: "Validation Failed: " + message, Errors: []string{message},
 		DocumentationURL: docsRoot + "/rest/actions/self-hosted-runners",
 	}
 }
@@ -138,19 +137,19 @@ func unprocessable(field, code, message string) *apiError {
 func (q *jitRequest) validate() error {
 	switch {
 	case q.Name == "":
-		return unprocessable("name", "missing_field", "name is missing")
+		return unprocessable("name is missing")
 	case len(q.Name) > maxRunnerName:
-		return unprocessable("name", "invalid", "name is too long (at most 64 characters)")
+		return unprocessable("name is too long (at most 64 characters)")
 	case strings.ContainsFunc(q.Name, func(c rune) bool { return c < ' ' || strings.ContainsRune(`"/\[]:|<>+=;,?*@`, c) }):
-		return unprocessable("name", "invalid", "name holds a character that a runner's name may not hold")
+		return unprocessable("name holds a character that a runner's name may not hold")
 	case q.RunnerGroupID == nil || *q.RunnerGroupID <= 0:
-		return unprocessable("runner_group_id", "missing_field", "runner_group_id is missing")
+		return unprocessable("runner_group_id is missing")
 	case len(q.Labels) == 0 || len(q.Labels) > maxLabels:
-		return unprocessable("labels", "invalid", "between 1 and 100 labels are needed")
+		return unprocessable("between 1 and 100 labels are needed")
 	}
 	for _, label := range q.Labels {
 		if label == "" || len(label) > maxLabel || strings.ContainsAny(label, ",\n\r") {
-			return unprocessable("labels", "invalid", "a label is empty, too long, or holds a comma")
+			return unprocessable("a label is empty, too long, or holds a comma")
 		}
 	}
 	return nil

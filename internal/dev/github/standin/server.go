@@ -33,6 +33,9 @@ type Server struct {
 	appKeys atomic.Pointer[jwt.VerificationKeySet] // any of which may sign as the App
 	rights  atomic.Pointer[appRights]
 
+	restRoutes []string  // their patterns, since New
+	began      time.Time // when New made it
+
 	mu            sync.Mutex // guards everything below
 	ids           map[string]int64
 	idBase        int64
@@ -75,7 +78,7 @@ func New(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		opts: opts, log: opts.Logger,
+		opts: opts, log: opts.Logger, began: opts.Now(),
 		faults:   &faultBook{pick: opts.Pick},
 		keys:     newKeyPool(opts.RunnerKeys, opts.FreshKeys),
 		ids:      map[string]int64{},
