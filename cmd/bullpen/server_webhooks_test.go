@@ -24,7 +24,7 @@ func TestServer_R14_AnOrganizationsWebhookIsServed(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(hub.Close)
 	r := wired(t, func(cfg *serverConfig, file func(name, content string) string) {
-		cfg.githubURL = hub.URL + "/api/v3"
+		cfg.github.url = hub.URL + "/api/v3"
 		cfg.keyFile = file("app.pem", string(hub.AppKeyPEM))
 		cfg.webhooks.mode = webhooksPush
 		cfg.webhooks.secretFile = file("webhook-secret", "secret")
