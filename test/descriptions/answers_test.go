@@ -250,6 +250,11 @@ func (a *answers) runners(token, scope string) {
 	if !strings.HasPrefix(scope, "/repos/") {
 		a.call(token, "GET", scope+"/actions/runner-groups", nil, 200)
 	}
+	if strings.HasPrefix(scope, "/orgs/") {
+		a.call(token, "GET", scope+"/actions/runner-groups/1", nil, 200)
+		a.call(token, "GET", scope+"/actions/runner-groups/1/repositories", nil, 200)
+		a.call(token, "GET", scope+"/actions/runner-groups/99", nil, 404)
+	}
 }
 
 func (a *answers) runs(token string) {

@@ -1,6 +1,7 @@
 package registered
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
@@ -201,7 +203,11 @@ func (s *Service) prepareOnce(ctx context.Context, i *Identity, secret *corev1.S
 func labelsOf(i *Identity) []string {
 	var labels []string
 	if !i.Spec.NoDefaultLabels {
-		labels = []string{"self-hosted", "Linux", architectureLabel(i.Spec.Template.Spec.NodeSelector[corev1.LabelArchStable])}
+		labels = []string{"self-hosted", "Linux"}
+		node := v1alpha1.Architecture(i.Spec.Template.Spec.NodeSelector[corev1.LabelArchStable])
+		if label := cmp.Or(node, v1alpha1.ArchitectureAMD64).RunnerLabel(); label != "" {
+			labels = append(labels, label)
+		}
 	}
 	for _, own := range i.Spec.Labels {
 		if !slices.ContainsFunc(labels, func(l string) bool { return strings.EqualFold(l, own) }) {
@@ -209,18 +215,6 @@ func labelsOf(i *Identity) []string {
 		}
 	}
 	return labels
-}
-
-// architectureLabel is what GitHub's runner calls the architecture of a node; the default is amd64.
-func architectureLabel(node string) string {
-	switch node {
-	case "arm64":
-		return "ARM64"
-	case "arm":
-		return "ARM"
-	default:
-		return "X64"
-	}
 }
 
 // reclaim finds out what has the runner's name at GitHub. A registration that nobody uses is one of ours whose answer was
