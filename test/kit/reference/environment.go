@@ -12,8 +12,8 @@ type Variable struct{ Name, Programs, Says string }
 func Variables() []Variable {
 	return []Variable{
 		{"BULLPEN_ASSETS", "up, demo", "directory of the control plane's executables, in place of those that `make devcluster` downloads or compiles; `off`: only compiled ones. For `make devcluster` also the URL of a [mirror](../guides/one-machine.md#where-the-control-plane-comes-from)"},
-		{"BULLPEN_CA_FILE", "agent", "set in runner pods by the controller: certificates that a runner trusts beside those of its image"},
 		{"BULLPEN_CACHE", "up, demo", "directory in which the control plane is downloaded, compiled and searched for; default `bullpen` in the user's cache folder"},
+		{"BULLPEN_CA_FILE", "agent", "set in runner pods by the controller: certificates that a runner trusts beside those of its image"},
 		{"BULLPEN_DATABASE_URL", "server, up, doctor", "URL of the database; `--database-url-file` keeps it out of the environment"},
 		{"BULLPEN_DISPATCH_URL", "agent", "set in runner pods by the controller: where the poller asks for work"},
 		{"BULLPEN_FAULTPOINT_DIR", "bin/bullpen-faults", "folder by which tests stop that build at named instants; other builds do not read it"},
