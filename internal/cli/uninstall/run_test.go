@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
@@ -129,13 +130,21 @@ func (s *site) runner(name string, change func(*corev1.Pod)) {
 	change(pod)
 	_, err := s.Kube.CoreV1().ServiceAccounts(s.namespace).Create(s.t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
-	made, err := s.Kube.CoreV1().Pods(s.namespace).Create(s.t.Context(), pod, metav1.CreateOptions{})
+	pods := s.Kube.CoreV1().Pods(s.namespace)
+	_, err = pods.Create(s.t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(s.t, err)
-	if pod.Status.Phase != "" {
-		made.Status.Phase = pod.Status.Phase
-		_, err = s.Kube.CoreV1().Pods(s.namespace).UpdateStatus(s.t.Context(), made, metav1.UpdateOptions{})
-		require.NoError(s.t, err)
+	if pod.Status.Phase == "" {
+		return
 	}
+	require.NoError(s.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the scheduler says meanwhile that no node takes it
+		made, err := pods.Get(s.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		made.Status.Phase = pod.Status.Phase
+		_, err = pods.UpdateStatus(s.t.Context(), made, metav1.UpdateOptions{})
+		return err
+	}))
 }
 
 func idle(*corev1.Pod) {}
