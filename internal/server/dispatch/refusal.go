@@ -227,14 +227,18 @@ func (d *Dispatcher) unsureOf(ctx context.Context, claim Claim, aside Refusal) {
 }
 
 // NotAssigned tells that a runner that was registered for the claim's job waited in vain for GitHub to give it one. After two the jobs of its
-// repository wait in that pool (CLAIM-20).
+// repository wait in that pool, if a setting of the runner group keeps them from it (CLAIM-20).
 func (d *Dispatcher) NotAssigned(ctx context.Context, claim Claim) error {
 	if claim.JobID == 0 || claim.Repository == "" {
 		return nil
 	}
 	ref := PoolRef{claim.Namespace, claim.Pool}
+	obstacle := d.obstacle(ctx, ref, claim)
+	if obstacle == "" { // GitHub is late, which a runner that waits cannot tell from a setting
+		return nil
+	}
 	err := d.opt.Store.NoteRefusal(ctx, Refusal{
-		AccountID: claim.Account.ID, Repository: claim.Repository, Pool: ref, Reason: NotAssigned, Message: d.obstacle(ctx, ref, claim),
+		AccountID: claim.Account.ID, Repository: claim.Repository, Pool: ref, Reason: NotAssigned, Message: obstacle,
 	}, d.pace(NotAssigned), d.opt.Now())
 	if err != nil {
 		return fmt.Errorf("noting that GitHub assigned no job to runner %s: %w", claim.RunnerName, err)
