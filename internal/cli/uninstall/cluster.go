@@ -258,7 +258,7 @@ func withoutOurs(uid types.UID, version string, finalizers []string) ([]byte, er
 	return patch, nil
 }
 
-// unlessMoved wraps an error. What is gone or has changed meanwhile is observed again.
+// unlessMoved wraps an error. An object that is gone or has changed is read again in the next round.
 func unlessMoved(err error, what string, args ...any) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -136,7 +136,7 @@ func (s *site) runner(name string, change func(*corev1.Pod)) {
 	if pod.Status.Phase == "" {
 		return
 	}
-	require.NoError(s.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the scheduler says meanwhile that no node takes it
+	require.NoError(s.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the scheduler writes the pod's status at the same time
 		made, err := pods.Get(s.t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -7,14 +7,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// How long a right may take to be known to every API server after it was granted, and how often it is tried meanwhile. Helm creates a hook's role
+// How long a new right may take to reach every API server, and how often it is tried until then. Helm creates a hook's role
 // and starts its Job at once, and API servers read roles from a watch.
 const (
 	grantTakes = 15 * time.Second
 	grantEvery = 250 * time.Millisecond
 )
 
-// granted calls do again for as long as it is forbidden, until the right should be known: then it is really lacking.
+// granted calls do again for as long as it is forbidden, until the right must have arrived: then it is missing.
 func granted(ctx context.Context, takes, every time.Duration, do func() error) error {
 	over := time.NewTimer(takes)
 	defer over.Stop()

@@ -18,6 +18,8 @@ const groupAgain = time.Minute
 const (
 	manyOfRepository = 2
 	manyOfPool       = 5
+	// mostRemembered bounds how many refused jobs of a pool and account are remembered.
+	mostRemembered = 100
 )
 
 // poolBackoffs are the accounts at which GitHub registers no runners of a pool: a pool serves many accounts, and its group is made at each of
@@ -107,13 +109,20 @@ func (b *poolBackoffs) refusedFor(pool Pool, account, job int64, repository stri
 	if p.refused == nil {
 		p.refused = map[string]map[int64]bool{}
 	}
-	if p.refused[repository] == nil {
-		p.refused[repository] = map[int64]bool{}
-	}
-	p.refused[repository][job] = true
 	jobs := 0
 	for _, of := range p.refused {
 		jobs += len(of)
+	}
+	if p.refused[repository] == nil {
+		p.refused[repository] = map[int64]bool{}
+	}
+	if !p.refused[repository][job] {
+		p.refused[repository][job] = true
+		jobs++
+	}
+	if jobs > mostRemembered { // what they tell is told: while GitHub registers nothing, others would add up
+		p.refused = map[string]map[int64]bool{repository: {job: true}}
+		return true, true
 	}
 	return len(p.refused[repository]) >= manyOfRepository, jobs >= manyOfPool
 }

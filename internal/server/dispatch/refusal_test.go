@@ -230,7 +230,7 @@ func TestRefusal_CLAIM19_ManyInARowAreThePools(t *testing.T) {
 	h.served(d, h.pod("plain"))
 }
 
-// CLAIM-20: after two runners that waited in vain for a job of a repository, its jobs wait in that pool, charged to nobody.
+// CLAIM-20: after two runners that waited in vain for a job of a repository, its jobs wait in that pool and do not count against the account's limits.
 func TestNotAssigned_CLAIM20_TheRepositoryWaitsInThatPool(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	h.forge.Set(func(g *dispatchtest.GitHub) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// mostRefusals bounds how many refusals are read for people: what is told of the others is their number.
+// mostRefusals bounds how many refusals are read for messages. Of the others only the number is given.
 const mostRefusals = 100
 
 // RefusalText says in one sentence what GitHub does not do for a pool's jobs: the one that has stood longest with GitHub's own words and the next

@@ -261,12 +261,12 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 	all["LiveJobIDs"] = []variant{
 		{how: "of all", with: map[string]any{"repository": "", "states": live}},
 		{how: "in a state that few are in", with: map[string]any{"repository": "", "states": []string{"executing"}}},
-		{how: "of a repository of nobody", with: map[string]any{"repository": "nobody/app", "states": live}},
+		{how: "of a repository of no account", with: map[string]any{"repository": "nobody/app", "states": live}},
 	}
 	all["JobIDs"] = []variant{
 		{how: "of all", with: map[string]any{"repository": "", "states": states}},
 		{how: "in a state that few are in", with: map[string]any{"repository": "", "states": []string{"cancelled"}}},
-		{how: "of a repository of nobody", with: map[string]any{"repository": "nobody/app", "states": states}},
+		{how: "of a repository of no account", with: map[string]any{"repository": "nobody/app", "states": states}},
 	}
 	all["JobIDsOfAccounts"] = []variant{
 		{how: "of all states", with: map[string]any{"repository": "", "states": states}},
@@ -291,9 +291,9 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 var longer = map[string]string{
 	"DriftedLanes": "all lanes of all accounts are compared with the claims for them: in a pass of recovery",
 
-	"LiveJobIDs of a repository of nobody": "sought among all that wait and run: when somebody asks for a repository whose owner is no account",
-	"JobIDs of a repository of nobody":     "sought among all: when somebody asks for a repository whose owner is no account",
-	"JobIDs in a state that few are in":    "sought among all: when somebody asks for all jobs that were cancelled, of every account",
+	"LiveJobIDs of a repository of no account": "sought among all that wait and run: when a user asks for a repository whose owner is no account",
+	"JobIDs of a repository of no account":     "sought among all: when a user asks for a repository whose owner is no account",
+	"JobIDs in a state that few are in":        "sought among all: when a user asks for all jobs that were cancelled, of every account",
 }
 
 // ofOneAccount are those that read more where one account has all the jobs.
@@ -308,7 +308,7 @@ var ofOneAccount = map[string]string{
 
 // findsNothing are the samples that need not find anything, and why.
 var findsNothing = map[string]string{
-	"LiveJobIDs of a repository of nobody": "there is none", "JobIDs of a repository of nobody": "there is none", "JobIDs in a state that few are in": "there is none",
+	"LiveJobIDs of a repository of no account": "there is none", "JobIDs of a repository of no account": "there is none", "JobIDs in a state that few are in": "there is none",
 	"JobIDsOfAccounts of an account without any": "there is none",
 	"ParkIfEmpty": "a lane that is empty is parked by whoever has taken its last job",
 	"UnownedPods": "what it finds has no row that counts",
