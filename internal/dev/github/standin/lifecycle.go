@@ -77,11 +77,13 @@ func (s *Server) watchAssignedLocked(j *job) {
 		if j.state != jobAssigned || j.requestID != request {
 			return
 		}
-		if rn := j.runner; rn.polls == 0 { // it did not come for its job: it is offline until it polls again
+		rn := j.runner
+		if rn.polls == 0 { // it did not come for its job: it is offline until it polls again
 			rn.lastContact = time.Time{}
 		}
 		s.unassignLocked(j, endNotAcquired)
 		s.requeueLocked(j)
+		s.matchRunnerLocked(rn) // the job may have gone to another, and others may have waited for this one
 	})
 }
 

@@ -54,6 +54,12 @@ func (m *model) addRunner(t *rapid.T) {
 	case "octo/solo":
 		sc = s.accounts["octo"].repos["solo"].scope
 	}
+	m.registerLocked(sc, labels, rapid.Bool().Draw(t, "online"))
+}
+
+// registerLocked adds a runner, with a session or without.
+func (m *model) registerLocked(sc *scope, labels []string, online bool) *runner {
+	s := m.s
 	rn := &runner{
 		id: s.nextIDLocked("runner", 1), name: fmt.Sprintf("r%d", m.made), scope: sc, labels: newLabelSet(labels),
 		clientID: fmt.Sprint(m.made), createdAt: s.now(), wake: make(chan struct{}),
@@ -62,12 +68,13 @@ func (m *model) addRunner(t *rapid.T) {
 	s.runners[rn.id], s.clients[rn.clientID] = rn, rn
 	s.intendLocked(rn)
 	s.watchCleanupLocked(rn)
-	if rapid.Bool().Draw(t, "online") {
+	if online {
 		rn.session, rn.lastContact = &session{id: rn.name}, s.now()
 		s.watchOfflineLocked(rn)
 		s.settleRunnerLocked(rn)
 		s.matchRunnerLocked(rn)
 	}
+	return rn
 }
 
 func (m *model) anyRunner(t *rapid.T) *runner {
@@ -209,16 +216,55 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
+// newModel is a server with two accounts.
+func newModel(t require.TestingT, key *rsa.PrivateKey) *model {
+	m := &model{now: time.Unix(1_700_000_000, 0)}
+	var err error
+	m.s, err = New(Options{
+		URL: "http://standin.test", AppID: 1, AppKey: &key.PublicKey, Now: func() time.Time { return m.now },
+		Installations: []Installation{{Account: "acme", Repositories: []string{"app", "lib"}}, {Account: "octo", Type: typeUser, Repositories: []string{"solo"}}},
+	})
+	require.NoError(t, err)
+	return m
+}
+
+// A runner does not acquire its job, which goes to another one. It is given a job that waited for it alone.
+func TestAssignment_ARunnerThatIsFreedGetsWhatWaitedForIt(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	m := newModel(t, key)
+	s := m.s
+	submit := func(runsOn string) {
+		_, err := s.Submit(Submission{Repo: "acme/app", Content: "on: push\njobs:\n  one:\n    runs-on: [" + runsOn + "]\n    steps: [{run: 'true'}]\n"})
+		require.NoError(t, err)
+	}
+	register := func(labels ...string) *runner {
+		s.mu.Lock()
+		m.made++
+		rn := m.registerLocked(s.accounts["acme"].scope, labels, true)
+		s.mu.Unlock()
+		require.NoError(t, s.beginPoll(rn, rn.session.id, "Linux", rn.job != nil))
+		return rn
+	}
+	special := register("linux", "gpu")
+	submit("linux")
+	require.NotNil(t, special.job)
+	submit("linux, gpu")
+	register("linux")
+	m.now = m.now.Add(time.Second)
+	m.s.Tick()
+	special.lastContact = m.now // it has been idle for less long than the other
+	m.now = m.now.Add(time.Minute)
+	m.s.Tick()
+	require.NotNil(t, special.job, "a job waits for it")
+	require.Equal(t, "gpu\x00linux", special.job.labels.key)
+}
+
 func TestModel_JobsAndRunnersFitTogether(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
 	rapid.Check(t, func(t *rapid.T) {
-		m := &model{now: time.Unix(1_700_000_000, 0)}
-		m.s, err = New(Options{
-			URL: "http://standin.test", AppID: 1, AppKey: &key.PublicKey, Now: func() time.Time { return m.now },
-			Installations: []Installation{{Account: "acme", Repositories: []string{"app", "lib"}}, {Account: "octo", Type: typeUser, Repositories: []string{"solo"}}},
-		})
-		require.NoError(t, err)
+		m := newModel(t, key)
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": m.submit, "addRunner": m.addRunner, "poll": m.poll, "acquire": m.acquire, "complete": m.complete,
 			"cancel": m.cancel, "remove": m.remove, "endSession": m.endSession, "pass": m.pass, "different": m.toggleDifferent,
