@@ -132,8 +132,8 @@ func Install(ctx context.Context, admin *rest.Config) error {
 	return a.install(ctx)
 }
 
-// install applies the CustomResourceDefinitions, roles and admission policies that the chart installs, and waits until
-// the kinds are served.
+// install applies the CustomResourceDefinitions that the chart installs, waits until their kinds are served, and applies its roles and
+// admission policies.
 func (a *applier) install(ctx context.Context) error {
 	system := &unstructured.Unstructured{} // `helm install --create-namespace` makes it, too
 	system.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
@@ -141,26 +141,39 @@ func (a *applier) install(ctx context.Context) error {
 	if err := a.apply(ctx, system); err != nil {
 		return err
 	}
-	var kinds []schema.GroupVersionKind
-	for _, load := range []func() ([]charts.File, error){charts.Rendered, charts.CRDs} {
-		files, err := load()
-		if err != nil {
-			return err
-		}
-		for _, file := range files {
-			objects, err := decodeAll(file.Content)
-			if err != nil {
-				return fmt.Errorf("reading the manifest %s: %w", file.Name, err)
-			}
-			kinds = append(kinds, definedKinds(objects)...)
-			for _, object := range objects {
-				if err := a.apply(ctx, object); err != nil {
-					return err
-				}
-			}
-		}
+	definitions, err := a.applyFiles(ctx, charts.CRDs)
+	if err != nil {
+		return err
 	}
-	return a.awaitKinds(ctx, kinds)
+	// As Helm does it: the API server keeps for half a minute which kinds there are, and it asks when it meets the first policy with a parameter.
+	// A kind that it missed then cannot own anything until it asks again.
+	if err := a.awaitKinds(ctx, definedKinds(definitions)); err != nil {
+		return err
+	}
+	_, err = a.applyFiles(ctx, charts.Rendered)
+	return err
+}
+
+// applyFiles applies what is in the files, and returns it.
+func (a *applier) applyFiles(ctx context.Context, load func() ([]charts.File, error)) ([]*unstructured.Unstructured, error) {
+	files, err := load()
+	if err != nil {
+		return nil, err
+	}
+	var all []*unstructured.Unstructured
+	for _, file := range files {
+		objects, err := decodeAll(file.Content)
+		if err != nil {
+			return nil, fmt.Errorf("reading the manifest %s: %w", file.Name, err)
+		}
+		for _, object := range objects {
+			if err := a.apply(ctx, object); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, objects...)
+	}
+	return all, nil
 }
 
 func (a *applier) apply(ctx context.Context, object *unstructured.Unstructured) error {
