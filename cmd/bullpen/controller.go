@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bullpen-ci/bullpen/internal/controller"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -77,6 +78,9 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	set.StringSliceVar(&o.Pod.MicroVMClasses, "microvm-runtime-classes", runnerpod.DefaultMicroVMClasses(),
 		"runtime classes that put each pod into a microVM: only these may have a Docker daemon or a folder of the host; the\n"+
 			"admission policy bullpen-runner-privileges must name the same")
+	set.StringSliceVar(&o.DisruptionTaints, "disruption-taints", nodes.DefaultDisruptionTaints(),
+		"taints by which other tools say that they are about to remove a node, as KEY or KEY=VALUE, where a KEY may end in *: idle\n"+
+			"runners leave a node with one of them, unless they tolerate it; PreferNoSchedule never counts. Empty for none")
 	set.StringVar(&o.MetricsAddress, "metrics-addr", ":9090", "address that serves /metrics; empty for none")
 	set.StringVar(&o.HealthAddress, "health-addr", ":8081", "address that serves /healthz and /readyz; empty for none")
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "of several controllers, let one work at a time")

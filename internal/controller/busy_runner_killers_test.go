@@ -8,10 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -201,24 +203,147 @@ func TestBusyRunner_EXCL7_TheSchedulerDoesNotPreemptIt(t *testing.T) {
 	y.eventually("the rival comes when the job is done", placed)
 }
 
-// POOL-9: evictions, as kubectl drain and the autoscalers of clusters ask for them.
+// known waits until the API server's own cache, by which it judges evictions, shows a pod as it is: until a condition holds of a dry run.
+func (y *yard) known(pod *corev1.Pod, condition func() bool) {
+	y.t.Helper()
+	y.eventually("the API server knows "+pod.Name, condition)
+}
+
+// keepsItsGrace says that an eviction with a grace period of its own is refused.
+func (y *yard) keepsItsGrace(pod *corev1.Pod, grace int64) {
+	y.t.Helper()
+	options := metav1.DeleteOptions{GracePeriodSeconds: &grace}
+	y.known(pod, func() bool {
+		try := options
+		try.DryRun = []string{metav1.DryRunAll}
+		return apierrors.IsForbidden(y.evict(pod, &try))
+	})
+	refusedAs(y.t, y.evict(pod, &options), "must not shorten the grace period")
+}
+
+// evictions that clients of the eviction API ask for, each as it does.
+func (y *yard) evictions(pod *corev1.Pod) map[string]error {
+	uid := pod.UID
+	return map[string]error{
+		"kubectl drain": y.evict(pod, nil),
+		"Karpenter":     y.evict(pod, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}),
+		"by UID and version": y.evict(pod, &metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: ptr.To(pod.ResourceVersion)},
+		}),
+	}
+}
+
+// budgetOf waits until a budget has been computed for exactly so many pods.
+func (y *yard) budgetOf(name string, pods int32) {
+	y.t.Helper()
+	y.eventually("the budget "+name+" has counted them", func() bool {
+		var budget policyv1.PodDisruptionBudget
+		require.NoError(y.t, y.admin.Get(y.t.Context(), client.ObjectKey{Namespace: y.namespace, Name: name}, &budget))
+		return budget.Status.ObservedGeneration == budget.Generation && budget.Status.ExpectedPods == pods && budget.Status.DisruptionsAllowed == 0
+	})
+}
+
+// POOL-9: evictions, as kubectl drain and the autoscalers of clusters ask for them. Busy runners stay, by whatever sign they are busy; what is
+// refused by the budget is asked for again.
 func TestBusyRunner_EXCL7_POOL9_RunnersThatRunAreNotEvicted(t *testing.T) {
 	y := newYard(t)
 	node := y.env.RegisterNode(t, "drained", nil)
-	busy, waiting := y.runner("busy", working, on(node.Name)), y.runner("waiting", idle, on(node.Name))
-	booting, starting := y.runner("booting", bootingRunner, on(node.Name)), y.runner("starting", pending, on(node.Name))
+	labelled := []*corev1.Pod{y.runner("owned", owned, on(node.Name)), y.runner("working", working, on(node.Name))}
+	unlabelled := []*corev1.Pod{y.runner("polled", pollerEnded, on(node.Name)), y.runner("taken", takenRunner, on(node.Name))}
+	registered := func(pod *corev1.Pod) { pod.Labels[runnerpod.LabelSelfRegistering] = "true" }
+	self := []*corev1.Pod{
+		y.runner("self-idle", idle, on(node.Name), registered), y.runner("self-taken", takenRunner, on(node.Name), registered),
+		y.runner("self-booting", bootingRunner, on(node.Name), registered),
+	}
+	for range 3 { // idle runners beside them do not make a budget of the busy ones
+		y.runner("waiting-"+runnerpod.NewSuffix(), idle, on(node.Name))
+	}
+	starting := y.runner("starting", pending, on(node.Name))
 	done, failed := y.runner("done", ended(corev1.PodSucceeded), on(node.Name)), y.runner("failed", ended(corev1.PodFailed), on(node.Name))
-	y.eventually("the budget has counted them", func() bool {
-		var budget policyv1.PodDisruptionBudget
-		require.NoError(t, y.admin.Get(t.Context(), client.ObjectKey{Namespace: y.namespace, Name: "bullpen-runner-evictions"}, &budget))
-		return budget.Status.ObservedGeneration == budget.Generation && budget.Status.CurrentHealthy == 1
-	})
-	for _, pod := range []*corev1.Pod{busy, waiting, booting} {
-		err := y.evict(pod, nil)
-		require.True(t, apierrors.IsTooManyRequests(err), "%s: %v", pod.Name, err)
+	y.budgetOf("bullpen-runner-evictions", 4)
+	y.budgetOf("bullpen-registered-evictions", 3)
+	for _, pod := range append(labelled, self...) {
+		for who, err := range y.evictions(pod) {
+			require.True(t, apierrors.IsTooManyRequests(err), "%s by %s: %v", pod.Name, who, err)
+		}
 		y.untouched(pod)
 	}
-	for _, pod := range []*corev1.Pod{starting, done, failed} {
+	for _, pod := range unlabelled {
+		y.known(pod, func() bool {
+			return apierrors.IsForbidden(y.evict(pod, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
+		})
+		for who, err := range y.evictions(pod) {
+			require.True(t, apierrors.IsForbidden(err), "%s by %s: %v", pod.Name, who, err)
+			require.ErrorContains(t, err, "this runner is busy")
+			require.ErrorContains(t, err, "kubectl annotate pod -n "+y.namespace+" "+pod.Name+` bullpen.dev/allow-deletion="say why"`)
+		}
+		y.untouched(pod)
+	}
+	for _, pod := range []*corev1.Pod{starting, done} {
 		require.NoError(t, y.evict(pod, nil), pod.Name)
 	}
+	y.eventually("one that has ended may be evicted in any way", func() bool {
+		return y.evict(failed, &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}) == nil
+	})
+	require.True(t, apierrors.IsNotFound(y.evict(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: "gone"}},
+		&metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](600)})), "R5: the cluster autoscaler is told that it is gone")
+	foreign := y.runner("foreign", working, func(pod *corev1.Pod) { delete(pod.Labels, runnerpod.LabelRunner) }, on(node.Name))
+	require.NoError(t, y.evict(foreign, &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](30)}), "a pod that is no runner")
+	y.env.AllowDeletion(t, y.namespace, unlabelled[0].Name)
+	y.eventually("one that may be deleted may be evicted", func() bool { return y.evict(unlabelled[0], nil) == nil })
+}
+
+// R5: a node with idle runners alone has no pod whose budget forbids its disruption, and none that the cluster autoscaler keeps a node for. So
+// Karpenter and the cluster autoscaler choose it.
+func TestIdleRunner_R5_POOL9_HoldsNoNode(t *testing.T) {
+	y := newYard(t)
+	node := y.env.RegisterNode(t, "spare", nil)
+	waiting := y.runner("waiting", idle, on(node.Name))
+	booting := y.runner("booting", bootingRunner, on(node.Name))
+	var budgets policyv1.PodDisruptionBudgetList
+	require.NoError(t, y.admin.List(t.Context(), &budgets, client.InNamespace(y.namespace)))
+	require.NotEmpty(t, budgets.Items)
+	for _, pod := range []*corev1.Pod{waiting, booting} {
+		for i := range budgets.Items {
+			selector, err := metav1.LabelSelectorAsSelector(budgets.Items[i].Spec.Selector)
+			require.NoError(t, err)
+			require.False(t, selector.Matches(labels.Set(pod.Labels)), "%s is covered by %s", pod.Name, budgets.Items[i].Name)
+		}
+	}
+
+	// The cluster autoscaler asks for a grace period of its own, which could be shorter than a job that has just begun. It is refused, and asks
+	// again until the pod is gone, as the controller removes it.
+	for _, pod := range []*corev1.Pod{waiting, booting} {
+		y.keepsItsGrace(pod, 600)
+		refusedAs(t, y.env.Kube.CoreV1().Pods(y.namespace).EvictV1beta1(t.Context(), &policyv1beta1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Namespace: y.namespace, Name: pod.Name},
+			DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](600)},
+		}), "must not shorten the grace period")
+		y.untouched(pod)
+	}
+}
+
+// R5, EXCL-7: the eviction of a runner that looks idle is a deletion with its whole grace period, which nobody cuts. A job that it was given in
+// the same moment runs in it.
+func TestIdleRunner_R5_EXCL7_AnEvictionLeavesItsWholeGracePeriod(t *testing.T) {
+	y := newYard(t)
+	node := y.env.RegisterNode(t, "consolidated", nil)
+	pod := y.runner("waiting", idle, on(node.Name))
+	uid := pod.UID
+	karpenter := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+	require.NoError(t, y.evict(pod, karpenter))
+	require.NoError(t, y.admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	require.NotNil(t, pod.DeletionTimestamp)
+	require.EqualValues(t, 6*60*60, *pod.DeletionGracePeriodSeconds)
+	deadline := pod.DeletionTimestamp
+
+	y.become(pod, working) // it had been given a job: what shows that comes later
+	require.NoError(t, y.evict(pod, karpenter), "evicting it once more changes nothing")
+	for name, grace := range map[string]int64{"by force": 0, "Karpenter at the end of a terminationGracePeriod": 120} {
+		require.True(t, apierrors.IsForbidden(y.admin.Delete(t.Context(), pod.DeepCopy(), client.GracePeriodSeconds(grace))), name)
+	}
+	y.keepsItsGrace(pod, 600)
+	require.NoError(t, y.admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	require.Equal(t, deadline, pod.DeletionTimestamp)
+	require.Equal(t, corev1.PodRunning, pod.Status.Phase)
 }

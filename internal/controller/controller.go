@@ -33,6 +33,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/autoscaler"
 	"github.com/bullpen-ci/bullpen/internal/controller/machost"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/pool"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/runnerscaler"
@@ -70,6 +71,9 @@ type Options struct {
 	Workers int
 	// OrphanGrace is how old a ServiceAccount without a pod must be to be deleted; 0 for the default.
 	OrphanGrace time.Duration
+	// DisruptionTaints are the taints by which other tools say that they take a node away, as nodes.ParseTaints reads them; nil:
+	// nodes.DefaultDisruptionTaints. With none, idle runners leave cordoned and deleted nodes alone.
+	DisruptionTaints []string
 	// ScaleEvery is the time between two passes of the autoscaler while there is something to scale; 0 for the default.
 	ScaleEvery time.Duration
 	// Macs has MacHosts reconciled; nil: nobody looks at them.
@@ -108,6 +112,17 @@ func (o Options) validate() error {
 		return errors.New("controller: leader election needs the namespace of its Lease")
 	}
 	return o.Pod.Validate()
+}
+
+func (o Options) disruptionTaints() (nodes.Taints, error) {
+	if o.DisruptionTaints == nil {
+		return nodes.DefaultTaints(), nil
+	}
+	taints, err := nodes.ParseTaints(o.DisruptionTaints)
+	if err != nil {
+		return nodes.Taints{}, fmt.Errorf("controller: %w", err)
+	}
+	return taints, nil
 }
 
 // DefaultRegistry is what MetricsAddress serves: for metrics of what is made before Run.
@@ -154,6 +169,11 @@ func newManager(options Options) (manager.Manager, error) {
 	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, fmt.Errorf("adding the readiness check: %w", err)
 	}
+	taints, err := options.disruptionTaints()
+	if err != nil {
+		return nil, err
+	}
+	loads := nodeload.New()
 	scaler, err := autoscaler.Setup(mgr, autoscaler.Options{
 		Source: options.Server, Namespace: options.Namespace, Pod: options.Pod, Busy: options.ScaleEvery,
 		Registry: options.Registry, Log: options.Log,
@@ -167,14 +187,14 @@ func newManager(options Options) (manager.Manager, error) {
 	}
 	err = pool.Setup(mgr, pool.Options{
 		Fence: options.Server, Reporter: options.Server, Logs: logs, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
-		Workers: options.Workers, OrphanGrace: options.OrphanGrace, Registry: options.Registry, Log: options.Log,
-		Now: options.Now,
+		Workers: options.Workers, OrphanGrace: options.OrphanGrace, DisruptionTaints: &taints, Loads: loads,
+		Registry: options.Registry, Log: options.Log, Now: options.Now,
 	})
 	if err != nil {
 		return nil, err
 	}
 	if options.SelfRegistering != nil {
-		if err := setupSelfRegistering(mgr, options); err != nil {
+		if err := setupSelfRegistering(mgr, taints, loads, options); err != nil {
 			return nil, err
 		}
 	}

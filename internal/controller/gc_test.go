@@ -154,8 +154,8 @@ func TestPool_POOL5_ATemplateRolledBackMidRollKillsNobody(t *testing.T) {
 	require.Contains(t, b.podNames("back"), names[3])
 }
 
-// POOL-9: the real kubectl drains a node. It cordons the node, is refused the eviction of runners that run, and asks again;
-// the idle ones leave by the controller's hand, and it is through when the busy one's job is.
+// POOL-9: the real kubectl drains a node. It cordons the node, is refused the eviction of the busy runner, and asks again;
+// the idle ones leave, and it is through when the busy one's job is.
 func TestPool_POOL9_KubectlDrainWaitsForTheJob(t *testing.T) {
 	b := newBench(t)
 	node := b.env.RegisterNode(t, "drained-"+b.namespace, func(n *corev1.Node) { n.Labels["drained"] = b.namespace })
@@ -167,6 +167,7 @@ func TestPool_POOL9_KubectlDrainWaitsForTheJob(t *testing.T) {
 	})
 	b.makeIdle(names...)
 	b.makeBusy(names[0])
+	b.own(names[0])
 	b.eventually("seen", func() bool { s := b.get("kd").Status; return s.Idle == 1 && s.Busy == 1 })
 
 	var said bytes.Buffer

@@ -333,6 +333,14 @@ func (b *bench) makeBusy(name string) {
 	b.report(name, corev1.PodRunning, exited(0), running(), false)
 }
 
+// own writes the owner label on a busy pod, as the server does before the runner starts.
+func (b *bench) own(name string) {
+	b.t.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+runnerpod.LabelOwner+`":"acme"}}}`))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name}}
+	require.NoError(b.t, b.admin.Patch(b.t.Context(), pod, patch))
+}
+
 func (b *bench) finish(name string) {
 	b.t.Helper()
 	b.server.claim(b.uid(name), fleet.ClaimSpent)

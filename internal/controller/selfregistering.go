@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/pool"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
@@ -59,7 +61,7 @@ func (k keeper) Start(ctx context.Context) error {
 func (k keeper) NeedLeaderElection() bool { return false }
 
 // setupSelfRegistering adds the controllers of the four kinds.
-func setupSelfRegistering(mgr manager.Manager, options Options) error {
+func setupSelfRegistering(mgr manager.Manager, taints nodes.Taints, loads *nodeload.Book, options Options) error {
 	o := options.SelfRegistering
 	hub, err := registration.NewHub(registration.HubOptions{
 		Secrets: secrets{mgr.GetAPIReader()}, App: o.App, GitHub: o.GitHub, Registerer: options.Registry, Now: options.Now,
@@ -80,7 +82,7 @@ func setupSelfRegistering(mgr manager.Manager, options Options) error {
 		return fmt.Errorf("adding the roster of runners: %w", err)
 	}
 	service, err := registered.Setup(mgr, registered.Options{
-		Registrars: hub, Roster: roster, Pod: options.Pod, Registry: options.Registry, Log: options.Log, Now: options.Now,
+		Registrars: hub, Roster: roster, Pod: options.Pod, DisruptionTaints: &taints, Loads: loads, Registry: options.Registry, Log: options.Log, Now: options.Now,
 	})
 	if err != nil {
 		return err

@@ -2,5 +2,5 @@
 // and if not why, and how many of them it has room for.
 //
 // Everything here is a pure function of a corev1.Node and a Placement, which is read from a pool once. Begin with
-// placement.go.
+// placement.go; taints.go has which nodes are about to be taken away.
 package nodes

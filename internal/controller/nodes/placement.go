@@ -159,17 +159,10 @@ func ToleratesCordon(tolerations []corev1.Toleration) bool {
 	return scheduling.TolerationsTolerateTaint(klog.Logger{}, tolerations, &unschedulable, false)
 }
 
-// Leaving says in a sentence that somebody is taking the node away: it is being deleted, or cordoned and the tolerations
-// do not make light of that. Empty otherwise.
+// Leaving says in a sentence that the node is being deleted, or is cordoned and the tolerations do not allow for that. Empty otherwise.
+// Taints are not part of it: see Departure.
 func Leaving(node *corev1.Node, tolerations []corev1.Toleration) string {
-	switch {
-	case node.DeletionTimestamp != nil:
-		return fmt.Sprintf("node %s is being deleted", node.Name)
-	case node.Spec.Unschedulable && !ToleratesCordon(tolerations):
-		return fmt.Sprintf("node %s is cordoned", node.Name)
-	default:
-		return ""
-	}
+	return DepartureOf(node, Taints{}).For(tolerations)
 }
 
 // pressures are the conditions under which a kubelet admits no pods like ours, or evicts them.

@@ -26,6 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/queues"
 	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
@@ -58,6 +60,10 @@ type Options struct {
 	// OrphanGrace is how old a ServiceAccount without a pod must be to be deleted: a controller that died may have sent
 	// the creation of its pod, and nothing may overtake that. The default is one minute.
 	OrphanGrace time.Duration
+	// DisruptionTaints are the taints by which other tools say that they take a node away; nil: nodes.DefaultTaints.
+	DisruptionTaints *nodes.Taints
+	// Loads counts the runners on each node, those of other kinds included; nil: those of pools alone.
+	Loads *nodeload.Book
 	// Registry takes the metrics. Required.
 	Registry prometheus.Registerer
 	// Log takes what no Event or condition says. Required.
@@ -145,6 +151,12 @@ func newReconciler(c client.Client, reader client.Reader, recorder events.EventR
 	r := &Reconciler{options: options, client: c, reader: reader, tracker: newTracker(),
 		wake: make(chan event.TypedGenericEvent[types.NamespacedName], 1024)}
 	r.tracker.orphanGrace = options.OrphanGrace
+	if options.DisruptionTaints != nil {
+		r.tracker.nodes.taints = *options.DisruptionTaints
+	}
+	if options.Loads != nil {
+		r.tracker.loads = options.Loads
+	}
 	m, err := newMetrics(options.Registry, r.tracker)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)

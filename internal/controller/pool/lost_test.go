@@ -312,7 +312,7 @@ func TestLookForNode_POOL7_DoubtDoesNothing(t *testing.T) {
 			again, err := q.lookForNode(t.Context(), "n1")
 			require.Equal(t, c.fails, err != nil, "%v", err)
 			require.Equal(t, c.reads, reader.nodes)
-			require.Equal(t, c.absent, !p.tracker.nodes.look("n1", false).absent.IsZero())
+			require.Equal(t, c.absent, !p.tracker.nodes.look("n1", nil).absent.IsZero())
 			require.Equal(t, c.reads > 0 && !c.fails || name == "an empty list" || name == "the watch has just begun", again > 0, "looked for again as long as it matters")
 		})
 	}

@@ -32,10 +32,13 @@ type nodeBook struct {
 	absent  map[string]time.Time
 	synced  bool   // the watch has shown all that there was when it began
 	version uint64 // rises whenever anything shown changes
+	// taints say that a node is about to be taken away. They do not change.
+	taints nodes.Taints
 }
 
 func newNodeBook() *nodeBook {
-	return &nodeBook{shown: map[string]*corev1.Node{}, runners: map[string]map[runnerKey]bool{}, absent: map[string]time.Time{}}
+	return &nodeBook{shown: map[string]*corev1.Node{}, runners: map[string]map[runnerKey]bool{}, absent: map[string]time.Time{},
+		taints: nodes.DefaultTaints()}
 }
 
 // put takes in what the watch shows of a node, and returns the runners on it if that is news.
@@ -94,7 +97,7 @@ type whereabouts struct {
 	unready time.Time // since when it has not been ready; zero while it is
 }
 
-func (b *nodeBook) look(name string, ignoresCordon bool) whereabouts {
+func (b *nodeBook) look(name string, tolerations []corev1.Toleration) whereabouts {
 	if name == "" {
 		return whereabouts{}
 	}
@@ -104,11 +107,7 @@ func (b *nodeBook) look(name string, ignoresCordon bool) whereabouts {
 	if node == nil {
 		return whereabouts{absent: b.absent[name]}
 	}
-	where := whereabouts{unready: nodes.UnreadySince(node)}
-	if !ignoresCordon || node.DeletionTimestamp != nil {
-		where.leaving = nodes.Leaving(node, nil)
-	}
-	return where
+	return whereabouts{unready: nodes.UnreadySince(node), leaving: nodes.DepartureOf(node, b.taints).For(tolerations)}
 }
 
 // suspect says whether runners are bound to a node that the watch does not show.
@@ -223,7 +222,7 @@ func (s *poolState) locate(m *member) {
 		s.nodes.move(runnerKey{s.key, m.name}, m.on, node)
 		m.on = node
 	}
-	m.where = s.nodes.look(node, m.view.ignoresCordon)
+	m.where = s.nodes.look(node, m.view.tolerations)
 }
 
 // unfitOnItsNode says why a runner that shows no work should leave its node at once.

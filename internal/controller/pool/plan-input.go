@@ -23,21 +23,21 @@ type podView struct {
 	uid, resourceVersion  string
 	templateHash          string
 	created               time.Time
-	placed                time.Time       // when it was bound to a node; zero while it waits for one
-	node                  string          // the name of that node
-	ignoresCordon         bool            // its kind is started on cordoned nodes too
-	deleting              time.Time       // when its deletion began; zero when it is not being deleted
-	deadline              time.Time       // when its grace period ends, if it is being deleted
-	finalizers            string          // what holds it, if it is being deleted
-	terminal              bool            // it has ended
-	attended              bool            // it has ended, and containers that others have put into it go on
-	ready                 bool            // the runner can take work
-	readySince            time.Time       // since when, if the pod tells
-	waiting               string          // what it waits for before it can take work, in the words of the scheduler or the kubelet
-	running               bool            // the runner's container runs
-	signs                 lifecycle.Signs // of work, that this observation alone shows
-	defect                string          // why it can never take work
-	failed                bool            // terminal, and not because its work is done
+	placed                time.Time           // when it was bound to a node; zero while it waits for one
+	node                  string              // the name of that node
+	tolerations           []corev1.Toleration // that matter where its node is taken away
+	deleting              time.Time           // when its deletion began; zero when it is not being deleted
+	deadline              time.Time           // when its grace period ends, if it is being deleted
+	finalizers            string              // what holds it, if it is being deleted
+	terminal              bool                // it has ended
+	attended              bool                // it has ended, and containers that others have put into it go on
+	ready                 bool                // the runner can take work
+	readySince            time.Time           // since when, if the pod tells
+	waiting               string              // what it waits for before it can take work, in the words of the scheduler or the kubelet
+	running               bool                // the runner's container runs
+	signs                 lifecycle.Signs     // of work, that this observation alone shows
+	defect                string              // why it can never take work
+	failed                bool                // terminal, and not because its work is done
 	end                   ending
 	// broke is how the runner's container ended, of a pod that is not terminal and has a defect for that.
 	broke ending
@@ -62,7 +62,7 @@ func observe(pod *corev1.Pod) podView {
 		terminal:     podsigns.Ended(pod), // POD-3
 		attended:     podsigns.Attended(pod),
 
-		ignoresCordon: nodes.ToleratesCordon(pod.Spec.Tolerations),
+		tolerations: nodes.MatterForDepartures(pod.Spec.Tolerations),
 	}
 	if pod.DeletionTimestamp != nil {
 		// The timestamp is when the grace period ends, not when the deletion began.
@@ -168,10 +168,6 @@ func TrimPod(object any) (any, error) {
 	if pod.Status.Reason == podsigns.ReasonEvicted {
 		message = pod.Status.Message
 	}
-	var tolerations []corev1.Toleration
-	if nodes.ToleratesCordon(pod.Spec.Tolerations) {
-		tolerations = pod.Spec.Tolerations
-	}
 	var finalizers []string
 	if pod.DeletionTimestamp != nil {
 		finalizers = pod.Finalizers
@@ -183,7 +179,7 @@ func TrimPod(object any) (any, error) {
 			Labels: pod.Labels, CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
 			DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds, Finalizers: finalizers,
 		},
-		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Tolerations: tolerations},
+		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Tolerations: nodes.MatterForDepartures(pod.Spec.Tolerations)},
 		Status: corev1.PodStatus{
 			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: message, Conditions: conditions,
 			InitContainerStatuses: starting, ContainerStatuses: statuses,

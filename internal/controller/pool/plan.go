@@ -61,6 +61,7 @@ func (s *poolState) missing(wish lifecycle.Wish, now time.Time) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wish.HoldUntil = s.holdUntil
+	wish.Others = s.others(wish)
 	plan := lifecycle.MakePlan(wish, s.runners, now)
 	return plan.Create + plan.Rolled
 }
@@ -88,6 +89,7 @@ func (s *poolState) plan(wish lifecycle.Wish, newName func() string, burst int, 
 		}
 	}
 	wish.HoldUntil = s.holdUntil
+	wish.Others = s.others(wish)
 	plan := lifecycle.MakePlan(wish, s.runners, now)
 	w := work{plan: plan, finished: plan.Done && len(s.members) == 0}
 	for _, alarm := range s.watched {

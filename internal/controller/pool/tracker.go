@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
@@ -24,6 +25,7 @@ const (
 type tracker struct {
 	orphanGrace time.Duration
 	nodes       *nodeBook
+	loads       *nodeload.Book
 	starts      *startBook
 
 	mu      sync.Mutex
@@ -32,7 +34,7 @@ type tracker struct {
 }
 
 func newTracker() *tracker {
-	return &tracker{orphanGrace: defaultOrphanGrace, nodes: newNodeBook(), starts: newStartBook(),
+	return &tracker{orphanGrace: defaultOrphanGrace, nodes: newNodeBook(), loads: nodeload.New(), starts: newStartBook(),
 		pools: map[types.NamespacedName]*poolState{}, rivalry: newRivalry()}
 }
 
@@ -42,7 +44,7 @@ func (t *tracker) pool(key types.NamespacedName) *poolState {
 	defer t.mu.Unlock()
 	state := t.pools[key]
 	if state == nil {
-		state = &poolState{key: key, orphanGrace: t.orphanGrace, nodes: t.nodes, starts: t.starts, runners: lifecycle.NewSet(),
+		state = &poolState{key: key, orphanGrace: t.orphanGrace, nodes: t.nodes, loads: t.loads, starts: t.starts, runners: lifecycle.NewSet(),
 			members: map[string]*member{}, watched: map[string]time.Time{}, expected: map[string]bool{}, unplaced: map[string]bool{},
 			unsure: map[string]bool{}}
 		t.pools[key] = state
@@ -77,6 +79,7 @@ func (t *tracker) each(visit func(*poolState)) {
 type poolState struct {
 	key    types.NamespacedName
 	nodes  *nodeBook
+	loads  *nodeload.Book
 	starts *startBook
 	// orphanGrace is how old a ServiceAccount without a pod must be to go.
 	orphanGrace time.Duration
@@ -138,9 +141,10 @@ type member struct {
 
 	over string // the server's proof that its work is over, although it is still there
 
-	on    string      // the node that the book has it on
-	where whereabouts // what its node means for it
-	start startPlace  // where it counts as starting
+	on     string          // the node that the book has it on
+	where  whereabouts     // what its node means for it
+	weight nodeload.Weight // what it is counted as on its node
+	start  startPlace      // where it counts as starting
 }
 
 // sign of work: what the pod shows now, or that it was ready and is not (EXCL-4).
@@ -151,7 +155,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	if m.gone {
 		return lifecycle.Runner{}, false
 	}
-	r := lifecycle.Runner{Name: m.name, UID: m.uid, TemplateHash: m.hash, Created: m.created}
+	r := lifecycle.Runner{Name: m.name, UID: m.uid, TemplateHash: m.hash, Created: m.created, Node: m.view.node}
 	if !m.observed {
 		r.Stage, r.Expected = lifecycle.StageBooting, true
 		return r, m.creating || m.uid != ""
@@ -210,6 +214,7 @@ func (s *poolState) settle(m *member, now time.Time) bool {
 	before, had := s.runners.Get(m.name)
 	after, has := m.runner(now)
 	s.countStart(m, after, has)
+	s.noteWeight(m, after, has)
 	if has {
 		s.runners.Put(after)
 	} else {
@@ -269,7 +274,7 @@ func (s *poolState) takeIn(v podView, now time.Time) bool {
 		return false // a straggler of a pod that is gone
 	}
 	if m.uid != "" && m.uid != v.uid {
-		*m = member{name: m.name, account: m.account, queued: m.queued, on: m.on, start: m.start} // another pod: nothing that was said of the first holds
+		*m = member{name: m.name, account: m.account, queued: m.queued, on: m.on, weight: m.weight, start: m.start} // another pod: nothing that was said of the first holds
 	}
 	m.view, m.observed, m.creating, m.gone = v, true, false, false
 	m.uid, m.hash, m.created = v.uid, v.templateHash, v.created

@@ -62,6 +62,8 @@ type planner struct {
 	serving int // idle and busy runners that nobody wants gone, and that were not granted
 	staying int // those, and booting ones that nobody wants gone
 	surge   int // runners above the desired number that a roll may have now
+
+	nodes map[string]Load // see loads
 }
 
 // outdated are the runners that a roll replaces whatever their clocks say: those of another template, and those in doubt.

@@ -68,8 +68,8 @@ func (p *planner) eachStale(those filter, visit func(Runner) bool) bool {
 }
 
 // candidates calls visit for those that may go, in order of preference: who was asked for stays the victim (RUN-6), then
-// what a roll would replace, then booting, then idle, the oldest first. Where pending runners are kept, idle ones go only as far
-// as enough of them are left without those.
+// what a roll would replace, then booting, then idle. Among each, those go first whose nodes are nearest to being empty, and of those the
+// oldest (SCALE-5). Where pending runners are kept, idle ones go only as far as enough of them are left without those.
 func (p *planner) candidates(visit func(Runner) bool) {
 	more := true
 	step := func(r Runner) bool {
@@ -85,11 +85,17 @@ func (p *planner) candidates(visit func(Runner) bool) {
 		spare = unplaced
 		serving = func(r Runner) bool { return p.serving > p.wish.Desired && step(r) }
 	}
+	stale := func(those filter) eachRunner {
+		return func(visit func(Runner) bool) { p.eachStale(those, visit) }
+	}
+	every := func(those filter) eachRunner {
+		return func(visit func(Runner) bool) { p.runners.each(those, byAge, visit) }
+	}
 	_ = all(of(asked, p.outdated)) && all(asked) &&
-		p.eachStale(p.free(), step) && p.eachStale(idle, serving) &&
-		all(spare)
+		p.emptiestFirst(stale(p.free()), step) && p.emptiestFirst(stale(idle), serving) &&
+		p.emptiestFirst(every(spare), step)
 	if more {
-		p.runners.each(idle, byAge, serving)
+		p.emptiestFirst(every(idle), serving)
 	}
 }
 

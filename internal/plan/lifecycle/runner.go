@@ -71,7 +71,9 @@ type Runner struct {
 	// TemplateHash tells which template it was made from.
 	TemplateHash string
 	Created      time.Time
-	Stage        Stage
+	// Node is the name of the node that it was placed on; empty while it waits for one, or where there are none.
+	Node  string
+	Stage Stage
 	// Since is when the clock of the stage began: for StageBooting the moment it was placed on a node (zero while it
 	// waits for one), for StageIdle the moment it could take work (zero when that is not known: it is then never idle
 	// for too long), for StageLeaving the moment its removal began.
@@ -101,6 +103,30 @@ type Runner struct {
 	// Waiting is what a StageBooting runner is waiting for, in the words of the scheduler or the kubelet; empty when
 	// nothing is known. It explains a time-out.
 	Waiting string
+}
+
+// Load is what a node has of runners that stay: that hold it, and that nothing is about to remove.
+type Load struct {
+	// Runners is how many there are, Busy how many of them are busy.
+	Runners, Busy int
+}
+
+// Load is what the runner adds to the Load of its node.
+func (r Runner) Load() Load {
+	switch {
+	case r.Node == "":
+		return Load{}
+	case r.Stage == StageBusy && r.Removal != RemovalGranted:
+		return Load{Runners: 1, Busy: 1}
+	case r.Stage == StageBooting || r.Stage == StageIdle:
+		return Load{Runners: 1}
+	default:
+		return Load{}
+	}
+}
+
+func (l Load) plus(other Load) Load {
+	return Load{Runners: l.Runners + other.Runners, Busy: l.Busy + other.Busy}
 }
 
 // Unfit is a reason to remove one runner, and a sentence for a person.
@@ -149,6 +175,9 @@ type Wish struct {
 	LeaveTimeout time.Duration
 	// HoldUntil puts creations off, after creations or starts that failed.
 	HoldUntil time.Time
+	// Others are the runners of other owners, by node. A smaller number takes runners from the nodes that are nearest to being empty of
+	// all of them.
+	Others map[string]Load
 	// KeepBooting protects runners that are StageBooting and have been placed, until the StartTimeout is over or they are
 	// unfit for ReasonRegistrationTimeout. It is for runners that register themselves under an identity that nobody knows
 	// before: one that is just registering may be given a job at any moment, and its fence cannot say so yet.
@@ -179,7 +208,7 @@ const (
 	ReasonDefective           Reason = "Defective"
 	// ReasonUnschedulable: no node took it in time.
 	ReasonUnschedulable Reason = "Unschedulable"
-	// ReasonNodeCordoned: its node is cordoned or being deleted.
+	// ReasonNodeCordoned: its node is cordoned, being deleted, or has a taint that says that it is taken away.
 	ReasonNodeCordoned Reason = "NodeCordoned"
 	// ReasonNodeNotReady: its node has not been heard of for long.
 	ReasonNodeNotReady Reason = "NodeNotReady"

@@ -19,13 +19,15 @@ const checkNodeEvery = 10 * time.Second
 
 // nodeBook is what is known of the nodes that self-registering runners are on. It is safe for concurrent use.
 type nodeBook struct {
+	taints nodes.Taints // say that a node is about to be taken away
+
 	mu     sync.Mutex
 	places map[string]Place
 	pods   map[types.NamespacedName]Place // what each pod's controller was last told
 }
 
-func newNodeBook() *nodeBook {
-	return &nodeBook{places: map[string]Place{}, pods: map[types.NamespacedName]Place{}}
+func newNodeBook(taints nodes.Taints) *nodeBook {
+	return &nodeBook{taints: taints, places: map[string]Place{}, pods: map[types.NamespacedName]Place{}}
 }
 
 func (b *nodeBook) place(node string) Place {
@@ -44,7 +46,7 @@ func (b *nodeBook) look(ctx context.Context, cached, reader client.Reader, name 
 	err := cached.Get(ctx, types.NamespacedName{Name: name}, &node)
 	switch {
 	case err == nil:
-		place := placeOf(&node)
+		place := placeOf(&node, b.taints)
 		b.put(name, place)
 		return place, nil
 	case !apierrors.IsNotFound(err):
@@ -54,8 +56,8 @@ func (b *nodeBook) look(ctx context.Context, cached, reader client.Reader, name 
 	return b.place(name), err
 }
 
-func placeOf(node *corev1.Node) Place {
-	return Place{Leaving: nodes.Leaving(node, nil), Unready: nodes.UnreadySince(node).UTC()}
+func placeOf(node *corev1.Node, taints nodes.Taints) Place {
+	return Place{Departure: nodes.DepartureOf(node, taints), Unready: nodes.UnreadySince(node).UTC()}
 }
 
 // confirm asks the API server itself whether a node is gone. An error means that nobody knows.
@@ -64,7 +66,7 @@ func (b *nodeBook) confirm(ctx context.Context, reader client.Reader, name strin
 	err := reader.Get(ctx, types.NamespacedName{Name: name}, &node)
 	switch {
 	case err == nil:
-		b.put(name, placeOf(&node)) // NODE-8: it has come back
+		b.put(name, placeOf(&node, b.taints)) // NODE-8: it has come back
 		return false, nil
 	case !apierrors.IsNotFound(err):
 		return false, fmt.Errorf("looking for node %s: %w", name, err) // POOL-7: doubt does nothing

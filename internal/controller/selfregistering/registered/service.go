@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
@@ -43,6 +45,10 @@ type Options struct {
 	Asks int
 	// Pods is how many pods are looked after at once; the default is 64: most of them may wait for a GitHub that hangs.
 	Pods int
+	// DisruptionTaints are the taints by which other tools say that they take a node away; nil: nodes.DefaultTaints.
+	DisruptionTaints *nodes.Taints
+	// Loads counts the runners on each node, those of other kinds included; nil: those of self-registering runners alone.
+	Loads *nodeload.Book
 	// Registry takes the metrics. Required.
 	Registry prometheus.Registerer
 	// Log takes what no Event or condition says. Required.
@@ -60,6 +66,13 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Pods <= 0 {
 		o.Pods = 64
+	}
+	if o.Loads == nil {
+		o.Loads = nodeload.New()
+	}
+	if o.DisruptionTaints == nil {
+		taints := nodes.DefaultTaints()
+		o.DisruptionTaints = &taints
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -96,7 +109,7 @@ func New(c client.Client, reader, pods client.Reader, recorder events.EventRecor
 		return nil, err
 	}
 	s := &Service{
-		options: options, client: c, reader: reader, pods: pods, events: recorder, nodes: newNodeBook(), memory: newMemory(),
+		options: options, client: c, reader: reader, pods: pods, events: recorder, nodes: newNodeBook(*options.DisruptionTaints), memory: newMemory(),
 		bulkheads: map[registration.Credentials]chan struct{}{}, prepared: map[types.UID]remembered{}, projected: map[string]Prepared{},
 	}
 	if s.metrics, err = newMetrics(options.Registry); err != nil {
@@ -119,6 +132,9 @@ func (s *Service) now() time.Time { return s.options.Now() }
 
 // Place is what is known of a node now. It never waits.
 func (s *Service) Place(node string) Place { return s.nodes.place(node) }
+
+// Loads counts the runners on each node, of all owners.
+func (s *Service) Loads() *nodeload.Book { return s.options.Loads }
 
 // OnChange has notify called with each pod of which something has changed that its own events do not tell: its node has
 // gone or come back. It is for before the manager starts; notify must not wait.

@@ -27,8 +27,8 @@ const (
 type Place struct {
 	// Absent is since when the node is known not to exist, by uncached reads; zero when it may.
 	Absent time.Time
-	// Leaving says why the node wants to be empty; empty when it does not.
-	Leaving string
+	// Departure says why the node wants to be empty, if it does.
+	Departure nodes.Departure
 	// Unready is since when nothing good was heard of the node; zero for one that is ready.
 	Unready time.Time
 }
@@ -69,7 +69,7 @@ func (p Place) Next(now time.Time) time.Time {
 // A grant that is written on the pod holds whatever it shows: RemovalGranted, and once it is being deleted, or busy to its
 // end, RemovalDeleting or StageBusy with the grant.
 func (v *View) Runner(place Place, registrationTimeout time.Duration, now time.Time) lifecycle.Runner {
-	r := lifecycle.Runner{Name: v.Name, UID: v.UID, TemplateHash: v.TemplateHash, Created: v.Created}
+	r := lifecycle.Runner{Name: v.Name, UID: v.UID, TemplateHash: v.TemplateHash, Created: v.Created, Node: v.Node}
 	granted := !v.Unregistered.IsZero()
 	switch {
 	case v.Ended:
@@ -130,7 +130,7 @@ func (v *View) Overdue(registrationTimeout time.Duration) time.Time {
 
 // unfit says why a runner that shows no work should go at once.
 func (v *View) unfit(place Place, registrationTimeout time.Duration, now time.Time) lifecycle.Unfit {
-	due := v.Overdue(registrationTimeout)
+	due, leaving := v.Overdue(registrationTimeout), place.Departure.For(v.tolerations)
 	switch {
 	case v.Ended || v.Signs.Work() != "":
 		return lifecycle.Unfit{}
@@ -138,8 +138,8 @@ func (v *View) unfit(place Place, registrationTimeout time.Duration, now time.Ti
 		return lifecycle.Unfit{Reason: lifecycle.ReasonLost, Detail: "its node " + v.Node + " does not exist any more"}
 	case v.Ephemeral && !v.Started && !v.SecretMissing.IsZero(): // RUN-7: there is no second configuration for it
 		return lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: "its Secret is gone, or lacks what it registers with, so that it cannot start"}
-	case place.Leaving != "":
-		return lifecycle.Unfit{Reason: lifecycle.ReasonNodeCordoned, Detail: place.Leaving}
+	case leaving != "":
+		return lifecycle.Unfit{Reason: lifecycle.ReasonNodeCordoned, Detail: leaving}
 	case !due.IsZero() && !now.Before(due) && !v.Unseen.IsZero(): // POOL-8: a list that cannot be read proves nothing
 		return lifecycle.Unfit{Reason: ReasonRegistrationTimeout, Detail: fmt.Sprintf(
 			"it has been up since %s, and GitHub does not see it: look at its log, and whether it may reach GitHub", v.ReadySince.UTC().Format(time.RFC3339))}

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 )
@@ -28,7 +29,7 @@ func TrimPod(object any) (any, error) {
 			Labels: pod.Labels, CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
 			DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds, Finalizers: pod.Finalizers,
 		},
-		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName, Tolerations: nodes.MatterForDepartures(pod.Spec.Tolerations)},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason},
 	}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {

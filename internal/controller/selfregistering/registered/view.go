@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registration"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
@@ -67,7 +68,8 @@ type View struct {
 	// Attended: other containers go on in the pod of a runner that has ended.
 	Attended bool
 
-	facts runnerpod.RegistrationFacts
+	facts       runnerpod.RegistrationFacts
+	tolerations []corev1.Toleration // that matter where its node is taken away
 }
 
 // Owner is what stands behind a pod.
@@ -109,6 +111,7 @@ func Observe(pod *corev1.Pod) View {
 		Unregistered: timeIn(pod, runnerpod.AnnotationUnregistered),
 
 		SecretMissing: timeIn(pod, runnerpod.AnnotationSecretMissing),
+		tolerations:   nodes.MatterForDepartures(pod.Spec.Tolerations),
 	}
 	for _, f := range pod.Finalizers {
 		v.Held = v.Held || f == runnerpod.FinalizerRegistration

@@ -133,6 +133,20 @@ func all(changes ...func(*corev1.Pod)) func(*corev1.Pod) {
 	}
 }
 
+func tolerant(p *corev1.Pod) {
+	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+}
+
+var (
+	cordonedNode = nodes.DepartureOf(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: corev1.NodeSpec{Unschedulable: true},
+	}, nodes.DefaultTaints())
+	disruptedNode = nodes.DepartureOf(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node"},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}},
+	}, nodes.DefaultTaints())
+)
+
 // Every state of a pod, the stage that it is, and what is told about it.
 func TestRunner_RUN7_EXCL4_EveryStateHasAStage(t *testing.T) {
 	now := at(200).Time
@@ -180,8 +194,12 @@ func TestRunner_RUN7_EXCL4_EveryStateHasAStage(t *testing.T) {
 		"lost":                                       {pod: busy, place: lost, want: expected{stage: lifecycle.StageLost, since: -1}},
 		"lost and granted":                           {pod: all(busy, granted), place: lost, want: expected{stage: lifecycle.StageLost, removal: lifecycle.RemovalGranted, since: 95}},
 		"called failed by the collector":             {pod: all(busy, collectedPod), want: expected{stage: lifecycle.StageBusy, since: -1}},
-		"node cordoned":                              {pod: known, place: Place{Leaving: "its node is cordoned"}, want: expected{stage: lifecycle.StageIdle, since: 20, unfit: lifecycle.ReasonNodeCordoned}},
-		"busy on a cordoned node":                    {pod: busy, place: Place{Leaving: "its node is cordoned"}, want: expected{stage: lifecycle.StageBusy, since: -1}},
+		"node cordoned":                              {pod: known, place: Place{Departure: cordonedNode}, want: expected{stage: lifecycle.StageIdle, since: 20, unfit: lifecycle.ReasonNodeCordoned}},
+		"node tainted by Karpenter":                  {pod: known, place: Place{Departure: disruptedNode}, want: expected{stage: lifecycle.StageIdle, since: 20, unfit: lifecycle.ReasonNodeCordoned}},
+		"busy on a tainted node":                     {pod: busy, place: Place{Departure: disruptedNode}, want: expected{stage: lifecycle.StageBusy, since: -1}},
+		"started on tainted nodes too":               {pod: all(known, tolerant), place: Place{Departure: disruptedNode}, want: expected{stage: lifecycle.StageIdle, since: 20}},
+		"started on cordoned nodes too":              {pod: all(known, tolerant), place: Place{Departure: cordonedNode}, want: expected{stage: lifecycle.StageIdle, since: 20}},
+		"busy on a cordoned node":                    {pod: busy, place: Place{Departure: cordonedNode}, want: expected{stage: lifecycle.StageBusy, since: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			when := c.now
@@ -274,9 +292,9 @@ func TestRunner_POOL6_EXCL4_ASilentNodePutsInDoubtWhatShowsNoWork(t *testing.T) 
 	node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(at(7).Time)},
 	}}}
-	require.Equal(t, Place{Unready: at(7).UTC()}, placeOf(node))
+	require.Equal(t, Place{Unready: at(7).UTC()}, placeOf(node, nodes.DefaultTaints()))
 	node.Status.Conditions[0].Status = corev1.ConditionTrue
-	require.Zero(t, placeOf(node))
+	require.Zero(t, placeOf(node, nodes.DefaultTaints()))
 }
 
 // What our finalizer waits for, in every state of a pod. PR #1179 follow-ups 7ff5b7da and 23c8fe4a: a pod that was never

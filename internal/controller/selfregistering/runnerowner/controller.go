@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
 	"github.com/bullpen-ci/bullpen/internal/controller/queues"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
@@ -31,6 +32,7 @@ import (
 type Service interface {
 	lifecycle.Fence
 	Place(node string) registered.Place
+	Loads() *nodeload.Book
 	OnChange(notify func(pod types.NamespacedName))
 }
 
@@ -97,6 +99,7 @@ func Setup(mgr manager.Manager, options Options) error {
 		s.cluster = &crew{width: options.Crew, shift: r.shift}
 		s.github = &crew{width: options.Crew, shift: r.shift}
 	})
+	r.tracker.loads = options.Service.Loads()
 	if r.metrics, err = newMetrics(options.Registry, r.kind, r.tracker); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}

@@ -3,6 +3,7 @@ package runnerowner
 import (
 	"time"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
@@ -23,7 +24,8 @@ type member struct {
 	served  bool             // GitHub has heard from it, or it has shown work
 	counted bool             // its end was looked at: how it ended is counted once
 
-	leave lifecycle.Leave
+	leave  lifecycle.Leave
+	weight nodeload.Weight // what it is counted as on its node
 
 	unfit    lifecycle.Unfit // the Backing has found that it will never serve
 	spent    bool            // or that what it registers with is gone

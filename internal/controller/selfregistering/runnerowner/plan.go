@@ -60,6 +60,9 @@ func (s *ownerState) makePlan(o *Owner, room int, now time.Time) work {
 	}
 	hold := s.recreationHold(o)
 	w.wish.HoldUntil = later(s.holdUntil, hold)
+	if lifecycle.Shrinks(w.wish, s.runners) {
+		w.wish.Others = s.loads.Others(s.uid) // SCALE-5
+	}
 	w.plan = lifecycle.MakePlan(w.wish, s.runners, now) // RUN-1: one engine for Runners and StatefulSets
 	w.held = w.plan.Held > 0 && now.Before(hold) && !now.Before(s.holdUntil)
 	w.create = w.plan.Create

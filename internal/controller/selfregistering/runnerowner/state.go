@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
@@ -24,6 +25,7 @@ const (
 // more because there are more runners.
 type tracker struct {
 	places func(node string) registered.Place
+	loads  *nodeload.Book
 	now    func() time.Time
 
 	mu     sync.Mutex
@@ -34,7 +36,7 @@ type tracker struct {
 }
 
 func newTracker(places func(string) registered.Place, now func() time.Time, begin func(*ownerState)) *tracker {
-	return &tracker{places: places, now: now, begin: begin, owners: map[string]*ownerState{},
+	return &tracker{places: places, loads: nodeload.New(), now: now, begin: begin, owners: map[string]*ownerState{},
 		byName: map[types.NamespacedName]*ownerState{}, latest: map[types.NamespacedName]string{}}
 }
 
@@ -44,7 +46,7 @@ func (t *tracker) owner(key types.NamespacedName, uid string) *ownerState {
 	defer t.mu.Unlock()
 	s := t.owners[uid]
 	if s == nil {
-		s = &ownerState{key: key, uid: uid, places: t.places, members: map[string]*member{}, runners: lifecycle.NewSet(),
+		s = &ownerState{key: key, uid: uid, places: t.places, loads: t.loads, members: map[string]*member{}, runners: lifecycle.NewSet(),
 			watched: map[string]time.Time{}, expected: map[string]bool{}, avoided: map[string]time.Time{}, busyWith: map[string]bool{}, unsure: map[string]string{},
 			waiting: map[string]string{}, unplaced: map[string]string{}, leaving: map[string]time.Time{}, completeFor: -1}
 		s.forget = func(name string) {
@@ -82,6 +84,7 @@ func (t *tracker) loaded(key types.NamespacedName, uid string) {
 		return
 	}
 	delete(t.owners, before)
+	t.loads.Forget(before)
 	for name, s := range t.byName {
 		if s.uid == before {
 			delete(t.byName, name)
@@ -116,6 +119,7 @@ type ownerState struct {
 	key    types.NamespacedName
 	uid    string
 	places func(node string) registered.Place
+	loads  *nodeload.Book
 	forget func(member string) // takes a member out of the tracker's index, which is locked behind mu
 	// cluster does what the API server alone is needed for, github what may wait for GitHub.
 	cluster, github *crew
@@ -196,7 +200,7 @@ func (s *ownerState) memberSeen(seen Member, pod *registered.View, now time.Time
 	defer s.mu.Unlock()
 	m := s.member(seen.Name)
 	if m.UID != "" && m.UID != seen.UID {
-		*m = member{name: m.name} // another of that name: nothing that was said of the first holds
+		*m = member{name: m.name, weight: m.weight} // another of that name: nothing that was said of the first holds
 	}
 	turned := m.Waiting != seen.Waiting || m.Started != seen.Started || m.RunnerName != seen.RunnerName || !m.observed
 	m.Member, m.observed, m.exists, m.creating = seen, true, true, false
@@ -323,6 +327,10 @@ func (s *ownerState) settle(m *member, now time.Time) bool {
 		if shown := m.pod.Runner(place, s.timeout, now).Stage; shown != m.leave.BusyAs && shown != lifecycle.StageLeaving {
 			m.leave.BusyAs = 0 // it shows something else: what was said of it is over
 		}
+	}
+	if weight := nodeload.WeightOf(after, has); weight != m.weight {
+		s.loads.Set(s.uid, m.name, weight)
+		m.weight = weight
 	}
 	if has {
 		s.runners.Put(after)
