@@ -100,7 +100,9 @@ const (
 	// its name be taken by another. Pods that an earlier version stamped have none.
 	AnnotationOwnerID = "bullpen.dev/runner-pool-owner-id"
 	// AnnotationSafeToEvict ("false") and AnnotationDoNotDisrupt ("true") tell the cluster autoscaler and Karpenter to
-	// leave a node alone while a runner on it works (POOL-9).
+	// leave a node alone while a runner on it is busy (POOL-9). A pod begins with AnnotationSafeToEvict "true": without it the cluster
+	// autoscaler keeps every node with a pod that has an emptyDir volume, or an owner that it does not know. The server changes both with
+	// the owner label, in one patch.
 	AnnotationSafeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 )

@@ -145,7 +145,7 @@ func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.P
 	}
 	pod := &corev1.Pod{ObjectMeta: *meta.DeepCopy(), Spec: podSpec(pool, options, meta.Name)}
 	pod.Labels[LabelTemplateHash] = hash
-	pod.Annotations = map[string]string{AnnotationDefaultContainer: ContainerRunner}
+	pod.Annotations = map[string]string{AnnotationDefaultContainer: ContainerRunner, AnnotationSafeToEvict: "true"} // POOL-9: until it is busy
 	addMetadata(&pod.Labels, &pod.Annotations, pool.Spec.Template.Metadata)
 	options.Around.fit(pod, account)
 	return pod, account, nil

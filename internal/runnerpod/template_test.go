@@ -121,7 +121,7 @@ func TestBuild_POOL9_KubernetesOwnKillersAreDisarmed(t *testing.T) {
 	pod, _, err := Build(pool, testOptions, "abcd1234")
 	require.NoError(t, err)
 	require.Equal(t, "runners", pod.Spec.PriorityClassName)
-	require.NotContains(t, pod.Annotations, AnnotationSafeToEvict, "one that only waits holds no node")
+	require.Equal(t, "true", pod.Annotations[AnnotationSafeToEvict], "R5: an idle runner holds no node, whatever its volumes and its owner are")
 	require.NotContains(t, pod.Annotations, AnnotationDoNotDisrupt)
 	require.EqualValues(t, 6*60*60, *pod.Spec.TerminationGracePeriodSeconds)
 	for _, key := range []string{"mine", corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {

@@ -12,11 +12,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	klabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bullpen-ci/bullpen/charts"
+	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
@@ -350,6 +355,49 @@ func TestMacHosts_NET8_AreOffUnlessTurnedOn(t *testing.T) {
 
 	_, err := helmchart.Render(helmchart.Release{Values: values(t, least+"macHosts: {enabled: true}\n")})
 	require.ErrorContains(t, err, "macHosts.secrets is empty")
+}
+
+// R5: what the chart says of taints by default is what the controller does without it, and a list takes its place.
+func TestDisruptionTaints_R5_AreTheControllersByDefault(t *testing.T) {
+	args := func(text string) []string {
+		return texts(container(t, render(t, helmchart.Release{}, text), "controller")["args"])
+	}
+	require.Contains(t, args(least), "--disruption-taints="+strings.Join(nodes.DefaultDisruptionTaints(), ","))
+	require.Contains(t, args(least+"disruptionTaints: [example.com/drain, 'a.example/*']\n"), "--disruption-taints=example.com/drain,a.example/*")
+	require.Contains(t, args(least+"disruptionTaints: []\n"), "--disruption-taints=")
+	for _, wrong := range []string{"'key:NoSchedule'", "'*'", "'a,b'", "''", "'x y'"} {
+		_, err := helmchart.Render(helmchart.Release{Values: values(t, least+"disruptionTaints: ["+wrong+"]\n")})
+		require.ErrorContains(t, err, "disruptionTaints", wrong)
+	}
+	for _, text := range nodes.DefaultDisruptionTaints() {
+		require.NotContains(t, text, ",")
+	}
+}
+
+// R5: the budget of busy runners covers no idle one, and no pod has two.
+func TestEvictions_R5_EachPodHasAtMostOneBudget(t *testing.T) {
+	objects := render(t, helmchart.Release{}, least)
+	var selectors []klabels.Selector
+	for _, name := range []string{"bullpen-runner-evictions", "bullpen-registered-evictions"} {
+		found := find(t, objects, "PodDisruptionBudget bullpen-runners/"+name)
+		var budget policyv1.PodDisruptionBudget
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(found, &budget))
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		require.NoError(t, err)
+		selectors = append(selectors, selector)
+	}
+	for name, c := range map[string]struct {
+		labels klabels.Set
+		want   []bool
+	}{
+		"idle":                      {klabels.Set{"bullpen.dev/runner": "true", "bullpen.dev/runner-pool": "p"}, []bool{false, false}},
+		"busy":                      {klabels.Set{"bullpen.dev/runner": "true", "bullpen.dev/runner-pool-owner": "acme"}, []bool{true, false}},
+		"self-registering":          {klabels.Set{"bullpen.dev/runner": "true", "bullpen.dev/self-registering": "true"}, []bool{false, true}},
+		"self-registering and busy": {klabels.Set{"bullpen.dev/runner": "true", "bullpen.dev/self-registering": "true", "bullpen.dev/runner-pool-owner": "acme"}, []bool{false, true}},
+		"no runner":                 {klabels.Set{"app": "x"}, []bool{false, false}},
+	} {
+		require.Equal(t, c.want, []bool{selectors[0].Matches(c.labels), selectors[1].Matches(c.labels)}, name)
+	}
 }
 
 var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)

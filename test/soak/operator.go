@@ -219,15 +219,16 @@ func (s *System) deleteNode(ctx context.Context, node string) error {
 	})
 }
 
-// drainNode is kubectl drain: no new pods, and evictions again and again until the time is up. Every one must be refused
-// (EXCL-7): what runs goes when it has ended, and what has ended meanwhile is no longer as it was seen.
+// drainNode is kubectl drain: no new pods, and evictions of busy runners again and again until the time is up. Every one must be refused
+// (EXCL-7): a busy runner is removed when it has ended, and one that has ended meanwhile is no longer as it was seen. Idle runners leave
+// through the fence, because the node is cordoned.
 func (s *System) drainNode(ctx context.Context, node string, length time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	cordoned := make(chan error, 1)
 	go func() { cordoned <- s.cordon(ctx, node, length) }()
 	for ctx.Err() == nil {
-		pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node, LabelSelector: runnerpod.LabelOwner})
 		if err == nil {
 			for i := range pods.Items {
 				if asSeen, runs := asItRuns(&pods.Items[i]); runs {

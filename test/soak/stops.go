@@ -19,7 +19,7 @@ import (
 )
 
 // SIGTERM to runner pods, which costs no job (EXCL-8). A pod is deleted with a reason and with its whole grace period, as an administrator
-// may; evictions, which would do the same, are refused for every runner that runs, and drainNode has them refused.
+// may; an eviction of an idle runner does the same. Evictions of busy ones are refused, and drainNode has them refused.
 
 // workerAfter is how long a runner takes to start the worker of a job that it has acquired. With GitHub's runner it is up to a second.
 const workerAfter = 500 * time.Millisecond

@@ -60,8 +60,10 @@ func (v *View) RunnerPod(ctx context.Context, namespace, name, uid string) (reco
 func (v *View) TakeOffOwner(ctx context.Context, pod recovery.Pod) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
-		"labels":      map[string]any{runnerpod.LabelOwner: nil},
-		"annotations": map[string]any{runnerpod.AnnotationOwnerID: nil, runnerpod.AnnotationSafeToEvict: nil, runnerpod.AnnotationDoNotDisrupt: nil},
+		"labels": map[string]any{runnerpod.LabelOwner: nil},
+		"annotations": map[string]any{ // POOL-9: it holds its node no more
+			runnerpod.AnnotationOwnerID: nil, runnerpod.AnnotationSafeToEvict: "true", runnerpod.AnnotationDoNotDisrupt: nil,
+		},
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding a patch: %w", err)

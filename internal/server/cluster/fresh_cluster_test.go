@@ -37,7 +37,8 @@ func TestRunnerPods_RECV4_CLAIM6_FreshAndUnchanged(t *testing.T) {
 	now, err := s.env.Kube.CoreV1().Pods(s.namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.NotContains(t, now.Labels, runnerpod.LabelOwner)
-	require.NotContains(t, now.Annotations, runnerpod.AnnotationSafeToEvict)
+	require.Equal(t, "true", now.Annotations[runnerpod.AnnotationSafeToEvict], "POOL-9: idle again, it holds no node")
+	require.NotContains(t, now.Annotations, runnerpod.AnnotationDoNotDisrupt)
 
 	_, there, err = s.view.RunnerPod(t.Context(), s.namespace, pod.Name, "another-uid")
 	require.NoError(t, err)

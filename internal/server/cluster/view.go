@@ -206,8 +206,8 @@ func (v *View) StampOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.
 	return v.patchOwner(ctx, pod, owner, map[string]any{runnerpod.LabelOwner: runnerpod.OwnerLabelValue(owner.Login)})
 }
 
-// NoteOwner writes the owner's id and what keeps autoscalers of nodes from taking the node away under the job (POOL-9): an idle pod must hold
-// no node. It writes annotations only, which select no network policy (TEN-8).
+// NoteOwner writes the owner's id and what keeps autoscalers of nodes from taking the node away under the job (POOL-9): an idle pod
+// holds no node. It writes annotations only, which select no network policy (TEN-8).
 func (v *View) NoteOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.Account) error {
 	return v.patchOwner(ctx, pod, owner, nil)
 }

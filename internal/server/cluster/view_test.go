@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
@@ -171,6 +172,32 @@ func TestView_POOL9_TEN8_PodsLabelsAndEnds(t *testing.T) {
 	stamped, err := s.env.Kube.CoreV1().Pods(s.namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, protected, stamped.Annotations, "POOL-9: from the first sign of work on, no autoscaler takes its node away")
+
+	// R5: a pod begins as one that the cluster autoscaler may move, and what says otherwise comes with the label, in the same write.
+	patch := []byte(`{"metadata":{"annotations":{"cluster-autoscaler.kubernetes.io/safe-to-evict":"true"}}}`)
+	another := s.runner("linux-ffff", "linux", "linux")
+	another, err = s.env.Kube.CoreV1().Pods(s.namespace).Patch(t.Context(), another.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+	changes, err := s.env.Kube.CoreV1().Pods(s.namespace).Watch(t.Context(), metav1.ListOptions{
+		FieldSelector: "metadata.name=" + another.Name, ResourceVersion: another.ResourceVersion,
+	})
+	require.NoError(t, err)
+	defer changes.Stop()
+	seen, _ := s.view.Pod(string(another.UID))
+	require.NoError(t, s.view.StampOwner(t.Context(), seen, dispatch.Account{ID: 7, Login: "acme"}))
+	for {
+		change := await.Receive(t, changes.ResultChan(), "the label")
+		busy, is := change.Object.(*corev1.Pod)
+		require.True(t, is)
+		if busy.Labels[runnerpod.LabelOwner] == "" {
+			require.Equal(t, "true", busy.Annotations[runnerpod.AnnotationSafeToEvict])
+			require.Empty(t, busy.Annotations[runnerpod.AnnotationDoNotDisrupt])
+			continue
+		}
+		require.Equal(t, "false", busy.Annotations[runnerpod.AnnotationSafeToEvict], "in no additional write")
+		require.Equal(t, "true", busy.Annotations[runnerpod.AnnotationDoNotDisrupt])
+		break
+	}
 
 	stranger := shown
 	stranger.UID = "00000000-0000-0000-0000-000000000000"

@@ -60,8 +60,24 @@ func fenceGuards() []Guard {
 			Edits: []Edit{anyoneMayDelete}, Scenario: visits(), Rows: []string{check.RowDeletions, check.RowKilled},
 		},
 		{
-			Name: "eviction", Invariant: "EXCL-7, POOL-9", Off: "the disruption budget allows evictions",
-			Edits:    []Edit{{File: admission, Old: "minAvailable: 2147483647", New: "minAvailable: 0"}},
+			Name: "eviction", Invariant: "EXCL-7, POOL-9", Off: "the disruption budget of busy runners allows evictions",
+			Edits: []Edit{{
+				File: admission, // the budget of busy runners, and not that of self-registering ones
+				Old: `minAvailable: 2147483647
+  unhealthyPodEvictionPolicy: IfHealthyBudget
+  selector:
+    matchLabels:
+      bullpen.dev/runner: "true"
+    matchExpressions:
+`,
+				New: `minAvailable: 0
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      bullpen.dev/runner: "true"
+    matchExpressions:
+`,
+			}},
 			Scenario: visits(), Rows: []string{check.RowDeletions},
 		},
 		{
