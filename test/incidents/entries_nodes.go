@@ -87,4 +87,48 @@ var aboutNodes = []Incident{
 		Shown: join(in("internal/node/sandbox/process", "TestConformance", "TestCleanupEndsEverythingAndNothingElse"),
 			in("internal/node/sandbox/tart", "TestOwnership_NODE7_NeedsMarkAndRecord", "TestImages_NODE7_OnlyWhatWasFetchedIsRemoved")),
 	},
+	{
+		ID: "idle-runners-hold-nodes", Title: "Idle runners kept nodes that nothing else needed", Source: Peer,
+		Report: Report{URL: "https://github.com/actions/actions-runner-controller/issues/299", Date: "2021-02-08"},
+		Elsewhere: `A deployment of runners was scaled from one to ten, and back. The one that was left was on the second node, and the cluster autoscaler
+			removed none: its runners were owned by a kind that the autoscaler does not know, so it moved none of them.`,
+		Here: `A pool that shrinks takes runners from the nodes that have the fewest, so that nodes become empty. An idle runner says that it may be
+			moved, no disruption budget covers it, and it leaves a node through the fence as soon as Karpenter, the cluster autoscaler or
+			another tool puts its taint on it. A busy one says the contrary, in the write that puts its owner on it.`,
+		Rules: []string{"SCALE-5", "POOL-9", "EXCL-4"},
+		Shown: join(
+			in("internal/controller", "TestPool_R5_EXCL4_ANodeThatAToolTakesAwayIsLeftByIdleRunnersAlone", "TestIdleRunner_R5_POOL9_HoldsNoNode",
+				"TestPool_SCALE5_R5_AShrinkingPoolLeavesTheEmptiestNode"),
+			in("internal/plan/lifecycle", "TestMakePlan_SCALE5_R5_LeavesAsManyNodesAsAnyChoice"),
+			in("internal/server/cluster", "TestView_POOL9_TEN8_PodsLabelsAndEnds"),
+		),
+	},
+	{
+		ID: "safe-to-evict-until-it-is-not", Title: "A runner that said it might be moved was moved with its job", Source: Peer,
+		Report: Report{URL: "https://github.com/actions/actions-runner-controller/issues/1581", Date: "2022-06-29"},
+		Elsewhere: `With safe-to-evict on every runner, the cluster autoscaler now and then evicted one that was running a workflow. The job stayed in progress
+			until it timed out.`,
+		Here: `The annotation follows busy and idle. In the moment in which a job was claimed and nothing shows it, the fence keeps the controller from
+			the runner, the cluster autoscaler's evictions are refused because they cut the grace period, and any other eviction leaves the whole
+			grace period, in which the job is queued again or finished.`,
+		Rules: []string{"EXCL-1", "EXCL-7", "EXCL-8", "POOL-9"},
+		Shown: join(
+			in("internal/controller", "TestPool_R5_EXCL1_EXCL7_ARunnerThatWasJustClaimedKeepsItsJobWhenKarpenterTakesTheNode",
+				"TestPool_R5_EXCL7_TheClusterAutoscalersEvictionsEndWhenTheFenceHasLetTheRunnerGo", "TestIdleRunner_R5_EXCL7_AnEvictionLeavesItsWholeGracePeriod", "TestBusyRunner_EXCL7_POOL9_RunnersThatRunAreNotEvicted"),
+			in("test/e2e", "TestStopped_EXCL8_AStopAtAnyInstantCostsNoJob"),
+		),
+	},
+	{
+		ID: "node-upgrade-ends-jobs", Title: "A node upgrade of the provider ended running jobs", Source: Peer,
+		Report: Report{URL: "https://github.com/actions/actions-runner-controller/issues/4618", Date: "2026-09-03"},
+		Elsewhere: `An automatic upgrade of nodes drained those that ran jobs. Budgets had no effect, because the runners' owners have no number of replicas for
+			a share of it to be computed from, and annotations for autoscalers are not read by a drain.`,
+		Here: `The budget of busy runners is a number that is never met, which needs no owner's replicas: a drain waits for the job. The provider's own
+			time limit is beyond that; a page says what each does then and which settings help, and the doctor warns where jobs may take longer.`,
+		Rules: []string{"POOL-9", "EXCL-7"},
+		Shown: join(
+			in("internal/controller", "TestBusyRunner_EXCL7_POOL9_RunnersThatRunAreNotEvicted", "TestPool_POOL9_KubectlDrainWaitsForTheJob"),
+			in("internal/cli/doctor", "TestExamine_R17_NodesThatAreReplacedUnderLongJobs", "TestDoctor_R17_NodeUpgrades"),
+		),
+	},
 }

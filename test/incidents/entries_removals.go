@@ -61,7 +61,7 @@ var aboutRemovals = []Incident{
 		ID: "node-drain-evicts-jobs", Title: "Draining a node evicted running jobs", Source: SeedSystem,
 		Elsewhere: `What marked a pod as busy was best effort, so no disruption budget could rest on it, and draining a node for
 			maintenance ended the jobs on it.`,
-		Here: `A runner that runs, busy or idle, is never evicted: a budget that is never met refuses it. The controller retires the
+		Here: `A busy runner is never evicted: a budget that is never met refuses it. The controller retires the
 			idle runners of a cordoned node through the fence, so the drain is through when the last job has ended.`,
 		Rules: []string{"POOL-9", "EXCL-4", "EXCL-7"},
 		Shown: join(in("", "TestNode_POOL9_DrainedWithBusyPods"), in("internal/controller", "TestPool_POOL9_KubectlDrainWaitsForTheJob")),
@@ -82,8 +82,8 @@ var aboutRemovals = []Incident{
 	{
 		ID: "scale-down-takes-the-first", Title: "Scale-down took whichever machine came first, busy or not", Source: Peer, Flaw: true,
 		Elsewhere: `To shrink, the first entries of a map were stopped. Whether one of them ran a job was not asked.`,
-		Here: `Victims are chosen by a pure function: old template first, then booting, then idle, the oldest first, busy never, in no map's
-			order. Then the fence is asked.`,
+		Here: `Victims are chosen by a pure function: old template first, then booting, then idle, those first whose nodes are nearest to being
+			empty, busy never, in no map's order. Then the fence is asked.`,
 		Rules: []string{"EXCL-2", "EXCL-4", "SCALE-4"},
 		Shown: in("internal/plan/lifecycle", "TestMakePlan_EXCL2_EXCL4_OnlyEndedOrGrantedAreDeletedAndBusyIsNeverAVictim", "TestMakePlan_IsDeterministic"),
 	},

@@ -30,6 +30,7 @@ type Cluster struct {
 	Rules         Rules
 	Pressures     []Pressure
 	Refusals      []Refusal
+	Upgrades      Upgrades
 }
 
 // Definition is a CustomResourceDefinition.
@@ -85,6 +86,9 @@ type Pool struct {
 	Architecture   string   // that its runners need; empty for any
 	MissingSecrets []string // pull secrets that its pods name
 	Injected       []string // containers of its pods that Bullpen has not put there
+	// Grace is how long a job of it may run on when its pod is deleted.
+	Grace               time.Duration
+	ToleratesDisruption bool // its runners tolerate the taint of a node that Karpenter takes away
 }
 
 // Pod is a runner's.
@@ -135,6 +139,7 @@ func examineCluster(r *Report, c Cluster, now time.Time) {
 	}
 	examinePods(r, c, now)
 	examinePressures(r, c)
+	examineUpgrades(r, c)
 	for _, refusal := range c.Refusals {
 		examineRefusal(r, c, refusal)
 	}

@@ -33,6 +33,7 @@ type clusterGatherer struct {
 	seen    *Cluster
 
 	nodesSeen []*corev1.Node
+	allNodes  []corev1.Node
 }
 
 func (g *gatherer) cluster(ctx context.Context) {
@@ -62,7 +63,9 @@ func (g *gatherer) cluster(ctx context.Context) {
 	c.lease(ctx)
 	c.nodes(ctx)
 	c.pods(ctx)
-	c.probe(ctx, c.pools(ctx))
+	live := c.pools(ctx)
+	c.upgrades(ctx, live)
+	c.probe(ctx, live)
 }
 
 // could says whether something was read, and tells where it was not.
@@ -125,7 +128,7 @@ func (c *clusterGatherer) nodes(ctx context.Context) {
 	if !c.could("its nodes", err) {
 		return
 	}
-	c.seen.NodesRead = true
+	c.seen.NodesRead, c.allNodes = true, list.Items
 	for i := range list.Items {
 		node := &list.Items[i]
 		c.nodesSeen = append(c.nodesSeen, node)
@@ -195,7 +198,11 @@ func (c *clusterGatherer) noDefinitions() bool {
 }
 
 func readPool(pool *v1alpha1.RunnerPool) Pool {
-	seen := Pool{Name: pool.Name, CreatedAt: pool.CreationTimestamp.Time, Finalizers: pool.Finalizers}
+	seen := Pool{
+		Name: pool.Name, CreatedAt: pool.CreationTimestamp.Time, Finalizers: pool.Finalizers,
+		Grace:               time.Duration(ptr.Deref(pool.Spec.Template.TerminationGracePeriodSeconds, runnerpod.DefaultGraceSeconds)) * time.Second,
+		ToleratesDisruption: toleratesDisruption(pool.Spec.Template.Tolerations),
+	}
 	if len(pool.Spec.Labels) > 0 {
 		seen.Label = pool.Spec.Labels[0]
 	}
