@@ -90,7 +90,8 @@ func TestConvert_ReportedCasesComeOutRight(t *testing.T) {
 		},
 		"a13-lines": func(c checked) { // M12
 			c.says(arcmigration.Unneeded, "listenerTemplate", 6, "")
-			c.says(arcmigration.Dropped, "template.metadata", 12, "")
+			c.says(arcmigration.Changed, "template.metadata", 12, "added to those of Bullpen")
+			c.has("a: b")
 			c.says(arcmigration.Dropped, "template.spec.securityContext", 18, "")
 		},
 		"a14-kubectl-get-output": func(c checked) { // M10

@@ -171,7 +171,7 @@ func (c *conversion) daemonContainer(v, pod *value, dind fields) {
 		}
 		c.drop(variable, "the Docker daemon's container has no environment that can be chosen", ownImage)
 	}
-	c.drop(v.get("resources"), "the Docker daemon's container has no resources of its own", "add them to the runner's: in a microVM they share them")
+	c.drop(v.get("resources"), "the Docker daemon's container cannot be given these resources", "add them to the runner's: in a microVM they share them")
 	c.unneeded(v.get("securityContext", "privileged"), "Bullpen's Docker daemon is privileged as well, in a microVM")
 	for _, field := range []string{"restartPolicy", "startupProbe", "readinessProbe", "livenessProbe", "ports"} {
 		c.unneeded(v.get(field), brings+": the runner starts when it is there")
@@ -181,6 +181,24 @@ func (c *conversion) daemonContainer(v, pod *value, dind fields) {
 	}
 	c.drop(v, ownDaemon, "see whether jobs need it; if so, "+ownImage)
 	v.told = true
+}
+
+// daemonResources converts the resources of a daemon's container that a pool's has as well.
+func (p *scaleSetParts) daemonResources() fields {
+	made := fields{}
+	if p.daemon == nil {
+		return made
+	}
+	s := poolSchema().at("template", "dind", "resources")
+	for _, list := range []string{"requests", "limits"} {
+		kept := fields{}
+		for _, name := range []string{"cpu", "memory", "ephemeral-storage"} {
+			set(kept, name, p.keep(p.daemon.container.get("resources", list, name), s.at(list, name)))
+		}
+		set(made, list, kept)
+	}
+	p.from("spec.template.dind.resources", p.daemon.container.get("resources"))
+	return made
 }
 
 // daemonWords judges each part of the daemon's command: what Bullpen does as well, and what is lost.

@@ -81,6 +81,9 @@ func (c *conversion) marks(v *value, into fields) {
 		}
 		for _, key := range found.keys {
 			child := found.fields[key]
+			if child.told {
+				continue
+			}
 			if why, ok := foreign(key, found); ok {
 				c.leave(why.verdict, child, why.reason, why.advice)
 				continue

@@ -31,17 +31,25 @@ func (p *scaleSetParts) toPool() {
 	p.from("spec.template", pod)
 	runner := p.findRunner(pod.get("containers"))
 	if p.mode == "dind" {
+		resources := p.daemonResources()
 		p.takeDaemon(p.daemon, pod, []*value{runner}, template)
-		p.poolMicroVM(pod, template)
+		set(template["dind"].(fields), "resources", resources)
+	}
+	if class := p.text(pod.get("runtimeClassName")); class != "" {
+		template["runtimeClassName"] = class
+	} else if p.mode == "dind" {
+		p.poolMicroVM(template, "the Docker daemon is privileged, and Bullpen starts it in a microVM only", "remove dind if no job uses Docker")
 	}
 	p.poolWork(pod, runner)
 	p.poolAccount(pod)
+	p.poolMetadata(template)
 	p.poolPod(pod, template)
 	p.poolContainer(runner, template)
 	p.proxy(template)
 	p.poolUser(pod, runner, template)
+	p.poolSecurity(pod, runner, template)
 	p.shape(runner, spec)
-	p.poolArchitecture(pod, runner)
+	p.poolArchitecture(pod, runner, spec)
 	spec["template"] = template
 	p.produce(v1alpha1.KindRunnerPool, p.meta, spec)
 }
@@ -107,18 +115,14 @@ func (p *scaleSetParts) findRunner(v *value) *value {
 	return runner
 }
 
-// poolMicroVM sees to it that a pool's privileged daemon is kept off its nodes.
-func (p *scaleSetParts) poolMicroVM(pod *value, template fields) {
-	class := p.text(pod.get("runtimeClassName"))
-	if class == "" {
-		class = p.options.RuntimeClass
+// poolMicroVM puts a pool's privileged containers into a microVM, and says that its class may be a guess; why says what is privileged, and otherwise
+// what there is to do without one.
+func (p *scaleSetParts) poolMicroVM(template fields, why, otherwise string) {
+	template["runtimeClassName"] = p.options.RuntimeClass
+	if p.options.RuntimeClass == "" {
+		template["runtimeClassName"] = "kata"
+		p.todo(p.v.place("template", "spec", "runtimeClassName"), why+"; runtimeClassName kata is a guess", "name the cluster's class of microVMs with --runtime-class, or "+otherwise)
 	}
-	if class == "" {
-		class = "kata"
-		p.todo(p.v.place("template", "spec", "runtimeClassName"), "the Docker daemon is privileged, and Bullpen starts it in a microVM only; runtimeClassName kata is a guess",
-			"name the cluster's class of microVMs with --runtime-class, or remove dind if no job uses Docker")
-	}
-	template["runtimeClassName"] = class
 }
 
 // poolWork takes out what is mounted where jobs work: each pod of a pool has a folder of its own there.
@@ -188,12 +192,12 @@ func (p *scaleSetParts) poolAccount(pod *value) {
 func (p *scaleSetParts) poolPod(pod *value, template fields) {
 	s := poolSchema().at("template")
 	p.neverInRunners(pod, nil)
-	for _, name := range []string{"nodeSelector", "tolerations", "priorityClassName", "affinity", "volumes", "runtimeClassName"} {
+	for _, name := range []string{"nodeSelector", "tolerations", "priorityClassName", "affinity", "volumes", "imagePullSecrets"} {
 		if field := pod.get(name); field != nil && !field.used {
 			set(template, name, p.keep(field, s.at(name)))
 		}
 	}
-	p.podLabels(pod)
+	p.podLabels(pod, template)
 	p.unneeded(pod.get("os"), "the pool's platform says it")
 	grace := pod.get("terminationGracePeriodSeconds")
 	if n, ok := number(scalarOf(grace)); ok && n < 30 {
@@ -206,21 +210,32 @@ func (p *scaleSetParts) poolPod(pod *value, template fields) {
 }
 
 // podLabels speaks of rules that choose pods by labels which the pods of a pool do not have.
-func (p *scaleSetParts) podLabels(pod *value) {
+func (p *scaleSetParts) podLabels(pod *value, template fields) {
+	metadata, _ := template["metadata"].(fields)
+	labels, _ := metadata["labels"].(fields)
 	for _, kind := range []string{"podAffinity", "podAntiAffinity"} {
 		pod.get("affinity", kind).find(func(v *value) bool {
-			if selector := v.get("labelSelector"); selector != nil && !selector.leaf() {
-				p.todo(selector, "it chooses pods by their labels, and those of a pool's pods are Bullpen's own", "to choose the pool's own pods, write bullpen.dev/pool and the pool's name")
+			if selector := v.get("labelSelector"); selector != nil && !selector.leaf() && !chosenBy(selector, labels) {
+				p.todo(selector, "it chooses pods by labels that the pool's pods do not have", "to choose the pool's own pods, write bullpen.dev/pool and the pool's name")
 			}
 			return false
 		})
 	}
 }
 
-// poolArchitecture speaks of nodes that are not of the architecture that a pool has unless it says otherwise.
-func (p *scaleSetParts) poolArchitecture(pod, runner *value) {
-	if label, said := architecture(pod, runner.get("image")); said != nil && label != "X64" {
-		p.todo(said, "its runners are of "+strings.ToLower(label)+", and a pool's are of amd64 unless it says otherwise", "set the pool's architecture to "+strings.ToLower(label)+" by hand")
+// poolArchitecture converts what says that the nodes are of another architecture than the one that a pool has unless it says otherwise.
+func (p *scaleSetParts) poolArchitecture(pod, runner *value, spec fields) {
+	label, said := architecture(pod, runner.get("image"))
+	switch {
+	case said == nil || label == "X64":
+	case label != "ARM64":
+		p.todo(said, "its runners are of "+strings.ToLower(label)+", and a pool's are of amd64 or arm64", "use nodes and an image of one of these")
+	default:
+		spec["architecture"] = string(v1alpha1.ArchitectureARM64)
+		p.from("spec.architecture", said)
+		if said == runner.get("image") {
+			p.find(Changed, said, "by its name the image is for arm64, and so are the pool's nodes: its architecture is arm64", "")
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ var scaleSetReasons = map[string]reason{
 	"vaultConfig": {Dropped, "runners need no credentials, and Bullpen asks no vault for its own", "put the App's key into the Secret that the chart names (github.secretName)"},
 	"keyVault":    {Dropped, "runners need no credentials, and Bullpen asks no vault for its own", "put the App's key into the Secret that the chart names (github.secretName)"},
 	"githubServerTLS": {Dropped, "the certificate is for the connection to GitHub, which Bullpen's server has for all pools",
-		"put it into a Secret and name that in the chart's github.caSecret by hand; for jobs, mount the ConfigMap into the runner's container and set NODE_EXTRA_CA_CERTS"},
+		"put it into a Secret in the namespace of the release, and name that in the chart's github.caSecret: server, controller and runners trust it then"},
 	"listenerTemplate":                                {Unneeded, noListener, ""},
 	"listenerMetrics":                                 {Dropped, "Bullpen's server and controller have metrics of their own, for all pools", "see the alerts and dashboards in charts/bullpen/monitoring"},
 	"autoscalingListener":                             {Unneeded, noListener, ""},
@@ -86,12 +86,16 @@ var scaleSetReasons = map[string]reason{
 // poolReasons are for the pod of a scale set that becomes a RunnerPool.
 var poolReasons = map[string]reason{
 	"":                                  {Dropped, "a pod of a RunnerPool has no such setting: its runners serve whichever account has a job, and are kept alike", "convert with --to RunnerDeployment, which takes a whole pod"},
-	"metadata":                          {Dropped, "labels and annotations of the pods are not carried over", "set metadata in the pool's template by hand"},
+	"metadata":                          {Dropped, "of the metadata of pods a pool can choose labels and annotations alone", ""},
+	"metadata.name":                     {Unneeded, "pods are named after their pool", ""},
+	"metadata.generateName":             {Unneeded, "pods are named after their pool", ""},
+	"metadata.namespace":                {Unneeded, "pods are where their pool is", ""},
+	"metadata.creationTimestamp":        {Unneeded, "the API server writes it", ""},
 	"spec.restartPolicy":                {Unneeded, "a runner is never started twice", ""},
-	"spec.imagePullSecrets":             {Dropped, "pull secrets are not carried over", "set imagePullSecrets in the pool's template by hand, and copy the Secrets to the runners' namespace"},
 	"spec.initContainers":               {Dropped, "a pod of a RunnerPool has no init containers of one's own", "do what they do in the image or in the workflow, or convert with --to RunnerDeployment, which takes a whole pod"},
 	"spec.containers[].imagePullPolicy": {Dropped, "the pull policy of Kubernetes holds: Always for the tag latest, IfNotPresent for others", "name the image by its digest"},
 	"spec.containers[].envFrom":         {Dropped, "the environment of a RunnerPool's runners is named variable by variable", "write the variables into template.env, with valueFrom for Secrets and ConfigMaps"},
-	"spec.containers[].securityContext": {Dropped, "the privileges of a RunnerPool's runners are Bullpen's own; runAsUser can be chosen", ""},
+	"spec.securityContext":              {Dropped, "a pool's pods and containers have no such field", ""},
+	"spec.containers[].securityContext": {Dropped, "a pool's pods and containers have no such field", ""},
 	"spec.containers[].resources":       {Dropped, "a RunnerPool's shape has CPUs, memory and ephemeral storage only", "convert with --to RunnerDeployment, which takes a whole pod"},
 }

@@ -227,7 +227,7 @@ func (p *scaleSetParts) proxy(container fields) {
 	for _, scheme := range []string{"http", "https"} {
 		at := v.get(scheme)
 		if at.get("credentialSecretRef") != nil || at.get("tls") != nil {
-			p.drop(at, "a proxy that wants credentials cannot be converted", "put its URL with the credentials into a Secret, and name that in the container's env as "+scheme+"_proxy")
+			p.drop(at, "a proxy that wants credentials cannot be converted", "put its URL with the credentials into a Secret, and name that in the chart's proxy.secret: server, controller and runners use it then")
 			continue
 		}
 		if to := p.text(at.get("url")); to != "" {
