@@ -32,6 +32,7 @@ type Refusal struct {
 	Status     int    // GitHub's answer; 0 where there was none
 	Message    string // GitHub's own words, shortened
 	Trying     int64  // the job that finds out when it is over, which is not set aside; 0: none yet
+	Attempt    int64  // the job that it was met with; 0: none
 	// What the ledger adds.
 	Failures int64
 	Since    time.Time
@@ -47,7 +48,8 @@ type Pace func(failures, standing int64) time.Duration
 type RefusalStore interface {
 	// Refuse takes back a claim as Unclaim does, and sets its job aside for the refusal.
 	Refuse(ctx context.Context, claim Claim, r Refusal, pace Pace, now time.Time) (bool, error)
-	// NoteRefusal notes a refusal whose claim stays. One of a whole account or pool has Next, and sets no job aside.
+	// NoteRefusal notes a refusal whose claim stays. While jobs wait for one already, only the job that is Trying counts as another failure: others
+	// were asked for before they waited. One of a whole account or pool has Next, and sets no job aside.
 	NoteRefusal(ctx context.Context, r Refusal, pace Pace, now time.Time) error
 	// LiftRefusals ends what the registration of the claim's runner has proven wrong, and brings the jobs back that its pool serves. served is
 	// as for RetryRefused.
@@ -219,7 +221,7 @@ func (d *Dispatcher) refused(ctx context.Context, claim Claim, aside *Refusal, c
 
 // unsureOf notes that it is not known what became of a mint at the claim's repository: its other jobs wait for what becomes of this one.
 func (d *Dispatcher) unsureOf(ctx context.Context, claim Claim, aside Refusal) {
-	aside.Trying = claim.JobID
+	aside.Trying, aside.Attempt = claim.JobID, claim.JobID
 	if err := d.opt.Store.NoteRefusal(ctx, aside, d.pace(Refused), d.opt.Now()); err != nil {
 		d.opt.Log.WarnContext(ctx, "noting what GitHub does not answer", "repository", claim.Repository, "error", err)
 	}
@@ -238,7 +240,7 @@ func (d *Dispatcher) NotAssigned(ctx context.Context, claim Claim) error {
 		return nil
 	}
 	err := d.opt.Store.NoteRefusal(ctx, Refusal{
-		AccountID: claim.Account.ID, Repository: claim.Repository, Pool: ref, Reason: NotAssigned, Message: obstacle,
+		AccountID: claim.Account.ID, Repository: claim.Repository, Pool: ref, Reason: NotAssigned, Message: obstacle, Attempt: claim.JobID,
 	}, d.pace(NotAssigned), d.opt.Now())
 	if err != nil {
 		return fmt.Errorf("noting that GitHub assigned no job to runner %s: %w", claim.RunnerName, err)

@@ -153,6 +153,72 @@ func TestRefusal_CLAIM19_ARepositoryIsTriedByOneJob(t *testing.T) {
 	require.Zero(t, ledgertest.Int(t, h.url, `SELECT count(*) FROM workflow_jobs WHERE held <> ''`))
 }
 
+// CLAIM-19, CLAIM-20: what was under way when jobs began to wait tells nothing new. However many runners it was, the jobs are tried again after
+// the first wait.
+func TestRefusal_CLAIM19_CLAIM20_WhatWasUnderWayCountsOnce(t *testing.T) {
+	const all = 12
+	waits := func(h *harness, c *clock, failures int64, longest time.Duration) {
+		h.t.Helper()
+		refusals, err := h.store.Refusals(h.t.Context(), 10)
+		require.NoError(h.t, err)
+		require.Len(h.t, refusals, 1)
+		require.Equal(h.t, failures, refusals[0].Failures)
+		require.Less(h.t, refusals[0].Next.Sub(c.now()), longest+time.Second)
+	}
+	prepare := func(t *testing.T) (*harness, *clock, *dispatch.Dispatcher) {
+		h, c := newHarness(t), newClock()
+		h.forge.Set(func(g *dispatchtest.GitHub) {
+			g.Access = map[string]fleet.GroupAccess{"acme/closed": {Visibility: "selected", AllowsPublicRepositories: true}}
+		})
+		for id := int64(1); id <= all; id++ {
+			h.record(job(fleet.JobEventQueued, id, in("acme/closed")))
+		}
+		d := h.replica(at(c))
+		h.heard(d)
+		return h, c, d
+	}
+	t.Run("registrations", func(t *testing.T) {
+		h, c, d := prepare(t)
+		var claims []dispatch.Claim
+		for range all {
+			claims = append(claims, h.claim(h.goesOn(d, c)))
+		}
+		pace := func(failures, standing int64) time.Duration {
+			return dispatch.RefusalPace(dispatch.Refused, failures, standing, 1)
+		}
+		refused := dispatch.Refusal{AccountID: acme.ID, Repository: "acme/closed", Pool: dispatch.PoolRef{Namespace: "runners", Name: "linux"}, Reason: dispatch.Refused}
+		for _, claim := range claims {
+			_, err := h.store.Refuse(t.Context(), claim, refused, pace, c.now())
+			require.NoError(t, err)
+		}
+		waits(h, c, 1, 10*time.Second)
+	})
+	t.Run("idle runners", func(t *testing.T) {
+		h, c, d := prepare(t)
+		var claims []dispatch.Claim
+		for range all {
+			claims = append(claims, h.claim(h.goesOn(d, c)))
+		}
+		for _, claim := range claims {
+			require.NoError(t, d.NotAssigned(t.Context(), claim))
+			_, err := d.EndClaim(t.Context(), claim, false, time.Time{})
+			require.NoError(t, err)
+			require.NoError(t, h.store.PodStopped(t.Context(), claim.PodUID, c.now(), nil))
+		}
+		waits(h, c, 2, 5*time.Minute)
+
+		// The one that is tried again counts.
+		h.record(job(fleet.JobEventQueued, 100, in("acme/open")))
+		h.goesOn(d, c) // meets the jobs, and sets them aside
+		c.pass(6 * time.Minute)
+		_, err := d.RetryRefused(t.Context())
+		require.NoError(t, err)
+		pod := h.goesOn(d, c)
+		require.NoError(t, d.NotAssigned(t.Context(), h.claim(pod)))
+		waits(h, c, 3, 10*time.Minute)
+	})
+}
+
 // CLAIM-11, CLAIM-19: an answer that speaks of the credentials has the whole account wait, and no job is set aside.
 func TestRefusal_CLAIM19_CredentialsAreTheAccounts(t *testing.T) {
 	h, c := newHarness(t), newClock()

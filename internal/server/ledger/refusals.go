@@ -55,7 +55,8 @@ func (s *Store) Refuse(ctx context.Context, claim dispatch.Claim, r dispatch.Ref
 		if n == 0 { // it keeps its job, which finds out when that is over
 			trying = claim.JobID
 		}
-		if err := noteRefusal(ctx, q, r, trying, pace, now); err != nil || n == 0 {
+		r.Attempt, r.Trying = claim.JobID, trying
+		if err := noteRefusal(ctx, q, r, pace, now); err != nil || n == 0 {
 			return err
 		}
 		done = true
@@ -82,14 +83,16 @@ func heldFor(r dispatch.Refusal) string {
 
 // NoteRefusal notes a refusal whose claim stays.
 func (s *Store) NoteRefusal(ctx context.Context, r dispatch.Refusal, pace dispatch.Pace, now time.Time) error {
-	return s.inTx(ctx, "noting a refusal", func(q *sqlcgen.Queries) error { return noteRefusal(ctx, q, r, r.Trying, pace, now) })
+	return s.inTx(ctx, "noting a refusal", func(q *sqlcgen.Queries) error { return noteRefusal(ctx, q, r, pace, now) })
 }
 
 // noteRefusal writes the refusal down. Transactions that take rows of both take refusals before jobs and lanes.
-func noteRefusal(ctx context.Context, q *sqlcgen.Queries, r dispatch.Refusal, trying int64, pace dispatch.Pace, now time.Time) error {
+func noteRefusal(ctx context.Context, q *sqlcgen.Queries, r dispatch.Refusal, pace dispatch.Pace, now time.Time) error {
 	arg := sqlcgen.UpsertRefusalParams{
 		AccountID: r.AccountID, Repository: r.Repository, JobID: r.JobID, Namespace: r.Pool.Namespace, Pool: r.Pool.Name,
-		Reason: string(r.Reason), Status: int32(r.Status), Message: r.Message, Waits: true, Trying: trying, Now: now, NextAt: r.Next, //nolint:gosec // an HTTP status
+		Reason: string(r.Reason), Status: int32(r.Status), //nolint:gosec // an HTTP status
+		Message: r.Message, Waits: true, Trying: r.Trying, Attempt: r.Attempt,
+		Now: now, NextAt: r.Next,
 	}
 	if pace != nil {
 		standing, err := q.StandingRefusal(ctx, sqlcgen.StandingRefusalParams{

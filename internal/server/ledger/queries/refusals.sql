@@ -6,10 +6,12 @@ SELECT coalesce((SELECT r.failures FROM refusals r
     (SELECT count(*) FROM (SELECT 1 FROM refusals o WHERE o.account_id = @account_id AND o.repository <> '' LIMIT 1800) few) AS standing;
 
 -- name: UpsertRefusal :exec
+-- While jobs wait for it, only the job that is tried again counts: what else is refused was asked for before they waited, however much that was.
 INSERT INTO refusals (account_id, repository, job_id, namespace, pool, reason, status, message, failures, waits, trying, since, next_at)
 VALUES (@account_id, @repository, @job_id, @namespace, @pool, @reason, @status, @message, 1, @waits, @trying, @now, @next_at)
 ON CONFLICT (account_id, repository, job_id, namespace, pool) DO UPDATE SET reason = excluded.reason, status = excluded.status,
-    message = excluded.message, failures = refusals.failures + 1, waits = excluded.waits, trying = excluded.trying, next_at = excluded.next_at;
+    message = excluded.message, failures = refusals.failures + 1, waits = excluded.waits, trying = excluded.trying, next_at = excluded.next_at
+WHERE refusals.repository = '' OR NOT refusals.waits OR refusals.next_at <= @now OR refusals.trying = @attempt::bigint;
 
 -- name: HoldForRefusal :exec
 UPDATE workflow_jobs SET held = @held WHERE id = @id AND state || '' = 'queued';

@@ -563,6 +563,7 @@ INSERT INTO refusals (account_id, repository, job_id, namespace, pool, reason, s
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $10, $11, $12)
 ON CONFLICT (account_id, repository, job_id, namespace, pool) DO UPDATE SET reason = excluded.reason, status = excluded.status,
     message = excluded.message, failures = refusals.failures + 1, waits = excluded.waits, trying = excluded.trying, next_at = excluded.next_at
+WHERE refusals.repository = '' OR NOT refusals.waits OR refusals.next_at <= $11 OR refusals.trying = $13::bigint
 `
 
 type UpsertRefusalParams struct {
@@ -578,8 +579,10 @@ type UpsertRefusalParams struct {
 	Trying     int64
 	Now        time.Time
 	NextAt     time.Time
+	Attempt    int64
 }
 
+// While jobs wait for it, only the job that is tried again counts: what else is refused was asked for before they waited, however much that was.
 func (q *Queries) UpsertRefusal(ctx context.Context, arg UpsertRefusalParams) error {
 	_, err := q.db.Exec(ctx, upsertRefusal,
 		arg.AccountID,
@@ -594,6 +597,7 @@ func (q *Queries) UpsertRefusal(ctx context.Context, arg UpsertRefusalParams) er
 		arg.Trying,
 		arg.Now,
 		arg.NextAt,
+		arg.Attempt,
 	)
 	return err
 }
