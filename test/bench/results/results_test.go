@@ -31,11 +31,11 @@ func TestTable_ShowsEveryRunAndTheWorst(t *testing.T) {
 // The pages have the tables of the runs that lie beside them.
 func TestPages_AreOfTheRunsBesideThem(t *testing.T) {
 	var runs []results.Run
-	text, err := os.ReadFile("../../../docs/performance.json")
+	text, err := os.ReadFile("../../../docs/internals/performance.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &runs))
 	require.NotEmpty(t, runs)
-	for page, table := range map[string]string{"../../../docs/performance.md": results.Table(runs), "../../../README.md": results.Short(runs)} {
+	for page, table := range map[string]string{"../../../docs/internals/performance.md": results.Table(runs), "../../../README.md": results.Short(runs)} {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		require.Contains(t, string(text), table, "%s: run `make performance`", page)
