@@ -129,11 +129,11 @@ bench: ## Measure latencies, throughput and memory, print one table, and write i
 	@$(FIND_ASSETS) && $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 60m ./test/bench/... -args -results $(CURDIR)/bin/bench.json
 
 .PHONY: performance
-performance: ## Write the tables of docs/performance.md and README.md from runs of make bench (RUNS="bin/bench.json …", the oldest first)
+performance: ## Write the tables of docs/internals/performance.md and README.md from runs of make bench (RUNS="bin/bench.json …", the oldest first)
 	$(GO) run ./scripts/performance $(RUNS)
 
 .PHONY: explain
-explain: ## Run every statement of the ledger with EXPLAIN (ANALYZE, BUFFERS) among 10,000 and 1,000,000 queued jobs, and write docs/queries.md: some minutes
+explain: ## Run every statement of the ledger with EXPLAIN (ANALYZE, BUFFERS) among 10,000 and 1,000,000 queued jobs, and write docs/internals/queries.md: some minutes
 	@scripts/prerequisites.sh postgres
 	$(GO) test -run '^TestReads_' -count 1 -timeout 60m -v ./internal/server/ledger -args -ledger-jobs 1000000 -ledger-page
 

@@ -53,7 +53,7 @@ GitHub's own runner 2.336.0 ran jobs against it (November 2026), with three answ
 way. They are repaired here since; what that runner sent is replayed in tests, and the runner itself
 was not run again. Steps with "uses", job containers and services are refused. GitHub's runner drops
 the port of the address that it registers with: to register one, listen on port 80 or 443.
-docs/reference/github-stand-in.md has the whole list.`,
+docs/internals/github-stand-in.md has the whole list.`,
 		Example: `  # One organization with one repository; make a key for the App on the first start
   bullpen dev github --private-key app.pem --generate-key --repo acme/app \
     --webhook-url http://127.0.0.1:8080/webhooks/github --webhook-secret-file hook.secret

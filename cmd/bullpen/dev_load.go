@@ -65,7 +65,7 @@ It uses the ` + "`bullpen up`" + ` of this machine, or the stand-in of --github 
 workflows would have to be dispatched in a repository of yours. Jobs sleep and do nothing else; each takes a runner, as any job does.
 Accounts and repositories that the stand-in does not have are added to it.
 
-The mix is one kind of run, or a file with --mix: docs/guides/load.md explains it, and the numbers.
+The mix is one kind of run, or a file with --mix: docs/internals/load.md explains it, and the numbers.
 
 Exit codes: 0 all jobs were submitted and ended with success; 1 it could not be done; 2 jobs were not submitted in time, did not
 end (they are named, with what keeps them), or did not succeed; 130 interrupted, with what was known by then.`,

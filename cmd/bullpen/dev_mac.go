@@ -34,7 +34,7 @@ func newDevMacCommand() *cobra.Command {
 It is NOT a Mac and NOT isolated from this machine: its commands (pfctl, launchctl, defaults, sudo, …) are this program
 under their names, its files lie below the folder, and what its launchd starts runs with your rights. The packet filter's
 rules are kept and judged, and let SSH connections in or not; no packet of this machine is filtered. What it models, and from
-which fact, is in docs/reference/model-mac.md. Its password is for this model alone.
+which fact, is in docs/internals/model-mac.md. Its password is for this model alone.
 
 A folder that holds a model already is booted as it was left. It needs OpenSSH's server and libnss_wrapper
 (scripts/prerequisites.sh sshd), and Linux.`,

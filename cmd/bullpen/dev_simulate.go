@@ -42,7 +42,7 @@ A trace is CSV: queued_at (RFC 3339 or seconds), account, labels (with spaces be
 repository, which may be left out. "traces" makes one of a stated distribution, "record" one of the jobs that a server remembers.
 
 Policies are YAML: a list of names and pools, each with a RunnerPool's name and spec, and accounts' limits.
-docs/guides/simulate.md explains both, the numbers that come out, and what is not played.
+docs/internals/simulate.md explains both, the numbers that come out, and what is not played.
 
 Nodes have room without end, and every job ends by itself. Exit codes: 0, or 1 when something cannot be read.`,
 		Example: `  bullpen dev simulate traces office-day > day.csv
@@ -206,7 +206,7 @@ func newDevSimulateTracesCommand() *cobra.Command {
 
 ` + strings.Join(list, "\n") + `
 
-docs/guides/simulate.md states their distributions.`,
+docs/internals/simulate.md states their distributions.`,
 		Example: `  bullpen dev simulate traces office-day > day.csv
   bullpen dev simulate traces monorepo --seed 7 | bullpen dev simulate --trace - --policies policies.yaml`,
 		ValidArgs: names,

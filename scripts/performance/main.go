@@ -1,5 +1,5 @@
-// Performance writes docs/performance.json, the tables of docs/performance.md and of README.md from runs of `make bench`: `go run ./scripts/performance FILE…`,
-// the oldest first. Without files it writes the tables from docs/performance.json as it is.
+// Performance writes docs/internals/performance.json, the tables of docs/internals/performance.md and of README.md from runs of `make bench`: `go run ./scripts/performance FILE…`,
+// the oldest first. Without files it writes the tables from docs/internals/performance.json as it is.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	results = "docs/performance.json"
+	results = "docs/internals/performance.json"
 	begin   = "<!-- begin: make performance -->"
 	end     = "<!-- end: make performance -->"
 )
@@ -44,7 +44,7 @@ func write(files []string) error {
 	if err := os.WriteFile(results, append(text, '\n'), 0o644); err != nil { //nolint:gosec // everybody may read it
 		return fmt.Errorf("writing the runs: %w", err)
 	}
-	for page, table := range map[string]string{"docs/performance.md": benchresults.Table(runs), "README.md": benchresults.Short(runs)} {
+	for page, table := range map[string]string{"docs/internals/performance.md": benchresults.Table(runs), "README.md": benchresults.Short(runs)} {
 		was, err := os.ReadFile(page)
 		if err != nil {
 			return fmt.Errorf("reading a page: %w", err)

@@ -50,7 +50,7 @@ func TestDocs_NameTestsThatExist(t *testing.T) {
 	}))
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
-	for _, folder := range []string{"adr", "guides", "reference"} {
+	for _, folder := range []string{"adr", "guides", "internals", "reference"} {
 		more, err := filepath.Glob(filepath.Join(root, "docs", folder, "*.md"))
 		require.NoError(t, err)
 		pages = append(pages, more...)

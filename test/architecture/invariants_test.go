@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const invariantsPage = "docs/reference/invariants.md"
+const invariantsPage = "docs/internals/invariants.md"
 
 // A prefix that is missing here is no id: UTF-8 and SHA-256 have the same form.
 const idPrefixes = `(EXCL|POOL|POD|CLAIM|RECV|NET|NODE|HOST|RUN|SCALE|TEN)`

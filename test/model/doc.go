@@ -9,5 +9,5 @@
 //
 // Begin with state.go (what there is), then the actors: poll.go, pod.go, stop.go, controller.go, github.go, recovery.go.
 // invariants.go has what must hold, search.go walks, liveness.go looks for states that nothing leads out of, trace.go
-// tells in words how a rule was broken. docs/reference/protocol-model.md has the bounds and the results.
+// tells in words how a rule was broken. docs/internals/protocol-model.md has the bounds and the results.
 package model

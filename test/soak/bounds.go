@@ -3,5 +3,5 @@ package soak
 import "time"
 
 // ReplicaBound is the longest that a job waits for its runner when one of two servers is killed every 20 s at saturation.
-// docs/guides/soak.md derives it.
+// docs/internals/soak.md derives it.
 const ReplicaBound = 3 * time.Minute

@@ -4,7 +4,7 @@
 //
 // What happens when is decided by package schedule beside this one, and whether it went well by package check, which reads
 // what GitHub, the API server, Postgres and the machines have each written down, and believes nobody else. See
-// docs/guides/soak.md.
+// docs/internals/soak.md.
 //
 // Begin with Run (run.go); system.go brings everything up, and faults.go breaks it.
 package soak

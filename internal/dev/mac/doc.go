@@ -2,7 +2,7 @@
 // folder, the root, with the files that macOS ships and with the commands that it has: one executable (test/kit/fakemac, and `bullpen dev mac`) that
 // lies there under the name of each.
 //
-// What is modelled, from which fact, and what is not known is in docs/reference/model-mac.md. None of it has been compared with a Mac
+// What is modelled, from which fact, and what is not known is in docs/internals/model-mac.md. None of it has been compared with a Mac
 // by the project: where the facts are silent the model does what is likely, and the comment says "likely".
 //
 // # How it works

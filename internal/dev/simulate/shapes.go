@@ -17,7 +17,7 @@ type Shape struct {
 // monday is when made traces begin: a Monday's midnight.
 var monday = time.Date(2026, time.October, 5, 0, 0, 0, 0, time.UTC)
 
-// Shapes lists those there are. docs/guides/simulate.md states their distributions.
+// Shapes lists those there are. docs/internals/simulate.md states their distributions.
 func Shapes() []Shape {
 	return []Shape{
 		{"office-day", "one organization's working day: arrivals by the hour, lognormal durations", officeDay},

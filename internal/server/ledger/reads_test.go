@@ -29,7 +29,7 @@ import (
 
 var (
 	ledgerJobs = flag.Int("ledger-jobs", 4*smallLedger, "TestReads: queued jobs of the large ledger, and as many that have ended")
-	ledgerPage = flag.Bool("ledger-page", false, "TestReads: write docs/queries.md")
+	ledgerPage = flag.Bool("ledger-page", false, "TestReads: write docs/internals/queries.md")
 )
 
 // smallLedger has what large ones have, less often: an account has a hundred jobs that wait in either.
@@ -348,7 +348,7 @@ func (n node) written() float64 {
 }
 
 const (
-	readsPage  = "../../../docs/queries.md"
+	readsPage  = "../../../docs/internals/queries.md"
 	readsBegin = "<!-- begin: make explain -->\n"
 	readsEnd   = "<!-- end: make explain -->\n"
 )

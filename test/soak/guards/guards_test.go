@@ -123,7 +123,7 @@ func TestTable_BuildsWithoutTheGuards(t *testing.T) {
 
 // The guide shows the table that is here.
 func TestGuide_ShowsTheTable(t *testing.T) {
-	guide, err := os.ReadFile(filepath.Join(root(t), "docs", "guides", "soak.md"))
+	guide, err := os.ReadFile(filepath.Join(root(t), "docs", "internals", "soak.md"))
 	require.NoError(t, err)
 	require.Contains(t, string(guide), guards.Markdown(), "print it anew: go run ./test/soak/guards/run -list")
 }

@@ -56,7 +56,7 @@ func fenceGuards() []Guard {
 			Scenario: renames(), Rows: []string{check.RowKilled},
 		},
 		{
-			Name: "user-deletion", Invariant: "EXCL-7", Off: "the API server lets anybody delete a runner that works",
+			Name: "user-deletion", Invariant: "EXCL-7", Off: "the API server lets any user delete a busy runner",
 			Edits: []Edit{anyoneMayDelete}, Scenario: visits(), Rows: []string{check.RowDeletions, check.RowKilled},
 		},
 		{
@@ -91,7 +91,7 @@ func fenceGuards() []Guard {
 		},
 		{
 			Name: "pool-finalizer", Invariant: "POOL-2, EXCL-2",
-			Off: "a deleted pool is let go at once, and the garbage collector may take its runners",
+			Off: "a deleted pool's finalizer is removed at once, and the garbage collector may delete its runners",
 			Edits: []Edit{
 				{File: "internal/controller/pool/controller.go", Old: "	state.refer(pool)\n", New: `	state.refer(pool)
 	if pool.DeletionTimestamp != nil {
@@ -224,7 +224,7 @@ func claimGuards() []Guard {
 			Scenario: dyingMints(), Rows: []string{check.RowRegistrations},
 		},
 		{
-			Name: "takeover", Invariant: "CLAIM-16", Off: "nobody goes on with the claim of a server that died",
+			Name: "takeover", Invariant: "CLAIM-16", Off: "no server continues the claim of a server that died",
 			Edits:    []Edit{{File: "internal/server/dispatch/decide.go", Old: "		return StepTakeOver // CLAIM-7, CLAIM-16\n", New: "		return StepAwait\n"}},
 			Scenario: stuckMints(), Rows: []string{check.RowLate},
 		},
@@ -234,7 +234,7 @@ func claimGuards() []Guard {
 func recoveryGuards() []Guard {
 	return []Guard{
 		{
-			Name: "busy-evidence", Invariant: "RECV-3, EXCL-6", Off: "recovery takes a runner that GitHub shows busy for an idle one, and believes neither that it has its job nor the pod's own sign",
+			Name: "busy-evidence", Invariant: "RECV-3, EXCL-6", Off: "recovery takes a runner that GitHub shows busy for an idle one, and trusts neither GitHub's word on its job nor the pod's own sign",
 			Edits: []Edit{
 				{File: "internal/server/recovery/ask.go", Old: "	case one.Busy:\n		return RunnerBusy\n", New: "	case one.Busy:\n		return RunnerIdle\n"},
 				{File: "internal/server/recovery/ask.go", Old: "			return JobHere\n", New: "			return JobElsewhere\n"},
@@ -280,7 +280,7 @@ func recoveryGuards() []Guard {
 			Scenario: lostHooks(), Rows: []string{check.RowLedger, check.RowClaims},
 		},
 		{
-			Name: "catch-up", Invariant: "RECV-8", Off: "nobody reads GitHub's list of deliveries, or its queue",
+			Name: "catch-up", Invariant: "RECV-8", Off: "GitHub's list of deliveries and its queue are not read",
 			Edits: []Edit{
 				{File: "internal/server/events/catchup/passes.go", Old: "		add(recovery.Redelivered, 2*patience, c.Deliveries)\n"},
 				{File: "internal/server/events/catchup/passes.go", Old: "	add(recovery.QueueSwept, patience, c.Sweep)\n"},

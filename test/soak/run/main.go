@@ -1,4 +1,4 @@
-// Command run is what `make soak` runs: see docs/guides/soak.md.
+// Command run is what `make soak` runs: see docs/internals/soak.md.
 package main
 
 import (
@@ -114,7 +114,7 @@ func do(ctx context.Context, f flags) (failed bool, err error) {
 		return false, err
 	}
 	if report.Failed() {
-		fmt.Printf("FAILED with seed %d. Everything that was seen is in %s; how to read it: docs/guides/soak.md\n", opts.Rounds[0].Options.Seed, opts.Dir)
+		fmt.Printf("FAILED with seed %d. Everything that was seen is in %s; how to read it: docs/internals/soak.md\n", opts.Rounds[0].Options.Seed, opts.Dir)
 	}
 	return report.Failed(), nil
 }

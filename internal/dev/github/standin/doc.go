@@ -50,5 +50,5 @@
 //
 // A [Fault] makes something go wrong: on REST calls, on runner-protocol calls (their routes begin with /_services/), with
 // webhooks, runners and jobs. It is put in force by the admin API, or as a rule of one [Submission]. [FaultCatalogue] says
-// what each kind does and which fact it imitates; docs/reference/github-stand-in.md is made from it.
+// what each kind does and which fact it imitates; docs/internals/github-stand-in.md is made from it.
 package standin

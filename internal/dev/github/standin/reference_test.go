@@ -13,9 +13,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 )
 
-var update = flag.Bool("update", false, "write the list of faults into docs/reference/github-stand-in.md")
+var update = flag.Bool("update", false, "write the list of faults into docs/internals/github-stand-in.md")
 
-const referencePage = "../../../../docs/reference/github-stand-in.md"
+const referencePage = "../../../../docs/internals/github-stand-in.md"
 
 // catalogueAsMarkdown is the generated part of the page.
 func catalogueAsMarkdown() string {

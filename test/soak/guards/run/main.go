@@ -1,4 +1,4 @@
-// Command run is what `make soak-guards` runs: see docs/guides/soak.md.
+// Command run is what `make soak-guards` runs: see docs/internals/soak.md.
 package main
 
 import (
