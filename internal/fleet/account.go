@@ -69,7 +69,7 @@ type Scope struct {
 	Enterprise string
 }
 
-// enterprises stands before the slug of an enterprise, as in its address. GitHub gives nobody that name.
+// enterprises stands before the slug of an enterprise, as in its URL. GitHub gives no account that name.
 const enterprises = "enterprises"
 
 // String is "owner", "owner/repo" or "enterprises/slug".
@@ -92,7 +92,7 @@ func (s Scope) Of(repositoryID int64) Scope {
 	return s
 }
 
-// Repository is one of GitHub's, by the name under which it was heard of.
+// Repository is one of GitHub's, by the name under which it was last reported.
 type Repository struct {
 	Name string // owner/name
 	ID   int64  // zero: not known

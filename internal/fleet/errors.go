@@ -26,8 +26,8 @@ var (
 	ErrRejected = errors.New("rejected by GitHub")
 	// ErrNameTaken: a registration of that name exists (409).
 	ErrNameTaken = errors.New("the runner name is taken")
-	// ErrLedgerFrozen: the database was restored, or replaced, and what it has lost is still being rebuilt: nothing is handed
-	// out and no removal is granted meanwhile (CLAIM-17).
+	// ErrLedgerFrozen: the database was restored or replaced, and what it has lost is being rebuilt. Until then no job is
+	// handed out and no removal is granted (CLAIM-17).
 	ErrLedgerFrozen = errors.New("the ledger is frozen after a restore")
 	// ErrUnstorable: the database refuses a value itself, and would at every repetition. Nothing was stored.
 	ErrUnstorable = errors.New("the value cannot be stored")

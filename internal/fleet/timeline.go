@@ -23,7 +23,7 @@ type Phase string
 // The phases, each named by what takes the time.
 const (
 	PhaseWebhook  Phase = "webhook"  // GitHub tells us
-	PhaseApproval Phase = "approval" // somebody approves, or a concurrency group lets it go on
+	PhaseApproval Phase = "approval" // a person has to approve, or a concurrency group holds it back
 	PhaseDispatch Phase = "dispatch" // it waits for room and a warm pod
 	PhaseMint     Phase = "mint"     // GitHub registers the runner
 	PhaseHandover Phase = "handover" // the pod is given its configuration

@@ -137,8 +137,8 @@ func TestBuild_DindSharesSocketAndWorkWithTheRunner(t *testing.T) {
 	require.Len(t, pod.Spec.InitContainers, 2, "nobody knows where that runner keeps its programs")
 }
 
-// A job's containers are made by the daemon, which knows the daemon's files only. Configurations name the folder where jobs work
-// relative to the runner's own, so that a volume elsewhere is no use.
+// The daemon makes a job's containers and sees only its own files. Configurations name the work directory relative to the
+// runner's own, so that a volume elsewhere is no use.
 func TestBuild_DindHasTheFolderWhereJobsWork(t *testing.T) {
 	volumeAt := func(c corev1.Container) string {
 		var names []string

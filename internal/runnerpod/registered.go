@@ -37,7 +37,7 @@ const (
 // DefaultWorkFolder is that of v1alpha1.Registration.
 const DefaultWorkFolder = "_work"
 
-// ourDomain begins the labels and annotations that nobody but the product gives a pod (NET-4).
+// ourDomain begins the labels and annotations that only the product gives a pod (NET-4).
 const ourDomain = "bullpen.dev/"
 
 // Registered is one self-registering runner whose pod is to be built.
@@ -74,8 +74,8 @@ func (r *Registered) workPath() string {
 }
 
 // BuildRegistered makes the pod of one self-registering runner. It is pure, keeps no pointer into what it is given, and is
-// idempotent: from a template that is such a pod already it makes the same pod (RUN-5). What must never happen whoever wrote
-// the template is an *InvalidTemplateError.
+// idempotent: from a template that is such a pod already it makes the same pod (RUN-5). A template that breaks a safety
+// rule is an *InvalidTemplateError.
 func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 	if err := r.checkPlaces(); err != nil {
 		return nil, err

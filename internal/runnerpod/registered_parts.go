@@ -47,7 +47,7 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 			{Name: VolumeShared, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			// Not optional: a runner whose Secret is missing does not start.
 			{Name: VolumeRegistration, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-				SecretName: r.Secret, DefaultMode: ptr.To[int32](0o444), // whoever the image's user is
+				SecretName: r.Secret, DefaultMode: ptr.To[int32](0o444), // the image may run as any user
 			}}},
 		},
 		first: []corev1.Container{agentContainer(options, r.Spec.AgentResources)},
@@ -72,7 +72,7 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 	return a
 }
 
-// addDaemon gives the pod a Docker daemon, as addDind does for pools. Where jobs work is the runner's own folder, or the
+// addDaemon gives the pod a Docker daemon, as addDind does for pools. The work directory is the runner's own, or the
 // volume that the template has there, and the daemon has it at the same path.
 func (r *Registered) addDaemon(a *additions, runner *corev1.Container) {
 	given := r.Spec.Dind
@@ -123,7 +123,7 @@ func (r *Registered) addHooks(a *additions) {
 	a.fsGroup = DefaultRunAsUser
 }
 
-// kubeAccess is what Kubernetes would mount by itself, into every container, if it were let.
+// kubeAccess is what Kubernetes would mount into every container by default.
 func kubeAccess() *corev1.ProjectedVolumeSource {
 	return &corev1.ProjectedVolumeSource{
 		DefaultMode: ptr.To[int32](0o644),

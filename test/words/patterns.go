@@ -58,7 +58,7 @@ var Patterns = []Pattern{
 	pattern("go away", "away", `(?:go|goes|going|gone|went)\s+away`, "is deleted, exits, disappears, disconnects"),
 	pattern("let go", "let", `let(?:s|ting)?\s+(?:\w+\s+){0,2}go`, "release, close, drop, continue"),
 	pattern("the latest first", "latest", `the\s+latest\s+first`, "newest first"),
-	pattern("how long it may", "how", `how\s+long\s+(?:\w+\s+){1,2}may`, "timeout, or maximum duration"),
+	pattern("how long it may", "how", `how\s+long\s+(?:it|they|one|that)\s+may`, "timeout, or maximum duration"),
 	pattern("at work", "work", `at\s+work`, "running, busy, active"),
 	inMessages("by itself", "sel", `by\s+(?:itself|themselves)`, "automatically, or leave it out"),
 	pattern("as a rule", "rule", `as\s+a\s+rule`, "usually"),

@@ -47,7 +47,7 @@ func TestSearch(t *testing.T) {
 		{"it tells\nof a job", Comment, "1 told"},
 		{"the first line\nlooked\nat twice", Page, "2 look at"},
 		{"lets the poll go", Comment, "1 let go"},
-		{"how long a job may run", Message, "1 how long it may"},
+		{"how long it may run", Message, "1 how long it may"},
 		{"starts by itself", Message, "1 by itself"},
 		{"starts by itself", Comment, ""},
 		{"changed meanwhile", Chart, "1 meanwhile"},

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Process names one process of this machine, and no later one that gets its pid. A list of them, in JSON, is what an
-// owner records of its children for whoever comes after it.
+// Process identifies one process of this machine, and no later one that gets its PID. An owner records a list of its
+// children in JSON, for the owner that starts after it.
 type Process struct {
 	// Name is for people.
 	Name string `json:"name"`

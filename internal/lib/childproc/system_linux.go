@@ -19,13 +19,13 @@ func dieWithParent(attributes *syscall.SysProcAttr, signal syscall.Signal) {
 func startStamp(pid int) (string, error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return "", fmt.Errorf("looking at process %d: %w", pid, err)
+		return "", fmt.Errorf("inspecting process %d: %w", pid, err)
 	}
 	// After the program's name, which is in parentheses and may itself hold some, come state (field 3) … start (22).
 	text := string(data)
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 20 {
-		return "", fmt.Errorf("looking at process %d: its stat file has %d fields", pid, len(fields))
+		return "", fmt.Errorf("inspecting process %d: its stat file has %d fields", pid, len(fields))
 	}
 	if fields[0] == "Z" || fields[0] == "X" {
 		return "", fmt.Errorf("process %d has ended: %w", pid, os.ErrNotExist)

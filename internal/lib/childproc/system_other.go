@@ -30,7 +30,7 @@ func startStamp(pid int) (string, error) {
 		return "", fmt.Errorf("process %d: %w", pid, os.ErrNotExist)
 	}
 	if err != nil {
-		return "", fmt.Errorf("looking at process %d: %w", pid, err)
+		return "", fmt.Errorf("inspecting process %d: %w", pid, err)
 	}
 	state, started, found := strings.Cut(strings.TrimSpace(string(output)), " ")
 	if !found || strings.HasPrefix(state, "Z") {

@@ -19,8 +19,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// mount is a volume as a kubelet keeps it: files are links to ..data/NAME, and ..data is a link to a folder that is never
-// changed. A new state is a new folder, and one rename of ..data.
+// mount is a volume as a kubelet keeps it: files are links to ..data/NAME, and ..data is a link to a directory that is
+// never changed. A new state is a new directory, and one rename of ..data.
 type mount struct {
 	t   *testing.T
 	dir string
@@ -222,7 +222,7 @@ func TestLook_OptionalFilesComeAndGo(t *testing.T) {
 	require.Equal(t, "tw|o", f.user.using())
 }
 
-// Whoever reads while files are swapped sees all of the old state or all of the new one.
+// A read while files are swapped sees all of the old state or all of the new one.
 func TestRead_NeverTakesHalfOfASwap(t *testing.T) {
 	m := newMount(t)
 	m.swap(map[string]string{"a": "0", "b": "0"})

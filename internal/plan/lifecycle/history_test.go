@@ -237,7 +237,7 @@ func focus(t *testing.T, id string, weights map[string]int) {
 	})
 }
 
-// settle lets everybody do their part for so many rounds: nothing fails, jobs end, and no new ones come.
+// settle runs all actors for so many rounds: nothing fails, jobs finish, and no new ones arrive.
 func settle(w *world, rounds int) {
 	for range rounds {
 		w.step++
@@ -268,7 +268,7 @@ func settle(w *world, rounds int) {
 func (w *world) settleJob(p *pod) {
 	switch {
 	case p.reg == alive && (onDeadNode(p) || !p.jit):
-		p.reg = gone // by itself, or because recovery removes what no claim is for
+		p.reg = gone // it deregistered, or recovery removed it because no claim is for it
 	case p.works() && !p.ended || p.jit && !p.ended && runs(p):
 		w.finish(p)
 	}

@@ -45,9 +45,9 @@ func (l *Leave) Withdraw() bool {
 	return true
 }
 
-// Answered records what the fence has said to a question that was put for that reason, of a runner that shows that stage (zero: none). A grant
-// stays even if the question was withdrawn meanwhile, because the runner gets no more jobs. Unknown deletes nothing (EXCL-3): the question is
-// repeated at growing intervals, unless it was withdrawn.
+// Answered records the fence's answer to a question that was asked for that reason, about a runner that shows that stage
+// (zero: none). A grant stays even if the question was withdrawn in between, because the runner gets no more jobs. Unknown
+// deletes nothing (EXCL-3): the question is repeated at growing intervals, unless it was withdrawn.
 func (l *Leave) Answered(answer Answer, why Reason, shown Stage, pace Pace, now time.Time) {
 	switch answer.Verdict {
 	case Granted:

@@ -158,7 +158,7 @@ func TestMakePlan_POOL5_AgeAndIdleness(t *testing.T) {
 	}.check(t)
 }
 
-// A runner of which nobody knows whether it could take work is replaced like one of an older template: a few at a time.
+// A runner whose fitness is unknown is replaced like one of an older template: a few at a time.
 func TestMakePlan_POOL5_Doubt(t *testing.T) {
 	doubt := func(r *Runner) { r.Doubt = Unfit{ReasonNodeNotReady, "because"} }
 	cases{
@@ -223,8 +223,8 @@ func TestMakePlan_POOL5_StartsAreLimited(t *testing.T) {
 	}.check(t)
 }
 
-// A poller that hears of its retirement ends, which is a sign of work: until its pod has ended it looks busy. It holds its
-// place, nobody deletes it (EXCL-4), and it does not count as serving, or a roll would take others in its stead.
+// A poller exits when it is retired, which is a sign of work: until its pod has ended it looks busy. It holds its place,
+// is not deleted (EXCL-4), and does not count as serving, or a roll would take others in its stead.
 func TestMakePlan_POOL5_WhatWasGrantedDoesNotServe(t *testing.T) {
 	wish := Wish{Desired: 10, TemplateHash: "new", MaxUnavailable: 2}
 	set := NewSet()

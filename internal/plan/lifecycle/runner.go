@@ -2,7 +2,7 @@ package lifecycle
 
 import "time"
 
-// Stage is where a runner is in its life, as far as whoever looks after the fleet can tell.
+// Stage is where a runner is in its life, as far as its owner can observe.
 type Stage int
 
 // The stages. Observers derive them from what they see; in doubt a runner is StageBusy.
@@ -17,9 +17,9 @@ const (
 	StageLeaving
 	// StageFinished: it has ended, or its registration is spent.
 	StageFinished
-	// StageLost: its node or backing object is authoritatively gone, or the server has told us that its work is over
-	// although its pod shows work. It may still be charged to somebody, so the fence is asked like for any other: with
-	// the question whether its registration is gone (RunnerRef.Lost).
+	// StageLost: its node or backing object is authoritatively gone, or the server reports that its work is over
+	// although its pod shows work. Its account may still be charged, so the fence is asked as for any other: with the
+	// question whether its registration is gone (RunnerRef.Lost).
 	StageLost
 )
 
@@ -84,21 +84,21 @@ type Runner struct {
 	Removal Removal
 	Why     Reason
 	AskAt   time.Time
-	// Shown and ShownSince are the Stage and Since that a StageLeaving runner would have if nobody had asked for it. They
-	// say whether the reason to ask still holds: one that has become idle has started after all.
+	// Shown and ShownSince are the Stage and Since that a StageLeaving runner would have without the request. They say
+	// whether the reason to ask still holds: one that has become idle has started after all.
 	Shown      Stage
 	ShownSince time.Time
 	// Expected marks our own creation that the cache has not shown yet. It counts, and is never a victim: nothing
 	// is known of it.
 	Expected bool
 	// Unfit says why a runner which shows no work should go at once although its template and the number are right; the
-	// zero value for a sound one. It goes with StageBooting and StageIdle (whatever works is nobody's victim); with
+	// zero value for a sound one. It goes with StageBooting and StageIdle (a busy runner is never a victim); with
 	// StageLeaving, where it says that the reason to ask still holds; and with StageLost, where it says what to ask for
 	// instead of ReasonLost, such as ReasonRecovery.
 	Unfit Unfit
 	// Doubt says why a runner that shows no work is replaced like one of an older template, within the limits of a roll:
-	// nobody knows whether it could still take work. The zero value for one that is not doubted. It goes with StageBooting
-	// and StageIdle, and with StageLeaving, where it says that the reason to ask still holds.
+	// it is unknown whether it could still take work. The zero value for one that is not doubted. It goes with
+	// StageBooting and StageIdle, and with StageLeaving, where it says that the reason to ask still holds.
 	Doubt Unfit
 	// Waiting is what a StageBooting runner is waiting for, in the words of the scheduler or the kubelet; empty when
 	// nothing is known. It explains a time-out.
@@ -157,13 +157,13 @@ type Wish struct {
 	// MaxUnavailable and MaxSurge limit a roll; it always moves at least one, unless nothing could take its place now
 	// (HoldUntil, Starts).
 	MaxUnavailable, MaxSurge int
-	// StartTimeout is how long a runner may be StageBooting after it was placed. 0: for ever.
+	// StartTimeout is how long a runner may be StageBooting after it was placed. 0: no limit.
 	StartTimeout time.Duration
 	// UnschedulableTimeout is how long a runner may be StageBooting before it is placed, counted from its creation. 0:
-	// for ever.
+	// no limit.
 	UnschedulableTimeout time.Duration
 	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be; one that is
-	// past either is replaced like one of an older template, within the limits of a roll. 0: for ever.
+	// past either is replaced like one of an older template, within the limits of a roll. 0: no limit.
 	IdleTimeout, MaxAge time.Duration
 	// LimitStarts holds creations to Starts, however many are missing: nodes have no more room to start them. It removes
 	// nothing, and a roll moves no more serving runners than can be replaced under it. A roll goes on only if Starts is
@@ -179,7 +179,7 @@ type Wish struct {
 	// all of them.
 	Others map[string]Load
 	// KeepBooting protects runners that are StageBooting and have been placed, until the StartTimeout is over or they are
-	// unfit for ReasonRegistrationTimeout. It is for runners that register themselves under an identity that nobody knows
+	// unfit for ReasonRegistrationTimeout. It is for runners that register themselves under an identity that is not known
 	// before: one that is just registering may be given a job at any moment, and its fence cannot say so yet.
 	KeepBooting bool
 	// KeepPending has a smaller number wait for runners of the present template that are StageBooting and have been placed: they
@@ -210,7 +210,7 @@ const (
 	ReasonUnschedulable Reason = "Unschedulable"
 	// ReasonNodeCordoned: its node is cordoned, being deleted, or has a taint that says that it is taken away.
 	ReasonNodeCordoned Reason = "NodeCordoned"
-	// ReasonNodeNotReady: its node has not been heard of for long.
+	// ReasonNodeNotReady: its node has been silent for long.
 	ReasonNodeNotReady Reason = "NodeNotReady"
 	// ReasonIdleTimeout and ReasonMaxAge: it has waited too long, it is too old.
 	ReasonIdleTimeout Reason = "IdleTimeout"
@@ -240,7 +240,7 @@ type Plan struct {
 	// Ask are the runners to ask the fence for, in order of preference.
 	Ask []Action
 	// Delete are the runners to remove: those that have ended, and those that the fence has granted, lost ones among
-	// them. Whoever removes a granted one asks again right before (EXCL-2).
+	// them. The remover of a granted one asks again right before (EXCL-2).
 	Delete []Action
 	// Withdraw are the runners whose removal was not granted and that nothing wants gone any more: demand has returned, or
 	// the reason has passed.

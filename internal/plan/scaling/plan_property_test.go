@@ -365,8 +365,8 @@ func TestPlan_SCALE3_ASimulatedPoolFollowsDemandAndDoesNotSwing(t *testing.T) {
 	})
 }
 
-// Several pools that contend, over time: whatever the past, the same demand for long enough leads to the recommended numbers,
-// and there it stays; and never are there more runners beyond jobs than have room, but for those that are not let go yet.
+// Several pools that contend, over time: whatever the past, constant demand leads to the recommended numbers, and they
+// stay. There are never more runners beyond jobs than have room, except those that are not released yet.
 func TestPlan_SCALE4_SimulatedPoolsComeToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t, someSizes...)

@@ -48,7 +48,7 @@ type Queue struct {
 	Readings []Reading
 }
 
-// Reading is one look at a queue.
+// Reading is one reading of a queue.
 type Reading struct {
 	// Begun is when the look began.
 	Begun time.Time
@@ -114,7 +114,7 @@ func Gather(e Evidence, ours func(runner string) bool) Demand {
 		}
 	}
 	if e.Server.Problem == "" && !e.Server.Sees && len(e.Queues) == 0 {
-		d.Problems = append(d.Problems, "nobody tells of its jobs: the GitHub App is not installed there, and no repositories are listed whose queue could be read; install the App, or list them in jobs.repositories")
+		d.Problems = append(d.Problems, "no source reports its jobs: the GitHub App is not installed there, and no repositories are listed whose queue could be read; install the App, or list them in jobs.repositories")
 	}
 	for _, job := range jobs {
 		switch {
@@ -130,8 +130,8 @@ func Gather(e Evidence, ours func(runner string) bool) Demand {
 	return d
 }
 
-// merge is what two sources say of one job: it goes from waiting to running and never back, so whoever says running knows
-// more.
+// merge combines what two sources report of one job: it goes from queued to running and never back, so the source that
+// reports running is newer.
 func merge(a, b Job) Job {
 	switch {
 	case a.Running == b.Running && (b.Runner == "" || a.Runner != "" && a.Runner < b.Runner):
@@ -142,8 +142,9 @@ func merge(a, b Job) Job {
 	return b
 }
 
-// lapsed says whether GitHub shows that a job which the server counts is over, so that its end was not told: two whole readings
-// in turn lack it that both began after the server learnt of it. One alone may have missed a job that moved between two pages.
+// lapsed says whether GitHub shows that a job which the server counts is over, so that its end was not reported: two whole
+// readings in a row lack it that both began after the server learnt of it. One alone may have missed a job that moved
+// between two pages.
 func lapsed(job Job, queues []Queue) bool {
 	for _, queue := range queues {
 		if !strings.EqualFold(queue.Repository, job.Repository) || len(queue.Readings) < 2 {
