@@ -77,7 +77,7 @@ func reapOrphans(runner int) {
 	self := os.Getpid()
 	for _, p := range processes() {
 		if p.parent == self && p.state == "Z" && p.pid != runner {
-			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil) // it is ours, so its number is nobody else's yet
+			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil) // our child is not reaped yet, so its PID is not reused
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestReady_EXCL4_EXCL6_UntilAJobStarts(t *testing.T) {
 	require.Error(t, Ready(c.options.JITFile, ""), "from the hook on, before the job's first step")
 	awaitLine(t, said, "a job has started")
 	require.NoError(t, os.Remove(filepath.Join(c.dir, "job-started")))
-	require.Error(t, Ready(c.options.JITFile, ""), "a workflow that clears the folder away does not look idle")
+	require.Error(t, Ready(c.options.JITFile, ""), "a workflow that clears the directory does not look idle")
 	touch(filepath.Join(c.dir, "runner.jobless")) // nor does one that tries to: it could harm none but itself
 	require.Eventually(t, func() bool { return Ready(c.options.JITFile, "") != nil }, 20*time.Second, 5*time.Millisecond)
 	touch(filepath.Join(c.dir, "finish"))

@@ -94,8 +94,8 @@ func decode(body io.Reader) (runnerapi.Dispatch, error) {
 	return got, nil
 }
 
-// acknowledgeOnce returns when the answer has ended. The status alone says that the acknowledgement is recorded: an answer that is cut
-// after it was cut by the label, as a rule, and counts as ended.
+// acknowledgeOnce returns when the answer has ended. The status alone says that the acknowledgement is recorded: an answer
+// that is cut after it was usually cut while writing the label, and counts as ended.
 func (p *poller) acknowledgeOnce(ctx context.Context, generation int64) (int, error) {
 	resp, err := p.post(ctx, runnerapi.PathAcknowledge, runnerapi.Acknowledge{Generation: generation})
 	if err != nil {

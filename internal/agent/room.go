@@ -56,7 +56,7 @@ func (p *poller) awaitRoom(ctx context.Context) bool {
 		}
 		if !waited {
 			waited = true
-			p.Log.Error("the disk is nearly full: not asking for work until there is room", "folder", p.files.dir(), "short", short)
+			p.Log.Error("the disk is nearly full: not asking for work until there is room", "directory", p.files.dir(), "short", short)
 		}
 		if p.Sleep(ctx, lookForRoom) != nil {
 			return false

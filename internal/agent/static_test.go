@@ -84,7 +84,7 @@ func pretendToListen(dir string) int {
 				return 0
 			}
 		case <-term:
-			if !exists(filepath.Join(dir, fmt.Sprint("reported.", n))) { // a worker that has ended is not cancelled, whichever is heard of first
+			if !exists(filepath.Join(dir, fmt.Sprint("reported.", n))) { // a worker that has exited is not cancelled, whichever is noticed first
 				touch(filepath.Join(dir, fmt.Sprint("cancelled.", n)))
 				_ = worker.Process.Kill()
 			}
@@ -335,7 +335,7 @@ func TestSupervise_GivenNeedsAFolderForItsSigns(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "exit 0")
 	c.options.Given = true
-	require.ErrorContains(t, Supervise(context.Background(), c.options), "the folder of the supervisor's signs is not named")
+	require.ErrorContains(t, Supervise(context.Background(), c.options), "the directory of the supervisor's signs is not named")
 }
 
 func TestConfigureCommand(t *testing.T) {

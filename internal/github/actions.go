@@ -87,7 +87,7 @@ func workflowJob(from *gh.WorkflowJob) WorkflowJob {
 }
 
 // Runs lists a page of a repository's runs that have that status, newest first. next is zero on the last page. Runs
-// that come and go meanwhile shift the pages.
+// that appear and disappear in between shift the pages.
 func (c *Client) Runs(
 	ctx context.Context, installationID int64, repository, status string, page int,
 ) (list []Run, next int, err error) {
@@ -212,7 +212,7 @@ func (c *Client) RerunJob(ctx context.Context, installationID int64, repository 
 }
 
 // RerunFailedJobs asks GitHub to run every job of a run again that did not succeed, and the jobs that need them, as one new
-// attempt: when one of them was run again by itself, GitHub takes the others for an earlier attempt's. Refusals are those of
+// attempt: if one of them was run again alone, GitHub takes the others for an earlier attempt's. Refusals are those of
 // RerunJob.
 func (c *Client) RerunFailedJobs(ctx context.Context, installationID int64, repository string, runID int64) error {
 	scope, err := repositoryScope(opRerun, repository)

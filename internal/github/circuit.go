@@ -32,7 +32,7 @@ type result int
 const (
 	resultWorked result = iota
 	resultFailed
-	resultUnknown // the caller went away: it says nothing of GitHub
+	resultUnknown // the caller cancelled: this says nothing about GitHub
 )
 
 // enter lets a call through, or refuses it. A probe must be left with leave, whatever becomes of it.

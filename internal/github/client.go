@@ -46,7 +46,7 @@ type Options struct {
 	Jitter func() float64
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
-	// Log hears of tokens that had to be renewed early; discarded when nil.
+	// Log gets a line for each token that had to be renewed early; discarded when nil.
 	Log *slog.Logger
 	// Registerer takes the metrics; none are exported when nil.
 	Registerer prometheus.Registerer

@@ -21,7 +21,7 @@ const (
 	jwtLife = 9 * time.Minute
 	// skewLogged is the least difference that is logged.
 	skewLogged = 30 * time.Second
-	// skewResigned is how far a refused JWT is dated from now, by what the refusal says of GitHub's clock, for it to be signed anew.
+	// skewResigned is how far from now, by GitHub's clock in the refusal, a refused JWT must be dated to be signed again.
 	skewResigned = 5 * time.Second
 )
 

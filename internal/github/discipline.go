@@ -103,7 +103,7 @@ func ofCredentials(resp *gh.Response, err error) bool {
 	return errors.As(err, &token) || resp != nil && resp.Response != nil && resp.StatusCode == http.StatusUnauthorized
 }
 
-// judge says what a request tells of the installation's health.
+// judge says what a request reveals of the installation's health.
 func (d *discipline) judge(caller context.Context, resp *gh.Response, err error) result {
 	var token *ghinstallation.HTTPError
 	switch {

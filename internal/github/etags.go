@@ -70,7 +70,7 @@ func WithFree(ctx context.Context, free func()) context.Context {
 	return context.WithValue(ctx, freeKey{}, free)
 }
 
-// notFree is for what is asked besides: who was told to count one question counts no other.
+// notFree is for further requests: a caller that counts one request counts no other.
 func notFree(ctx context.Context) context.Context { return context.WithValue(ctx, freeKey{}, nil) }
 
 func newETagStore() *etagStore {

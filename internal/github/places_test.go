@@ -246,7 +246,7 @@ func TestWebURL(t *testing.T) {
 	}
 }
 
-// FuzzPlaces: whatever answers where places are looked up brings nothing down, and what is believed of it is whole.
+// FuzzPlaces: no answer to a lookup of places causes a panic, and what is accepted of it is complete.
 func FuzzPlaces(f *testing.F) {
 	f.Add([]byte(`{"id":1,"full_name":"acme/app"}`), 200)
 	f.Add([]byte(`{"token":"LLBF","expires_at":"2999-01-02T03:04:05Z"}`), 201)

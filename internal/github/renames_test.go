@@ -27,7 +27,7 @@ func moved(t *testing.T) (local *standin.Local, client *github.Client, job int64
 	return local, client, event.Job.ID, fleet.Repository{Name: "acme/app", ID: event.Repository.ID}
 }
 
-// As long as nobody has the old name, GitHub leads from it to the repository.
+// As long as no other repository has the old name, GitHub redirects it to the repository.
 func TestRenamed_TheOldNameRedirects(t *testing.T) {
 	t.Parallel()
 	_, client, id, was := moved(t)

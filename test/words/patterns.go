@@ -97,6 +97,9 @@ func Search(text Text) []Finding {
 			continue
 		}
 		for _, at := range p.match.FindAllStringIndex(lower, -1) {
+			if at[0] > 0 && strings.IndexByte("-=", lower[at[0]-1]) >= 0 {
+				continue // a part of a name, such as work-folder
+			}
 			found = append(found, Finding{File: text.File, Line: text.Line + strings.Count(lower[:at[0]], "\n"), Pattern: p})
 		}
 	}

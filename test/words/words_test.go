@@ -52,6 +52,7 @@ func TestSearch(t *testing.T) {
 		{"starts by itself", Comment, ""},
 		{"changed meanwhile", Chart, "1 meanwhile"},
 		{"the newest first, a directory", Page, ""},
+		{"the file work-folder, user=nobody", Message, ""},
 		{"amend, tolder, folderless, outlook atlas", Page, ""},
 	} {
 		var got []string
@@ -63,12 +64,12 @@ func TestSearch(t *testing.T) {
 }
 
 func TestSplit_CommentsAndMessagesOfWhatShips(t *testing.T) {
-	source := "// a\n// b\n\npackage x // c\n\nvar s = \"m\" + `n`\n"
+	source := "// a\n// b\n\npackage x // c\n\nvar s = \"a m\" + `an` + `a n`\n"
 	require.Equal(t, []Text{
 		{File: "cmd/x.go", Line: 1, Kind: Comment, Body: " a\n b"},
 		{File: "cmd/x.go", Line: 4, Kind: Comment, Body: " c"},
-		{File: "cmd/x.go", Line: 6, Kind: Message, Body: `"m"`},
-		{File: "cmd/x.go", Line: 6, Kind: Message, Body: "`n`"},
+		{File: "cmd/x.go", Line: 6, Kind: Message, Body: `"a m"`},
+		{File: "cmd/x.go", Line: 6, Kind: Message, Body: "`a n`"},
 	}, Split("cmd/x.go", []byte(source)))
 	for _, name := range []string{"cmd/x_test.go", "test/kit/x.go"} {
 		require.Len(t, Split(name, []byte(source)), 2, "literals of tests are no messages")

@@ -41,7 +41,7 @@ func TestReadReport(t *testing.T) {
 	require.Len(t, got.Message, 1024)
 }
 
-// NET-3: a customer's job writes into the folder; it must neither lead the host out of it nor hold it up.
+// NET-3: a customer's job writes into the directory; it must neither lead the host out of it nor block it.
 func TestOpen_NET3_FollowsNobodyOutOfTheFolder(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(t.TempDir(), "secret")

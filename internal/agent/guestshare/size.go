@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// What the status share may hold (TEN-6). Nothing bounds what a guest writes to a shared directory, so the host looks at it. The largest file of
-// an honest guest is the log of its command.
+// What the status share may hold (TEN-6). Nothing bounds what a guest writes to a shared directory, so the host measures
+// it. The largest file of an honest guest is the log of its command.
 const (
 	MaxStatus        = 256 << 20 // bytes
 	maxStatusEntries = 4096      // files and directories
@@ -35,7 +35,7 @@ func excess(dir string, most int64, mostEntries int) string {
 	return w.excess
 }
 
-// weighing is one look at a share.
+// weighing is one measurement of a share.
 type weighing struct {
 	root        *os.Root
 	most        int64
@@ -46,7 +46,8 @@ type weighing struct {
 	excess      string
 }
 
-// folder adds what is in one directory. The guest may put something else in its place at any time; then it is left out.
+// directory adds what is in one directory. The guest may put something else in its place at any time; then it is left
+// out.
 func (w *weighing) folder(name string) {
 	file, err := w.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
