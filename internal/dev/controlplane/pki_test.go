@@ -118,7 +118,7 @@ func TestPKI_RefusesWhatItCannotUse(t *testing.T) {
 	require.NoError(t, err)
 	_, err = loadPKI(dir, at("2041-01-01"))
 	require.ErrorContains(t, err, "expired")
-	require.ErrorContains(t, err, "remove the state folder")
+	require.ErrorContains(t, err, "remove the state directory")
 }
 
 func TestWriteKubeconfig_RoundTripsAndIsPrivate(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // ports are the loopback ports of one control plane. They persist, so that a kubeconfig handed out before a restart
-// of the folder still works after it.
+// of the directory still works after it.
 type ports struct {
 	EtcdClient        int `json:"etcdClient"`
 	EtcdPeer          int `json:"etcdPeer"`

@@ -118,7 +118,7 @@ func waited(job adminapi.Job) (seconds float64, begun bool) {
 	return seconds, true
 }
 
-// mostPoints of a series: more cannot be told apart in a plot.
+// mostPoints of a series: a plot cannot show more.
 const mostPoints = 60
 
 // Series is the wait over the time of queueing. A part in which no job was queued has no point.

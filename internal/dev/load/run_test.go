@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
-// wall is time as everybody has it; in the tests it is that of their bubble.
+// wall is real time; in the tests it is that of their bubble.
 type wall struct{}
 
 func (wall) Now() time.Time                         { return time.Now() }
@@ -247,7 +247,7 @@ func TestRun_ErrorsComeWithWhatIsKnown(t *testing.T) {
 		w := &world{unread: true, away: lost}
 		_, err := Run(t.Context(), generated(w))
 		require.ErrorIs(t, err, lost)
-		require.Empty(t, w.jobs) // nothing is submitted that nobody can watch
+		require.Empty(t, w.jobs) // nothing is submitted that cannot be watched
 
 		w = &world{refuse: lost, ended: time.Second}
 		r, err := Run(t.Context(), generated(w))

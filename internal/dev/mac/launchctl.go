@@ -223,7 +223,7 @@ func (d *launchd) enable(args []string, off bool) response {
 	if err := d.root.write(disabledFile, d.disabled); err != nil {
 		return response{Stderr: err.Error() + "\n", Exit: 1}
 	}
-	if !off { // the count begins anew (likely)
+	if !off { // the count begins again (likely)
 		_ = update(d.root, registrationsFile, func(all *registrations) error { delete(*all, label); return nil })
 	}
 	return response{}

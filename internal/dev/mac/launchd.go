@@ -63,7 +63,7 @@ const (
 	unchangedLimit = 3
 )
 
-// runLaunchd boots the Mac, and serves launchctl until its standard input ends: with whoever booted it.
+// runLaunchd boots the Mac, and serves launchctl until its standard input ends, which its parent holds.
 func runLaunchd(ctx context.Context, c *call) error {
 	adoptOrphans()
 	dir, err := os.MkdirTemp("", "devmac") // a short path, as sockets need
@@ -126,7 +126,7 @@ func (d *launchd) collect() {
 	}
 }
 
-// boot is what happens before anybody can log in.
+// boot is what precedes a login.
 func (d *launchd) boot() error {
 	if err := d.bootFilter(); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (d *launchd) boot() error {
 		if !strings.HasSuffix(e.Name(), ".plist") {
 			continue
 		}
-		// What cannot be loaded is left out, and nobody is told.
+		// What cannot be loaded is left out, without an error.
 		_ = d.load("/Library/LaunchDaemons/"+e.Name(), false)
 	}
 	return d.startLoginwindow(true)
@@ -291,7 +291,7 @@ func (d *launchd) outputs(j *job, cmd *exec.Cmd) ([]*os.File, error) {
 	return files, nil
 }
 
-// ended is told that a job's process has ended.
+// ended records that a job's process has exited.
 func (d *launchd) ended(j *job, exit int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

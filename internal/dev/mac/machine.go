@@ -19,7 +19,7 @@ type Machine struct {
 	// Version and Build of macOS.
 	Version string `json:"version"`
 	Build   string `json:"build"`
-	// FileVault is on: nobody logs in by itself.
+	// FileVault is on: there is no automatic login.
 	FileVault bool `json:"fileVault,omitempty"`
 	// Users have accounts. The first is the one that tests log in as.
 	Users []User `json:"users"`

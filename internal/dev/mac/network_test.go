@@ -235,7 +235,7 @@ func TestSSH_HostKeyAndCuts(t *testing.T) {
 	ssh.Cut()
 	require.Error(t, session.Wait())
 	require.True(t, login(t, ssh))
-	// Nobody gets in while the Mac is down.
+	// No connection is accepted while the Mac is down.
 	require.NoError(t, mac.Shutdown())
 	require.False(t, login(t, ssh))
 }

@@ -180,7 +180,7 @@ func (c *call) pfctl(f *pf.Filter, o pfctlOptions) error {
 	}
 	if o.release != "" {
 		if !f.Release(o.release) {
-			return failed(1, "pfctl: pf not enabled") // likely, for a token that nobody holds
+			return failed(1, "pfctl: pf not enabled") // likely, for a token that is not held
 		}
 		fmt.Fprintln(c.Stderr, "disable request successful.")
 	}
@@ -375,9 +375,9 @@ func (m Machine) interfaces() pf.Interfaces {
 	return all
 }
 
-// Flow is a connection that somebody wants to make.
+// Flow is a connection attempt.
 type Flow struct {
-	// From is where it comes from. A machine of vmnet's, an address of the Mac itself (or none: that of en0), or anybody.
+	// From is its source: a machine of vmnet's, an address of the Mac itself (or none: that of en0), or any other.
 	From netip.Addr
 	To   netip.Addr
 	// Proto is tcp (the default), udp, icmp or ipv6-icmp.
@@ -392,7 +392,7 @@ type Flow struct {
 // Answer is what comes of a Flow.
 type Answer struct {
 	Reached bool
-	// Refused says that who asked is told at once, and need not wait.
+	// Refused says that the client gets a refusal at once, and need not time out.
 	Refused bool
 	// Stateful says that the connection lives on whatever the rules become.
 	Stateful bool

@@ -112,7 +112,7 @@ func killChildren() {
 		}
 		for _, pid := range killed {
 			var status syscall.WaitStatus
-			_, _ = syscall.Wait4(pid, &status, 0, nil) // whoever has started it may have been first
+			_, _ = syscall.Wait4(pid, &status, 0, nil) // its parent may have been first
 		}
 	}
 }

@@ -24,7 +24,7 @@ type Program struct {
 	Stdout, Stderr io.Writer
 }
 
-// call is a command at work.
+// call is a running command.
 type call struct {
 	Program
 	root   Root

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is the folder that a model Mac lives in: its "/".
+// Root is the directory that a model Mac lives in: its "/".
 type Root string
 
-// stateFolder is the model's own, which no Mac has. A folder that has it is a root.
+// stateFolder is the model's own, which no Mac has. A directory that has it is a root.
 const stateFolder = ".devmac"
 
 // Path is where something of the Mac lies on this machine. What lies under the root already, or is relative, stays as it is.
@@ -96,7 +96,7 @@ func (r Root) write(name string, value any) error {
 	return r.replace(r.state(name), data, 0o600)
 }
 
-// replace writes a file beside and renames it, so that nobody reads half of it.
+// replace writes a file beside and renames it, so that no reader sees half of it.
 func (r Root) replace(path string, data []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -134,7 +134,7 @@ func (f *Front) handle(ctx context.Context, conn net.Conn) {
 			}
 			return
 		}
-		// Nobody answers. The client gives up, or the Mac goes.
+		// No server answers. The client times out, or the Mac shuts down.
 		_, _ = io.Copy(io.Discard, conn)
 		return
 	}

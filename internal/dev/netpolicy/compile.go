@@ -217,7 +217,7 @@ func (p *policy) add(direction Direction, peers []networkingv1.NetworkPolicyPeer
 // selects is what a peer that is no ipBlock means by its selectors. Without one for namespaces it means its policy's own.
 func selects(peer *networkingv1.NetworkPolicyPeer, namespace string) (func(*pod) bool, error) {
 	if peer.PodSelector == nil && peer.NamespaceSelector == nil {
-		return nil, fmt.Errorf("a peer of it names nobody")
+		return nil, fmt.Errorf("one of its peers selects nothing")
 	}
 	byPod, bySpace := labels.Everything(), labels.Everything()
 	var err error

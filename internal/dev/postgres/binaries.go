@@ -27,7 +27,7 @@ type NotInstalledError struct {
 
 // Error is one sentence that names the package to install.
 func (e *NotInstalledError) Error() string {
-	found := "no PostgreSQL server was found on PATH, under /usr/lib/postgresql or in Homebrew's folders"
+	found := "no PostgreSQL server was found on PATH, under /usr/lib/postgresql or in Homebrew's directories"
 	if len(e.TooOld) > 0 {
 		found = "only an old PostgreSQL was found (" + strings.Join(e.TooOld, ", ") + ")"
 	}
@@ -39,7 +39,7 @@ func (e *NotInstalledError) Error() string {
 // Is makes it an ErrNotInstalled.
 func (e *NotInstalledError) Is(target error) bool { return target == ErrNotInstalled }
 
-// VersionMismatchError: the data folder was written by a major version that is not installed.
+// VersionMismatchError: the data directory was written by a major version that is not installed.
 type VersionMismatchError struct {
 	Dir       string
 	Data      int
@@ -53,7 +53,7 @@ func (e *VersionMismatchError) Error() string {
 		installed[i] = strconv.Itoa(major)
 	}
 	return fmt.Sprintf("the database in %s was written by PostgreSQL %d, and only version %s is installed: "+
-		"install PostgreSQL %d, or remove that folder to begin with an empty database",
+		"install PostgreSQL %d, or remove that directory to begin with an empty database",
 		e.Dir, e.Data, strings.Join(installed, ", "), e.Data)
 }
 
@@ -64,10 +64,10 @@ type installation struct {
 	major    int
 }
 
-// search says where to look; tests give their own.
+// search says where to search; tests give their own.
 type search struct {
 	path  string   // a PATH list
-	globs []string // folders that hold the programs
+	globs []string // directories that hold the programs
 }
 
 func systemSearch() search {
@@ -118,7 +118,7 @@ func installations(ctx context.Context, where search) ([]installation, error) {
 	return all, nil
 }
 
-// inspect asks the programs in one folder for their version. Links are resolved, because PATH often holds links to a
+// inspect asks the programs in one directory for their version. Links are resolved, because PATH often holds links to a
 // few programs only, and because initdb looks for its companions beside itself.
 func inspect(ctx context.Context, folder string) (installation, bool) {
 	if folder == "" {
@@ -152,7 +152,7 @@ func majorVersion(line string) (int, bool) {
 	return major, err == nil
 }
 
-// choose picks the installation for a data folder: any for a new one (dataMajor 0), the same major version for one
+// choose picks the installation for a data directory: any for a new one (dataMajor 0), the same major version for one
 // that exists.
 func choose(all []installation, dataMajor int, dir string) (installation, error) {
 	if dataMajor == 0 {

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// stateDir is a folder that an unprivileged server may reach, unlike t.TempDir when root runs the tests.
+// stateDir is a directory that an unprivileged server may reach, unlike t.TempDir when root runs the tests.
 func stateDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "bullpen-pgserver-")
@@ -228,15 +228,15 @@ func TestStart_NotInstalledSaysWhatToInstall(t *testing.T) {
 func TestStart_FolderBehindAPrivateOneIsExplained(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		// Everybody else runs the server as themselves, so no folder of theirs is closed to it.
+		// Other users run the server as themselves, so no directory of theirs is closed to it.
 		who := account{name: "postgres", uid: 12345, gid: 12345, foreign: true}
-		require.ErrorContains(t, who.canEnter(filepath.Join(t.TempDir(), "x")), "may not pass through")
+		require.ErrorContains(t, who.canEnter(filepath.Join(t.TempDir(), "x")), "cannot access")
 		return
 	}
 	parent := filepath.Dir(stateDir(t))
 	require.NoError(t, os.Chmod(parent, 0o700))
 	_, err := Start(t.Context(), Options{Dir: filepath.Join(parent, "postgres")})
-	require.ErrorContains(t, err, "may not pass through "+parent)
+	require.ErrorContains(t, err, "cannot access "+parent)
 }
 
 // fakeInstallation writes programs that only know their version.
@@ -290,5 +290,5 @@ func TestChoose_SameMajorAsTheData(t *testing.T) {
 	require.Equal(t, 15, one.major)
 	_, err = choose(all, 16, "/data")
 	require.EqualError(t, err, "the database in /data was written by PostgreSQL 16, and only version 17, 15 is "+
-		"installed: install PostgreSQL 16, or remove that folder to begin with an empty database")
+		"installed: install PostgreSQL 16, or remove that directory to begin with an empty database")
 }

@@ -217,7 +217,7 @@ func awaitReady(t *testing.T, ready string) int {
 }
 
 // requireGroupGone waits until no process of a group lives. Orphans end in the kernel's own time, and stay zombies
-// where nobody reaps them: those do not count.
+// where no parent reaps them: those do not count.
 func requireGroupGone(t *testing.T, group int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -301,7 +301,7 @@ func TestSteps_LockIsRenewedAndItsLossCancels(t *testing.T) {
 	require.Contains(t, x.service.completed.Annotations[0].Message, "lost the job's lock")
 }
 
-// A runner that is told to stop still holds the job's lock and hears its service until the job has ended.
+// A runner that is asked to stop still holds the job's lock and polls its service until the job has ended.
 func TestSteps_LockIsRenewedWhileStopping(t *testing.T) {
 	x := newTrial(t, true)
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -429,5 +429,5 @@ func TestSteps_BadFoldersFailTheJob(t *testing.T) {
 	x.start()
 	require.NoError(t, x.wait())
 	require.Equal(t, "failed", x.service.completed.Conclusion)
-	require.Contains(t, x.service.stepLog("Set up job"), "making the job's folders")
+	require.Contains(t, x.service.stepLog("Set up job"), "making the job's directories")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// blockedAtOnce bounds how many jobs of a lane are looked at when some are set aside, as in the ledger's SQL.
+// blockedAtOnce bounds how many jobs of a lane are read when some are set aside, as in the ledger's SQL.
 const blockedAtOnce = 1000
 
 // laneBlocked is how a lane is parked that has none but blocked jobs, in the words of the ledger.

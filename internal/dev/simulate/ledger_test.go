@@ -162,7 +162,7 @@ func TestLedger_CLAIM5_AnswersAsPostgres(t *testing.T) {
 			require.NoError(r, store.SetLimits(t.Context(), a.ID, fleet.Linux, limits))
 			w.ledger.admit(a, map[fleet.Platform]fleet.Limits{fleet.Linux: limits})
 		}
-		if rapid.Bool().Draw(r, "crowd") { // more lanes than a batch looks at, so that their order decides
+		if rapid.Bool().Draw(r, "crowd") { // more lanes than a batch reads, so that their order decides
 			for n := range int64(24) {
 				w.put(w.account(n%12+1), w.pool.Labels[n/12], "/one", 30-n)
 			}

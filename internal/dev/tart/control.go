@@ -32,8 +32,8 @@ func (c *command) runningPID(name string) (int, error) {
 	return pid, err
 }
 
-// runStop interrupts whoever runs the VM, looks every 100 ms whether that has helped, and kills it in the end without waiting
-// for it (Tart 4.2).
+// runStop interrupts the process that runs the VM, checks every 100 ms whether that has helped, and finally kills it
+// without waiting for it (Tart 4.2).
 func runStop(ctx context.Context, c *command) error {
 	name := c.args[0]
 	pid, err := c.runningPID(name)

@@ -29,7 +29,7 @@ func execFlags(f *pflag.FlagSet) {
 	f.BoolP("tty", "t", false, "")
 }
 
-// order is what `exec` asks of the guest. Tart speaks gRPC here; nobody but the fake itself sees the difference.
+// order is what `exec` asks of the guest. Tart speaks gRPC here; only the fake itself sees the difference.
 type order struct {
 	Command     []string `json:"command"`
 	Interactive bool     `json:"interactive"`
@@ -328,8 +328,8 @@ func await(command *started, drained <-chan struct{}) syscall.WaitStatus {
 	return status
 }
 
-// feed passes on the input, and the size of the terminal, until the connection ends. The command is ended then (likely): what
-// is to outlive whoever called `exec` has to leave the command's process.
+// feed passes on the input, and the size of the terminal, until the connection ends. The command is ended then (likely): a
+// process that has to outlive the caller of `exec` has to leave the command's process.
 func feed(from *bufio.Reader, input, terminal *os.File) {
 	for {
 		kind, payload, err := receive(from)

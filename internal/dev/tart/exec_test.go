@@ -40,7 +40,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// The VM ends while a command runs: how `exec` ends then is no different from how a command may end by itself.
+// The VM ends while a command runs: how `exec` ends then is no different from a command that ends on its own.
 func TestExec_IsLostWithItsVM(t *testing.T) {
 	t.Parallel()
 	m := newMac(t, devtart.Script{})
@@ -162,7 +162,7 @@ func TestExec_HangsUpTheTerminalItGave(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := os.Lstat(done); return err == nil }, patience, interval)
 }
 
-// Tart 4.3: nobody answers in a guest that boots, or that has no agent. TestRun_ControlSockets has the dead socket.
+// Tart 4.3: a guest that boots, or that has no agent, does not answer. TestRun_ControlSockets has the dead socket.
 func TestExec_UnreachableGuest(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]devtart.Script{

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is a TART_HOME: what Tart itself keeps there, and the fake's own state in a folder that Tart does not look at.
+// place is a TART_HOME: what Tart itself keeps there, and the fake's own state in a directory that Tart ignores.
 type place string
 
 func (p place) vms() string    { return filepath.Join(string(p), "vms") }
@@ -43,7 +43,8 @@ func (p place) make() error {
 	return nil
 }
 
-// lockFile waits for an exclusive flock of a file or folder. waiting, if set, is called before that when somebody else has it.
+// lockFile waits for an exclusive flock of a file or directory. waiting, if set, is called before that when another process
+// has it.
 func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +74,7 @@ func record(kind int16) *unix.Flock_t {
 	return &unix.Flock_t{Type: kind, Whence: 0, Start: 0, Len: 0}
 }
 
-// holder is the pid of the process that holds the record lock of the file, 0 if nobody does.
+// holder is the PID of the process that holds the record lock of the file, 0 if there is none.
 func holder(path string) (int, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -168,9 +169,9 @@ func Reboot(home string) error {
 	return nil
 }
 
-// reserve makes a folder that is not collected for as long as the file is open, here or in a child.
+// reserve makes a directory that is not collected for as long as the file is open, here or in a child.
 func reserve(ctx context.Context, parent, pattern string) (string, *os.File, error) {
-	making, err := lockFile(ctx, parent, nil) // nobody collects meanwhile: the folder has no lock when it is made
+	making, err := lockFile(ctx, parent, nil) // no collection runs in between: the directory has no lock when it is made
 	if err != nil {
 		return "", nil, err
 	}
@@ -183,7 +184,7 @@ func reserve(ctx context.Context, parent, pattern string) (string, *os.File, err
 	return dir, lock, err
 }
 
-// collect removes what dead commands and dead VMs left in a folder: entries that nobody has locked (Tart 4.2).
+// collect removes what dead commands and dead VMs left in a directory: entries without a lock (Tart 4.2).
 func collect(parent string) {
 	folder, err := os.Open(parent)
 	if err != nil {

@@ -75,8 +75,8 @@ func (c *command) printJSON(value any) error {
 	return encoder.Encode(value)
 }
 
-// local are the VMs that have all their files: likely, the others are passed over. One that is deleted while it is being
-// looked at makes the whole command fail (Tart 4.2).
+// local are the VMs that have all their files: likely, the others are skipped. One that is deleted while it is being
+// read makes the whole command fail (Tart 4.2).
 func (c *command) local() ([]listed, error) {
 	folders, err := os.ReadDir(c.vms())
 	if err != nil {

@@ -36,7 +36,7 @@ func runFlags(f *pflag.FlagSet) {
 	}
 }
 
-// share is a folder of the host in the guest.
+// share is a directory of the host in the guest.
 type share struct {
 	Name     string `json:"name"`
 	Path     string `json:"path"`
@@ -78,7 +78,7 @@ type machine struct {
 	vm     vmFolder
 	config vmConfig
 	spec   guestSpec
-	dir    string // of the running guest, by which it is known when the VM's own folder has been replaced
+	dir    string // of the running guest, by which it is known when the VM's own directory has been replaced
 }
 
 // runRun stays in the foreground until the VM has ended. A guest that crashes is no failure of the command (Tart 4.1).
@@ -237,7 +237,7 @@ func (m *machine) live(signals <-chan os.Signal) error {
 	}
 }
 
-// bury removes what only the running guest needed. The control socket stays, with nobody behind it.
+// bury removes what only the running guest needed. The control socket stays, without a listener.
 func (m *machine) bury() error { return os.RemoveAll(m.dir) }
 
 // startGuest starts the guest. stop ends it at once, and so does the end of this process.

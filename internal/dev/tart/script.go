@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ScriptFile is the file in TART_HOME that tells the fake what to do beyond what Tart does by itself. It is JSON, and may be
+// ScriptFile is the file in TART_HOME that tells the fake what to do beyond Tart's own behaviour. It is JSON, and may be
 // replaced at any time: every command reads it once, when it starts.
 const ScriptFile = "faketart.json"
 
@@ -22,7 +22,7 @@ type Script struct {
 	Version string `json:"version,omitempty"`
 	// VMLimit is how many macOS VMs may run at a time. Default: 2, which is what Apple's licence and its kernel allow (Tart 4.4).
 	VMLimit int `json:"vmLimit,omitempty"`
-	// GhostSlots is how many of them the host believes to be in use although nothing runs (Tart 4.4, tart#1217).
+	// GhostSlots is how many of them the host counts as used although nothing runs (Tart 4.4, tart#1217).
 	GhostSlots int `json:"ghostSlots,omitempty"`
 	// Session is what kind of session the user has: SessionAqua (the default), SessionNone or SessionBackground. Without
 	// SessionAqua no VM starts.
@@ -125,7 +125,7 @@ const (
 	EffectGhost Effect = "ghost"
 	// EffectUnlocked runs the VM without its lock: `list` says that it is stopped (Tart 4.4, tart#967).
 	EffectUnlocked Effect = "unlocked"
-	// EffectDeadSocket leaves the control socket with nobody who listens (Tart 4.3, tart#1220).
+	// EffectDeadSocket leaves the control socket without a listener (Tart 4.3, tart#1220).
 	EffectDeadSocket Effect = "dead-socket"
 	// EffectIgnoreInterrupt runs a VM that SIGINT does not stop.
 	EffectIgnoreInterrupt Effect = "ignore-interrupt"

@@ -44,7 +44,7 @@ func (r reference) host() string {
 	return host
 }
 
-// folder is where an image lies: a folder by its digest, or a link to that by its tag, so that it is listed twice (Tart 4.2).
+// directory is where an image lies: a directory by its digest, or a link to that by its tag, so that it is listed twice (Tart 4.2).
 func (p place) folder(r reference) vmFolder {
 	last := r.digest
 	if last == "" {
@@ -120,7 +120,7 @@ func (c *command) pull(ctx context.Context, name string, r reference) error {
 	return c.link(c.folder(r), digest)
 }
 
-// assemble makes a VM's files in the folder for unfinished ones, and then puts them in their place, whatever is there.
+// assemble makes a VM's files in the directory for unfinished ones, and then puts them in their place, whatever is there.
 func (c *command) assemble(ctx context.Context, to vmFolder, takes Duration, fill func(vmFolder) error) error {
 	dir, lock, err := reserve(ctx, c.tmp(), "")
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *command) assemble(ctx context.Context, to vmFolder, takes Duration, fil
 	return c.replace(dir, string(to))
 }
 
-// replace silently overwrites what is there, a running VM included: that runs on, and nobody knows of it any more (Tart 4.2).
+// replace silently overwrites what is there, a running VM included: that continues to run, unlisted (Tart 4.2).
 func (c *command) replace(dir, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err

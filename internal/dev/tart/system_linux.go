@@ -67,7 +67,7 @@ func ownMounts() error {
 	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 }
 
-// bindShare makes a folder visible in another place.
+// bindShare makes a directory visible in another place.
 func bindShare(from, at string, readOnly bool) error {
 	if err := unix.Mount(from, at, "", unix.MS_BIND, ""); err != nil {
 		return err

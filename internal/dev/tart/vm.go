@@ -22,8 +22,8 @@ func (v vmFolder) nvram() string   { return filepath.Join(string(v), "nvram.bin"
 func (v vmFolder) saved() string   { return filepath.Join(string(v), "state.vzvmsave") }
 func (v vmFolder) control() string { return filepath.Join(string(v), controlSocket) }
 
-// controlSocket is a file's name because the path of a socket may have about a hundred bytes only: whoever uses it changes its
-// working folder to the VM's.
+// controlSocket is a file's name because the path of a socket may have about a hundred bytes only: its user changes the
+// working directory to the VM's.
 const controlSocket = "control.sock"
 
 // vmConfig is config.json. Its keys are those of Tart, except for those of the fake.
@@ -88,7 +88,7 @@ func (v vmFolder) create(c vmConfig) error {
 	return errors.Join(disk.Truncate(int64(c.Image.DiskGB)*gigabyte), disk.Close()) // a hole: it takes no space
 }
 
-// write changes config.json in place: a new file would not have the lock of whoever runs the VM.
+// write changes config.json in place: a new file would not have the lock of the process that runs the VM.
 func (v vmFolder) write(c vmConfig) error {
 	encoded, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
@@ -159,7 +159,8 @@ const (
 	stateStopped   = "stopped"
 )
 
-// state goes by the lock of whoever runs it: a VM that runs without one is stopped, for Tart (tart#967).
+// state depends on the lock of the process that runs it: a VM that runs without one is stopped, for Tart
+// (tart#967).
 func (v vmFolder) state() (string, error) {
 	pid, err := holder(v.config())
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// environment is a Getenv over a map, with a cache folder of its own so that no test sees the machine's. Unless the map says
+// environment is a Getenv over a map, with a cache directory of its own so that no test sees the machine's. Unless the map says
 // otherwise, nothing is downloaded.
 func environment(t *testing.T, values map[string]string) func(string) string {
 	t.Helper()
@@ -203,7 +203,7 @@ func TestBuild_CompilesOnceHoweverManyAsk(t *testing.T) {
 func TestBuild_SaysThatItBuildsAndThatItStillDoes(t *testing.T) {
 	var built atomic.Int32
 	var said bytes.Buffer
-	// The stand-in compiler goes on until it is told, and it is told once the sign of life was seen.
+	// The fake compiler runs until the file appears, which is created once the sign of life was seen.
 	sign := filepath.Join(t.TempDir(), "go-on")
 	log := writerFunc(func(p []byte) (int, error) {
 		if bytes.Contains(p, []byte("still compiling")) {

@@ -109,7 +109,7 @@ func (s *Server) Suspend(id int64) error {
 	})
 }
 
-// Unsuspend ends a suspension. What happened meanwhile is not told afterwards.
+// Unsuspend ends a suspension. Events of the time in between are not delivered afterwards.
 func (s *Server) Unsuspend(id int64) error {
 	return s.withInstallation(id, func(a *account) error {
 		if a.suspendedAt.IsZero() {

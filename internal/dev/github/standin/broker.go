@@ -156,7 +156,8 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 // instanceID names this tenant: GitHub's runner reads a GUID there, and opens no session otherwise.
 const instanceID = "3f2a6c1e-8d47-4b0a-9f35-6e0c1d7b5a92"
 
-// connectionData tells a client of the old flow where sessions and messages are. It is told to anybody, as at GitHub.
+// connectionData says where sessions and messages are, to a client of the old flow. It needs no authentication, as at
+// GitHub.
 func (s *Server) connectionData(w http.ResponseWriter, _ *http.Request) {
 	service := func(id, name, relative string) map[string]any {
 		return map[string]any{

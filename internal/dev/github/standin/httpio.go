@@ -43,7 +43,7 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the reader may be gone; there is nobody to tell
+	_, _ = w.Write(body) // the client may have disconnected, and then nothing is left to report to
 }
 
 func writeError(w http.ResponseWriter, err error) {

@@ -120,8 +120,8 @@ type DeliveryRecord struct {
 	Faults      []FaultKind `json:"faults,omitempty"`
 }
 
-// Ledger is what GitHub saw from its first moment on, for a checker that believes nobody else. It survives a restart with
-// the state file; deliveries beyond Options.MaxDeliveries are forgotten.
+// Ledger is what GitHub saw from its first moment on, for a checker that trusts no other source. It survives a restart
+// with the state file; deliveries beyond Options.MaxDeliveries are forgotten.
 type Ledger struct {
 	Now        time.Time        `json:"now"`
 	Jobs       []JobRecord      `json:"jobs"`       // in the order in which they appeared

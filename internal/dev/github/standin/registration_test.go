@@ -35,7 +35,7 @@ func (t withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// configure registers a static runner, and returns its folder.
+// configure registers a static runner, and returns its directory.
 func (w *world) configure(where, token, name string) (string, error) {
 	root := w.t.TempDir()
 	prefix := "ACTIONS_RUNNER_INPUT_"

@@ -231,7 +231,7 @@ func (p *player) begin(index int) {
 // pollHold is how long a poll is held.
 const pollHold = 50 * time.Second
 
-// end has happen what the answer was about, and looks at the answer. What ended with the session stays open until then.
+// end makes what the answer was about happen, and checks the answer. What ended with the session stays open until then.
 func (p *player) end(index int) {
 	one := p.list[index]
 	switch {

@@ -69,8 +69,8 @@ func movedLocked(r *http.Request, a *account, name string) error {
 	}
 }
 
-// RenameRepository gives a repository ("owner/name") another name, without its owner. Nothing is told about it: the App is not
-// subscribed to the event. Its runs, jobs and runners stay its own.
+// RenameRepository gives a repository ("owner/name") another name, without its owner. It sends no event: the App is not
+// subscribed to it. Its runs, jobs and runners stay its own.
 func (s *Server) RenameRepository(repository, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

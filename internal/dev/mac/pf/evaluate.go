@@ -21,7 +21,7 @@ type Packet struct {
 // Verdict is what becomes of a packet.
 type Verdict struct {
 	Pass bool
-	// Return says that the sender of a blocked packet is told.
+	// Return says that the sender of a blocked packet gets a refusal.
 	Return bool
 	// Stateful says that what follows of the connection passes whatever the rules become.
 	Stateful bool

@@ -158,7 +158,7 @@ func TestLoad_OneAnchor(t *testing.T) {
 	require.Equal(t, "x", verdict.Anchor)
 	require.Equal(t, "block drop in quick from any to <t>", verdict.Rule)
 
-	// It outlives the call, and goes once it is empty and nobody calls it.
+	// It outlives the call, and is removed once it is empty and no rule calls it.
 	require.NoError(t, f.Load("", "pf.conf", "pass all", files{}.options()))
 	_, exists := f.Show("x", false)
 	require.True(t, exists)

@@ -29,7 +29,7 @@ const (
 	patient = 20 * time.Second
 )
 
-// token is bound to a pod, and signed by nobody.
+// token is bound to a pod, and unsigned.
 func token(pod, uid string) string {
 	payload := fmt.Sprintf(`{"kubernetes.io":{"namespace":%q,"pod":{"name":%q,"uid":%q}}}`, runners, pod, uid)
 	return "head." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".signature"

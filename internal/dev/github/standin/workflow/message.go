@@ -103,7 +103,7 @@ type Authorization struct {
 	Parameters map[string]string `json:"parameters"`
 }
 
-// Workspace says what of the working folder to clean.
+// Workspace says what of the working directory to clean.
 type Workspace struct {
 	Clean string `json:"clean,omitempty"`
 }
