@@ -248,7 +248,7 @@ func splitQueries(text string) []string {
 	return queries
 }
 
-// generatedQueries reads the queries out of a folder of generated code, ordered by their text.
+// generatedQueries reads the queries out of a directory of generated code, ordered by their text.
 func generatedQueries(t *testing.T, folder string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.sql.go"))

@@ -22,7 +22,7 @@ import (
 func TestStore_WaitsOutARestartOfTheDatabase(t *testing.T) {
 	dir := t.TempDir()
 	for _, folder := range []string{filepath.Dir(dir), dir} { // as root, Postgres is another user who has to pass
-		require.NoError(t, os.Chmod(folder, 0o711)) //nolint:gosec // a test's folder
+		require.NoError(t, os.Chmod(folder, 0o711)) //nolint:gosec // a test's directory
 	}
 	options := postgres.Options{Dir: filepath.Join(dir, "pg"), FastUnsafe: true}
 	server, err := postgres.Start(t.Context(), options)

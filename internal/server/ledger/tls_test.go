@@ -98,7 +98,7 @@ func startEncrypted(t *testing.T, by authority) *encrypted {
 	certs := filepath.Join(folder, "certs")
 	require.NoError(t, os.Mkdir(certs, 0o755))
 	options := postgres.Options{Dir: e.server, FastUnsafe: true, MaxConnections: 20}
-	first, err := postgres.Start(t.Context(), options) // makes the folder, of the account that PostgreSQL runs as
+	first, err := postgres.Start(t.Context(), options) // makes the directory, of the account that PostgreSQL runs as
 	require.NoError(t, err)
 	require.NoError(t, first.Stop(t.Context()))
 	cert, key := by.sign(x509.Certificate{DNSNames: []string{"localhost"}})

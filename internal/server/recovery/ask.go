@@ -156,7 +156,7 @@ func runnerSays(one fleet.Registration) RunnerSays {
 	}
 }
 
-// listed looks for the pod in GitHub's lists. They may be a little old: whoever acts on it looks again.
+// listed searches GitHub's lists for the pod. They may be a little old: the action reads again.
 func (q *questions) listed(ctx context.Context, s *subject) (RunnerSays, error) {
 	if q.r.opt.Roster == nil {
 		return RunnerUnreadable, nil

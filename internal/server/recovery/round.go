@@ -21,7 +21,7 @@ const (
 	sections
 )
 
-// place is where a look stands: in a section, behind that UID or id.
+// place is where a pass stands: in a section, behind that UID or id.
 type place struct {
 	section section
 	after   string
@@ -92,7 +92,7 @@ func (p *pass) walk(ctx context.Context, s section, after, until string) error {
 	}
 }
 
-// note keeps where the first of the subjects stands that was not looked at, or that GitHub was not asked about.
+// note keeps where the first of the subjects stands that was not checked, or that GitHub was not asked about.
 func (p *pass) note(at place, subjects []*subject) {
 	for _, s := range subjects {
 		switch {

@@ -92,7 +92,7 @@ func TestPass_RECV5_RECV6_EverybodyIsAskedAboutInTurn(t *testing.T) {
 	require.Len(t, names, 3)
 }
 
-// RECV-5: what GitHub cannot tell about is asked about less and less often, and counts as doubtful until somebody knows better.
+// RECV-5: what GitHub cannot answer is asked about less and less often, and counts as doubtful until it is resolved.
 func TestPass_RECV5_DoubtDoesNotUseUpTheQuestions(t *testing.T) {
 	var gh *asked
 	w := newWorld(t, withAsked(&gh))

@@ -17,7 +17,7 @@ const (
 	// times as much, and 900 points a minute are the most.
 	asksPerPass         = 500
 	redeliveriesPerPass = 100
-	// failuresInARow: when GitHub answers none of so many, it answers nobody just now.
+	// failuresInARow: when GitHub fails so many requests in a row, it is unavailable.
 	failuresInARow = 3
 )
 
@@ -74,7 +74,7 @@ func (c *CatchUp) refused(ctx context.Context, a Ask, err error) (answered bool,
 	if err == nil || errors.Is(err, errStore) || limited(err) {
 		return true, err
 	}
-	if over(ctx) { // nobody was at fault
+	if over(ctx) { // no failure: the pass was cut off
 		return true, nil
 	}
 	c.metrics.deliveries.WithLabelValues("refused").Inc()
@@ -156,7 +156,7 @@ func (c *CatchUp) recovered(ctx context.Context, a Ask, how string) {
 }
 
 func (c *CatchUp) forgotten(ctx context.Context, a Ask) error {
-	c.opt.Log.WarnContext(ctx, "GitHub has forgotten a delivery that never arrived: the sweeps have to find what it told",
+	c.opt.Log.WarnContext(ctx, "GitHub has forgotten a delivery that never arrived: the sweeps have to find what it reported",
 		"delivery", a.GUID, "event", a.Event, "delivered_at", a.DeliveredAt)
 	return c.settle(ctx, a, "forgotten")
 }

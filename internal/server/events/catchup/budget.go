@@ -57,7 +57,7 @@ type purse struct {
 	since time.Time // when free was last right
 }
 
-// mostPurses bounds what is remembered; one that is forgotten is filled anew.
+// mostPurses bounds what is remembered; one that is forgotten starts full.
 const mostPurses = 4096
 
 func newBudget(s share, now func() time.Time, state func(int64) (fleet.RateState, bool)) *budget {

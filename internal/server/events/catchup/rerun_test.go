@@ -149,8 +149,8 @@ func named(name string) func(*dispatch.JobEvent) {
 	return func(ev *dispatch.JobEvent) { ev.Name = name }
 }
 
-// A run that lost several jobs has all of them back: GitHub takes one that is run again by itself for another attempt, and
-// those that are left for an earlier one's.
+// A run that lost several jobs gets all of them back: GitHub takes one that is run again alone for another attempt, and
+// the remaining ones for an earlier one's.
 func TestRerun_AllThatARunLostComesBack(t *testing.T) {
 	w := newRerunWorld(t, 1)
 	for id, name := range []string{"", "a", "b", "c"} {
@@ -172,7 +172,7 @@ func TestRerun_AllThatARunLostComesBack(t *testing.T) {
 	require.Contains(t, w.log.String(), "has had its re-runs")
 }
 
-// One of which GitHub's word comes late is not taken for one that somebody else has run again, because the others were.
+// A job whose loss GitHub reports late is not taken for one that a user has run again, because the others were.
 func TestRerun_OneThatIsHeardOfLateComesBackToo(t *testing.T) {
 	w := newRerunWorld(t, 1)
 	var runner string

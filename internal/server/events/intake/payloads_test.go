@@ -40,7 +40,7 @@ func whole(event, action string) string {
 	}
 }
 
-// events that the ledger hears of, by event.
+// events that reach the ledger, by event.
 func eventsAndActions() map[string][]string {
 	return map[string][]string{
 		"workflow_job":              {"queued", "waiting", "in_progress", "completed"},
@@ -146,7 +146,7 @@ func TestTake_RECV10_R12_NoMemberOfAPayloadIsAskedForAgain(t *testing.T) {
 	require.Greater(t, n, 2000)
 }
 
-// The label sets of a job are never NULL in the ledger, however it was heard of.
+// The label sets of a job are never NULL in the ledger, whatever the source of the job.
 func TestTake_R12_AJobWithoutLabelsIsRecorded(t *testing.T) {
 	in, store, _ := newIntake(t)
 	for i, labels := range []string{`null`, `[]`, `[null]`, `[""]`} {

@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
-// scripted is a ledger that answers what it is told to.
+// scripted is a ledger with prepared answers.
 type scripted struct {
 	dispatch.IntakeStore
 	answer dispatch.Recorded

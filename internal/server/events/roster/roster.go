@@ -14,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Forge is GitHub. Errors are those of package fleet; nobody retries inside.
+// Forge is GitHub. Errors are those of package fleet; it does not retry.
 type Forge interface {
 	// Owners lists every account that has the App installed.
 	Owners(ctx context.Context) ([]fleet.Owner, error)
@@ -92,7 +92,7 @@ type Reader struct {
 
 	mu       sync.Mutex
 	readings map[place]*reading
-	swept    time.Time // when those that nobody may use any more were let go
+	swept    time.Time // when outdated readings were last dropped
 	places   *survey
 }
 
@@ -266,8 +266,8 @@ func (r *Reader) read(ctx context.Context, p place, since time.Time) *reading {
 	}
 }
 
-// sweep lets go of readings that are too old to be used: each holds the whole list of a scope that may never be asked for
-// again, renamed and gone ones among them. Those who wait for one have it. The caller holds the lock.
+// sweep drops readings that are too old to be used: each holds the whole list of a scope that may never be asked for
+// again, renamed and deleted ones among them. Waiting callers keep theirs. The caller holds the lock.
 func (r *Reader) sweep(now time.Time) {
 	if now.Sub(r.swept) <= r.opt.Keep {
 		return
@@ -280,7 +280,7 @@ func (r *Reader) sweep(now time.Time) {
 	}
 }
 
-// failed: it is done and proves nothing, so that whoever asks next reads again.
+// failed: it is done and proves nothing, so that the next caller reads again.
 func (g *reading) failed() bool {
 	select {
 	case <-g.done:
@@ -290,7 +290,7 @@ func (g *reading) failed() bool {
 	}
 }
 
-// run reads one scope, on behalf of everybody who waits for it.
+// run reads one scope, on behalf of all callers that wait for it.
 func (r *Reader) run(ctx context.Context, p place, into *reading) {
 	defer close(into.done)
 	into.doubt = "the list of runners of " + p.scope.String() + " could not be read"
