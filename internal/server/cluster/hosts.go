@@ -50,7 +50,7 @@ func trimHost(obj any) (any, error) {
 	return slim, nil
 }
 
-// Hosts are all Macs; watched is false where they are not looked at, or were not seen yet.
+// Hosts are all Macs; watched is false where they are not watched, or were not seen yet.
 func (v *View) Hosts() (hosts []adminapi.Host, watched bool) {
 	if v.hosts == nil || !v.hosts.HasSynced() {
 		return nil, false

@@ -226,7 +226,7 @@ func (d *desk) ask(e endpoint, token string) (int, bool) {
 	return resp.StatusCode, d.reached.Load() > before
 }
 
-// NET-5, NET-8: every endpoint refuses whoever has not the role for it, and takes whoever has.
+// NET-5, NET-8: every endpoint refuses principals without the role for it, and accepts those with it.
 func TestOperators_NET5_NET8_EveryEndpointAsksTheCluster(t *testing.T) {
 	d := newDesk(t)
 	people := d.env.Namespace(t)

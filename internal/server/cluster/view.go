@@ -33,7 +33,7 @@ type Options struct {
 	Now      func() time.Time
 }
 
-// Handler is told of changes, one at a time per kind. It must not block.
+// Handler gets the changes, one at a time per kind. It must not block.
 type Handler interface {
 	PodChanged(pod dispatch.Pod)
 	PodGone(pod dispatch.Pod)
@@ -47,7 +47,7 @@ type View struct {
 	pods     cache.SharedIndexInformer
 	accounts cache.SharedIndexInformer
 	pools    cache.SharedIndexInformer
-	hosts    cache.SharedIndexInformer // nil: they are not looked at
+	hosts    cache.SharedIndexInformer // nil: they are not watched
 	reviews  *reviewCache
 }
 

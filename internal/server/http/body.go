@@ -9,8 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 )
 
-// What the bodies of webhooks may take of this process's memory, in bytes (TEN-3). Anybody who reaches the listener can send one, and
-// whose it is is known at its end.
+// What the bodies of webhooks may take of this process's memory, in bytes (TEN-3). Any client of the listener can send one,
+// and the signature is known at its end.
 const (
 	// smallBody is room enough for a workflow_job; GitHub's installation events list repositories and can be larger.
 	smallBody = 64 << 10
@@ -45,7 +45,7 @@ type body struct {
 // errNoRoom when other bodies take all the room.
 func (b *bodies) read(r io.Reader, size int64, hash io.Writer) (*body, error) {
 	into := &body{in: b}
-	if size > smallBody { // it would be in vain to begin with one for which there is no room now
+	if size > smallBody { // no use starting to read one for which there is no room now
 		if !b.large.TryAcquire(size + 1) {
 			return into, errNoRoom
 		}

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A fleet asks thousands of times a minute: what fails for all of it is told so often in a minute, and counted beyond.
+// A fleet sends thousands of requests a minute: a failure of all of them is logged so often in a minute, and counted
+// beyond.
 const (
 	toldEach = 10
 	toldIn   = time.Minute
@@ -25,7 +26,7 @@ type flood struct {
 type window struct {
 	since time.Time
 	told  int
-	left  int // not told
+	left  int // not logged
 }
 
 func newFlood(log *slog.Logger, now func() time.Time) *flood {

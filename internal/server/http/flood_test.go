@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What fails for every request of a fleet is told a few times a minute, each message by itself, and none is forgotten.
+// What fails for every request of a fleet is logged a few times a minute, per message, and none is forgotten.
 func TestFlood_TellsAFewAndCountsTheRest(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(1_800_000_000, 0)

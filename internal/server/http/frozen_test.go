@@ -39,8 +39,8 @@ func (g *gate) set(reason string) {
 	g.reason = reason
 }
 
-// CLAIM-17, POOL-8: while the ledger is frozen nothing is handed out, no removal is granted and no demand is told; GitHub's
-// webhooks are taken, and the server stays in its place.
+// CLAIM-17, POOL-8: while the ledger is frozen nothing is handed out, no removal is granted and no demand is reported;
+// GitHub's webhooks are accepted, and the server stays ready.
 func TestFrozen_CLAIM17_WhatEverybodyIsTold(t *testing.T) {
 	w := newWorld(t)
 	status, _ := w.hook("workflow_job", queued(1))

@@ -374,7 +374,7 @@ func (w *world) get(path, bearer string) (int, string) {
 	return w.do(req)
 }
 
-// NET-5: what is in demand is told to exactly the controller's principal, for the asking alone.
+// NET-5: only the controller's principal gets the demand, for the asking alone.
 func TestSignals_NET5_OnlyTheControllersPrincipal(t *testing.T) {
 	w := newWorld(t)
 	status, _ := w.hook("workflow_job", queued(1))

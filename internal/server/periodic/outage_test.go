@@ -14,8 +14,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/periodic"
 )
 
-// A database that goes away and comes back costs the passes that time, and stops no replica; one that is away is no
-// reason not to stop, either.
+// An outage of the database costs the passes that time, and stops no replica; an unavailable one does not keep a
+// replica from stopping, either.
 func TestRun_SurvivesAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

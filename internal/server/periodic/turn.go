@@ -54,7 +54,7 @@ func (r *Runner) attempt(ctx context.Context, pass Pass, after int64) (outcome s
 	outcome, err = r.perform(ctx, pass, t)
 	r.metrics.duration.WithLabelValues(pass.Name).Observe(time.Since(began).Seconds())
 	if outcome == outcomeCut {
-		return outcome, err // not finished: whoever looks next repeats it
+		return outcome, err // not finished: the next replica repeats it
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.pace.statement)
 	defer cancel()

@@ -73,7 +73,7 @@ func look(ctx context.Context, pool *pgxpool.Pool, passes map[string]Pass, p pac
 	return found, nil
 }
 
-// idle leaves out the passes that are running: those whose lock is taken. The lock is let go at once.
+// idle leaves out the passes that are running: those whose lock is taken. The lock is released at once.
 func idle(ctx context.Context, pool *pgxpool.Pool, found []due) ([]due, error) {
 	var failed error
 	free := slices.DeleteFunc(found, func(d due) bool {
@@ -98,7 +98,7 @@ type turn struct {
 // errTaken: another run of that pass is under way.
 var errTaken = errors.New("the pass is running elsewhere")
 
-// takeTurn waits a moment for the lock: whoever looks for what is due touches it, too.
+// takeTurn waits a moment for the lock: a replica that reads what is due takes it briefly, too.
 func takeTurn(ctx context.Context, pool *pgxpool.Pool, name string, lease time.Duration) (*turn, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -155,7 +155,7 @@ func (t *turn) end(ctx context.Context) {
 	t.conn.Release()
 }
 
-// begin takes the run that follows the given one. False: somebody has, meanwhile.
+// begin takes the run that follows the given one. False: another replica has taken it.
 func begin(ctx context.Context, pool *pgxpool.Pool, name string, after int64) (bool, error) {
 	tag, err := pool.Exec(ctx, `
 INSERT INTO passes AS p (name, runs, started_at) VALUES ($1, $2 + 1, now())

@@ -48,7 +48,7 @@ func (ids) NewSpanID(context.Context, trace.TraceID) trace.SpanID {
 // fill never leaves zeros only: that would be no id.
 func fill(id []byte) {
 	for i := range id {
-		id[i] = byte(rand.IntN(256)) //nolint:gosec // ids need to differ, not to be guessed by nobody
+		id[i] = byte(rand.IntN(256)) //nolint:gosec // ids need to differ, not to be unguessable
 	}
 	id[0] |= 1
 }

@@ -54,7 +54,7 @@ type Tracer struct {
 	sampler  sdktrace.Sampler
 }
 
-// New connects to nothing yet: a collector that is away holds nobody up. Close sends what is left.
+// New connects to nothing yet: an unavailable collector blocks nothing. Close sends what is left.
 func New(ctx context.Context, opt Options) (*Tracer, error) {
 	if err := check(opt); err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (t *Tracer) Started(j Job) {
 	}
 }
 
-// Ended tells of a whole job: the span that the others are parts of, and its run if it had one.
+// Ended exports a whole job: the span that the others are parts of, and its run if it had one.
 func (t *Tracer) Ended(j Job) {
 	if t == nil {
 		return

@@ -87,7 +87,7 @@ func TestTracer_ReplicasAddToOneTrace(t *testing.T) {
 	require.True(t, spans["claim"].Failed)
 }
 
-// A fleet that traces one job in ten tells all of that one, wherever it is told, and shows no trace of the others.
+// A fleet that traces one job in ten exports all of that one, from every replica, and nothing of the others.
 func TestTracer_AJobIsTracedWholeOrNotAtAll(t *testing.T) {
 	c := tracingtest.New(t)
 	tracer := newTracer(t, c, func(o *tracing.Options) { o.Sample = 0.1 })
@@ -154,7 +154,7 @@ func TestTracer_BadOptions(t *testing.T) {
 	}
 }
 
-// Without a collector nothing is traced, and nobody has to ask whether there is one.
+// Without a collector nothing is traced, and no caller has to check whether there is one.
 func TestTracer_Nil(t *testing.T) {
 	var tracer *tracing.Tracer
 	tracer.Record(tracing.Span{JobID: 1})

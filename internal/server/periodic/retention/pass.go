@@ -11,7 +11,7 @@ import (
 )
 
 // Store removes at most so many rows that a rule names, the oldest first, and says how many it removed. Rows that
-// somebody is using are passed over.
+// are in use are skipped.
 type Store interface {
 	Prune(ctx context.Context, rule Rule, most int32) (int64, error)
 }
