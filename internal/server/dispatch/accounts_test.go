@@ -115,7 +115,7 @@ func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, await.Receive(t, poll, "the poll is answered").answer.Reply, "any replica serves it at once")
 }
 
-// CLAIM-5: a batch that looked at the lane before the account was suspended claims nothing after.
+// CLAIM-5: a batch that read the lane before the account was suspended claims nothing after.
 func TestSuspend_CLAIM5_NoBatchClaimsBesideIt(t *testing.T) {
 	h := newHarness(t)
 	for round := range 20 {
@@ -229,7 +229,7 @@ func TestSyncInstallations_LostMessages(t *testing.T) {
 	require.Equal(t, adminapi.AccountActive, h.account("gamma").State)
 	require.EqualValues(t, 103, h.account("gamma").InstallationID)
 
-	// What was told after the list was begun is newer than the list.
+	// What was reported after the list was begun is newer than the list.
 	h.installation("suspend", acme)
 	did, err := h.store.SyncInstallations(t.Context(), time.Now().Add(-time.Minute), time.Now(), []dispatch.Installation{here(acme), here(beta)})
 	require.NoError(t, err)

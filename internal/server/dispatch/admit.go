@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// MaxLanes bounds how many lanes one batch looks at; a batch that saw so many asks for another round.
+// MaxLanes bounds how many lanes one batch reads; a batch that saw so many asks for another round.
 const MaxLanes = 32
 
 // Batch asks for up to len(Polls) claims.
@@ -26,11 +26,11 @@ type Batch struct {
 	Now   time.Time
 }
 
-// MostLanes is how many lanes the batch looks at: the oldest jobs for n polls stand at the heads of at most n lanes; a few
+// MostLanes is how many lanes the batch reads: the oldest jobs for n polls stand at the heads of at most n lanes; a few
 // more, because some of those may turn out to be empty or at their limit.
 func (b Batch) MostLanes() int { return max(8, min(MaxLanes, len(b.Polls))) }
 
-// MayHideMore says whether another round may find more: a full batch, or as many lanes as were looked at, may hide some.
+// MayHideMore says whether another round may find more: a full batch, or as many lanes as were read, may hide some.
 // Every lane seen was claimed from, parked, or has an account that the next round excludes, so rounds come to an end.
 func (b Batch) MayHideMore(lanes, claims int) bool {
 	return claims == len(b.Polls) || lanes == b.MostLanes()
@@ -96,7 +96,7 @@ type Allowance struct {
 	Allowed int64
 }
 
-// Admission says what a batch may take from each lane, before any job is looked at.
+// Admission says what a batch may take from each lane, before any job is read.
 type Admission struct {
 	Allowances []Allowance
 	Room       map[int64]int64 // account → how many more runners of the pool's shape fit
@@ -202,7 +202,7 @@ func RunningByAccount(lanes []Lane) map[int64]int64 {
 	return running
 }
 
-// Exhausted lists the lanes that gave fewer jobs than they were allowed: empty, unless somebody feeds them meanwhile.
+// Exhausted lists the lanes that gave fewer jobs than they were allowed: empty, unless jobs arrive in between.
 func Exhausted(a Admission, jobs []QueuedJob) []Parking {
 	type place struct {
 		key     string

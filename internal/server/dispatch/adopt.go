@@ -81,7 +81,7 @@ func (d *Dispatcher) decideAdoption(ctx context.Context, a Adoption) {
 }
 
 // adopt makes a pod busy again when GitHub confirms that its runner runs a job now; a late message about a finished
-// runner revives nobody (CLAIM-13).
+// runner revives no claim (CLAIM-13).
 func (d *Dispatcher) adopt(ctx context.Context, a Adoption) (outcome string, done bool) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.MintTimeout)
 	defer cancel()

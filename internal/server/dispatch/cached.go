@@ -27,7 +27,7 @@ type reading[T any] struct {
 	err   error
 }
 
-// errReadingDied is what those who wait are told when read panics.
+// errReadingDied is what waiting callers get when read panics.
 var errReadingDied = errors.New("the reading ended without an outcome")
 
 func (c *cached[T]) get(ctx context.Context) (T, error) {
@@ -62,7 +62,7 @@ func (c *cached[T]) forget() {
 	c.readAt = time.Time{}
 }
 
-// run reads for everybody who waits: it goes on when the one who asked first hangs up.
+// run reads for all waiting callers: it continues when the first one cancels.
 func (c *cached[T]) run(ctx context.Context, r *reading[T], now time.Time) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), signalsTimeout)
 	defer cancel()

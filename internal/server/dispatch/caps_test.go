@@ -98,7 +98,7 @@ func TestCap_CLAIM5_HoldsUnderConcurrencyAndBlocksNobody(t *testing.T) {
 	require.Zero(t, h.account("acme").Held)
 	hogs := slices.DeleteFunc(slices.Clone(order), func(id int64) bool { return id > 60 })
 	sorted := slices.Sorted(slices.Values(hogs))
-	for i, id := range hogs { // batches overlap, so neighbours may swap; nobody is overtaken by a crowd
+	for i, id := range hogs { // batches overlap, so neighbours may swap; no job is overtaken by a crowd
 		require.InDelta(t, sorted[i], id, 6, "a repository's jobs keep their order: %v", hogs)
 	}
 }
@@ -231,7 +231,7 @@ func TestCap_CLAIM9_DisplacedRunnerKeepsToItsRepository(t *testing.T) {
 	require.Equal(t, fleet.JobQueued, h.jobState(3))
 }
 
-// SCALE-2: what a cap withholds is told as such, and asks for no runner.
+// SCALE-2: what a cap withholds is reported as such, and asks for no runner.
 func TestSignals_SCALE2_RepositoryCap(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
@@ -312,7 +312,7 @@ func TestWithinShares_CLAIM5_TheOldestOfEach(t *testing.T) {
 	})
 }
 
-// A job is set aside only once its repository's share is used up, not because more jobs than polls were looked at.
+// A job is set aside only once its repository's share is used up, not because more jobs than polls were read.
 func TestCap_CLAIM5_WhatHasRoomIsNotSetAside(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 10, 3)
@@ -349,8 +349,8 @@ func TestCap_CLAIM5_CancelledTurnIsPassedOn(t *testing.T) {
 	require.EqualValues(t, 3, next[0].JobID)
 }
 
-// EXCL-6: without the setting no cap counts and nobody is registered at a repository, whatever the ledger says: whoever looks
-// for runners at GitHub does not look there.
+// EXCL-6: without the setting no cap counts and no runner is registered at a repository, whatever the ledger says: searches
+// for runners at GitHub skip repositories.
 func TestCap_EXCL6_OnlyWhereTheSettingIsOn(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 10, 1)

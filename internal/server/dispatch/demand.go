@@ -141,10 +141,10 @@ func Looks(pools []Pool, sets []LabelSet, b Backlog) []Look {
 	return out
 }
 
-// Demand says what every pool is asked for: what dispatch would hand out now if there were runners without end, and
-// what it withholds, each job under one reason (SCALE-2). mints bounds how many registrations GitHub may be asked for
-// now, by account; an account that is not in it has no such bound. The answer is sorted, and depends on no order of
-// what is given (SCALE-4).
+// Demand says what every pool is asked for: what dispatch would hand out now with unlimited runners, and what it
+// withholds, each job under one reason (SCALE-2). mints bounds how many registrations GitHub may be asked for now, by
+// account; an account that is not in it has no such bound. The answer is sorted, and depends on no order of what is
+// given (SCALE-4).
 func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []runnerapi.PoolSignals {
 	to := destinations(pools, sets)
 	counts := make(map[PoolRef]*tally, len(pools))
@@ -254,8 +254,8 @@ func fund(wishes []wish, b Backlog, mints int64) {
 	}
 	for i, w := range wishes {
 		if crowded[i] > 0 && funded[i] == 0 && mints > 0 && w.lane.Jobs > int64(len(w.lane.Oldest)) {
-			// Jobs of other repositories may stand behind all those that were looked at: a poll finds out, and sets aside
-			// what is in its way, so one has to be asked for.
+			// Jobs of other repositories may stand behind all those that were read: a poll finds out, and sets aside what
+			// is in its way, so one has to be asked for.
 			budget := Budget{w.lane.Account.ID, w.pool.Platform}
 			if usage, seen := used[w.pool.Platform]; !seen && b.Limits[budget].Room(b.Usage[budget], w.pool.Shape) > 0 ||
 				seen && b.Limits[budget].Room(usage, w.pool.Shape) > 0 {

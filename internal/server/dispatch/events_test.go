@@ -292,7 +292,7 @@ func TestRecordJob_CLAIM9_InProgressReBinds(t *testing.T) {
 	require.Equal(t, fleet.JobMinted, h.jobState(1))
 }
 
-// CLAIM-9: two runners that swapped jobs need no third mint, in whichever order GitHub tells of them.
+// CLAIM-9: two runners that swapped jobs need no third mint, in whichever order GitHub reports them.
 func TestRecordJob_CLAIM9_SwappedRunnersNeedNoThirdMint(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -358,7 +358,7 @@ func TestAdoption_CLAIM13_RunningRunnerWithoutLiveClaimIsAdopted(t *testing.T) {
 	}
 }
 
-// CLAIM-13: late messages revive nobody.
+// CLAIM-13: late messages revive no claim.
 func TestAdoption_CLAIM13_FinishedRunnerIsNotRevived(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()

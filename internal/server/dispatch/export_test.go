@@ -37,7 +37,7 @@ func (m *MintLimiter) Unused(accountID int64, slots int) bool {
 	return m.slots.unused(accountID, slots)
 }
 
-// OnFreed has f called, instead of nothing, when a slot is free that somebody went without.
+// OnFreed has f called, instead of nothing, when a slot is free that an account lacked.
 func (m *MintLimiter) OnFreed(f func()) { m.slots.freed = f }
 
 // Forgive ends the account's waits.

@@ -65,7 +65,7 @@ func TestChoose_CLAIM5_FIFOAndFairShareProperties(t *testing.T) {
 }
 
 // A small account beside a hog: with FIFO it waits for the hog's whole backlog, with FairShare it has the next runner; and
-// the hog has every runner that nobody else wants.
+// the hog has every runner that no other account needs.
 func TestFairShare_SmallAccountBesideAHog(t *testing.T) {
 	for _, fair := range []bool{false, true} {
 		h := newHarness(t)

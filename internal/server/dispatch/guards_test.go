@@ -136,7 +136,7 @@ func TestSweep_TEN8_NoLabelAfterThePollersEnd(t *testing.T) {
 	won, err := d.Acknowledge(t.Context(), owned, answer.Generation)
 	require.NoError(t, err)
 	require.True(t, won)
-	d.Label(t.Context(), owned) // in vain
+	d.Label(t.Context(), owned) // fails
 	attempts := len(h.cluster.Stamped())
 	require.Positive(t, attempts)
 	h.cluster.OnStamp(nil)
@@ -156,7 +156,8 @@ func TestSweep_TEN8_NoLabelAfterThePollersEnd(t *testing.T) {
 	require.Zero(t, noted(retired))
 }
 
-// TEN-8: the pod waits for its label, whoever else waits for the background's work, and no longer than the bound, or than it listens.
+// TEN-8: the pod waits for its label, however busy the background is, and no longer than the bound, or than its request
+// lasts.
 func TestLabel_TEN8_IsWrittenBeforeTheAnswerEndsOrNever(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica(func(o *dispatch.Options) { o.LabelTimeout = 20 * time.Millisecond })
@@ -285,7 +286,7 @@ func TestAdoption_CLAIM13_NoAnswerIsAskedAgain(t *testing.T) {
 	}
 }
 
-// CLAIM-13: a job that has ended meanwhile revives nobody, and an adopted runner is charged to its lane.
+// CLAIM-13: a job that has ended in between revives no claim, and an adopted runner is charged to its lane.
 func TestAdopt_CLAIM13_EndedJobRevivesNobody(t *testing.T) {
 	h := newHarness(t)
 	pod := h.pod("linux")
@@ -311,7 +312,7 @@ func TestAdopt_CLAIM13_EndedJobRevivesNobody(t *testing.T) {
 	require.Zero(t, ledgertest.Int(t, h.url, `SELECT sum(running)::bigint FROM job_lanes`))
 }
 
-// CLAIM-13, CLAIM-17: a list of GitHub's that was read before the runner's job ended revives nobody, when it is believed after.
+// CLAIM-13, CLAIM-17: a list of GitHub's that was read before the runner's job ended, and is used after, revives no claim.
 func TestAdopt_CLAIM13_CLAIM17_ALateReadingRevivesNobody(t *testing.T) {
 	h := newHarness(t)
 	h.queue(1)
@@ -436,7 +437,7 @@ func TestPoll_EXCL6_WhatProvesARegistrationGone(t *testing.T) {
 	})
 }
 
-// standingStill is a store whose next look at registrations takes as long as the test wants.
+// standingStill is a store whose next reading of registrations takes as long as the test wants.
 type standingStill struct {
 	dispatch.Store
 	once             sync.Once

@@ -75,7 +75,7 @@ func TestSweep_EXCL1_RowsOfPodsThatWentEarlierAreForgotten(t *testing.T) {
 	require.Equal(t, fleet.ClaimRetired, h.claim(stays).State)
 }
 
-// A lane that was parked because the pool's shape did not fit the budget is looked at again when the shape changes.
+// A lane that was parked because the pool's shape did not fit the budget is read again when the shape changes.
 func TestRouting_LanesAreUnparkedWhenThePoolsShapeChanges(t *testing.T) {
 	h := newHarness(t)
 	require.NoError(t, h.store.SetLimits(t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 4000, MemoryMB: 1 << 20, Jobs: 9}))
@@ -136,7 +136,7 @@ func TestInstallation_LateAndLostEvents(t *testing.T) {
 	ledgertest.Exec(t, h.url, `INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
 		label_key, state, queued_at, updated_at) VALUES (2, 1, 'acme/app', 1, 1, 'b', 'ci', 'main', 'a', '["gpu"]', 'queued', now(), now())`)
 	ledgertest.Exec(t, h.url, `INSERT INTO job_lanes (label_key, account_id, parked, head_at) VALUES ('["gpu"]', 1, 'suspended', now())`)
-	d.Reconnected() // nobody was told of that lane
+	d.Reconnected() // no notification named that lane
 	reinstalled := acme
 	reinstalled.InstallationID = 303
 	h.record(job(fleet.JobEventQueued, 3, from(reinstalled))) // the installation event was lost

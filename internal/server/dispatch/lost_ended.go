@@ -12,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
 )
 
-// ProofUnregistered is how it is known that a pod works for nobody whose row says only that the fleet took it, or is new
-// because the former one was lost.
+// ProofUnregistered is the proof that a pod runs no job whose row says only that the fleet took it, or is new because
+// the former one was lost.
 const ProofUnregistered = "GitHub lists no registration of it in any place where it could have one"
 
 // proveEnded looks for a proof for pods whose rows are over and do not say how. A row without a proof may stand where
@@ -102,7 +102,7 @@ func (l *losses) adoptFound(ctx context.Context, i int, found []roster.Found) {
 	}
 }
 
-// grantProven writes the proof into the rows, so that everybody who asks later has it, and answers with it.
+// grantProven writes the proof into the rows, so that every later question finds it, and answers with it.
 func (l *losses) grantProven(ctx context.Context, indexes []int) {
 	if len(indexes) == 0 {
 		return
@@ -123,14 +123,14 @@ func (l *losses) grantProven(ctx context.Context, indexes []int) {
 	}
 }
 
-// endings remembers when this replica first saw that a pod's row is over, by its own clock: from then on nothing can be minted
-// for the pod, and a list that was read later tells of everything that ever will be.
+// endings remembers when this replica first saw that a pod's row is over, by its own clock: from then on nothing can be
+// minted for the pod, and a list that was read later is final.
 type endings struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
-// maxEndings bounds the memory; whoever is forgotten is first seen again.
+// maxEndings bounds the memory; a forgotten one counts as seen for the first time.
 const maxEndings = 100_000
 
 func (e *endings) since(podUID string, now time.Time) time.Time {

@@ -107,7 +107,7 @@ func TestRetireLost_EXCL6_OnlyAProofReleases(t *testing.T) {
 	}
 }
 
-// POOL-7: a job that ran on the vanished node is GitHub's to fail; only the claim ends, once GitHub lets the runner go.
+// POOL-7: a job that ran on the vanished node is GitHub's to fail; only the claim ends, once GitHub removes the runner.
 func TestRetireLost_POOL7_ExecutingJobIsLeftToGitHub(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()

@@ -48,8 +48,8 @@ func TestMatcher_EndsWithItsPool(t *testing.T) {
 	h.eventually("a matcher for which nobody waits ends when its pool goes", func() bool { return d.Matchers() == 1 })
 }
 
-// fruitless is a ledger of which no batch gets anything after it has taken what mint slots there are: because somebody else holds
-// all jobs, or with an error.
+// fruitless is a ledger of which no batch gets anything after it has taken the available mint slots: because another
+// transaction holds all jobs, or with an error.
 type fruitless struct {
 	dispatch.Store
 	account dispatch.Account

@@ -109,7 +109,7 @@ func (s *mintSlots) reserve(account Account, want int) int {
 	return got
 }
 
-// release gives slots back, and wakes whoever may have gone without.
+// release gives slots back, and wakes accounts that may have lacked them.
 func (s *mintSlots) release(accountID int64, slots int) {
 	if s.giveBack(accountID, slots, true) {
 		s.freed()
@@ -122,8 +122,8 @@ func (s *mintSlots) unused(accountID int64, slots int) (wanted bool) {
 	return s.giveBack(accountID, slots, false)
 }
 
-// giveBack reports whether somebody may have gone without those slots. They are told of it, or are to be told yet.
-func (s *mintSlots) giveBack(accountID int64, slots int, told bool) bool {
+// giveBack reports whether another batch may have lacked those slots. notified says that the caller wakes it.
+func (s *mintSlots) giveBack(accountID int64, slots int, notified bool) bool {
 	if slots <= 0 {
 		return false
 	}
@@ -131,7 +131,7 @@ func (s *mintSlots) giveBack(accountID int64, slots int, told bool) bool {
 	defer s.mu.Unlock()
 	a := s.account(accountID)
 	full := a.short || a.minting >= s.limit(a)
-	a.short = a.short && !told
+	a.short = a.short && !notified
 	a.minting = max(0, a.minting-slots)
 	return full
 }

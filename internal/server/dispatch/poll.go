@@ -61,8 +61,8 @@ func (r Reply) String() string {
 	return [...]string{"empty", "served", "gone", "retry"}[r]
 }
 
-// awaitEvery is how often a poll that waits for another's mint looks at the row again: what ends a mint at another
-// replica notifies nobody.
+// awaitEvery is the interval at which a poll that waits for another's mint reads the row again: the end of a mint
+// at another replica causes no notification.
 const awaitEvery = 2 * time.Second
 
 func (d *Dispatcher) poll(ctx context.Context, pod Pod, sequence int64) (Answer, error) {
@@ -189,8 +189,9 @@ func (d *Dispatcher) slot(accountID int64) func() {
 }
 
 // mint asks GitHub for the registration whose name the claim already holds, and answers only while the claim's
-// generation still holds (CLAIM-15). It goes on when the poller hangs up: the outcome has to be recorded. release gives
-// the mint slot back as soon as GitHub has answered well: slots bound what it is asked, not what the ledger is told.
+// generation still holds (CLAIM-15). It continues when the poller disconnects: the outcome has to be recorded. release
+// gives the mint slot back as soon as GitHub has answered well: slots bound concurrent requests to GitHub, not writes
+// to the ledger.
 func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.MintTimeout)
 	defer cancel()
@@ -243,8 +244,8 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 	return Answer{Reply: ReplyServe, JIT: jit, Generation: claim.Generation}, nil
 }
 
-// voided cleans up after a mint whose claim somebody else took over: the answer is not given (CLAIM-15), and the
-// registration nobody will use is removed.
+// voided cleans up after a mint whose claim another actor took over: the answer is not given (CLAIM-15), and the
+// unused registration is removed.
 func (d *Dispatcher) voided(ctx context.Context, pool Pool, claim Claim, jit fleet.JIT) {
 	err := d.opt.Forge.RemoveRunner(ctx, claim.Account.InstallationID, scopeOf(pool, claim), jit.RunnerID)
 	if err == nil {

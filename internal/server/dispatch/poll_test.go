@@ -85,7 +85,7 @@ func TestPoll_CLAIM1_OneLiveClaimPerPodAndJob(t *testing.T) {
 	require.Len(t, h.forge.Alive(), 12, "one registration a job")
 }
 
-// EXCL-1: claim and retire of one pod exclude each other, whoever comes first.
+// EXCL-1: claim and retire of one pod exclude each other, whichever comes first.
 func TestRetire_EXCL1_ExactlyOneOfClaimAndRetireWins(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -168,7 +168,7 @@ func TestPoll_EXCL5_RetiredSpentAndDeletingPodsAreNeverServed(t *testing.T) {
 	require.Equal(t, fleet.JobQueued, h.jobState(2))
 }
 
-// EXCL-5: a poll that waits while its pod is retired, or begins to be deleted, hears of it at once.
+// EXCL-5: a poll that waits while its pod is retired, or begins to be deleted, is answered at once.
 func TestPoll_EXCL5_WaitingPollOfARetiredPodIsSentAway(t *testing.T) {
 	h := newHarness(t)
 	here, there := h.replica(), h.replica()

@@ -120,7 +120,7 @@ func (b *poolBackoffs) refusedFor(pool Pool, account, job int64, repository stri
 		p.refused[repository][job] = true
 		jobs++
 	}
-	if jobs > mostRemembered { // what they tell is told: while GitHub registers nothing, others would add up
+	if jobs > mostRemembered { // the warning was logged: while GitHub registers nothing, others would add up
 		p.refused = map[string]map[int64]bool{repository: {job: true}}
 		return true, true
 	}

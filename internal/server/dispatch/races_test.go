@@ -57,7 +57,8 @@ func (h *harness) waiting(n int) {
 	h.eventually("polls wait", func() bool { return h.timers.pendingOf(25*time.Second) >= n })
 }
 
-// A pool that looks while another reads the label sets anew must not go to sleep over the old ones.
+// A pool that reads the routing while another request reads the label sets again must not go to sleep over
+// the old ones.
 func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	h := newHarness(t)
 	reading, goOn := make(chan struct{}, 8), make(chan struct{})
@@ -96,8 +97,8 @@ func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }
 
-// A notification that was lost while the connection was down costs nothing once it stands again, also when it told
-// of a label set that was never seen before.
+// A notification that was lost while the connection was down costs nothing once it is restored, also when it named
+// a label set that was never seen before.
 func TestListen_LabelSetsAreReadAnewAfterAReconnection(t *testing.T) {
 	h := newHarness(t)
 	d, err := dispatch.New(dispatch.Options{Store: h.store, Forge: h.forge, Cluster: h.cluster, After: h.timers.after})
@@ -116,8 +117,8 @@ func TestListen_LabelSetsAreReadAnewAfterAReconnection(t *testing.T) {
 	d.PoolsChanged()
 	h.queue(2)
 	d.WorkArrived("")
-	require.Equal(t, dispatch.ReplyServe, await.Receive(t, h.poll(t.Context(), d, h.pod("linux")), "the poll is answered").answer.Reply) // routed anew
-	h.record(job(fleet.JobEventQueued, 3, labelled("gpu")))                                                                              // nobody hears of it
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, h.poll(t.Context(), d, h.pod("linux")), "the poll is answered").answer.Reply) // routed again
+	h.record(job(fleet.JobEventQueued, 3, labelled("gpu")))                                                                              // its notification is lost
 	waiting := h.poll(t.Context(), d, h.pod("gpu"))
 	h.waiting(3)
 	wg.Go(func() { postgres.Listen(ctx, h.url, d, slog.New(slog.DiscardHandler)) })

@@ -69,7 +69,7 @@ const (
 	refusedLongest    = 5 * time.Minute
 	unassignedFirst   = 5 * time.Minute
 	unassignedLongest = time.Hour
-	// unassignedTries is how many runners may wait in vain before jobs are set aside: GitHub is late at times.
+	// unassignedTries is how many runners may get no job before jobs are set aside: GitHub is late at times.
 	unassignedTries = 2
 	// refusedApart is how far apart the attempts of one account are at least, on average: each costs of its rate limit.
 	refusedApart = 2 * time.Second
@@ -228,7 +228,7 @@ func (d *Dispatcher) unsureOf(ctx context.Context, claim Claim, aside Refusal) {
 	d.retries.soon()
 }
 
-// NotAssigned tells that a runner that was registered for the claim's job waited in vain for GitHub to give it one. After two the jobs of its
+// NotAssigned records that a runner that was registered for the claim's job got none from GitHub. After two the jobs of its
 // repository wait in that pool, if a setting of the runner group keeps them from it (CLAIM-20).
 func (d *Dispatcher) NotAssigned(ctx context.Context, claim Claim) error {
 	if claim.JobID == 0 || claim.Repository == "" {

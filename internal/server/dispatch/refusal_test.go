@@ -99,7 +99,7 @@ func TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits(t *testing.T) {
 					require.Equal(t, withheld(runnerapi.WithheldRefused, 1), h.asks(d, c)["linux"].Withheld)
 					require.Contains(t, h.asks(d, c)["linux"].Refused, "acme/bad (status "+fmt.Sprint(answer.status)+": Resource not accessible by integration)")
 
-					// It is tried again by itself, and found to be over.
+					// It is retried automatically, and found to be over.
 					accept()
 					c.pass(time.Hour)
 					_, err := d.RetryRefused(t.Context())
@@ -133,13 +133,13 @@ func TestRefusal_CLAIM19_ARepositoryIsTriedByOneJob(t *testing.T) {
 	require.Equal(t, fleet.JobMinted, h.jobState(21))
 	require.Equal(t, 2, h.forge.Mints())
 
-	// One that arrives meanwhile waits as well.
+	// One that arrives in between waits as well.
 	h.record(job(fleet.JobEventQueued, 22, in("acme/bad")))
 	for i := range 3 {
 		c.pass(time.Hour)
 		_, err := d.RetryRefused(t.Context())
 		require.NoError(t, err)
-		_, err = d.Poll(await.Context(t), h.pod("linux"), 0) // tries in vain
+		_, err = d.Poll(await.Context(t), h.pod("linux"), 0) // gets no job
 		require.NoError(t, err)
 		require.Equal(t, 3+i, h.forge.Mints(), "one attempt each time")
 	}
@@ -296,7 +296,8 @@ func TestRefusal_CLAIM19_ManyInARowAreThePools(t *testing.T) {
 	h.served(d, h.pod("plain"))
 }
 
-// CLAIM-20: after two runners that waited in vain for a job of a repository, its jobs wait in that pool and do not count against the account's limits.
+// CLAIM-20: after two runners that got no job of a repository, its jobs wait in that pool and do not count against the
+// account's limits.
 func TestNotAssigned_CLAIM20_TheRepositoryWaitsInThatPool(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	h.forge.Set(func(g *dispatchtest.GitHub) {

@@ -17,7 +17,7 @@ import (
 
 var intruder = dispatch.Account{ID: 66, Login: "intruder", InstallationID: 166}
 
-// CLAIM-13, CLAIM-17: what is known of a pod's runner counts; what a restored ledger has lost speaks against nobody.
+// CLAIM-13, CLAIM-17: what is known of a pod's runner counts; rows that a restored ledger has lost refuse no runner.
 func TestAdmit_CLAIM13_CLAIM17_WhatIsKnownCountsAndWhatIsLostDoesNot(t *testing.T) {
 	const mine, other = 1, 66
 	adoption := dispatch.Adoption{RunnerName: "bp-x-1", PodUID: "pod", Account: dispatch.Account{ID: mine}}

@@ -41,7 +41,7 @@ func (c *clock) pass(d time.Duration) {
 
 func at(c *clock) func(*dispatch.Options) { return func(o *dispatch.Options) { o.Now = c.now } }
 
-// heard waits until the replica knows of every label set: of a new one it is told by a notification.
+// heard waits until the replica knows every label set: a notification announces a new one.
 func (h *harness) heard(d *dispatch.Dispatcher) {
 	h.t.Helper()
 	sets, err := h.store.LabelSets(h.t.Context())
@@ -51,7 +51,7 @@ func (h *harness) heard(d *dispatch.Dispatcher) {
 	}
 }
 
-// asks reads the signals anew, by pool.
+// asks reads the signals again, by pool.
 func (h *harness) asks(d *dispatch.Dispatcher, c *clock) map[string]runnerapi.PoolSignals {
 	h.t.Helper()
 	h.heard(d)
@@ -167,7 +167,7 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrCredentials })
 	h.queue(1, 2, 3)
 	pod := h.pod("linux")
-	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain, once
+	_, err := d.Poll(await.Context(t), pod, 0) // gets no job
 	require.NoError(t, err)
 	signals, err := d.Signals(t.Context())
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
 }
 
-// What operators are told of an account's back-off is what dispatch goes by, and whether a limit or a failure is the cause.
+// What is reported of an account's back-off is what dispatch uses, and whether a limit or a failure is the cause.
 func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
@@ -201,7 +201,7 @@ func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrCredentials })
 	h.queue(1)
 	pod := h.pod("linux")
-	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain
+	_, err := d.Poll(await.Context(t), pod, 0) // gets no job
 	require.NoError(t, err)
 	until, limited := d.Backoff(acme)
 	require.True(t, until.After(c.now()))
@@ -283,8 +283,8 @@ func TestBacklog_LooksNoFurtherThanAsked(t *testing.T) {
 	require.Empty(t, b.Lanes)
 }
 
-// SCALE-2: budgets, claims and jobs are of one moment: a job that is claimed meanwhile counts as claimed or as queued, not
-// as neither.
+// SCALE-2: budgets, claims and jobs are of one moment: a job that is claimed concurrently counts as claimed or as queued,
+// not as neither.
 func TestBacklog_SCALE2_OfOneMoment(t *testing.T) {
 	h := newHarness(t)
 	h.queue(1, 2)
@@ -342,7 +342,7 @@ func TestSignals_EXCL4_RemovalsOfProvenEnds(t *testing.T) {
 	require.Empty(t, removals(2*time.Second))
 }
 
-// countingStore counts what is read of it, and can be told to fail.
+// countingStore counts its reads, and can be made to fail.
 type countingStore struct {
 	dispatch.Store
 	backlogs, peaks, sets atomic.Int32
@@ -408,7 +408,7 @@ func TestSignals_POOL8_WholeOrNotAtAll(t *testing.T) {
 			return nil
 		}
 		c.pass(time.Minute)
-		d.Reconnected() // label sets are read anew
+		d.Reconnected() // label sets are read again
 		got, err := d.Signals(t.Context())
 		require.ErrorIs(t, err, broken, part)
 		require.Zero(t, got)
