@@ -52,7 +52,7 @@ func (s shares) left(r dispatch.Repository) (n int64, ok bool) {
 }
 
 // setAside takes the jobs of repositories that are at their cap, this batch's claims counted, out of the lanes they were
-// met in, so that no later pick meets them. It costs what the batch looked at, and at most blockedAtOnce jobs a lane.
+// met in, so that no later pick meets them. It costs what the batch read, and at most blockedAtOnce jobs a lane.
 func (t *batchTx) setAside(ctx context.Context, crowded []dispatch.QueuedJob) ([]dispatch.QueuedJob, error) {
 	for _, claim := range t.out.Claims {
 		t.shares.used[dispatch.Repository{AccountID: claim.Account.ID, Name: claim.Repository}]++
@@ -205,8 +205,9 @@ func (s *Store) returnLabelled(ctx context.Context, q *sqlcgen.Queries, accountI
 	return returned(ctx, q, accountID, same)
 }
 
-// ReturnBlocked brings back, for every account, what its caps have room for: the pass that makes good what went past the end of
-// a claim. It looks at repositories with blocked jobs only. Jobs that are blocked for their label sets come back by it alone.
+// ReturnBlocked brings back, for every account, what its caps have room for: the pass that makes up for room that no end of
+// a claim released. It reads repositories with blocked jobs only. Jobs that are blocked for their label sets come back by
+// it alone.
 func (s *Store) ReturnBlocked(ctx context.Context) error {
 	for after := int64(0); ; {
 		accounts, err := s.queries().HeldAccounts(ctx, blockedAtOnce, after)

@@ -352,7 +352,7 @@ func (e *eventTx) ended(change dispatch.Change) *dispatch.Ended {
 		return nil
 	}
 	if _, ours := runnerpod.PodUID(e.ev.RunnerName); change.Spend == "" && e.facts.ByJob == nil && !ours {
-		return nil // nobody of ours had to do with it
+		return nil // no runner of ours took part
 	}
 	ended := &dispatch.Ended{Times: fleet.JobTimes{Queued: e.queuedAt(), Executing: e.ev.StartedAt, Ended: *e.completedAt()}}
 	if e.job.ID != 0 {
@@ -399,7 +399,7 @@ func (e *eventTx) spend(ctx context.Context, podUID string) error {
 	return leaveLane(ctx, e.q, claim, claim.StoppedAt != nil)
 }
 
-// takeNext gives a live claim whose own job runs elsewhere the oldest queued job of its lane, which is as a rule the
+// takeNext gives a live claim whose own job runs elsewhere the oldest queued job of its lane, which is usually the
 // one that the same event put back: two runners that swapped jobs need no third mint.
 func takeNext(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim, now time.Time) error {
 	if claim.State == string(fleet.ClaimExecuting) || claim.AccountID == nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// SchemaState is what somebody finds who looks at a database and changes nothing.
+// SchemaState is what an inspection finds in a database, without changing it.
 type SchemaState struct {
 	Has, Needs int64     // the newest migration that was applied, and the newest that this binary has; 0: none was
 	Now        time.Time // by the database's clock

@@ -43,8 +43,9 @@ func (s *Store) RecountLanes(ctx context.Context) (int64, error) {
 	return put, nil
 }
 
-// UnparkUncharged has lanes looked at again that are parked at the limit of an account that nothing is charged to, at most so many lanes: the pass
-// that makes good what no event has freed, as beside a replica of an earlier release, which does not know that a pod that ends frees room.
+// UnparkUncharged unparks lanes at the limit of an account that nothing is charged to, at most so many lanes: the pass that
+// makes up for what no event has freed, as beside a replica of an earlier release, which does not know that a pod that ends
+// frees room.
 func (s *Store) UnparkUncharged(ctx context.Context) error {
 	return s.inTx(ctx, "freeing lanes at their limit", func(q *sqlcgen.Queries) error {
 		keys, err := q.UnparkUncharged(ctx, recountedAtOnce)

@@ -43,7 +43,7 @@ func TestRecountLanes_RECV5_ADriftedLaneIsPutRight(t *testing.T) {
 	require.Equal(t, int64(2), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes"), "now it goes")
 }
 
-// A claim that ends or is made meanwhile is counted once: the recount waits for it, or it for the recount.
+// A claim that ends or is made concurrently is counted once: the recount waits for it, or it for the recount.
 func TestRecountLanes_AClaimThatIsMadeMeanwhileIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
@@ -106,7 +106,8 @@ func TestFreeRoom_TEN1_ALaneThatIsParkedMeanwhileIsFound(t *testing.T) {
 	require.Equal(t, int64(1), ledgertest.Int(t, url, `SELECT count(*) FROM job_lanes WHERE label_key = '["mac"]' AND parked = ''`))
 }
 
-// A batch holds the account's limits and waits for lanes, so whoever gives a job back may hold no lane while it waits for the limits.
+// A batch holds the account's limits and waits for lanes, so a transaction that gives a job back may hold no lane while it
+// waits for the limits.
 func TestGiveBack_HoldsNoLaneWhileItWaitsForTheLimits(t *testing.T) {
 	t.Parallel()
 	for what, give := range map[string]func(store *Store) (bool, error){
@@ -156,7 +157,8 @@ func TestFreeRoom_TEN1_OtherLanesAreNotTouched(t *testing.T) {
 	require.Equal(t, int64(1), ledgertest.Int(t, url, `SELECT count(*) FROM job_lanes WHERE label_key = '["mac"]' AND parked = ''`))
 }
 
-// Beside a replica that frees no room when a pod ends, a lane at its limit is looked at again once nothing is charged to its account.
+// Beside a replica that frees no room when a pod ends, a lane at its limit is read again once nothing is charged to its
+// account.
 func TestUnparkUncharged_OnlyWhatNothingIsChargedTo(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

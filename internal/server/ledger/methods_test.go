@@ -139,7 +139,7 @@ var methodCalls = map[string]methodCall{
 	"DeleteAccount": {before: "UPDATE accounts SET installation_id = NULL WHERE id = 2", with: map[string]any{"account": "org-2"}, refused: true},
 }
 
-// Others would look in vain for what these take away, and would be refused by a ledger that is frozen.
+// Others would not find what these remove, and would be refused by a ledger that is frozen.
 var lastMethods = []string{
 	"Prune", "DeleteAccount", "ForgetDeletedAccounts", "BeginHold", "BeginRebuild", "RenewRebuild", "Rebuild", "RecordFound", "EndRebuild", "EndHold", "Guard", "Know", "Restored",
 }

@@ -22,7 +22,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// ErrSchemaBehind: the database needs migrations that this binary has and nobody has run.
+// ErrSchemaBehind: the database lacks migrations that this binary has.
 var ErrSchemaBehind = errors.New("the database schema is older than this server: run `bullpen server migrate`")
 
 func provider(url string, migrations fs.FS) (*goose.Provider, func(), error) {

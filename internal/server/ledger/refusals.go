@@ -16,7 +16,7 @@ const (
 	retriedAtOnce = 50
 	// attemptTakes is how long a job that was brought back may take until another one is.
 	attemptTakes = time.Minute
-	// firstUnassigned is how long a single runner that waited in vain is remembered.
+	// firstUnassigned is how long a single runner that got no job is remembered.
 	firstUnassigned = time.Hour
 	// staleRefusal is how long after its time a refusal of an account or pool is shown that nothing has renewed.
 	staleRefusal = 10 * time.Minute

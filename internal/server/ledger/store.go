@@ -43,8 +43,9 @@ type Store struct {
 
 var _ dispatch.Store = (*Store)(nil)
 
-// Open connects and checks that the server answers. maxConns of zero takes 16. The URL may lead through a connection pooler that pools
-// transactions. The files of certificates that it names are read anew for every connection. Errors to tell apart: ErrUnreachable, ErrUntrusted, ErrRefused.
+// Open connects and checks that the server answers. maxConns of zero takes 16. The URL may lead through a connection pooler
+// that pools transactions. The files of certificates that it names are read again for every connection. Errors to
+// distinguish: ErrUnreachable, ErrUntrusted, ErrRefused.
 func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	if maxConns == 0 {
 		maxConns = 16
@@ -94,8 +95,8 @@ func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
 // attempts bounds how often a transaction that met another is run again.
 const attempts = 8
 
-// A database that restarts, or fails over, is away for seconds. A webhook that is refused meanwhile is lost until
-// somebody redelivers it, so transactions wait that out, within their caller's deadline.
+// A database that restarts, or fails over, is unavailable for seconds. A webhook that is refused in between is
+// lost until it is redelivered, so transactions wait that out, within their caller's deadline.
 const (
 	outagePatience = 6 * time.Second
 	outagePause    = 100 * time.Millisecond

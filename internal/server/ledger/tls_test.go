@@ -169,7 +169,7 @@ func (e *encrypted) open(host, database string, with TLS) error {
 	return err
 }
 
-// NET-5: the database proves what it is before it is told a password, on every connection, and a URL does not weaken that.
+// NET-5: the database authenticates itself before it gets a password, on every connection, and a URL does not weaken that.
 func TestOpenPool_NET5_TheDatabaseProvesWhatItIs(t *testing.T) {
 	mine, strange := newAuthority(t), newAuthority(t)
 	e := startEncrypted(t, mine)

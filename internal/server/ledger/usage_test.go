@@ -59,7 +59,7 @@ func TestUsage_NothingIsCountedTwice(t *testing.T) {
 				VALUES ($1, 'r', $1, $2, 'minted', 1, $3, now())`, uid, pool, account)
 		}
 		if open && !claimed {
-			continue // nobody knows when it ended: it is counted when recovery has closed it
+			continue // its end is unknown: it is counted when recovery has closed it
 		}
 		for month := first; month.Before(now); month = month.AddDate(0, 1, 0) {
 			past := month.AddDate(0, 1, 0)
