@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ownTime may be told another time than the database's, or none: they only measure how long something lasts within one process.
+// ownTime may use another time than the database's, or none: they only measure how long something lasts within one process.
 var ownTime = map[string]string{
 	"internal/server/cluster":       "for how long an answer of the API server is remembered",
 	"internal/server/restore/epoch": "since when a copy could not be read",
@@ -54,7 +54,7 @@ func TestClocks_RECV4_TheServersPartsGoByTheDatabases(t *testing.T) {
 	require.GreaterOrEqual(t, wired, 10, "a fence that sees nothing guards nothing")
 }
 
-// checkWiring looks at pkg.Options{...} of a package of ours whose Options have a clock, and counts it.
+// checkWiring checks pkg.Options{...} of a package of ours whose Options have a clock, and counts it.
 func checkWiring(t *testing.T, file *ast.File, path string, arg ast.Expr) int {
 	t.Helper()
 	options, ok := arg.(*ast.CompositeLit)

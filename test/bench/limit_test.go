@@ -101,7 +101,7 @@ func scriptRate(tb testing.TB, url string, jobs int) float64 {
 	return best
 }
 
-// scriptJobs queues jobs of one account under ids nobody else uses.
+// scriptJobs queues jobs of one account under unused ids.
 func scriptJobs(tb testing.TB, pool *pgxpool.Pool, n int) []int64 {
 	tb.Helper()
 	ctx := context.Background()

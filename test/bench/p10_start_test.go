@@ -83,7 +83,7 @@ func firstPod(b *testing.B) time.Duration {
 	return took
 }
 
-// firstJob starts everything in a new folder, and takes it down again.
+// firstJob starts everything in a new directory, and takes it down again.
 func firstJob(b *testing.B, bullpen, assets, workflow string) time.Duration {
 	b.Helper()
 	state, err := os.MkdirTemp("", "bullpen-bench-up-")
@@ -111,7 +111,7 @@ func firstJob(b *testing.B, bullpen, assets, workflow string) time.Duration {
 			require.NoError(b, up.Process.Signal(syscall.SIGTERM))
 		}
 	}
-	_ = up.Wait() // it was told to end
+	_ = up.Wait() // it was stopped
 	require.NotZero(b, took, "no job has ended: %s", &complaints)
 	return took
 }

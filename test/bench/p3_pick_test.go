@@ -44,7 +44,7 @@ func newLedger(b *testing.B, size ledgertest.Size) *ledger {
 	return &ledger{store: store, url: url}
 }
 
-// pick has one pod claim one job: the whole transaction, as a poll has it when there is nobody else.
+// pick has one pod claim one job: the whole transaction, as a poll has it without others.
 func (l *ledger) pick(b *testing.B) {
 	b.Helper()
 	uid := uuid.NewString()

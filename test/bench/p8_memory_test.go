@@ -80,7 +80,7 @@ func controllerMemory(b *testing.B) {
 	}
 }
 
-// createAll makes what a pool of n would, as fast as 16 clients can. No controller looks at it.
+// createAll makes what a pool of n would, as fast as 16 clients can. No controller reconciles it.
 func (s *side) createAll(pool *v1alpha1.RunnerPool, n int) {
 	s.tb.Helper()
 	names := make(chan string)

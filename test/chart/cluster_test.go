@@ -65,7 +65,7 @@ func TestObjects_AnAPIServerTakesThem(t *testing.T) {
 	}
 	require.Equal(t, map[string]bool{"ServiceMonitor": true, "PrometheusRule": true}, unknown)
 
-	// It does look.
+	// The check can fail.
 	objects := render(t, helmchart.Release{}, least)
 	wrong := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(find(t, objects, "Deployment bullpen-system/bullpen-server"))}
 	require.NoError(t, unstructured.SetNestedField(wrong.Object, int64(1), "spec", "replica"))

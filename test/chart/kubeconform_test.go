@@ -104,7 +104,7 @@ func TestObjects_PassKubeconform(t *testing.T) {
 		for _, object := range objects {
 			require.Empty(t, problems(t, check, object), "%s: %s", name, id(object))
 		}
-		// It does look.
+		// The check can fail.
 		wrong := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(find(t, objects, "Deployment bullpen-system/bullpen-server"))}
 		require.NoError(t, unstructured.SetNestedField(wrong.Object, int64(1), "spec", "template", "spec", "replica"))
 		require.NotEmpty(t, problems(t, check, wrong))

@@ -27,7 +27,7 @@ func TestObjects_PassKubeLinter(t *testing.T) {
 	for name, text := range map[string]string{"least": least, "everything": everything} {
 		require.Empty(t, lint(t, linter, text, nil), name)
 	}
-	// It does look.
+	// The check can fail.
 	found := lint(t, linter, least, func(manifest string) string {
 		return strings.Replace(manifest, "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", 1)
 	})

@@ -10,11 +10,12 @@ import (
 type Command struct {
 	Block
 	Shell string // as it is written, without its comment
-	// Unverified says why nobody has tried it; empty: a test runs or checks it.
+	// Unverified says why it was not tried; empty: a test runs or checks it.
 	Unverified string
 }
 
-// Mark begins the comment that says why nobody has tried a command: at the end of its line, or on a line of its own for the rest of the block.
+// Mark begins the comment that says why a command was not tried: at the end of its line, or on a line of its own for the
+// rest of the block.
 const Mark = "# unverified: "
 
 // query is a line that is asked of Prometheus, beside commands: its metrics are looked for by other tests.

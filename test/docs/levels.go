@@ -2,7 +2,7 @@ package docs
 
 import "strings"
 
-// Test is a test function of this repository, and the folder of its package.
+// Test is a test function of this repository, and the directory of its package.
 type Test struct{ Folder, Name string }
 
 // Executed are commands that a test of another package runs as they are written, each with a test the sources of whose package have it, word

@@ -91,7 +91,8 @@ func (s *storm) roll() {
 	require.NoError(s.t, err, output)
 }
 
-// deleteOne deletes a pod that shows no work, as somebody would who tidies up. The API server may refuse: then it has begun.
+// deleteOne deletes a pod that shows no work, as an administrator would who cleans up. The API server may refuse: then it
+// has begun.
 func (s *storm) deleteOne(random *rand.Rand) {
 	all, err := pods(s.t, s.w, s.selector)
 	require.NoError(s.t, err)

@@ -42,7 +42,7 @@ jobs:
       - run: sleep 600
 `
 
-// busyMac is the pod of the job that runs until its test lets it go, once it is the only one.
+// busyMac is the pod of the job that runs until its test releases it, once it is the only one.
 func busyMac(t *testing.T, w *where) string {
 	t.Helper()
 	var name string

@@ -53,7 +53,7 @@ func writeFile(t *testing.T, name, content string) string {
 	return path
 }
 
-// One life of a state folder: up, a dead server, a second up, kill -9 with a job under way, up again, down.
+// One life of a state directory: up, a dead server, a second up, kill -9 with a job under way, up again, down.
 func TestUp(t *testing.T) {
 	dir := stateDir(t)
 	collector := tracingtest.New(t)
@@ -91,7 +91,7 @@ func TestUp(t *testing.T) {
 				return e.Event == "started" && e.Part == part && e.PID != w.Processes[part]
 			})
 		}
-		// A server that has no database ends, and is started again; a webhook sent meanwhile would be lost, as at GitHub.
+		// A server that has no database exits, and is restarted; a webhook sent in between would be lost, as at GitHub.
 		awaitReady(t, w)
 		submit(t, dir, w, shortJob)
 		first.await(t, "a job after the outage", jobEnded("again", "success"))
@@ -206,7 +206,7 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	}
 }
 
-// theFleetAtAGlance asks for what operators look at first.
+// theFleetAtAGlance asks for what administrators check first.
 func theFleetAtAGlance(t *testing.T, dir string) {
 	t.Helper()
 	show := func(args ...string) string {
@@ -214,8 +214,9 @@ func theFleetAtAGlance(t *testing.T, dir string) {
 		require.Zero(t, code, "%s", stderr)
 		return stdout
 	}
-	// The scaled pool keeps none, and the other one two. A status is a moment old and a job may have come and gone since, so all must agree at one
-	// look. The sums alone would not do: a runner of the scaled pool that is on its way out may stand in them for one of the other pool's.
+	// The scaled pool keeps none, and the other one two. A status is a moment old and a job may have come and gone since,
+	// so all must agree in one reading. The sums alone would not do: a runner of the scaled pool that is on its way out may
+	// stand in them for one of the other pool's.
 	two := regexp.MustCompile(`(?m)^default +bullpen +2 +2 +0 +0 +0 +0 +- +`)
 	none := regexp.MustCompile(`(?m)^scaled +scaled +0 +0 +0 +0 +0 +0 +- +`)
 	idle := regexp.MustCompile(`(?m)^\S+ +default +idle +- +- +- +this-machine +`)

@@ -38,7 +38,7 @@ func (h *host) begin() (command *exec.Cmd, stdout, stdin *os.File, stderr *bytes
 // HOST-1: an SSH connection that drops takes the pipes away, and perhaps sends SIGHUP. The apply goes on to its end.
 func TestApply_GoesOnWhenNobodyListensAnyMore(t *testing.T) {
 	h := newHost(t)
-	h.payload.Config.SSH = machost.SSH{} // nobody could confirm it
+	h.payload.Config.SSH = machost.SSH{} // it could not be confirmed
 	command, stdout, stdin, stderr := h.begin()
 	first := make([]byte, 1)
 	_, err := stdout.Read(first)

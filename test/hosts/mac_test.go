@@ -141,7 +141,7 @@ func (h *host) apply(args ...string) outcome {
 	return outcome{stdout, stderr.String(), command.ProcessState}
 }
 
-// tree is everything below a folder of the Mac: mode, owner and content of each file.
+// tree is everything below a directory of the Mac: mode, owner and content of each file.
 func (h *host) tree(except func(path string) bool) map[string]string {
 	h.t.Helper()
 	found := map[string]string{}

@@ -119,8 +119,8 @@ func (w *world) limit(login string, jobs int64) {
 	require.NoError(w.t, w.store.SetLimits(w.t.Context(), id, fleet.Linux, fleet.Limits{MilliCPU: 1 << 40, MemoryMB: 1 << 40, Jobs: jobs}))
 }
 
-// rowsRead is how many rows of jobs have been read, by the database's own count. A session tells when it ends, so nobody may be
-// connected any more.
+// rowsRead is how many rows of jobs have been read, by the database's own count. A session reports when it ends, so no
+// client may be connected any more.
 func (w *world) rowsRead() int64 {
 	w.t.Helper()
 	w.eventually("all sessions have ended", func() bool {

@@ -47,7 +47,7 @@ func (y *yard) eventually(what string, check func() bool) {
 	require.Eventually(y.t, check, 2*patience, 50*time.Millisecond, what)
 }
 
-// work is a run whose jobs work until they are let go.
+// work is a run whose jobs run until they are released.
 type work struct {
 	y    *yard
 	gate string

@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// endedUnannounced lets a job run and end of which nobody was told that it is queued: a runner that was minted for another
-// job takes it, as it is older. The other job runs afterwards.
+// endedUnannounced lets a job run and end whose queueing was never reported: a runner that was minted for another job
+// takes it, as it is older. The other job runs afterwards.
 func endedUnannounced(t *testing.T, w *world) int64 {
 	t.Helper()
 	unannounced := w.submit("acme", "linux", 1)

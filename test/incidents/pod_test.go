@@ -99,7 +99,7 @@ func (p *pod) work(ctx context.Context, options podOptions, jit string) {
 		JIT: jit, WorkDir: p.folder, FlushEvery: 20 * time.Millisecond, Now: p.w.clock.Now, After: p.w.clock.After,
 	})
 	if err == nil {
-		_ = runner.Run(ctx) // a pod's end, not its exit code, is what anybody goes by
+		_ = runner.Run(ctx) // a pod's end, not its exit code, is what counts
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// GitHub refuses a repository, whose job is at the head of the queue: the others of the account are served at once, whatever the status and the
-// address. When it is mended, the job runs.
+// GitHub refuses a repository, whose job is at the head of the queue: the others of the account are served at once,
+// whatever the status and the URL. When it is fixed, the job runs.
 func TestRefusal_CLAIM19_EveryStatusAndRoute(t *testing.T) {
 	t.Parallel()
 	for _, atRepository := range []bool{false, true} {

@@ -18,7 +18,7 @@ type Incident struct {
 	// more is known of what it has done.
 	Source Source
 	Flaw   bool
-	// Report is the public report that tells of it; zero where none is known.
+	// Report is the public report of it; zero where none is known.
 	Report Report
 	// Elsewhere is what happened there, and why; Here is what happens under the same conditions. Markdown.
 	Elsewhere, Here string
@@ -67,12 +67,12 @@ const (
 
 // Test is a test function of this repository.
 type Test struct {
-	// Package is its folder; empty for this one.
+	// Package is its directory; empty for this one.
 	Package string
 	Name    string
 }
 
-// Folder is where the test's package is, from the top of the repository.
+// Directory is where the test's package is, from the top of the repository.
 func (t Test) Folder() string {
 	if t.Package == "" {
 		return "test/incidents"

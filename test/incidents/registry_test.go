@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tests are the test functions of a package's folder, from the top of the repository.
+// tests are the test functions of a package's directory, from the top of the repository.
 func tests(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*_test.go"))

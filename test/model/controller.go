@@ -145,7 +145,7 @@ func (m *machine) controllerSteps(s *state, p int) {
 	}
 }
 
-// planSteps: the controller looks at the pod now, and will decide on that whatever happens meanwhile.
+// planSteps: the controller reads the pod now, and will decide on that whatever happens in between.
 func (m *machine) planSteps(s *state, p int) {
 	q := &s.pod[p]
 	plan := m.d.planFor(s.sightOf(p, removalNone, q.shown))

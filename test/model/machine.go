@@ -80,7 +80,7 @@ type step struct {
 	// What the name is about; -1 for nothing.
 	pod, job int8
 	reg      uint8
-	// fair: neither a fault nor somebody's choice. It happens in the end.
+	// fair: neither a fault nor a user's choice. It happens in the end.
 	fair    bool
 	swapped bool // to has the pods exchanged
 	broken  string

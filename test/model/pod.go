@@ -99,7 +99,7 @@ func (m *machine) ask(s *state, p int) {
 	}
 }
 
-// latest is the largest number of a request that anybody still knows.
+// latest is the largest number of a request that is still known.
 func (s *state) latest(p int) uint8 {
 	latest := max(s.claimOf(p).seq, s.backupDB.claim[p].seq)
 	for i := range s.op {

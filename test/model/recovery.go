@@ -139,7 +139,7 @@ func (s shown) table() (table.PollerIs, table.RunnerIs, table.YesNo) {
 	return poller, runner, label
 }
 
-// runnerAtGitHub is the liveliest of the registrations that the rows know; where nobody has a claim, of all that GitHub lists.
+// runnerAtGitHub is the liveliest of the registrations that the rows know; without a claim, of all that GitHub lists.
 func (m *machine) runnerAtGitHub(s *state, p int) table.RunnerSays {
 	if s.scopeDown == 1 {
 		return table.RunnerUnreadable
@@ -236,7 +236,7 @@ func flag8(is bool) uint8 {
 	return 0
 }
 
-// adoptBusy: the lists show a runner busy that nobody has a claim for.
+// adoptBusy: the lists show a busy runner without a claim.
 func (m *machine) adoptBusy(s *state, p int) {
 	s.eachReg(p, func(reg uint8) bool {
 		if s.reg[reg-1] == regBusy && s.db.adopt&bit(reg) == 0 {

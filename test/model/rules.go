@@ -38,7 +38,7 @@ func productRules() rules {
 // out.
 type without struct {
 	generation   bool // writes require the row's state alone
-	overtaken    bool // whoever was overtaken removes what its successor has minted
+	overtaken    bool // an actor that was overtaken removes what its successor has minted
 	removal      bool // a claim is released without removing its registrations
 	busyAnswer   bool // 422 does not end a takeover
 	controlRead  bool // 403 and 404 count as gone by themselves

@@ -38,7 +38,7 @@ type gated struct {
 	mu       sync.Mutex
 	cut      map[string]int // by pod: established connections that were cut
 	refused  map[string]int // by pod: connections that were refused
-	strayers int            // connections of nobody
+	strayers int            // connections of no pod
 }
 
 func newGated(t *testing.T, change func(*gated, *rig.Options)) *gated {

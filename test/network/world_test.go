@@ -127,7 +127,7 @@ func (w *world) settle() {
 	}, patience, interval, "the server's rollout never ended")
 }
 
-// ready gives a pod an address of either family, and lets it run; false if somebody was faster.
+// ready gives a pod an address of either family, and lets it run; false if it was changed before.
 func (w *world) ready(p *corev1.Pod) bool {
 	w.t.Helper()
 	n := addresses.Add(1)

@@ -31,7 +31,7 @@ pools:
       terminationGracePeriodSeconds: 600
 `
 
-// prepareFiles puts what the commands name into the folder that they run in.
+// prepareFiles puts what the commands name into the directory that they run in.
 func (w *world) prepareFiles() {
 	work := filepath.Join(w.dir, "work")
 	repo, err := filepath.Abs(root)

@@ -14,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
 
-// liveClaims are the pods that somebody still works in, by the ledger's word, of all that there ever were.
+// liveClaims are the pods that are still busy, by the ledger, of all that there ever were.
 func (w *world) liveClaims() []string {
 	store, err := ledger.Open(w.Context(), w.database, 2)
 	require.NoError(w, err)

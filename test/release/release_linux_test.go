@@ -86,7 +86,7 @@ func (w *world) install() {
 	w.run("helm test bullpen --namespace bullpen-system")
 	w.run("kubectl apply --server-side --force-conflicts -f charts/bullpen/crds")
 	w.requireVersion("v1")
-	require.NoError(w, w.github.Admin.Announce(w.Context(), 7)) // nobody was there to hear it when the App was installed
+	require.NoError(w, w.github.Admin.Announce(w.Context(), 7)) // no server ran when the App was installed
 	require.Contains(w, w.run("kubectl -n bullpen-runners get runnerpools"), "first")
 }
 
@@ -114,7 +114,7 @@ func (w *world) uninstall() {
 	w.run("kubectl delete -f charts/bullpen/crds")
 }
 
-// duringJobs has jobs hold at the gate while something is done, and lets them go afterwards: all are well.
+// duringJobs has jobs hold at the gate while something is done, and releases them afterwards: all succeed.
 func (w *world) duringJobs(what string, do func()) {
 	w.Helper()
 	w.submit("hold.yaml", holdWorkflow)

@@ -38,7 +38,7 @@ const (
 	outside = "outside"
 )
 
-// nameserver is an address of the Services' range that no Service is given by itself.
+// nameserver is an address of the Services' range that is not assigned automatically.
 var nameserver = netip.MustParseAddr("10.111.0.10")
 
 // world is a cluster of one node, a GitHub and a database, and nothing of Bullpen.

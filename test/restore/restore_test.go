@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// noteHolds has the database note each hold that is written down. A hold may be over before a test looks.
+// noteHolds has the database record each hold. A hold may be over before a test reads it.
 func noteHolds(t *testing.T, url string) {
 	t.Helper()
 	ledgertest.Exec(t, url, `CREATE TABLE holds_noted (length interval NOT NULL)`)
@@ -104,7 +104,8 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	require.Equal(t, runnerapi.Busy, two.retire(waiting)[0].Verdict)
 	stop()
 
-	// What GitHub told since the backup is asked for again, and the budget holds: three are charged, and a fourth that is gone.
+	// What GitHub reported since the backup is requested again, and the budget holds: three are charged, and a fourth that
+	// is gone.
 	w.mu.Lock()
 	require.NotEmpty(t, w.missed)
 	require.WithinDuration(t, taken.Add(-2*time.Minute), w.missed[0], 30*time.Second)
@@ -253,7 +254,7 @@ func TestRestore_CLAIM17_TwoDatabasesAtOnce(t *testing.T) {
 	require.False(t, next.frozen())
 }
 
-// CLAIM-17: without the copy nobody starts, and whoever runs goes on.
+// CLAIM-17: without the copy no server starts, and those that run continue.
 func TestRestore_CLAIM17_TheCopyCannotBeRead(t *testing.T) {
 	w := newWorld(t)
 	url := postgrestest.NewDatabase(t, ledger.Migrate)

@@ -14,11 +14,11 @@ const (
 	Matched Standard = "as elsewhere"
 	// Better: it lacks this, or gets it wrong.
 	Better Standard = "better than elsewhere"
-	// Regression: it was broken there once, and mended.
+	// Regression: it was broken there once, and fixed.
 	Regression Standard = "broken elsewhere once"
 )
 
-// Test is a test function of this repository, and the folder of its package.
+// Test is a test function of this repository, and the directory of its package.
 type Test struct{ Folder, Name string }
 
 // Item is one expectation.
@@ -29,7 +29,7 @@ type Item struct {
 	// Expected says what, Here how it is met, or in what it is met differently. Markdown.
 	Expected, Here string
 	Shown          []Test
-	// Commits mended a Regression where it was. The name of a test, or of a case of it, has each.
+	// Commits fixed a Regression where it was. The name of a test, or of a case of it, has each.
 	Commits []string
 	// Missing says what of it is not here yet. An item without a test has it.
 	Missing string

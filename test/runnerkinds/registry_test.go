@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sources are the tests of a package's folder, from the top of the repository.
+// sources are the tests of a package's directory, from the top of the repository.
 func sources(t *testing.T, folder string) []*ast.File {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*_test.go"))
@@ -28,7 +28,7 @@ func sources(t *testing.T, folder string) []*ast.File {
 	return all
 }
 
-// tests are the test functions of a package's folder.
+// tests are the test functions of a package's directory.
 func tests(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -73,7 +73,7 @@ func TestRegistry_EveryNamedTestExists(t *testing.T) {
 	}
 }
 
-// named says whether a test of the folder, or a case of one, has the word in its name: comments do not count.
+// named says whether a test of the directory, or a case of one, has the word in its name: comments do not count.
 func named(t *testing.T, test Test, word string) bool {
 	t.Helper()
 	if strings.Contains(test.Name, word) {
@@ -90,7 +90,7 @@ func named(t *testing.T, test Test, word string) bool {
 	return found
 }
 
-// Every commit that mended something there after the two code paths had become one is the name of a test here.
+// Every commit that fixed something there after the two code paths had become one is the name of a test here.
 func TestRegistry_EveryMendedDefectIsANamedTest(t *testing.T) {
 	var commits []string
 	for _, section := range Sections() {

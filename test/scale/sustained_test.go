@@ -55,9 +55,9 @@ func init() {
 	flag.StringVar(&sustained.publish, "sustained-publish", "", "TestSustained: the folder docs, to write what was measured to")
 }
 
-// TestSustained keeps every runner of a fleet at work while a backlog waits, and samples what the server and the controller
-// take, each a process of its own: neither takes more memory, more goroutines or more processor time a job after so many
-// jobs than after a quarter of them. And every job that ends ends well, none is lost or given away twice (RECV-7, CLAIM-1).
+// TestSustained keeps every runner of a fleet busy while a backlog waits, and samples what the server and the controller
+// take, each a process of its own: neither takes more memory, more goroutines or more processor time per job after so many
+// jobs than after a quarter of them. And every job that ends succeeds, none is lost or assigned twice (RECV-7, CLAIM-1).
 func TestSustained_RECV7_CLAIM1_NothingGrowsWithTheJobs(t *testing.T) {
 	deep.Only(t, "TestScale_EXCL1_POOL2_POOL5_NoJobIsLost, and the tests of test/scale/growth")
 	s := startSustained(t)
@@ -130,8 +130,8 @@ func (s *sustainedRun) fill() {
 	s.Logf("fill: %d of %d runners have a job after %s, and %d jobs have ended", s.last.Jobs["in_progress"], sustained.pods, phaseTime(began), s.last.Jobs["completed"])
 }
 
-// mostRunners is how many of a hundred are at work when the pool is taken for full: some have just ended, and others are about to begin. Where
-// jobs are shorter than what it takes to replace a runner it is full when as many have ended.
+// mostRunners is how many of a hundred are busy when the pool counts as full: some have just ended, and others are about to
+// begin. Where jobs are shorter than what it takes to replace a runner it is full when as many have ended.
 const mostRunners = 85
 
 // mostOfAMatrix is GitHub's bound of a matrix, and the share of a run.
@@ -217,7 +217,7 @@ func (s *sustainedRun) part(p rig.Process) growth.Part {
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
 		if name, value, ok := strings.Cut(lines.Text(), " "); ok && !strings.HasPrefix(name, "#") {
-			told[name], _ = strconv.ParseFloat(value, 64) // a histogram's NaN, say, which nobody asks for
+			told[name], _ = strconv.ParseFloat(value, 64) // a histogram's NaN, say, which is never read
 		}
 	}
 	require.NoError(s, lines.Err())
@@ -256,7 +256,7 @@ func (s *sustainedRun) publish() {
 	for name, content := range map[string][]byte{
 		sustainedJSON: append(text, '\n'), "images/sustained.svg": plot.Bytes(), "scale.md": shown(s.T, page, s.run),
 	} {
-		require.NoError(s, os.WriteFile(filepath.Join(sustained.publish, name), content, 0o644)) //nolint:gosec // everybody may read it
+		require.NoError(s, os.WriteFile(filepath.Join(sustained.publish, name), content, 0o644)) //nolint:gosec // world-readable
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 )
 
-// The state folder:
+// The state directory:
 //
 //	soak.json       what was asked for
 //	rounds/N/       schedule.json, report.txt, report.json
@@ -88,8 +88,8 @@ const (
 	portCount = 7000
 )
 
-// keptAddress is a loopback address that stays the same for the life of the folder: pods know the dispatch address, and
-// runners GitHub's. A port that is taken by now is chosen anew.
+// keptAddress is a loopback address that stays the same for the life of the directory: pods know the dispatch address, and
+// runners GitHub's. A port that is taken by now is replaced.
 func (s *System) keptAddress(name string) string {
 	s.portsMu.Lock()
 	defer s.portsMu.Unlock()

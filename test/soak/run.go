@@ -20,7 +20,7 @@ import (
 
 // Options of Run. The zero value of an optional field takes its default.
 type Options struct {
-	// Dir is the state folder. Required.
+	// Dir is the state directory. Required.
 	Dir string
 	// Binary is the product. Required.
 	Binary string
@@ -57,9 +57,9 @@ type Options struct {
 	ServerArgs, ControllerArgs []string
 	// Then is called when a round's jobs and faults are through, before what is left is waited for. An error ends the soak.
 	Then func(context.Context, *System) error
-	// Out is told what happens. Default: nobody is.
+	// Out gets the progress. Default: discarded.
 	Out io.Writer
-	// Log hears of the system's own starts and stops. Default: discarded.
+	// Log gets the system's own starts and stops. Default: discarded.
 	Log *slog.Logger
 }
 

@@ -71,7 +71,7 @@ type System struct {
 // startTimeout bounds the start on a loaded machine with two cores.
 const startTimeout = 4 * time.Minute
 
-// Start brings everything up in the state folder, or takes up what an earlier soak left in it.
+// Start brings everything up in the state directory, or takes up what an earlier soak left in it.
 func Start(ctx context.Context, opts Options) (*System, error) {
 	s := &System{opts: opts, dir: opts.Dir, log: opts.Log, parts: map[string]*part{}, postgres: map[string]*proxy{}, operator: newOperator()}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -235,7 +235,7 @@ func (s *System) startServers(ctx context.Context) error {
 	return nil
 }
 
-// migrate brings the schema up to date and has Postgres keep its history, before anybody else writes.
+// migrate brings the schema up to date and has Postgres keep its history, before the first write.
 func (s *System) migrate(ctx context.Context) error {
 	command := s.bullpen("server", "migrate", "--database-url-file="+s.secret("database-"+schedule.Server1))
 	if output, err := command.CombinedOutput(); err != nil {
@@ -388,7 +388,7 @@ func (s *System) stop() error {
 	return errors.Join(errs...)
 }
 
-// unmount gives the database's folder back what is on its disk, after Stop: the checker reads the log that is there.
+// unmount gives the database's directory back what is on its disk, after Stop: the checker reads the log that is there.
 func (s *System) unmount() error {
 	if s.disk == nil {
 		return nil
@@ -408,7 +408,7 @@ func slicesOf(m map[string]*proxy) []*proxy {
 	return all
 }
 
-// processesLeft are processes that name the state folder in their arguments or work in it.
+// processesLeft are processes that name the state directory in their arguments or work in it.
 func processesLeft(dir string) []string {
 	var left []string
 	folders, _ := filepath.Glob("/proc/[0-9]*")

@@ -46,8 +46,8 @@ rules:
 
 func (s *System) evidence(name string) string { return filepath.Join(s.evidenceDir(), name) }
 
-// argumentWatch looks at the command lines of all our processes again and again, and keeps each that it has not seen: a
-// secret in one of them would be read by every user of the machine.
+// argumentWatch polls the command lines of all our processes, and keeps each that it has not seen: a secret in one of
+// them would be read by every user of the machine.
 type argumentWatch struct{ done sync.WaitGroup }
 
 const lookEvery = 500 * time.Millisecond
@@ -77,7 +77,7 @@ func watchArguments(ctx context.Context, dir string) *argumentWatch {
 
 func (w *argumentWatch) wait() { w.done.Wait() }
 
-// ours says whether a process is the soak's: it names the state folder, works in it, or descends from this process.
+// ours says whether a process is the soak's: it names the state directory, works in it, or descends from this process.
 func ours(folder, text, dir string) bool {
 	if strings.Contains(text, dir) {
 		return true
@@ -90,7 +90,7 @@ func ours(folder, text, dir string) bool {
 	return len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid())
 }
 
-// podWatch looks at the pods again and again, and writes down which have come and which are gone.
+// podWatch polls the pods, and writes down which have appeared and which are gone.
 type podWatch struct{ done sync.WaitGroup }
 
 func (s *System) watchPods(ctx context.Context) *podWatch {

@@ -31,7 +31,7 @@ func KillAPIServer(ctx context.Context, plane *controlplane.ControlPlane, away t
 	return plane.StartComponent(ctx, controlplane.APIServer)
 }
 
-// until looks at something outside of this process again and again, until it is so or ctx ends.
+// until polls something outside of this process, until it is so or ctx ends.
 func until(ctx context.Context, so func() bool) error {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()

@@ -15,7 +15,7 @@ import (
 // Points arms the fault points of processes that were started with Environment, and sets their clocks. Only a binary that
 // was built with the tag faultpoints heeds it.
 type Points struct {
-	// Dir is a folder of the test's own, outside of every state folder.
+	// Dir is a directory of the test's own, outside of every state directory.
 	Dir string
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// database starts a server in a folder that its own user may reach.
+// database starts a server in a directory that its own user may reach.
 func database(t *testing.T) (string, func() *postgres.Server) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "bullpen-chaos-")
@@ -93,7 +93,7 @@ func TestPostgres_RestoreGoesBackWhileOthersAreConnected(t *testing.T) {
 
 	watching := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // somebody who stays connected, over it all
+	go func() { // a client that stays connected, over it all
 		_, err := p.run(ctx, "psql", "--no-psqlrc", "--set=ON_ERROR_STOP=1", "--command=SELECT 1", "--command=SELECT pg_sleep(60)")
 		watching <- err
 	}()

@@ -22,10 +22,10 @@ type Conditions struct {
 	Delay time.Duration
 }
 
-// BlackHole lets nothing through, in either direction, and tells nobody.
+// BlackHole lets nothing through, in either direction, without an error.
 var BlackHole = Conditions{HoldUp: true, HoldDown: true}
 
-// Proxy passes TCP connections on to a target and breaks them as it is told. Safe for concurrent use.
+// Proxy passes TCP connections on to a target and breaks them on request. Safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	network  string

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names of links. They are in namespaces of our own, so they meet nobody else's.
+// Names of links. They are in namespaces of our own, so they meet no others.
 const (
 	bridgeName = "pods"
 	podLink    = "eth0"
@@ -81,7 +81,7 @@ func (n *Network) NamespaceFile(podUID string) string {
 	return filepath.Join(n.podsDir(), filepath.Base(podUID))
 }
 
-// setUp makes the bridge that pods are connected to, and the range of addresses that whoever listens may choose from.
+// setUp makes the bridge that pods are connected to, and the range of addresses that listeners may choose from.
 func (n *Network) setUp() error {
 	return withHandle(n.nodeFile(), func(node *netlink.Handle) error {
 		loopback, err := node.LinkByName("lo")
@@ -125,7 +125,7 @@ func (n *Network) Attach(_ context.Context, podUID string) (netip.Addr, error) {
 	}
 	if made {
 		if err := n.connect(file, address); err != nil {
-			// Without the namespace the next try begins anew.
+			// Without the namespace the next try starts over.
 			return address, errors.Join(fmt.Errorf("connecting pod %s: %w", podUID, err), removeNamespace(file))
 		}
 	}
@@ -190,7 +190,8 @@ func (n *Network) Detach(_ context.Context, podUID string) error {
 	return n.addresses.giveBack(podUID)
 }
 
-// Destroy removes every namespace. Nothing may run in them any more, and nobody may have the network open.
+// Destroy removes every namespace. Nothing may run in them any more, and no process may have the network
+// open.
 func (n *Network) Destroy() error {
 	entries, err := os.ReadDir(n.podsDir())
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Write makes a folder hold these pages, those that are kept, and no others.
+// Write makes a directory hold these pages, those that are kept, and no others.
 func Write(folder string, pages map[string]string, kept ...string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // documents
 		return fmt.Errorf("making %s: %w", folder, err)

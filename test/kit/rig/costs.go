@@ -53,7 +53,8 @@ func (f *Fleet) CostOfAJob(jobs int) map[Call]float64 {
 			before := f.State().Jobs["completed"]
 			require.NoError(f.tb, f.Submit(f.ctx, "cost", 1, 1, 0))
 			require.Eventually(f.tb, func() bool { return f.State().Jobs["completed"] > before }, 2*time.Minute, 50*time.Millisecond, "the job ends")
-			// GitHub hears of the end before the API server does: until then the pool looks as it did before the job.
+			// GitHub learns of the end before the API server does: until then the pool looks as it did before the
+			// job.
 			replaced := func() bool {
 				now := f.idle(size)
 				if now == nil || now.Equal(pool) {

@@ -217,7 +217,7 @@ func (f *Fleet) startPasses(by ways, look *recovery.Recovery, synced func() bool
 }
 
 // KillServer ends a mortal server as kill -9 does: every connection of it breaks, and nothing that it does from here on
-// reaches anybody.
+// reaches a client.
 func (f *Fleet) KillServer() {
 	f.front.mu.Lock()
 	f.front.server = nil

@@ -189,7 +189,8 @@ func execTerminal(f *fixture) {
 			f.Fatal("nobody takes the terminal's size")
 		}
 	}
-	// The size before the last is that of the terminal when the last is taken. A guest in a virtual machine hears of it a moment later.
+	// The size before the last is that of the terminal when the last is taken. A guest in a virtual machine gets it a
+	// moment later.
 	for lines := 0; !strings.Contains(screen.String(), "31 101"); {
 		_, err := keyboard.Write([]byte("again\n"))
 		require.NoError(f, err)

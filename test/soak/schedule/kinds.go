@@ -204,7 +204,7 @@ var gitHubFaults = []gitHubFault{
 	{name: "rate-secondary", percent: 50, delay: 3 * time.Second, routes: anyCall},
 	{name: "scope-forbidden", installation: true},
 	{name: "scope-missing", installation: true},
-	// Of ours, not of runners: a job whose own token is refused for good is lost, whatever anybody does.
+	// Of ours, not of runners: a job whose own token is refused for good is lost in any case.
 	{name: "token-expired", percent: 30, routes: []string{"generate-jitconfig", "actions/runners", "actions/jobs"}},
 	{name: "session-conflict", percent: 50},
 	{name: "session-refused", percent: 30},
