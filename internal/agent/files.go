@@ -62,13 +62,13 @@ func (f files) apart() bool { return f.status() != f.dir() }
 
 // check says in a sentence why the shared directory cannot be used.
 func (f files) check() error {
-	for _, folder := range []struct{ kind, path string }{{"shared", f.dir()}, {"status", f.status()}} {
-		info, err := os.Stat(folder.path)
+	for _, dir := range []struct{ kind, path string }{{"shared", f.dir()}, {"status", f.status()}} {
+		info, err := os.Stat(dir.path)
 		switch {
 		case err != nil:
-			return fmt.Errorf("the %s directory %s: %w; both containers must mount it", folder.kind, folder.path, withoutPath(err))
+			return fmt.Errorf("the %s directory %s: %w; both containers must mount it", dir.kind, dir.path, withoutPath(err))
 		case !info.IsDir():
-			return fmt.Errorf("the %s directory %s is a file: name the directory that both containers mount", folder.kind, folder.path)
+			return fmt.Errorf("the %s directory %s is a file: name the directory that both containers mount", dir.kind, dir.path)
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // Neither waits in a directory that will never hold anything.
-func TestSharedFolder_ThatIsNotThereIsSaidAtOnce(t *testing.T) {
+func TestSharedDirectory_MissingIsReportedAtOnce(t *testing.T) {
 	options := newPod(t, newDispatcher(t)).options
 	file := filepath.Join(t.TempDir(), "file")
 	touch(file)

@@ -147,7 +147,7 @@ func (g *guest) open() (guestshare.Spec, error) {
 }
 
 // begin makes the guest's directory and takes the lock: of any number of agents one gets past here, once.
-func (g *guest) begin(folders []string) (*os.File, error) {
+func (g *guest) begin(dirs []string) (*os.File, error) {
 	if err := os.MkdirAll(g.Dir, 0o700); err != nil {
 		return nil, fail("making the guest's directory: %v", err)
 	}
@@ -167,7 +167,7 @@ func (g *guest) begin(folders []string) (*os.File, error) {
 		_ = lock.Close()
 		return nil, ErrGuestBegun
 	}
-	if err := g.settle(folders); err != nil {
+	if err := g.settle(dirs); err != nil {
 		_ = lock.Close()
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (g *guest) begin(folders []string) (*os.File, error) {
 }
 
 // settle leaves the sign that the command has been begun, and gives the shares paths without a space.
-func (g *guest) settle(folders []string) error {
+func (g *guest) settle(dirs []string) error {
 	begun, err := os.OpenFile(filepath.Join(g.Dir, "begun"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return ErrGuestBegun
@@ -189,11 +189,11 @@ func (g *guest) settle(folders []string) error {
 		_ = os.Remove(link)
 		err = errors.Join(err, os.Symlink(filepath.Join(g.Shares, share), link))
 	}
-	for _, folder := range append(folders, guestshare.GuestWork) {
-		if !filepath.IsLocal(folder) {
-			return fail("settling in the guest: the directory %q leaves the guest's own", folder)
+	for _, dir := range append(dirs, guestshare.GuestWork) {
+		if !filepath.IsLocal(dir) {
+			return fail("settling in the guest: the directory %q leaves the guest's own", dir)
 		}
-		err = errors.Join(err, os.MkdirAll(filepath.Join(g.Dir, folder), 0o700))
+		err = errors.Join(err, os.MkdirAll(filepath.Join(g.Dir, dir), 0o700))
 	}
 	if err != nil {
 		return fail("settling in the guest: %v", err)
@@ -246,8 +246,8 @@ func lookPath(name, dir string, env []string) (string, error) {
 		return name, nil // whether it can be executed is the kernel's to say
 	}
 	path, _ := lookup(env, "PATH")
-	for _, folder := range filepath.SplitList(path) {
-		candidate := filepath.Join(folder, name)
+	for _, directory := range filepath.SplitList(path) {
+		candidate := filepath.Join(directory, name)
 		if info, err := os.Stat(candidate); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
 			return candidate, nil
 		}

@@ -236,7 +236,7 @@ func TestDetachGuest_ReturnsWhenTheAgentRuns(t *testing.T) {
 }
 
 // In a guest the shared directory is read-only and the signs have a directory of their own.
-func TestStatusFolder_HoldsAllThatTheSupervisorWrites(t *testing.T) {
+func TestStatusDirectory_HoldsAllThatTheSupervisorWrites(t *testing.T) {
 	c := newContainer(t, "exit 3")
 	c.options.StatusDir = t.TempDir()
 	before := func() []string { return names(t, c.dir) }
@@ -259,7 +259,7 @@ func TestStatusFolder_HoldsAllThatTheSupervisorWrites(t *testing.T) {
 	}), "the status directory /no/such")
 }
 
-func TestPoll_WaitsForTheSignInTheStatusFolder(t *testing.T) {
+func TestPoll_WaitsForTheSignInTheStatusDirectory(t *testing.T) {
 	p := newPod(t, newDispatcher(t, reply(200, jitReply)))
 	p.options.StatusDir = t.TempDir()
 	done := make(chan error, 1)

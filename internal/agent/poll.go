@@ -187,10 +187,10 @@ func (p *poller) awaitRunner(ctx context.Context) bool {
 	every := lookForRunner
 	var events <-chan struct{}
 	if !p.files.apart() {
-		told, stop, err := watch(p.files.dir())
+		appeared, stop, err := watch(p.files.dir())
 		if err == nil {
 			defer stop()
-			events, every = told, lookAnyway
+			events, every = appeared, lookAnyway
 		}
 	}
 	look := time.NewTicker(every)

@@ -136,7 +136,7 @@ func TestSupervise_TEN8_TakesWhatADeadPollerLeftStaged(t *testing.T) {
 }
 
 // A configuration that is released while the supervisor takes it as it is staged is read where it is.
-func TestSupervise_TEN8_ReadsWhatIsReleasedMeanwhile(t *testing.T) {
+func TestSupervise_TEN8_ReadsWhatIsReleasedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "exit 0")
 	s := &supervisor{SuperviseOptions: c.options, files: filesIn(c.options.JITFile, t.TempDir())}

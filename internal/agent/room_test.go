@@ -38,7 +38,7 @@ func TestPoll_OnAFullDiskAsksForNothing(t *testing.T) {
 	require.Equal(t, []time.Duration{lookForRoom, lookForRoom, lookForRoom}, p.waits[len(p.waits)-3:])
 }
 
-func TestPoll_OnAFullDiskStopsWhenTold(t *testing.T) {
+func TestPoll_OnAFullDiskStopsOnRequest(t *testing.T) {
 	d := newDispatcher(t, reply(http.StatusOK, jitReply))
 	p := newPod(t, d)
 	ctx, cancel := context.WithCancel(t.Context())

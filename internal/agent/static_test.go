@@ -193,14 +193,14 @@ func TestStatic_RUN5_NET3_RegistersByTheEnvironmentAlone(t *testing.T) {
 	require.NotContains(t, environment, "planted")
 	require.NotContains(t, s.read("online"), "T0KEN", "the runner, and the jobs in it, get no token")
 	s.end()
-	for _, folder := range []string{s.dir, s.status} {
-		entries, err := os.ReadDir(folder)
+	for _, dir := range []string{s.dir, s.status} {
+		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		for _, entry := range entries {
 			if strings.HasPrefix(entry.Name(), "configured.") || entry.Name() == "Runner.Worker" {
 				continue
 			}
-			text, err := os.ReadFile(filepath.Join(folder, entry.Name()))
+			text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 			require.NoError(t, err)
 			require.NotContains(t, string(text), "T0KEN", entry.Name())
 		}
@@ -331,7 +331,7 @@ func TestSupervise_RUN7_SecondStartWaitsForItsEnd(t *testing.T) {
 	}
 }
 
-func TestSupervise_GivenNeedsAFolderForItsSigns(t *testing.T) {
+func TestSupervise_GivenNeedsADirectoryForItsSigns(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "exit 0")
 	c.options.Given = true

@@ -200,10 +200,10 @@ func (s *supervisor) watch() (events <-chan struct{}, stop func()) {
 	if s.files.apart() && !s.Given {
 		return nil, func() {}
 	}
-	told, stopTold, err := watch(s.files.status())
+	events, stop, err := watch(s.files.status())
 	if err == nil {
 		s.LookEvery = max(s.LookEvery, lookAnyway)
-		return told, stopTold
+		return events, stop
 	}
 	if !errors.Is(err, errors.ErrUnsupported) {
 		s.Log.Warn("no events for the shared directory: polling it instead", "error", err)

@@ -376,7 +376,7 @@ func TestToken_LimitsHoldAsForInstallations(t *testing.T) {
 	require.Equal(t, int64(1), f.calls.Load())
 }
 
-func TestUnauthorized_IsToldFromForbidden(t *testing.T) {
+func TestUnauthorized_DiffersFromForbidden(t *testing.T) {
 	f := newForge(t, status(403, `{}`))
 	require.NotErrorIs(t, newTestClient(t, f, nil).RemoveRunner(t.Context(), 42, org, 5), ErrUnauthorized)
 	f.answer = status(401, `{}`)

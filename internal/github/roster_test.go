@@ -84,7 +84,7 @@ func TestRoster_OnePageIsWhole(t *testing.T) {
 }
 
 // EXCL-6: runners that are removed between two pages move those behind them forward. A runner that stays is not missed.
-func TestRoster_EXCL6_PagesThatShiftHideNobody(t *testing.T) {
+func TestRoster_EXCL6_PagesThatShiftHideNoRunner(t *testing.T) {
 	s := &shifting{ids: upTo(450)}
 	s.between = func(s *shifting) {
 		s.ids = append(s.ids[7:], 10_000+s.requests) // some of the first go, one comes

@@ -139,7 +139,7 @@ func TestBuild_DindSharesSocketAndWorkWithTheRunner(t *testing.T) {
 
 // The daemon makes a job's containers and sees only its own files. Configurations name the work directory relative to the
 // runner's own, so that a volume elsewhere is no use.
-func TestBuild_DindHasTheFolderWhereJobsWork(t *testing.T) {
+func TestBuild_DindHasTheWorkDirectory(t *testing.T) {
 	volumeAt := func(c corev1.Container) string {
 		var names []string
 		for _, m := range c.VolumeMounts {

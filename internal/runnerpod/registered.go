@@ -66,11 +66,11 @@ func (r *Registered) ephemeral() bool { return ptr.Deref(r.Spec.Ephemeral, true)
 
 // workPath is where jobs work, in the container of the runner.
 func (r *Registered) workPath() string {
-	folder := r.Spec.WorkFolder
-	if folder == "" {
-		folder = DefaultWorkFolder
+	dir := r.Spec.WorkFolder
+	if dir == "" {
+		dir = DefaultWorkFolder
 	}
-	return path.Join(runnerHome, folder)
+	return path.Join(runnerHome, dir)
 }
 
 // BuildRegistered makes the pod of one self-registering runner. It is pure, keeps no pointer into what it is given, and is

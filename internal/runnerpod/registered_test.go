@@ -488,7 +488,7 @@ func TestRegisteredHash_EqualSpecsHashEqually(t *testing.T) {
 	})
 }
 
-func TestNames_AreTold(t *testing.T) {
+func TestNames_AreDistinguished(t *testing.T) {
 	_, err := BuildRegistered(registered(registeredSpec(func(s *v1alpha1.RunnerSpec) { s.Template.Spec.Containers = nil })), testOptions)
 	require.True(t, strings.HasPrefix(err.Error(), "template.spec.containers"), "the sentence names the field: %v", err)
 }

@@ -50,8 +50,8 @@ func TestDocs_NameTestsThatExist(t *testing.T) {
 	}))
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
-	for _, folder := range []string{"adr", "guides", "reference"} {
-		more, err := filepath.Glob(filepath.Join(root, "docs", folder, "*.md"))
+	for _, dir := range []string{"adr", "guides", "reference"} {
+		more, err := filepath.Glob(filepath.Join(root, "docs", dir, "*.md"))
 		require.NoError(t, err)
 		pages = append(pages, more...)
 	}

@@ -74,7 +74,7 @@ func migrationFaults(text string) (faults []string) {
 }
 
 // Migrations run while servers of the former version are running.
-func TestMigrations_AreAdditiveAndHoldNobodyUp(t *testing.T) {
+func TestMigrations_AreAdditiveAndBlockNoServer(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("../..", migrationsDir, "*.sql"))
 	require.NoError(t, err)
 	later := 0

@@ -28,7 +28,7 @@ var skipped = map[string]struct{}{
 // to, and closed, so that a field that does not exist is found.
 func schemas(t *testing.T, objects []*unstructured.Unstructured) (location string) {
 	t.Helper()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	paths, err := kit.Cluster(t).Kube.Discovery().OpenAPIV3().Paths()
 	require.NoError(t, err)
 	written := map[string]bool{}
@@ -46,9 +46,9 @@ func schemas(t *testing.T, objects []*unstructured.Unstructured) (location strin
 		data, err := json.Marshal(schema)
 		require.NoError(t, err)
 		name := strings.ToLower(object.GetKind()) + "-" + strings.ReplaceAll(object.GetAPIVersion(), "/", "-") + ".json"
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), data, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
-	return folder + `/{{ .ResourceKind }}-{{ if ne .Group .ResourceAPIVersion }}{{ .Group }}-{{ end }}{{ .ResourceAPIVersion }}.json`
+	return dir + `/{{ .ResourceKind }}-{{ if ne .Group .ResourceAPIVersion }}{{ .Group }}-{{ end }}{{ .ResourceAPIVersion }}.json`
 }
 
 func schemaOf(t *testing.T, group openapi.GroupVersion, object *unstructured.Unstructured) map[string]any {

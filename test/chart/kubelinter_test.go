@@ -37,7 +37,7 @@ func TestObjects_PassKubeLinter(t *testing.T) {
 // lint are the names of the checks that fail on the rendered chart, with the object.
 func lint(t *testing.T, linter, text string, spoil func(string) string) []string {
 	t.Helper()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	var documents []string
 	for _, object := range render(t, helmchart.Release{Upgrade: true}, text) {
 		document, err := yaml.Marshal(object.Object)
@@ -48,8 +48,8 @@ func lint(t *testing.T, linter, text string, spoil func(string) string) []string
 	if spoil != nil {
 		manifest = spoil(manifest)
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "chart.yaml"), []byte(manifest), 0o600))
-	command := exec.CommandContext(t.Context(), linter, "lint", "--config", "../../charts/kube-linter.yaml", "--format", "json", folder) //nolint:gosec // a test's own
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "chart.yaml"), []byte(manifest), 0o600))
+	command := exec.CommandContext(t.Context(), linter, "lint", "--config", "../../charts/kube-linter.yaml", "--format", "json", dir) //nolint:gosec // a test's own
 	command.Stderr = os.Stderr
 	output, err := command.Output() // it exits with 1 if it finds anything
 	if _, found := errors.AsType[*exec.ExitError](err); !found {

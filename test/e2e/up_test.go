@@ -296,10 +296,10 @@ func checkPrivate(t *testing.T, dir string) {
 		want = 0o711 // the user that root lends to PostgreSQL passes through
 	}
 	require.Equal(t, want, info.Mode().Perm())
-	for _, folder := range []string{"secrets", "identities", "logs"} {
-		entries, err := os.ReadDir(filepath.Join(dir, folder))
+	for _, directory := range []string{"secrets", "identities", "logs"} {
+		entries, err := os.ReadDir(filepath.Join(dir, directory))
 		require.NoError(t, err)
-		require.NotEmpty(t, entries, folder)
+		require.NotEmpty(t, entries, directory)
 		for _, entry := range entries {
 			info, err := entry.Info()
 			require.NoError(t, err)

@@ -36,7 +36,7 @@ func (h *host) begin() (command *exec.Cmd, stdout, stdin *os.File, stderr *bytes
 }
 
 // HOST-1: an SSH connection that drops takes the pipes away, and perhaps sends SIGHUP. The apply goes on to its end.
-func TestApply_GoesOnWhenNobodyListensAnyMore(t *testing.T) {
+func TestApply_ContinuesWhenItsClientHasDisconnected(t *testing.T) {
 	h := newHost(t)
 	h.payload.Config.SSH = machost.SSH{} // it could not be confirmed
 	command, stdout, stdin, stderr := h.begin()

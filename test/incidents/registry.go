@@ -81,10 +81,10 @@ func (t Test) Folder() string {
 }
 
 // in names tests of another package.
-func in(folder string, names ...string) []Test {
+func in(dir string, names ...string) []Test {
 	tests := make([]Test, len(names))
 	for i, name := range names {
-		tests[i] = Test{folder, name}
+		tests[i] = Test{dir, name}
 	}
 	return tests
 }

@@ -175,16 +175,16 @@ func installCRDs(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	folder := filepath.Join(root, "charts", "bullpen", "crds")
-	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	dir := filepath.Join(root, "charts", "bullpen", "crds")
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil || len(files) == 0 {
-		return fmt.Errorf("no CRDs in %s; run `make generate`", folder)
+		return fmt.Errorf("no CRDs in %s; run `make generate`", dir)
 	}
 	_, err = envtest.InstallCRDs(config, envtest.CRDInstallOptions{
 		Paths: files, ErrorIfPathMissing: true, MaxTime: time.Minute, PollInterval: 50 * time.Millisecond,
 	})
 	if err != nil {
-		return fmt.Errorf("installing the CRDs of %s: %w", folder, err)
+		return fmt.Errorf("installing the CRDs of %s: %w", dir, err)
 	}
 	return nil
 }

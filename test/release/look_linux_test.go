@@ -61,14 +61,14 @@ func (w *world) tell() {
 			for _, file := range files {
 				content, err := os.ReadFile(file)
 				lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-				w.Logf("%s of it (%v):\n%s", filepath.Base(file), err, strings.Join(lines[max(0, len(lines)-toldLines):], "\n"))
+				w.Logf("%s of it (%v):\n%s", filepath.Base(file), err, strings.Join(lines[max(0, len(lines)-shownLines):], "\n"))
 			}
 		}
 	}
 }
 
-// toldLines are the last ones of a container's log that a failure shows.
-const toldLines = 30
+// shownLines are the last ones of a container's log that a failure shows.
+const shownLines = 30
 
 // requireVersion asks the binaries that run in the pods of servers and controllers which they are, once a rollout is over.
 func (w *world) requireVersion(version string) {

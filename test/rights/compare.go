@@ -65,15 +65,15 @@ func (f Finding) String() string {
 	return text
 }
 
-// everybody is what Kubernetes' own roles let every authenticated user do: discover resources, and ask about
+// authenticated is what Kubernetes' own roles let every authenticated user do: discover resources, and ask about
 // oneself.
-var everybody = []string{
+var authenticated = []string{
 	"selfsubjectaccessreviews.authorization.k8s.io", "selfsubjectrulesreviews.authorization.k8s.io", "selfsubjectreviews.authentication.k8s.io",
 	"/healthz", "/livez", "/readyz", "/version", "/version/", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*",
 }
 
-func forEverybody(u Use) bool {
-	return slices.ContainsFunc(everybody, func(what string) bool {
+func forAuthenticated(u Use) bool {
+	return slices.ContainsFunc(authenticated, func(what string) bool {
 		if u.Path != "" {
 			return matchesPath(what, u.Path)
 		}
@@ -108,7 +108,7 @@ func Compare(granted []Right, uses []Use, exceptions []Exception, also ...string
 				used[n], covered = true, true
 			}
 		}
-		if !covered && !forEverybody(use) {
+		if !covered && !forAuthenticated(use) {
 			found[Finding{Elsewhere, use.Right, use.Why}] = true
 		}
 	}

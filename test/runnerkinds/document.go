@@ -42,10 +42,10 @@ type Section struct {
 }
 
 // in names tests of a package.
-func in(folder string, names ...string) []Test {
+func in(dir string, names ...string) []Test {
 	tests := make([]Test, len(names))
 	for i, name := range names {
-		tests[i] = Test{folder, name}
+		tests[i] = Test{dir, name}
 	}
 	return tests
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // sources are the tests of a package's directory, from the top of the repository.
-func sources(t *testing.T, folder string) []*ast.File {
+func sources(t *testing.T, dir string) []*ast.File {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*_test.go"))
 	require.NoError(t, err)
 	var all []*ast.File
 	for _, file := range files {
@@ -29,10 +29,10 @@ func sources(t *testing.T, folder string) []*ast.File {
 }
 
 // tests are the test functions of a package's directory.
-func tests(t *testing.T, folder string) map[string]bool {
+func tests(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
-	for _, parsed := range sources(t, folder) {
+	for _, parsed := range sources(t, dir) {
 		for _, declaration := range parsed.Decls {
 			function, is := declaration.(*ast.FuncDecl)
 			if is && function.Recv == nil && strings.HasPrefix(function.Name.Name, "Test") {
@@ -59,14 +59,14 @@ func TestRegistry_ItemsAreWhole(t *testing.T) {
 
 // A test that an item rests on and that was renamed or deleted is noticed here.
 func TestRegistry_EveryNamedTestExists(t *testing.T) {
-	folders := map[string]map[string]bool{}
+	dirs := map[string]map[string]bool{}
 	for _, section := range Sections() {
 		for _, item := range section.Items {
 			for _, test := range item.Shown {
-				if folders[test.Folder] == nil {
-					folders[test.Folder] = tests(t, test.Folder)
+				if dirs[test.Folder] == nil {
+					dirs[test.Folder] = tests(t, test.Folder)
 				}
-				require.True(t, folders[test.Folder][test.Name],
+				require.True(t, dirs[test.Folder][test.Name],
 					"item %s is shown by %s of %s, which does not exist: was it renamed?", item.ID, test.Name, test.Folder)
 			}
 		}

@@ -213,21 +213,21 @@ func (s *sustainedRun) part(p rig.Process) growth.Part {
 	resp, err := await.HTTP.Do(request)
 	require.NoError(s, err)
 	defer resp.Body.Close()
-	told := map[string]float64{}
+	values := map[string]float64{}
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
 		if name, value, ok := strings.Cut(lines.Text(), " "); ok && !strings.HasPrefix(name, "#") {
-			told[name], _ = strconv.ParseFloat(value, 64) // a histogram's NaN, say, which is never read
+			values[name], _ = strconv.ParseFloat(value, 64) // a histogram's NaN, say, which is never read
 		}
 	}
 	require.NoError(s, lines.Err())
 	for _, name := range []string{"go_memstats_next_gc_bytes", "go_gc_gogc_percent", "process_resident_memory_bytes", "go_goroutines", "process_cpu_seconds_total"} {
-		require.Contains(s, told, name, "the %s does not tell", p.Name)
+		require.Contains(s, values, name, "the %s does not tell", p.Name)
 	}
 	return growth.Part{
 		// The collector lets the heap grow by that percentage of what it found alive.
-		HeapBytes:     told["go_memstats_next_gc_bytes"] / (1 + told["go_gc_gogc_percent"]/100),
-		ResidentBytes: told["process_resident_memory_bytes"], Goroutines: told["go_goroutines"], CPUSeconds: told["process_cpu_seconds_total"],
+		HeapBytes:     values["go_memstats_next_gc_bytes"] / (1 + values["go_gc_gogc_percent"]/100),
+		ResidentBytes: values["process_resident_memory_bytes"], Goroutines: values["go_goroutines"], CPUSeconds: values["process_cpu_seconds_total"],
 	}
 }
 
@@ -298,7 +298,7 @@ func (s *sustainedRun) eventually(what string, condition func() bool) {
 	// To count a hundred thousand jobs takes the stand-in and the ledger some of the machine each time.
 	ticker := time.NewTicker(200*time.Millisecond + time.Duration(sustained.queued)*20*time.Microsecond)
 	defer ticker.Stop()
-	told := time.Now()
+	logged := time.Now()
 	for !condition() {
 		select {
 		case <-ctx.Done():
@@ -306,8 +306,8 @@ func (s *sustainedRun) eventually(what string, condition func() bool) {
 			require.FailNow(s, "this never happened: "+what, "jobs %v, concluded %v", state.Jobs, maps.Clone(state.Conclusions))
 		case <-ticker.C:
 		}
-		if time.Since(told) > time.Minute {
-			told = time.Now()
+		if time.Since(logged) > time.Minute {
+			logged = time.Now()
 			s.Logf("not yet: %s; jobs %v", what, s.last.Jobs)
 		}
 	}

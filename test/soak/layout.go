@@ -37,7 +37,7 @@ func (s *System) nodeDir(name string) string  { return s.path("nodes", name) }
 func (s *System) socket(node string) string   { return s.path("nodes", node+".sock") }
 func (s *System) identity(name string) string { return s.path("secrets", name+".kubeconfig") }
 
-func (s *System) makeFolders() error {
+func (s *System) makeDirectories() error {
 	if err := os.RemoveAll(s.path("faultpoints")); err != nil { // what an interrupted round had armed
 		return fmt.Errorf("disarming fault points: %w", err)
 	}

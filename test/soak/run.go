@@ -211,11 +211,11 @@ func (s *System) rounds(ctx context.Context, first int) (*check.Report, error) {
 // everything is stopped before the check, so that processes count, too.
 func (s *System) round(ctx context.Context, n int, last bool) (*check.Report, error) {
 	plan := s.opts.Rounds[n]
-	folder := s.path("rounds", strconv.Itoa(n))
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	dir := s.path("rounds", strconv.Itoa(n))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the round's folder: %w", err)
 	}
-	if err := writeJSON(filepath.Join(folder, "schedule.json"), plan); err != nil {
+	if err := writeJSON(filepath.Join(dir, "schedule.json"), plan); err != nil {
 		return nil, err
 	}
 	o := plan.Options
@@ -239,18 +239,18 @@ func (s *System) round(ctx context.Context, n int, last bool) (*check.Report, er
 	if err != nil {
 		return nil, err
 	}
-	return report, s.publish(folder, report)
+	return report, s.publish(dir, report)
 }
 
-func (s *System) publish(folder string, report *check.Report) error {
+func (s *System) publish(dir string, report *check.Report) error {
 	report.Print(s.opts.Out)
-	text, err := os.Create(filepath.Join(folder, "report.txt"))
+	text, err := os.Create(filepath.Join(dir, "report.txt"))
 	if err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	defer text.Close()
 	report.Print(text)
-	return writeJSON(filepath.Join(folder, "report.json"), report)
+	return writeJSON(filepath.Join(dir, "report.json"), report)
 }
 
 // play submits the jobs and carries out the steps, each at its moment.

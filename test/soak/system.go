@@ -84,7 +84,7 @@ func Start(ctx context.Context, opts Options) (*System, error) {
 }
 
 func (s *System) bringUp(ctx context.Context) error {
-	if err := s.makeFolders(); err != nil {
+	if err := s.makeDirectories(); err != nil {
 		return err
 	}
 	if err := s.startInfrastructure(ctx); err != nil {
@@ -411,17 +411,17 @@ func slicesOf(m map[string]*proxy) []*proxy {
 // processesLeft are processes that name the state directory in their arguments or work in it.
 func processesLeft(dir string) []string {
 	var left []string
-	folders, _ := filepath.Glob("/proc/[0-9]*")
-	for _, folder := range folders {
-		pid := filepath.Base(folder)
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, directory := range dirs {
+		pid := filepath.Base(directory)
 		if pid == strconv.Itoa(os.Getpid()) {
 			continue
 		}
-		args, err := os.ReadFile(filepath.Join(folder, "cmdline"))
+		args, err := os.ReadFile(filepath.Join(directory, "cmdline"))
 		if err != nil {
 			continue // it has ended
 		}
-		work, _ := os.Readlink(filepath.Join(folder, "cwd"))
+		work, _ := os.Readlink(filepath.Join(directory, "cwd"))
 		text := strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " ")
 		if strings.Contains(text, dir+"/") || work == dir || strings.HasPrefix(work, dir+"/") {
 			left = append(left, pid+": "+text)

@@ -59,10 +59,10 @@ func watchArguments(ctx context.Context, dir string) *argumentWatch {
 		path := filepath.Join(dir, "evidence", check.FileArguments)
 		for pause(ctx, lookEvery) {
 			var fresh []string
-			folders, _ := filepath.Glob("/proc/[0-9]*")
-			for _, folder := range folders {
-				data, err := os.ReadFile(filepath.Join(folder, "cmdline"))
-				if text := string(data); err == nil && text != "" && !seen[text] && ours(folder, text, dir) {
+			dirs, _ := filepath.Glob("/proc/[0-9]*")
+			for _, directory := range dirs {
+				data, err := os.ReadFile(filepath.Join(directory, "cmdline"))
+				if text := string(data); err == nil && text != "" && !seen[text] && ours(directory, text, dir) {
 					seen[text] = true
 					fresh = append(fresh, strings.ReplaceAll(text, "\x00", " "))
 				}
@@ -78,11 +78,11 @@ func watchArguments(ctx context.Context, dir string) *argumentWatch {
 func (w *argumentWatch) wait() { w.done.Wait() }
 
 // ours says whether a process is the soak's: it names the state directory, works in it, or descends from this process.
-func ours(folder, text, dir string) bool {
+func ours(directory, text, dir string) bool {
 	if strings.Contains(text, dir) {
 		return true
 	}
-	stat, err := os.ReadFile(filepath.Join(folder, "stat"))
+	stat, err := os.ReadFile(filepath.Join(directory, "stat"))
 	if err != nil {
 		return false
 	}

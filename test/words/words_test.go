@@ -44,7 +44,7 @@ func TestSearch(t *testing.T) {
 	}{
 		{"Whoever reads it", Comment, "1 whoever"},
 		{"the server is\ntold of it", Comment, "2 told"},
-		{"it tells\nof a job", Comment, "1 told"},
+		{"it tells\nof a job", Comment, "1 tell of"},
 		{"the first line\nlooked\nat twice", Page, "2 look at"},
 		{"lets the poll go", Comment, "1 let go"},
 		{"how long it may run", Message, "1 how long it may"},

@@ -42,7 +42,7 @@ func TestReadReport(t *testing.T) {
 }
 
 // NET-3: a customer's job writes into the directory; it must neither lead the host out of it nor block it.
-func TestOpen_NET3_FollowsNobodyOutOfTheFolder(t *testing.T) {
+func TestOpen_NET3_FollowsNoLinkOutOfTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte("token"), 0o600))

@@ -30,7 +30,7 @@ func excess(dir string, most int64, mostEntries int) string {
 	for len(w.left) > 0 && w.excess == "" {
 		next := w.left[len(w.left)-1]
 		w.left = w.left[:len(w.left)-1]
-		w.folder(next)
+		w.dir(next)
 	}
 	return w.excess
 }
@@ -46,9 +46,9 @@ type weighing struct {
 	excess      string
 }
 
-// directory adds what is in one directory. The guest may put something else in its place at any time; then it is left
+// dir adds what is in one directory. The guest may put something else in its place at any time; then it is left
 // out.
-func (w *weighing) folder(name string) {
+func (w *weighing) dir(name string) {
 	file, err := w.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return

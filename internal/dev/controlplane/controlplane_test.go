@@ -170,7 +170,7 @@ func TestStart_CleansUpAfterAKilledOwner(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestControlPlane_TellsOfAnEndThatNobodyAskedFor(t *testing.T) {
+func TestControlPlane_ReportsAnUnexpectedExit(t *testing.T) {
 	plane := start(t, options(t, t.TempDir()))
 	require.NoError(t, plane.Restart(t.Context(), controlplane.Scheduler))
 	select {

@@ -84,7 +84,7 @@ func TestPKI_FilesArePrivate(t *testing.T) {
 	}
 }
 
-func TestPKI_BeginsAnewAfterAStartThatWasCutShort(t *testing.T) {
+func TestPKI_StartsOverAfterAStartThatWasCutShort(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.key"), []byte("half"), 0o600))
 	_, err := loadPKI(dir, at("2030-01-01"))

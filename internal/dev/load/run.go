@@ -164,10 +164,10 @@ func (r *run) follow(ctx context.Context) error {
 			_ = r.took(b) // after the end of ctx, which is what is reported
 		}
 	}()
-	look, told := r.Clock.After(0), 0
+	look, reported := r.Clock.After(0), 0
 	for {
 		var free chan int
-		if ended := len(r.tracker.ended); batches != nil && ended > told {
+		if ended := len(r.tracker.ended); batches != nil && ended > reported {
 			free = freed
 		}
 		select {
@@ -178,8 +178,8 @@ func (r *run) follow(ctx context.Context) error {
 				readErr = r.lookAgain(ctx)
 			}
 			return errors.Join(submitErr, readErr)
-		case free <- len(r.tracker.ended) - told:
-			told = len(r.tracker.ended)
+		case free <- len(r.tracker.ended) - reported:
+			reported = len(r.tracker.ended)
 		case b, open := <-batches:
 			if !open {
 				batches, patience = nil, r.Clock.After(r.Patience)

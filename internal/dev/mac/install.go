@@ -117,7 +117,7 @@ func Install(dir string, o Options) (Root, error) {
 		return "", errors.Join(err, fmt.Errorf("%s is not empty: a model Mac needs a directory of its own", dir))
 	}
 	root := Root(dir)
-	for _, make := range []func(Root, Options) error{makeFolders, makeFiles, installCommands} {
+	for _, make := range []func(Root, Options) error{makeDirectories, makeFiles, installCommands} {
 		if err := make(root, o); err != nil {
 			return "", fmt.Errorf("making a model Mac in %s: %w", dir, err)
 		}
@@ -125,15 +125,15 @@ func Install(dir string, o Options) (Root, error) {
 	return root, errors.Join(root.write(machineFile, o.Machine), root.write(hostFile, newHost(o)))
 }
 
-func makeFolders(root Root, o Options) error {
+func makeDirectories(root Root, o Options) error {
 	home := "/Users/" + o.User
 	if o.StateDir != "" {
-		if err := os.Symlink(o.StateDir, root.Path("/"+stateFolder)); err != nil {
+		if err := os.Symlink(o.StateDir, root.Path("/"+stateDirectory)); err != nil {
 			return err
 		}
 	}
 	for _, dir := range []string{
-		"/" + stateFolder, "/Applications", "/Library/LaunchDaemons", "/Library/LaunchAgents", "/Library/Logs", "/Library/Preferences/SystemConfiguration",
+		"/" + stateDirectory, "/Applications", "/Library/LaunchDaemons", "/Library/LaunchAgents", "/Library/Logs", "/Library/Preferences/SystemConfiguration",
 		"/System/Library/LaunchDaemons", "/System/Library/CoreServices", "/Users/Shared", home + "/Library/Preferences/ByHost", home + "/Library/LaunchAgents",
 		"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/libexec", "/usr/local/bin", "/opt", "/dev",
 		"/private/etc/pf.anchors", "/private/etc/newsyslog.d", "/private/etc/sudoers.d", "/private/etc/ssh/sshd_config.d",

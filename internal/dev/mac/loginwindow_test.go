@@ -63,7 +63,7 @@ func TestLoginwindow_SealsAWrongPassword(t *testing.T) {
 	mac.AwaitSession("ci")
 }
 
-func TestLoginwindow_NobodyIsLoggedIn(t *testing.T) {
+func TestLoginwindow_NoUserIsLoggedIn(t *testing.T) {
 	for name, option := range map[string]mactest.Option{
 		"FileVault is on":   mactest.With(func(o *devmac.Options) { o.Machine.FileVault = true }),
 		"without a display": mactest.With(func(o *devmac.Options) { o.Machine.NoSession = true }),

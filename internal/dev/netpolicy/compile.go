@@ -48,7 +48,7 @@ type side struct {
 }
 
 type rule struct {
-	everybody bool // it names no peer
+	anyPeer bool // it names no peer
 	blocks    []block
 	pods      []*pod // by name
 	ports     []port // none: all, of every protocol
@@ -177,7 +177,7 @@ func compile(object *networkingv1.NetworkPolicy, pods []*pod) (policy, error) {
 
 // add resolves a rule.
 func (p *policy) add(direction Direction, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, pods []*pod) error {
-	made := rule{everybody: len(peers) == 0}
+	made := rule{anyPeer: len(peers) == 0}
 	chosen := map[*pod]bool{}
 	for i := range peers {
 		if peers[i].IPBlock != nil {

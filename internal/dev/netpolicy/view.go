@@ -70,7 +70,7 @@ func (v View) Digest() string {
 // canonical is the text of a rule for one pod that it applies to.
 func (r *rule) canonical(direction Direction, of *pod, e *Evaluator) string {
 	var lines []string
-	if r.everybody {
+	if r.anyPeer {
 		lines = append(lines, "      any peer "+r.portsOf(nil))
 		if direction == Egress { // a name means something else in each pod
 			for _, holder := range e.named(r) {

@@ -86,8 +86,8 @@ func installations(ctx context.Context, where search) ([]installation, error) {
 	var onPath, known []installation
 	var tooOld []string
 	seen := map[string]bool{}
-	look := func(folder string, into *[]installation) {
-		found, ok := inspect(ctx, folder)
+	look := func(dir string, into *[]installation) {
+		found, ok := inspect(ctx, dir)
 		if !ok || seen[found.postgres] {
 			return
 		}
@@ -98,16 +98,16 @@ func installations(ctx context.Context, where search) ([]installation, error) {
 		}
 		*into = append(*into, found)
 	}
-	for _, folder := range filepath.SplitList(where.path) {
-		look(folder, &onPath)
+	for _, dir := range filepath.SplitList(where.path) {
+		look(dir, &onPath)
 	}
 	for _, pattern := range where.globs {
-		folders, err := filepath.Glob(pattern)
+		dirs, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, fmt.Errorf("looking for PostgreSQL in %s: %w", pattern, err)
 		}
-		for _, folder := range folders {
-			look(folder, &known)
+		for _, dir := range dirs {
+			look(dir, &known)
 		}
 	}
 	slices.SortStableFunc(known, func(a, b installation) int { return b.major - a.major })
@@ -120,11 +120,11 @@ func installations(ctx context.Context, where search) ([]installation, error) {
 
 // inspect asks the programs in one directory for their version. Links are resolved, because PATH often holds links to a
 // few programs only, and because initdb looks for its companions beside itself.
-func inspect(ctx context.Context, folder string) (installation, bool) {
-	if folder == "" {
+func inspect(ctx context.Context, dir string) (installation, bool) {
+	if dir == "" {
 		return installation{}, false
 	}
-	postgres, err := filepath.EvalSymlinks(filepath.Join(folder, "postgres"))
+	postgres, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres"))
 	if err != nil {
 		return installation{}, false
 	}

@@ -108,7 +108,7 @@ func TestStart_IsPrivate(t *testing.T) {
 	}
 }
 
-func TestStart_LongPathUsesAShortSocketFolder(t *testing.T) {
+func TestStart_LongPathUsesAShortSocketDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(filepath.Dir(stateDir(t)), strings.Repeat("long,", 25))
 	server := start(t, dir)
@@ -118,7 +118,7 @@ func TestStart_LongPathUsesAShortSocketFolder(t *testing.T) {
 	require.NoDirExists(t, server.socket)
 }
 
-func TestStart_OneOwnerPerFolder(t *testing.T) {
+func TestStart_OneOwnerPerDirectory(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	server := start(t, dir)
@@ -196,7 +196,7 @@ func TestStart_StalePIDFileNamesAStranger(t *testing.T) {
 	require.Equal(t, "1", exec1(t, start(t, dir).URL(), "SELECT '1'"))
 }
 
-func TestStart_HalfMadeDatabaseIsMadeAnew(t *testing.T) {
+func TestStart_HalfMadeDatabaseIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "data.new", "base"), 0o700))
@@ -225,7 +225,7 @@ func TestStart_NotInstalledSaysWhatToInstall(t *testing.T) {
 	require.Contains(t, err.Error(), "BULLPEN_DATABASE_URL")
 }
 
-func TestStart_FolderBehindAPrivateOneIsExplained(t *testing.T) {
+func TestStart_DirectoryBehindAPrivateOneIsExplained(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		// Other users run the server as themselves, so no directory of theirs is closed to it.

@@ -422,7 +422,7 @@ func TestSteps_Hooks(t *testing.T) {
 	})
 }
 
-func TestSteps_BadFoldersFailTheJob(t *testing.T) {
+func TestSteps_BadDirectoriesFailTheJob(t *testing.T) {
 	x := newTrial(t, false)
 	require.NoError(t, os.WriteFile(filepath.Join(x.opts.WorkDir, "_work"), nil, 0o600))
 	x.service.queue(`  a: {runs-on: x, steps: [{name: step, run: "true"}]}`)

@@ -103,7 +103,7 @@ func (w *work) setUp(s *stepRun) error {
 	w.print(s, "Runner name: '%s'", w.r.config.AgentName)
 	w.print(s, "Runner version: '%s' (development runner, no isolation)", w.r.opts.Version)
 	w.contexts = w.msg.Contexts()
-	if err := w.makeFolders(); err != nil {
+	if err := w.makeDirectories(); err != nil {
 		return fmt.Errorf("making the job's directories: %w", err)
 	}
 	w.contexts.Set("github", w.githubContext())
@@ -123,8 +123,8 @@ func (w *work) setUp(s *stepRun) error {
 	return w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_STARTED", w.stop.gentle)
 }
 
-// makeFolders makes _work/<repository>/<repository> and _work/_temp, as GitHub's runner lays them out.
-func (w *work) makeFolders() error {
+// makeDirectories makes _work/<repository>/<repository> and _work/_temp, as GitHub's runner lays them out.
+func (w *work) makeDirectories() error {
 	github, _ := w.contexts.Get("github")
 	object, _ := github.(*workflow.Object)
 	name := filepath.Base(filepath.Clean("/" + object.String("repository")))

@@ -229,7 +229,7 @@ func (s *simulation) arrived() (n int) {
 
 // One more runner that is kept makes no job of the trace wait longer, where accounts have no limits and jobs are taken in
 // their order.
-func TestRun_MoreRunnersMakeNobodyWaitLonger(t *testing.T) {
+func TestRun_MoreRunnersMakeNoJobWaitLonger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var trace Trace
 		at := time.Duration(0)

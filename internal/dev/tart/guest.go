@@ -28,7 +28,7 @@ const (
 const (
 	fdLife   = 3 // ends when `run` has ended
 	fdSocket = 4 // listens for `exec`
-	fdFolder = 5 // keeps the guest's directory from being collected
+	fdDir    = 5 // keeps the guest's directory from being collected
 )
 
 // guestVolumes is where a macOS guest sees the shared directories (Tart 4.2).
@@ -63,7 +63,7 @@ type guest struct {
 func runGuest(dir string) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
-	for _, fd := range []int{fdLife, fdSocket, fdFolder} {
+	for _, fd := range []int{fdLife, fdSocket, fdDir} {
 		syscall.CloseOnExec(fd)
 	}
 	adoptOrphans()

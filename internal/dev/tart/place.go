@@ -22,7 +22,7 @@ func (p place) vms() string    { return filepath.Join(string(p), "vms") }
 func (p place) images() string { return filepath.Join(string(p), "cache", "OCIs") }
 func (p place) tmp() string    { return filepath.Join(string(p), "tmp") }
 
-func (p place) vm(name string) vmFolder { return vmFolder(filepath.Join(p.vms(), name)) }
+func (p place) vm(name string) vmDir { return vmDir(filepath.Join(p.vms(), name)) }
 
 func (p place) state() string       { return filepath.Join(string(p), ".faketart") }
 func (p place) fired() string       { return filepath.Join(p.state(), "fired") }
@@ -142,8 +142,8 @@ func (p place) slotFile(i int) string { return filepath.Join(p.slots(), strconv.
 // limit is the message for a host that is full. It lists the VMs that Tart knows to run, if it knows any (Tart 4.3).
 func (p place) limit() error {
 	var others []string
-	folders, _ := os.ReadDir(p.vms())
-	for _, f := range folders {
+	dirs, _ := os.ReadDir(p.vms())
+	for _, f := range dirs {
 		if pid, err := holder(p.vm(f.Name()).config()); err == nil && pid != 0 && pid != os.Getpid() {
 			others = append(others, f.Name())
 		}
@@ -186,12 +186,12 @@ func reserve(ctx context.Context, parent, pattern string) (string, *os.File, err
 
 // collect removes what dead commands and dead VMs left in a directory: entries without a lock (Tart 4.2).
 func collect(parent string) {
-	folder, err := os.Open(parent)
+	dir, err := os.Open(parent)
 	if err != nil {
 		return
 	}
-	defer folder.Close()
-	if unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	defer dir.Close()
+	if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return // what cannot be collected now is by a later command
 	}
 	entries, _ := os.ReadDir(parent) // as above

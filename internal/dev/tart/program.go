@@ -71,7 +71,7 @@ type command struct {
 	flags  *pflag.FlagSet
 	args   []string // what remains of the arguments when flags are read
 	// corruptible is what EffectCorrupt leaves without one of its files.
-	corruptible vmFolder
+	corruptible vmDir
 }
 
 // subcommand is one row of the table of commands.

@@ -75,7 +75,7 @@ func parseShare(text string) (share, error) {
 type machine struct {
 	*command
 	name   string
-	vm     vmFolder
+	vm     vmDir
 	config vmConfig
 	spec   guestSpec
 	dir    string // of the running guest, by which it is known when the VM's own directory has been replaced
@@ -163,11 +163,11 @@ func (m *machine) configure(ctx context.Context) error {
 
 // repairMAC gives the VM another address when a running one has the same, and says so on stdout (Tart 4.2).
 func (m *machine) repairMAC() error {
-	folders, err := os.ReadDir(m.vms())
+	dirs, err := os.ReadDir(m.vms())
 	if err != nil {
 		return err
 	}
-	for _, f := range folders {
+	for _, f := range dirs {
 		other := m.place.vm(f.Name())
 		if other == m.vm {
 			continue
@@ -242,11 +242,11 @@ func (m *machine) bury() error { return os.RemoveAll(m.dir) }
 
 // startGuest starts the guest. stop ends it at once, and so does the end of this process.
 func (m *machine) startGuest() (*exec.Cmd, func(), error) {
-	dir, folder, err := reserve(context.Background(), m.guests(), m.name+"-")
+	dir, directory, err := reserve(context.Background(), m.guests(), m.name+"-")
 	if err != nil {
 		return nil, nil, err
 	}
-	defer folder.Close() // the guest inherits it, and with it the lock
+	defer directory.Close() // the guest inherits it, and with it the lock
 	m.dir = dir
 	m.spec.Dir, m.spec.Name, m.spec.Image = dir, m.name, m.config.Image
 	m.spec.Boot, m.spec.Shutdown = m.script.Timing.Boot, m.script.Timing.Shutdown
@@ -273,7 +273,7 @@ func (m *machine) startGuest() (*exec.Cmd, func(), error) {
 		guest := exec.Command(m.Self[0], append(append([]string{}, m.Self[1:]...), guestCommand, dir)...)
 		guest.Env = []string{} // nothing of the host's is known inside
 		guest.Stdout, guest.Stderr = m.Stdout, m.Stderr
-		guest.ExtraFiles = []*os.File{life, socket, folder}
+		guest.ExtraFiles = []*os.File{life, socket, directory}
 		guest.SysProcAttr = attributes
 		if err = guest.Start(); err == nil {
 			return guest, func() { held.Close() }, nil

@@ -56,7 +56,7 @@ func TestHistory_RUN2_WhatRegistersItselfIsNotAskedFor(t *testing.T) { check(t, 
 func TestHistory_POOL5_RollsKeepToTheirLimits(t *testing.T) { check(t, "POOL-5") }
 
 // There are never more creations than the desired number and the surge leave room for, whatever the cache shows.
-func TestHistory_SCALE3_NeverMoreThanWished(t *testing.T) { check(t, "SCALE-3") }
+func TestHistory_SCALE3_NeverMoreThanDesired(t *testing.T) { check(t, "SCALE-3") }
 
 // Whatever has happened: when faults stop, the pool reaches the desired number of the desired template, and a deleted
 // pool reaches zero.
@@ -70,7 +70,7 @@ func TestHistory_POOL5_SCALE3_ConvergesWhenFaultsStop(t *testing.T) {
 			w.wish.StartTimeout = time.Minute // what is protected goes after it
 		}
 		for range 100 {
-			if settle(w, 1); w.asWished() {
+			if settle(w, 1); w.asDesired() {
 				return
 			}
 		}
@@ -87,7 +87,7 @@ func TestHistory_POOL5_ARollAloneKeepsEnoughServing(t *testing.T) {
 		w.wish.Desired = 1 + pick(t, 8, "desired")
 		w.wish.MaxUnavailable, w.wish.MaxSurge = pick(t, 4, "unavailable"), pick(t, 3, "surge")
 		settle(w, 4)
-		require.True(t, w.asWished(), w.describe())
+		require.True(t, w.asDesired(), w.describe())
 		least := w.wish.Desired - w.wish.MaxUnavailable
 		if w.wish.MaxUnavailable == 0 && w.wish.MaxSurge == 0 {
 			least--
@@ -121,13 +121,13 @@ func TestHistory_POOL5_AgeEndsInARoll(t *testing.T) {
 		w.tick(40 * time.Minute)
 		settle(w, 30)
 		require.Empty(t, w.which(func(p *pod) bool { return p.shown.created.Before(before) }), w.describe())
-		require.True(t, w.asWished(), w.describe())
+		require.True(t, w.asDesired(), w.describe())
 		require.Empty(t, w.broken)
 	})
 }
 
-// asWished says whether the pool is what its wish says, and nothing else is left.
-func (w *world) asWished() bool {
+// asDesired says whether the pool is what its wish says, and nothing else is left.
+func (w *world) asDesired() bool {
 	if w.wish.Terminating {
 		return len(w.pods) == 0
 	}

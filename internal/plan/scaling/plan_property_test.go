@@ -268,17 +268,17 @@ func TestPlan_TiersAreSplitInProportionAndNothingIsStranded(t *testing.T) {
 		require.Equal(t, min(total, max(load, room)), given, "nothing is stranded, and no more is given")
 		left := max(0, room-load)
 		for _, tier := range []tier{floor, headRoom} {
-			wished := 0
+			asked := 0
 			for _, w := range tier.wish {
-				wished += w
+				asked += w
 			}
 			for i, w := range tier.wish {
-				if wished > 0 {
-					fair := float64(w) * min(1, float64(left)/float64(wished))
+				if asked > 0 {
+					fair := float64(w) * min(1, float64(left)/float64(asked))
 					require.InDelta(t, fair, tier.got[i], 1, "pool %d of %v: %v of %d", i, tier.wish, tier.got, left)
 				}
 			}
-			left = max(0, left-wished)
+			left = max(0, left-asked)
 		}
 	})
 }

@@ -333,7 +333,7 @@ func TestPlan_POOL8_ANumberStaysWhenSomethingCouldNotBeRead(t *testing.T) {
 }
 
 // POOL-8: what one pool lacks does not blind the others, and the blind one's runners take their room.
-func TestPlan_POOL8_ABlindPoolTakesItsRoomAndHoldsUpNobody(t *testing.T) {
+func TestPlan_POOL8_ABlindPoolTakesItsRoomAndBlocksNoOther(t *testing.T) {
 	s := situated(unit(10)).pool("a", 0, 9, Signal{}).pool("b", 6, 9, Signal{})
 	delete(s.Signals.Pools, "b")
 	require.Equal(t, map[string]int{"a": 4, "b": 6}, s.desired())

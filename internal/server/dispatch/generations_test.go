@@ -59,7 +59,7 @@ func TestStore_CLAIM15_CLAIM16_StaleActorsAreVoid(t *testing.T) {
 
 // CLAIM-16: a lease that a replica took by a clock that is ahead, and could not end, blocks neither the pod's next poll nor
 // recovery; one that a working replica may hold does.
-func TestTakeOver_CLAIM16_ALeaseOfAClockAheadHoldsUpNobody(t *testing.T) {
+func TestTakeOver_CLAIM16_ALeaseOfAClockAheadBlocksNoPoll(t *testing.T) {
 	h := newHarness(t)
 	h.queue(1)
 	pod := h.pod("linux")

@@ -287,7 +287,7 @@ func TestAdoption_CLAIM13_NoAnswerIsAskedAgain(t *testing.T) {
 }
 
 // CLAIM-13: a job that has ended in between revives no claim, and an adopted runner is charged to its lane.
-func TestAdopt_CLAIM13_EndedJobRevivesNobody(t *testing.T) {
+func TestAdopt_CLAIM13_EndedJobRevivesNoClaim(t *testing.T) {
 	h := newHarness(t)
 	pod := h.pod("linux")
 	runner := h.ghost(pod)
@@ -313,7 +313,7 @@ func TestAdopt_CLAIM13_EndedJobRevivesNobody(t *testing.T) {
 }
 
 // CLAIM-13, CLAIM-17: a list of GitHub's that was read before the runner's job ended, and is used after, revives no claim.
-func TestAdopt_CLAIM13_CLAIM17_ALateReadingRevivesNobody(t *testing.T) {
+func TestAdopt_CLAIM13_CLAIM17_ALateReadingRevivesNoClaim(t *testing.T) {
 	h := newHarness(t)
 	h.queue(1)
 	pod := h.pod("linux")

@@ -152,7 +152,7 @@ func TestRetireLost_NotesWhichJobsLostTheirNodes(t *testing.T) {
 	require.Equal(t, died.Name, lost[0].PodName)
 }
 
-func TestRetireLost_WithoutALiveClaimAsksNobody(t *testing.T) {
+func TestRetireLost_WithoutALiveClaimSendsNoRequest(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.RemoveErr, g.Unread = fleet.ErrUncertain, fleet.ErrUncertain })

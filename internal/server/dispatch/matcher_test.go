@@ -130,7 +130,7 @@ func TestPoll_CLAIM7_AnEarlierRequestTakesNothingOver(t *testing.T) {
 }
 
 // An earlier request does not push a later one of its pod out of the queue either.
-func TestPoll_CLAIM7_AnEarlierRequestWaitsInNobodysStead(t *testing.T) {
+func TestPoll_CLAIM7_AnEarlierRequestWaitsForNoOther(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
 	pod := h.pod("linux")

@@ -166,7 +166,7 @@ func (d *Dispatcher) stopping() bool {
 	return d.runCtx.Err() != nil
 }
 
-var errNobodyHears = errors.New("the pod hung up, or is being deleted")
+var errPollAbandoned = errors.New("the pod hung up, or is being deleted")
 
 // serve mints for a claim that this replica has just made, with a mint slot in hand.
 func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
@@ -178,7 +178,7 @@ func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
 	if ctx.Err() != nil || !ok || pod.Deleting { // EXCL-5: GitHub was not asked yet, so that job and pod are free again
 		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		return d.unclaim(detached, claim, errNobodyHears)
+		return d.unclaim(detached, claim, errPollAbandoned)
 	}
 	return d.mint(ctx, claim, release)
 }

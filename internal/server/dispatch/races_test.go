@@ -99,7 +99,7 @@ func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 
 // A notification that was lost while the connection was down costs nothing once it is restored, also when it named
 // a label set that was never seen before.
-func TestListen_LabelSetsAreReadAnewAfterAReconnection(t *testing.T) {
+func TestListen_LabelSetsAreReadAgainAfterAReconnection(t *testing.T) {
 	h := newHarness(t)
 	d, err := dispatch.New(dispatch.Options{Store: h.store, Forge: h.forge, Cluster: h.cluster, After: h.timers.after})
 	require.NoError(t, err)

@@ -69,7 +69,7 @@ func TestAdoption_CLAIM13_CLAIM17_AForeignRunnerIsNotAdopted(t *testing.T) {
 		"its own, registrations are lost":             {func(h *harness, _ dispatch.Pod) { lose(h, "runner_registrations") }, acme, true},
 		"its own, claim and registrations are lost":   {func(h *harness, _ dispatch.Pod) { lose(h, "runner_registrations", "runner_claims") }, acme, true},
 		"its own, all but the label is lost":          {func(h *harness, pod dispatch.Pod) { lose(h, "runner_registrations", "runner_claims"); label(h, pod) }, acme, true},
-		"its own, the pod was retired by a later row": {func(h *harness, pod dispatch.Pod) { h.retiredAnew(pod) }, acme, true},
+		"its own, the pod was retired by a later row": {func(h *harness, pod dispatch.Pod) { h.retiredAgain(pod) }, acme, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
@@ -99,8 +99,8 @@ func TestAdoption_CLAIM13_CLAIM17_AForeignRunnerIsNotAdopted(t *testing.T) {
 	}
 }
 
-// retiredAnew stands for a ledger that lost the claim and in which the pod was retired since.
-func (h *harness) retiredAnew(pod dispatch.Pod) {
+// retiredAgain stands for a ledger that lost the claim and in which the pod was retired since.
+func (h *harness) retiredAgain(pod dispatch.Pod) {
 	ledgertest.Exec(h.t, h.url, `DELETE FROM runner_claims`)
 	_, err := h.store.Retire(h.t.Context(), []dispatch.Pod{pod}, time.Now())
 	require.NoError(h.t, err)

@@ -57,7 +57,7 @@ func TestRouting_TEN1_APoolThatShowsBeforeItsEventServesWhatWaited(t *testing.T)
 }
 
 // A ledger that was restored may have label sets without a notification, whether or not a pool has changed.
-func TestRouting_ARestoredLedgerIsRoutedAnew(t *testing.T) {
+func TestRouting_ARestoredLedgerIsRoutedAgain(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	store, d := h.counting(c)
 	h.asks(d, c)

@@ -48,11 +48,11 @@ func TestDemand_NET5_OnlyTheControllersPrincipal(t *testing.T) {
 
 	status, text := w.demand("controller", acme("a"))
 	require.Equal(t, http.StatusOK, status, text)
-	var told runnerapi.DemandResponse
-	require.NoError(t, json.Unmarshal([]byte(text), &told))
-	require.Len(t, told.Targets, 1)
-	require.True(t, told.Targets[0].Sees)
-	require.Equal(t, int64(1), told.Targets[0].Queued[0].ID)
+	var response runnerapi.DemandResponse
+	require.NoError(t, json.Unmarshal([]byte(text), &response))
+	require.Len(t, response.Targets, 1)
+	require.True(t, response.Targets[0].Sees)
+	require.Equal(t, int64(1), response.Targets[0].Queued[0].ID)
 }
 
 // Invalid or impossibly large requests are refused with a sentence.
@@ -151,10 +151,10 @@ func TestDemand_62_63_WhatChangesNothing(t *testing.T) {
 		t.Helper()
 		status, text := w.demand("controller", acme("a"))
 		require.Equal(t, http.StatusOK, status, text)
-		var told runnerapi.DemandResponse
-		require.NoError(t, json.Unmarshal([]byte(text), &told))
-		require.Empty(t, told.Targets[0].Running)
-		for _, job := range told.Targets[0].Queued {
+		var response runnerapi.DemandResponse
+		require.NoError(t, json.Unmarshal([]byte(text), &response))
+		require.Empty(t, response.Targets[0].Running)
+		for _, job := range response.Targets[0].Queued {
 			all = append(all, job.ID)
 		}
 		return all

@@ -87,7 +87,7 @@ func TestCoalescer_WhoCanRunWithTheLeaderGoesWithIt(t *testing.T) {
 	require.Less(t, len(*batches), herd/10, "of %d calls", herd)
 }
 
-func TestCoalescer_AFailureIsEverybodysOfThatBatchOnly(t *testing.T) {
+func TestCoalescer_AFailureIsOfThatBatchOnly(t *testing.T) {
 	c, _ := doubler(1, 4, nil)
 	_, err := c.do(t.Context(), -1)
 	require.EqualError(t, err, "negative")
@@ -96,7 +96,7 @@ func TestCoalescer_AFailureIsEverybodysOfThatBatchOnly(t *testing.T) {
 	require.Equal(t, 8, got)
 }
 
-func TestCoalescer_AbandonedCallsLeaveNobodyBehind(t *testing.T) {
+func TestCoalescer_AbandonedCallsLeaveNoneBehind(t *testing.T) {
 	gate := make(chan struct{})
 	c, _ := doubler(1, 1, gate)
 	var wg sync.WaitGroup
@@ -137,7 +137,7 @@ func TestCoalescer_UnderLoadEveryCallIsAnswered(t *testing.T) {
 }
 
 // A statement that hangs, for example on a dead connection, loses its turn: others are answered, but only a bounded number.
-func TestCoalescer_WhatHangsHoldsUpNobody(t *testing.T) {
+func TestCoalescer_WhatHangsBlocksNoOther(t *testing.T) {
 	gate := make(chan struct{})
 	c, _ := doubler(1, 4, nil)
 	answer := c.run

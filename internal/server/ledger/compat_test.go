@@ -249,9 +249,9 @@ func splitQueries(text string) []string {
 }
 
 // generatedQueries reads the queries out of a directory of generated code, ordered by their text.
-func generatedQueries(t *testing.T, folder string) string {
+func generatedQueries(t *testing.T, dir string) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "*.sql.go"))
+	files, err := filepath.Glob(filepath.Join(dir, "*.sql.go"))
 	require.NoError(t, err)
 	var queries []string
 	for _, file := range files {

@@ -115,14 +115,14 @@ func (t installationTx) put(ctx context.Context, a dispatch.Account, suspended b
 	if err := t.s.defaultLimits(ctx, t.q, a.ID); err != nil {
 		return err
 	}
-	anew := !known || deref(before.InstallationID) != a.InstallationID
-	if anew { // it states again which repositories it has
+	reinstalled := !known || deref(before.InstallationID) != a.InstallationID
+	if reinstalled { // it states again which repositories it has
 		if err := t.restoreAll(ctx, a.ID); err != nil {
 			return err
 		}
 	}
 	after := sqlcgen.Account{ID: a.ID, Login: a.Login, InstallationID: &a.InstallationID, Suspended: suspended}
-	if anew {
+	if reinstalled {
 		if err := t.audit(ctx, adminapi.ActionInstall, before, after, known); err != nil {
 			return err
 		}

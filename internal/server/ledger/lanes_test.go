@@ -44,7 +44,7 @@ func TestRecountLanes_RECV5_ADriftedLaneIsPutRight(t *testing.T) {
 }
 
 // A claim that ends or is made concurrently is counted once: the recount waits for it, or it for the recount.
-func TestRecountLanes_AClaimThatIsMadeMeanwhileIsCountedOnce(t *testing.T) {
+func TestRecountLanes_AConcurrentClaimIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
 	ledgertest.Exec(t, url, `INSERT INTO job_lanes (label_key, account_id, parked, head_at, running) VALUES ('["linux"]', 1, '', now(), 5)`)
@@ -89,7 +89,7 @@ func running(t *testing.T, store *Store, url string) (end func() error) {
 
 // TEN-1: a batch parks a lane because there was no room, while a claim of the account ends that it could not see yet. The end waits for the
 // batch, and finds the lane.
-func TestFreeRoom_TEN1_ALaneThatIsParkedMeanwhileIsFound(t *testing.T) {
+func TestFreeRoom_TEN1_AConcurrentlyParkedLaneIsFound(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
 	end := running(t, store, url)

@@ -36,7 +36,7 @@ func TestStore_NET9_EveryMethodWorksThroughAPooler(t *testing.T) {
 			url := ledgerForMethods(t)
 			pooler := poolertest.Start(t, url, o)
 			pooler.Settle(t, url, 3)
-			through := callAll(t, pooler.URL(t, url), url, othersAtWork, now)
+			through := callAll(t, pooler.URL(t, url), url, otherClients, now)
 			for i, want := range directly {
 				require.Equal(t, want, through[i])
 			}
@@ -56,8 +56,8 @@ func ledgerForMethods(t *testing.T) string {
 
 var sizeForMethods = ledgertest.Size{Queued: 100, Accounts: 2, Free: 1}
 
-// othersAtWork are clients of the pooler beside the store, until the returned function has waited for them.
-func othersAtWork(t *testing.T, url string) (stop func()) {
+// otherClients are clients of the pooler beside the store, until the returned function has waited for them.
+func otherClients(t *testing.T, url string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var others errgroup.Group

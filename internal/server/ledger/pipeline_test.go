@@ -66,7 +66,7 @@ func put(t *testing.T, p *pipeline, n int64) {
 }
 
 // A transaction is as many ways to the server as it has answers to wait for, and one for its end.
-func TestPipeline_SendsTogetherWhatNobodyWaitsFor(t *testing.T) {
+func TestPipeline_SendsDeferredStatementsTogether(t *testing.T) {
 	pool, sent := newNumbers(t)
 	n := int64(0)
 	transaction := func() int64 {

@@ -19,8 +19,8 @@ import (
 func TestRun_SurvivesAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, folder := range []string{filepath.Dir(dir), dir} { // as root, Postgres is another user who has to pass
-		require.NoError(t, os.Chmod(folder, 0o711)) //nolint:gosec // a test's directory
+	for _, directory := range []string{filepath.Dir(dir), dir} { // as root, Postgres is another user who has to pass
+		require.NoError(t, os.Chmod(directory, 0o711)) //nolint:gosec // a test's directory
 	}
 	options := pgserver.Options{Dir: filepath.Join(dir, "pg"), FastUnsafe: true}
 	server, err := pgserver.Start(t.Context(), options)

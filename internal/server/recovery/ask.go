@@ -39,9 +39,9 @@ func (r *Recovery) newQuestions() *questions {
 }
 
 var (
-	errEnough = errors.New("enough was asked of GitHub for this pass")
-	errSilent = errors.New("GitHub says nothing about this installation just now")
-	errNobody = errors.New("the account has no installation any more")
+	errEnough         = errors.New("enough was asked of GitHub for this pass")
+	errSilent         = errors.New("GitHub says nothing about this installation just now")
+	errNoInstallation = errors.New("the account has no installation any more")
 )
 
 // may takes one request of the installation's budget.
@@ -50,7 +50,7 @@ func (q *questions) may(installation int64) error {
 	defer q.mu.Unlock()
 	switch {
 	case installation == 0:
-		return errNobody
+		return errNoInstallation
 	case q.silent[installation] >= tooSilent:
 		return errSilent
 	case q.spent[installation] >= q.r.opt.Requests:

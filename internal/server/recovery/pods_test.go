@@ -119,7 +119,7 @@ func TestPass_RECV1_PodsAreListedBeforeClaims(t *testing.T) {
 }
 
 // A crashed or killed poller leaves a pod that looks busy; so does a runner that hangs after its retirement (RECV-5).
-func TestPass_RECV5_WhatLooksBusyAndIsNobodysGoes(t *testing.T) {
+func TestPass_RECV5_WhatLooksBusyWithoutAnOwnerIsRemoved(t *testing.T) {
 	for name, c := range map[string]struct {
 		show    func(*recovery.Pod)
 		retired bool

@@ -127,7 +127,7 @@ func TestPass_EXCL6_ARemovalThatRacesWithAnAssignmentCostsNoPod(t *testing.T) {
 }
 
 // EXCL-4: the same for a pod without a claim.
-func TestPass_EXCL4_NobodysPodThatShowsAJobIsNotRetired(t *testing.T) {
+func TestPass_EXCL4_AnUnclaimedPodThatShowsAJobIsNotRetired(t *testing.T) {
 	w := newWorld(t)
 	_, release := w.submit()
 	pod := w.pod()

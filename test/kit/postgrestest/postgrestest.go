@@ -190,12 +190,12 @@ func parent() string {
 // sweep removes directories of test processes that were killed before they could. Their servers died with them.
 func sweep() {
 	const settled = time.Minute // a process that starts right now has made its directory, and takes it in a moment
-	folders, _ := filepath.Glob("/tmp/bullpen-pgtest-*")
+	dirs, _ := filepath.Glob("/tmp/bullpen-pgtest-*")
 	inMemory, _ := filepath.Glob(memory + "/bullpen-pgtest-*")
-	for _, folder := range append(folders, inMemory...) {
-		info, err := os.Stat(folder)
-		if err == nil && time.Since(info.ModTime()) > settled && postgres.Abandoned(folder) {
-			_ = os.RemoveAll(folder) // another user's stays; it does no harm
+	for _, dir := range append(dirs, inMemory...) {
+		info, err := os.Stat(dir)
+		if err == nil && time.Since(info.ModTime()) > settled && postgres.Abandoned(dir) {
+			_ = os.RemoveAll(dir) // another user's stays; it does no harm
 		}
 	}
 }

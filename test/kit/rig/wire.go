@@ -44,8 +44,8 @@ func DatabaseWire(tb testing.TB, database string) (*Wire, string) {
 	require.NoError(tb, err)
 	network, address := "tcp", target.Host
 	query := target.Query()
-	if folder := query.Get("host"); folder != "" {
-		network, address = "unix", folder+"/.s.PGSQL.5432"
+	if dir := query.Get("host"); dir != "" {
+		network, address = "unix", dir+"/.s.PGSQL.5432"
 	}
 	w := NewWire(tb, network, address)
 	target.Host = w.Addr()

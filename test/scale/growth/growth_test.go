@@ -102,7 +102,7 @@ func TestGrowing_CountsTheJobsOfAnHour(t *testing.T) {
 }
 
 // A process that has died and come back has a small heap again.
-func TestGrowing_FindsWhatWasStartedAnew(t *testing.T) {
+func TestGrowing_FindsWhatWasRestarted(t *testing.T) {
 	r := change(steady(1000, 40, func(int) float64 { return 0 }), "server", func(jobs int, p *growth.Part) {
 		if jobs > 5000 {
 			p.CPUSeconds -= 15

@@ -39,18 +39,18 @@ type replayOf struct {
 	fault standin.FaultKind
 }
 
-// toEverybody: the runner asks for connectionData without a token first. At GitHub it is anonymous; the recorded 401 sent the runner for a token.
-var toEverybody = map[string]int{"GET /_services/pipelines/_apis/connectionData": http.StatusOK}
+// anonymous: the runner asks for connectionData without a token first. At GitHub it is anonymous; the recorded 401 sent the runner for a token.
+var anonymous = map[string]int{"GET /_services/pipelines/_apis/connectionData": http.StatusOK}
 
 var replays = map[string]replayOf{
 	"jit-one-job": {jobs: []string{`
     outputs: {word: "${{ steps.m.outputs.w }}"}
     env: {COLOUR: green}
-    steps: [{name: greet, run: echo}, {id: m, run: echo}, {run: exit 3}, {if: always(), run: echo last}]`}, expected: toEverybody},
-	"jit-cancelled":       {jobs: []string{`steps: [{run: echo started; sleep 60}, {if: always(), run: echo cleanup}]`}, expected: toEverybody},
-	"jit-long":            {jobs: []string{`steps: [{run: sleep 130}]`}, expected: toEverybody},
-	"jit-idle-term":       {expected: toEverybody},
-	"jit-version-refused": {fault: standin.FaultVersionRefused, expected: toEverybody},
+    steps: [{name: greet, run: echo}, {id: m, run: echo}, {run: exit 3}, {if: always(), run: echo last}]`}, expected: anonymous},
+	"jit-cancelled":       {jobs: []string{`steps: [{run: echo started; sleep 60}, {if: always(), run: echo cleanup}]`}, expected: anonymous},
+	"jit-long":            {jobs: []string{`steps: [{run: sleep 130}]`}, expected: anonymous},
+	"jit-idle-term":       {expected: anonymous},
+	"jit-version-refused": {fault: standin.FaultVersionRefused, expected: anonymous},
 	"jit-uses": {
 		jobs: []string{`steps: [{run: env}, {run: env}, {run: env}, {run: env}]`},
 		// The stand-in has no actions, and says so as the launch service does; the archives came from the proxy, and the log was asked
@@ -60,7 +60,7 @@ var replays = map[string]replayOf{
 		},
 		skipped: []string{"GET /tar/acme/hello", "GET /tar/acme/comp", "GET /_services/results/logs/85565775001"},
 	},
-	"registered-two-jobs": {jobs: []string{`steps: [{run: echo one}]`, `steps: [{run: echo two}]`}, expected: toEverybody},
+	"registered-two-jobs": {jobs: []string{`steps: [{run: echo one}]`, `steps: [{run: echo two}]`}, expected: anonymous},
 	// GitHub takes a removal token here.
 	"registered-remove": {expected: map[string]int{"DELETE /api/v3/repos/acme/app/actions/runners/{runner}": http.StatusNoContent}},
 }

@@ -170,14 +170,14 @@ func (c *CatchUp) page(ctx context.Context, pos *Position) (github.DeliveryPage,
 func (c *CatchUp) note(ctx context.Context, pos Position, page []github.Delivery) error {
 	succeeded := map[string]bool{}
 	var missing, settled []github.Delivery
-	believed := func(d github.Delivery) bool {
+	accepted := func(d github.Delivery) bool {
 		if c.opt.Poll || d.StatusCode < 200 || d.StatusCode > 299 {
 			return false
 		}
 		return pos.EverythingSince.IsZero() || d.DeliveredAt.Before(pos.EverythingSince)
 	}
 	for _, d := range page {
-		if useful(d) && believed(d) && !succeeded[d.GUID] {
+		if useful(d) && accepted(d) && !succeeded[d.GUID] {
 			succeeded[d.GUID] = true
 			settled = append(settled, d)
 		}

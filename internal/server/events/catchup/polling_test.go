@@ -40,7 +40,7 @@ func TestPoll_RECV8_JobsAreTakenFromTheListAlone(t *testing.T) {
 }
 
 // Any server may answer at the App's webhook URL: only the ledger knows what was accepted.
-func TestPoll_RECV8_SomebodyElsesSuccessCountsForNothing(t *testing.T) {
+func TestPoll_RECV8_AnotherServersSuccessCountsForNothing(t *testing.T) {
 	w := newWorld(t, func(o *catchup.Options) { o.Poll = true })
 	welcome := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer welcome.Close()

@@ -177,7 +177,7 @@ func TestQueued_RECV7_WhatRightlyWaitsIsKept(t *testing.T) {
 }
 
 // Unanswerable jobs do not block the rest, and an account at its limit does not block another.
-func TestQueued_NobodyStandsBeforeTheRest(t *testing.T) {
+func TestQueued_NoJobBlocksTheRest(t *testing.T) {
 	w := newWorld(t, nil)
 	other := dispatch.Account{ID: 6, Login: "other", InstallationID: 66}
 	const stuck = 500 // more than is read at a time, and older

@@ -44,7 +44,7 @@ func (w *world) vanish(repository string, jobs int, labels ...string) (run int64
 	return run, ids
 }
 
-func TestSweep_RECV8_AJobThatNobodyToldOfIsFound(t *testing.T) {
+func TestSweep_RECV8_AnUnreportedJobIsFound(t *testing.T) {
 	w := newWorld(t, nil)
 	w.reported("acme/app")
 	_, ids := w.vanish("acme/app", 3)

@@ -95,7 +95,7 @@ func (s *scene) compare() {
 }
 
 // What GitHub reports of its installations reaches the ledger, and what got lost is found by its own list.
-func TestPass_ToldAndUntold(t *testing.T) {
+func TestPass_ReportedAndUnreported(t *testing.T) {
 	s := newScene(t)
 	s.becomes("acme", adminapi.AccountActive)
 	s.becomes("beta", adminapi.AccountActive)

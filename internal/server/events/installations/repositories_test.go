@@ -162,7 +162,7 @@ func TestRepositories_ADoubtfulListTakesNothing(t *testing.T) {
 }
 
 // What was reported after the list was begun is newer than the list.
-func TestRepositories_NewsThatCameMeanwhileIsLeftAlone(t *testing.T) {
+func TestRepositories_NewerEventsAreLeftAlone(t *testing.T) {
 	s := newScene(t)
 	s.becomes("acme", adminapi.AccountActive)
 	s.job(1, 0, "acme/app")

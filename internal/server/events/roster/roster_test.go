@@ -197,7 +197,7 @@ func TestLook_EXCL6_DoubtProvesNothing(t *testing.T) {
 }
 
 // A doubtful reading is not kept; and a scope that cannot be read does not delay other accounts.
-func TestLook_DoubtEndsAndIsNobodyElses(t *testing.T) {
+func TestLook_DoubtEndsAndDelaysNoOtherAccount(t *testing.T) {
 	w, r := newWorld(t, nil)
 	uid := uuid.NewString()
 	w.failing["globex"] = fleet.ErrForbidden
