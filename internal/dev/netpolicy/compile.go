@@ -49,9 +49,9 @@ type side struct {
 
 type rule struct {
 	anyPeer bool // it names no peer
-	blocks    []block
-	pods      []*pod // by name
-	ports     []port // none: all, of every protocol
+	blocks  []block
+	pods    []*pod // by name
+	ports   []port // none: all, of every protocol
 }
 
 type block struct {
