@@ -21,15 +21,16 @@ import (
 
 // Options of Start.
 type Options struct {
-	// StateDir is the state folder. Required.
+	// StateDir is the state directory. Required.
 	StateDir string
 	// Binary is the executable that holds every part but the agent of runner pods. Default: this one. bullpen-agent must be beside it.
 	Binary string
-	// Assets is the folder of control plane executables. Default: found, see package assets.
+	// Assets is the directory of control plane executables. Default: found, see package assets.
 	Assets string
 	// Macs starts a second node agent, whose runners are macOS virtual machines, or what a fake of Tart makes of them.
 	Macs bool
-	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: their files lie below this folder. Empty: nobody does.
+	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: their files lie below this
+	// directory. Optional.
 	MacHosts string
 	// Pools are applied once everything is up; LoadPools reads them.
 	Pools []*unstructured.Unstructured
@@ -99,7 +100,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Box is everything that runs in one state folder. Its methods may be called concurrently.
+// Box is everything that runs in one state directory. Its methods may be called concurrently.
 type Box struct {
 	opts      Options
 	layout    Layout
@@ -128,8 +129,8 @@ type Box struct {
 // ErrInterrupted says that the start, or the demonstration, was called off, and that nothing is left running.
 var ErrInterrupted = errors.New("interrupted; nothing is left running")
 
-// Start brings everything up in the state folder and returns when all parts are ready. What an earlier, killed owner of
-// the folder left behind is ended first. ctx bounds the start only; Stop ends what runs.
+// Start brings everything up in the state directory and returns when all parts are ready. What an earlier, killed owner of
+// the directory left behind is ended first. ctx bounds the start only; Stop ends what runs.
 //
 // Errors to tell apart: ErrInterrupted, *InUseError, *StaleFolderError, assets.ErrMissing, pgserver.ErrNotInstalled. Each is one
 // sentence that says what to do.
@@ -164,7 +165,7 @@ func (b *Box) stopAfter(ctx context.Context, err error) error {
 // stopPatience bounds a stop; what has not ended by then is killed.
 const stopPatience = 90 * time.Second
 
-// open takes the folder and clears away what a killed owner left.
+// open takes the directory and clears away what a killed owner left.
 func open(ctx context.Context, opts Options) (*Box, error) {
 	layout, err := NewLayout(opts.StateDir)
 	if err != nil {

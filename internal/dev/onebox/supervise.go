@@ -199,8 +199,7 @@ func (s *supervised) stop() {
 	<-s.ended
 }
 
-// awaitReady asks again and again until the part is ready. A process that ends meanwhile is a failure, whose last words
-// are the error.
+// awaitReady polls until the part is ready. A process that exits before is a failure, whose last words are the error.
 func (s *supervised) awaitReady(ctx context.Context, ready func(context.Context, time.Time) error) error {
 	tick := time.NewTicker(50 * time.Millisecond) // another process's readiness cannot be waited for otherwise
 	defer tick.Stop()
