@@ -54,7 +54,7 @@ type Options struct {
 	FastUnsafe bool
 	// StartTimeout bounds the start. Default: three minutes.
 	StartTimeout time.Duration
-	// Report is told what happens. Default: nobody is.
+	// Report gets the events. Optional.
 	Report func(Event)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -132,7 +132,7 @@ var ErrInterrupted = errors.New("interrupted; nothing is left running")
 // Start brings everything up in the state directory and returns when all parts are ready. What an earlier, killed owner of
 // the directory left behind is ended first. ctx bounds the start only; Stop ends what runs.
 //
-// Errors to tell apart: ErrInterrupted, *InUseError, *StaleFolderError, assets.ErrMissing, pgserver.ErrNotInstalled. Each is one
+// Errors to distinguish: ErrInterrupted, *InUseError, *StaleFolderError, assets.ErrMissing, pgserver.ErrNotInstalled. Each is one
 // sentence that says what to do.
 func Start(ctx context.Context, opts Options) (*Box, error) {
 	opts, err := opts.withDefaults()
@@ -165,7 +165,7 @@ func (b *Box) stopAfter(ctx context.Context, err error) error {
 // stopPatience bounds a stop; what has not ended by then is killed.
 const stopPatience = 90 * time.Second
 
-// open takes the directory and clears away what a killed owner left.
+// open takes the directory and clears what a killed owner left.
 func open(ctx context.Context, opts Options) (*Box, error) {
 	layout, err := NewLayout(opts.StateDir)
 	if err != nil {
@@ -358,7 +358,7 @@ func (b *Box) GitHub() (*standin.AdminClient, error) {
 // AdminConfig connects to the cluster as an administrator.
 func (b *Box) AdminConfig() *rest.Config { return b.plane.AdminConfig() }
 
-// Where says where to look.
+// Where returns the URLs and files of the parts.
 func (b *Box) Where() Where {
 	w := Where{
 		StateDir: b.layout.Dir, PID: os.Getpid(), Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
