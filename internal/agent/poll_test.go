@@ -267,7 +267,7 @@ func TestPoll_StagingThatFailsIsVisibleAndNotAcknowledged(t *testing.T) {
 	require.NotContains(t, err.Error(), jitText)
 }
 
-// Without an empty file the runner's container would wait for ever, and a pod whose poller has ended is never removed.
+// Without an empty file the runner's container would wait forever, and a pod whose poller has ended is never removed.
 func TestPoll_StagingThatFailsEndsThePod(t *testing.T) {
 	d := newDispatcher(t, nil)
 	p := newPod(t, d)

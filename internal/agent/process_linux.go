@@ -58,7 +58,7 @@ func isWorker(group int) func(seen) bool {
 	return func(p seen) bool { return p.name == "Runner.Worker" && p.group == group && p.state != "Z" }
 }
 
-// listenerOf is the process that has started the worker, and takes jobs; 0 where there is none that may be stopped.
+// listenerOf is the process that has started the worker, and takes jobs; 0 if there is none that may be stopped.
 func listenerOf(group int) int {
 	all := processes()
 	at := slices.IndexFunc(all, isWorker(group))

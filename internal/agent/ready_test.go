@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// EXCL-6: the pod's own sign. A configuration is none, a job is, and nothing that a job does takes it back.
+// EXCL-6: the pod's own sign. A configuration is none, a job is, and nothing that a job does revokes it.
 func TestReady_EXCL4_EXCL6_UntilAJobStarts(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "listen DIR")
@@ -33,7 +33,7 @@ func TestReady_EXCL4_EXCL6_UntilAJobStarts(t *testing.T) {
 	require.Equal(t, 5, c.code())
 }
 
-// EXCL-6: the worker of GitHub's runner is a sign, whatever the image has for a hook.
+// EXCL-6: the worker of GitHub's runner is a sign, whatever hook the image has.
 func TestReady_EXCL6_AWorkerIsASign(t *testing.T) {
 	if !seesWorkers {
 		t.Skip("processes cannot be seen here")

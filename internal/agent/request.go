@@ -29,7 +29,7 @@ const (
 	answerNone                      // no work yet
 	answerGone                      // this pod's shot is spent, or the fleet takes the pod
 	answerRefused                   // the token is not accepted
-	answerLater                     // come back later
+	answerLater                     // retry later
 )
 
 // result of one poll.

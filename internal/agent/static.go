@@ -33,7 +33,7 @@ const (
 //     then. GitHub gives a job that was not acquired to another runner. A runner that has no hook, or no worker that can be
 //     seen, continues until its registration is removed.
 func (s *supervisor) static(ctx context.Context, events <-chan struct{}) error {
-	_ = os.Remove(s.files.idle) // it is for pollers, and there is none
+	_ = os.Remove(s.files.idle) // it is for pollers, of which there are none
 	registered, err := s.register(ctx)
 	if err != nil || !registered {
 		return err
@@ -142,8 +142,8 @@ func (a *attendance) idleAgain() {
 	}
 }
 
-// showIdle shows that no job runs, where that is not shown: the disk may have been full when the last one ended, and a runner that
-// looks busy for ever is never removed.
+// showIdle shows that no job runs, where that is not shown: the disk may have been full when the last one ended, and a
+// runner that looks busy forever is never removed.
 func (a *attendance) showIdle() {
 	if a.silent || a.frozen != 0 || a.stopped || exists(a.files.jobless) {
 		return
@@ -165,7 +165,7 @@ func (a *attendance) hold() {
 	case a.frozen == 0 && !a.thawed && exists(a.files.jobCompleted):
 		if listener := listenerOf(a.group); listener != 0 && syscall.Kill(listener, syscall.SIGSTOP) == nil {
 			a.frozen, a.since = listener, a.Now()
-			a.sign(a.files.held) // the hook goes on, and the worker ends
+			a.sign(a.files.held) // the hook continues, and the worker exits
 		}
 	}
 }

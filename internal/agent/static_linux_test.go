@@ -72,7 +72,7 @@ func TestStatic_POOL9_AJobThatReachedTheSocketIsLeftToOthers(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(s.dir, "took.2"))
 }
 
-// A workflow that pretends that its last step is over holds its own listener, and not for ever.
+// A workflow that pretends that its last step is over holds its own listener, but not forever.
 func TestStatic_POOL9_AHeldListenerIsLetGoInTime(t *testing.T) {
 	t.Parallel()
 	s := newStaticContainer(t)

@@ -298,7 +298,7 @@ func TestStatic_EXCL8_AStopSignalsNoRunner(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(s.dir, "cancelled.1"))
 }
 
-// RUN-7: a StatefulSet's pod starts its container again whatever happened; nothing is run twice, and nothing looks as if it could be.
+// RUN-7: a StatefulSet's pod restarts its container in any case; nothing is run twice, and nothing looks as if it could be.
 func TestSupervise_RUN7_SecondStartWaitsForItsEnd(t *testing.T) {
 	t.Parallel()
 	ephemeral := newContainer(t, "exit 4")

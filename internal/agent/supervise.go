@@ -52,7 +52,7 @@ type SuperviseOptions struct {
 	// IdleStop is how long a static runner that is being registered, or that has been held after its last job, may take to end after TERM
 	// before it is killed; 15 s when zero.
 	IdleStop time.Duration
-	// Overstay is how long the runner may go on after the worker of its job has ended before it is killed, whatever keeps it; 1 min when
+	// Overstay is how long the runner may continue after the worker of its job has exited before it is killed; 1 min when
 	// zero.
 	Overstay time.Duration
 	// Now is the clock; time.Now when nil.
@@ -60,8 +60,8 @@ type SuperviseOptions struct {
 	// Of static runners: how long to wait before one that could not register tries it again, and how long after the last
 	// step a job is over whose worker was not seen; 10 s, and 5 s (30 s where no worker can be seen) when unset.
 	Retry, Settle time.Duration
-	// Reap says that this process is the first of its container: whatever loses its parent becomes its child, and stays in
-	// the table of processes until it is reaped. A job of many steps would fill that.
+	// Reap says that this process is the first of its container: orphans become its children, and stay zombies until they
+	// are reaped. A job of many steps would fill the process table.
 	Reap bool
 	// Log; discarded when nil.
 	Log *slog.Logger
@@ -305,7 +305,7 @@ func (s *supervisor) environment(jit string) ([]string, error) {
 		env = append(without(env, envHook), hook)
 	} else {
 		s.Log.Warn("the image's own job hook is no shell script: a job is seen only when the runner's worker runs")
-		if !seesWorkers { // EXCL-6: who cannot tell must not say that there is none
+		if !seesWorkers { // EXCL-6: without this ability, it must not say that there is none
 			_ = os.Remove(s.files.jobless)
 		}
 	}
@@ -414,7 +414,8 @@ func (j *oneJob) started() bool {
 	return j.latched
 }
 
-// overstays says whether the runner goes on for too long after its job's worker, which was seen, has ended (TEN-5).
+// overstays says whether the runner continues for too long after its job's worker, which was seen, has exited
+// (TEN-5).
 func (j *oneJob) overstays() bool {
 	now, every := j.Now(), min(lookForWorker, j.Overstay)
 	if !j.worker {

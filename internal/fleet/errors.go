@@ -38,7 +38,7 @@ var (
 // ResourceRepository of a RateLimitedError says that it is one repository's address that is left alone for a while, because calls there fail.
 const ResourceRepository = "repository"
 
-// RateLimitedError: GitHub refused before doing anything, and says when to come back.
+// RateLimitedError: GitHub refused before doing anything, and says when to retry.
 type RateLimitedError struct {
 	Resource string
 	Until    time.Time

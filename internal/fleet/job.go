@@ -151,7 +151,7 @@ func NextJobState(state JobState, event JobEvent) (JobState, Outcome) {
 		return state, Keep
 	}
 	if state.Terminal() && event != JobEventClaim && event != JobEventTransfer {
-		return state, Keep // CLAIM-3, CLAIM-4: terminal states never move, whatever arrives late or twice
+		return state, Keep // CLAIM-3, CLAIM-4: terminal states never change, not by late or repeated events
 	}
 	return state, Refuse
 }

@@ -2,8 +2,8 @@ package fleet
 
 import "strings"
 
-// implied are labels that GitHub gives to runners beside their own, and that say nothing about which of ours is meant: all
-// of them run on Linux, on whatever processor their image is made for.
+// implied are labels that GitHub gives to runners beside their own. They do not select a pool: all pools run on Linux, on
+// the processor of their image.
 var implied = map[string]bool{"self-hosted": true, "linux": true, "x64": true, "arm64": true, "arm": true}
 
 // RunnerTakes says whether a runner that registers itself with those labels may be given a job that asks for these. It

@@ -45,8 +45,8 @@ func repositoryScope(name, repository string) (fleet.Scope, error) {
 	return scope, checkScope(name, scope)
 }
 
-// Job reads a job of a repository as GitHub sees it now, under whatever name the repository has by then. ErrNotFound proves
-// that the job is gone only beside a successful ReadRuns of the same repository.
+// Job reads a job of a repository as GitHub sees it now, under the repository's present name. ErrNotFound proves that the
+// job is gone only beside a successful ReadRuns of the same repository.
 func (c *Client) Job(ctx context.Context, installationID int64, repository fleet.Repository, jobID int64) (job WorkflowJob, err error) {
 	scope, err := repositoryScope(opJob, repository.Name)
 	if err != nil {

@@ -35,7 +35,7 @@ const (
 	resultUnknown // the caller cancelled: this says nothing about GitHub
 )
 
-// enter lets a call through, or refuses it. A probe must be left with leave, whatever becomes of it.
+// enter lets a call through, or refuses it. A probe must always be left with leave.
 func (c *circuit) enter(now time.Time) (probe bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

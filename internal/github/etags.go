@@ -48,8 +48,8 @@ type kept struct {
 // keptOverhead is what an entry takes beside its texts: maps, slices, the place in the order.
 const keptOverhead = 512
 
-// size in bytes, roughly. Questions about one runner have an address of their own each and hardly a body, so that what
-// comes with the body counts too.
+// size in bytes, roughly. Requests about one runner have a URL of their own each and hardly a body, so that what comes
+// with the body counts too.
 func (k *kept) size() int {
 	n := keptOverhead + 2*len(k.url) + len(k.tag) + len(k.body)
 	for name, values := range k.header {

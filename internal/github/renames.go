@@ -36,9 +36,9 @@ func (c *Client) RepositoryName(ctx context.Context, installationID, id int64) (
 	return clean(found.GetFullName()), nil
 }
 
-// current is the scope under the name that its repository has now; moved says that it is another one. Of a scope whose
-// repository's id is not known the name is all there is to go by. Any error is ErrUncertain: a repository that cannot be
-// read by its id proves nothing about what it holds (EXCL-6).
+// current is the scope under the name that its repository has now; moved says that it is another one. Without a
+// repository's id, the name is all there is. Any error is ErrUncertain: a repository that cannot be read by its id
+// proves nothing about what it holds (EXCL-6).
 func (c *Client) current(ctx context.Context, installationID int64, scope fleet.Scope) (_ fleet.Scope, moved bool, _ error) {
 	if scope.Repo == "" || scope.RepositoryID == 0 {
 		return scope, false, nil
@@ -88,5 +88,5 @@ func notThere(err error) bool {
 	return errors.Is(err, fleet.ErrNotFound) || errors.Is(err, fleet.ErrForbidden)
 }
 
-// witness: whatever it says, of the wrong repository it proves nothing.
+// witness: an answer about the wrong repository proves nothing.
 func witness(err error) bool { return err == nil || notThere(err) }

@@ -68,7 +68,7 @@ func runnerPath(scope fleet.Scope, id int64) string {
 	return actionsPath(scope) + "runners/" + strconv.FormatInt(id, 10)
 }
 
-// call is a request for an address, with a body and a place for what comes back, or without.
+// call is a request for a URL, with an optional body and a place for the response.
 func call(method, path string, body, into any) request {
 	return func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
 		req, err := api.NewRequest(ctx, method, path, body)

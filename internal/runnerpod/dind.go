@@ -51,10 +51,10 @@ func DefaultMicroVMClasses() []string {
 	}
 }
 
-// startDaemon gives the daemon a file system of its own, in a file that takes up what is used of it, and starts it. The
-// volume itself would not do: a microVM shares it with the node, and the layers of images cannot lie on such a file system.
-// The file is a little smaller than the volume may become, so that a daemon that fills it tells the job that there is no
-// space left, where its node would evict the whole runner. A daemon that is started again finds what it had.
+// startDaemon gives the daemon a file system of its own, in a sparse file, and starts it. The volume itself would not do: a
+// microVM shares it with the node, and the layers of images cannot lie on such a file system. The file is a little smaller
+// than the volume may become, so that a daemon that fills it reports a full disk to the job, where its node would evict the
+// whole runner. A restarted daemon finds what it had.
 const startDaemon = `set -eu
 disk=` + mountDisk + `/disk
 if [ ! -e "$disk" ]; then
@@ -78,7 +78,8 @@ func (o Options) microVM(class *string) bool {
 	return class != nil && slices.Contains(classes, *class)
 }
 
-// checkPrivileges keeps whatever could leave a container out of pods that share their node's kernel (NET-7).
+// checkPrivileges keeps everything that allows an escape from a container out of pods that share their node's
+// kernel (NET-7).
 func checkPrivileges(pool *v1alpha1.RunnerPool, options Options) error {
 	template := &pool.Spec.Template
 	if template.Dind != nil && pool.Spec.Platform != v1alpha1.PlatformLinux {

@@ -221,7 +221,7 @@ func TestTemplateHash_ChangesForDindAlone(t *testing.T) {
 	require.NotEqual(t, base, hash(pool, testOptions))
 }
 
-// NET-7: the controller and the admission policy go by the same list.
+// NET-7: the controller and the admission policy use the same list.
 func TestDefaultMicroVMClasses_AreThoseOfTheAdmissionPolicy(t *testing.T) {
 	files, err := charts.Rendered()
 	require.NoError(t, err)

@@ -22,8 +22,8 @@ const (
 // formerAgentCommand was DefaultAgentCommand when hashes were first computed.
 const formerAgentCommand = "/usr/local/bin/bullpen"
 
-// hashedAgentCommand is the agent's path as hashes have it. The default keeps the value that it had before runner pods started a binary
-// of their own: pods that exist are as good as new ones, and a change of this package must not replace them.
+// hashedAgentCommand is the agent's path as hashes have it. The default keeps the value that it had before runner pods
+// started a binary of their own: existing pods are equivalent, and a change of this package must not replace them.
 func (o Options) hashedAgentCommand() string {
 	if command := o.agentCommand(); command != DefaultAgentCommand {
 		return command

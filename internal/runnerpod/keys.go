@@ -44,8 +44,8 @@ const (
 	// AnnotationUnseen is when GitHub's list, read after the runner should have been in it, did not show the runner as registered
 	// and up (RFC 3339).
 	AnnotationUnseen = "bullpen.dev/unseen-at"
-	// AnnotationSecretMissing is since when the pod is known to wait for a Secret of its own that is gone, or lacks what the runner
-	// registers with (RFC 3339).
+	// AnnotationSecretMissing is since when the pod is known to wait for its Secret, which is missing or lacks what the
+	// runner registers with (RFC 3339).
 	AnnotationSecretMissing = "bullpen.dev/secret-missing-since"
 	// AnnotationRegistration holds RegistrationFacts as JSON.
 	AnnotationRegistration = "bullpen.dev/registration"

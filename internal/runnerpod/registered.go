@@ -114,7 +114,7 @@ func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 	return &corev1.Pod{ObjectMeta: meta, Spec: *spec}, nil
 }
 
-// objectMeta is the template's, with what the product goes by. What a template has of that is nothing to the product.
+// objectMeta is the template's, with the product's own labels and annotations, which override the template's.
 func (r *Registered) objectMeta(template *metav1.ObjectMeta) (metav1.ObjectMeta, error) {
 	theirs := func(key, _ string) bool { return strings.HasPrefix(key, ourDomain) || OwnershipMark(key) } // NET-4, RUN-9
 	meta := metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: template.Labels, Annotations: template.Annotations}
@@ -151,7 +151,7 @@ func (r *Registered) objectMeta(template *metav1.ObjectMeta) (metav1.ObjectMeta,
 	return meta, r.Facts.annotate(&meta)
 }
 
-// settle sets what a template does not choose, whatever it says.
+// settle sets what a template may not choose.
 func (r *Registered) settle(spec *corev1.PodSpec) {
 	spec.RestartPolicy = corev1.RestartPolicyNever // RUN-7
 	if r.StatefulSet {

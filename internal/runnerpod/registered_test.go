@@ -80,7 +80,7 @@ func occurrences(pod *corev1.Pod, name string) []corev1.EnvVar {
 	return found
 }
 
-// anySpec draws a spec with whatever a person, or an earlier building, may have put into its template.
+// anySpec draws a spec with anything that a person, or an earlier build, may have put into its template.
 func anySpec(t *rapid.T) *v1alpha1.RunnerSpec {
 	variables := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) corev1.EnvVar {
 		return corev1.EnvVar{Name: rapid.SampledFrom([]string{EnvRunnerName, EnvRunnerToken, "DOCKER_HOST", "MINE", envHookPod}).Draw(t, "name"),

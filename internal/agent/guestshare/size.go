@@ -14,10 +14,11 @@ const (
 	maxStatusEntries = 4096      // files and directories
 )
 
-const blockSize = 512 // of Stat_t.Blocks, whatever the file system's own
+const blockSize = 512 // of Stat_t.Blocks, independent of the file system's own
 
-// Excess says what of a share is more than it may hold: most bytes of this machine's disk, and a few thousand files. Empty when nothing is, and
-// when it cannot be read. It follows no link, and costs the same whatever the guest has written there.
+// Excess says what of a share is more than it may hold: most bytes of this machine's disk, and a few thousand files. Empty
+// when nothing is, and when it cannot be read. It follows no link, and its cost does not depend on what the guest has
+// written there.
 func Excess(dir string, most int64) string { return excess(dir, most, maxStatusEntries) }
 
 func excess(dir string, most int64, mostEntries int) string {

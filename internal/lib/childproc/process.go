@@ -21,8 +21,8 @@ type Process struct {
 	Started string `json:"started"`
 }
 
-// Identify names the process that has this pid now. The error is fs.ErrNotExist when there is none, or only a dead one
-// that waits to be reaped.
+// Identify returns the process that has this PID now. The error is fs.ErrNotExist when there is none, or only a
+// zombie.
 func Identify(name string, pid int) (Process, error) {
 	started, err := startStamp(pid)
 	if err != nil {

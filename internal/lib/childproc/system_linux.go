@@ -13,9 +13,8 @@ func dieWithParent(attributes *syscall.SysProcAttr, signal syscall.Signal) {
 	attributes.Pdeathsig = signal
 }
 
-// startStamp tells the process that has this pid now from any other that had or will have it, by its start in clock
-// ticks since boot and the boot. The error is fs.ErrNotExist when there is none, or only a dead one that waits to be
-// reaped.
+// startStamp distinguishes the process that has this PID now from earlier and later ones, by its start in clock
+// ticks since boot and the boot. The error is fs.ErrNotExist when there is none, or only a zombie.
 func startStamp(pid int) (string, error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

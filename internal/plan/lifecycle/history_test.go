@@ -32,7 +32,8 @@ func one(pass func(*world, *pod) bool, do func(*world, *rapid.T, *pod)) func(*wo
 	}
 }
 
-// pick draws one of n evenly: rapid's own ranges prefer small numbers, and a history of the first few steps only is none.
+// pick draws one of n evenly: rapid's own ranges prefer small numbers, which would make histories of the first few steps
+// only.
 func pick(t *rapid.T, n int, what string) int {
 	return rapid.Custom(func(t *rapid.T) int {
 		i := 0

@@ -17,7 +17,7 @@ const (
 	gone
 )
 
-// machine is one node. A lost one has no object any more; what runs on it may be dead or go on unseen.
+// machine is one node. A lost one has no object any more; its pods may be dead or continue unseen.
 type machine struct{ cordoned, lost, dead bool }
 
 // pod is one runner: its true state, which no component sees, and what the API server shows of it.
@@ -203,7 +203,7 @@ func (w *world) free() []*machine {
 	return slices.DeleteFunc(slices.Clone(w.nodes), func(m *machine) bool { return m.cordoned })
 }
 
-// lose takes a node's object away, and another comes. What runs on it dies with it, or goes on.
+// lose removes a node's object and adds another node. The pods on it die with it, or continue.
 func (w *world) lose(at int, dead bool) {
 	node := w.nodes[at]
 	node.lost, node.dead, w.nodes[at] = true, dead, &machine{}

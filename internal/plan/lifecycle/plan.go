@@ -66,7 +66,7 @@ type planner struct {
 	nodes map[string]Load // see loads
 }
 
-// outdated are the runners that a roll replaces whatever their clocks say: those of another template, and those in doubt.
+// outdated are the runners that a roll replaces whatever their clocks say: those of another template, and doubtful ones.
 func (p *planner) outdated(g group) bool { return g.hash != p.wish.TemplateHash || g.doubt }
 func (p *planner) current(g group) bool  { return !p.outdated(g) }
 

@@ -178,7 +178,8 @@ func TestMakePlan_POOL5_Doubt(t *testing.T) {
 	}.check(t)
 }
 
-// What was deleted long ago and does not go is no part of a roll any more: it neither holds it up, nor has it surge.
+// A runner that is still there long after its deletion takes no part in a roll: it neither blocks it nor causes a
+// surge.
 func TestMakePlan_POOL5_WhatDoesNotGoHoldsUpNoRoll(t *testing.T) {
 	stuck := removal(RemovalDeleting, ReasonTemplate, t0)
 	longAgo := func(r *Runner) { r.Since = t0.Add(-time.Hour) }
@@ -241,7 +242,7 @@ func TestMakePlan_POOL5_WhatWasGrantedDoesNotServe(t *testing.T) {
 	require.Zero(t, plan.Create)
 }
 
-// Nor does it make a scale-down take another in its stead: it is one of those that are on their way.
+// Neither does a scale-down remove another in its stead: it counts as one that is being removed.
 func TestMakePlan_SCALE3_WhatWasGrantedIsOneOfThoseThatGo(t *testing.T) {
 	wish := Wish{Desired: 5, TemplateHash: "new"}
 	set := NewSet()

@@ -127,8 +127,8 @@ func (p *planner) scaleDown() {
 }
 
 // roll replaces runners of an older template, and those that are too old or have been idle for too long, within the
-// limits (POOL-5). Those that do not serve yet cost nothing to replace; of those that serve, so many that enough go on
-// serving, and no more than can be replaced now.
+// limits (POOL-5). Those that do not serve yet cost nothing to replace. Of the serving ones it takes so many that
+// enough remain, and no more than can be replaced now.
 func (p *planner) roll() {
 	moving := p.going(anyone) + len(p.chosen) + p.plan.Create + p.plan.Held + p.plan.Refused
 	p.runners.each(asked, byAge, func(r Runner) bool {
@@ -186,8 +186,8 @@ func (p *planner) room(moving int) int {
 	}
 }
 
-// proven says whether the current template is known to start somewhere. Beyond its limits a roll goes on only then: a
-// template that no node can take would otherwise end a pool one by one.
+// proven says whether the current template is known to start somewhere. Beyond its limits a roll continues only then:
+// a template that no node can take would otherwise end a pool one by one.
 func (p *planner) proven() bool {
 	return p.runners.size(of(p.current, func(g group) bool { return g.stage == StageIdle || g.stage == StageBusy })) > 0
 }

@@ -165,13 +165,13 @@ type Wish struct {
 	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be; one that is
 	// past either is replaced like one of an older template, within the limits of a roll. 0: no limit.
 	IdleTimeout, MaxAge time.Duration
-	// LimitStarts holds creations to Starts, however many are missing: nodes have no more room to start them. It removes
-	// nothing, and a roll moves no more serving runners than can be replaced under it. A roll goes on only if Starts is
-	// at least one when nothing of the owner is starting.
+	// LimitStarts limits creations to Starts, however many are missing: nodes have no more room to start them. It
+	// removes nothing, and a roll moves no more serving runners than can be replaced under it. A roll continues only if
+	// Starts is at least one when nothing of the owner is starting.
 	LimitStarts bool
 	Starts      int
-	// LeaveTimeout is how long a runner whose deletion was accepted counts as present: one that does not go must not
-	// hold its place for ever. 0: it counts until it is gone.
+	// LeaveTimeout is how long a runner whose deletion was accepted counts as present, so that a stuck one does not
+	// hold its place forever. 0: it counts until it is gone.
 	LeaveTimeout time.Duration
 	// HoldUntil puts creations off, after creations or starts that failed.
 	HoldUntil time.Time

@@ -118,7 +118,7 @@ func (r Runner) normal() Runner {
 	return r
 }
 
-// Remove takes the runner of that name out; that there is none is no error.
+// Remove takes the runner of that name out, if there is one.
 func (s *Set) Remove(name string) {
 	if old, exists := s.byName[name]; exists {
 		s.drop(old)

@@ -37,7 +37,7 @@ type Signal struct {
 	Occupied, Claimed int // with an open session; with a live claim
 	Queued            int // jobs that would be handed out now
 	Withheld          int // jobs that wait for something else than a runner
-	P95               int // of runners occupied at a time in the last hour
+	P95               int // 95th percentile of occupied runners over the last hour
 }
 
 // Room is an amount of what runners take of a node.

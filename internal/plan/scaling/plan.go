@@ -13,7 +13,7 @@ type planned struct {
 	signal   Signal
 	blind    string
 	decides  bool // its number is decided in this pass
-	takes    int  // otherwise: the runners that it has or will have whatever is decided
+	takes    int  // otherwise: the runners that it has or will have in any case
 	wish     wishes
 	rec      wishes // what it would be given if it had no past
 	hold     int    // what it is not lowered below for want of jobs

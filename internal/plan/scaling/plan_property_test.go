@@ -283,7 +283,7 @@ func TestPlan_TiersAreSplitInProportionAndNothingIsStranded(t *testing.T) {
 	})
 }
 
-// POOL-8: whatever is wrong, every number stays.
+// POOL-8: on any error every number stays.
 func TestPlan_POOL8_AnyReadErrorLeavesEveryNumber(t *testing.T) {
 	errors := map[string]func(*Input){
 		"signals":  func(in *Input) { in.Signals.Problem = "down" },

@@ -447,7 +447,7 @@ func TestPlan_SCALE3_DownAfterWindowAndCooldown(t *testing.T) {
 	}
 }
 
-// SCALE-3: a step down goes no lower than the most that was needed in the window, and demand that comes back holds it up.
+// SCALE-3: a step down goes no lower than the maximum that was needed in the window, and returning demand keeps it up.
 func TestPlan_SCALE3_TheWindowsMostCounts(t *testing.T) {
 	s := situated(unit(100)).pool("p", 20, 0, Signal{Occupied: 20}, func(p *Pool) { p.Cooldown = 0 })
 	s.after(time.Second)

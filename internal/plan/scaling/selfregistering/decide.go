@@ -81,8 +81,8 @@ func (p *planner) raise(number int, why string) {
 func (p *planner) jobs(spec Jobs, demand Demand) (int, string) {
 	queued, running, busy := len(demand.Queued), len(demand.Running), p.in.Runners.Busy
 	p.out.Queued, p.out.Running = queued, running
-	// A runner shows that it works before any source says which job it has. For so long that job is not counted a second
-	// time; afterwards the runner works at something else, such as the end of a former job.
+	// A runner shows that it is busy before any source says which job it has. For that time the job is not counted a
+	// second time; afterwards the runner does something else, such as the end of a former job.
 	spare := max(0, busy-running)
 	if p.state.gap(p.now) {
 		p.state.Spare = []Mark{{p.now, 0}}

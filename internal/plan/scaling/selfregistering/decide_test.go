@@ -173,13 +173,13 @@ func TestDecide_610_AJobThatHasJustBeenTakenIsNotCountedTwice(t *testing.T) {
 	require.Equal(t, 1, o.decides(waits(1)), "its runner has it")
 	require.Equal(t, 1, o.decides(runs(1)))
 	o.passes(5 * time.Minute)
-	// The job is over, and its runner goes on showing work.
+	// The job is over, and its runner still shows work.
 	require.Equal(t, 1, o.decides())
 	require.Equal(t, 1, o.decides(waits(2)))
 	require.Equal(t, 2, o.passes(2*time.Minute), "a runner that works at nothing known keeps no job from getting one")
 }
 
-// A job that runs on another owner's runner is none of this one's business, and a name that begins with another's is not mistaken.
+// A job on another owner's runner does not count here, and a name that begins with another's is not mistaken for it.
 func TestDecide_JobsOfOtherOwnersRunners(t *testing.T) {
 	o := newOwner(t, 0, 20)
 	on := func(runner string) []Job { return []Job{{ID: 1, Running: true, Runner: runner}} }

@@ -65,8 +65,8 @@ const clockSkew = time.Minute
 // Demand is one set of jobs, each counted once, by its id.
 type Demand struct {
 	Queued, Running []Job // sorted by id
-	// Problems keep the demand from being known in full, in sentences. Unread: a source was not asked yet, or not to its end, which is
-	// none.
+	// Problems keep the demand from being known in full, in sentences. Unread: a source was not read yet, or not to its
+	// end, which is no problem.
 	Problems []string
 	Unread   bool
 }
@@ -74,9 +74,9 @@ type Demand struct {
 // Blind says whether there may be more jobs than are known.
 func (d Demand) Blind() bool { return d.Unread || len(d.Problems) > 0 }
 
-// Gather makes one set of jobs out of what the sources say (6.6, 6.7): a message that came twice adds nothing, one that
-// was lost is made good by the other source, and the end of a job frees that job alone. ours says whether a runner is the
-// owner's: a job that another one runs is none of its business.
+// Gather makes one set of jobs out of what the sources report (6.6, 6.7): a repeated message adds nothing, the other
+// source makes up for a lost one, and the end of a job frees that job alone. ours says whether a runner is the owner's: a
+// job of another owner's runner does not count.
 func Gather(e Evidence, ours func(runner string) bool) Demand {
 	var d Demand
 	if e.Server.Problem != "" {
