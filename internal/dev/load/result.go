@@ -17,7 +17,7 @@ type Progress struct {
 	Trouble error
 }
 
-// Result is what came of it. Times are in seconds.
+// Result is the outcome. Times are in seconds.
 type Result struct {
 	Shape Shape  `json:"shape"`
 	Seed  uint64 `json:"seed"`

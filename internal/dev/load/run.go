@@ -86,9 +86,9 @@ type run struct {
 	result   Result
 }
 
-// Run submits by the plan, waits until all jobs have ended, and says what came of it. When ctx ends nothing more is submitted, and
-// Result says what is known by then; that is no error. An error comes with what is known, too: the first submission that failed, or the
-// jobs that could not be read. Nothing is submitted when they cannot be read to begin with.
+// Run submits by the plan, waits until all jobs have ended, and returns the result. When ctx ends nothing more is
+// submitted, and Result says what is known by then; that is no error. An error comes with what is known, too: the first
+// submission that failed, or the jobs that could not be read. Nothing is submitted when they cannot be read to begin with.
 func Run(ctx context.Context, opts Options) (Result, error) {
 	schedule, err := Schedule(opts.Plan, opts.Mix)
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *run) submitter(ctx context.Context, batches chan<- batch, freed <-chan 
 				waiting, due = false, nil
 			case n := <-freed:
 				unended -= n
-			case <-over: // jobs that never end must not hold it for ever
+			case <-over: // jobs that never end must not hold it forever
 				return
 			case <-ctx.Done():
 				return
@@ -143,7 +143,7 @@ func (r *run) submitter(ctx context.Context, batches chan<- batch, freed <-chan 
 	}
 }
 
-// submit goes on when ctx ends, for a while: a run that was begun counts.
+// submit continues for a while when ctx ends: a run that was begun counts.
 func (r *run) submit(ctx context.Context, arrival Arrival) ([]int64, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), submitting)
 	defer cancel()

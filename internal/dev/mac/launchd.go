@@ -311,7 +311,8 @@ func (d *launchd) ended(j *job, exit int) {
 	})
 }
 
-// stop ends a job's process, at first by a signal that it can hear. The channel is closed when it has gone. The caller holds the lock.
+// stop ends a job's process, at first by a signal that it can handle. The channel is closed when it has exited. The caller
+// holds the lock.
 func (d *launchd) stop(j *job, with syscall.Signal) chan struct{} {
 	if j.timer != nil {
 		j.timer.Stop()
@@ -323,7 +324,7 @@ func (d *launchd) stop(j *job, with syscall.Signal) chan struct{} {
 		return gone
 	}
 	pid, gone := j.pid, j.gone
-	_ = syscall.Kill(pid, with) // it may have gone this instant
+	_ = syscall.Kill(pid, with) // it may have exited this instant
 	patience := 20 * time.Second
 	if j.ExitTimeOut > 0 {
 		patience = time.Duration(j.ExitTimeOut) * time.Second
@@ -362,7 +363,7 @@ func (d *launchd) serve(listener net.Listener) {
 			if err := json.NewDecoder(conn).Decode(&q); err != nil {
 				return
 			}
-			_ = json.NewEncoder(conn).Encode(d.answer(q)) // who asked may have gone
+			_ = json.NewEncoder(conn).Encode(d.answer(q)) // the client may have exited
 		}()
 	}
 }

@@ -30,7 +30,7 @@ type sessionState struct {
 	Starts int `json:"starts"`
 	// LoggingIn is from the login window's start until it has tried the password.
 	LoggingIn bool   `json:"loggingIn,omitempty"`
-	User      string `json:"user,omitempty"` // who has an Aqua session
+	User      string `json:"user,omitempty"` // the user with an Aqua session
 	UID       int    `json:"uid,omitempty"`
 }
 
@@ -89,7 +89,7 @@ func (d *launchd) startLoginwindow(boot bool) error {
 	if boot && d.config.NoLoginAtBoot {
 		return nil
 	}
-	// The session takes its time: who asks at once sees none, and the password as it was written.
+	// The session takes its time: a client that asks at once sees none, and the password as it was written.
 	time.AfterFunc(time.Duration(d.config.LoginMillis)*time.Millisecond, func() {
 		d.mu.Lock()
 		current := d.logins == mine && !d.stopping

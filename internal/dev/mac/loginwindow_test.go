@@ -75,7 +75,7 @@ func TestLoginwindow_NoUserIsLoggedIn(t *testing.T) {
 			require.Equal(t, encoded(mac.Password), mac.ReadFile("/etc/kcpassword"))
 		})
 	}
-	// Without a display, a Mac may heed it only when the login window is restarted.
+	// Without a display, a Mac may apply it only when the login window is restarted.
 	mac := mactest.Boot(t, mactest.With(func(o *devmac.Options) { o.Machine.NoLoginAtBoot = true }))
 	prepare(mac, mac.Password)
 	mac.AwaitSession("ci")

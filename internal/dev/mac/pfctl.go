@@ -389,12 +389,12 @@ type Flow struct {
 	Established bool
 }
 
-// Answer is what comes of a Flow.
+// Answer is the outcome of a Flow.
 type Answer struct {
 	Reached bool
 	// Refused says that the client gets a refusal at once, and need not time out.
 	Refused bool
-	// Stateful says that the connection lives on whatever the rules become.
+	// Stateful says that the connection survives changes of the rules.
 	Stateful bool
 	// By are the rules that decided, the last one last, each as "ANCHOR: RULE".
 	By []string

@@ -25,7 +25,7 @@ type process struct {
 	args        []string
 }
 
-// processes reads /proc; where there is none the model has no processes.
+// processes reads /proc; without it the model has no processes.
 func (r Root) processes() []process {
 	entries, _ := os.ReadDir("/proc")
 	all := map[int]process{}

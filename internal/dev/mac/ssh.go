@@ -165,7 +165,7 @@ func (f *Front) handle(ctx context.Context, conn net.Conn) {
 func (g *guarded) copy(to, from net.Conn, in bool) {
 	defer func() {
 		if tcp, ok := to.(*net.TCPConn); ok {
-			_ = tcp.CloseWrite() // the other direction may go on
+			_ = tcp.CloseWrite() // the other direction may continue
 		}
 	}()
 	buffer := make([]byte, 32<<10)
@@ -197,7 +197,7 @@ func (g *guarded) wait(in bool) bool {
 	return true
 }
 
-// passes asks the filter about a packet. What it has a state for passes whatever the rules became, until states are thrown away.
+// passes asks the filter about a packet. What it has a state for passes under any rules, until states are thrown away.
 func (g *guarded) passes(in bool) bool {
 	filter, machine, err := g.front.root.filter()
 	if err != nil {

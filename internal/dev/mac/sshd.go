@@ -29,7 +29,7 @@ type SSHD struct {
 	ended   chan struct{} // closed when the command has
 }
 
-// nssWrappers are where Debian has the library by which sshd knows a user whom this machine does not.
+// nssWrappers are where Debian has the library by which sshd knows a user that this machine lacks.
 var nssWrappers = []string{"/usr/lib/x86_64-linux-gnu/libnss_wrapper.so", "/usr/lib/aarch64-linux-gnu/libnss_wrapper.so", "/usr/lib64/libnss_wrapper.so", "/usr/lib/libnss_wrapper.so"}
 
 // StartSSHD starts an OpenSSH server for the Mac. Its keys, configuration and log lie in a directory beside the root. It

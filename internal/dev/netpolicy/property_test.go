@@ -123,7 +123,8 @@ func drawNamespaces(t *rapid.T) []corev1.Namespace {
 	return made
 }
 
-// oracle reads the API's words one question at a time, with nothing resolved beforehand. It knows one end at most as a pod.
+// oracle applies the API's definition one question at a time, with nothing resolved beforehand. It knows at most one end as
+// a pod.
 type oracle struct {
 	policies   []networkingv1.NetworkPolicy
 	pods       []corev1.Pod

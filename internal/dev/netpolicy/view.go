@@ -14,7 +14,7 @@ import (
 
 // View is all that policies say of one pod at one moment.
 type View struct {
-	// Pod is whom it is about.
+	// Pod is the pod that the view is of.
 	Pod types.NamespacedName
 	// Policies are the names of those that select the pod, in order.
 	Policies []string

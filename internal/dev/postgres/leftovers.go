@@ -71,7 +71,7 @@ func stopLeftover(ctx context.Context, data string) (stale bool, err error) {
 	if err == nil && !alive(pid) {
 		return true, nil // the server itself recognizes and replaces the file, and checks the shared memory
 	}
-	// Unreadable, or its number belongs to a stranger by now, whom the server would take for a colleague.
+	// Unreadable, or its PID belongs to another process by now, which the server would take for a postmaster.
 	if err := os.Remove(filepath.Join(data, "postmaster.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return true, fmt.Errorf("removing a stale postmaster.pid: %w", err)
 	}
@@ -104,7 +104,7 @@ func endProcess(ctx context.Context, pid int) error {
 	return fmt.Errorf("the leftover PostgreSQL (process %d) does not end: stop it by hand", pid)
 }
 
-// await asks again every few milliseconds: neither a foreign process nor a file can be waited for otherwise.
+// await polls every few milliseconds: neither a foreign process nor a file can be waited for otherwise.
 func await(ctx context.Context, patience time.Duration, condition func() bool) (bool, error) {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()

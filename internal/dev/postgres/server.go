@@ -87,10 +87,10 @@ type Server struct {
 	stopped error
 }
 
-// Start brings the server up and returns when it accepts connections. A directory of an earlier run is taken up again,
-// also when its owner was killed. The server ends with Stop, or with this process.
+// Start brings the server up and returns when it accepts connections. A directory of an earlier run is reused, also
+// when its owner was killed. The server ends with Stop, or with this process.
 //
-// Errors to tell apart: ErrNotInstalled, *VersionMismatchError, ErrInUse.
+// Errors to distinguish: ErrNotInstalled, *VersionMismatchError, ErrInUse.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Server) DatabaseURL(database string) string {
 // PID of the postmaster.
 func (s *Server) PID() int { return s.process.PID() }
 
-// Done is closed when the server has ended, for whatever reason.
+// Done is closed when the server has exited, for any reason.
 func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
 func (s *Server) bringUp(ctx context.Context, all []installation) error {

@@ -107,7 +107,8 @@ func (r *Runner) report(ctx context.Context, msg *workflow.Message, service runS
 	}
 }
 
-// acquire fetches the job. A job that went elsewhere is errJobGone; other failures are tried a few times.
+// acquire fetches the job. A job that another runner has is errJobGone; other failures are retried a few
+// times.
 func (r *Runner) acquire(ctx context.Context, ref jobRef) ([]byte, error) {
 	in := map[string]string{"jobMessageId": ref.RunnerRequestID, "runnerOS": osName(), "billingOwnerId": ref.BillingOwnerID}
 	// GitHub's listener has a connection of its own to the run service, with a token of its own.

@@ -57,7 +57,7 @@ func (t *tokens) forget(refused string) {
 	}
 }
 
-// refresh drops the current token, whatever it is.
+// refresh drops the current token.
 func (t *tokens) refresh() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

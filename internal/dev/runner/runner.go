@@ -142,8 +142,8 @@ const (
 	conflictPatience = 4 * time.Minute
 )
 
-// Run takes one job if the runner is ephemeral, jobs for ever otherwise, and returns nil where GitHub's listener
-// exits with 0: after the job whatever its conclusion, and when ctx is cancelled. A job that runs by then is
+// Run takes one job if the runner is ephemeral, jobs forever otherwise, and returns nil where GitHub's listener
+// exits with 0: after the job with any conclusion, and when ctx is cancelled. A job that runs by then is
 // cancelled first, and its end reported. Any other end is an *ExitError.
 func (r *Runner) Run(ctx context.Context) error {
 	err := r.openSession(ctx)
@@ -173,8 +173,8 @@ func (r *Runner) Run(ctx context.Context) error {
 // fatal says whether an error of the broker ends this runner: trying again cannot help.
 func fatal(err error) bool { return errors.Is(err, errRemoved) || errors.Is(err, errVersion) }
 
-// openSession tries until it has a session, as GitHub's listener does: for ever, but four minutes against another
-// session of the same runner.
+// openSession retries until it has a session, as GitHub's listener does: without limit, but four minutes against
+// another session of the same runner.
 func (r *Runner) openSession(ctx context.Context) error {
 	var conflictSince time.Time
 	for {

@@ -229,7 +229,7 @@ func requireGroupGone(t *testing.T, group int) {
 		for _, file := range stats {
 			data, err := os.ReadFile(file)
 			if err != nil {
-				continue // it ended meanwhile
+				continue // it has exited since
 			}
 			fields := strings.Fields(string(data[strings.LastIndex(string(data), ")")+1:]))
 			if fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {

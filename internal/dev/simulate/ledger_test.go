@@ -127,8 +127,8 @@ func (w *twin) signals(t *rapid.T) {
 	require.Equal(t, dispatch.Demand(pools, w.ledger.sets, theirs, nil), dispatch.Demand(pools, w.ledger.sets, ours, nil))
 }
 
-// CLAIM-5: the simulator's queue is PostgreSQL's: whatever jobs come, end and are claimed under whatever limits, both give the
-// same jobs to the same pods, and ask for the same number of runners.
+// CLAIM-5: the simulator's queue is PostgreSQL's: for any jobs, ends and claims under any limits, both give the same jobs
+// to the same pods, and ask for the same number of runners.
 func TestLedger_CLAIM5_AnswersAsPostgres(t *testing.T) {
 	store, err := postgres.Open(t.Context(), postgrestest.NewDatabase(t, postgres.Migrate), 0)
 	require.NoError(t, err)

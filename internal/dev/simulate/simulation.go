@@ -23,9 +23,9 @@ type Options struct {
 	MintsPerMinute int
 	// WarmUp is how long before the first job the pools begin; it costs nothing.
 	WarmUp time.Duration
-	// Drain is how long after the last arrival a run goes on at most; it ends when the last job has.
+	// Drain is how long after the last arrival a run continues at most; it ends when the last job has.
 	Drain time.Duration
-	// For, unless 0, is how long after the first job a run ends, whatever waits or runs then.
+	// For, unless 0, is how long after the first job a run ends, even with jobs waiting or running.
 	For time.Duration
 	// SLO is the longest wait that is not counted as too long.
 	SLO time.Duration

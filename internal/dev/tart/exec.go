@@ -144,7 +144,7 @@ func (c *command) output(from *bufio.Reader, unreachable func(error) error) erro
 		switch {
 		case err != nil && !heard: // the guest is not up yet, or has no agent (Tart 4.3)
 			return unreachable(errors.New("connection reset by peer"))
-		case err != nil: // the VM has gone (likely)
+		case err != nil: // the VM has exited (likely)
 			return failed(codeFailed, "Error: unavailable (14): stream unexpectedly closed: %v", err)
 		case kind == frameOutput:
 			_, err = c.Stdout.Write(payload)
@@ -164,8 +164,8 @@ func (c *command) output(from *bufio.Reader, unreachable func(error) error) erro
 	}
 }
 
-// terminal makes this process's own terminal raw, and has its changes of size noted from before the size that goes with the order on: none is
-// lost. Who asks for a terminal without having one is refused (likely: Tart needs its size).
+// terminal makes this process's own terminal raw, and has its changes of size noted from before the size that is sent with
+// the order: none is lost. Without a terminal the request for one is refused (likely: Tart needs its size).
 func (c *command) terminal(o *order, resized chan<- os.Signal) (restore func(), err error) {
 	signal.Notify(resized, syscall.SIGWINCH)
 	columns, rows, err := size(c.Stdin)

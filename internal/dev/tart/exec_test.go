@@ -126,7 +126,7 @@ func TestExec_GivesTheCommandATerminal(t *testing.T) {
 	var out buffer
 	ended := make(chan error, 1)
 	go func() {
-		_, _ = io.Copy(&out, controller) // ends with an error when the program has gone
+		_, _ = io.Copy(&out, controller) // ends with an error when the program has exited
 		ended <- cmd.Wait()
 	}()
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "37 101") }, patience, interval)
@@ -144,7 +144,8 @@ func TestExec_GivesTheCommandATerminal(t *testing.T) {
 	require.Contains(t, out.String(), "24 80")
 }
 
-// A terminal is hung up once its command has ended, also for a process that the command leaves running: a reader of it does not wait for input for ever.
+// A terminal is hung up once its command has ended, also for a process that the command leaves running: a reader of it does
+// not wait for input forever.
 func TestExec_HangsUpTheTerminalItGave(t *testing.T) {
 	t.Parallel()
 	m := newMac(t, devtart.Script{})

@@ -34,7 +34,7 @@ type Program struct {
 // Main runs the program and returns its exit code. It must be the only thing that its process does: it changes the
 // working directory, and listens to signals. Called by the name launchctl, it is that.
 func Main(p Program) int {
-	signal.Reset() // to what they do by themselves, whatever the process listened to before
+	signal.Reset() // to the defaults, whatever the process handled before
 	if len(p.Self) == 1 && filepath.Base(os.Args[0]) == "launchctl" {
 		p.Args = append([]string{"launchctl"}, p.Args...)
 	}
@@ -228,8 +228,8 @@ func (c *command) answer(about string) error {
 	return &failure{code: c.rule.Exit, text: c.rule.Stderr}
 }
 
-// hang never ends. A child in a group of its own has the output open as well: who kills only this process still waits for
-// the end of the output, if it waits for that.
+// hang never ends. A child in a group of its own has the output open as well: a caller that kills only this process still
+// waits for the end of the output, if it waits for that.
 func (c *command) hang() error {
 	child := exec.Command("/bin/sleep", "15") //nolint:noctx // longer than any test should wait
 	child.Stdout, child.Stderr = c.Stdout, c.Stderr

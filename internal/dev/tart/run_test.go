@@ -110,7 +110,7 @@ func requireGone(t *testing.T, pid int) {
 	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, patience, interval, "process %d of the guest lives on", pid)
 }
 
-// Tart 4.4: the third VM is refused, by whatever name; a Linux VM does not count; a ghost does until the Mac is restarted.
+// Tart 4.4: the third VM is refused, under any name; a Linux VM does not count; a ghost does until the Mac is restarted.
 func TestRun_HasTwoSlots(t *testing.T) {
 	t.Parallel()
 	m := newMac(t, devtart.Script{

@@ -53,7 +53,7 @@ func (p place) dir(r reference) vmDir {
 	return vmDir(filepath.Join(p.images(), filepath.FromSlash(r.repository), last))
 }
 
-// explicitly marks a digest that was pulled by itself, and so stays when no tag leads to it any more.
+// explicitly marks a digest that was pulled explicitly, and so stays when no tag leads to it any more.
 const explicitly = ".explicitly-pulled"
 
 func pullFlags(f *pflag.FlagSet) {
@@ -210,7 +210,7 @@ func (c *command) cached() ([]cachedImage, error) {
 	var found []cachedImage
 	err := filepath.WalkDir(c.images(), func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
+			return nil // removed in between
 		}
 		if err != nil || !entry.IsDir() || !strings.HasPrefix(entry.Name(), "sha256:") {
 			return err
@@ -250,7 +250,7 @@ func (c *command) tags(r reference) []reference {
 }
 
 // removeImage removes a digest and the tags that lead to it; or a tag, and with the last one the digest, unless that was
-// pulled by itself.
+// pulled explicitly.
 func (c *command) removeImage(r reference) error {
 	dir := c.dir(r)
 	if r.digest != "" {

@@ -84,7 +84,7 @@ func (c *Clock) Now() time.Time {
 
 func (c *Clock) at(passed time.Duration) time.Time { return c.read.Add(passed - c.passed) }
 
-// Sync asks the database. An error says that it was not reached; Now goes on by what has passed.
+// Sync asks the database. An error says that it was not reached; Now then adds the time that has passed.
 func (c *Clock) Sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -71,7 +71,7 @@ func parseCopy(data map[string]string) (epoch.Mark, error) {
 	return epoch.Mark{Lineage: data[keyLineage], Epoch: n}, nil
 }
 
-// WriteCopy replaces what was read last, and nothing else: a replica that has written meanwhile wins.
+// WriteCopy replaces what was read last, and nothing else: a replica that has written in between wins.
 func (c *Copies) WriteCopy(ctx context.Context, m epoch.Mark) error {
 	data := map[string]string{keyLineage: m.Lineage, keyEpoch: strconv.FormatInt(m.Epoch, 10)}
 	var written *corev1.ConfigMap
@@ -86,7 +86,7 @@ func (c *Copies) WriteCopy(ctx context.Context, m epoch.Mark) error {
 		written, err = c.client.CoreV1().ConfigMaps(c.namespace).Update(ctx, next, metav1.UpdateOptions{})
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return nil // another replica's is as good, and the next look goes by it
+		return nil // another replica's is as good, and the next check uses it
 	}
 	if err != nil {
 		return fmt.Errorf("writing the ConfigMap %s/%s: %w", c.namespace, CopyName, err)

@@ -17,7 +17,8 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// hostInformer watches MacHosts, and keeps what operators see of them: neither how one gets to a Mac nor what it is to be.
+// hostInformer watches MacHosts, and keeps what administrators see of them: neither how to connect to a Mac nor its
+// desired state.
 func hostInformer(config *rest.Config, namespace string) (cache.SharedIndexInformer, error) {
 	client, params, err := kindsClient(config)
 	if err != nil {

@@ -129,7 +129,7 @@ func (v *View) podEvent(obj any, tell func(dispatch.Pod)) {
 	}
 }
 
-// Synced reports whether every watch that dispatch goes by has delivered its first list.
+// Synced reports whether every watch that dispatch uses has delivered its first list.
 func (v *View) Synced() bool {
 	return v.pods.HasSynced() && v.accounts.HasSynced() && v.pools.HasSynced()
 }
@@ -200,8 +200,8 @@ func (v *View) ListPods(ctx context.Context) ([]dispatch.Pod, error) {
 // Config is what the view speaks to the API server with.
 func (v *View) Config() *rest.Config { return v.opt.Config }
 
-// StampOwner writes the owner label, on that UID only, and at no further request what NoteOwner writes. A pod that has gone needs none of it;
-// one that has a label never loses it but by ending.
+// StampOwner writes the owner label, on that UID only, and in the same request what NoteOwner writes. A pod that is gone
+// needs none of it; one that has a label loses it only by ending.
 func (v *View) StampOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.Account) error {
 	return v.patchOwner(ctx, pod, owner, map[string]any{runnerpod.LabelOwner: runnerpod.OwnerLabelValue(owner.Login)})
 }

@@ -143,7 +143,7 @@ func refuse(w http.ResponseWriter, status int, sentence string) {
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client has gone: it will ask again
+	_ = json.NewEncoder(w).Encode(body) // the client has disconnected: it will retry
 }
 
 // decode reads a bounded JSON body; false when it has answered itself.

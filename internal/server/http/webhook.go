@@ -90,7 +90,8 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuseUnread is refuseHook of a payload that was not read: an answer on a connection that goes on waits until it has come.
+// refuseUnread is refuseHook of a payload that was not read: an answer on a connection that stays open waits until it has
+// come.
 func (s *Server) refuseUnread(w http.ResponseWriter, outcome string, status int, sentence string) {
 	w.Header().Set("Connection", "close")
 	s.refuseHook(w, outcome, status, sentence)

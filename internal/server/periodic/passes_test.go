@@ -234,7 +234,8 @@ func TestRun_AHolderThatLosesTheLockEnds(t *testing.T) {
 	}, patience, interval)
 }
 
-// A clean stop ends the pass, gives leadership up at once and leaves no goroutine; the next replica goes on.
+// A clean stop ends the pass, gives leadership up at once and leaves no goroutine; the next replica
+// continues.
 func TestRun_AStopLeavesNothingBehind(t *testing.T) {
 	url := database(t)
 	inside := make(chan struct{}, 10)

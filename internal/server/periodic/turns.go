@@ -19,9 +19,9 @@ type due struct {
 	slot int64 // of the database's time, see passArgs
 }
 
-// A run that began and did not finish either runs, which its lock tells, or died with its replica, and is made good
-// soon. A start that lies ahead is one by another clock (a database that failed over to a machine whose clock is
-// behind): it holds up nothing.
+// A run that began and did not finish either runs, which its lock shows, or died with its replica, and is repeated
+// soon. A start in the future is by another clock (a database that failed over to a machine whose clock is behind):
+// it blocks nothing.
 const lookSQL = `
 SELECT mine.name, p.name IS NULL, coalesce(p.runs, 0), extract(epoch FROM now())::bigint / $4,
     coalesce(p.succeeded_at, p.created_at, now()), CASE

@@ -95,8 +95,8 @@ func (q *questions) ask(ctx context.Context, s *subject, e Evidence) error {
 	return err
 }
 
-// runner asks about each registration of the pod that is not known to be gone; where there is no claim to go by, GitHub's
-// whole lists.
+// runner asks about each registration of the pod that is not known to be gone; without a claim, it reads GitHub's whole
+// lists.
 func (q *questions) runner(ctx context.Context, s *subject, e Evidence) (RunnerSays, error) {
 	if !e.Live() && e.Pod != Terminal && e.Pod != Gone {
 		return q.listed(ctx, s)
@@ -184,7 +184,7 @@ func (q *questions) listed(ctx context.Context, s *subject) (RunnerSays, error) 
 	}
 }
 
-// ownerOf is the id of the account that the pod's label names; zero where there is none, or neither its row nor the pod says.
+// ownerOf is the id of the account that the pod's label names; zero if there is none, or neither its row nor the pod says.
 func ownerOf(s *subject) int64 {
 	if s.pod.OwnerLabel == "" || s.row == nil || s.row.Account.ID == 0 {
 		return s.pod.OwnerID

@@ -131,7 +131,7 @@ func (w *world) requests() int {
 	return stats.Calls
 }
 
-// An agent that has its configuration and never registers is a leak, whatever its containers say (RECV-1).
+// An agent that has its configuration and never registers is a leak, in any state of its containers (RECV-1).
 func TestPass_RECV1_AnAgentThatNeverRegistersGoes(t *testing.T) {
 	w := newWorld(t)
 	job, _ := w.submit()

@@ -187,8 +187,8 @@ func TestPass_CLAIM13_AnUnknownRunnerIsAdopted(t *testing.T) {
 	w.eventually("it completes", func() bool { return w.claim(pod).State == fleet.ClaimSpent })
 }
 
-// TEN-8: a pod whose label could not be written runs its job without: no pass writes it, at no time. It says beside the label whom it works
-// for (POOL-9). CLAIM-6: a label that lies is taken off a pod that asks for work.
+// TEN-8: a pod whose label could not be written runs its job without: no pass ever writes it. It says beside the label
+// which account it works for (POOL-9). CLAIM-6: a wrong label is removed from a pod that asks for work.
 func TestPass_TEN8_CLAIM6_NoLabelIsWrittenIntoAJob(t *testing.T) {
 	w := newWorld(t)
 	w.submit()
@@ -254,7 +254,7 @@ func TestPass_RECV5_AnUnclaimedJobIsQueuedAgain(t *testing.T) {
 	w.served(w.pod())
 }
 
-// What is left of a pod that has gone: its session is closed, and its registration removed.
+// What is left of a pod that is gone: its session is closed, and its registration removed.
 func TestPass_RECV5_WhatAPodLeavesBehindIsCleared(t *testing.T) {
 	w := newWorld(t)
 	w.submit()
@@ -338,7 +338,7 @@ func TestPass_RECV5_NoRowsStay(t *testing.T) {
 	w.eventually("the rows are forgotten", func() bool { return w.claim(gone).State == fleet.ClaimNone && w.claim(pod).State == fleet.ClaimNone })
 }
 
-// RECV-6: each kind has a cap in a pass, says when it met it, and goes on at the next.
+// RECV-6: each kind has a cap in a pass, says when it met it, and continues at the next.
 func TestPass_RECV6_CapsHold(t *testing.T) {
 	w := newWorld(t, func(o *recovery.Options) { o.Caps = map[recovery.Kind]int{recovery.OrphanedStampedPod: 2} }).known()
 	for range 5 {
@@ -405,8 +405,8 @@ func TestPass_RECV6_GitHubIsAskedSoMuch(t *testing.T) {
 	require.Equal(t, 3, w.requests()-before, "three answers that say nothing")
 }
 
-// CLAIM-15: what is done is bound to the claim that was judged. One that moved between the look and the act is not touched,
-// and neither is a replacement of the same name.
+// CLAIM-15: an action is bound to the claim that was judged. One that moved between the judgement and the act is not
+// touched, and neither is a replacement of the same name.
 func TestCheckPod_CLAIM15_ALateCheckTouchesNoOtherClaim(t *testing.T) {
 	w := newWorld(t)
 	w.submit()

@@ -95,8 +95,8 @@ func (o *Options) capOf(kind Kind) int {
 	}
 }
 
-// Recovery looks for what went wrong, and puts it right. Pass and CheckPod may run at the same time, here and at other
-// replicas: whatever they do is a compare-and-set on what they saw.
+// Recovery finds what went wrong, and corrects it. Pass and CheckPod may run concurrently, here and at other replicas:
+// each action is a compare-and-set on what they saw.
 type Recovery struct {
 	opt     Options
 	metrics *metrics

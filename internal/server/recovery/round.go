@@ -36,8 +36,8 @@ type page struct {
 // errNoPods: the list of pods says nothing, so nothing is made of it (RECV-4). It has been counted and logged.
 var errNoPods = errors.New("no pods were listed")
 
-// RECV-5: a round begins where the last one was cut off, or where it might not ask any more, and goes round: what stands last
-// is not the last for ever, however slow or many those before it are.
+// RECV-5: a round begins where the last one was cut off, or where it had to stop asking, and goes round: so every subject
+// is eventually first, however slow or many those before it are.
 func (p *pass) round(ctx context.Context, from place) error {
 	var errs []error
 	run := func(s section, after, until string) {

@@ -42,7 +42,8 @@ func TestCheckPod_EXCL8_AStoppedPodsJobGoesToAnother(t *testing.T) {
 	require.NoError(t, await.Receive(t, ended, "another one does it"))
 }
 
-// EXCL-8: GitHub has given the runner its job already, and nothing in the pod shows it yet. GitHub refuses to remove it, and the job goes on.
+// EXCL-8: GitHub has given the runner its job already, and nothing in the pod shows it yet. GitHub refuses to remove it,
+// and the job continues.
 func TestCheckPod_EXCL8_AStoppedPodKeepsTheJobThatItWasGiven(t *testing.T) {
 	w := newWorld(t)
 	w.losing("in_progress")

@@ -36,7 +36,7 @@ var table = [...]row{
 	{claim: live, at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its runner"},
 	{claim: live, says: in(JobUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its job"},
 
-	// A live claim: what GitHub says of its job is recorded first, whatever becomes of the claim.
+	// A live claim: what GitHub says of its job is recorded first, before the claim is judged.
 	{claim: live, says: in(JobCompleted), do: Complete, kind: OrphanCompleted, why: "GitHub says that its job has ended"},
 	{claim: live, says: in(JobGone), at: in(RunnerBusy), do: Leave, why: "GitHub has no such job, and shows its runner busy"},
 	{claim: live, says: in(JobGone), do: Complete, kind: OrphanCompleted, why: "GitHub has no such job any more"},

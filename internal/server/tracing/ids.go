@@ -19,7 +19,7 @@ func rootID(jobID int64) trace.SpanID {
 	return trace.SpanID(digest("job", jobID)[:8])
 }
 
-// digest spreads ids, which GitHub counts up, over the whole range: samplers go by a trace id's bits.
+// digest spreads ids, which GitHub counts up, over the whole range: samplers use a trace id's bits.
 func digest(what string, jobID int64) []byte {
 	sum := sha256.Sum256([]byte("bullpen " + what + " " + strconv.FormatInt(jobID, 10)))
 	return sum[:]

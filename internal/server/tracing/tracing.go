@@ -28,8 +28,9 @@ const queue = 8192
 
 // Options of New.
 type Options struct {
-	// Endpoint is the collector's URL, such as http://collector:4318, to which /v1/traces is added. When empty, the exporter goes by
-	// OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT and others), as it does for headers and certificates in any case.
+	// Endpoint is the collector's URL, such as http://collector:4318, to which /v1/traces is added. When empty, the
+	// exporter uses OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT and others), as it does for headers and
+	// certificates in any case.
 	Endpoint string
 	// Sample is the share of jobs that are traced, each of them whole, in (0, 1].
 	Sample float64

@@ -109,7 +109,7 @@ func TestTracer_AJobIsTracedWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// A collector that is away costs spans, which are counted, and one line in the log until it is back.
+// An unavailable collector costs spans, which are counted, and one line in the log until it is back.
 func TestTracer_ACollectorThatIsAway(t *testing.T) {
 	c := tracingtest.New(t)
 	c.Refuse.Store(true)
@@ -166,7 +166,7 @@ func TestTracer_Nil(t *testing.T) {
 	require.NoError(t, tracer.Close(t.Context()))
 }
 
-// Whatever is known of a job, and whatever two clocks make of it, no span ends before it begins, and each has one trace's root as parent.
+// For any data of a job, by any two clocks, no span ends before it begins, and each has one trace's root as parent.
 func TestTracer_AnyTimes(t *testing.T) {
 	c := tracingtest.New(t)
 	tracer := newTracer(t, c)

@@ -13,8 +13,8 @@ import (
 const (
 	// EnvAssets names a complete directory to use, or a mirror to download from (http:// or https://), or is Off.
 	EnvAssets = "BULLPEN_ASSETS"
-	// EnvKubebuilder is envtest's variable. It is used when its directory has all the names; the directories that envtest's own
-	// setup makes lack the controller manager and the scheduler, and are passed over.
+	// EnvKubebuilder is envtest's variable. It is used when its directory has all the names; the directories that envtest's
+	// own setup makes lack the controller manager and the scheduler, and are skipped.
 	EnvKubebuilder = "KUBEBUILDER_ASSETS"
 	// EnvCache overrides the cache directory, which is otherwise "bullpen" in the user's cache directory.
 	EnvCache = "BULLPEN_CACHE"

@@ -154,7 +154,7 @@ func (f Fault) validate() error {
 	return nil
 }
 
-// validateFields refuses what the kind would not heed: a rule that silently selects everything spoils a scenario.
+// validateFields refuses what the kind would ignore: a rule that silently selects everything spoils a scenario.
 func (f Fault) validateFields(about FaultInfo) error {
 	set := f.values()
 	for _, name := range slices.Sorted(maps.Keys(set)) {

@@ -58,7 +58,7 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, e.status, e)
 }
 
-// readJSON decodes a body. Whatever is wrong with it becomes one sentence and a 400.
+// readJSON decodes a body. Any error becomes one sentence and a 400.
 func readJSON(r *http.Request, into any) *apiError {
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {

@@ -113,7 +113,7 @@ type DeliveryRecord struct {
 	JobID        int64     `json:"job_id,omitempty"`
 	Installation int64     `json:"installation"`
 	CreatedAt    time.Time `json:"created_at"`
-	// DeliveredAt is null as long as it is under way, and for ever when a fault made it vanish.
+	// DeliveredAt is null as long as it is under way, and forever when a fault made it vanish.
 	DeliveredAt *time.Time  `json:"delivered_at"`
 	StatusCode  int         `json:"status_code"`
 	Redelivery  bool        `json:"redelivery"`

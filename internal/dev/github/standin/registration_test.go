@@ -92,7 +92,7 @@ func TestRegistrationToken_CannotAdminister(t *testing.T) {
 	}
 }
 
-// The answer has the members that GitHub's runner 2.336.0 went on with when it registered, by their names.
+// The answer has the members that GitHub's runner 2.336.0 needed when it registered, by their names.
 func TestRegistration_BeginsAsGitHubsRunnerReadsIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -65,8 +65,8 @@ var replays = map[string]replayOf{
 	"registered-remove": {expected: map[string]int{"DELETE /api/v3/repos/acme/app/actions/runners/{runner}": http.StatusNoContent}},
 }
 
-// Every request that GitHub's runner made is answered as it went on from there: with that status, with each member that it was answered with,
-// of that kind, and with no member that the runner's own contracts do not declare.
+// Every request that GitHub's runner made is answered as in the recording: with that status, with each member of the
+// recorded answer, of that kind, and with no member that the runner's own contracts do not declare.
 func TestReplay_EveryRecordingOfGitHubsRunner(t *testing.T) {
 	files, err := filepath.Glob("testdata/recordings/*.jsonl")
 	require.NoError(t, err)
@@ -361,7 +361,7 @@ func (p *player) assertion() string {
 	return signed
 }
 
-// check holds an answer against what the runner went on with, and learns today's ids of it.
+// check compares an answer with the recorded one, and learns today's ids from it.
 func (p *player) check(one exchange, answer answered) {
 	p.Helper()
 	require.NoError(p, answer.err)

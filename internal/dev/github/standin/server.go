@@ -229,7 +229,7 @@ func (s *Server) guid() string {
 
 func (s *Server) token(prefix string) string { return prefix + hex.EncodeToString(s.randomBytes(20)) }
 
-// changedLocked wakes those who wait for a run or a job.
+// changedLocked wakes the waiters for a run or a job.
 func (s *Server) changedLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})

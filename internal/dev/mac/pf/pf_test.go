@@ -288,7 +288,7 @@ func TestEnable_CountsWhoWantsIt(t *testing.T) {
 	require.False(t, f.Enabled)
 }
 
-// Whatever is written, it is refused as a whole or loaded.
+// Any text is refused as a whole or loaded.
 func FuzzLoad(f *testing.F) {
 	f.Add(stock)
 	f.Add("table <t> { 10/8, !10.1/16 }\nblock in quick on { en0 ! lo0 } inet proto { tcp udp } from <t> to (self) port { 22 >< 80 }\nanchor x { pass }")

@@ -138,7 +138,7 @@ func (c *CatchUp) fetch(ctx context.Context, a Ask) error {
 	}
 	taken := c.opt.Intake.Take(ctx, intake.Delivery{GUID: payload.GUID, Event: payload.Event, Body: payload.Body, At: c.opt.Now()})
 	if taken.Outcome == intake.Failed { // the intake has logged why
-		// RECV-8: if it is this one that the ledger cannot store, it must not stand before the rest for ever.
+		// RECV-8: if it is this one that the ledger cannot store, it must not block the rest forever.
 		return errors.Join(fmt.Errorf("%w: taking a fetched delivery", errStore), c.again(ctx, a))
 	}
 	if !c.opt.Poll && taken.Outcome == intake.Recorded && a.Attempts == 0 { // otherwise it was counted when it was asked for

@@ -97,8 +97,8 @@ func (c *CatchUp) Deliveries(ctx context.Context) error {
 	return errors.Join(ended(bounded, err), c.forgetOld(ctx))
 }
 
-// Everything has the whole list since then read again, and each delivery that the ledger lacks asked for, whatever status
-// GitHub saw: for a ledger that was restored from an older backup. The next runs of the pass do it, on whichever replica;
+// Everything has the whole list since then read again, and each delivery that the ledger lacks requested, whatever status
+// GitHub saw: for a ledger that was restored from an older backup. The next runs of the pass do it, on any replica;
 // clocks may differ by a few minutes.
 func (c *CatchUp) Everything(ctx context.Context, since time.Time) error {
 	if err := c.opt.Ledger.ReadEverythingSince(ctx, since.Add(-overlap)); err != nil {
@@ -107,7 +107,7 @@ func (c *CatchUp) Everything(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// look reads pages until it meets what was read before, or may not go on now. It reports whether there was anything new.
+// look reads pages until it meets what was read before, or has to stop. It reports whether there was anything new.
 func (c *CatchUp) look(ctx context.Context) (news bool, err error) {
 	pos, err := c.opt.Ledger.DeliveryPosition(ctx)
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *cadence) due(now time.Time) bool {
 	return !now.Before(c.next)
 }
 
-// looked sets when to look again: soon while there is news, later and later while there is none.
+// looked sets when to read again: soon while there is news, later and later while there is none.
 func (c *cadence) looked(now time.Time, news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -72,7 +72,7 @@ type QueueLedger interface {
 	// of some accounts: the ones swept longest ago first.
 	RepositoriesToSweep(ctx context.Context, swept, heard time.Time, without []int64, most int) ([]Repository, error)
 	Swept(ctx context.Context, repository string, at time.Time) error
-	// SweptPartly notes where the sweep of a repository is to go on.
+	// SweptPartly notes where the sweep of a repository is to continue.
 	SweptPartly(ctx context.Context, repository string, resume Resume) error
 	// JobStates are those of the jobs that are known, or were: a job whose row is gone and whose tombstone is not has
 	// completed.
@@ -96,8 +96,8 @@ type Repository struct {
 	Resume  Resume
 }
 
-// Resume is where the sweep of a repository goes on: among the runs of that status, before that run. The zero value is
-// the beginning.
+// Resume is where the sweep of a repository continues: among the runs of that status, before that run. The zero value
+// is the beginning.
 type Resume struct {
 	Status string
 	Run    int64

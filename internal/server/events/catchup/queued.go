@@ -112,13 +112,13 @@ func (c *CatchUp) judge(ctx context.Context, w WaitingJob, job github.WorkflowJo
 	return c.observe(ctx, event, w.Event.Account, w.repository(), job, kind)
 }
 
-// repository of the job. A row of an earlier version has no id of it, and then the name is all there is to go by.
+// repository of the job. A row of an earlier version has no id of it, and then only the name identifies it.
 func (w WaitingJob) repository() fleet.Repository {
 	return fleet.Repository{Name: w.Event.Repository, ID: w.Event.RepositoryID}
 }
 
 // gone: GitHub does not find the job. That counts only beside a read of the same repository that succeeds just now:
-// otherwise the permission, the repository or the installation may have gone, and the job be well.
+// otherwise the permission, the repository or the installation may be gone, and the job exist.
 func (c *CatchUp) gone(ctx context.Context, w WaitingJob) error {
 	account := w.Event.Account
 	if err := c.mayAsk(account.InstallationID, PassQueuedReaped); err != nil {

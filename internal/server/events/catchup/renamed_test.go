@@ -25,7 +25,7 @@ func TestQueued_RECV7_AJobOfARenamedRepositoryIsNotTakenForGone(t *testing.T) {
 	w.queued()
 	require.Equal(t, fleet.JobQueued, w.state(ids[0]), "the log: %s", w.log.String())
 
-	// A row of an earlier version knows the name alone: it goes by that, as before.
+	// A row of an earlier version knows the name alone, and is found by it as before.
 	ledgertest.Exec(t, w.url, "UPDATE workflow_jobs SET repository_id = 0")
 	w.clock.Advance(time.Hour)
 	w.queued()

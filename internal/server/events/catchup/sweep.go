@@ -158,7 +158,7 @@ func (c *CatchUp) sweepRun(ctx context.Context, r Repository, run github.Run) er
 		}
 		jobs, next, err := c.opt.Forge.RunJobs(ask, r.Account.InstallationID, r.Name, run.ID, page)
 		if errors.Is(err, fleet.ErrNotFound) {
-			return nil // the run was deleted meanwhile
+			return nil // the run was deleted in between
 		}
 		if err != nil {
 			return errors.Join(err, leaveIfLimited(err))

@@ -123,7 +123,7 @@ func (i *Intake) take(ctx context.Context, d Delivery) Result {
 	}
 }
 
-// validGUID: whatever is stored as a key must be text that every store accepts.
+// validGUID: a key that is stored must be text that every store accepts.
 func validGUID(guid string) bool {
 	for _, c := range []byte(guid) {
 		if c <= ' ' || c > '~' {

@@ -121,7 +121,7 @@ func taken(t testing.TB, in *intake.Intake, d intake.Delivery, what string) inta
 	return first
 }
 
-// Whatever a member of a payload is, PostgreSQL has the last word, and no payload is answered as if it could be stored later.
+// PostgreSQL decides about each member of a payload, and no payload is answered as if it could be stored later.
 func TestTake_RECV10_R12_NoMemberOfAPayloadIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	in, _, _ := newIntake(t)
@@ -224,7 +224,7 @@ func TestTake_R12_ThousandsOfRepositoriesAtOnce(t *testing.T) {
 	}
 }
 
-// What the database refuses for its value is refused for good, whatever this package makes of payloads.
+// What the database refuses for its value is refused for good, also if this package accepted it.
 func TestTake_RECV10_R12_WhatCannotBeStoredIsNotAskedForAgain(t *testing.T) {
 	_, store, _ := newIntake(t)
 	text := string([]byte{0xff, 0})
@@ -242,7 +242,7 @@ func TestTake_RECV10_R12_WhatCannotBeStoredIsNotAskedForAgain(t *testing.T) {
 	require.Equal(t, intake.Malformed, got.Outcome)
 }
 
-// FuzzTake: no payload, however it came, brings the intake down, and there is none that the ledger could store at another time.
+// FuzzTake: no payload causes a panic in the intake, and there is none that the ledger could store at another time.
 func FuzzTake(f *testing.F) {
 	for event, actions := range eventsAndActions() {
 		for _, action := range actions {

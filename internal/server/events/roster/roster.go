@@ -37,7 +37,8 @@ type Ledger interface {
 type Known struct {
 	AccountID  int64
 	Repository string // owner/name
-	// RepositoryID is GitHub's, 0 where it is not known. With it the list is read of that repository, whatever its name is now.
+	// RepositoryID is GitHub's, 0 where it is not known. With it the list is read of that repository, under its present
+	// name.
 	RepositoryID int64
 }
 
@@ -47,7 +48,7 @@ type Options struct {
 	Ledger Ledger
 	// ByRepository says whether any pool registers its runners at repositories: then organizations have such scopes too.
 	ByRepository func() bool
-	// Keep bounds how long a reading is used again by those whom it is fresh enough for; default 2 min.
+	// Keep bounds how long a reading is reused by callers for which it is fresh enough; default 2 min.
 	Keep time.Duration
 	// MaxRepositories bounds how many repositories of one account are read; with more, absence is never proven; default 200.
 	MaxRepositories int
@@ -58,8 +59,8 @@ type Options struct {
 // Query asks about one pod.
 type Query struct {
 	UID string
-	// AccountID is whom the pod works for, if that is known: then it can be registered with that account alone, since a pod
-	// has one shot. It is GitHub's id: another account may have taken the name since.
+	// AccountID is the account that the pod works for, if that is known: then it can be registered with that account alone,
+	// since a pod has one shot. It is GitHub's id: another account may have taken the name since.
 	AccountID int64
 	// OwnerLabel of the pod, if any: the account's login when the pod was stamped. It counts where the id is not known.
 	OwnerLabel string

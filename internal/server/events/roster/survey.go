@@ -114,7 +114,7 @@ func (r *Reader) sitesOf(ctx context.Context, owner fleet.Owner, byRepo bool, kn
 	}
 	for _, one := range known { // an organization's too: its pools may have changed their scope
 		scope, err := fleet.ParseScope(one.Repository)
-		if err == nil && one.AccountID == owner.ID { // EXCL-6: whatever the account was called then
+		if err == nil && one.AccountID == owner.ID { // EXCL-6: whatever the account's name was then
 			scope.Owner = owner.Login
 			add(scope.String(), one.RepositoryID)
 		}

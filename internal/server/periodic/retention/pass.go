@@ -75,8 +75,8 @@ func New(opts Options) (*Retention, error) {
 	return r, nil
 }
 
-// Run is one pass. A kind that fails, or is slow, does not keep the others from going: of the time that is left each has the
-// same part. A pass that is cut off goes on the next time.
+// Run is one pass. A kind that fails, or is slow, does not keep the others from running: each has the same part of the time
+// that is left. A pass that is cut off continues the next time.
 func (r *Retention) Run(ctx context.Context) error {
 	var errs []error
 	rules := r.opts.Policy.Rules(r.opts.Now())

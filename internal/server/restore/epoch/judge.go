@@ -54,7 +54,7 @@ type Copy struct {
 	Unreadable bool // it could not be read
 }
 
-// View is what a replica goes by.
+// View is what a replica knows.
 type View struct {
 	Known Mark // the highest that this replica has seen, in database or copy; zero after its start
 	Copy  Copy

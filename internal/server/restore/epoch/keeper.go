@@ -57,7 +57,7 @@ type Options struct {
 	// Missed is called before a hold ends, perhaps more than once: events that GitHub sent since then may be lost. An error
 	// is retried, and the hold continues.
 	Missed func(ctx context.Context, since time.Time) error
-	// Resumed is called when dispatch goes on.
+	// Resumed is called when dispatch continues.
 	Resumed func()
 
 	// Hold is how long nothing is dispatched after a restore; default 1 min.
@@ -208,7 +208,7 @@ func (k *Keeper) look(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if view.Row, err = k.opt.Ledger.Epoch(bounded); err != nil {
-		return err // the database is away: so is dispatch
+		return err // the database is unavailable: so is dispatch
 	}
 	if view.Copy.Missing && !view.Row.Copied && k.known == (Mark{}) {
 		if view.Unexplained, err = k.opt.Unexplained(bounded); err != nil {
@@ -284,7 +284,7 @@ func (k *Keeper) end(ctx context.Context, row Row) error {
 		k.opt.Log.InfoContext(ctx, "the hold after a restore is over: claims are rebuilt, and deliveries are asked for again",
 			"over", row.Over.String(), "doubts", row.Doubts, "deliveries_since", since)
 	}
-	k.Suspect() // the row has moved, and the next look goes by it
+	k.Suspect() // the row has moved, and the next check uses it
 	return err
 }
 
@@ -380,8 +380,8 @@ func (k *Keeper) rebuild(ctx context.Context, row Row) {
 	})
 }
 
-// keepTurn renews the turn until ctx ends, and ends the work when the turn is over. A database that is away decides nothing: it
-// takes no writes either.
+// keepTurn renews the turn until ctx ends, and cancels the work when the turn is over. An outage of the database decides
+// nothing: it takes no writes either.
 func (k *Keeper) keepTurn(ctx context.Context, stop context.CancelFunc, turn Turn, lease time.Duration) {
 	for {
 		select {

@@ -210,7 +210,7 @@ func TestKeeper_CLAIM17_AHold(t *testing.T) {
 	require.EqualValues(t, 0, held1(t, registry))
 }
 
-// An error of a rebuilding proves nothing: the hold goes on.
+// An error of a rebuilding proves nothing: the hold continues.
 func TestKeeper_CLAIM17_ARebuildingThatFailsEndsNothing(t *testing.T) {
 	d := &desk{row: row(7), copy: mark(50)}
 	k, _ := newKeeper(t, d, func(o *Options) {
@@ -294,7 +294,7 @@ func TestKeeper_CLAIM17_AHangingKubernetesStopsNoBeat(t *testing.T) {
 	})
 }
 
-// stuck answers what is read, and hangs at what is written, as it does when an admission webhook is away.
+// stuck answers reads, and hangs at writes, as when an admission webhook is unavailable.
 type stuck struct{ *desk }
 
 func (stuck) WriteCopy(ctx context.Context, _ Mark) error {

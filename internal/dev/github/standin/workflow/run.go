@@ -33,7 +33,7 @@ var ErrJobState = errors.New("the job is not running")
 
 // Job is a job that is ready for a runner.
 type Job struct {
-	// Key names the job within its run for ever: the id, and "/index" behind it in a matrix.
+	// Key names the job within its run permanently: the id, and "/index" behind it in a matrix.
 	Key string
 	// ID is the job's id in the file.
 	ID string
