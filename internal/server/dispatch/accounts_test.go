@@ -243,7 +243,8 @@ func TestSyncInstallations_LostMessages(t *testing.T) {
 	}
 }
 
-// Repositories that are taken from the installation wait, and block no other; given back, they go on at once.
+// Repositories that are removed from the installation wait, and block no other; added again, they continue at
+// once.
 func TestInstallation_RepositoriesTakenWait(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -381,7 +382,8 @@ func TestDelete_CLAIM5_NoBatchClaimsBesideIt(t *testing.T) {
 	}
 }
 
-// Every change is in the audit log with what was and what is, by whom; what failed, or changed nothing, is not.
+// Every change is in the audit log with what was and what is, and its author; what failed, or changed nothing,
+// is not.
 func TestAudit_InTheChangesOwnTransaction(t *testing.T) {
 	h := newHarness(t)
 	jobs, version := int64(5), h.account("acme").Version

@@ -137,15 +137,16 @@ type QueuedJob struct {
 	Repository string
 	// RepositoryID is GitHub's, 0 where it is not known.
 	RepositoryID int64
-	// Refused: the job is to be set aside, for its repository waits for what GitHub has refused. Doubted: something of its repository's was
-	// refused, and this job may be the one that is tried.
+	// Refused: the job is to be set aside, because its repository waits after a refusal of GitHub. Doubted: a job of its
+	// repository was refused, and this one may be the next attempt.
 	Refused, Doubted bool
 }
 
 // Repo names the job's repository.
 func (j QueuedJob) Repo() Repository { return Repository{j.AccountID, j.Repository} }
 
-// SplitRefused tells the jobs that are to be set aside for what GitHub has refused from the others (CLAIM-19).
+// SplitRefused separates the jobs that are to be set aside after a refusal of GitHub from the others
+// (CLAIM-19).
 func SplitRefused(jobs []QueuedJob) (open, refused []QueuedJob) {
 	for _, job := range jobs {
 		if job.Refused {
@@ -172,9 +173,9 @@ func WithinShares(jobs []QueuedJob, left func(Repository) (int64, bool)) (within
 	return within, crowded
 }
 
-// Full are those of the crowded jobs whose repositories have no room left, one of each lane and repository: what is to be set
-// aside with all of its kind. Of the others some were met first and got no poll: it may be their turn in the next round. left
-// counts the batch's claims too.
+// Full are those of the crowded jobs whose repositories have no room left, one of each lane and repository: what is to be
+// set aside with all of its kind. Some of the others were met first and got no poll: it may be their turn in the next
+// round. left counts the batch's claims too.
 func Full(crowded []QueuedJob, left func(Repository) (int64, bool)) []QueuedJob {
 	type place struct {
 		key  string

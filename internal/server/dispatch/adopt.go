@@ -120,7 +120,7 @@ func (d *Dispatcher) adopt(ctx context.Context, a Adoption) (outcome string, don
 	return "adopted", true
 }
 
-// sweepEvery is how often projections and forgotten rows are made good; events do it at once.
+// sweepEvery is how often projections and forgotten rows are corrected; events do it at once.
 const sweepEvery = time.Minute
 
 // runSweep repeats what an event may have missed while this replica was away.

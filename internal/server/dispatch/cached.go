@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// cached keeps the last value that was read for a while. Callers who come while it is being read wait for that
-// reading. An error is theirs too and is not kept, nor is a former value given in its place.
+// cached keeps the last value that was read for a while. Callers that come while it is being read wait for
+// that reading. An error is theirs too and is not kept, nor is a former value given in its place.
 type cached[T any] struct {
 	keep time.Duration
 	now  func() time.Time
@@ -20,7 +20,7 @@ type cached[T any] struct {
 	reading *reading[T]
 }
 
-// reading is one call of read, by the first who asked.
+// reading is one call of read, by the first caller.
 type reading[T any] struct {
 	done  chan struct{}
 	value T

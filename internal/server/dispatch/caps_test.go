@@ -175,7 +175,7 @@ func TestCap_CLAIM5_AnyOrderOfEvents(t *testing.T) {
 				require.NoError(rt, err)
 			},
 		})
-		for range 2 * int(next) { // whatever happened, everything ends without a pass
+		for range 2 * int(next) { // in any state, everything ends without a pass
 			claim()
 			finish()
 		}
@@ -184,7 +184,7 @@ func TestCap_CLAIM5_AnyOrderOfEvents(t *testing.T) {
 }
 
 // A cap that blocked nothing costs the account's runners their place: they are registered at the job's repository,
-// because a runner of the organization takes whatever job GitHub gives it.
+// because a runner of the organization takes any job GitHub gives it.
 func TestCap_RunnersAreRegisteredAtTheRepository(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -253,7 +253,7 @@ func TestSignals_SCALE2_RepositoryCap(t *testing.T) {
 	require.EqualValues(t, 1, lanes["held"], "a pick has nothing to do with it")
 }
 
-// What went past the end of a claim is made good by the pass.
+// The pass makes up for room that no end of a claim released.
 func TestReturnBlocked_MakesGood(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 10, 1)
@@ -267,7 +267,7 @@ func TestReturnBlocked_MakesGood(t *testing.T) {
 	require.Len(t, h.claims(linuxPool("linux"), 4), 1)
 }
 
-// CLAIM-5, RECV-7: however many repositories of another account hold jobs, and of its own, the pass comes to each.
+// CLAIM-5, RECV-7: however many repositories of other accounts, and of its own, hold jobs, the pass reaches each.
 func TestReturnBlocked_RECV7_ComesToEveryRepository(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 10, 1)

@@ -199,8 +199,8 @@ type seat struct {
 	repository string // where the account has a cap per repository
 }
 
-// fund spends the room of one account on the jobs of all its lanes, whatever pools they go to, oldest first: an
-// account with room for one job asks for one runner, not for one a pool (CLAIM-5).
+// fund spends the room of one account on the jobs of all its lanes, in any pools, oldest first: an account with
+// room for one job asks for one runner, not for one a pool (CLAIM-5).
 func fund(wishes []wish, b Backlog, mints int64) {
 	var seats []seat
 	for i, w := range wishes {

@@ -226,7 +226,7 @@ func TestDemand_SCALE2_NeverMoreThanThereIsRoomFor(t *testing.T) {
 				served[dispatch.LabelKey(p.Labels)] = append(served[dispatch.LabelKey(p.Labels)], p)
 			}
 		}
-		for account := int64(1); account <= 3; account++ { // one account at a time, to tell whose runners are asked for
+		for account := int64(1); account <= 3; account++ { // one account after the other, to see whose runners are asked for
 			alone := d.backlog
 			alone.Lanes = nil
 			jobs := int64(0)

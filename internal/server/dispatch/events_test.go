@@ -45,7 +45,7 @@ func TestUnclaim_CLAIM2_ClaimAndJobMoveTogether(t *testing.T) {
 	require.Equal(t, fleet.JobQueued, h.jobState(1))
 }
 
-// CLAIM-3, CLAIM-4: whatever arrives late, twice or out of order, a finished job stays finished.
+// CLAIM-3, CLAIM-4: after late, repeated or reordered events a finished job stays finished.
 func TestRecordJob_CLAIM3_CLAIM4_TerminalJobsNeverMove(t *testing.T) {
 	h := newHarness(t)
 	late := []fleet.JobEvent{fleet.JobEventQueued, fleet.JobEventWaiting, fleet.JobEventStarted, fleet.JobEventCompleted, fleet.JobEventCancelled}
@@ -253,7 +253,7 @@ func TestRecordJob_CLAIM8_ReleaseIsByExecutor(t *testing.T) {
 	second := h.served(d, b)
 	require.Equal(t, int64(1), h.claim(a).JobID)
 
-	// Another account's runner of that name is none of this event's business.
+	// Another account's runner of that name is not affected by this event.
 	other := dispatch.Account{ID: 9, Login: "other", InstallationID: 109}
 	h.install(other)
 	h.record(job(fleet.JobEventCompleted, 77, from(other), by(first.JIT.Name)))

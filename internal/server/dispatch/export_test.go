@@ -32,7 +32,7 @@ func (d *Dispatcher) Heard(labelKey string) bool {
 // Minted notes the outcome of a request to GitHub.
 func (m *MintLimiter) Minted(account Account, err error) { m.slots.minted(account, err) }
 
-// Unused takes slots back that no claim was made with, and reports whether others may have gone without them.
+// Unused takes slots back that no claim was made with, and reports whether others may have lacked them.
 func (m *MintLimiter) Unused(accountID int64, slots int) bool {
 	return m.slots.unused(accountID, slots)
 }

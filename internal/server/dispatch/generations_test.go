@@ -98,7 +98,7 @@ func TestNextGeneration_CLAIM15_RisesWithALaggingClock(t *testing.T) {
 	require.Equal(t, now.UnixMicro(), dispatch.NextGeneration(0, now))
 }
 
-// CLAIM-15: a mint that takes effect only after the take-over looked for it is removed by the one who asked for it.
+// CLAIM-15: a mint that takes effect only after the take-over searched for it is removed by its own requester.
 func TestMint_CLAIM15_RegistrationThatComesTooLateIsRemoved(t *testing.T) {
 	h := newHarness(t)
 	slow, release := make(chan struct{}), make(chan struct{})

@@ -88,7 +88,7 @@ func TestRecordJob_CLAIM3_LateInProgressBindsNoRunner(t *testing.T) {
 	require.Equal(t, fleet.JobMinted, h.jobState(1))
 }
 
-// CLAIM-9: a runner takes one job. GitHub's word on the one it executes stands, whatever names it again.
+// CLAIM-9: a runner takes one job. The job that GitHub named first stays, whatever names the runner again.
 func TestRecordJob_CLAIM9_ExecutingRunnerKeepsItsJob(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -257,7 +257,7 @@ func TestAdoption_CLAIM13_NoAnswerIsAskedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
 			var mu sync.Mutex
-			now := time.Now().Add(time.Minute) // whatever is asked for from here on is due
+			now := time.Now().Add(time.Minute) // everything that is requested from here on is due
 			registry := prometheus.NewRegistry()
 			h.replica(func(o *dispatch.Options) {
 				o.Metrics = registry

@@ -55,7 +55,8 @@ func TestAdopt_CLAIM2_VoidAdoptionChangesNothing(t *testing.T) {
 	require.Equal(t, int64(2), h.claim(b).JobID)
 }
 
-// EXCL-1: the row of a pod that went before its work was known to be over is forgotten later, by the same proof.
+// EXCL-1: the row of a pod that was deleted before its work was known to be over is forgotten later, by the same
+// proof.
 func TestSweep_EXCL1_RowsOfPodsThatWentEarlierAreForgotten(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -144,7 +145,8 @@ func TestInstallation_LateAndLostEvents(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, await.Receive(t, parked, "the poll is answered").answer.Reply)
 }
 
-// A job belongs to the lane it was stored in, whatever its repository's owner is called when it is released.
+// A job belongs to the lane it was stored in, even if its repository's owner has another name when it is
+// released.
 func TestRecordJob_ReleasedJobFeedsItsOwnLane(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()

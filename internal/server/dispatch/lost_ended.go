@@ -16,10 +16,10 @@ import (
 // the former one was lost.
 const ProofUnregistered = "GitHub lists no registration of it in any place where it could have one"
 
-// proveEnded looks for a proof for pods whose rows are over and do not say how. A row without a proof may stand where
-// another one was lost, so that it lifts no sign of work (EXCL-4): only GitHub's lists can, and whatever they show is removed
-// first. What is busy is taken back as such (CLAIM-13). Where the lists prove nothing, the grant stays what it was: enough
-// for a pod that shows no work, and for no other.
+// proveEnded searches for a proof for pods whose rows are over and do not say how. A row without a proof may have replaced
+// a lost one, so that it lifts no sign of work (EXCL-4): only GitHub's lists can, and what they show is removed first. A
+// busy runner is adopted again (CLAIM-13). Where the lists prove nothing, the grant stays what it was: enough for a pod
+// that shows no work, and for no other.
 func (l *losses) proveEnded(ctx context.Context, unproven []int) {
 	if l.d.opt.Roster == nil || len(unproven) == 0 {
 		return

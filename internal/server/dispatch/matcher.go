@@ -107,7 +107,7 @@ func (m *matcher) join(poll Poll) *waiter {
 		return w
 	}
 	if ok && old.entry != nil {
-		// The same pod asks again: its former connection is dead, whatever TCP says.
+		// The same pod polls again: its former connection is dead, whatever TCP reports.
 		m.waiting.Remove(old.entry)
 		old.entry = nil
 		old.out <- nil
@@ -138,7 +138,7 @@ func (m *matcher) leave(w *waiter) bool {
 }
 
 // stopIfPoolGone closes the matcher if its pool is gone and no poll waits for it, and reports whether it did: then its
-// goroutine returns. A pool that comes back gets another matcher.
+// goroutine returns. A pool that is made again gets another matcher.
 func (m *matcher) stopIfPoolGone() bool {
 	if _, ok := m.d.opt.Cluster.Pool(m.pool); ok {
 		return false
@@ -251,7 +251,7 @@ func (m *matcher) excludedFor() time.Duration {
 	return wait
 }
 
-// roundTimeout bounds one batch: a database that went without a word must not keep the polls that were taken.
+// roundTimeout bounds one batch: a database that does not answer must not keep the polls that were taken.
 const roundTimeout = 15 * time.Second
 
 // round matches one batch and reports whether another one may find more.

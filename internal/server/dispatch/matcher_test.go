@@ -15,7 +15,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// A pool that is deleted leaves no goroutine behind, and one that comes back under its name is served as before.
+// A pool that is deleted leaves no goroutine behind, and one that is made again under its name is served as
+// before.
 func TestMatcher_EndsWithItsPool(t *testing.T) {
 	h := newHarness(t)
 	h.cluster.PutPool(linuxPool("gone"))

@@ -116,8 +116,8 @@ func (s *mintSlots) release(accountID int64, slots int) {
 	}
 }
 
-// unused takes back slots that a batch had reserved and made no claim with. It reports whether others may have gone without
-// them; that batch did not, and would find no more if it looked again at once.
+// unused takes back slots that a batch had reserved and made no claim with. It reports whether others may have lacked them;
+// that batch did not, and would find no more if it read again at once.
 func (s *mintSlots) unused(accountID int64, slots int) (wanted bool) {
 	return s.giveBack(accountID, slots, false)
 }
@@ -214,8 +214,8 @@ func (s *mintSlots) resume(account Account) (until time.Time, limited bool) {
 	return time.Time{}, false
 }
 
-// mintable is how many registrations GitHub may be asked for now in the account's name; not ok when nothing bounds it
-// but how many may be under way at a time, which is a matter of moments.
+// mintable is how many registrations GitHub may be asked for now in the account's name; not ok when only the bound of
+// concurrent requests applies, which changes within moments.
 func (s *mintSlots) mintable(account Account) (n int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

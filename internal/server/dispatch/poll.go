@@ -224,7 +224,7 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 		d.metrics.mints.WithLabelValues("uncertain").Inc()
 		d.opt.Log.WarnContext(ctx, "minting", "runner", claim.RunnerName, "account", claim.Account.Login, "error", err)
 		if aside != nil {
-			d.unsureOf(ctx, claim, *aside) // the lease ends by itself: it is what this claim waits
+			d.unsureOf(ctx, claim, *aside) // the lease ends on its own: it is what this claim waits
 		} else {
 			d.endLeaseDetached(claim)
 		}
@@ -291,13 +291,13 @@ func (d *Dispatcher) retryAfter(claim Claim) time.Duration {
 
 func (d *Dispatcher) endLease(ctx context.Context, claim Claim) {
 	if err := d.opt.Store.EndLease(ctx, claim.PodUID, claim.Generation); err != nil {
-		// It ends by itself; only the pod's next poll waits a little longer.
+		// It ends on its own; only the pod's next poll waits a little longer.
 		d.opt.Log.WarnContext(ctx, "ending a lease", "pod", claim.PodName, "error", err)
 	}
 	d.ClaimChanged(claim.PodUID)
 }
 
-// endLeaseDetached is endLease with time of its own: the mint's may be used up.
+// endLeaseDetached is endLease with a timeout of its own: the mint's may be used up.
 func (d *Dispatcher) endLeaseDetached(claim Claim) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

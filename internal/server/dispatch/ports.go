@@ -39,7 +39,7 @@ type Pod struct {
 	PollerEnded          bool  // its answer is staged: it exited 0
 }
 
-// OwnerNoted reports whether the pod says whom it works for, by its label or beside it.
+// OwnerNoted reports whether the pod names its account, by its label or beside it.
 func (p Pod) OwnerNoted() bool { return p.OwnerLabel != "" || p.OwnerID != 0 }
 
 // Account is an organization or user whose jobs are served.
@@ -49,7 +49,7 @@ type Account struct {
 	User           bool // a user account has repositories only: runners are registered there
 	InstallationID int64
 	// RepositoryRunners: its runners are registered at the job's repository, because it has a cap per repository, and a
-	// runner of the organization takes whatever job GitHub gives it.
+	// runner of the organization takes any job GitHub gives it.
 	RepositoryRunners bool
 }
 
@@ -159,7 +159,7 @@ type AdoptionStore interface {
 	CloseAdoption(ctx context.Context, runnerName string) error
 }
 
-// SignalsStore tells what scaling goes by. Its methods do not wait out an outage.
+// SignalsStore reads the input of scaling. Its methods do not wait out an outage.
 type SignalsStore interface {
 	// Backlog reads the lanes of those label sets that may have queued jobs, with the budgets of their accounts, as of
 	// one moment. look is given them before any job is read, and says for each lane how far to look into it.
@@ -167,8 +167,8 @@ type SignalsStore interface {
 	// SessionChanges tells by how much the number of open sessions of each pool changes at each of so many minutes,
 	// the first of which is since, where it grows from zero.
 	SessionChanges(ctx context.Context, since time.Time, minutes int) ([]SessionChange, error)
-	// ProvenEnds lists pods whose work was known by then, other than from the pod, to be over: the oldest first. Pods that
-	// have gone may be among them until their rows are forgotten.
+	// ProvenEnds lists pods whose work was known by then, other than from the pod, to be over: the oldest first. Deleted
+	// pods may be among them until their rows are forgotten.
 	ProvenEnds(ctx context.Context, before time.Time) ([]ProvenEnd, error)
 }
 

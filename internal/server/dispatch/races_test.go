@@ -89,7 +89,7 @@ func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	waiting := h.poll(t.Context(), d, h.pod("gpu"))
 	h.waiting(3)
 	for range 20 {
-		h.jobState(2) // the other looks meanwhile
+		h.jobState(2) // the other reads concurrently
 	}
 	close(goOn)
 	got := await.Receive(t, waiting, "the poll is answered")
@@ -127,7 +127,7 @@ func TestListen_LabelSetsAreReadAgainAfterAReconnection(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }
 
-// CLAIM-1, CLAIM-9: GitHub may give a job that started to another runner of ours. The event is not refused for ever,
+// CLAIM-1, CLAIM-9: GitHub may give a job that started to another runner of ours. The event is not refused forever,
 // and neither runner loses its protection.
 func TestRecordJob_CLAIM9_StartedJobThatMovesToAnotherRunner(t *testing.T) {
 	for _, kind := range []fleet.JobEvent{fleet.JobEventStarted, fleet.JobEventCompleted} {
@@ -164,7 +164,7 @@ func TestRecordJob_CLAIM13_StartedJobThatMovesToASpentRunner(t *testing.T) {
 	h.eventually("adopted", func() bool { return h.claim(pod).State == fleet.ClaimExecuting })
 }
 
-// EXCL-5: the waiting poll of a pod that has gone is not matched again: a job given to it would be lost.
+// EXCL-5: the waiting poll of a deleted pod is not matched again: a job given to it would be lost.
 func TestPoll_EXCL5_PodThatWentWhileItsPollWaitedGetsNoJob(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -286,7 +286,8 @@ func TestPoll_CLAIM7_RequestThatAwaitsAMintHearsOfItsEnd(t *testing.T) {
 	}
 }
 
-// CLAIM-14: a burst beyond GitHub's rate limit waits in the queue, from the first batch on, and goes on when it is renewed.
+// CLAIM-14: a burst beyond GitHub's rate limit waits in the queue, from the first batch on, and continues when it is
+// renewed.
 func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 	h := newHarness(t)
 	reset := time.Now().Add(time.Hour)

@@ -33,7 +33,8 @@ var answersByStatus = []answered{
 	{http.StatusConflict, fleet.ErrNameTaken}, {http.StatusGone, fleet.ErrRejected}, {http.StatusUnprocessableEntity, fleet.ErrRejected},
 }
 
-// goesOn is served, by a clock that goes on between two requests: a claim that follows another of the same pod has a name of its own.
+// goesOn is served, by a clock that advances between two requests: a claim that follows another of the same pod has a name
+// of its own.
 func (h *harness) goesOn(d *dispatch.Dispatcher, c *clock) dispatch.Pod {
 	h.t.Helper()
 	pod := h.pod("linux")
@@ -69,8 +70,9 @@ func (h *harness) refuse(err error, jobs ...int64) (accept func()) {
 	return func() { h.forge.Set(func(g *dispatchtest.GitHub) { g.RefuseOf = nil }) }
 }
 
-// CLAIM-19: what GitHub refuses for one repository or job is set aside; every other job of the account is served, without a wait, whatever the
-// status, whether runners are registered at the organization or at the repository, and whether the refused job is at the head of its lane or behind.
+// CLAIM-19: what GitHub refuses for one repository or job is set aside; every other job of the account is served, without a
+// wait, for any status, whether runners are registered at the organization or at the repository, and whether the refused
+// job is at the head of its lane or behind.
 func TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits(t *testing.T) {
 	for _, atRepository := range []bool{false, true} {
 		for _, answer := range answersByStatus {
@@ -112,7 +114,8 @@ func TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits(t *testing.T) {
 	}
 }
 
-// CLAIM-19: jobs of a repository that GitHub refuses are not tried one by one, and come back together when one of them is served.
+// CLAIM-19: jobs of a repository that GitHub refuses are not tried one by one, and are unblocked together when one of them
+// is served.
 func TestRefusal_CLAIM19_ARepositoryIsTriedByOneJob(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	pool := linuxPool("linux")
@@ -219,7 +222,7 @@ func TestRefusal_CLAIM19_CLAIM20_WhatWasUnderWayCountsOnce(t *testing.T) {
 	})
 }
 
-// CLAIM-11, CLAIM-19: an answer that speaks of the credentials has the whole account wait, and no job is set aside.
+// CLAIM-11, CLAIM-19: an answer about the credentials makes the whole account wait, and no job is set aside.
 func TestRefusal_CLAIM19_CredentialsAreTheAccounts(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	h.queue(1, 2)
@@ -272,7 +275,8 @@ func TestRefusal_CLAIM19_AFailingAddressIsOneRepositorys(t *testing.T) {
 	require.True(t, backoff.After(c.now()))
 }
 
-// CLAIM-19: where GitHub refuses whatever is asked for in a pool, the pool waits as well, and the account's jobs in others go on.
+// CLAIM-19: where GitHub refuses every request in a pool, the pool waits as well, and the account's jobs in others
+// continue.
 func TestRefusal_CLAIM19_ManyInARowAreThePools(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	h.cluster.PutPool(linuxPool("plain"))

@@ -9,7 +9,8 @@ import (
 // its own runners any name.
 var ErrForeignRunner = errors.New("the runner has the name of a pod that works for another account")
 
-// Registrant is what says for whom a pod's runner is registered. Each field is 0 or "" where nothing is known, as after a restore.
+// Registrant is what says for which account a pod's runner is registered. Each field is 0 or "" where nothing is known, as
+// after a restore.
 type Registrant struct {
 	ClaimAccount      int64 // of the pod's row: a pod works for one account, once
 	RegisteredPod     string

@@ -45,8 +45,9 @@ func TestAdmit_CLAIM13_CLAIM17_WhatIsKnownCountsAndWhatIsLostDoesNot(t *testing.
 	}
 }
 
-// CLAIM-13: an organization may give a runner of its own the name of another's pod. GitHub then confirms that it is busy, and the pod stays what it
-// was. The runner of the account itself is adopted by whatever evidence a restored ledger has left (CLAIM-17).
+// CLAIM-13: an organization may give a runner of its own the name of another's pod. GitHub then confirms that it is busy,
+// and the pod stays what it was. The runner of the account itself is adopted by any evidence that a restored ledger has
+// left (CLAIM-17).
 func TestAdoption_CLAIM13_CLAIM17_AForeignRunnerIsNotAdopted(t *testing.T) {
 	lose := func(h *harness, tables ...string) {
 		for _, table := range tables {

@@ -95,7 +95,7 @@ type ProvenEnd struct {
 	Proof string
 }
 
-// removals lists the pods that should have gone by themselves and that the watch still shows, the oldest ends first.
+// removals lists the pods that should have exited and that the watch still shows, the oldest ends first.
 func (d *Dispatcher) removals(ctx context.Context, now time.Time) ([]runnerapi.Removal, error) {
 	ends, err := d.opt.Store.ProvenEnds(ctx, now.Add(-removalGrace))
 	if err != nil {

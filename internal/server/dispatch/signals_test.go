@@ -19,7 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// clock is a time of day that goes on when a test says so.
+// clock is a clock that the test advances.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -106,7 +106,7 @@ func TestSignals_SCALE2_ThroughAJobsLife(t *testing.T) {
 	require.Empty(t, got.Withheld)
 }
 
-// A session whose pod went without a report is not open for ever.
+// A session whose pod was deleted without a report is not open forever.
 func TestSignals_ForgottenPodsOccupyNothing(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
@@ -299,7 +299,8 @@ func TestBacklog_SCALE2_OfOneMoment(t *testing.T) {
 	require.Equal(t, int64(2), b.Lanes[0].Jobs)
 }
 
-// EXCL-4: only what is known, other than from the pod, to have ended is asked for, and only if it does not go by itself.
+// EXCL-4: only what is known, other than from the pod, to have ended is reported, and only if it does not exit on its
+// own.
 func TestSignals_EXCL4_RemovalsOfProvenEnds(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
@@ -394,7 +395,7 @@ func (h *harness) counting(c *clock) (*countingStore, *dispatch.Dispatcher) {
 	return store, h.replica(at(c), func(o *dispatch.Options) { o.Store = store })
 }
 
-// POOL-8: whatever cannot be read, there is no answer: not a part of one, not a former one.
+// POOL-8: if anything cannot be read, there is no answer: neither a partial nor a former one.
 func TestSignals_POOL8_WholeOrNotAtAll(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	store, d := h.counting(c)
@@ -433,7 +434,7 @@ func TestSignals_ReadOnceForAll(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = d.Signals(first) })
 	await.Receive(t, entered, "the ledger is read")
-	hangUp() // the others' answer does not depend on who asked first
+	hangUp() // the others' answer does not depend on the first caller
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := d.Signals(gone)

@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// slowLedger records no mint before it is let.
+// slowLedger records no mint until it is released.
 type slowLedger struct {
 	dispatch.Store
 	let chan struct{}

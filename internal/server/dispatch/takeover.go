@@ -55,7 +55,7 @@ func (d *Dispatcher) removalFailed(claim Claim, err error) {
 		d.endLeaseDetached(claim)
 		return
 	}
-	// The lease ends by itself: it is what this claim waits.
+	// The lease ends on its own: it is what this claim waits.
 }
 
 func (d *Dispatcher) arrived(ctx context.Context, claim Claim) (Answer, bool, error) {

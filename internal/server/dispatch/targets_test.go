@@ -88,7 +88,7 @@ func TestTargetDemand_66_ThroughAJobsLife(t *testing.T) {
 	require.Equal(t, []int64{2}, ids(got.Queued), "its end frees that job alone")
 }
 
-// A job that a pool serves is the pool's, whatever else could take it; one that a pool that goes has left is not.
+// A job that a pool serves is the pool's, even if others could take it; one that a deleted pool has left is not.
 func TestTargetDemand_WhatAPoolServesIsThePools(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()

@@ -116,7 +116,7 @@ func (t *batchTx) run(ctx context.Context) error {
 	}
 	t.out.More = t.b.MayHideMore(len(lanes), len(t.out.Claims)) || len(t.out.Taken) > 0 || len(aside) > 0
 	if len(jobs) > len(t.out.Claims) {
-		// Jobs that were locked here and left alone were invisible to other replicas meanwhile.
+		// Jobs that were locked here and left alone were invisible to other replicas in between.
 		return t.q.NotifyWork(ctx, "")
 	}
 	return nil

@@ -106,8 +106,8 @@ func returnNext(ctx context.Context, q *sqlcgen.Queries, accountID, jobID int64)
 	return returned(ctx, q, accountID, same)
 }
 
-// returnBlockedOf brings back as many jobs of each repository of the account as there is room for by its caps: after a cap
-// was raised, and to make good whatever went past returnNext.
+// returnBlockedOf unblocks as many jobs of each repository of the account as there is room for by its caps: after a cap
+// was raised, and for room that returnNext missed.
 func (s *Store) returnBlockedOf(ctx context.Context, q *sqlcgen.Queries, accountID int64) error {
 	repositories, err := q.HeldRepositoriesOfAccount(ctx, blockedAtOnce, accountID, "")
 	if err != nil || len(repositories) == 0 {
@@ -127,7 +127,8 @@ func (s *Store) returnBlockedOf(ctx context.Context, q *sqlcgen.Queries, account
 		for _, u := range use {
 			used[u.Repository] = u.Jobs
 		}
-		// Which platform a job is for is known when it is picked; one that comes back for nothing is set aside again.
+		// Which platform a job is for is known when it is picked; one that is unblocked for nothing is set aside
+		// again.
 		former, limit := room, s.repositoryCap(l.RepositoryJobs)
 		room = func(repository string) int64 {
 			if limit == 0 {

@@ -144,7 +144,7 @@ func (s *Store) Swept(ctx context.Context, repository string, at time.Time) erro
 	return s.queries().Swept(ctx, at, repository)
 }
 
-// SweptPartly notes where its sweep is to go on.
+// SweptPartly notes where its sweep is to continue.
 func (s *Store) SweptPartly(ctx context.Context, repository string, resume catchup.Resume) error {
 	return s.queries().SweptPartly(ctx, resume.Status, resume.Run, repository)
 }

@@ -193,8 +193,8 @@ func (s *Store) TakeForRelease(
 }
 
 // Release ends a claim whose registrations are all proven gone: the row is spent, its job goes back to the queue if it has
-// not started, and the account has its budget back if the pod has stopped, in one transaction (CLAIM-2). A job that was running is left to
-// GitHub's own word on it.
+// not started, and the account has its budget back if the pod has stopped, in one transaction (CLAIM-2). The end of a
+// running job is GitHub's to report.
 func (s *Store) Release(ctx context.Context, podUID string, generation int64, proof string, now time.Time) (bool, error) {
 	done := false
 	err := s.inTx(ctx, "releasing a claim", func(q *sqlcgen.Queries) error {
@@ -279,8 +279,8 @@ func feedAgain(ctx context.Context, q *sqlcgen.Queries, job *sqlcgen.LockJobRow)
 	return q.NotifyWork(ctx, job.LabelKey)
 }
 
-// leaveLane takes an ended claim out of its lane's count. The account has its budget back, and those who wait for it are woken, only where
-// its pod is gone or has stopped; of any other, stopped and ForgetPod free the room (TEN-4).
+// leaveLane takes an ended claim out of its lane's count. The account has its budget back, and waiting polls are woken,
+// only where its pod is gone or has stopped; of any other, stopped and ForgetPod free the room (TEN-4).
 func leaveLane(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim, gone bool) error {
 	if claim.AccountID == nil {
 		return nil
@@ -302,7 +302,8 @@ func leaveLane(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClai
 	return q.NotifyWork(ctx, "")
 }
 
-// freeRoom gives the account the budget back that a pod took which has stopped or is gone, and wakes those who wait for it.
+// freeRoom gives the account the budget back that a pod took which has stopped or is gone, and wakes the polls that wait
+// for it.
 func freeRoom(ctx context.Context, q *sqlcgen.Queries, accountID int64, platform string) error {
 	if accountID == 0 {
 		return nil

@@ -141,7 +141,7 @@ func (t *turn) end() {
 	t.pass()
 }
 
-// take removes the next batch from those who wait: the leader, then the longest waiting.
+// take removes the next batch from the waiting calls: the leader, then the longest waiting.
 func (c *coalescer[A, R]) take(leader *coalesced[A, R]) []*coalesced[A, R] {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -67,7 +67,7 @@ func upTo(t *testing.T, level int64) string {
 	return url
 }
 
-// While a deploy goes on, servers of one version older work on the newer schema: no migration takes away what they read, or demands
+// During a deploy, servers of one version older work on the newer schema: no migration removes what they read, or demands
 // what they do not write.
 func TestMigrations_NothingBreaksAServerOneVersionOlder(t *testing.T) {
 	t.Parallel()

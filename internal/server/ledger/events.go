@@ -181,7 +181,7 @@ func (e *eventTx) observe(ctx context.Context) error {
 	return err
 }
 
-// moveJob writes the event's job; false when its row appeared meanwhile.
+// moveJob writes the event's job; false when its row appeared in between.
 func (e *eventTx) moveJob(ctx context.Context, change dispatch.Change) (bool, error) {
 	if change.Outcome != fleet.Move {
 		return true, nil
@@ -262,7 +262,7 @@ func (e *eventTx) insertJob(ctx context.Context, state fleet.JobState) (int64, e
 
 func (e *eventTx) feed(ctx context.Context) error {
 	key, account, queuedAt := e.key, e.ev.Account.ID, e.queuedAt()
-	if e.job.ID != 0 { // the lane that its row is in, whatever this event calls owner and labels
+	if e.job.ID != 0 { // the lane that its row is in, whatever names this event has
 		key, account, queuedAt = e.job.LabelKey, e.job.AccountID, e.job.QueuedAt
 	}
 	if e.facts.State == fleet.JobWaiting { // TEN-7

@@ -13,8 +13,8 @@ type SchemaState struct {
 	Route      Route     // how the database was reached
 }
 
-// InspectSchema reads the version of the ledger's schema. Unlike Migrate and CheckSchema it writes nothing, not even the table
-// of versions where there is none. Errors say what is in the way of connecting, and hold no password.
+// InspectSchema reads the version of the ledger's schema. Unlike Migrate and CheckSchema it writes nothing, not even a
+// missing table of versions. Errors say what prevents connecting, and hold no password.
 func InspectSchema(ctx context.Context, url string) (SchemaState, error) {
 	p, done, err := provider(url, migrations)
 	if err != nil {

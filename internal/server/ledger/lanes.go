@@ -17,9 +17,10 @@ func feedLane(ctx context.Context, q *sqlcgen.Queries, key string, accountID int
 // recountedAtOnce bounds one recount of lanes.
 const recountedAtOnce = 200
 
-// RecountLanes counts the live claims of lanes again whose number has drifted from them, at most so many lanes, and says how
-// many were put right. The number refuses nothing, but a lane that seems to have a claim is kept for ever, and an account that
-// seems to have many has its turn last. None should ever drift: recovery, a restore or a person at the database may have it so.
+// RecountLanes counts the live claims of lanes again whose number has drifted from them, at most so many lanes, and says
+// how many were corrected. The number refuses nothing, but a lane that seems to have a claim is kept forever, and an
+// account that seems to have many has its turn last. None should ever drift: recovery, a restore or a person at the
+// database may cause it.
 func (s *Store) RecountLanes(ctx context.Context) (int64, error) {
 	var put int64
 	drifted, err := s.queries().DriftedLanes(ctx, recountedAtOnce)

@@ -18,7 +18,7 @@ const (
 	lockTick    = 5 * time.Millisecond
 )
 
-// RECV-5: a lane that seems to have a live claim would be kept for ever, and stand last in a fair queue.
+// RECV-5: a lane that seems to have a live claim would be kept forever, and be last in a fair queue.
 func TestRecountLanes_RECV5_ADriftedLaneIsPutRight(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
@@ -175,7 +175,8 @@ func TestUnparkUncharged_OnlyWhatNothingIsChargedTo(t *testing.T) {
 	require.Zero(t, parked())
 }
 
-// TEN-2: an account has lanes for so many label sets at a time. A job of a further one is held, costs no other, and comes back when there is room.
+// TEN-2: an account has lanes for so many label sets. A job of a further one is held, costs no other, and is unblocked when
+// there is room.
 func TestLabelSets_TEN2_OfOneAccountAreBounded(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

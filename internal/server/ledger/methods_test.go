@@ -210,7 +210,7 @@ func (a arguments) call(method reflect.Value, names []string) (results string, e
 	return results, err
 }
 
-// generally is what parameters of methods are, where those of statements are none.
+// generally is what parameters of methods are, where those of statements do not fit.
 var generally = map[string][]any{"account": {"org-1"}, "ref": {"org-1"}, "repository": {"org-1/app-1"}}
 
 // differing matches times and random identifiers.

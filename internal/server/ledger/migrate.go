@@ -43,7 +43,7 @@ func provider(url string, migrations fs.FS) (*goose.Provider, func(), error) {
 	return p, func() { _ = db.Close() }, nil
 }
 
-// migrationLock is the key of the advisory lock under which one server migrates at a time.
+// migrationLock is the key of the advisory lock that lets one server migrate after the other.
 const migrationLock = 0x62756c6c70656e
 
 // Migrate brings the schema up to date: the ledger's own, then that of the job queue, in a schema of its own. Several

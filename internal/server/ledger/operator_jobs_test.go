@@ -61,8 +61,8 @@ func TestJobs_ReadsNoEndedOnes(t *testing.T) {
 	}), int64(250), "a page of those that have ended is read from the end")
 }
 
-// Pages of jobs, one after the other, are all that was asked for, each once and newest first, whatever of account,
-// repository and states is asked for.
+// Pages of jobs, one after the other, are all that was asked for, each once and newest first, for any filter by
+// account, repository and states.
 func TestJobs_PagesAreAllThatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

@@ -74,7 +74,7 @@ type node struct {
 	Rows     float64 `json:"Plan Rows"`
 	Plans    []node  `json:"Plans"`
 
-	// Those that only EXPLAIN ANALYZE has, and what reads_test.go goes by.
+	// Those that only EXPLAIN ANALYZE has, for reads_test.go.
 	Parent    string  `json:"Parent Relationship"`
 	Operation string  `json:"Operation"`
 	Subplan   string  `json:"Subplan Name"`

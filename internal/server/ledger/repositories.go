@@ -24,8 +24,8 @@ type heard struct {
 	former []string // its other names
 }
 
-// heardOf notes that there are jobs in a repository: rarely, because thousands of events share one row. A repository that is
-// known by its id has the name that GitHub used last, whatever the event calls it: a message may be days late.
+// heardOf notes that there are jobs in a repository: rarely, because thousands of events share one row. A repository that
+// is known by its id has the name that GitHub used last, even if the event has another: a message may be days late.
 func (s *Store) heardOf(ctx context.Context, q *sqlcgen.Queries, ev dispatch.JobEvent, d dispatch.Delivery) (heard, error) {
 	it := heard{name: ev.Repository}
 	s.mu.Lock()

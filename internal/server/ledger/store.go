@@ -60,8 +60,8 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	return s, nil
 }
 
-// OpenPool is Open for those who have to hold connections of their own: the passes. The URL must not lead through a pooler that pools transactions:
-// see Migrate.
+// OpenPool is Open for callers that hold connections of their own: the passes. The URL must not lead through a pooler that
+// pools transactions: see Migrate.
 func OpenPool(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
 	cfg, err := poolConfig(url, maxConns)
 	if err != nil {

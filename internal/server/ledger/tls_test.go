@@ -202,8 +202,8 @@ func TestOpenPool_NET5_TheDatabaseProvesWhatItIs(t *testing.T) {
 	rotate(t, e, strange)
 }
 
-// rotate gives the database a certificate of another authority, while a pool is in use: connections that exist go on, new
-// ones read the new authority.
+// rotate gives the database a certificate of another authority, while a pool is in use: existing connections continue,
+// new ones read the new authority.
 func rotate(t *testing.T, e *encrypted, next authority) {
 	t.Helper()
 	ca := filepath.Join(e.dir, "ca.crt")
