@@ -18,8 +18,8 @@ var ownTime = map[string]string{
 	"internal/server/restore/epoch": "since when a copy could not be read",
 }
 
-// RECV-2, RECV-4: whatever a server writes down, or judges by its age, goes by the database's clock. A part that is wired without a
-// clock takes its machine's own, which may be wrong by minutes, so no part of the server may be.
+// RECV-2, RECV-4: everything that a server records, or judges by its age, uses the database's clock. A part that is wired
+// without a clock takes its machine's own, which may be wrong by minutes, so no part of the server may be.
 func TestClocks_RECV4_TheServersPartsGoByTheDatabases(t *testing.T) {
 	files, err := filepath.Glob("../../cmd/bullpen/server*.go")
 	require.NoError(t, err)

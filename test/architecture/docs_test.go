@@ -28,7 +28,7 @@ func TestVersions_AreThoseOfTheTests(t *testing.T) {
 	require.Equal(t, find("go.mod", `(?m)^go (\d+\.\d+)\.`), find(page, `(?m)^\| Go, to build \| (\S+) `))
 }
 
-// A page that says which test holds a defence names one that is there.
+// A page that says which test holds a defence names one that exists.
 func TestDocs_NameTestsThatExist(t *testing.T) {
 	const root = "../.."
 	exist := map[string]bool{}

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	p7Rounds = 5   // the one in the middle counts: the second slowest of a few samples says little by itself
+	p7Rounds = 5   // the one in the middle counts: the second slowest of a few samples is noise
 	p7Slice  = 100 // pods that finish in one round of one subject, one every tenth of a second
 	p7Every  = 100 * time.Millisecond
 )

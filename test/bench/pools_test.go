@@ -112,8 +112,7 @@ func newSide(b *testing.B, env *kit.Env) *side {
 	return s
 }
 
-// watch follows the pods with an informer: the API server ends a watch that is slow for a moment, which an informer makes
-// good at once.
+// watch follows the pods with an informer, which resumes when the API server ends a watch that is slow for a moment.
 func (s *side) watch() {
 	pods := cache.NewListWatchFromClient(s.env.Kube.CoreV1().RESTClient(), "pods", s.ns, fields.Everything())
 	informer := cache.NewSharedInformer(pods, &corev1.Pod{}, 0)

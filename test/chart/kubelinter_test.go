@@ -17,7 +17,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
-// kube-linter finds nothing in what the chart renders to, but for the checks that charts/kube-linter.yaml leaves out, each with its reason.
+// kube-linter finds nothing in what the chart renders to, except in the checks that charts/kube-linter.yaml leaves out,
+// each with its reason.
 func TestObjects_PassKubeLinter(t *testing.T) {
 	deep.Only(t, "TestPods_POD1_R6_EveryContainerHasRequestsAndLimits and TestPods_POD2_R11_ConformToRestrictedAndLeaveTheUserToTheCluster")
 	linter := filepath.Join(t.TempDir(), "kube-linter")

@@ -403,7 +403,7 @@ func TestEvictions_R5_EachPodHasAtMostOneBudget(t *testing.T) {
 
 var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// Two releases share no object, whatever they are called, and no name is too long.
+// Two releases share no object under any names, and no name is too long.
 func TestReleases_DoNotCollide(t *testing.T) {
 	long := strings.Repeat("a-very-long-release-name.", 3)[:53]
 	seen := map[string]string{}

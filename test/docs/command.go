@@ -21,7 +21,7 @@ const Mark = "# unverified: "
 // query is a line that is asked of Prometheus, beside commands: its metrics are looked for by other tests.
 var query = regexp.MustCompile(`^(max|min|sum|time|rate|increase|up)\b.*[({]`)
 
-// programs begin a line that is a command. A line of a fence that is called sh, and one after "$ ", is a command whatever it begins with.
+// programs begin a line that is a command. A line of a fence that is called sh, and one after "$ ", is always a command.
 var programs = []string{
 	"bullpen", "bin/bullpen", "bullpen-migrate", "bin/bullpen-migrate", "kubectl", "helm", "make", "go", "curl", "sudo", "git", "tail", "head", "openssl", "psql", "pg_dump", "pg_restore", "ssh", "scp", "tart",
 	"launchctl", "kind", "ctr", "oras", "crane", "echo", "source", "jq", "systemctl", "gh", "docker", "mktemp", "cd", "export", "apt-get", "brew", "xattr", "chmod", "install",

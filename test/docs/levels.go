@@ -26,8 +26,9 @@ var plain = []string{"grep", "sort", "head", "jq", "base64", "openssl", "date", 
 // reading are the operators' commands that change nothing: a test runs them against a fleet as they are written.
 var reading = []string{"status", "jobs", "job", "why", "pools", "runners", "usage", "audit", "accounts list", "accounts get", "events"}
 
-// Reads says whether a program is one of the operators' commands that test/e2e runs against the fleet that it has started, and with which
-// arguments: what stands for a name becomes one of that fleet. Those that go on until they are stopped, or name another cluster, are not.
+// Reads says whether a program is one of the administrators' commands that test/e2e runs against its fleet, and with which
+// arguments: placeholders become names of that fleet. Commands that run until they are stopped, or name another cluster,
+// are not.
 func Reads(words []string, fleet *strings.Replacer) (args []string, is bool) {
 	if len(words) < 2 || words[0] != "bullpen" && words[0] != "bin/bullpen" {
 		return nil, false

@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/chaos"
 )
 
-// smallDisk puts a disk of its own under a state directory; nil where that takes rights that the test has not.
+// smallDisk puts a disk of its own under a state directory; nil where the test lacks the rights for it.
 func smallDisk(t *testing.T, dir string) fullDisk {
 	t.Helper()
 	if os.Geteuid() != 0 {

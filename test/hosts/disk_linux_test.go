@@ -9,7 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
-// Step, file and remedy are named, what was there stays, and once the file system can be written the apply goes on.
+// Step, file and remedy are named, what was there stays, and once the file system can be written the apply
+// continues.
 func TestApply_AReadOnlyDirectoryIsNamed(t *testing.T) {
 	h := newHost(t)
 	etc := h.Root.Path("/private/etc")

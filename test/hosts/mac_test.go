@@ -147,7 +147,7 @@ func (h *host) tree(except func(path string) bool) map[string]string {
 	found := map[string]string{}
 	require.NoError(h.t, filepath.WalkDir(string(h.Root), func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it went meanwhile
+			return nil // it was removed in between
 		}
 		if err != nil {
 			return err

@@ -203,7 +203,7 @@ func TestLabel_CLAIM6_PatchesThatFail(t *testing.T) {
 	w.eventually("no pod has a label and nobody's job", func() bool { return len(w.leaked()) == 0 })
 }
 
-// Egress is cut the moment the label appears, in the middle of whatever the pod is receiving.
+// Egress is cut the moment the label appears, in the middle of an answer to the pod.
 func TestEgress_CLAIM6_CutAtTheLabel(t *testing.T) {
 	t.Parallel()
 	const warm = 4

@@ -29,7 +29,7 @@ func endedUnannounced(t *testing.T, w *world) int64 {
 	return unannounced.jobs[0]
 }
 
-// revives looks whether a job has come back to life: it is queued, or a new pod is given it.
+// revives reports whether a job is active again: it is queued, or a new pod is given it.
 func revives(w *world, job int64) bool {
 	w.t.Helper()
 	fresh := w.add("linux")

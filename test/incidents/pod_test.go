@@ -180,7 +180,7 @@ func (e *egress) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// close cuts it for ever.
+// close cuts it permanently.
 func (e *egress) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

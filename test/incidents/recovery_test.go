@@ -132,7 +132,7 @@ func TestRecovery_RECV1_RECV5_PodsThatWaitForNothing(t *testing.T) {
 		}
 		return true
 	})
-	late.Advance(time.Minute + time.Second) // what they had to end by themselves
+	late.Advance(time.Minute + time.Second) // what they had to exit
 	// Their runners wait for GitHub's answer for an hour, and SIGTERM is no signal to them (EXCL-8): they are killed when their short grace is over.
 	require.Eventually(t, func() bool { return y.gone(pods[0]) && y.gone(pods[1]) }, removal.ProvenGrace*time.Second+2*patience, 50*time.Millisecond,
 		"pod and ServiceAccount go together")

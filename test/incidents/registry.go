@@ -10,7 +10,7 @@ import (
 
 // Incident is something that went wrong elsewhere.
 type Incident struct {
-	// ID names it for ever, and is its anchor in the document: lower case, with hyphens.
+	// ID names it permanently, and is its anchor in the document: lower case, with hyphens.
 	ID string
 	// Title says in a line what happened.
 	Title string

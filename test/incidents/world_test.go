@@ -321,7 +321,7 @@ func (r *run) succeed() {
 	}
 }
 
-// running waits until all jobs are being worked on, and the ledger knows by whom.
+// running waits until all jobs run, and the ledger knows on which runners.
 func (r *run) running() {
 	r.w.t.Helper()
 	r.w.eventually("the jobs run", func() bool {

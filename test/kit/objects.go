@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	patience = 30 * time.Second      // for what a controller of the control plane does by itself
+	patience = 30 * time.Second      // for what a controller of the control plane does
 	interval = 20 * time.Millisecond // between two readings of it
 )
 
@@ -49,7 +49,7 @@ func (e *Env) Kubelet(t testing.TB, addToScheme ...func(*runtime.Scheme) error) 
 	return e.ClientAs(t, e.As(t, "kit-kubelet", "system:masters", "system:nodes"), addToScheme...)
 }
 
-// AllowDeletion breaks the glass for one runner pod: it can be deleted from now on, whatever it does (EXCL-7).
+// AllowDeletion breaks the glass for one runner pod: it can be deleted from now on, in any state (EXCL-7).
 func (e *Env) AllowDeletion(t testing.TB, namespace, pod string) {
 	t.Helper()
 	require.NoError(t, allowDeletion(t.Context(), e.Kube, namespace, pod))

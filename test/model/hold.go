@@ -8,8 +8,8 @@ package model
 // held: statements that claim, take over, mint, retire or release are refused.
 func (m *machine) held(s *state) bool { return s.backup == backupHeld && !m.without.refusal }
 
-// holdSteps end the hold. It lasts longer than what labels, status and GitHub's flags lag by, and than a replica works on what
-// it had begun; GitHub has to be readable.
+// holdSteps end the hold. It lasts longer than the lag of labels, status and GitHub's flags, and than a replica works on
+// what it had begun; GitHub has to be readable.
 func (m *machine) holdSteps(s *state) {
 	if s.backup != backupHeld || s.scopeDown == 1 || !m.settled(s) {
 		return

@@ -29,7 +29,7 @@ type config struct {
 	refuses bool
 	// unnumbered: the pods' agents do not number their requests, as those of an earlier version.
 	unnumbered bool
-	// stops is how many of the pods SIGTERM may reach, at any moment, beside whatever else happens.
+	// stops is how many of the pods SIGTERM may reach, at any moment, beside all other events.
 	stops int
 	// noLiveness skips the search for states that nothing leads out of.
 	noLiveness bool
@@ -210,7 +210,7 @@ func (m *machine) backupSteps(s *state) {
 	if m.noHold || m.without.hold {
 		t.backup = backupRestored
 	}
-	for i := range t.op { // a replica that is asking GitHub goes on, and its statements are refused
+	for i := range t.op { // a replica that is asking GitHub continues, and its statements are refused
 		if t.backup == backupRestored || t.op[i].at <= opMatch {
 			t.hangUp(i)
 		}

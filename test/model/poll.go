@@ -114,7 +114,7 @@ func (m *machine) readSteps(s *state, i int) {
 	}
 }
 
-// served: the server goes on with a poll that it has to send away if it sees the pod's deletion (EXCL-5).
+// served: the server continues with a poll that it has to refuse if it sees the pod's deletion (EXCL-5).
 func (m *machine) served(s *state, p int, e *step) {
 	if s.pod[p].seen == 1 {
 		e.broken = "EXCL-5 a poll of a pod that is being deleted was served"

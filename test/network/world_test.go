@@ -163,7 +163,7 @@ func (w *world) runner(suffix string) types.NamespacedName {
 	}
 	pod, account, err := runnerpod.Build(pool, runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"}, suffix)
 	require.NoError(w.t, err)
-	pod.OwnerReferences, account.OwnerReferences = nil, nil // there is no such pool, and the garbage collector would see to it
+	pod.OwnerReferences, account.OwnerReferences = nil, nil // there is no such pool, and the garbage collector would delete them
 	require.NoError(w.t, w.admin.Create(w.t.Context(), account))
 	require.NoError(w.t, w.admin.Create(w.t.Context(), pod))
 	require.Eventually(w.t, func() bool {

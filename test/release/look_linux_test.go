@@ -86,7 +86,7 @@ func (w *world) requireVersion(version string) {
 	}
 }
 
-// running are the versions of the containers of a part, by their own word.
+// running are the versions that the containers of a part report.
 func (w *world) running(part string) []string {
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(w, err)

@@ -137,7 +137,7 @@ func (w *world) duringJobs(what string, do func()) {
 	w.awaitJobs("the jobs that ran through the "+what, 0)
 }
 
-// judge counts what came of all jobs, by GitHub's ledger and by the deletions that the API server showed.
+// judge counts the outcome of all jobs, by GitHub's ledger and by the deletions that the API server showed.
 func (w *world) judge() {
 	ledger, err := w.github.Admin.Ledger(w.Context())
 	require.NoError(w, err)

@@ -124,7 +124,7 @@ func (w *world) startGitHub() {
 	w.Cleanup(w.github.Close)
 }
 
-// startServices makes the Services that lead to this machine, and whatever makes Services work.
+// startServices makes the Services that lead to this machine, and everything that Services need.
 func (w *world) startServices() {
 	ctx := w.Context()
 	_, err := w.cluster.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: outside}}, metav1.CreateOptions{})

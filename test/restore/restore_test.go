@@ -34,8 +34,8 @@ func holds(t *testing.T, url, which string, args ...any) int64 {
 	return ledgertest.Int(t, url, "SELECT count(*) FROM holds_noted WHERE "+which, args...)
 }
 
-// CLAIM-17: the backup of some time ago is restored under two servers that go on running, one of whose clocks is ten minutes
-// off. What was dispatched since is not in it.
+// CLAIM-17: the backup of some time ago is restored under two running servers, one of whose clocks is ten minutes off. What
+// was dispatched since is not in it.
 func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	w := newWorld(t)
 	url := postgrestest.NewDatabase(t, ledger.Migrate)
@@ -121,7 +121,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	two.serve(idle)
 	require.EqualValues(t, 4, one.claim(idle).JobID)
 
-	// And what goes on, goes on.
+	// And everything continues.
 	one.tell(fleet.JobEventCompleted, 2, busy)
 	require.Equal(t, fleet.ClaimSpent, one.claim(working).State)
 	require.Equal(t, fleet.JobCompleted, one.job(2))
@@ -222,8 +222,8 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 	require.Equal(t, fleet.JobExecuting, s.job(1), "queued in the backup, and not handed out a second time")
 }
 
-// CLAIM-17: one server still speaks to the former database when another one begins with its restored copy. Only one of the two
-// dispatches, and it is the former as long as it goes on.
+// CLAIM-17: one server still uses the former database when another one begins with its restored copy. Only one of the two
+// dispatches, and it is the former as long as it runs.
 func TestRestore_CLAIM17_TwoDatabasesAtOnce(t *testing.T) {
 	w := newWorld(t)
 	url := postgrestest.NewDatabase(t, ledger.Migrate)

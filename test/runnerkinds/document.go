@@ -23,7 +23,7 @@ type Test struct{ Folder, Name string }
 
 // Item is one expectation.
 type Item struct {
-	// ID names it for ever: the section's number and its own.
+	// ID names it permanently: the section's number and its own.
 	ID       string
 	Standard Standard
 	// Expected says what, Here how it is met, or in what it is met differently. Markdown.

@@ -178,7 +178,7 @@ func (o *observer) beforeDeletion(name string, conditions *metav1.Preconditions)
 	switch {
 	case uid == "":
 		o.trouble = append(o.trouble, fmt.Sprintf("the deletion of %s has no preconditions", name))
-	case ended: // its containers have, whatever the ledger has heard yet
+	case ended: // its containers have, even if the ledger does not know yet
 	case state != fleet.ClaimRetired && state != fleet.ClaimSpent:
 		o.trouble = append(o.trouble, fmt.Sprintf("%s is deleted, and the ledger says %q", name, state))
 	}

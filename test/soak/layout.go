@@ -81,7 +81,7 @@ func (s *System) hookSecret() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// The range lies below the ports that connections leave from, so that none takes a port while its owner is away, and beside
+// The range lies below the ports that connections leave from, so that none takes a port while its owner is down, and beside
 // those of the control plane and of one-machine mode.
 const (
 	firstPort = 12000

@@ -193,7 +193,7 @@ func takeRightAway(ctx context.Context, t *testing.T, s *System) window {
 	return w
 }
 
-// rendered is what onebox.Install installs: the chart's roles among it, but for the one of runners that register themselves, of which
+// rendered is what onebox.Install installs, the chart's roles included, except that of self-registering runners, of which
 // the soak has none: test/e2e compares that one.
 func rendered(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()

@@ -125,7 +125,7 @@ func (s *System) deletePools(ctx context.Context) error {
 	return err
 }
 
-// editPool patches a pool's spec; the API server may be away for a while.
+// editPool patches a pool's spec; the API server may be unavailable for a while.
 func (s *System) editPool(ctx context.Context, name string, spec map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"spec": spec})
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 )
 
 // historySQL has Postgres itself write down every change of a claim, of a limit and of a job's state, in the transaction
-// that makes it: whatever was committed is there, in the order of the changes, and nothing else is (CLAIM-5 can be counted
-// out afterwards). Rows are drained into a file, so that a restore of an older database takes none away.
+// that makes it: everything that was committed is there, in the order of the changes, and nothing else is (CLAIM-5 can be
+// counted out afterwards). Rows are drained into a file, so that a restore of an older database takes none away.
 const historySQL = `
 CREATE SCHEMA IF NOT EXISTS soak;
 CREATE TABLE IF NOT EXISTS soak.history (
@@ -223,7 +223,7 @@ func (d *database) kill(ctx context.Context, away time.Duration) error {
 	return d.start(ctx)
 }
 
-// revive starts the server again if it has ended by itself, as one does that cannot write its log.
+// revive restarts the server if it has exited, as one does that cannot write its log.
 func (d *database) revive(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -158,7 +158,7 @@ func (g *gate) Write(data []byte) (int, error) {
 	return g.to.Write(data)
 }
 
-// cut breaks every connection, in the middle of whatever passes.
+// cut breaks every connection, in the middle of a transfer.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,7 +30,7 @@ type Options struct {
 	Self string
 	// Rounds are carried out one after another in one system. Required.
 	Rounds []schedule.Schedule
-	// Resume goes on with the first round that has no report.
+	// Resume continues with the first round that has no report.
 	Resume bool
 	// Runners is the size of the large pool, RealRunners of the one whose runners are processes. Defaults: 12 and 0.
 	Runners, RealRunners int
@@ -47,7 +47,7 @@ type Options struct {
 	// CatchUpEvery is how often the servers look for what GitHub did not tell. Default: 2 s.
 	CatchUpEvery time.Duration
 	// Disk gives the database a disk of its own, which can be filled. It takes Linux and root; and what is on it does not
-	// survive the machine, so that a soak is then taken up again only if it was stopped.
+	// survive the machine, so that a soak can be resumed only if it was stopped.
 	Disk bool
 	// TwoControllers has two, of which a lease lets one work at a time.
 	TwoControllers bool
@@ -299,8 +299,8 @@ func (s *System) play(ctx context.Context, plan schedule.Schedule, n int) error 
 	return errors.Join(failed, ctx.Err())
 }
 
-// settle waits, at most for the patience, until GitHub has no open job; deletes the pools; waits again until nothing is left;
-// and collects what the witnesses have to say. Whatever is still there then is for the checker to find.
+// settle waits, at most for the patience, until GitHub has no open job; deletes the pools; waits again until nothing is
+// left; and collects what the witnesses have recorded. Anything that is still there then is for the checker to find.
 func (s *System) settle(ctx context.Context, last bool) error {
 	s.say("no more faults and jobs; %d jobs are open", s.open())
 	began := time.Now()

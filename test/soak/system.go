@@ -71,7 +71,7 @@ type System struct {
 // startTimeout bounds the start on a loaded machine with two cores.
 const startTimeout = 4 * time.Minute
 
-// Start brings everything up in the state directory, or takes up what an earlier soak left in it.
+// Start brings everything up in the state directory, or resumes what an earlier soak left in it.
 func Start(ctx context.Context, opts Options) (*System, error) {
 	s := &System{opts: opts, dir: opts.Dir, log: opts.Log, parts: map[string]*part{}, postgres: map[string]*proxy{}, operator: newOperator()}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -338,7 +338,7 @@ func (s *System) await(ctx context.Context, what string, ready func(context.Cont
 
 func (s *System) keepDraining() {
 	for pause(s.ctx, 2*time.Second) {
-		// Postgres may be away right now; what it has written down stays until the next time.
+		// Postgres may be unavailable right now; what it has written down stays until the next time.
 		_ = s.database.drain(s.ctx)
 	}
 }

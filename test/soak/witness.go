@@ -17,8 +17,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 )
 
-// auditPolicy has the API server write down every change to runners, with what was sent: who deleted what, and what the
-// status of anything says. With requests it also writes down that the product's parts and node agents have asked, whatever it was.
+// auditPolicy has the API server record every change to runners, with what was sent: the users that deleted objects, and
+// the written statuses. With requests it also records all requests of the product's parts and node agents.
 func auditPolicy(requests bool) string {
 	read, rest := "", ""
 	if requests {

@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 )
 
-// KillAPIServer kills the API server with SIGKILL, leaves it away for so long, and returns when it is healthy again. etcd
+// KillAPIServer kills the API server with SIGKILL, keeps it down for so long, and returns when it is healthy again. etcd
 // stays; every watch and every request under way breaks.
 func KillAPIServer(ctx context.Context, plane *controlplane.ControlPlane, away time.Duration) error {
 	pid := plane.Pids()[controlplane.APIServer]

@@ -37,7 +37,7 @@ func (d *Disk) Free() (int64, error) {
 }
 
 // Fill takes all the room but so many bytes: every write beyond fails with ENOSPC until Drain. Others may write in the
-// meantime: whatever room they leave is taken.
+// meantime: the room they leave is taken.
 func (d *Disk) Fill(leave int64) error {
 	file, err := os.OpenFile(filepath.Join(d.Dir, ballast), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

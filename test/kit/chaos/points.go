@@ -46,7 +46,7 @@ func (p Points) Disarm(point faultpoint.Point, pid int) (inTime bool, err error)
 	return err == nil, err
 }
 
-// Skew sets a server's clock wrong by so much, from a tenth of a second from now on; 0 sets it right. With pid 0 it is every
+// Skew sets a server's clock wrong by so much, from a tenth of a second from now on; 0 corrects it. With PID 0 it is every
 // server's that has no skew of its own.
 func (p Points) Skew(pid int, by time.Duration) error {
 	if by != 0 {

@@ -17,7 +17,7 @@ import (
 type End syscall.Signal
 
 // The ways to end Postgres: fast rolls back what is under way and writes everything; immediate writes nothing, and the next
-// start recovers; killed is the postmaster's SIGKILL, after which its processes end by themselves.
+// start recovers; killed is the postmaster's SIGKILL, after which its processes exit.
 const (
 	Fast      = End(syscall.SIGINT)
 	Immediate = End(syscall.SIGQUIT)

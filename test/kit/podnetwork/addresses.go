@@ -50,7 +50,7 @@ func (a addresses) take(podUID string) (netip.Addr, error) {
 	if has, ok := a.of(podUID); ok {
 		return has, nil
 	}
-	// Whole from the first moment: a file without a holder would keep its address for ever.
+	// Whole from the first moment: a file without a holder would keep its address forever.
 	holder := filepath.Join(a.dir, "holder")
 	if err := os.WriteFile(holder, []byte(podUID), 0o600); err != nil {
 		return netip.Addr{}, err

@@ -22,7 +22,7 @@ const (
 
 // Options of Open.
 type Options struct {
-	// StateDir keeps the namespaces and who has which address. Required, absolute.
+	// StateDir keeps the namespaces and the pods' addresses. Required, absolute.
 	StateDir string
 	// Pods and Services are the ranges of their addresses. Default 10.112.0.0/16, and 10.111.0.0/16, which is the development
 	// control plane's.

@@ -34,7 +34,7 @@ type Migrate func(ctx context.Context, url string) error
 // shared is the one server of the test process. Tests of one package share nothing else.
 var shared = &host{templates: map[uintptr]*template{}}
 
-// host is the server, started by the first who asks.
+// host is the server, started by the first caller.
 type host struct {
 	mu      sync.Mutex
 	managed bool // Main runs, and will stop what is started

@@ -67,7 +67,7 @@ func (f *Fleet) openFront() {
 	})
 }
 
-// announce has GitHub send its webhooks here, and say who has the App.
+// announce has GitHub send its webhooks here, and announce the App's installations.
 func (f *Fleet) announce() {
 	require.NoError(f.tb, f.GitHub.SetWebhook(f.public+"/webhooks/github", hookSecret))
 	for i := range max(f.options.Accounts, 1) {

@@ -57,7 +57,7 @@ func DatabaseWire(tb testing.TB, database string) (*Wire, string) {
 // Addr is where the wire begins.
 func (w *Wire) Addr() string { return w.listener.Addr().String() }
 
-// Cut breaks every connection, for ever.
+// Cut breaks every connection, permanently.
 func (w *Wire) Cut() {
 	w.mu.Lock()
 	w.cut = true

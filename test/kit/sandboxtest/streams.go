@@ -91,7 +91,7 @@ func (w *notifying) until(f *fixture, met func() bool, what string) {
 	}
 }
 
-// running begins a command that goes on until it is ended, and returns how it ends.
+// running begins a command that runs until it is ended, and returns how it ends.
 func (f *fixture) running(ctx context.Context, uid string) <-chan error {
 	f.Helper()
 	in, neverWrites := io.Pipe()

@@ -17,7 +17,7 @@ import (
 
 // Behaviour is what the suite wants a container to do.
 type Behaviour struct {
-	// ExitCode is how it ends by itself, at once, unless Runs.
+	// ExitCode is the code with which it exits at once, unless Runs.
 	ExitCode int32
 	// Runs makes it run until a signal ends it.
 	Runs bool

@@ -151,7 +151,7 @@ func (p *Proxy) sync(ctx context.Context) bool {
 	routes := routesOf(services, endpoints, p.opts.Local)
 	for at, f := range p.fronts {
 		if _, wanted := routes[at]; !wanted {
-			_ = f.listener.Close() // connections go on
+			_ = f.listener.Close() // connections continue
 			delete(p.fronts, at)
 		}
 	}
@@ -235,7 +235,7 @@ func (f *front) dial(ctx context.Context, r *route, address string) (net.Conn, e
 	return f.proxy.opts.Network.DialContext(ctx, "tcp", address)
 }
 
-// join copies both ways until both have ended. The end of one way is passed on, and the other goes on.
+// join copies both ways until both have ended. The end of one way is passed on, and the other continues.
 func join(a, b net.Conn) {
 	var ways sync.WaitGroup
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {

@@ -62,7 +62,8 @@ func TestGrowing_FindsWhatGrows(t *testing.T) {
 	}
 }
 
-// Jobs end in bursts, and what is spent on those that wait and run goes by time: a job that ended while few others did is not dearer.
+// Jobs end in bursts, and the cost of waiting and running ones depends on time: a job that ended while few others did is
+// not dearer.
 func TestGrowing_TellsBurstsFromWhatGetsDearer(t *testing.T) {
 	of := func(dearer, slower float64) []string {
 		r := steady(10_000, 40, func(int) float64 { return 0 })

@@ -284,7 +284,7 @@ func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 	}
 }
 
-// A machine that went off by itself is no excuse, nor one that the soak switched off at another time.
+// A machine that failed is no excuse, nor one that the soak switched off at another time.
 func TestExamine_ExcusesNoMachineThatFailedByItself(t *testing.T) {
 	for _, deed := range []check.Deed{{At: at(5), Until: at(6), Machine: "node-2"}, {At: at(20), Until: at(21), Machine: "node-1"}} {
 		e := healthy()

@@ -66,7 +66,8 @@ const (
 	PoolReal     = "real"
 )
 
-// kind is how a fault is dealt: how many cards of it are in the deck, whom it may hit and how long it lasts.
+// kind is how a fault is dealt: how many cards of it are in the deck, its possible targets and how long it
+// lasts.
 type kind struct {
 	name    string
 	cards   int
