@@ -49,7 +49,7 @@ func (l Limits) Room(u Usage, shape Shape) int64 {
 	return max(room, 0)
 }
 
-// DefaultLimits is what a new account may use before an operator says otherwise.
+// DefaultLimits is what a new account may use before an administrator says otherwise.
 func DefaultLimits(p Platform) Limits {
 	if p == MacOS {
 		return Limits{MilliCPU: 12_000, MemoryMB: 28 * 1024, Jobs: 2}

@@ -23,7 +23,7 @@ func Executed() map[string]Test {
 // plain are programs of the system that filter or make text: what they print is for people, and nothing of ours can break them.
 var plain = []string{"grep", "sort", "head", "jq", "base64", "openssl", "date", "cat", "echo", "export", "source", "wc", "command", "mktemp"}
 
-// reading are the operators' commands that change nothing: a test runs them against a fleet as they are written.
+// reading are the administrators' commands that change nothing: a test runs them against a fleet as they are written.
 var reading = []string{"status", "jobs", "job", "why", "pools", "runners", "usage", "audit", "accounts list", "accounts get", "events"}
 
 // Reads says whether a program is one of the administrators' commands that test/e2e runs against its fleet, and with which

@@ -166,7 +166,7 @@ jobs:
       - run: echo held
 `
 
-// suspendAndResume is what an operator does with the commands, under the roles that are shipped.
+// suspendAndResume is what an administrator does with the commands, under the roles that are shipped.
 func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	account := func(args ...string) adminapi.Account {
 		t.Helper()
@@ -180,7 +180,7 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	submit(t, dir, w, heldJob)
 	require.Eventually(t, func() bool { return account("get", "acme").Queued == 1 }, patience, commandInterval)
 
-	// GitHub's own suspension stands beside the operator's.
+	// GitHub's own suspension stands beside the administrator's.
 	installation := strconv.FormatInt(account("get", "acme").InstallationID, 10)
 	admin(t, dir, w, "/_standin/installations/"+installation+"/suspend")
 	require.Eventually(t, func() bool { return account("get", "acme").SuspendedByGitHub }, patience, commandInterval)

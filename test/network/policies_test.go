@@ -89,7 +89,7 @@ func TestPolicies_NET2_ARunnerMidJobDoesNotReachDispatch(t *testing.T) {
 		require.False(t, e.Allows(idle, server, udp), "%s", server)
 		require.False(t, e.Allows(busy, server, tcp), "%s", server)
 	}
-	for _, port := range []uint16{8080, 8082, 9090, 22} { // webhooks, operators, metrics
+	for _, port := range []uint16{8080, 8082, 9090, 22} { // webhooks, administrators, metrics
 		for _, server := range w.servers(port) {
 			require.False(t, e.Allows(idle, server, tcp), "%s", server)
 			require.False(t, e.Allows(busy, server, tcp), "%s", server)

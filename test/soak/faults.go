@@ -137,7 +137,7 @@ func (s *System) apply(ctx context.Context, step schedule.Step, deed *check.Deed
 	return nil
 }
 
-// applyOutside is what GitHub, its users and an operator do.
+// applyOutside is what GitHub, its users and an administrator do.
 func (s *System) applyOutside(ctx context.Context, step schedule.Step, deed *check.Deed) error {
 	length := time.Duration(step.For)
 	switch step.Kind {

@@ -29,7 +29,7 @@ import (
 
 // everythingOnce is what befalls a fleet sooner or later, each at its time: runners that get no job and are recovered, while servers
 // die in the middle of it; the leading controller dies, and then the one that took its place; the database's disk is full, where
-// that can be done; pods get SIGTERM (EXCL-8); and an operator rolls, empties and renames a pool, and cordons, drains and deletes nodes.
+// that can be done; pods get SIGTERM (EXCL-8); and an administrator rolls, empties and renames a pool, and cordons, drains and deletes nodes.
 func everythingOnce(disk bool) schedule.Schedule {
 	at := func(seconds int) schedule.Duration { return schedule.Duration(time.Duration(seconds) * time.Second) }
 	batch := func(when, account, jobs int) schedule.Batch {
@@ -149,7 +149,7 @@ func (w window) provoked(use rights.Use) bool {
 	return use.Resource == "subjectaccessreviews" && use.Refused() && use.At.After(w.from) && use.At.Before(w.until)
 }
 
-// takeRightAway has an operator ask the server for something, and asks again while the server may not ask the cluster who may.
+// takeRightAway has an administrator ask the server for something, and asks again while the server may not ask the cluster who may.
 func takeRightAway(ctx context.Context, t *testing.T, s *System) window {
 	t.Helper()
 	token, err := s.token(ctx, "bullpen-operator", adminapi.Audience)

@@ -137,7 +137,7 @@ func (s *System) editPool(ctx context.Context, name string, spec map[string]any)
 	})
 }
 
-// insist tries until it succeeds, for half a minute: what an operator does while the API server restarts.
+// insist tries until it succeeds, for half a minute: what an administrator does while the API server restarts.
 func (s *System) insist(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

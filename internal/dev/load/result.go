@@ -76,7 +76,7 @@ func (r Result) Good() bool {
 // StageWait is the whole wait; the stages before it add up to it.
 const StageWait = "wait"
 
-// stages of a job's wait in the order of its life, and the operators' API's names for them.
+// stages of a job's wait in the order of its life, and the administrators' API's names for them.
 var stages = []struct{ name, phase string }{
 	{"hook", "webhook"}, {"approval", "approval"}, {"claim", "dispatch"}, {"mint", "mint"}, {"handover", "handover"}, {"start", "start"},
 }

@@ -227,7 +227,7 @@ func installCommands(root Root, o Options) error {
 	return nil
 }
 
-// InstallTart puts the fake of Tart where an operator would have, or in a directory to make an archive of.
+// InstallTart puts the fake of Tart where an administrator would have, or in a directory to make an archive of.
 func (r Root) InstallTart(path string) error {
 	to := r.Path(path)
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {

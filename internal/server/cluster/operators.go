@@ -32,7 +32,7 @@ type OperatorsOptions struct {
 	Now             func() time.Time
 }
 
-// Operators asks Kubernetes who an operator is and what they may do: a TokenReview and a SubjectAccessReview on
+// Operators asks Kubernetes who an administrator is and what they may do: a TokenReview and a SubjectAccessReview on
 // resources that exist in roles only. Cluster administrators need no second list of users. It is safe for concurrent
 // use.
 type Operators struct {

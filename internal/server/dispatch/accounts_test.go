@@ -63,7 +63,7 @@ func (h *harness) finish(claim dispatch.Claim) {
 	require.NoError(h.t, h.store.PodStopped(h.t.Context(), claim.PodUID, time.Now(), nil))
 }
 
-// CLAIM-5: what GitHub and operators withhold is withheld, not lost; what runs ends normally; and both must be off.
+// CLAIM-5: what GitHub and administrators withhold is withheld, not lost; what runs ends normally; and both must be off.
 func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
 	h := newHarness(t)
 	one, two := h.replica(), h.replica()

@@ -74,7 +74,7 @@ type Lane struct {
 	Account   Account
 	Version   int64
 	Running   int64
-	Suspended bool // by GitHub or an operator, or the App was uninstalled
+	Suspended bool // by GitHub or an administrator, or the App was uninstalled
 }
 
 // Why lanes are parked. A lane with blocked jobs alone is parked as "held" in the ledger.

@@ -45,7 +45,7 @@ type Runners struct {
 type WaitingLane struct {
 	LabelKey  string
 	Account   Account
-	Suspended bool     // by GitHub or an operator, or the App was uninstalled
+	Suspended bool     // by GitHub or an administrator, or the App was uninstalled
 	Jobs      int64    // queued jobs that are not blocked; Look.Count means that many or more
 	Blocked   int64    // queued jobs that are set aside, counted as far
 	Refused   int64    // those of Blocked for which GitHub does not do what they need (CLAIM-19)

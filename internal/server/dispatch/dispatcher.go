@@ -225,7 +225,7 @@ func (d *Dispatcher) ClaimChanged(podUID string) {
 	}
 }
 
-// AccountChanged tells that GitHub or an operator changed what an account may do: what was counted against its installation
+// AccountChanged tells that GitHub or an administrator changed what an account may do: what was counted against its installation
 // until now says nothing any more.
 func (d *Dispatcher) AccountChanged(accountID int64) {
 	d.mintSlots.forgive(accountID)

@@ -20,7 +20,7 @@ type Listener interface {
 	WorkArrived(labelKey string)
 	ClaimChanged(podUID string)
 	AdoptionRequested()
-	// AccountChanged: GitHub or an operator changed what the account may do.
+	// AccountChanged: GitHub or an administrator changed what the account may do.
 	AccountChanged(accountID int64)
 }
 
