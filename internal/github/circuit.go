@@ -17,7 +17,7 @@ const (
 )
 
 // circuit stops the calls of an installation that fails, and sends one probe at a time to see whether it is over
-// (CLAIM-11). Others are not affected. What counts as a failure is that nothing is known of the outcome (5xx, time-outs,
+// (CLAIM-11). Others are not affected. What counts as a failure is that nothing is known of the outcome (5xx, timeouts,
 // broken connections) or that no token is given. A 403 or 404 of a single call does not: the control read that gives it
 // its meaning has to follow (EXCL-6).
 type circuit struct {

@@ -74,7 +74,7 @@ func (e *Env) Namespace(t testing.TB) string {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		// Not waited for: no other test uses the name, and the control plane ends with the process.
-		require.NoError(t, e.freeRunners(context.WithoutCancel(ctx), made.Name)) // or they would hold it for ever (EXCL-7)
+		require.NoError(t, e.freeRunners(context.WithoutCancel(ctx), made.Name)) // or they would hold it forever (EXCL-7)
 		err := e.Kube.CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), made.Name, metav1.DeleteOptions{})
 		if !apierrors.IsNotFound(err) {
 			require.NoError(t, err)

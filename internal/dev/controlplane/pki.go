@@ -40,7 +40,7 @@ type pki struct {
 	dir     string
 	cluster *authority
 	etcd    *authority
-	proxy   *authority // for API servers behind this one; without it the other components log errors for ever
+	proxy   *authority // for API servers behind this one; without it the other components log errors forever
 	admin   pair
 }
 

@@ -34,7 +34,7 @@ func (c *ControlPlane) writeRecord() error {
 	return nil
 }
 
-// killRecorded kills what an earlier owner of the directory left running, and waits until it is gone. A recorded pid
+// killRecorded kills what an earlier owner of the directory left running, and waits until it is gone. A recorded PID
 // that now belongs to another process is left alone. The caller holds the directory's lock, so no owner lives.
 func killRecorded(ctx context.Context, path string, log *slog.Logger) error {
 	recorded, err := childproc.ReadRecord(path)

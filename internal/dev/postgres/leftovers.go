@@ -51,7 +51,7 @@ func postmasterPID(data string) (pid int, state string, err error) {
 	if err != nil || pid <= 1 {
 		return 0, "", fmt.Errorf("reading postmaster.pid: no process id in %q", lines[0])
 	}
-	const stateLine = 7 // documented order: pid, directory, start time, port, socket directory, address, memory, state
+	const stateLine = 7 // documented order: PID, directory, start time, port, socket directory, address, memory, state
 	if len(lines) > stateLine {
 		state = strings.TrimSpace(lines[stateLine])
 	}

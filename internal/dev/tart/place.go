@@ -69,7 +69,7 @@ func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error
 	return f, nil
 }
 
-// record is the lock by which a process shows that it runs a VM: unlike a flock it tells others the holder's pid.
+// record is the lock by which a process shows that it runs a VM: unlike a flock it tells others the holder's PID.
 func record(kind int16) *unix.Flock_t {
 	return &unix.Flock_t{Type: kind, Whence: 0, Start: 0, Len: 0}
 }

@@ -96,7 +96,7 @@ func (v *vm) signal(s syscall.Signal) {
 	require.NoError(v.t, v.cmd.Process.Signal(s))
 }
 
-// daemon leaves its parent, its session and its group in the guest, and returns its pid.
+// daemon leaves its parent, its session and its group in the guest, and returns its PID.
 func (v *vm) daemon() int {
 	v.t.Helper()
 	pid, err := strconv.Atoi(strings.TrimSpace(v.ok("exec", "a", "sh", "-c", `(setsid sh -c 'trap "" TERM INT HUP; echo $$ > pid; exec sleep 1000' >/dev/null 2>&1 &); while [ ! -s pid ]; do sleep 0.01; done; cat pid`)))

@@ -17,7 +17,7 @@ type Process struct {
 	// Name is for people.
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
-	// Started identifies the process together with its pid: pids are used again. Empty: unknown, and never signalled.
+	// Started identifies the process together with its PID: pids are used again. Empty: unknown, and never signalled.
 	Started string `json:"started"`
 }
 

@@ -12,7 +12,7 @@ import (
 // is idempotent; a granted runner is granted again. Implementations are safe for concurrent use.
 type Fence interface {
 	// Ask answers for each runner, in the order given and always for all of them. A runner that could not be asked
-	// about (an error, a time-out) is Unknown, and unknown never deletes (EXCL-3); Ask itself therefore has no error.
+	// about (an error, a timeout) is Unknown, and unknown never deletes (EXCL-3); Ask itself therefore has no error.
 	Ask(ctx context.Context, runners []RunnerRef) []Answer
 }
 

@@ -276,7 +276,7 @@ func waitingFor(r Runner) string {
 	return "; it waits for: " + r.Waiting
 }
 
-// past says whether that time-out of a clock that began then is over.
+// past says whether that timeout of a clock that began then is over.
 func (p *planner) past(begin time.Time, timeout time.Duration) bool {
 	return timeout > 0 && !begin.IsZero() && !p.now.Before(begin.Add(timeout))
 }

@@ -99,7 +99,7 @@ func (p *planner) candidates(visit func(Runner) bool) {
 	}
 }
 
-// free are the booting runners that may go for the sake of a number or of a template. Those that are past a time-out are
+// free are the booting runners that may go for the sake of a number or of a template. Those that are past a timeout are
 // among them by then: they are unfit.
 func (p *planner) free() filter {
 	if p.wish.KeepBooting {

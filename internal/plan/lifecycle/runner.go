@@ -101,7 +101,7 @@ type Runner struct {
 	// StageBooting and StageIdle, and with StageLeaving, where it says that the reason to ask still holds.
 	Doubt Unfit
 	// Waiting is what a StageBooting runner is waiting for, in the words of the scheduler or the kubelet; empty when
-	// nothing is known. It explains a time-out.
+	// nothing is known. It explains a timeout.
 	Waiting string
 }
 

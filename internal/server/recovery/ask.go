@@ -31,7 +31,7 @@ type questions struct {
 }
 
 // tooSilent is how often in a row an installation may say nothing before the pass leaves it alone: what stands behind it
-// must not wait for its time-outs.
+// must not wait for its timeouts.
 const tooSilent = 3
 
 func (r *Recovery) newQuestions() *questions {

@@ -19,13 +19,13 @@ type Points struct {
 	Dir string
 }
 
-// anyProcess as a pid means whichever process passes the point first, or the clocks of all.
+// anyProcess as a PID means whichever process passes the point first, or the clocks of all.
 const anyProcess = 0
 
 // Environment is the variable that the processes need.
 func (p Points) Environment() string { return "BULLPEN_FAULTPOINT_DIR=" + p.Dir }
 
-// Arm has the process die at its nth passing of the point from now on, 1 for the first. With pid 0 it is whichever process
+// Arm has the process die at its nth passing of the point from now on, 1 for the first. With PID 0 it is whichever process
 // comes first. It is armed for one death only: see Armed.
 func (p Points) Arm(point faultpoint.Point, nth, pid int) error {
 	return p.write(string(point), pid, strconv.Itoa(nth))

@@ -95,7 +95,7 @@ func (i *index) pod(r PodRecord) {
 }
 
 // wentAt is when a pod was no longer there. The audit log alone would not do: a request that the API server answered with a
-// time-out, or with a conflict with what it had itself written, may have been carried out.
+// timeout, or with a conflict with what it had itself written, may have been carried out.
 func (x *examiner) wentAt(uid string) time.Time {
 	if at, gone := x.index.gone[uid]; gone {
 		return at
