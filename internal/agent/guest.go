@@ -349,8 +349,8 @@ type GuestExecOptions struct {
 }
 
 // GuestExec runs a command beside the container's, with its environment and directory, and reports its end in the status
-// share: the program through which the host starts it has exit codes of its own, which cannot be distinguished from the
-// command's. nil or an *ExitError with the command's code. The command is killed when ctx ends, or when the host orders it.
+// share. The exit code of the program through which the host starts it would not do: that has exit codes of its own. nil or
+// an *ExitError with the command's code. The command is killed when ctx ends, or when the host orders it.
 func GuestExec(ctx context.Context, options GuestExecOptions) error {
 	g := &guest{GuestOptions: options.withDefaults()}
 	if options.ID == "" || strings.Trim(options.ID, "0123456789abcdefghijklmnopqrstuvwxyz") != "" || len(options.Command) == 0 {
@@ -415,7 +415,7 @@ func (g *guest) exec(ctx context.Context, spec guestshare.Spec, options GuestExe
 	}
 }
 
-// DetachGuest starts Guest in a session of its own, as the program argv, and returns when its heartbeat is there: a caller
+// DetachGuest starts Guest in a session of its own, as the program argv, and returns when its heartbeat is there. A caller
 // that starts it through a connection into the guest may then close that. nil also when another one runs here, or ran here
 // before.
 func DetachGuest(ctx context.Context, options GuestOptions, argv []string) error {

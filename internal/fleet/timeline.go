@@ -87,8 +87,8 @@ func (t JobTimes) stages() []stage {
 	return taken
 }
 
-// Steps are those that were taken, in the order of a job's life, which need not be that of their times: two clocks have made them, and a
-// runner that was claimed for one job may be given a later one.
+// Steps are those that were taken, in the order of a job's life. Their times may have another order: two clocks have made
+// them, and a runner that was claimed for one job may be given a later one.
 func (t JobTimes) Steps() []StepAt {
 	var steps []StepAt
 	for _, s := range t.stages() {

@@ -211,9 +211,8 @@ func (c *Client) RerunJob(ctx context.Context, installationID int64, repository 
 	return c.asInstallation(ctx, installationID, opRerun, classRead, nil, do)
 }
 
-// RerunFailedJobs asks GitHub to run every job of a run again that did not succeed, and the jobs that need them, as one new
-// attempt: if one of them was run again alone, GitHub takes the others for an earlier attempt's. Refusals are those of
-// RerunJob.
+// RerunFailedJobs asks GitHub to run every failed job of a run again, and the jobs that need them, as one new attempt. If
+// one of them was run again alone, GitHub takes the others for an earlier attempt's. Refusals are those of RerunJob.
 func (c *Client) RerunFailedJobs(ctx context.Context, installationID int64, repository string, runID int64) error {
 	scope, err := repositoryScope(opRerun, repository)
 	if err != nil {

@@ -116,8 +116,8 @@ func (o Options) checkCredentials() error {
 //
 // Every method bounds each of its requests by Options.Timeout and fails with an error of fleet: ErrNotFound,
 // ErrForbidden, ErrRejected, ErrNameTaken, ErrRunnerBusy, ErrUncertain or *RateLimitedError. None sleeps or repeats a
-// request, with one exception: after a 401, which proves that nothing was done, a request is repeated once with a fresh
-// token where it had a cached one, and with another date where GitHub's clock differs from what its JWT is dated by.
+// request, with one exception: a 401 proves that nothing was done. Then a request is repeated once, with a fresh token
+// where it had a cached one, and with another date where GitHub's clock differs from the JWT's.
 type Client struct {
 	options Options
 	signer  *signer       // nil with a token

@@ -13,8 +13,9 @@ import (
 	"github.com/golang-jwt/jwt/v4"
 )
 
-// GitHub refuses an App's JWT that was issued in its future, that has ended, or that ends more than ten minutes from now, each by its own
-// clock (docs.github.com "Generating a JSON Web Token for a GitHub App"). So the JWT is backdated, and what it is dated by follows GitHub.
+// GitHub refuses an App's JWT that was issued in its future, has expired, or expires in more than ten minutes, by its own
+// clock (docs.github.com "Generating a JSON Web Token for a GitHub App"). So the JWT is backdated, and its date follows
+// GitHub's clock.
 const (
 	backdated = time.Minute // as GitHub's documentation asks
 	// jwtLife is from issue to end. With the backdating, either bound leaves a host's clock some minutes.

@@ -63,8 +63,8 @@ func (k *kept) size() int {
 
 type freeKey struct{}
 
-// WithFree has free called for every answer to a question with that context of which GitHub says that it has not changed,
-// before the answer is returned: such a call counts towards no primary rate limit
+// WithFree has free called for every "not modified" answer to a request with that context, before the answer is returned.
+// Such a call counts towards no primary rate limit
 // (docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api). It must be safe for concurrent use.
 func WithFree(ctx context.Context, free func()) context.Context {
 	return context.WithValue(ctx, freeKey{}, free)

@@ -93,8 +93,8 @@ func TestRenamed_EXCL6_ARepositoryThatIsNotFoundByItsIdProvesNothing(t *testing.
 	require.NotErrorIs(t, err, fleet.ErrNotFound)
 }
 
-// A job that is not found has cost a call, although nothing has changed of the repository, which is asked about besides, or of
-// the job, which is asked about once more where another repository has the old name.
+// A job that is not found has cost a call, although the repository, which is read besides, has not changed. The same holds
+// for the job, which is read once more where another repository has the old name.
 func TestRenamed_WhatIsAskedBesidesMakesNothingFree(t *testing.T) {
 	t.Parallel()
 	local, client, id, was := moved(t)

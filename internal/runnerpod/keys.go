@@ -76,8 +76,8 @@ const (
 
 // What tells Macs from other nodes.
 const (
-	// ResourceMacOSVM is the extended resource of nodes that run macOS virtual machines: what is allocatable of it is the number of
-	// slots that can be used now, of the two that Apple's licence grants one Mac (NODE-5).
+	// ResourceMacOSVM is the extended resource of nodes that run macOS virtual machines. Its allocatable amount is the
+	// number of usable slots, of the two that Apple's licence grants one Mac (NODE-5).
 	ResourceMacOSVM = "bullpen.dev/macos-vm"
 	// TaintMacOS keeps pods that did not ask for a Mac off it. The node agent registers Macs with it (NoSchedule), pods of pools of
 	// platform macos tolerate it.

@@ -58,8 +58,8 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 		set: []corev1.EnvVar{{Name: EnvRunnerName, Value: r.Facts.Name}},
 	}
 	if !r.ephemeral() {
-		// NET-3: blank. What a container's variables hold is shown to every job by the first process of the container, and by each
-		// probe, for as long as the pod lives; the token is in a file, and is taken out of that.
+		// NET-3: blank. A container's variables are visible to every job in its first process, and in each probe, for as
+		// long as the pod lives. The token is in a file instead, and is removed from it.
 		a.set = append(a.set, corev1.EnvVar{Name: EnvRunnerToken})
 	}
 	switch r.Spec.ContainerMode {

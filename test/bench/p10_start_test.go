@@ -31,8 +31,9 @@ jobs:
   first: {runs-on: bullpen, steps: [{run: "true"}]}
 `
 
-// BenchmarkP10 measures from the start of `bullpen up`, on a machine that has everything built, until its first job has finished; against the
-// development control plane alone, from its start until its scheduler has placed a first pod. They take turns.
+// BenchmarkP10 measures from the start of `bullpen up`, on a machine that has everything built, until its first job has
+// finished. It is compared with the development control plane alone, from its start until its scheduler has placed a first
+// pod. They take turns.
 func BenchmarkP10(b *testing.B) {
 	bullpen := filepath.Join(b.TempDir(), "bullpen")
 	require.NoError(b, gobuild.Product(bullpen))

@@ -24,8 +24,8 @@ var skipped = map[string]struct{}{
 	"ServiceMonitor": {}, "PrometheusRule": {}, // the Prometheus operator's, whose definitions are not installed
 }
 
-// schemas writes, for each kind of the objects, the API server's own schema to a file as kubeconform looks for it: with all that it refers
-// to, and closed, so that a field that does not exist is found.
+// schemas writes, for each kind of the objects, the API server's own schema to a file for kubeconform. It has all that it
+// refers to, and is closed, so that a field that does not exist is found.
 func schemas(t *testing.T, objects []*unstructured.Unstructured) (location string) {
 	t.Helper()
 	dir := t.TempDir()

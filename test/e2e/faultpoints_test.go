@@ -25,8 +25,8 @@ func buildFaults(t *testing.T) string {
 	return path
 }
 
-// rounds says which points are armed together: the first is reached by any job, and kills; the others are reached by what
-// then makes it good, or by the pod that takes the job's pod's place. Those that leave a lease behind come first.
+// rounds says which points are armed together. The first is reached by any job, and kills; the others are reached by what
+// then makes up for it, or by the pod that takes the job's pod's place. Those that leave a lease behind come first.
 var rounds = [][]faultpoint.Point{
 	{faultpoint.MintAnswered},
 	{faultpoint.ClaimInserted},

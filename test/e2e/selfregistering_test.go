@@ -114,8 +114,8 @@ func (s *storm) deleteOne(random *rand.Rand) {
 	}
 }
 
-// Rolling updates every ten seconds while pods that are idle or have ended are deleted at random: every job proves that it was
-// begun once and ended, and in the end there is one set, and nothing of it when it is deleted.
+// Rolling updates run every ten seconds while pods that are idle or have ended are deleted at random. Every job proves that
+// it was begun once and ended. In the end there is one set, and nothing of it when it is deleted.
 func TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion(t *testing.T) {
 	dir := stateDir(t)
 	audit := filepath.Join(t.TempDir(), "audit.log")

@@ -34,8 +34,9 @@ spec:
   template: {image: bullpen, command: [bullpen, dev, runner, --work, /bullpen/work, --worker-after, 500ms]}
 `
 
-// EXCL-8: a pod is deleted, with its job's grace period, or evicted as Karpenter evicts what it takes a node from (R5), at every instant from
-// before its job is claimed to when the job's steps run. No job is lost, and none runs twice.
+// EXCL-8: a pod is deleted, with its job's grace period, or evicted as Karpenter evicts pods of a node that it removes
+// (R5). That happens at every instant from before its job is claimed to when the job's steps run. No job is lost, and none
+// runs twice.
 func TestStopped_EXCL8_AStopAtAnyInstantCostsNoJob(t *testing.T) {
 	step, instants, pools := 100*time.Millisecond, 12, 3
 	if deep.Enabled() {

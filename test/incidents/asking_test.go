@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 )
 
-// settle waits until everything that has arrived so far has been worked off: a webhook that is sent now and recorded was
+// settle waits until everything that has arrived so far has been processed. A webhook that is sent now and recorded was
 // sent after it, and a poll that is asked now was answered after it.
 func (w *world) settle() {
 	w.t.Helper()

@@ -87,9 +87,9 @@ func (e *Env) Namespace(t testing.TB) string {
 	return made.Name
 }
 
-// RegisterNode makes a Node that is ready and has room (64 CPUs, 256 Gi, 500 pods, 100 Ti of disk) but nothing behind it: pods are
-// bound to it and stay Pending until the test writes their status. It is removed when the test ends; about 50 s
-// without a heartbeat make it not ready. mutate, which may be nil, changes it before it is created.
+// RegisterNode makes a Node that is ready and has room (64 CPUs, 256 Gi, 500 pods, 100 Ti of disk) but no kubelet. Pods are
+// bound to it and stay Pending until the test writes their status. It is removed when the test ends; about 50 s without a
+// heartbeat make it not ready. mutate, which may be nil, changes it before it is created.
 func (e *Env) RegisterNode(t testing.TB, name string, mutate func(*corev1.Node)) *corev1.Node {
 	t.Helper()
 	ctx := t.Context()

@@ -22,8 +22,8 @@ type config struct {
 	// noticed: no replica begins with a request whose connection has broken; otherwise that may be half open. leased: none
 	// works for longer than its lease; otherwise it may stand still in the middle of anything.
 	noticed, leased bool
-	// prompt: what recovery waits for lasts longer than what the server and the pod do within seconds: a lease, a poller's end
-	// after it has staged something, the way of a container's status to the API server.
+	// prompt: recovery's waits last longer than what the server and the pod do within seconds: a lease, a poller's end
+	// after it has staged something, the propagation of a container's status to the API server.
 	prompt bool
 	// refuses: GitHub's removal knows of a job as soon as there is one, however its other words lag.
 	refuses bool

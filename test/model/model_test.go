@@ -42,8 +42,8 @@ var exhaustive = []walked{
 // long as it likes in every walk, and GitHub may give any runner any job.
 var lagging = config{pods: 1, jobs: 2, faults: 1, allow: faultLag, prompt: true}
 
-// TestExhaustive_EXCL_CLAIM_RECV walks everything within the bounds, with every guard in place: no rule is broken, and
-// from every state something leads to where each claim ends, each job ends or is queued, and each pod goes.
+// TestExhaustive_EXCL_CLAIM_RECV walks everything within the bounds, with every guard in place. No rule is broken, and
+// from every state a path leads to where each claim ends, each job ends or is queued, and each pod is deleted.
 func TestExhaustive_EXCL_CLAIM_RECV(t *testing.T) {
 	for _, w := range exhaustive {
 		t.Run(w.name, func(t *testing.T) {

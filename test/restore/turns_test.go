@@ -168,8 +168,8 @@ func TestTurns_CLAIM17_NothingIsWrittenAfterTheHold(t *testing.T) {
 	}
 }
 
-// CLAIM-17: two replicas never rebuild at once: the one that was stopped for longer than its lease writes nothing from the moment
-// that another has begun, and cannot give the other's turn back, nor prove anything in its name.
+// CLAIM-17: two replicas never rebuild at once. The one that was stopped for longer than its lease writes nothing from the
+// moment that another has begun, and cannot give the other's turn back, nor prove anything in its name.
 func TestTurns_CLAIM17_OneRebuildsAtATime(t *testing.T) {
 	for _, at := range []string{beforeTheFirst, betweenTwo, beforeAJob} {
 		t.Run(at, func(t *testing.T) {

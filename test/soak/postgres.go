@@ -20,8 +20,8 @@ import (
 )
 
 // historySQL has Postgres itself write down every change of a claim, of a limit and of a job's state, in the transaction
-// that makes it: everything that was committed is there, in the order of the changes, and nothing else is (CLAIM-5 can be
-// counted out afterwards). Rows are drained into a file, so that a restore of an older database takes none away.
+// that makes it. Everything that was committed is there, in the order of the changes, and nothing else is, so CLAIM-5 can
+// be counted out afterwards. Rows are drained into a file, so that a restore of an older database takes none away.
 const historySQL = `
 CREATE SCHEMA IF NOT EXISTS soak;
 CREATE TABLE IF NOT EXISTS soak.history (

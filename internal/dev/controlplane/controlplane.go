@@ -119,8 +119,8 @@ type ControlPlane struct {
 	err      error
 }
 
-// failedStartGrace bounds the orderly end of a start that has failed or was called off: an API server that is coming up takes no notice of
-// SIGTERM, and what etcd has written outlives being killed.
+// failedStartGrace bounds the orderly end of a start that has failed or was called off. An API server that is coming up
+// ignores SIGTERM, and etcd's data outlives a kill.
 const failedStartGrace = 3 * time.Second
 
 // Start starts every component in opts.StateDir and returns when all of them are healthy. What an earlier, killed

@@ -226,8 +226,8 @@ func (c *call) loadPf(f *pf.Filter, o pfctlOptions) error {
 	return nil
 }
 
-// printParsed is what -v adds to a load, and to one that is only parsed: the tables and rules of the file, in pfctl's own form, as far as they
-// are the rule set's that is loaded. A table is printed as `table <x> const { … }`.
+// printParsed is what -v adds to a load or a parse: the tables and rules of the file, in pfctl's own form, as far as they
+// belong to the loaded rule set. A table is printed as `table <x> const { … }`.
 func (c *call) printParsed(o pfctlOptions, name, text string, options pf.LoadOptions) error {
 	options.NoAction, options.Keep = false, nil
 	var parsed pf.Filter

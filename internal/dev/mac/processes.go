@@ -96,8 +96,8 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// killChildren ends all that this process has started or adopted, and returns when it is gone. Those that lose their parent by it become
-// ours, and on a busy machine who was killed takes its time to go: so it waits for each that it has killed, and only for those.
+// killChildren kills all that this process has started or adopted, and returns when they are gone. Their orphans become
+// ours. On a busy machine a kill takes time, so it waits for each that it has killed, and only for those.
 func killChildren() {
 	for {
 		var killed []int

@@ -22,8 +22,9 @@ import (
 
 const connectionsFile = "connections.json"
 
-// Front stands before the model's SSH server, and lets through what the packet filter does: a new connection as the rules are now, a packet of a live
-// one by its state, or if it has none by the rules at that moment. What is dropped waits, as a sender would who tries again.
+// Front stands before the model's SSH server, and lets through what the packet filter does: a new connection by the present
+// rules, a packet of a live one by its state, or without one by the rules of that moment. A dropped packet waits, as if its
+// sender retried.
 type Front struct {
 	root     Root
 	server   string

@@ -436,7 +436,7 @@ func (b *Box) Running(ctx context.Context) (int, error) {
 	return busy, nil
 }
 
-// Stop ends everything in the order in which nothing is replaced, or misses what it needs, on the way: the controller,
+// Stop ends everything in an order in which nothing is replaced, or lacks what it needs, on the way: the controller,
 // the node agent, the runner pods, the server, GitHub, the control plane, the database. When it returns no process is
 // left; what takes longer than ctx is killed. A second Stop does nothing.
 func (b *Box) Stop(ctx context.Context) error {

@@ -200,7 +200,7 @@ func (k *Keeper) accept(i int, found fingerprint) {
 	k.since.WithLabelValues(name).Set(float64(k.opt.Now().UnixMilli()) / 1000)
 }
 
-// read returns the contents of all files at one moment: it reads until two reads in a row agree, because the files of
+// read returns the contents of all files at one moment. It reads until two reads in a row agree, because the files of
 // one Secret are replaced together, and this may happen during the read.
 func read(files []File) ([][]byte, fingerprint, error) {
 	const most = 5

@@ -37,8 +37,9 @@ func (p *planner) emptiestFirst(each eachRunner, visit func(Runner) bool) bool {
 	return true
 }
 
-// nearerEmpty orders nodes: without busy runners before those with some, whose end is not known; fewer runners before more; then by name, so
-// that the runners of one node stand together, and equal sets give equal plans. A runner without a node holds none.
+// nearerEmpty orders nodes: those without busy runners first, because the end of a busy one is unknown; then those with
+// fewer runners; then by name, so that the runners of one node stand together, and equal sets give equal plans. A runner
+// without a node holds none.
 func (p *planner) nearerEmpty(a, b string) int {
 	if a == b {
 		return 0

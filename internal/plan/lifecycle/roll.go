@@ -39,8 +39,8 @@ func (p *planner) toReplace() int {
 	return n
 }
 
-// eachStale calls visit for the runners that a roll replaces, in order of preference, until it answers no: those of an
-// older template or in doubt, then those that are too old, then those that have been idle for too long.
+// eachStale calls visit for the runners that a roll replaces, in order of preference, until visit returns false: those
+// of an older template or in doubt, then those that are too old, then those that have been idle for too long.
 func (p *planner) eachStale(those filter, visit func(Runner) bool) bool {
 	more := true
 	p.runners.each(of(those, p.outdated), byAge, func(r Runner) bool {

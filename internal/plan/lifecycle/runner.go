@@ -74,9 +74,9 @@ type Runner struct {
 	// Node is the name of the node that it was placed on; empty while it waits for one, or where there are none.
 	Node  string
 	Stage Stage
-	// Since is when the clock of the stage began: for StageBooting the moment it was placed on a node (zero while it
-	// waits for one), for StageIdle the moment it could take work (zero when that is not known: it is then never idle
-	// for too long), for StageLeaving the moment its removal began.
+	// Since is when the clock of the stage began. For StageBooting it is the moment it was placed on a node, zero
+	// while it waits for one. For StageIdle it is the moment it could take work; zero if that is unknown, and then it
+	// is never idle for too long. For StageLeaving it is the moment its removal began.
 	Since time.Time
 	// Removal is how far the removal of a StageLeaving or a StageLost runner is. Of one that was asked about, Why is the
 	// reason, and AskAt when the fence may be asked again. AskAt of a StageLost one holds whatever Removal is, so that one
@@ -92,9 +92,9 @@ type Runner struct {
 	// is known of it.
 	Expected bool
 	// Unfit says why a runner which shows no work should go at once although its template and the number are right; the
-	// zero value for a sound one. It goes with StageBooting and StageIdle (a busy runner is never a victim); with
-	// StageLeaving, where it says that the reason to ask still holds; and with StageLost, where it says what to ask for
-	// instead of ReasonLost, such as ReasonRecovery.
+	// zero value for a sound one. It goes with StageBooting and StageIdle, because a busy runner is never a victim.
+	// With StageLeaving it says that the reason to ask still holds. With StageLost it says what to ask for instead of
+	// ReasonLost, such as ReasonRecovery.
 	Unfit Unfit
 	// Doubt says why a runner that shows no work is replaced like one of an older template, within the limits of a roll:
 	// it is unknown whether it could still take work. The zero value for one that is not doubted. It goes with
@@ -162,7 +162,7 @@ type Wish struct {
 	// UnschedulableTimeout is how long a runner may be StageBooting before it is placed, counted from its creation. 0:
 	// no limit.
 	UnschedulableTimeout time.Duration
-	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be; one that is
+	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be. One that is
 	// past either is replaced like one of an older template, within the limits of a roll. 0: no limit.
 	IdleTimeout, MaxAge time.Duration
 	// LimitStarts limits creations to Starts, however many are missing: nodes have no more room to start them. It
@@ -179,11 +179,11 @@ type Wish struct {
 	// all of them.
 	Others map[string]Load
 	// KeepBooting protects runners that are StageBooting and have been placed, until the StartTimeout is over or they are
-	// unfit for ReasonRegistrationTimeout. It is for runners that register themselves under an identity that is not known
-	// before: one that is just registering may be given a job at any moment, and its fence cannot say so yet.
+	// unfit for ReasonRegistrationTimeout. It is for runners whose identity is unknown before they register: one that is
+	// just registering may be given a job at any moment, and its fence cannot say so yet.
 	KeepBooting bool
-	// KeepPending has a smaller number wait for runners of the present template that are StageBooting and have been placed: they
-	// are not taken for it, and what serves is taken only as far as enough is left without them. KeepBooting implies it.
+	// KeepPending makes a smaller number wait for placed StageBooting runners of the present template. They are not removed
+	// for it, and serving ones only as far as enough is left without them. KeepBooting implies it.
 	KeepPending bool
 	// Paused stops everything but the removal of what has ended or is lost.
 	Paused bool

@@ -238,8 +238,8 @@ func TestPlan_SCALE1_WarmRunnersFitIntoWhatJobsLeave(t *testing.T) {
 	})
 }
 
-// With runners of one size on nodes that all may use, a plan can be reckoned by hand: all of the room is given out, and each
-// tier is split to within one runner of its proportion.
+// With runners of one size on nodes that all may use, a plan can be computed by hand. All of the room is given out, and
+// each tier is split to within one runner of its proportion.
 func TestPlan_TiersAreSplitInProportionAndNothingIsStranded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		room := rapid.IntRange(0, 60).Draw(t, "room")

@@ -35,7 +35,7 @@ func WasReady(pod *corev1.Pod, runner *corev1.ContainerStatus) bool {
 // LongestWaiting bounds what is kept of a message, for each pod that waits.
 const LongestWaiting = 300
 
-// WaitingFor says what a pod is waiting for, in a line: what the scheduler has said while there is no node; afterwards
+// WaitingFor says what a pod is waiting for, in a line. Without a node it is what the scheduler has said; afterwards
 // the first container that the kubelet cannot start, init containers first, because the others only wait for them.
 func WaitingFor(pod *corev1.Pod) string {
 	if pod.Spec.NodeName == "" {

@@ -34,8 +34,8 @@ const (
 	tellAbove = 5 * time.Second
 )
 
-// Clock tells the database's time. It is safe for concurrent use, and never ahead of the database: what it calls past is past
-// there, and a list that was begun before a moment of the database's is not taken for one that was begun after it.
+// Clock returns the database's time. It is safe for concurrent use, and never ahead of the database. What it calls past is
+// past there, and a list that was begun before a moment of the database's is not taken for one that was begun after it.
 type Clock struct {
 	opt    Options
 	offset prometheus.Gauge
@@ -97,7 +97,7 @@ func (c *Clock) Sync(ctx context.Context) error {
 	return nil
 }
 
-// take accepts an answer. The database's time now lies between what it said and that much later than its answer took: as
+// take accepts an answer. The database's time now lies between what it said and that much later than its answer took. As
 // long as this clock lies there too it is left alone, so that a slow answer does not put it back.
 func (c *Clock) take(ctx context.Context, read time.Time, asked, answered time.Duration) {
 	ahead := c.opt.Wall().Sub(read)

@@ -304,9 +304,9 @@ func (v *View) Review(ctx context.Context, token, audience string) (Identity, er
 	return id, nil
 }
 
-// Runner returns the pod a pod-bound token speaks for. Which pool it belongs to comes only from the labels that the
-// controller wrote on the pod and on its ServiceAccount of the same name, and the two must agree (NET-4). ok is false
-// when the watch does not show them: the pod is gone, or was created a moment ago.
+// Runner returns the pod of a pod-bound token. Its pool comes only from the labels that the controller wrote on the
+// pod and on its ServiceAccount of the same name, and the two must agree (NET-4). ok is false when the watch does not
+// show them: the pod is gone, or was created a moment ago.
 func (v *View) Runner(id Identity) (dispatch.Pod, bool) {
 	pod, ok := v.Pod(id.PodUID)
 	if !ok || pod.Name != id.PodName || id.Username != "system:serviceaccount:"+pod.Namespace+":"+pod.Name {

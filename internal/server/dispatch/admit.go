@@ -158,8 +158,8 @@ func SplitRefused(jobs []QueuedJob) (open, refused []QueuedJob) {
 	return open, refused
 }
 
-// WithinShares splits the jobs into those that their repositories may still run, the oldest first, and the others. left says
-// how many more jobs of a repository may run, and whether it has such a bound at all.
+// WithinShares splits the jobs into those that their repositories may still run, the oldest first, and the others. left
+// returns how many more jobs of a repository may run, and whether it has such a bound at all.
 func WithinShares(jobs []QueuedJob, left func(Repository) (int64, bool)) (within, crowded []QueuedJob) {
 	taken := map[Repository]int64{}
 	for _, job := range sortedByAge(jobs) {

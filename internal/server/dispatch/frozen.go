@@ -97,8 +97,8 @@ func (d *Dispatcher) notFrozen() error {
 	return nil
 }
 
-// Backoff is until when this replica asks GitHub to register no runner for the account (CLAIM-11, CLAIM-14), and whether that is
-// for a rate limit and not for failures; zero when nothing keeps it from that.
+// Backoff is until when this replica asks GitHub to register no runner for the account (CLAIM-11, CLAIM-14); zero when
+// there is none. limited says that the cause is a rate limit, and not failures.
 func (d *Dispatcher) Backoff(account Account) (until time.Time, limited bool) {
 	return d.mintSlots.resume(account)
 }

@@ -391,8 +391,8 @@ func TestRetire_EXCL1_PodWithoutARowIsUnknown(t *testing.T) {
 	require.Equal(t, runnerapi.Unknown, answers[0].Verdict)
 }
 
-// EXCL-6: with a scope that can be read, 404 and a 403 beside an absence in the list are proofs; a 403 beside the
-// runner, a 5xx, and a name that cannot be looked up are not.
+// EXCL-6: with a readable scope, 404 and a 403 beside an absence in the list are proofs. A 403 beside the runner,
+// a 5xx, and a name that cannot be looked up are not.
 func TestPoll_EXCL6_WhatProvesARegistrationGone(t *testing.T) {
 	cases := map[string]struct {
 		answer error

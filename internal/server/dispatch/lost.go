@@ -14,9 +14,9 @@ import (
 )
 
 // A question about lost pods may cost requests to GitHub, and the caller waits for the answer. Most is answered from
-// GitHub's lists, however many pods there are; what is still listed has to be removed one by one, and so many removals are
-// requested concurrently (GitHub allows an installation some 180 a minute), for Options.ExamineTimeout. What is left out,
-// or is not finished, is unknown, and asked about again.
+// GitHub's lists, however many pods there are. What is still listed has to be removed one by one, a bounded number
+// concurrently (GitHub allows an installation some 180 a minute), for Options.ExamineTimeout. What is left out, or is not
+// finished, is unknown, and asked about again.
 const (
 	maxRemoved  = 24
 	maxExamined = 8 // of claims that the lists do not answer for
@@ -141,9 +141,9 @@ func (l *losses) each(indexes []int, do func(i int)) {
 	wait.Wait()
 }
 
-// releaseLive ends the claims of lost pods whose registrations are proven gone: each under a generation of its own, so that
-// whatever another replica does with the claim concurrently is void, or makes this void (CLAIM-15). The lists are read
-// after those are taken: what they do not show then can never be minted.
+// releaseLive ends the claims of lost pods whose registrations are proven gone. Each has a generation of its own, so that
+// concurrent changes of the claim by another replica are void, or make this void (CLAIM-15). The lists are read after those
+// are taken: what they do not show then can never be minted.
 func (l *losses) releaseLive(ctx context.Context, live []int) {
 	taken := make(map[int]Claim, len(live))
 	var mu sync.Mutex

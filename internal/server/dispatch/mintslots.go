@@ -53,8 +53,8 @@ func (s *mintSlots) account(id int64) *accountMints {
 	return a
 }
 
-// limit is how many mints of the account may be under way: of one that is failing a single one, which asks whether it
-// is over, so that its jobs do not pin the pool's pods (CLAIM-11).
+// limit is how many mints of the account may be under way. A failing account may have a single one, which tests
+// whether the failure is over, so that its jobs do not pin the pool's pods (CLAIM-11).
 func (s *mintSlots) limit(a *accountMints) int {
 	if a.failures > 0 {
 		return 1

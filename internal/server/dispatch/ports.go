@@ -162,7 +162,7 @@ type AdoptionStore interface {
 // SignalsStore reads the input of scaling. Its methods do not wait out an outage.
 type SignalsStore interface {
 	// Backlog reads the lanes of those label sets that may have queued jobs, with the budgets of their accounts, as of
-	// one moment. look is given them before any job is read, and says for each lane how far to look into it.
+	// one moment. look gets them before any job is read, and returns for each lane how far to read it.
 	Backlog(ctx context.Context, labelKeys []string, look func(Backlog) []Look) (Backlog, error)
 	// SessionChanges tells by how much the number of open sessions of each pool changes at each of so many minutes,
 	// the first of which is since, where it grows from zero.

@@ -75,8 +75,8 @@ const (
 	refusedApart = 2 * time.Second
 )
 
-// RefusalPace is how long until jobs are tried again that failed so many times in a row, where so many refusals of the account stand; at
-// least half of it, and the rest by jitter, from 0 to 1.
+// RefusalPace is the back-off of jobs that failed so many times in a row, while so many refusals of the account stand. At
+// least half of it is fixed, the rest is scaled by jitter, from 0 to 1.
 func RefusalPace(reason RefusalReason, failures, standing int64, jitter float64) time.Duration {
 	wait, longest, steps := refusedFirst, refusedLongest, failures-1
 	if reason == NotAssigned {

@@ -70,9 +70,9 @@ func (h *harness) refuse(err error, jobs ...int64) (accept func()) {
 	return func() { h.forge.Set(func(g *dispatchtest.GitHub) { g.RefuseOf = nil }) }
 }
 
-// CLAIM-19: what GitHub refuses for one repository or job is set aside; every other job of the account is served, without a
-// wait, for any status, whether runners are registered at the organization or at the repository, and whether the refused
-// job is at the head of its lane or behind.
+// CLAIM-19: what GitHub refuses for one repository or job is set aside; every other job of the account is served without a
+// wait. That holds for any status, for runners of the organization and of the repository, and wherever the refused job is
+// in its lane.
 func TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits(t *testing.T) {
 	for _, atRepository := range []bool{false, true} {
 		for _, answer := range answersByStatus {

@@ -81,8 +81,8 @@ func TestRetireLost_EXCL4_ARowWithoutProofNeedsGitHubsList(t *testing.T) {
 	}
 }
 
-// CLAIM-13: what the list shows to be busy, or GitHub refuses to remove, works: it has a claim again, charged to the account
-// that it is registered with, and its job is bound when GitHub names it.
+// CLAIM-13: a runner that the list shows as busy, or that GitHub refuses to remove, is busy. It has a claim again, charged
+// to the account that it is registered with, and its job is bound when GitHub names it.
 func TestRetireLost_CLAIM13_ABusyRunnerWithoutAClaimIsAdopted(t *testing.T) {
 	for name, shown := range map[string]bool{"the list says so": true, "the flag lags, the removal is refused": false} {
 		t.Run(name, func(t *testing.T) {

@@ -40,9 +40,9 @@ type body struct {
 	held  *semaphore.Weighted
 }
 
-// read reads r, which is bounded by github.MaxWebhookBody, to its end, and writes what comes to hash. size is what was announced, or -1; the
-// memory for it is not taken before the first smallBody bytes have come. The caller releases the body, also after an error. The error is
-// errNoRoom when other bodies take all the room.
+// read reads r, which is bounded by github.MaxWebhookBody, to its end, and writes it to hash. size is the announced size,
+// or -1. The memory for it is not taken before the first smallBody bytes have come. The caller releases the body, also
+// after an error. The error is errNoRoom when other bodies take all the room.
 func (b *bodies) read(r io.Reader, size int64, hash io.Writer) (*body, error) {
 	into := &body{in: b}
 	if size > smallBody { // no use starting to read one for which there is no room now

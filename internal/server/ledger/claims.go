@@ -192,9 +192,9 @@ func (s *Store) TakeForRelease(
 	return n == 1, frozen(err)
 }
 
-// Release ends a claim whose registrations are all proven gone: the row is spent, its job goes back to the queue if it has
-// not started, and the account has its budget back if the pod has stopped, in one transaction (CLAIM-2). The end of a
-// running job is GitHub's to report.
+// Release ends a claim whose registrations are all proven gone, in one transaction (CLAIM-2). The row is spent, its job is
+// queued again if it has not started, and the account has its budget back if the pod has stopped. The end of a running job
+// is GitHub's to report.
 func (s *Store) Release(ctx context.Context, podUID string, generation int64, proof string, now time.Time) (bool, error) {
 	done := false
 	err := s.inTx(ctx, "releasing a claim", func(q *sqlcgen.Queries) error {

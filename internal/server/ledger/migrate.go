@@ -80,9 +80,9 @@ func Migrate(ctx context.Context, url string) error {
 // turnPause is how long a server that waits for another's migrations leaves the database alone.
 const turnPause = 200 * time.Millisecond
 
-// takeTurn waits for the lock, and leaves it with a transaction that is idle from then on, which also works through a
-// transaction-pooling proxy. It asks again and again instead of waiting inside a statement: that has a snapshot, and an index
-// that is built concurrently waits for every snapshot there is, while its owner would be waited for.
+// takeTurn waits for the lock, and returns it with a transaction that is idle from then on, which also works through a
+// transaction-pooling proxy. It polls instead of waiting inside a statement. A statement has a snapshot, and an index that
+// is built concurrently waits for every snapshot, while its owner would be waited for.
 func takeTurn(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		tx, err := conn.Begin(ctx)

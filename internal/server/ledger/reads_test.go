@@ -56,9 +56,9 @@ type shape struct {
 	longer       map[string]string
 }
 
-// Whatever is asked of the ledger, and whatever is written to it, reads as much in one with many jobs and accounts as in one with few, but for those that say why
-// they may read more: also with one account that has all the jobs, and also before PostgreSQL has gathered statistics (ADR 0034). Each query is run with EXPLAIN (ANALYZE,
-// BUFFERS) and parameters that find something.
+// Every read and write of the ledger reads as much with many jobs and accounts as with few, except those that state why
+// they may read more. That holds with one account that has all the jobs, and before PostgreSQL has gathered statistics (ADR
+// 0034). Each query is run with EXPLAIN (ANALYZE, BUFFERS) and parameters that find something.
 func TestReads_AreTheSameInALargeLedger(t *testing.T) {
 	for _, s := range []shape{
 		{name: "of many accounts", accounts: func(jobs int) int { return jobs / 100 }, small: smallLedger, large: *ledgerJobs},

@@ -127,8 +127,8 @@ func (s *Store) inTx(ctx context.Context, doing string, fn func(q *sqlcgen.Queri
 	}
 }
 
-// unstorable marks a refusal of a value itself, which no repetition changes: text or a number that the database has no form for, NULL
-// where none may be, what a CHECK denies, a key that is too long for an index.
+// unstorable marks a refusal of the value itself, which no retry changes: text or a number that the database cannot
+// represent, a forbidden NULL, a violated CHECK, a key that is too long for an index.
 func unstorable(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "54") || pg.Code == "23502" || pg.Code == "23514") {

@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// Every second of every session is counted once, in the month in which it passed; every session and job once, in the month in which it began:
-// compared with a model over random sessions, in one page and in many, and by account.
+// Every second of every session is counted once, in its month; every session and job once, in the month in which it began.
+// Both are compared with a model over random sessions, in one page and in many, and by account.
 func TestUsage_NothingIsCountedTwice(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

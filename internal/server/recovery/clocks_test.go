@@ -133,8 +133,8 @@ func TestPass_RECV2_AWrongClockWritesNoWrongTimes(t *testing.T) {
 	})
 }
 
-// RECV-1: what a pod says of its past is by its node's clock. However wrong that is, a pod without a claim has the grace
-// from when it was first seen like that, and is removed when it is over; when it shows something else, the grace begins
+// RECV-1: what a pod says of its past is by its node's clock, which may be wrong. A pod without a claim has the grace
+// from when it was first seen like that, and is removed when it is over. When it shows something else, the grace begins
 // again.
 func TestPass_RECV1_ANodesClockMakesNoPodOlderOrYounger(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, -patience - time.Second, patience, time.Hour} {

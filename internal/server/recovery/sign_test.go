@@ -14,8 +14,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// lagging is a pod whose runner was minted for one job and has been given another, while GitHub's word lags in every way that
-// has been reported of it: in_progress does not come, the runner is shown idle, and its removal is not refused.
+// lagging is a pod whose runner was minted for one job and has been given another, while GitHub's data lags in every
+// reported way: in_progress does not come, the runner is shown idle, and its removal is not refused.
 type lagging struct {
 	*world
 	pod           recovery.Pod

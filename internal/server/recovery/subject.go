@@ -48,7 +48,7 @@ func (s *subject) doubtKey() string {
 	return s.key()
 }
 
-// signGrace is the part of patience in which a pod certainly shows that a job has started in it: the probe of its runner asks
+// signGrace is the part of patience in which a pod certainly shows that a job has started in it. Its runner's probe runs
 // every five seconds, and its status takes a moment to reach the API server.
 const signGrace = 5
 

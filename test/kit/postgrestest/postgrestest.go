@@ -77,8 +77,8 @@ func Run(tests func() int) int {
 	return code
 }
 
-// Alone is Run for a package that counts what statements read: while a transaction runs in any database of a server, dead rows of
-// all its databases stay in their indexes, and are read again.
+// Alone is Run for a package that counts what statements read. While a transaction runs in any database of a server, dead
+// rows of all its databases stay in their indexes, and are read again.
 func Alone(tests func() int) int {
 	shared.mu.Lock()
 	shared.alone = true

@@ -39,9 +39,9 @@ func (f *Fleet) NewPool(name string, replicas int, change ...func(*v1alpha1.Runn
 	return pool
 }
 
-// CostOfAJob lets jobs run one after another in a small pool that is otherwise idle, and returns the calls per job: of
-// its whole life, from the pod that waits for it to the pod that takes its place. Left out is what happens by the clock,
-// whether jobs run or not.
+// CostOfAJob runs jobs one after another in a small pool that is otherwise idle, and returns the calls per job: of its
+// whole life, from the pod that waits for it to the pod that takes its place. Calls that happen by the clock, with or
+// without jobs, are left out.
 func (f *Fleet) CostOfAJob(jobs int) map[Call]float64 {
 	f.tb.Helper()
 	const size = 5

@@ -49,7 +49,8 @@ const (
 	jobsToTellCosts = 1000
 )
 
-// jobsAnHour is how many jobs a runner does in an hour, at most: what lasts for a second may end a thousand times as often, and a run of a minute tells nothing of an hour.
+// jobsAnHour is how many jobs a runner does in an hour, at most. Jobs of a second may end a thousand times as often, and a
+// run of a minute says nothing of an hour.
 const jobsAnHour = 4
 
 // hour is how many jobs end in an hour: as many as did, by how long that took.

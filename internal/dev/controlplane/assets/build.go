@@ -65,8 +65,8 @@ func (o BuildOptions) withDefaults() BuildOptions {
 }
 
 // Build returns a complete directory of executables. When neither the environment nor the cache has one, it makes one of
-// ready-made programs on PATH and on the sites that publish them; and when that fails, or $BULLPEN_ASSETS is "off", it
-// compiles them (minutes, once per version of the sources). Builds of one cache wait for each other.
+// published programs, from PATH or downloaded. When that fails, or $BULLPEN_ASSETS is "off", it compiles them (minutes,
+// once per version of the sources). Builds of one cache wait for each other.
 func Build(ctx context.Context, o BuildOptions) (string, error) {
 	o = o.withDefaults()
 	set, err := parseSetting(o.Getenv(EnvAssets))

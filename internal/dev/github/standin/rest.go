@@ -191,8 +191,8 @@ func secondaryLimit(h http.Header, status int, wait time.Duration) *apiError {
 	}
 }
 
-// restSubject says what a call is about, as far as a fault could ask: its scope, and the runner or job that it names or,
-// for a mint, the job that it is probably for.
+// restSubject says what a call is about, as far as a fault could ask: its scope, and the runner or job that it names.
+// For a mint it is the job that it is probably for.
 func (s *Server) restSubject(r *http.Request, who caller, route restRoute) subject {
 	about := subject{route: route.pattern, bucket: route.bucket}
 	if s.faults.none() {

@@ -205,7 +205,7 @@ func (s *Server) nextIDLocked(kind string, start int64) int64 {
 }
 
 // freshIDLocked numbers runs and jobs. A client that remembers them, as Bullpen remembers finished jobs forever
-// (CLAIM-4), must never see an id again, also when the state file was lost or is outdated: so each start of the stand-in
+// (CLAIM-4), must never see an id again, also when the state file was lost or is outdated. So each start of the stand-in
 // counts on from its clock, a thousand ids a second.
 func (s *Server) freshIDLocked(kind string, start int64) int64 {
 	s.ids[kind] = max(s.ids[kind], start+s.idBase) + 1

@@ -142,8 +142,8 @@ func merge(a, b Job) Job {
 	return b
 }
 
-// lapsed says whether GitHub shows that a job which the server counts is over, so that its end was not reported: two whole
-// readings in a row lack it that both began after the server learnt of it. One alone may have missed a job that moved
+// lapsed says whether a job that the server counts is over by GitHub's queue, so that its end was not reported. Two whole
+// readings in a row must lack it that both began after the server learnt of it: one alone may have missed a job that moved
 // between two pages.
 func lapsed(job Job, queues []Queue) bool {
 	for _, queue := range queues {

@@ -9,8 +9,8 @@ type Percentage struct {
 }
 
 // wants is the number that the share of busy runners suggests, and why. The share is that of the number in force, not of
-// the runners that exist: those that are booting count as what they were created for, so that one wave of work raises the
-// number once and not at every decision.
+// the runners that exist. Booting runners count as what they were created for, so that one wave of work raises the number
+// once and not at every decision.
 func (p Percentage) wants(number int, runners Runners, jobs bool) (int, string) {
 	if number == 0 {
 		if jobs { // they raise it from nothing

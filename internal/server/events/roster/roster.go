@@ -142,8 +142,8 @@ func New(opt Options) (*Reader, error) {
 }
 
 // Look says of each pod, by UID, what GitHub's lists show. It costs a request for each hundred runners of each scope that
-// the pods could be in, none for those that were read since, and none to an installation that has few requests left: then
-// nothing is proven. It goes on no longer than ctx; the scopes that were read by then are there for the next question.
+// the pods could be in, and none for scopes that were read since. An installation that has few requests left gets none:
+// then nothing is proven. It runs no longer than ctx; the scopes that were read by then are there for the next question.
 //
 // An error means that not even the accounts could be listed: nothing is known of any pod.
 func (r *Reader) Look(ctx context.Context, queries []Query) (map[string]Sighting, error) {

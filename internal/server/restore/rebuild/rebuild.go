@@ -115,8 +115,8 @@ func (r *Rebuilder) Run(ctx context.Context, turn epoch.Turn) (doubts int, err e
 	return doubts, nil
 }
 
-// look leaves half of the time to what is done with the answer: lists that cannot be read within the other half are doubts,
-// which end a hold in time (CLAIM-17), while a rebuilding that ran out of time would prove nothing, however often it is tried.
+// look leaves half of the time to what is done with the answer. Lists that cannot be read within the other half are doubts,
+// which end a hold in time (CLAIM-17). A rebuilding that ran out of time would prove nothing, however often it is retried.
 func (r *Rebuilder) look(ctx context.Context, queries []roster.Query) (map[string]roster.Sighting, error) {
 	if deadline, bounded := ctx.Deadline(); bounded {
 		var cancel context.CancelFunc
