@@ -24,7 +24,7 @@ type File struct {
 	Content []byte
 }
 
-// Source is the chart's folder.
+// Source is the chart's directory.
 func Source() fs.FS {
 	folder, err := fs.Sub(source, "bullpen")
 	if err != nil {

@@ -75,7 +75,7 @@ const (
 	agentPackage   = "./cmd/bullpen-agent"
 )
 
-// compile builds one command. Nothing of the folder, the machine or the person's own settings is in the result: paths are
+// compile builds one command. Nothing of the directory, the machine or the person's own settings is in the result: paths are
 // trimmed, neither the repository nor a build id is stamped, and the toolchain is the one that go.mod names.
 func compile(ctx context.Context, source, pkg, version string, platform v1.Platform, file string) error {
 	environment, err := compilerEnvironment(ctx, source, platform)

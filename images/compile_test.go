@@ -17,7 +17,7 @@ var (
 	arm64 = v1.Platform{OS: "linux", Architecture: "arm64"}
 )
 
-// Both builds start from nothing: each has a cache of its own. The second is done by somebody with settings of his own.
+// Both builds start from nothing: each has a cache of its own. The second runs with another user's settings.
 func TestCompile_IsTheSameInEveryFolderAndForEverybody(t *testing.T) {
 	source := filepath.Join("testdata", "fixture")
 	first := build(t, source, amd64, map[string]string{"GOCACHE": t.TempDir()})

@@ -42,7 +42,7 @@ const (
 type file struct {
 	Name    string
 	Mode    int64
-	Content []byte // nil: a folder
+	Content []byte // nil: a directory
 }
 
 // tree is everything in the image. The names of the two users are for programs and people that ask for them.

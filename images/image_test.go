@@ -65,7 +65,7 @@ func TestAssemble_IsAFunctionOfSourcesAlone(t *testing.T) {
 	for i, m := range first.Members {
 		require.Equal(t, digest(t, m.Referrer), digest(t, second.Members[i].Referrer))
 	}
-	// The layer as it was when this test was written: whoever changes what is in the image changes this.
+	// The layer as it was when this test was written: a change of the image's content changes this.
 	layers, err := first.Members[0].Image.Layers()
 	require.NoError(t, err)
 	id, err := layers[1].DiffID()

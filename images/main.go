@@ -1,9 +1,9 @@
 // Command images builds Bullpen's container images, without a container engine and without a base image: it compiles the
 // binary for each platform, puts it into a layer of its own, and writes an OCI layout, an archive, and a list of what is in
-// the binary. The same sources give the same digests, in whatever folder, at whatever time and as whoever it runs.
+// the binary. The same sources give the same digests, in any directory, at any time and for any user.
 //
-// It is a module of its own, so that what it needs does not reach the product's go.mod. Nothing of the product is
-// imported. Begin with run, then compile.go, image.go and publish.go.
+// It is a module of its own, so that what it needs does not reach the product's go.mod. Nothing of the product is imported.
+// Begin with run, then compile.go, image.go and publish.go.
 package main
 
 import (
@@ -48,8 +48,8 @@ var tagPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
-	source := flags.String("source", "..", "folder of Bullpen's sources")
-	dist := flags.String("dist", "../dist", "folder to write to; what another build left there is removed")
+	source := flags.String("source", "..", "directory of Bullpen's sources")
+	dist := flags.String("dist", "../dist", "directory to write to; what another build left there is removed")
 	version := flags.String("version", "", "version to stamp, and the image's tag (required)")
 	name := flags.String("name", "ghcr.io/bullpen-ci/bullpen", "repository that the image is named after")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "platforms to build for, separated by commas")

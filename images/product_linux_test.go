@@ -74,7 +74,7 @@ func TestProduct_RunsFromAReadOnlyRootAsNobody(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// container unpacks an image and mounts it read-only, with a volume that everybody may write to where pods have theirs.
+// container unpacks an image and mounts it read-only, with a world-writable volume where pods have theirs.
 func container(t *testing.T, m member) string {
 	t.Helper()
 	root := t.TempDir()

@@ -37,7 +37,7 @@ func productImage(t *testing.T) (pair, member) {
 	return built.Own[0], s.Members[0]
 }
 
-// What was compiled before is taken from Go's cache, which knows no folders with -trimpath; that compiling from nothing
+// What was compiled before is taken from Go's cache, which knows no directories with -trimpath; that compiling from nothing
 // gives the same is shown with a smaller program (TestCompile_IsTheSameInEveryFolderAndForEverybody).
 func TestProduct_IsTheSameInEveryFolder(t *testing.T) {
 	if os.Getenv("BULLPEN_TEST_DEEP") == "" {
@@ -98,7 +98,7 @@ func TestProduct_HasNoPartOfTheMigration(t *testing.T) {
 	}
 }
 
-// Macs with Apple silicon start nothing that is not signed, and the image has nobody who could sign.
+// Macs with Apple silicon start only signed programs, and the image has no signer.
 func TestProduct_HasABinaryForMacs(t *testing.T) {
 	all, err := product()
 	require.NoError(t, err)

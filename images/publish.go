@@ -34,7 +34,7 @@ func (r release) sbomName(m member) string {
 	return prefix + r.Version + "-" + m.Platform.OS + "-" + m.Platform.Architecture + ".cdx.json"
 }
 
-// write puts a set into a folder: a layout with everything, for tools that copy to registries; an archive of the images
+// write puts a set into a directory: a layout with everything, for tools that copy to registries; an archive of the images
 // alone, for nodes; and the SBOMs. The archive lists the one index and nothing else, because containerd unpacks whatever is
 // listed, and an SBOM cannot be unpacked.
 func write(dist string, r release, s set) error {
@@ -61,7 +61,7 @@ func write(dist string, r release, s set) error {
 	}
 	names := []string{r.archiveName()}
 	for _, m := range s.Members {
-		if err := os.WriteFile(filepath.Join(work, r.sbomName(m)), m.SBOM, 0o644); err != nil { //nolint:gosec // for everybody
+		if err := os.WriteFile(filepath.Join(work, r.sbomName(m)), m.SBOM, 0o644); err != nil { //nolint:gosec // world-readable
 			return err
 		}
 		names = append(names, r.sbomName(m))
@@ -120,7 +120,7 @@ func writeLayout(dir string, r release, s set, referrers bool) error {
 
 // archive packs a layout, in the order of its names.
 func archive(dir, file string, created time.Time) (err error) {
-	out, err := os.Create(file) //nolint:gosec // in our own folder
+	out, err := os.Create(file) //nolint:gosec // in our own directory
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func archiveEntry(w *tar.Writer, path, name string, dir bool, created time.Time)
 		header.Name, header.Mode, header.Typeflag = name+"/", 0o755, tar.TypeDir
 		return w.WriteHeader(header)
 	}
-	in, err := os.Open(path) //nolint:gosec // in our own folder
+	in, err := os.Open(path) //nolint:gosec // in our own directory
 	if err != nil {
 		return err
 	}
@@ -169,14 +169,14 @@ func writeChecksums(dir string, names []string) error {
 	slices.Sort(names)
 	var lines strings.Builder
 	for _, n := range names {
-		content, err := os.ReadFile(filepath.Join(dir, n)) //nolint:gosec // in our own folder
+		content, err := os.ReadFile(filepath.Join(dir, n)) //nolint:gosec // in our own directory
 		if err != nil {
 			return err
 		}
 		sum := sha256.Sum256(content)
 		lines.WriteString(hex.EncodeToString(sum[:]) + "  " + n + "\n")
 	}
-	return os.WriteFile(filepath.Join(dir, checksumFile), []byte(lines.String()), 0o644) //nolint:gosec // for everybody
+	return os.WriteFile(filepath.Join(dir, checksumFile), []byte(lines.String()), 0o644) //nolint:gosec // world-readable
 }
 
 // describe prints the digests, which is what two builds of the same sources have in common.
@@ -201,8 +201,8 @@ func describe(out io.Writer, dist string, r release, s set) error {
 	return err
 }
 
-// publish pushes the images, then the SBOMs, then the tag, so that whoever sees the tag finds everything. Credentials are
-// those of `docker login`. It returns the name by which the release can be pinned.
+// publish pushes the images, then the SBOMs, then the tag, so that a client that sees the tag finds everything.
+// Credentials are those of `docker login`. It returns the name by which the release can be pinned.
 func publish(ctx context.Context, repository string, r release, s set) (string, error) {
 	repo, err := name.NewRepository(repository)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hashes are the files below a folder, by name.
+// hashes are the files below a directory, by name.
 func hashes(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -15,14 +15,15 @@ import (
 // maxJIT bounds a configuration, in bytes; real ones have about 5000.
 const maxJIT = 1 << 20
 
-// files are the paths of the JIT file and of the supervisor's signs. The signs are beside it, unless there is a status folder.
+// files are the paths of the JIT file and of the supervisor's signs. The signs are beside it, unless there is a status
+// directory.
 type files struct {
 	jit, staged, taken, idle, jobless        string
 	hook, hookDone, jobStarted, jobCompleted string
 	last, held                               string
 }
 
-// filesIn names the files of a shared folder; status is empty where it holds the signs, too.
+// filesIn names the files of a shared directory; status is empty where it holds the signs, too.
 func filesIn(jit, status string) files {
 	if status == "" {
 		status = filepath.Dir(jit)
@@ -55,19 +56,19 @@ func withoutMissing(err error) error {
 	return err
 }
 
-// apart says that the supervisor has a folder of its own, because it only reads the other one: a share of the host of its virtual
-// machine, or a Secret that is mounted.
+// apart says that the supervisor has a directory of its own, because it only reads the other one: a share of the host of
+// its virtual machine, or a Secret that is mounted.
 func (f files) apart() bool { return f.status() != f.dir() }
 
-// check says in a sentence why the shared folder cannot be used.
+// check says in a sentence why the shared directory cannot be used.
 func (f files) check() error {
-	for _, folder := range []struct{ kind, path string }{{"shared", f.dir()}, {"status", f.status()}} {
-		info, err := os.Stat(folder.path)
+	for _, dir := range []struct{ kind, path string }{{"shared", f.dir()}, {"status", f.status()}} {
+		info, err := os.Stat(dir.path)
 		switch {
 		case err != nil:
-			return fmt.Errorf("the %s folder %s: %w; both containers must mount it", folder.kind, folder.path, withoutPath(err))
+			return fmt.Errorf("the %s directory %s: %w; both containers must mount it", dir.kind, dir.path, withoutPath(err))
 		case !info.IsDir():
-			return fmt.Errorf("the %s folder %s is a file: name the folder that both containers mount", folder.kind, folder.path)
+			return fmt.Errorf("the %s directory %s is a file: name the directory that both containers mount", dir.kind, dir.path)
 		}
 	}
 	return nil
@@ -137,8 +138,8 @@ func readBounded(path string) ([]byte, error) {
 	return content, nil
 }
 
-// runnerOwner is whom staged files are given to. Poller and runner are two containers, and may be two users: only
-// root can give a file away, to the user that was named or else to the owner of the shared folder.
+// runnerOwner is the user that gets the staged files. Poller and runner are two containers, and may be two users:
+// only root can change a file's owner, to the user that was named or else to the owner of the shared directory.
 func runnerOwner(dir string, named owner) (owner, error) {
 	if named.uid >= 0 || named.gid >= 0 || os.Geteuid() != 0 {
 		return named, nil
@@ -161,11 +162,11 @@ func Install(path string) error {
 		return fail("installing the agent: %v", err)
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fail("installing the agent: %s is a folder; name the file to write (--to %s)",
+		return fail("installing the agent: %s is a directory; name the file to write (--to %s)",
 			path, filepath.Join(path, filepath.Base(self)))
 	}
 	if err := install(self, path, os.Link); err != nil {
-		return fail("installing the agent at %s: %v; its folder must be there and be writable", path, withoutPath(err))
+		return fail("installing the agent at %s: %v; its directory must be there and be writable", path, withoutPath(err))
 	}
 	return nil
 }
@@ -213,10 +214,10 @@ func fill(to *os.File, from string) error {
 	return to.Chmod(0o755)
 }
 
-// Ready is the readiness probe of the runner's container: nil while no job has started in it. It asks for a positive sign,
-// so that a workflow which clears the folder away does not make its runner look as if it had none (EXCL-4, EXCL-6). A
-// configuration alone does not end it: that one has arrived is what the poller's end says. statusDir is as in SuperviseOptions; with it,
-// jit is not needed. Of a static runner it is nil again when the job is over.
+// Ready is the readiness probe of the runner's container: nil while no job has started in it. It requires a positive sign,
+// so that a workflow which clears the directory does not make its runner look idle (EXCL-4, EXCL-6). A configuration alone
+// does not end it: the poller's exit says that one has arrived. statusDir is as in SuperviseOptions; with it, jit is not
+// needed. For a static runner it is nil again when the job is over.
 func Ready(jit, statusDir string) error {
 	f := filesIn(jit, statusDir)
 	if !exists(f.jobless) || exists(f.jobStarted) {

@@ -12,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 )
 
-// Neither waits in a folder that will never hold anything.
-func TestSharedFolder_ThatIsNotThereIsSaidAtOnce(t *testing.T) {
+// Neither waits in a directory that will never hold anything.
+func TestSharedDirectory_MissingIsReportedAtOnce(t *testing.T) {
 	options := newPod(t, newDispatcher(t)).options
 	file := filepath.Join(t.TempDir(), "file")
 	touch(file)
@@ -24,7 +24,7 @@ func TestSharedFolder_ThatIsNotThereIsSaidAtOnce(t *testing.T) {
 			Supervise(t.Context(), SuperviseOptions{JITFile: options.JITFile, Command: []string{"true"}}),
 		} {
 			require.Equal(t, 1, code(t, err))
-			require.ErrorContains(t, err, "the shared folder "+dir)
+			require.ErrorContains(t, err, "the shared directory "+dir)
 			require.ErrorContains(t, err, want)
 		}
 	}
@@ -72,7 +72,7 @@ func TestInstall_PlacesARunnableCopy(t *testing.T) {
 		})
 	}
 	dir := t.TempDir()
-	require.ErrorContains(t, Install(dir), "is a folder")
+	require.ErrorContains(t, Install(dir), "is a directory")
 	require.ErrorContains(t, Install(filepath.Join(dir, "no", "such")), "installing the agent at")
 	odd := filepath.Join(dir, "odd")
 	require.NoError(t, os.WriteFile(odd, nil, 0o700))

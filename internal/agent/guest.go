@@ -19,10 +19,11 @@ import (
 
 // GuestOptions of Guest. The zero value of an optional field takes its default.
 type GuestOptions struct {
-	// Shares is the folder of the two shares; guestshare.SharesDir when empty.
+	// Shares is the directory of the two shares; guestshare.SharesDir when empty.
 	Shares string
-	// Dir is the guest's own folder, on its own disk and gone with it: one path for each virtual machine, whoever starts the agent there.
-	// Default: /tmp/bullpen-guest where shares are at their usual place, and beside the shares where they are not.
+	// Dir is the guest's own directory, on its own disk and deleted with it: one path for each virtual machine, whichever
+	// process starts the agent there. Default: /tmp/bullpen-guest where shares are at their usual place, and beside the
+	// shares where they are not.
 	Dir string
 	// Environ is what the command inherits; os.Environ() is usual.
 	Environ []string
@@ -89,7 +90,8 @@ func Guest(ctx context.Context, options GuestOptions) error {
 	return nil
 }
 
-// tell writes the report, however often it takes: the host's disk may be full, and nobody else knows how the command ended.
+// tell writes the report, and retries without limit: the host's disk may be full, and only the guest knows how the command
+// ended.
 func (g *guest) tell(ctx context.Context, report guestshare.Report) error {
 	again := time.NewTicker(g.Beat)
 	defer again.Stop()
@@ -144,28 +146,28 @@ func (g *guest) open() (guestshare.Spec, error) {
 	return spec, nil
 }
 
-// begin makes the guest's folder and takes the lock: of any number of agents one gets past here, once.
-func (g *guest) begin(folders []string) (*os.File, error) {
+// begin makes the guest's directory and takes the lock: of any number of agents one gets past here, once.
+func (g *guest) begin(dirs []string) (*os.File, error) {
 	if err := os.MkdirAll(g.Dir, 0o700); err != nil {
-		return nil, fail("making the guest's folder: %v", err)
+		return nil, fail("making the guest's directory: %v", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(g.Dir, "lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, fail("locking the guest's folder: %v", err)
+		return nil, fail("locking the guest's directory: %v", err)
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = lock.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, ErrGuestBegun
 		}
-		return nil, fail("locking the guest's folder: %v", err)
+		return nil, fail("locking the guest's directory: %v", err)
 	}
-	// The folder is gone when the guest was started again from inside. The share is not.
+	// The directory is gone when the guest was restarted from inside. The share is not.
 	if !guestshare.Absent(filepath.Join(g.Shares, guestshare.ShareStatus), guestshare.FileHeartbeat) {
 		_ = lock.Close()
 		return nil, ErrGuestBegun
 	}
-	if err := g.settle(folders); err != nil {
+	if err := g.settle(dirs); err != nil {
 		_ = lock.Close()
 		return nil, err
 	}
@@ -173,7 +175,7 @@ func (g *guest) begin(folders []string) (*os.File, error) {
 }
 
 // settle leaves the sign that the command has been begun, and gives the shares paths without a space.
-func (g *guest) settle(folders []string) error {
+func (g *guest) settle(dirs []string) error {
 	begun, err := os.OpenFile(filepath.Join(g.Dir, "begun"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return ErrGuestBegun
@@ -187,11 +189,11 @@ func (g *guest) settle(folders []string) error {
 		_ = os.Remove(link)
 		err = errors.Join(err, os.Symlink(filepath.Join(g.Shares, share), link))
 	}
-	for _, folder := range append(folders, guestshare.GuestWork) {
-		if !filepath.IsLocal(folder) {
-			return fail("settling in the guest: the folder %q leaves the guest's own", folder)
+	for _, dir := range append(dirs, guestshare.GuestWork) {
+		if !filepath.IsLocal(dir) {
+			return fail("settling in the guest: the directory %q leaves the guest's own", dir)
 		}
-		err = errors.Join(err, os.MkdirAll(filepath.Join(g.Dir, folder), 0o700))
+		err = errors.Join(err, os.MkdirAll(filepath.Join(g.Dir, dir), 0o700))
 	}
 	if err != nil {
 		return fail("settling in the guest: %v", err)
@@ -244,8 +246,8 @@ func lookPath(name, dir string, env []string) (string, error) {
 		return name, nil // whether it can be executed is the kernel's to say
 	}
 	path, _ := lookup(env, "PATH")
-	for _, folder := range filepath.SplitList(path) {
-		candidate := filepath.Join(folder, name)
+	for _, directory := range filepath.SplitList(path) {
+		candidate := filepath.Join(directory, name)
 		if info, err := os.Stat(candidate); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
 			return candidate, nil
 		}
@@ -346,9 +348,9 @@ type GuestExecOptions struct {
 	Stdout, Stderr io.Writer
 }
 
-// GuestExec runs a command beside the container's, with its environment and folder, and reports its end in the status share: the program
-// through which the host starts it has exit codes of its own, which nobody can tell from the command's. nil or an *ExitError
-// with the command's code. The command is killed when ctx ends, or when the host orders it.
+// GuestExec runs a command beside the container's, with its environment and directory, and reports its end in the status
+// share. The exit code of the program through which the host starts it would not do: that has exit codes of its own. nil or
+// an *ExitError with the command's code. The command is killed when ctx ends, or when the host orders it.
 func GuestExec(ctx context.Context, options GuestExecOptions) error {
 	g := &guest{GuestOptions: options.withDefaults()}
 	if options.ID == "" || strings.Trim(options.ID, "0123456789abcdefghijklmnopqrstuvwxyz") != "" || len(options.Command) == 0 {
@@ -413,8 +415,9 @@ func (g *guest) exec(ctx context.Context, spec guestshare.Spec, options GuestExe
 	}
 }
 
-// DetachGuest starts Guest in a session of its own, as the program argv, and returns when its heartbeat is there: whoever starts it through a
-// connection into the guest may then let go of that. nil also when another one runs here, or ran here before.
+// DetachGuest starts Guest in a session of its own, as the program argv, and returns when its heartbeat is there. A caller
+// that starts it through a connection into the guest may then close that. nil also when another one runs here, or ran here
+// before.
 func DetachGuest(ctx context.Context, options GuestOptions, argv []string) error {
 	g := &guest{GuestOptions: options.withDefaults()}
 	if _, err := g.open(); err != nil {
@@ -422,7 +425,7 @@ func DetachGuest(ctx context.Context, options GuestOptions, argv []string) error
 	}
 	output, err := os.OpenFile(g.status(guestshare.FileGuestLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fail("opening the guest's log: %v; the host shares its folder as %s", err, guestshare.ShareStatus)
+		return fail("opening the guest's log: %v; the host shares its directory as %s", err, guestshare.ShareStatus)
 	}
 	defer func() { _ = output.Close() }()
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)

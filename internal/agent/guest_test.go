@@ -180,7 +180,7 @@ func TestGuestExec_ReportsTheCommandsOwnCode(t *testing.T) {
 	require.ErrorContains(t, run("../x", "true"), "small letters and digits")
 }
 
-// A job may restart its guest, which empties the folder for temporary files. Images may start our agent by themselves.
+// A job may restart its guest, which empties the directory for temporary files. Images may start our agent at boot.
 func TestGuest_RunsNothingInAGuestThatWasStartedAgain(t *testing.T) {
 	v := newVirtualMachine(t, shell("echo once"))
 	require.NoError(t, Guest(t.Context(), v.options))
@@ -235,15 +235,15 @@ func TestDetachGuest_ReturnsWhenTheAgentRuns(t *testing.T) {
 	require.ErrorContains(t, DetachGuest(t.Context(), broken.options, []string{"false"}), guestshare.FileGuestLog)
 }
 
-// In a guest the shared folder is read-only and the signs have a folder of their own.
-func TestStatusFolder_HoldsAllThatTheSupervisorWrites(t *testing.T) {
+// In a guest the shared directory is read-only and the signs have a directory of their own.
+func TestStatusDirectory_HoldsAllThatTheSupervisorWrites(t *testing.T) {
 	c := newContainer(t, "exit 3")
 	c.options.StatusDir = t.TempDir()
 	before := func() []string { return names(t, c.dir) }
 	c.start()
 	idle := filesIn(c.options.JITFile, c.options.StatusDir).idle
 	require.Eventually(t, func() bool { return exists(idle) }, 20*time.Second, time.Millisecond)
-	require.Empty(t, before(), "nothing is written into the shared folder")
+	require.Empty(t, before(), "nothing is written into the shared directory")
 	require.NoError(t, Ready(c.options.JITFile, c.options.StatusDir))
 	c.stage(jitText)
 	require.Equal(t, 3, code(t, await.Receive(t, c.ended, "the supervisor returns")))
@@ -256,10 +256,10 @@ func TestStatusFolder_HoldsAllThatTheSupervisorWrites(t *testing.T) {
 	require.NoError(t, Poll(t.Context(), p.options), "an answer was taken: it asks for no other")
 	require.ErrorContains(t, Poll(t.Context(), PollOptions{
 		URL: p.options.URL, TokenFile: p.options.TokenFile, JITFile: p.options.JITFile, StatusDir: "/no/such",
-	}), "the status folder /no/such")
+	}), "the status directory /no/such")
 }
 
-func TestPoll_WaitsForTheSignInTheStatusFolder(t *testing.T) {
+func TestPoll_WaitsForTheSignInTheStatusDirectory(t *testing.T) {
 	p := newPod(t, newDispatcher(t, reply(200, jitReply)))
 	p.options.StatusDir = t.TempDir()
 	done := make(chan error, 1)

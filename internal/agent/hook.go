@@ -54,7 +54,7 @@ func hookDoneScript(f files, own string) string {
 // quote makes one shell word.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// writeHook places the script that tells of a job's begin and returns the variable that names it; empty when the image has a
+// writeHook places the script that reports a job's start and returns the variable that names it; empty when the image has a
 // hook that is no shell script and so cannot be chained to.
 func writeHook(f files, environ []string) (string, error) {
 	return placeHook(environ, envHook, f.hook, func(own string) string { return hookScript(f, own) })
@@ -71,7 +71,7 @@ func placeHook(environ []string, variable, path string, script func(own string) 
 		return "", nil
 	}
 	if err := os.WriteFile(path, []byte(script(own)), 0o700); err != nil {
-		return "", fmt.Errorf("writing the hook that tells of a job: %w", err)
+		return "", fmt.Errorf("writing the hook that reports a job: %w", err)
 	}
 	return variable + "=" + path, nil
 }

@@ -22,13 +22,13 @@ type PollOptions struct {
 	TokenFile string
 	// JITFile is where the configuration is staged.
 	JITFile string
-	// StatusDir is where the supervisor leaves its signs; the folder of JITFile when empty.
+	// StatusDir is where the supervisor leaves its signs; the directory of JITFile when empty.
 	StatusDir string
-	// RunnerUID and RunnerGID own the staged file; below zero: the owner of the shared folder when we are root, else
-	// ourselves.
+	// RunnerUID and RunnerGID own the staged file; below zero: the owner of the shared directory when we are root,
+	// else ourselves.
 	RunnerUID, RunnerGID int
-	// Space measures the file system of a folder; optional. Work is asked for only while there is room: 256 MiB, or a twentieth of
-	// what is smaller than 5 GiB.
+	// Space measures the file system of a directory; optional. The poller asks for work only while there is room: 256 MiB,
+	// or a twentieth of a file system smaller than 5 GiB.
 	Space func(dir string) (Space, error)
 	// Transport of the requests; optional.
 	Transport http.RoundTripper
@@ -69,7 +69,7 @@ func (o PollOptions) withDefaults() (PollOptions, error) {
 		return o, errors.New("the file with the pod's token is not named")
 	}
 	if o.JITFile == "" {
-		return o, errors.New("the shared folder is not named")
+		return o, errors.New("the shared directory is not named")
 	}
 	if o.Space == nil {
 		o.Space = spaceOf
@@ -111,10 +111,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Poll asks the server for work until it has an answer, stages it, acknowledges, releases it to the supervisor and returns: it never asks
-// again after an answer. The acknowledgement is answered when the pod has its owner label, so that the runner starts with it (TEN-8). It asks only while the supervisor waits in the runner's container, and there is room on the shared folder's disk. nil (exit 0) means that the server's answer is staged: a configuration, or an empty file when it does
-// not need this pod, which ends the runner's container too. Everything else is an *ExitError, so that the pod's status
-// tells a poller that has delivered from one that has not:
+// Poll asks the server for work until it has an answer, stages it, acknowledges, releases it to the supervisor and returns:
+// it never asks again after an answer. The server answers the acknowledgement when the pod has its owner label, so that the
+// runner starts with it (TEN-8). It asks only while the supervisor waits in the runner's container, and there is room on
+// the shared directory's disk. nil (exit 0) means that the server's answer is staged: a configuration, or an empty file
+// when it does not need this pod, which ends the runner's container too. Everything else is an *ExitError, so that the
+// pod's status distinguishes a poller that has delivered from one that has not:
 //
 //   - 1, the token is not accepted; an empty file is staged, so that the pod ends and is replaced;
 //   - 1, the answer cannot be staged; it is not acknowledged either, and an empty file is staged if that can be;
@@ -137,7 +139,7 @@ func Poll(ctx context.Context, options PollOptions) error {
 		p.release()
 		return nil
 	}
-	// A redirect is followed by nobody: it could carry the token elsewhere.
+	// Redirects are not followed: one could carry the token elsewhere.
 	p.client = &http.Client{Transport: options.Transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
@@ -154,7 +156,7 @@ type poller struct {
 }
 
 func (p *poller) loop(ctx context.Context) error {
-	// Looked for once more after a wait for room: whoever has ended meanwhile runs no job.
+	// Checked once more after a wait for room: a supervisor that has exited in between runs no job.
 	for p.awaitRunner(ctx) && p.awaitRoom(ctx) && p.awaitRunner(ctx) {
 		began := p.Now()
 		got := p.ask(ctx)
@@ -176,7 +178,7 @@ func (p *poller) loop(ctx context.Context) error {
 }
 
 // awaitRunner returns true while the supervisor waits in the runner's container, and false when ctx ended. Work that is
-// fetched for a container whose image is still being pulled, or which has ended, is a job that nobody runs.
+// fetched for a container whose image is still being pulled, or which has ended, is a job that never runs.
 func (p *poller) awaitRunner(ctx context.Context) bool {
 	if ctx.Err() != nil || exists(p.files.idle) {
 		return ctx.Err() == nil
@@ -185,10 +187,10 @@ func (p *poller) awaitRunner(ctx context.Context) bool {
 	every := lookForRunner
 	var events <-chan struct{}
 	if !p.files.apart() {
-		told, stop, err := watch(p.files.dir())
+		appeared, stop, err := watch(p.files.dir())
 		if err == nil {
 			defer stop()
-			events, every = told, lookAnyway
+			events, every = appeared, lookAnyway
 		}
 	}
 	look := time.NewTicker(every)
@@ -254,7 +256,7 @@ func (p *poller) endRunner(ctx context.Context) {
 func (p *poller) deliver(ctx context.Context, got runnerapi.Dispatch) error {
 	if err := p.stageAt(p.files.staged, []byte(got.JITConfig)); err != nil {
 		p.endRunner(ctx)
-		return err // not acknowledged: the server must not believe that a runner starts
+		return err // not acknowledged: the server must not assume that a runner starts
 	}
 	p.Log.Info("staged a configuration", "runner", got.RunnerName, "generation", got.Generation)
 	// From here a stop changes nothing: what is staged is staged, and says so.

@@ -28,7 +28,7 @@ const (
 	jitReply = `{"jit_config":"` + jitText + `","runner_name":"bp-x-1","generation":7}`
 )
 
-// dispatcher answers polls one after the other as told, then 204, and remembers what it was asked.
+// dispatcher returns the given answers to polls one after the other, then 204, and remembers the requests.
 type dispatcher struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -250,7 +250,7 @@ func TestPoll_ReadsTheTokenAgain(t *testing.T) {
 func TestPoll_StagingThatFailsIsVisibleAndNotAcknowledged(t *testing.T) {
 	d := newDispatcher(t, reply(200, jitReply))
 	p := newPod(t, d)
-	// A folder in its place: rename onto it fails, for root too.
+	// A directory in its place: rename onto it fails, for root too.
 	blocked := filepath.Join(filepath.Dir(p.options.JITFile), "gone", "jitconfig")
 	p.options.JITFile = blocked
 	require.NoError(t, os.MkdirAll(filepath.Dir(blocked), 0o700))
@@ -267,7 +267,7 @@ func TestPoll_StagingThatFailsIsVisibleAndNotAcknowledged(t *testing.T) {
 	require.NotContains(t, err.Error(), jitText)
 }
 
-// Without an empty file the runner's container would wait for ever, and a pod whose poller has ended is never removed.
+// Without an empty file the runner's container would wait forever, and a pod whose poller has ended is never removed.
 func TestPoll_StagingThatFailsEndsThePod(t *testing.T) {
 	d := newDispatcher(t, nil)
 	p := newPod(t, d)
@@ -302,7 +302,7 @@ func (s signWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// A job fetched for a container that is still being pulled, or has ended, would be run by nobody.
+// A job fetched for a container that is still being pulled, or has ended, would never run.
 func TestPoll_AsksOnlyWhileTheRunnersContainerWaits(t *testing.T) {
 	asked := make(chan struct{}, 4)
 	var idle string

@@ -58,7 +58,7 @@ func isWorker(group int) func(seen) bool {
 	return func(p seen) bool { return p.name == "Runner.Worker" && p.group == group && p.state != "Z" }
 }
 
-// listenerOf is the process that has started the worker, and takes jobs; 0 where there is none that may be stopped.
+// listenerOf is the process that has started the worker, and takes jobs; 0 if there is none that may be stopped.
 func listenerOf(group int) int {
 	all := processes()
 	at := slices.IndexFunc(all, isWorker(group))
@@ -77,7 +77,7 @@ func reapOrphans(runner int) {
 	self := os.Getpid()
 	for _, p := range processes() {
 		if p.parent == self && p.state == "Z" && p.pid != runner {
-			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil) // it is ours, so its number is nobody else's yet
+			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil) // our child is not reaped yet, so its PID is not reused
 		}
 	}
 }

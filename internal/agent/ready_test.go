@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// EXCL-6: the pod's own sign. A configuration is none, a job is, and nothing that a job does takes it back.
+// EXCL-6: the pod's own sign. A configuration is none, a job is, and nothing that a job does revokes it.
 func TestReady_EXCL4_EXCL6_UntilAJobStarts(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "listen DIR")
@@ -26,14 +26,14 @@ func TestReady_EXCL4_EXCL6_UntilAJobStarts(t *testing.T) {
 	require.Error(t, Ready(c.options.JITFile, ""), "from the hook on, before the job's first step")
 	awaitLine(t, said, "a job has started")
 	require.NoError(t, os.Remove(filepath.Join(c.dir, "job-started")))
-	require.Error(t, Ready(c.options.JITFile, ""), "a workflow that clears the folder away does not look idle")
+	require.Error(t, Ready(c.options.JITFile, ""), "a workflow that clears the directory does not look idle")
 	touch(filepath.Join(c.dir, "runner.jobless")) // nor does one that tries to: it could harm none but itself
 	require.Eventually(t, func() bool { return Ready(c.options.JITFile, "") != nil }, 20*time.Second, 5*time.Millisecond)
 	touch(filepath.Join(c.dir, "finish"))
 	require.Equal(t, 5, c.code())
 }
 
-// EXCL-6: the worker of GitHub's runner is a sign, whatever the image has for a hook.
+// EXCL-6: the worker of GitHub's runner is a sign, whatever hook the image has.
 func TestReady_EXCL6_AWorkerIsASign(t *testing.T) {
 	if !seesWorkers {
 		t.Skip("processes cannot be seen here")

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// What a static runner's folder holds, one value in each file. Token and URL must be there; the token may come later than the pod.
+// What a static runner's directory holds, one value in each file. Token and URL are required; the token may come later than
+// the pod.
 const (
 	RegistrationToken      = "token"
 	RegistrationURL        = "url"
@@ -93,7 +94,7 @@ func (s *supervisor) register(ctx context.Context) (registered bool, err error) 
 		}
 		if !ready && !said {
 			said = true
-			s.Log.Info("waiting for a registration token", "folder", s.RegistrationDir)
+			s.Log.Info("waiting for a registration token", "directory", s.RegistrationDir)
 		}
 		pause := s.LookEvery
 		if ready {

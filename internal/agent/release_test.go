@@ -100,7 +100,7 @@ func TestPoll_CLAIM7_AnotherStartReleasesWhatWasStaged(t *testing.T) {
 // TEN-8: a poller that dies between staging and release costs no job: the supervisor takes what is staged, once, after a while.
 func TestSupervise_TEN8_TakesWhatADeadPollerLeftStaged(t *testing.T) {
 	t.Parallel()
-	for name, apart := range map[string]bool{"one folder": false, "a folder that it only reads": true} {
+	for name, apart := range map[string]bool{"one directory": false, "a directory that it only reads": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newContainer(t, "exit 7")
@@ -136,7 +136,7 @@ func TestSupervise_TEN8_TakesWhatADeadPollerLeftStaged(t *testing.T) {
 }
 
 // A configuration that is released while the supervisor takes it as it is staged is read where it is.
-func TestSupervise_TEN8_ReadsWhatIsReleasedMeanwhile(t *testing.T) {
+func TestSupervise_TEN8_ReadsWhatIsReleasedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "exit 0")
 	s := &supervisor{SuperviseOptions: c.options, files: filesIn(c.options.JITFile, t.TempDir())}

@@ -29,7 +29,7 @@ const (
 	answerNone                      // no work yet
 	answerGone                      // this pod's shot is spent, or the fleet takes the pod
 	answerRefused                   // the token is not accepted
-	answerLater                     // come back later
+	answerLater                     // retry later
 )
 
 // result of one poll.
@@ -94,8 +94,8 @@ func decode(body io.Reader) (runnerapi.Dispatch, error) {
 	return got, nil
 }
 
-// acknowledgeOnce returns when the answer has ended. The status alone says that the acknowledgement is recorded: an answer that is cut
-// after it was cut by the label, as a rule, and counts as ended.
+// acknowledgeOnce returns when the answer has ended. The status alone says that the acknowledgement is recorded: an answer
+// that is cut after it was usually cut while writing the label, and counts as ended.
 func (p *poller) acknowledgeOnce(ctx context.Context, generation int64) (int, error) {
 	resp, err := p.post(ctx, runnerapi.PathAcknowledge, runnerapi.Acknowledge{Generation: generation})
 	if err != nil {

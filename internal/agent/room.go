@@ -41,8 +41,8 @@ func spaceOf(dir string) (Space, error) {
 	return Space{Free: st.Bavail * size, Total: st.Blocks * size, FreeFiles: st.Ffree, TotalFiles: st.Files}, nil
 }
 
-// awaitRoom returns true when there is room for a job, and false when ctx ended. A runner on a full disk takes jobs to fail them, one
-// after the other, and faster than any that has room. What cannot be measured is not in the way.
+// awaitRoom returns true when there is room for a job, and false when ctx ended. A runner on a full disk takes jobs to fail
+// them, one after the other, and faster than any that has room. A disk that cannot be measured counts as having room.
 func (p *poller) awaitRoom(ctx context.Context) bool {
 	waited := false
 	for ctx.Err() == nil {
@@ -56,7 +56,7 @@ func (p *poller) awaitRoom(ctx context.Context) bool {
 		}
 		if !waited {
 			waited = true
-			p.Log.Error("the disk is nearly full: not asking for work until there is room", "folder", p.files.dir(), "short", short)
+			p.Log.Error("the disk is nearly full: not asking for work until there is room", "directory", p.files.dir(), "short", short)
 		}
 		if p.Sleep(ctx, lookForRoom) != nil {
 			return false

@@ -38,7 +38,7 @@ func TestPoll_OnAFullDiskAsksForNothing(t *testing.T) {
 	require.Equal(t, []time.Duration{lookForRoom, lookForRoom, lookForRoom}, p.waits[len(p.waits)-3:])
 }
 
-func TestPoll_OnAFullDiskStopsWhenTold(t *testing.T) {
+func TestPoll_OnAFullDiskStopsOnRequest(t *testing.T) {
 	d := newDispatcher(t, reply(http.StatusOK, jitReply))
 	p := newPod(t, d)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -50,7 +50,7 @@ func TestPoll_OnAFullDiskStopsWhenTold(t *testing.T) {
 	require.NoError(t, Poll(t.Context(), p.options), "what cannot be measured is not in the way")
 }
 
-// A supervisor that ends while the disk is full takes its invitation back: work for it would be a job that nobody runs.
+// A supervisor that exits while the disk is full withdraws its invitation: work for it would be a job that never runs.
 func TestPoll_OnAFullDiskForgetsASupervisorThatHasEnded(t *testing.T) {
 	d := newDispatcher(t, reply(http.StatusOK, jitReply))
 	p := newPod(t, d)

@@ -8,30 +8,32 @@ import (
 )
 
 const (
-	// busyLook is how often a static runner is looked at whose job is about to be over: nobody tells of a process's end.
+	// busyLook is the interval at which a static runner is polled whose job is about to be over: no event reports a
+	// process's exit.
 	busyLook = 50 * time.Millisecond
 	// frozenAtMost is how long a listener is held: far less than the ten minutes for which GitHub waits for it to renew its job.
 	frozenAtMost = 4 * time.Minute
 )
 
-// static registers a runner and runs it until it ends.
+// static registers a runner and runs it until it exits.
 //
-// Its readiness goes with each job and comes back after it. A job is over when its worker is gone, and where no worker was seen some
-// time after the hook at its end has run. What is not seen to be over is not: a runner that is wrongly held busy is only removed later.
+// It is not ready while a job runs, and ready again after it. A job is over when its worker has exited, or, where no worker
+// was seen, some time after the hook at its end has run. What is not seen to be over is not: a runner that is wrongly held
+// busy is only removed later.
 //
 // The end of ctx:
 //
-//   - No job runs: nothing (EXCL-8), for one that nothing shows of may have been acquired. The controller removes the registration at
-//     GitHub, and the runner ends by itself.
-//   - A job runs: it is let finish, and the runner stopped before it takes another. GitHub's listener has no order for that: TERM
+//   - No job runs: nothing (EXCL-8), because it may have acquired one that shows no sign yet. The controller removes the registration at
+//     GitHub, and then the runner exits.
+//   - A job runs: it may finish, and the runner is stopped before it takes another. GitHub's listener has no order for that: TERM
 //     and INT both cancel its job (actions/runner issues 2190, 2582, 3308). But its worker finishes and reports a job without it. So
-//     once the job's last step is over, which the hook tells, the listener is held (SIGSTOP), and can ask GitHub for nothing. The
-//     hook waits for that, some seconds at most. When the worker has gone, the listener is ended as it is held (KILL): an answer of
-//     GitHub's may have reached its socket meanwhile, and it could acquire that job before it saw an order to stop, and cancel it
-//     then. A job that nobody has acquired GitHub gives to another runner. A runner that has no hook, or no worker that can be
-//     seen, goes on until its registration is removed.
+//     once the hook reports that the job's last step is over, the listener is held (SIGSTOP), and can ask GitHub for nothing. The
+//     hook waits for that, some seconds at most. When the worker has exited, the listener is killed as it is held (KILL): an answer of
+//     GitHub's may have reached its socket in between, and it could acquire that job before it saw an order to stop, and cancel it
+//     then. GitHub gives a job that was not acquired to another runner. A runner that has no hook, or no worker that can be
+//     seen, continues until its registration is removed.
 func (s *supervisor) static(ctx context.Context, events <-chan struct{}) error {
-	_ = os.Remove(s.files.idle) // it is for pollers, and there is none
+	_ = os.Remove(s.files.idle) // it is for pollers, of which there are none
 	registered, err := s.register(ctx)
 	if err != nil || !registered {
 		return err
@@ -76,7 +78,7 @@ func (s *supervisor) staticEnvironment() ([]string, error) {
 type attendance struct {
 	*supervisor
 	group int
-	// silent: nobody can tell of its jobs, so that it never shows that it has none.
+	// silent: its jobs cannot be detected, so it never shows that it has none.
 	silent bool
 	said   bool // that it cannot show that it is idle
 
@@ -127,8 +129,8 @@ func (a *attendance) settled() bool {
 	return a.Now().Sub(a.over) >= a.Settle
 }
 
-// idleAgain shows that the runner has no job. It looks once more, because the next one may have
-// begun meanwhile, and its hook have written what is removed here.
+// idleAgain shows that the runner has no job. It checks once more afterwards, because the next one may have
+// begun in between, and its hook have written what is removed here.
 func (a *attendance) idleAgain() {
 	_ = os.Remove(a.files.jobCompleted)
 	_ = os.Remove(a.files.jobStarted)
@@ -140,8 +142,8 @@ func (a *attendance) idleAgain() {
 	}
 }
 
-// showIdle shows that no job runs, where that is not shown: the disk may have been full when the last one ended, and a runner that
-// looks busy for ever is never removed.
+// showIdle shows that no job runs, where that is not shown: the disk may have been full when the last one ended, and a
+// runner that looks busy forever is never removed.
 func (a *attendance) showIdle() {
 	if a.silent || a.frozen != 0 || a.stopped || exists(a.files.jobless) {
 		return
@@ -157,13 +159,13 @@ func (a *attendance) showIdle() {
 func (a *attendance) hold() {
 	switch {
 	case a.frozen != 0 && a.Now().Sub(a.since) > frozenAtMost:
-		a.Log.Warn("the job does not end after its last step: letting the runner go on")
+		a.Log.Warn("the job does not end after its last step: the runner continues")
 		a.thaw()
 		a.thawed = true
 	case a.frozen == 0 && !a.thawed && exists(a.files.jobCompleted):
 		if listener := listenerOf(a.group); listener != 0 && syscall.Kill(listener, syscall.SIGSTOP) == nil {
 			a.frozen, a.since = listener, a.Now()
-			a.sign(a.files.held) // the hook goes on, and the worker ends
+			a.sign(a.files.held) // the hook continues, and the worker exits
 		}
 	}
 }
@@ -230,7 +232,7 @@ func (a *attendance) run(ctx context.Context, events <-chan struct{}, done <-cha
 	}
 }
 
-// pace is how long to wait before the next look.
+// pace is the time until the next check.
 func (a *attendance) pace() time.Duration {
 	if a.draining || a.busy && exists(a.files.jobCompleted) {
 		return min(busyLook, a.LookEvery)

@@ -72,7 +72,7 @@ func TestStatic_POOL9_AJobThatReachedTheSocketIsLeftToOthers(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(s.dir, "took.2"))
 }
 
-// A workflow that pretends that its last step is over holds its own listener, and not for ever.
+// A workflow that pretends that its last step is over holds its own listener, but not forever.
 func TestStatic_POOL9_AHeldListenerIsLetGoInTime(t *testing.T) {
 	t.Parallel()
 	s := newStaticContainer(t)
@@ -94,7 +94,7 @@ func TestStatic_POOL9_AHeldListenerIsLetGoInTime(t *testing.T) {
 	s.stop()
 	require.Eventually(t, func() bool { return s.listenerState() == "T" }, 20*time.Second, time.Millisecond)
 	close(late)
-	awaitLine(t, s.said, "letting the runner go on")
+	awaitLine(t, s.said, "the runner continues")
 	require.Eventually(t, func() bool { return s.listenerState() != "T" }, 20*time.Second, time.Millisecond)
 	s.touch("finish.%d", 1)
 	s.touch("report.%d", 1)
@@ -120,7 +120,8 @@ func (s *staticContainer) listenerState() string {
 	return ""
 }
 
-// RECV-5: a disk that was full when a job ended, or a workflow that cleared the folder, leaves no runner that looks busy for ever.
+// RECV-5: a disk that was full when a job ended, or a workflow that cleared the directory, leaves no runner that looks busy
+// forever.
 func TestStatic_RECV5_WhatSaysThatItIsIdleComesBack(t *testing.T) {
 	t.Parallel()
 	s := newStaticContainer(t)

@@ -84,7 +84,7 @@ func pretendToListen(dir string) int {
 				return 0
 			}
 		case <-term:
-			if !exists(filepath.Join(dir, fmt.Sprint("reported.", n))) { // a worker that has ended is not cancelled, whichever is heard of first
+			if !exists(filepath.Join(dir, fmt.Sprint("reported.", n))) { // a worker that has exited is not cancelled, whichever is noticed first
 				touch(filepath.Join(dir, fmt.Sprint("cancelled.", n)))
 				_ = worker.Process.Kill()
 			}
@@ -193,14 +193,14 @@ func TestStatic_RUN5_NET3_RegistersByTheEnvironmentAlone(t *testing.T) {
 	require.NotContains(t, environment, "planted")
 	require.NotContains(t, s.read("online"), "T0KEN", "the runner, and the jobs in it, get no token")
 	s.end()
-	for _, folder := range []string{s.dir, s.status} {
-		entries, err := os.ReadDir(folder)
+	for _, dir := range []string{s.dir, s.status} {
+		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		for _, entry := range entries {
 			if strings.HasPrefix(entry.Name(), "configured.") || entry.Name() == "Runner.Worker" {
 				continue
 			}
-			text, err := os.ReadFile(filepath.Join(folder, entry.Name()))
+			text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 			require.NoError(t, err)
 			require.NotContains(t, string(text), "T0KEN", entry.Name())
 		}
@@ -298,7 +298,7 @@ func TestStatic_EXCL8_AStopSignalsNoRunner(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(s.dir, "cancelled.1"))
 }
 
-// RUN-7: a StatefulSet's pod starts its container again whatever happened; nothing is run twice, and nothing looks as if it could be.
+// RUN-7: a StatefulSet's pod restarts its container in any case; nothing is run twice, and nothing looks as if it could be.
 func TestSupervise_RUN7_SecondStartWaitsForItsEnd(t *testing.T) {
 	t.Parallel()
 	ephemeral := newContainer(t, "exit 4")
@@ -331,11 +331,11 @@ func TestSupervise_RUN7_SecondStartWaitsForItsEnd(t *testing.T) {
 	}
 }
 
-func TestSupervise_GivenNeedsAFolderForItsSigns(t *testing.T) {
+func TestSupervise_GivenNeedsADirectoryForItsSigns(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "exit 0")
 	c.options.Given = true
-	require.ErrorContains(t, Supervise(context.Background(), c.options), "the folder of the supervisor's signs is not named")
+	require.ErrorContains(t, Supervise(context.Background(), c.options), "the directory of the supervisor's signs is not named")
 }
 
 func TestConfigureCommand(t *testing.T) {

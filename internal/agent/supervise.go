@@ -22,15 +22,17 @@ import (
 type SuperviseOptions struct {
 	// JITFile is where the poller stages the configuration.
 	JITFile string
-	// Given says that JITFile was put there for this pod alone, in a Secret that is mounted read-only: nobody stages it and nobody
-	// can take it away. A second start in the pod then waits for the end of ctx instead of failing, because a StatefulSet's pods
-	// start again whatever happens (RUN-7). StatusDir must be set.
+	// Given says that JITFile was put there for this pod alone, in a Secret that is mounted read-only: it is neither staged
+	// nor removed. A second start in the pod then waits for the end of ctx instead of failing, because a StatefulSet's pods
+	// restart in any case (RUN-7). StatusDir must be set.
 	Given bool
-	// RegistrationDir makes the runner a static one, which takes one job after the other: it is the mounted folder of what the
-	// runner registers itself with (the Registration… files). JITFile is then empty, StatusDir must be set, and a second start is as with Given.
+	// RegistrationDir makes the runner a static one, which takes one job after the other: it is the mounted directory of
+	// what the runner registers itself with (the Registration… files). JITFile is then empty, StatusDir must be set, and a
+	// second start is as with Given.
 	RegistrationDir string
-	// StatusDir is where the supervisor leaves its signs; the folder of JITFile when empty. If it is another, the supervisor
-	// changes nothing in that folder: whoever prepared it removes the configuration once it was taken.
+	// StatusDir is where the supervisor leaves its signs; the directory of JITFile when empty. If it is another, the
+	// supervisor changes nothing in JITFile's directory: the process that prepared it removes the configuration once it was
+	// taken.
 	StatusDir string
 	// Command is the runner and its arguments.
 	Command []string
@@ -44,12 +46,13 @@ type SuperviseOptions struct {
 	SystemBundles []string
 	// Stdout and Stderr of the runner; discarded when nil.
 	Stdout, Stderr io.Writer
-	// LookEvery is how often the folder is looked at where the kernel cannot tell; 50 ms when zero.
+	// LookEvery is the interval at which the directory is read where the kernel sends no events; 50 ms when
+	// zero.
 	LookEvery time.Duration
 	// IdleStop is how long a static runner that is being registered, or that has been held after its last job, may take to end after TERM
 	// before it is killed; 15 s when zero.
 	IdleStop time.Duration
-	// Overstay is how long the runner may go on after the worker of its job has ended before it is killed, whatever keeps it; 1 min when
+	// Overstay is how long the runner may continue after the worker of its job has exited before it is killed; 1 min when
 	// zero.
 	Overstay time.Duration
 	// Now is the clock; time.Now when nil.
@@ -57,21 +60,22 @@ type SuperviseOptions struct {
 	// Of static runners: how long to wait before one that could not register tries it again, and how long after the last
 	// step a job is over whose worker was not seen; 10 s, and 5 s (30 s where no worker can be seen) when unset.
 	Retry, Settle time.Duration
-	// Reap says that this process is the first of its container: whatever loses its parent becomes its child, and stays in
-	// the table of processes until it is reaped. A job of many steps would fill that.
+	// Reap says that this process is the first of its container: orphans become its children, and stay zombies until they
+	// are reaped. A job of many steps would fill the process table.
 	Reap bool
 	// Log; discarded when nil.
 	Log *slog.Logger
 }
 
-// lookForWorker is how often a runner whose job has started is looked at: is its worker still there?
+// lookForWorker is the interval at which a runner whose job has started is checked for its worker.
 const lookForWorker = 10 * time.Second
 
 // releasePatience is how long a staged configuration may wait for its release. A poller releases it within runnerapi.AcknowledgeWait, and
 // one that has died never does.
 const releasePatience = 5 * time.Second
 
-// lookAnyway is how often the folder is looked at even where the kernel tells, should it have missed something.
+// lookAnyway is the interval at which the directory is read even where the kernel sends events, in case one was
+// missed.
 const lookAnyway = 2 * time.Second
 
 func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
@@ -79,10 +83,10 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 		o.Given, o.JITFile = true, filepath.Join(o.RegistrationDir, "registration") // names the marker of the first start only
 	}
 	if o.JITFile == "" {
-		return o, errors.New("the shared folder is not named")
+		return o, errors.New("the shared directory is not named")
 	}
 	if o.Given && o.StatusDir == "" {
-		return o, errors.New("the folder of the supervisor's signs is not named: a mounted Secret cannot hold them")
+		return o, errors.New("the directory of the supervisor's signs is not named: a mounted Secret cannot hold them")
 	}
 	if len(o.Command) == 0 {
 		return o, errors.New("no runner is named: write it behind --, as in `bullpen-agent run -- /home/runner/run.sh`")
@@ -117,22 +121,23 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 	return o, nil
 }
 
-// Supervise waits for a configuration, runs the runner once with it and returns nil for exit 0 or an *ExitError with
-// the runner's true exit code (128 + signal when it was killed).
+// Supervise waits for a configuration, runs the runner once with it and returns nil for exit 0 or an *ExitError with the
+// runner's true exit code (128 + signal when it was killed).
 //
-// The end of ctx is the request to stop: TERM or INT, of which a second one changes nothing; the kubelet's KILL is the
-// end of every grace period.
+// The end of ctx is the request to stop: TERM or INT, of which a second one changes nothing; the kubelet's KILL is the end
+// of every grace period.
 //
 //   - Before a configuration came: nil at once. Nothing was lost, and Failed would read like a crash.
-//   - The runner has its configuration: nothing (EXCL-8). It may have acquired a job of which nothing shows yet, and would lose it. The
-//     server, or the controller, sees that the pod is being stopped, and removes the registration at GitHub: then the runner ends by
-//     itself, and the job that it had not acquired is given to another one. Where GitHub refuses that, there is a job, which has the
+//   - The runner has its configuration: nothing (EXCL-8). It may have acquired a job that shows no sign yet, and would lose it. The
+//     server, or the controller, sees that the pod is being stopped, and removes the registration at GitHub. Then the runner exits,
+//     and GitHub gives the job that it had not acquired to another one. Where GitHub refuses that, there is a job, which has the
 //     whole grace period (POOL-9), and its exit code survives.
 //
-// Whether a job has started is latched in this process as soon as the hook's marker is seen, so that no workflow can undo it. A runner
-// that does not end although the worker of its one job has is killed after Overstay (TEN-5): nothing more can come of it.
+// Whether a job has started is latched in this process as soon as the hook's marker is seen, so that no workflow can undo
+// it. A runner that does not exit although the worker of its one job has is killed after Overstay (TEN-5): nothing more can
+// come of it.
 //
-// A static runner (RegistrationDir) registers itself first, and is run until it ends; static.go says how it is stopped.
+// A static runner (RegistrationDir) registers itself first, and is run until it exits; static.go says how it is stopped.
 func Supervise(ctx context.Context, options SuperviseOptions) error {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -158,7 +163,7 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 			return fail("starting the runner's supervisor: %v", err)
 		}
 	}
-	// Whoever is gone is not idle: the poller must not fetch work for this container any more.
+	// A supervisor that has exited is not idle: the poller must not fetch work for this container any more.
 	defer func() { _ = os.Remove(s.files.idle) }()
 	if s.RegistrationDir != "" {
 		return s.static(ctx, events)
@@ -195,13 +200,13 @@ func (s *supervisor) watch() (events <-chan struct{}, stop func()) {
 	if s.files.apart() && !s.Given {
 		return nil, func() {}
 	}
-	told, stopTold, err := watch(s.files.status())
+	events, stop, err := watch(s.files.status())
 	if err == nil {
 		s.LookEvery = max(s.LookEvery, lookAnyway)
-		return told, stopTold
+		return events, stop
 	}
 	if !errors.Is(err, errors.ErrUnsupported) {
-		s.Log.Warn("looking at the shared folder instead of being told", "error", err)
+		s.Log.Warn("no events for the shared directory: polling it instead", "error", err)
 	}
 	return nil, func() {}
 }
@@ -219,7 +224,7 @@ func (s *supervisor) await(ctx context.Context, events <-chan struct{}) ([]byte,
 		case <-look.C:
 		}
 	}
-	if ctx.Err() != nil { // staged, not started: the server removes the registration and nobody loses a job
+	if ctx.Err() != nil { // staged, not started: the server removes the registration and no job is lost
 		s.Log.Info("stopped before the runner was started")
 		return nil, nil
 	}
@@ -300,7 +305,7 @@ func (s *supervisor) environment(jit string) ([]string, error) {
 		env = append(without(env, envHook), hook)
 	} else {
 		s.Log.Warn("the image's own job hook is no shell script: a job is seen only when the runner's worker runs")
-		if !seesWorkers { // EXCL-6: who cannot tell must not say that there is none
+		if !seesWorkers { // EXCL-6: without this ability, it must not say that there is none
 			_ = os.Remove(s.files.jobless)
 		}
 	}
@@ -325,11 +330,12 @@ func (s *supervisor) run(ctx context.Context, jit string, events <-chan struct{}
 
 // start starts a program in a process group of its own. Its end closes done.
 func (s *supervisor) start(ctx context.Context, argv, env []string) (cmd *exec.Cmd, done <-chan struct{}, err error) {
-	// Not killed with ctx: whoever attends it decides what a stop means.
+	// Not killed with ctx: the caller decides what a stop means.
 	cmd = exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, s.Stdout, s.Stderr
 	cmd.WaitDelay = 5 * time.Second // a process left in the background may hold an output that is no file
-	// A group of its own: a signal to ours must reach us alone, who decide whether the runner hears of it.
+	// A group of its own: signals to our group reach the supervisor alone, which decides whether to pass them
+	// on.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)
 	started, ended := make(chan error, 1), make(chan struct{})
@@ -408,7 +414,8 @@ func (j *oneJob) started() bool {
 	return j.latched
 }
 
-// overstays says whether the runner goes on for too long after its job's worker, which was seen, has ended (TEN-5).
+// overstays says whether the runner continues for too long after its job's worker, which was seen, has exited
+// (TEN-5).
 func (j *oneJob) overstays() bool {
 	now, every := j.Now(), min(lookForWorker, j.Overstay)
 	if !j.worker {

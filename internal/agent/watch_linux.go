@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// watch signals on the channel when something appears in the folder. The kernel tells, so that thousands of waiting
-// pods cost nothing and a job starts at once. stop ends it and waits for its goroutine.
+// watch signals on the channel when something appears in the directory. The kernel sends events, so that thousands
+// of waiting pods cost nothing and a job starts at once. stop ends it and waits for its goroutine.
 func watch(dir string) (appeared <-chan struct{}, stop func(), err error) {
 	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
 	if err != nil {
@@ -28,7 +28,7 @@ func watch(dir string) (appeared <-chan struct{}, stop func(), err error) {
 			}
 			select {
 			case events <- struct{}{}:
-			default: // one is pending already, and it makes the reader look at everything
+			default: // one is pending already, and the reader checks everything then
 			}
 		}
 	}()

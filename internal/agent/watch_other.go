@@ -4,7 +4,7 @@ package agent
 
 import "errors"
 
-// watch is not offered here: the supervisor looks by itself now and then.
+// watch is not offered here: the supervisor polls instead.
 func watch(string) (appeared <-chan struct{}, stop func(), err error) {
 	return nil, nil, errors.ErrUnsupported
 }

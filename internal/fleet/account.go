@@ -49,7 +49,7 @@ func (l Limits) Room(u Usage, shape Shape) int64 {
 	return max(room, 0)
 }
 
-// DefaultLimits is what a new account may use before an operator says otherwise.
+// DefaultLimits is what a new account may use before an administrator says otherwise.
 func DefaultLimits(p Platform) Limits {
 	if p == MacOS {
 		return Limits{MilliCPU: 12_000, MemoryMB: 28 * 1024, Jobs: 2}
@@ -69,7 +69,7 @@ type Scope struct {
 	Enterprise string
 }
 
-// enterprises stands before the slug of an enterprise, as in its address. GitHub gives nobody that name.
+// enterprises stands before the slug of an enterprise, as in its URL. GitHub gives no account that name.
 const enterprises = "enterprises"
 
 // String is "owner", "owner/repo" or "enterprises/slug".
@@ -92,7 +92,7 @@ func (s Scope) Of(repositoryID int64) Scope {
 	return s
 }
 
-// Repository is one of GitHub's, by the name under which it was heard of.
+// Repository is one of GitHub's, by the name under which it was last reported.
 type Repository struct {
 	Name string // owner/name
 	ID   int64  // zero: not known

@@ -26,8 +26,8 @@ var (
 	ErrRejected = errors.New("rejected by GitHub")
 	// ErrNameTaken: a registration of that name exists (409).
 	ErrNameTaken = errors.New("the runner name is taken")
-	// ErrLedgerFrozen: the database was restored, or replaced, and what it has lost is still being rebuilt: nothing is handed
-	// out and no removal is granted meanwhile (CLAIM-17).
+	// ErrLedgerFrozen: the database was restored or replaced, and what it has lost is being rebuilt. Until then no job is
+	// handed out and no removal is granted (CLAIM-17).
 	ErrLedgerFrozen = errors.New("the ledger is frozen after a restore")
 	// ErrUnstorable: the database refuses a value itself, and would at every repetition. Nothing was stored.
 	ErrUnstorable = errors.New("the value cannot be stored")
@@ -38,7 +38,7 @@ var (
 // ResourceRepository of a RateLimitedError says that it is one repository's address that is left alone for a while, because calls there fail.
 const ResourceRepository = "repository"
 
-// RateLimitedError: GitHub refused before doing anything, and says when to come back.
+// RateLimitedError: GitHub refused before doing anything, and says when to retry.
 type RateLimitedError struct {
 	Resource string
 	Until    time.Time

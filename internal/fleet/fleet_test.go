@@ -117,7 +117,7 @@ func TestRoom_CLAIM5_IsExact(t *testing.T) {
 	})
 }
 
-// NET-3: a secret shows itself to nobody who did not ask for it by name.
+// NET-3: a secret is printed only by code that asks for it by name.
 func TestSecret_NET3_NeverShowsItself(t *testing.T) {
 	secret := NewSecret("hunter2")
 	raw, err := json.Marshal(struct{ S Secret }{secret})

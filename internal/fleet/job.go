@@ -3,7 +3,7 @@ package fleet
 // JobState is the state of one workflow job as Bullpen knows it.
 type JobState string
 
-// The states of a workflow job. JobAbsent is never stored: it is the state of a job nobody has told us about.
+// The states of a workflow job. JobAbsent is never stored: it is the state of an unknown job.
 const (
 	JobAbsent    JobState = ""
 	JobWaiting   JobState = "waiting"   // approval or concurrency group: kept, not dispatchable
@@ -13,7 +13,7 @@ const (
 	JobExecuting JobState = "executing" // GitHub said in_progress
 	JobCompleted JobState = "completed"
 	JobCancelled JobState = "cancelled"
-	JobStale     JobState = "stale" // nothing was heard of it for a day
+	JobStale     JobState = "stale" // not reported for a day
 )
 
 // JobStates lists every state, JobAbsent included, in the order of a job's life.
@@ -151,7 +151,7 @@ func NextJobState(state JobState, event JobEvent) (JobState, Outcome) {
 		return state, Keep
 	}
 	if state.Terminal() && event != JobEventClaim && event != JobEventTransfer {
-		return state, Keep // CLAIM-3, CLAIM-4: terminal states never move, whatever arrives late or twice
+		return state, Keep // CLAIM-3, CLAIM-4: terminal states never change, not by late or repeated events
 	}
 	return state, Refuse
 }

@@ -2,14 +2,14 @@ package fleet
 
 import "strings"
 
-// implied are labels that GitHub gives to runners beside their own, and that say nothing about which of ours is meant: all
-// of them run on Linux, on whatever processor their image is made for.
+// implied are labels that GitHub gives to runners beside their own. They do not select a pool: all pools run on Linux, on
+// the processor of their image.
 var implied = map[string]bool{"self-hosted": true, "linux": true, "x64": true, "arm64": true, "arm": true}
 
-// RunnerTakes says whether a runner that registers itself with those labels may be given a job that asks for these: it has
-// all of them, in whatever case, but for those that GitHub adds by itself. A job that asks for nothing is for nobody.
+// RunnerTakes says whether a runner that registers itself with those labels may be given a job that asks for these. It
+// needs all of them, in any case, except those that GitHub adds. A job that asks for no labels fits no runner.
 //
-// With bare it has no label beside those.
+// With bare, the runner has no labels beside those.
 func RunnerTakes(labels, asked []string, bare bool) bool {
 	for _, label := range asked {
 		label = strings.TrimSpace(label)

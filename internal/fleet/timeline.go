@@ -23,7 +23,7 @@ type Phase string
 // The phases, each named by what takes the time.
 const (
 	PhaseWebhook  Phase = "webhook"  // GitHub tells us
-	PhaseApproval Phase = "approval" // somebody approves, or a concurrency group lets it go on
+	PhaseApproval Phase = "approval" // a person has to approve, or a concurrency group holds it back
 	PhaseDispatch Phase = "dispatch" // it waits for room and a warm pod
 	PhaseMint     Phase = "mint"     // GitHub registers the runner
 	PhaseHandover Phase = "handover" // the pod is given its configuration
@@ -87,8 +87,8 @@ func (t JobTimes) stages() []stage {
 	return taken
 }
 
-// Steps are those that were taken, in the order of a job's life, which need not be that of their times: two clocks have made them, and a
-// runner that was claimed for one job may be given a later one.
+// Steps are those that were taken, in the order of a job's life. Their times may have another order: two clocks have made
+// them, and a runner that was claimed for one job may be given a later one.
 func (t JobTimes) Steps() []StepAt {
 	var steps []StepAt
 	for _, s := range t.stages() {

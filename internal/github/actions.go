@@ -45,8 +45,8 @@ func repositoryScope(name, repository string) (fleet.Scope, error) {
 	return scope, checkScope(name, scope)
 }
 
-// Job reads a job of a repository as GitHub sees it now, under whatever name the repository has by then. ErrNotFound proves
-// that the job is gone only beside a successful ReadRuns of the same repository.
+// Job reads a job of a repository as GitHub sees it now, under the repository's present name. ErrNotFound proves that the
+// job is gone only beside a successful ReadRuns of the same repository.
 func (c *Client) Job(ctx context.Context, installationID int64, repository fleet.Repository, jobID int64) (job WorkflowJob, err error) {
 	scope, err := repositoryScope(opJob, repository.Name)
 	if err != nil {
@@ -87,7 +87,7 @@ func workflowJob(from *gh.WorkflowJob) WorkflowJob {
 }
 
 // Runs lists a page of a repository's runs that have that status, newest first. next is zero on the last page. Runs
-// that come and go meanwhile shift the pages.
+// that appear and disappear in between shift the pages.
 func (c *Client) Runs(
 	ctx context.Context, installationID int64, repository, status string, page int,
 ) (list []Run, next int, err error) {
@@ -211,9 +211,8 @@ func (c *Client) RerunJob(ctx context.Context, installationID int64, repository 
 	return c.asInstallation(ctx, installationID, opRerun, classRead, nil, do)
 }
 
-// RerunFailedJobs asks GitHub to run every job of a run again that did not succeed, and the jobs that need them, as one new
-// attempt: when one of them was run again by itself, GitHub takes the others for an earlier attempt's. Refusals are those of
-// RerunJob.
+// RerunFailedJobs asks GitHub to run every failed job of a run again, and the jobs that need them, as one new attempt. If
+// one of them was run again alone, GitHub takes the others for an earlier attempt's. Refusals are those of RerunJob.
 func (c *Client) RerunFailedJobs(ctx context.Context, installationID int64, repository string, runID int64) error {
 	scope, err := repositoryScope(opRerun, repository)
 	if err != nil {

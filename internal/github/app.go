@@ -33,7 +33,7 @@ type Delivery struct {
 	RepositoryID   int64
 }
 
-// DeliveryPage is a part of the list of deliveries, newest first as a rule. GitHub keeps three days.
+// DeliveryPage is a part of the list of deliveries, usually newest first. GitHub keeps three days.
 type DeliveryPage struct {
 	Deliveries []Delivery
 	Next       string // the cursor of the next, older page; empty at the end
@@ -42,7 +42,7 @@ type DeliveryPage struct {
 }
 
 // DeliveryPage reads the page at the cursor, or the newest one when the cursor is empty. With the ETag of an earlier
-// look GitHub says whether the page has changed since; "unchanged" costs nothing of the App's rate limit.
+// read GitHub says whether the page has changed since; "unchanged" costs nothing of the App's rate limit.
 func (c *Client) DeliveryPage(ctx context.Context, cursor, etag string) (DeliveryPage, error) {
 	var page DeliveryPage
 	query := url.Values{"per_page": {strconv.Itoa(pageSize)}}
@@ -85,8 +85,8 @@ type Payload struct {
 	Body  []byte
 }
 
-// Payload reads what an attempt was to deliver. Nobody but GitHub can have answered: it was asked by TLS and as the App,
-// so the payload needs no signature beside it (NET-6).
+// Payload reads what an attempt was to deliver. Only GitHub can have answered: it was asked by TLS and as the App, so
+// the payload needs no signature beside it (NET-6).
 func (c *Client) Payload(ctx context.Context, deliveryID int64) (Payload, error) {
 	var found *gh.HookDelivery
 	err := c.asApp(ctx, opPayload, func(ctx context.Context, api *gh.Client) (resp *gh.Response, err error) {

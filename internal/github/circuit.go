@@ -17,7 +17,7 @@ const (
 )
 
 // circuit stops the calls of an installation that fails, and sends one probe at a time to see whether it is over
-// (CLAIM-11). Others are not affected. What counts as a failure is that nothing is known of the outcome (5xx, time-outs,
+// (CLAIM-11). Others are not affected. What counts as a failure is that nothing is known of the outcome (5xx, timeouts,
 // broken connections) or that no token is given. A 403 or 404 of a single call does not: the control read that gives it
 // its meaning has to follow (EXCL-6).
 type circuit struct {
@@ -32,10 +32,10 @@ type result int
 const (
 	resultWorked result = iota
 	resultFailed
-	resultUnknown // the caller went away: it says nothing of GitHub
+	resultUnknown // the caller cancelled: this says nothing about GitHub
 )
 
-// enter lets a call through, or refuses it. A probe must be left with leave, whatever becomes of it.
+// enter lets a call through, or refuses it. A probe must always be left with leave.
 func (c *circuit) enter(now time.Time) (probe bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,8 @@ type Options struct {
 	Transport http.RoundTripper
 	// Timeout of one request; 10 seconds when zero. A shorter deadline of the caller wins.
 	Timeout time.Duration
-	// MaxInstallations whose tokens and limits are kept at a time; 1024 when zero. The longest unused goes first.
+	// MaxInstallations is how many installations' tokens and limits are kept; 1024 when zero. The least recently
+	// used is dropped first.
 	MaxInstallations int
 	// Points a minute that this replica spends at most in an installation's name; DefaultPoints at GitHub's own API when
 	// zero, and no limit at any other; negative: no limit.
@@ -46,7 +47,7 @@ type Options struct {
 	Jitter func() float64
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
-	// Log hears of tokens that had to be renewed early; discarded when nil.
+	// Log gets a line for each token that had to be renewed early; discarded when nil.
 	Log *slog.Logger
 	// Registerer takes the metrics; none are exported when nil.
 	Registerer prometheus.Registerer
@@ -54,7 +55,7 @@ type Options struct {
 	Metrics *Metrics
 }
 
-// OwnToken stands in the place of an installation's id where the client has a token of its own.
+// OwnToken replaces an installation's id where the client has a token of its own.
 const OwnToken int64 = 0
 
 func (o Options) withDefaults() (Options, error) {
@@ -115,8 +116,8 @@ func (o Options) checkCredentials() error {
 //
 // Every method bounds each of its requests by Options.Timeout and fails with an error of fleet: ErrNotFound,
 // ErrForbidden, ErrRejected, ErrNameTaken, ErrRunnerBusy, ErrUncertain or *RateLimitedError. None sleeps or repeats a
-// request, with one exception: after a 401, which proves that nothing was done, a request is repeated once with a fresh
-// token where it had a cached one, and with another date where GitHub's clock differs from what its JWT is dated by.
+// request, with one exception: a 401 proves that nothing was done. Then a request is repeated once, with a fresh token
+// where it had a cached one, and with another date where GitHub's clock differs from the JWT's.
 type Client struct {
 	options Options
 	signer  *signer       // nil with a token
@@ -212,8 +213,8 @@ func (c *Client) apiOver(transport http.RoundTripper) (*gh.Client, error) {
 	)
 }
 
-// sameHostOnly follows what a renamed repository answers, and nothing else: the transport adds our token to whatever
-// is asked, so another host must never be, and a POST must not turn into a GET.
+// sameHostOnly follows redirects of renamed repositories, and no others: the transport adds our token to every
+// request, so no request may go to another host, and a POST must not turn into a GET.
 func sameHostOnly(req *http.Request, via []*http.Request) error {
 	first := via[0]
 	if req.URL.Host != first.URL.Host || req.URL.Scheme != first.URL.Scheme || req.Method != first.Method ||

@@ -13,15 +13,16 @@ import (
 	"github.com/golang-jwt/jwt/v4"
 )
 
-// GitHub refuses an App's JWT that was issued in its future, that has ended, or that ends more than ten minutes from now, each by its own
-// clock (docs.github.com "Generating a JSON Web Token for a GitHub App"). So the JWT is backdated, and what it is dated by follows GitHub.
+// GitHub refuses an App's JWT that was issued in its future, has expired, or expires in more than ten minutes, by its own
+// clock (docs.github.com "Generating a JSON Web Token for a GitHub App"). So the JWT is backdated, and its date follows
+// GitHub's clock.
 const (
 	backdated = time.Minute // as GitHub's documentation asks
 	// jwtLife is from issue to end. With the backdating, either bound leaves a host's clock some minutes.
 	jwtLife = 9 * time.Minute
 	// skewLogged is the least difference that is logged.
 	skewLogged = 30 * time.Second
-	// skewResigned is how far a refused JWT is dated from now, by what the refusal says of GitHub's clock, for it to be signed anew.
+	// skewResigned is how far from now, by GitHub's clock in the refusal, a refused JWT must be dated to be signed again.
 	skewResigned = 5 * time.Second
 )
 

@@ -80,7 +80,8 @@ func TestClient_R13_TheHostsClockMayBeTenMinutesOff(t *testing.T) {
 	}
 }
 
-// Many calls that were all signed by the wrong clock are all repeated, whatever answer comes first.
+// Many concurrent calls that were all signed by the wrong clock are all repeated, whichever answer comes
+// first.
 func TestClient_R13_CallsAtTheSameTimeAllLearnIt(t *testing.T) {
 	t.Parallel()
 	local, _, _ := world(t)

@@ -15,8 +15,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
 
-// FuzzDeliveries: whatever answers as GitHub's list of deliveries, or as one of them, brings nothing down, and what is
-// read of it is text that every store takes.
+// FuzzDeliveries: no answer for GitHub's list of deliveries, or for one of them, causes a panic, and what is read of
+// it is text that every store takes.
 func FuzzDeliveries(f *testing.F) {
 	f.Add([]byte(`[{"id":1,"guid":"g","event":"workflow_job","action":"queued","delivered_at":"2026-01-02T03:04:05Z","status_code":200}]`), "v1_7", 200)
 	f.Add([]byte(`{"id":1,"guid":"g\u0000","event":"ping","request":{"headers":{"a":"b"},"payload":{"zen":"x"}}}`), "", 200)

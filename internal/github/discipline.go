@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// ResourceConcurrency is our own bound of requests that are under way at a time in an installation's name.
+// ResourceConcurrency is our own bound of concurrent requests in an installation's name.
 const ResourceConcurrency = "concurrency"
 
 // discipline is what is known of one installation's limits and health, and outlives its tokens.
@@ -103,7 +103,7 @@ func ofCredentials(resp *gh.Response, err error) bool {
 	return errors.As(err, &token) || resp != nil && resp.Response != nil && resp.StatusCode == http.StatusUnauthorized
 }
 
-// judge says what a request tells of the installation's health.
+// judge says what a request reveals of the installation's health.
 func (d *discipline) judge(caller context.Context, resp *gh.Response, err error) result {
 	var token *ghinstallation.HTTPError
 	switch {
@@ -119,7 +119,7 @@ func (d *discipline) judge(caller context.Context, resp *gh.Response, err error)
 			return resultFailed
 		}
 		if resp.StatusCode == http.StatusUnauthorized && d.fixed {
-			return resultFailed // as when an installation is given no token: GitHub bars who goes on trying
+			return resultFailed // as when an installation is refused a token: GitHub bars clients that keep trying
 		}
 		return resultWorked // it answers
 	case caller.Err() != nil:

@@ -72,7 +72,7 @@ func TestCircuit_CLAIM11_AFailingInstallationIsProbedAndHarmsNoOther(t *testing.
 	require.NoError(t, c.ControlRead(t.Context(), 1, bad))
 }
 
-// CLAIM-11: while a probe is under way nobody else is sent after it.
+// CLAIM-11: while a probe is under way no other request is sent.
 func TestCircuit_CLAIM11_OneProbeAtATime(t *testing.T) {
 	var c circuit
 	now := time.Unix(1_800_000_000, 0)
@@ -87,14 +87,14 @@ func TestCircuit_CLAIM11_OneProbeAtATime(t *testing.T) {
 	require.True(t, probe)
 	_, err = c.enter(now)
 	require.True(t, refusal(t, err).Until.After(now))
-	c.leave(probe, resultUnknown, now, 0) // its caller went away: the next one asks
+	c.leave(probe, resultUnknown, now, 0) // its caller cancelled: the next one asks
 	probe, err = c.enter(now)
 	require.NoError(t, err)
 	require.True(t, probe)
 }
 
-// EXCL-6: a refusal of one call opens nothing: the control read that gives it its meaning has to follow. Nor does a caller
-// that goes away.
+// EXCL-6: a refusal of one call opens nothing: the control read that gives it its meaning has to follow. Neither does a
+// cancelled caller.
 func TestCircuit_EXCL6_ARefusalIsAnAnswer(t *testing.T) {
 	f := newForge(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodDelete {
@@ -115,8 +115,8 @@ func TestCircuit_EXCL6_ARefusalIsAnAnswer(t *testing.T) {
 	require.NoError(t, c.ControlRead(t.Context(), 1, org))
 }
 
-// CLAIM-14: mints are paced to the points that GitHub counts without saying: dispatch is told beforehand how many are left
-// and when the next will be, and removals are never held back.
+// CLAIM-14: mints are paced to the points that GitHub counts without saying: dispatch learns beforehand how many are left
+// and when the next becomes free, and removals are never held back.
 func TestPace_CLAIM14_MintsArePacedAndRemovalsAreNot(t *testing.T) {
 	clock := newClock()
 	f := newForge(t, func(w http.ResponseWriter, r *http.Request) {
@@ -183,7 +183,8 @@ func TestPace_HalvesWhenRefusedAndGrowsBack(t *testing.T) {
 	require.GreaterOrEqual(t, p.allowed(now), 45, "it never stops altogether")
 }
 
-// CLAIM-14: in no minute more is let through than is allowed, and whoever comes when he was told to is let through.
+// CLAIM-14: in no minute are more let through than allowed, and a request that comes at the announced time is let
+// through.
 func TestPace_CLAIM14_NeverMoreThanAllowedInAMinute(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPace(rapid.IntRange(20, 900).Draw(t, "points"))
@@ -213,7 +214,7 @@ func TestPace_CLAIM14_NeverMoreThanAllowedInAMinute(t *testing.T) {
 	})
 }
 
-// The last tenth of a window is for removals and for reads that somebody waits for.
+// The last tenth of a window is for removals and for interactive reads.
 func TestRates_SweepsLeaveTheRestToOthers(t *testing.T) {
 	clock := newClock()
 	f := newForge(t, func(w http.ResponseWriter, r *http.Request) {

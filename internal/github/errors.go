@@ -86,8 +86,9 @@ func limited(status int, header http.Header, err error) bool {
 
 // translate turns what a call of go-github returned into an error of fleet; nil for success.
 //
-// Whatever got no answer is ErrUncertain, even a refused connection, which proves that nothing was sent: the caller's
-// way out of doubt (remove by name, mint again) needs GitHub too, and one path that is always safe is better than two.
+// A call without an answer is ErrUncertain, even a refused connection, which proves that nothing was sent: the
+// caller's way out of doubt (remove by name, mint again) needs GitHub too, and one path that is always safe is better
+// than two.
 func (m meanings) translate(resp *gh.Response, err error, of class, limits *rates, now time.Time) error {
 	if err == nil {
 		return nil

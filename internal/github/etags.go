@@ -48,8 +48,8 @@ type kept struct {
 // keptOverhead is what an entry takes beside its texts: maps, slices, the place in the order.
 const keptOverhead = 512
 
-// size in bytes, roughly. Questions about one runner have an address of their own each and hardly a body, so that what
-// comes with the body counts too.
+// size in bytes, roughly. Requests about one runner have a URL of their own each and hardly a body, so that what comes
+// with the body counts too.
 func (k *kept) size() int {
 	n := keptOverhead + 2*len(k.url) + len(k.tag) + len(k.body)
 	for name, values := range k.header {
@@ -63,14 +63,14 @@ func (k *kept) size() int {
 
 type freeKey struct{}
 
-// WithFree has free called for every answer to a question with that context of which GitHub says that it has not changed,
-// before the answer is returned: such a call counts towards no primary rate limit
+// WithFree has free called for every "not modified" answer to a request with that context, before the answer is returned.
+// Such a call counts towards no primary rate limit
 // (docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api). It must be safe for concurrent use.
 func WithFree(ctx context.Context, free func()) context.Context {
 	return context.WithValue(ctx, freeKey{}, free)
 }
 
-// notFree is for what is asked besides: who was told to count one question counts no other.
+// notFree is for further requests: a caller that counts one request counts no other.
 func notFree(ctx context.Context) context.Context { return context.WithValue(ctx, freeKey{}, nil) }
 
 func newETagStore() *etagStore {

@@ -13,7 +13,7 @@ import (
 
 const opGroupAccess = "reading whom a runner group serves"
 
-// GroupAccess reads whether the jobs of a repository of the organization may use a runner group, which is named by its name, or by its id where
+// GroupAccess reads whether the jobs of a repository of the organization may use a runner group, given by name, or by id if
 // name is empty. fleet.ErrNoRunnerGroup: there is no such group.
 func (c *Client) GroupAccess(
 	ctx context.Context, installationID int64, organization, name string, id int64, repository string,

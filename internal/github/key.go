@@ -42,12 +42,12 @@ func (s *signer) Sign(claims jwt.Claims) (string, error) {
 	return ghinstallation.NewRSASigner(jwt.SigningMethodRS256, s.key.Load()).Sign(claims)
 }
 
-// UseKey takes another private key of the App (PEM) into use, once GitHub has proven that it is one: a key that GitHub does not
-// know would end all minting within the hour that a token lives. It returns ErrKeyRefused for such a key, fleet.ErrUncertain
-// or *fleet.RateLimitedError when GitHub could not be asked, and another error for what is no key; the key in use stays then.
+// UseKey takes another private key of the App (PEM) into use, once GitHub has proven that it is one: an unknown key would
+// end all minting within the hour that a token lives. It returns ErrKeyRefused for such a key, fleet.ErrUncertain or
+// *fleet.RateLimitedError when GitHub could not be asked, and another error for what is no key. The key in use stays then.
 //
-// Calls under way are not disturbed, and neither are tokens, which outlive the key that asked for them. A key that is in use
-// already is not asked about.
+// Calls under way are not disturbed, and neither are tokens, which outlive the key that asked for them. A key that is in
+// use already is not asked about.
 func (c *Client) UseKey(ctx context.Context, text []byte) error {
 	if c.signer == nil {
 		return errors.New("a client with a token of its own has no private key")

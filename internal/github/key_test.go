@@ -24,7 +24,8 @@ func mint(ctx context.Context, client *github.Client, installation int64, name s
 	return err
 }
 
-// An App has two keys while one is rotated. GitHub's word decides when the new one is used, and nothing fails meanwhile.
+// An App has two keys while one is rotated. GitHub's answer decides when the new one is used, and no call fails in
+// between.
 func TestUseKey_NET3_RotatesWithoutAFailedCall(t *testing.T) {
 	t.Parallel()
 	local, client, _ := world(t)

@@ -9,8 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// How long what was looked up is taken for true. What was found missing is looked for again soon, because somebody is about to
-// make it.
+// How long a result is cached. A missing one is looked up again soon, because a user is probably about to create it.
 const (
 	lookupKept    = 10 * time.Minute
 	lookupMissing = time.Minute
@@ -27,7 +26,7 @@ type lookups[K comparable, V any] struct {
 	order *list.List          // front: used last
 }
 
-// lookup is one name. Whoever has put something into turn may use what is below it.
+// lookup is one name. The holder of turn may use what is below it.
 type lookup[K comparable, V any] struct {
 	key  K
 	turn chan struct{}

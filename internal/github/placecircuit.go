@@ -51,7 +51,8 @@ func (p *placeCircuits) enter(place string, now time.Time) (probe bool, err erro
 	return false, limited
 }
 
-// leave notes what became of a call to the place, and says what that tells of the installation: nothing, where this is the only place that fails.
+// leave notes the result of a call to the place, and says what that reveals of the installation: nothing, where this is the
+// only place that fails.
 func (p *placeCircuits) leave(place string, probe bool, r result, credentials bool, now time.Time, jitter float64) result {
 	if place == "" || credentials {
 		return r

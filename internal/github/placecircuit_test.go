@@ -11,8 +11,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// CLAIM-19: the address of one repository at which calls fail is left alone by itself; the installation's other calls go on. Where a second one fails,
-// it is the installation.
+// CLAIM-19: when calls to one repository fail, only that repository is left alone; the installation's other calls continue.
+// Where a second one fails, it is the installation.
 func TestCircuit_CLAIM19_OneRepositorysAddressIsNoInstallation(t *testing.T) {
 	clock := newClock()
 	f := newForge(t, func(w http.ResponseWriter, r *http.Request) {

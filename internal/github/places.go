@@ -61,8 +61,8 @@ func groupOf(installationID int64, scope fleet.Scope, name string) groupKey {
 	return groupKey{installationID, strings.ToLower(scope.String()), strings.ToLower(name)}
 }
 
-// RunnerGroup looks up the id of a runner group of an organization or enterprise, whatever the case its name is written in;
-// fleet.ErrNoRunnerGroup where there is none. What was found is taken for true for 10 minutes, what was not for one.
+// RunnerGroup looks up the id of a runner group of an organization or enterprise, in any case of letters;
+// fleet.ErrNoRunnerGroup if there is none. A result is cached for 10 minutes, a missing one for one.
 func (c *Client) RunnerGroup(ctx context.Context, installationID int64, scope fleet.Scope, name string) (int64, error) {
 	if name == "" {
 		return defaultGroup, nil
@@ -92,8 +92,8 @@ func (c *Client) mintGroup(ctx context.Context, installationID int64, ask fleet.
 	return c.RunnerGroup(ctx, installationID, ask.Scope, ask.RunnerGroup)
 }
 
-// groupless says whether GitHub has refused a registration because the scope has no such group: its answer does not tell. A group may also
-// have been made anew, with another id: its name is looked up again next time.
+// groupless says whether GitHub has refused a registration because the scope has no such group; its answer does not say so.
+// A group may also have been made again, with another id: its name is looked up again next time.
 func (c *Client) groupless(ctx context.Context, installationID int64, ask fleet.MintRequest, id int64, refusal error) bool {
 	if id == defaultGroup || !errors.Is(refusal, fleet.ErrNotFound) && !errors.Is(refusal, fleet.ErrRejected) {
 		return false
@@ -116,8 +116,8 @@ func (c *Client) findGroup(ctx context.Context, installationID int64, scope flee
 
 func isNotFound(err error) bool { return errors.Is(err, fleet.ErrNotFound) }
 
-// InstallationFor looks up the App's installation that serves an organization or a repository; fleet.ErrNotFound where there is
-// none. What was found is taken for true for 10 minutes, what was not for one. Enterprises have none: fleet.ErrRejected.
+// InstallationFor looks up the App's installation that serves an organization or a repository; fleet.ErrNotFound if there
+// is none. A result is cached for 10 minutes, a missing one for one. Enterprises have none: fleet.ErrRejected.
 func (c *Client) InstallationFor(ctx context.Context, scope fleet.Scope) (int64, error) {
 	if err := checkScope(opInstalled, scope); err != nil {
 		return 0, err

@@ -246,7 +246,7 @@ func TestWebURL(t *testing.T) {
 	}
 }
 
-// FuzzPlaces: whatever answers where places are looked up brings nothing down, and what is believed of it is whole.
+// FuzzPlaces: no answer to a lookup of places causes a panic, and what is accepted of it is complete.
 func FuzzPlaces(f *testing.F) {
 	f.Add([]byte(`{"id":1,"full_name":"acme/app"}`), 200)
 	f.Add([]byte(`{"token":"LLBF","expires_at":"2999-01-02T03:04:05Z"}`), 201)
@@ -376,7 +376,7 @@ func TestToken_LimitsHoldAsForInstallations(t *testing.T) {
 	require.Equal(t, int64(1), f.calls.Load())
 }
 
-func TestUnauthorized_IsToldFromForbidden(t *testing.T) {
+func TestUnauthorized_DiffersFromForbidden(t *testing.T) {
 	f := newForge(t, status(403, `{}`))
 	require.NotErrorIs(t, newTestClient(t, f, nil).RemoveRunner(t.Context(), 42, org, 5), ErrUnauthorized)
 	f.answer = status(401, `{}`)

@@ -30,7 +30,7 @@ const (
 type class int
 
 const (
-	classRead   class = iota // of one thing, by somebody who waits: control reads too
+	classRead   class = iota // of one thing, for a caller that waits: control reads too
 	classMint                // of a registration
 	classRemove              // of a registration
 	classSweep               // of a list, in search of what was missed
@@ -71,7 +71,7 @@ func (r *rates) gate(of class, now time.Time) error {
 	state, known := r.state[r.resource[of.bucket()]]
 	least := 0
 	if of == classSweep {
-		least = state.Limit / 10 // the last tenth of a window is for removals, and for reads that somebody waits for
+		least = state.Limit / 10 // the last tenth of a window is for removals and interactive reads
 	}
 	if known && state.Remaining <= least && now.Before(state.Reset) {
 		return &fleet.RateLimitedError{Resource: state.Resource, Until: state.Reset}

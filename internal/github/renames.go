@@ -11,12 +11,12 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// GitHub redirects a call by a name that a repository had before to the same repository under its id, until somebody makes
-// another one by the old name: from then on the name is the other's, which is read as well as ever and has none of the first
-// one's jobs and runners. (developer.github.com/changes/2015-04-17-preview-repository-redirects; docs.github.com, "Renaming a
-// repository".) So what is not found under a name proves something only if the name is still the repository's own. Where its
-// id is known, that is asked before anything is made of an absence, and what was asked is asked again under the name that
-// the repository has by then.
+// GitHub redirects a call by a former name of a repository to the same repository under its id, until another repository is
+// made by the old name. From then on the name is the other's, which is read as well as ever and has none of the first one's
+// jobs and runners. (developer.github.com/changes/2015-04-17-preview-repository-redirects; docs.github.com, "Renaming a
+// repository".) So what is not found under a name proves something only if the name is still the repository's own. Where
+// its id is known, that is checked before anything is concluded from an absence, and the call is repeated under the name
+// that the repository has by then.
 
 const opRepository = "reading a repository"
 
@@ -36,9 +36,9 @@ func (c *Client) RepositoryName(ctx context.Context, installationID, id int64) (
 	return clean(found.GetFullName()), nil
 }
 
-// current is the scope under the name that its repository has now; moved says that it is another one. Of a scope whose
-// repository's id is not known the name is all there is to go by. Any error is ErrUncertain: a repository that cannot be
-// read by its id proves nothing about what it holds (EXCL-6).
+// current is the scope under the name that its repository has now; moved says that it is another one. Without a
+// repository's id, the name is all there is. Any error is ErrUncertain: a repository that cannot be read by its id
+// proves nothing about what it holds (EXCL-6).
 func (c *Client) current(ctx context.Context, installationID int64, scope fleet.Scope) (_ fleet.Scope, moved bool, _ error) {
 	if scope.Repo == "" || scope.RepositoryID == 0 {
 		return scope, false, nil
@@ -88,5 +88,5 @@ func notThere(err error) bool {
 	return errors.Is(err, fleet.ErrNotFound) || errors.Is(err, fleet.ErrForbidden)
 }
 
-// witness: whatever it says, of the wrong repository it proves nothing.
+// witness: an answer about the wrong repository proves nothing.
 func witness(err error) bool { return err == nil || notThere(err) }

@@ -27,7 +27,7 @@ func moved(t *testing.T) (local *standin.Local, client *github.Client, job int64
 	return local, client, event.Job.ID, fleet.Repository{Name: "acme/app", ID: event.Repository.ID}
 }
 
-// As long as nobody has the old name, GitHub leads from it to the repository.
+// As long as no other repository has the old name, GitHub redirects it to the repository.
 func TestRenamed_TheOldNameRedirects(t *testing.T) {
 	t.Parallel()
 	_, client, id, was := moved(t)
@@ -93,8 +93,8 @@ func TestRenamed_EXCL6_ARepositoryThatIsNotFoundByItsIdProvesNothing(t *testing.
 	require.NotErrorIs(t, err, fleet.ErrNotFound)
 }
 
-// A job that is not found has cost a call, although nothing has changed of the repository, which is asked about besides, or of
-// the job, which is asked about once more where another repository has the old name.
+// A job that is not found has cost a call, although the repository, which is read besides, has not changed. The same holds
+// for the job, which is read once more where another repository has the old name.
 func TestRenamed_WhatIsAskedBesidesMakesNothingFree(t *testing.T) {
 	t.Parallel()
 	local, client, id, was := moved(t)

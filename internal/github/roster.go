@@ -22,13 +22,13 @@ const (
 // Roster reads the scope's whole list and says whether absence from it proves anything.
 //
 // GitHub numbers pages and documents no order, and neither does it document whether its filter "name" ("the name of a
-// self-hosted runner") takes the beginning of one: it is not relied on for that here. A runner that goes while pages are
-// read moves those behind it one place forward, so that one may slip from a page that is yet to be read to one that has been.
-// A list of one page cannot be torn. A longer one is read from its last page to its first: where it is in the order of ids
-// (which is looked at, each time), what goes moves the others towards what is still to be read, what comes stands at the
-// end, and nobody is missed. In any other order it is read twice, and counts as whole if both times it was the same.
+// self-hosted runner") accepts a prefix, so this does not rely on it. A runner that is removed while pages are read moves
+// those behind it one place forward, so that one may slip from an unread page to one that was read. A list of one page
+// cannot be torn. A longer one is read from its last page to its first. Where it is in the order of ids (which is checked
+// each time), a removal moves the others towards what is still to be read, a new one stands at the end, and none is missed.
+// In any other order it is read twice, and counts as whole if both times it was the same.
 //
-// Where the id of the scope's repository is known, the list is that repository's, whatever it is called by now.
+// Where the id of the scope's repository is known, the list is that repository's, whatever its present name.
 func (c *Client) Roster(ctx context.Context, installationID int64, scope fleet.Scope) (list fleet.Roster, err error) {
 	err = c.whereItIs(ctx, installationID, scope, witness, func(ctx context.Context, scope fleet.Scope) (err error) {
 		list, err = c.rosterOf(ctx, installationID, scope)
@@ -61,7 +61,7 @@ func (c *Client) rosterOf(ctx context.Context, installationID int64, scope fleet
 type rosterReading struct {
 	runners map[int64]fleet.Registration
 	total   int
-	ordered bool // read in a way that misses nobody
+	ordered bool // read in an order that misses no runner
 }
 
 func (r rosterReading) ids() []int64 {
@@ -109,8 +109,8 @@ func (c *Client) readRoster(ctx context.Context, installationID int64, scope fle
 			after = page[0]
 		}
 	}
-	// EXCL-6: as many as GitHub says that there are, by its last word: a page that was cut short would hide the rest of it. One
-	// that came meanwhile, behind the pages that were read, makes it look short, too: then it is read again.
+	// EXCL-6: as many as GitHub's last count: a page that was cut short would hide the rest of it. One that came in
+	// between, behind the pages that were read, makes it look short, too: then it is read again.
 	out.ordered = out.ordered && len(out.runners) >= out.total
 	return out, nil
 }

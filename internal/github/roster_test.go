@@ -83,8 +83,8 @@ func TestRoster_OnePageIsWhole(t *testing.T) {
 	require.NotEmpty(t, list.Doubt)
 }
 
-// EXCL-6: runners that go between two pages move those behind them forward. Whoever is there all the time is not missed.
-func TestRoster_EXCL6_PagesThatShiftHideNobody(t *testing.T) {
+// EXCL-6: runners that are removed between two pages move those behind them forward. A runner that stays is not missed.
+func TestRoster_EXCL6_PagesThatShiftHideNoRunner(t *testing.T) {
 	s := &shifting{ids: upTo(450)}
 	s.between = func(s *shifting) {
 		s.ids = append(s.ids[7:], 10_000+s.requests) // some of the first go, one comes
@@ -114,7 +114,7 @@ func TestRoster_EXCL6_AnotherOrderHasToStandStill(t *testing.T) {
 	require.Contains(t, list.Doubt, "changed while it was read")
 }
 
-// EXCL-6: pages in the order of ids that hold fewer than GitHub says that there are hide somebody: absence is not concluded.
+// EXCL-6: pages in the order of ids that hold fewer than GitHub's count hide a runner: absence is not concluded.
 func TestRoster_EXCL6_FewerThanItsCountIsNotWhole(t *testing.T) {
 	cut := &shifting{ids: slices.Delete(upTo(250), 120, 121), total: 250} // a server that lags behind its own count
 	list, ids := readRoster(t, cut)

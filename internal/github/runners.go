@@ -68,7 +68,7 @@ func runnerPath(scope fleet.Scope, id int64) string {
 	return actionsPath(scope) + "runners/" + strconv.FormatInt(id, 10)
 }
 
-// call is a request for an address, with a body and a place for what comes back, or without.
+// call is a request for a URL, with an optional body and a place for the response.
 func call(method, path string, body, into any) request {
 	return func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
 		req, err := api.NewRequest(ctx, method, path, body)
@@ -166,7 +166,7 @@ func (c *Client) findIn(ctx context.Context, installationID int64, scope fleet.S
 		if err != nil {
 			return fleet.Registration{}, err
 		}
-		for _, one := range page { // a server that ignores the filter lists everybody
+		for _, one := range page { // a server that ignores the filter lists all runners
 			if one.GetName() == name {
 				return registration(one), nil
 			}
@@ -178,8 +178,9 @@ func (c *Client) findIn(ctx context.Context, installationID int64, scope fleet.S
 	}
 }
 
-// ListRunners yields every registration of the scope until yield returns false. Runners that come and go meanwhile
-// shift the pages, so a runner may be missed or seen twice: absence from the list proves nothing, FindRunner does.
+// ListRunners yields every registration of the scope until yield returns false. Runners that come and go in
+// between shift the pages, so a runner may be missed or seen twice: absence from the list proves nothing,
+// FindRunner does.
 func (c *Client) ListRunners(
 	ctx context.Context, installationID int64, scope fleet.Scope, yield func(fleet.Registration) bool,
 ) error {

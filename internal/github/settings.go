@@ -18,7 +18,7 @@ const (
 	opHookConfig = "reading where webhooks go"
 )
 
-// Rights are what an App may do and what it is told of.
+// Rights are an App's permissions and events.
 type Rights struct {
 	// Permissions by GitHub's name of them: "read", "write" or "admin". Those it has not are absent.
 	Permissions map[string]string

@@ -21,7 +21,7 @@ const (
 // MaxWebhookBody is the largest payload that GitHub sends, in bytes.
 const MaxWebhookBody = 25 << 20
 
-// ErrBadSignature: the body was not signed with a secret of ours. Nothing of it may be believed, or parsed (NET-6).
+// ErrBadSignature: the body was not signed with a secret of ours. Nothing of it may be trusted, or parsed (NET-6).
 var ErrBadSignature = errors.New("the webhook's signature does not match")
 
 const signaturePrefix = "sha256="
@@ -29,8 +29,7 @@ const signaturePrefix = "sha256="
 // SecretPosition says which of the two secrets a webhook was signed with, and never the secret itself.
 type SecretPosition string
 
-// The positions. During a rotation both are in use: GitHub knows one of them, and which one changes at a moment that nobody
-// but GitHub knows exactly.
+// The positions. During a rotation both are in use: GitHub knows one of them, and only GitHub knows when it switches.
 const (
 	SecretCurrent  SecretPosition = "current"
 	SecretPrevious SecretPosition = "previous"
@@ -143,7 +142,7 @@ func parseSignature(header string) ([]byte, error) {
 	return given, nil
 }
 
-// Sign makes the HeaderSignature of a body: what GitHub sends, and whoever replays a delivery.
+// Sign makes the HeaderSignature of a body, as GitHub sends it; for replayed deliveries.
 func Sign(secret string, body []byte) string {
 	mac := newMAC(secret)
 	mac.Write(body) // never fails

@@ -147,7 +147,7 @@ func ParseWebhook(event string, body []byte) (any, error) {
 }
 
 // clean makes text that every store accepts: PostgreSQL refuses a zero byte, and a delivery that can never be stored
-// would be redelivered for ever.
+// would be redelivered forever.
 func clean(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -27,8 +27,8 @@ const (
 	formField = "payload="
 )
 
-// PayloadOf returns the JSON of a webhook's verified body. A webhook that is set to the content type of forms sends it in the field
-// "payload"; everything else is taken for JSON, whatever it is called.
+// PayloadOf returns the JSON of a webhook's verified body. A webhook that is set to the content type of forms sends it in
+// the field "payload"; everything else is taken for JSON, whatever its content type.
 func PayloadOf(contentType string, body []byte) ([]byte, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) || kind != formType {

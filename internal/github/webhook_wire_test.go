@@ -131,7 +131,8 @@ func TestPayloadOf_R12_AFormHoldsThePayload(t *testing.T) {
 	}
 }
 
-// NET-6: the headers that name an event are not signed. The end of a repository is no end of the installation, whatever event a replay calls it.
+// NET-6: the headers that name an event are not signed. The end of a repository is no end of the installation, even if a
+// replay names another event.
 func TestParseWebhook_NET6_AnotherEventsInstallationIsNoInstallationEvent(t *testing.T) {
 	for _, installation := range []string{`{"id":42}`, `{"id":42,"node_id":"x"}`, `null`, `{}`} {
 		body := `{"action":"deleted","repository":{"id":7,"full_name":"acme/app"},"installation":` + installation + `}`

@@ -36,7 +36,7 @@ const (
 	mountCopy      = "/bullpen/externals"
 	dockerSocket   = "unix://" + mountSocket + "/docker.sock"
 	dockerGroup    = 2375 // of the socket, and of every process in the pod; only those that mount it can use it
-	dindStartLimit = 120  // seconds until a daemon that does not answer is started anew
+	dindStartLimit = 120  // seconds until a daemon that does not respond is restarted
 
 	runnerHome      = "/home/runner" // in GitHub's image, and those derived from it
 	runnerExternals = runnerHome + "/externals"
@@ -51,10 +51,10 @@ func DefaultMicroVMClasses() []string {
 	}
 }
 
-// startDaemon gives the daemon a file system of its own, in a file that takes up what is used of it, and starts it. The
-// volume itself would not do: a microVM shares it with the node, and the layers of images cannot lie on such a file system.
-// The file is a little smaller than the volume may become, so that a daemon that fills it tells the job that there is no
-// space left, where its node would evict the whole runner. A daemon that is started again finds what it had.
+// startDaemon gives the daemon a file system of its own, in a sparse file, and starts it. The volume itself would not do: a
+// microVM shares it with the node, and the layers of images cannot lie on such a file system. The file is a little smaller
+// than the volume may become, so that a daemon that fills it reports a full disk to the job, where its node would evict the
+// whole runner. A restarted daemon finds what it had.
 const startDaemon = `set -eu
 disk=` + mountDisk + `/disk
 if [ ! -e "$disk" ]; then
@@ -78,7 +78,8 @@ func (o Options) microVM(class *string) bool {
 	return class != nil && slices.Contains(classes, *class)
 }
 
-// checkPrivileges keeps whatever could leave a container out of pods that share their node's kernel (NET-7).
+// checkPrivileges keeps everything that allows an escape from a container out of pods that share their node's
+// kernel (NET-7).
 func checkPrivileges(pool *v1alpha1.RunnerPool, options Options) error {
 	template := &pool.Spec.Template
 	if template.Dind != nil && pool.Spec.Platform != v1alpha1.PlatformLinux {
@@ -126,8 +127,8 @@ func dindDefaults(dind *v1alpha1.Dind) v1alpha1.Dind {
 }
 
 // addDind gives the pod a Docker daemon: a sidecar that is up before the runner starts and ends after it. It has the
-// folder where jobs work at the runner's own path, because the runner asks the daemon to mount parts of it into the
-// containers of a job; it has no token (NET-3), and is privileged, inside the pod's own virtual machine (NET-7).
+// jobs' work directory at the runner's own path, because the runner asks the daemon to mount parts of it into the
+// containers of a job. It has no token (NET-3), and is privileged, inside the pod's own virtual machine (NET-7).
 func addDind(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplate) {
 	dind := dindDefaults(template.Dind)
 	socket := corev1.VolumeMount{Name: volumeSocket, MountPath: mountSocket}
@@ -156,7 +157,7 @@ func addDind(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, template *v1alpha1
 	}
 }
 
-// workMount is the mount where GitHub's runner has its jobs work: configurations name the folder relative to the runner's own. own
+// workMount is the mount of the work directory of GitHub's runner: configurations name it relative to the runner's own. own
 // says that it is the template's, which the daemon then shares.
 func workMount(template *v1alpha1.RunnerTemplate) (mount corev1.VolumeMount, own bool) {
 	at := path.Join(runnerHome, DefaultWorkFolder)

@@ -137,9 +137,9 @@ func TestBuild_DindSharesSocketAndWorkWithTheRunner(t *testing.T) {
 	require.Len(t, pod.Spec.InitContainers, 2, "nobody knows where that runner keeps its programs")
 }
 
-// A job's containers are made by the daemon, which knows the daemon's files only. Configurations name the folder where jobs work
-// relative to the runner's own, so that a volume elsewhere is no use.
-func TestBuild_DindHasTheFolderWhereJobsWork(t *testing.T) {
+// The daemon makes a job's containers and sees only its own files. Configurations name the work directory relative to the
+// runner's own, so that a volume elsewhere is no use.
+func TestBuild_DindHasTheWorkDirectory(t *testing.T) {
 	volumeAt := func(c corev1.Container) string {
 		var names []string
 		for _, m := range c.VolumeMounts {
@@ -221,7 +221,7 @@ func TestTemplateHash_ChangesForDindAlone(t *testing.T) {
 	require.NotEqual(t, base, hash(pool, testOptions))
 }
 
-// NET-7: the controller and the admission policy go by the same list.
+// NET-7: the controller and the admission policy use the same list.
 func TestDefaultMicroVMClasses_AreThoseOfTheAdmissionPolicy(t *testing.T) {
 	files, err := charts.Rendered()
 	require.NoError(t, err)

@@ -11,7 +11,8 @@ import (
 // DefaultEphemeralStorage is that of RunnerResources. The API server does not fill it in, because a pool of platform macos must not have it.
 const DefaultEphemeralStorage = "10Gi"
 
-// leastEphemeralStorage is what a runner needs for its own programs and logs; with less the kubelet evicts it whatever its job does.
+// leastEphemeralStorage is what a runner needs for its own programs and logs; with less the kubelet evicts it under any
+// job.
 const leastEphemeralStorage = 1 << 30
 
 // What the other parts of a pod may write. A kubelet bounds a pod by the sum of its containers' limits, and each emptyDir by its own.
@@ -66,7 +67,7 @@ func registeredDisk(spec *corev1.PodSpec, runner *corev1.Container) disk {
 	return disk{size}
 }
 
-// bound gives containers and volumes their shares, but for those that have one.
+// bound gives containers and volumes without a size their shares.
 func (d disk) bound(containers []corev1.Container, volumes []corev1.Volume) {
 	if d.runner.Sign() <= 0 {
 		return

@@ -73,7 +73,7 @@ func TestBuild_R7_NET12_RunnersUseTheProxyAndTrustTheCA(t *testing.T) {
 	require.NotContains(t, variables(container(t, alone, ContainerRunner)), "NO_PROXY", "there is nothing to except from")
 }
 
-// A pool chooses another proxy, or none, by its own variables, in whatever case it writes them.
+// A pool chooses another proxy, or none, by its own variables, in any case of letters.
 func TestBuild_R7_ATemplatesOwnProxyWins(t *testing.T) {
 	pool := testPool()
 	pool.Spec.Template.Env = []corev1.EnvVar{{Name: "https_proxy", Value: "http://other:3128"}, {Name: "HTTP_PROXY"}}

@@ -11,9 +11,10 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// hashVersion is raised when a change of this package must reach pods that already exist. It is not derived from the
-// code: an upgrade of the controller alone must not roll every pool. dindHashVersion is that of pools with a Docker daemon: pods that were
-// made at version 1 cannot read their token. Pods without a limit on their disk have another hash by what the limit is (docs/adr/0042).
+// hashVersion is raised when a change of this package must reach pods that already exist. It is not derived from the code:
+// an upgrade of the controller alone must not roll every pool. dindHashVersion is that of pools with a Docker daemon, whose
+// pods of version 1 cannot read their token. Pods without a limit on their disk differ by the default limit
+// (docs/adr/0042).
 const (
 	hashVersion     = 1
 	dindHashVersion = 2
@@ -22,8 +23,8 @@ const (
 // formerAgentCommand was DefaultAgentCommand when hashes were first computed.
 const formerAgentCommand = "/usr/local/bin/bullpen"
 
-// hashedAgentCommand is the agent's path as hashes have it. The default keeps the value that it had before runner pods started a binary
-// of their own: pods that exist are as good as new ones, and a change of this package must not replace them.
+// hashedAgentCommand is the agent's path as hashes have it. The default keeps the value that it had before runner pods
+// started a binary of their own: existing pods are equivalent, and a change of this package must not replace them.
 func (o Options) hashedAgentCommand() string {
 	if command := o.agentCommand(); command != DefaultAgentCommand {
 		return command

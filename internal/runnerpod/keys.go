@@ -31,7 +31,7 @@ const (
 	LabelEphemeral = "bullpen.dev/ephemeral"
 )
 
-// Annotations of the pods of self-registering runners: what GitHub knows of them, for whoever looks after a restart.
+// Annotations of the pods of self-registering runners: what GitHub knows of them, read after a restart.
 const (
 	// AnnotationRunnerID is GitHub's id of the registration, AnnotationRunnerName its name.
 	AnnotationRunnerID   = "bullpen.dev/runner-id"
@@ -44,8 +44,8 @@ const (
 	// AnnotationUnseen is when GitHub's list, read after the runner should have been in it, did not show the runner as registered
 	// and up (RFC 3339).
 	AnnotationUnseen = "bullpen.dev/unseen-at"
-	// AnnotationSecretMissing is since when the pod is known to wait for a Secret of its own that is gone, or lacks what the runner
-	// registers with (RFC 3339).
+	// AnnotationSecretMissing is since when the pod is known to wait for its Secret, which is missing or lacks what the
+	// runner registers with (RFC 3339).
 	AnnotationSecretMissing = "bullpen.dev/secret-missing-since"
 	// AnnotationRegistration holds RegistrationFacts as JSON.
 	AnnotationRegistration = "bullpen.dev/registration"
@@ -76,8 +76,8 @@ const (
 
 // What tells Macs from other nodes.
 const (
-	// ResourceMacOSVM is the extended resource of nodes that run macOS virtual machines: what is allocatable of it is the number of
-	// slots that can be used now, of the two that Apple's licence grants one Mac (NODE-5).
+	// ResourceMacOSVM is the extended resource of nodes that run macOS virtual machines. Its allocatable amount is the
+	// number of usable slots, of the two that Apple's licence grants one Mac (NODE-5).
 	ResourceMacOSVM = "bullpen.dev/macos-vm"
 	// TaintMacOS keeps pods that did not ask for a Mac off it. The node agent registers Macs with it (NoSchedule), pods of pools of
 	// platform macos tolerate it.
@@ -87,14 +87,14 @@ const (
 // Annotations.
 const (
 	// AnnotationAllowDeletion is the break-glass of the admission policies that keep busy runners from being deleted
-	// (EXCL-7, charts/bullpen/admission): whoever sets it, to a reason, may then delete the pod. The audit log repeats
+	// (EXCL-7, charts/bullpen/admission): a user who sets it, to a reason, may then delete the pod. The audit log repeats
 	// the reason.
 	//
-	// The controller is held by the policies like everybody else: without it, the API server answers 403 to the deletion
-	// of a pod that shows work and has not ended. It sets it in one case, right before it deletes a pod whose work is
-	// proven to be over although the pod cannot show it (its node is gone, POOL-7; a leak that a recovery verdict has
-	// found, RECV-1), and the reason is the proof. One patch, for such pods only; idle and terminal ones need none. Should
-	// the pod not go, and be called busy after all, the controller takes its own reason off again.
+	// The policies hold for the controller too: without the annotation, the API server answers 403 to the deletion of a
+	// pod that shows work and has not ended. The controller sets it in one case, right before it deletes a pod whose work
+	// is proven to be over although the pod cannot show it (its node is gone, POOL-7; a leak that a recovery verdict has
+	// found, RECV-1), and the reason is the proof. One patch, for such pods only; idle and terminal ones need none. If the
+	// pod is not deleted, and turns out to be busy, the controller removes its own reason again.
 	AnnotationAllowDeletion = "bullpen.dev/allow-deletion"
 	// AnnotationOwnerID is GitHub's id of the account that LabelOwner names, written with it: the account may be renamed, and
 	// its name be taken by another. Pods that an earlier version stamped have none.

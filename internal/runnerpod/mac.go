@@ -33,8 +33,9 @@ func checkMac(pool *v1alpha1.RunnerPool) error {
 // toMac makes the pod one for Macs. The containers agent and poller are processes of the Mac, of the node agent's user; the
 // container runner is the virtual machine, and takes one of the slots that Apple's licence grants (NODE-5).
 //
-// What means nothing there is left out, so that nobody relies on it: users, seccomp, capabilities and read-only file systems. The helpers
-// request no CPU and no memory of the node's, unless the pool says so: half of a Mac is what a runner is usually given, and two must fit.
+// Settings that have no effect there are left out, so that no user relies on them: users, seccomp, capabilities and
+// read-only file systems. The helpers request no CPU and no memory of the node's, unless the pool says so: a runner usually
+// gets half of a Mac, and two must fit.
 func toMac(spec *corev1.PodSpec, given *v1alpha1.ContainerResources) {
 	if spec.NodeSelector == nil {
 		spec.NodeSelector = map[string]string{}

@@ -49,8 +49,8 @@ func TestBuild_NODE5_AMacRunnerTakesOneSlotOfAMac(t *testing.T) {
 	require.NotContains(t, pool.Spec.Template.NodeSelector, corev1.LabelOSStable, "Build keeps no pointer into the pool")
 }
 
-// A Mac has one program, and its node agent, of this release or of the one before, starts itself for this path. So whatever the
-// controller's flags say, pods for Macs start nothing that a Mac has not.
+// A Mac has one program, and its node agent, of this release or of the one before, starts itself for this path. So,
+// independently of the controller's flags, pods for Macs start nothing that a Mac lacks.
 func TestBuild_AMacPodStartsTheOneProgramOfAMac(t *testing.T) {
 	options := testOptions
 	options.AgentCommand = "/opt/bullpen-agent"

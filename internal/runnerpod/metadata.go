@@ -13,7 +13,8 @@ import (
 // written are the annotations outside Bullpen's own domain that Bullpen writes on runner pods.
 var written = []string{AnnotationSafeToEvict, AnnotationDoNotDisrupt, AnnotationDefaultContainer}
 
-// checkMetadata refuses labels and annotations that Bullpen goes by (NET-4), and those that the API server would refuse on every pod.
+// checkMetadata refuses labels and annotations that Bullpen relies on (NET-4), and those that the API server would refuse
+// on every pod.
 func checkMetadata(m *v1alpha1.RunnerPodMetadata) error {
 	if m == nil {
 		return nil

@@ -28,7 +28,7 @@ func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.Pod
 	return spec
 }
 
-// commonSpec is the pod of every platform, but for what only Macs need or have not.
+// commonSpec is the pod of every platform, except for what differs on Macs.
 func commonSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.PodSpec {
 	template := pool.Spec.Template.DeepCopy() // no pointer into the pool leaves this package
 	spec := corev1.PodSpec{
@@ -69,8 +69,8 @@ func volumes() []corev1.Volume {
 		{Name: VolumeShared, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: VolumeWork, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: VolumeToken, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-			// A kubelet goes by it only in a pod whose containers run as different users, as beside Docker's daemon: there the token is root's,
-			// and the poller is not. No other container mounts it (NET-3).
+			// A kubelet applies it only in a pod whose containers run as different users, as beside Docker's daemon: there
+			// the token is root's, and the poller is not. No other container mounts it (NET-3).
 			DefaultMode: ptr.To[int32](0o444),
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
 				Audience:          runnerapi.AudienceDispatch,
@@ -154,7 +154,8 @@ func shapeOf(pool *v1alpha1.RunnerPool) corev1.ResourceList {
 	}
 }
 
-// noPrivileges is the context of the containers that Bullpen adds, whatever the template says: they conform to restricted in any pod.
+// noPrivileges is the context of the containers that Bullpen adds, independently of the template: they conform to
+// restricted in any pod.
 func noPrivileges() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: ptr.To(false),

@@ -37,7 +37,7 @@ const (
 // DefaultWorkFolder is that of v1alpha1.Registration.
 const DefaultWorkFolder = "_work"
 
-// ourDomain begins the labels and annotations that nobody but the product gives a pod (NET-4).
+// ourDomain begins the labels and annotations that only the product gives a pod (NET-4).
 const ourDomain = "bullpen.dev/"
 
 // Registered is one self-registering runner whose pod is to be built.
@@ -66,16 +66,16 @@ func (r *Registered) ephemeral() bool { return ptr.Deref(r.Spec.Ephemeral, true)
 
 // workPath is where jobs work, in the container of the runner.
 func (r *Registered) workPath() string {
-	folder := r.Spec.WorkFolder
-	if folder == "" {
-		folder = DefaultWorkFolder
+	dir := r.Spec.WorkFolder
+	if dir == "" {
+		dir = DefaultWorkFolder
 	}
-	return path.Join(runnerHome, folder)
+	return path.Join(runnerHome, dir)
 }
 
 // BuildRegistered makes the pod of one self-registering runner. It is pure, keeps no pointer into what it is given, and is
-// idempotent: from a template that is such a pod already it makes the same pod (RUN-5). What must never happen whoever wrote
-// the template is an *InvalidTemplateError.
+// idempotent: from a template that is such a pod already it makes the same pod (RUN-5). A template that breaks a safety
+// rule is an *InvalidTemplateError.
 func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 	if err := r.checkPlaces(); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 	return &corev1.Pod{ObjectMeta: meta, Spec: *spec}, nil
 }
 
-// objectMeta is the template's, with what the product goes by. What a template has of that is nothing to the product.
+// objectMeta is the template's, with the product's own labels and annotations, which override the template's.
 func (r *Registered) objectMeta(template *metav1.ObjectMeta) (metav1.ObjectMeta, error) {
 	theirs := func(key, _ string) bool { return strings.HasPrefix(key, ourDomain) || OwnershipMark(key) } // NET-4, RUN-9
 	meta := metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: template.Labels, Annotations: template.Annotations}
@@ -151,7 +151,7 @@ func (r *Registered) objectMeta(template *metav1.ObjectMeta) (metav1.ObjectMeta,
 	return meta, r.Facts.annotate(&meta)
 }
 
-// settle sets what a template does not choose, whatever it says.
+// settle sets what a template may not choose.
 func (r *Registered) settle(spec *corev1.PodSpec) {
 	spec.RestartPolicy = corev1.RestartPolicyNever // RUN-7
 	if r.StatefulSet {

@@ -180,7 +180,8 @@ func (r *Registered) checkMode(spec *corev1.PodSpec) error {
 	return nil
 }
 
-// checkPrivileges keeps whatever could leave a container out of pods that share their node's kernel (NET-7).
+// checkPrivileges keeps everything that allows an escape from a container out of pods that share their node's
+// kernel (NET-7).
 func (r *Registered) checkPrivileges(spec *corev1.PodSpec, options Options) error {
 	if options.microVM(spec.RuntimeClassName) { // NET-7
 		return nil

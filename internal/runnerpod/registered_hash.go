@@ -19,8 +19,8 @@ import (
 // made at version 1 have no limit on their disk (TEN-6).
 const registeredHashVersion = 2
 
-// RegisteredHash tells runners of different templates apart. It covers the spec that shapes a runner, whatever else of its
-// owner shapes it (such as volume claims), and the installation's options. Equal specs hash equally however their quantities
+// RegisteredHash distinguishes runners of different templates. It covers the spec that shapes a runner, other shaping parts
+// of its owner (such as volume claims), and the installation's options. Equal specs hash equally however their quantities
 // are written, and so do defaults. It is a label's value of 32 characters: half of a SHA-256.
 func RegisteredHash(spec *v1alpha1.RunnerSpec, options Options, more ...any) (string, error) {
 	s := spec.DeepCopy()
@@ -112,7 +112,7 @@ func plain(v reflect.Value) any {
 	}
 }
 
-// plainFields adds the fields of a struct that say anything: pointers that are set, and whatever else is not empty.
+// plainFields adds the fields of a struct that are set: non-nil pointers, and everything else that is not empty.
 func plainFields(v reflect.Value, fields map[string]any) {
 	for i := range v.NumField() {
 		field := v.Type().Field(i)

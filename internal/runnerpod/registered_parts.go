@@ -47,7 +47,7 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 			{Name: VolumeShared, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			// Not optional: a runner whose Secret is missing does not start.
 			{Name: VolumeRegistration, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-				SecretName: r.Secret, DefaultMode: ptr.To[int32](0o444), // whoever the image's user is
+				SecretName: r.Secret, DefaultMode: ptr.To[int32](0o444), // the image may run as any user
 			}}},
 		},
 		first: []corev1.Container{agentContainer(options, r.Spec.AgentResources)},
@@ -58,8 +58,8 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 		set: []corev1.EnvVar{{Name: EnvRunnerName, Value: r.Facts.Name}},
 	}
 	if !r.ephemeral() {
-		// NET-3: blank. What a container's variables hold is shown to every job by the first process of the container, and by each
-		// probe, for as long as the pod lives; the token is in a file, and is taken out of that.
+		// NET-3: blank. A container's variables are visible to every job in its first process, and in each probe, for as
+		// long as the pod lives. The token is in a file instead, and is removed from it.
 		a.set = append(a.set, corev1.EnvVar{Name: EnvRunnerToken})
 	}
 	switch r.Spec.ContainerMode {
@@ -72,7 +72,7 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 	return a
 }
 
-// addDaemon gives the pod a Docker daemon, as addDind does for pools. Where jobs work is the runner's own folder, or the
+// addDaemon gives the pod a Docker daemon, as addDind does for pools. The work directory is the runner's own, or the
 // volume that the template has there, and the daemon has it at the same path.
 func (r *Registered) addDaemon(a *additions, runner *corev1.Container) {
 	given := r.Spec.Dind
@@ -123,7 +123,7 @@ func (r *Registered) addHooks(a *additions) {
 	a.fsGroup = DefaultRunAsUser
 }
 
-// kubeAccess is what Kubernetes would mount by itself, into every container, if it were let.
+// kubeAccess is what Kubernetes would mount into every container by default.
 func kubeAccess() *corev1.ProjectedVolumeSource {
 	return &corev1.ProjectedVolumeSource{
 		DefaultMode: ptr.To[int32](0o644),

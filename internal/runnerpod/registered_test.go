@@ -80,7 +80,7 @@ func occurrences(pod *corev1.Pod, name string) []corev1.EnvVar {
 	return found
 }
 
-// anySpec draws a spec with whatever a person, or an earlier building, may have put into its template.
+// anySpec draws a spec with anything that a person, or an earlier build, may have put into its template.
 func anySpec(t *rapid.T) *v1alpha1.RunnerSpec {
 	variables := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) corev1.EnvVar {
 		return corev1.EnvVar{Name: rapid.SampledFrom([]string{EnvRunnerName, EnvRunnerToken, "DOCKER_HOST", "MINE", envHookPod}).Draw(t, "name"),
@@ -488,7 +488,7 @@ func TestRegisteredHash_EqualSpecsHashEqually(t *testing.T) {
 	})
 }
 
-func TestNames_AreTold(t *testing.T) {
+func TestNames_AreDistinguished(t *testing.T) {
 	_, err := BuildRegistered(registered(registeredSpec(func(s *v1alpha1.RunnerSpec) { s.Template.Spec.Containers = nil })), testOptions)
 	require.True(t, strings.HasPrefix(err.Error(), "template.spec.containers"), "the sentence names the field: %v", err)
 }

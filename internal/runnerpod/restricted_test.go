@@ -116,7 +116,7 @@ func TestBuildRegistered_POD1_R6_AddedContainersAreLimited(t *testing.T) {
 	}
 }
 
-// Whatever a pool says, a request is never above its limit unless the pool says both.
+// For every pool, a request is never above its limit unless the pool sets both.
 func TestResourcesOf_POD1_ARequestIsWithinItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		some := func(label string) corev1.ResourceList {

@@ -91,9 +91,9 @@ func choosesArchitecture(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// DefaultArchitecture is what runners need that choose no architecture, in a cluster of these nodes (POD-5). While all nodes for Linux have
-// one architecture, or none says which it has, they need none. Where the nodes differ an image of one architecture would start on some of
-// them only: the runners need amd64, or, where there is none, the first by name.
+// DefaultArchitecture is what runners need that choose no architecture, in a cluster of these nodes (POD-5). While all
+// nodes for Linux have one architecture, or none reports one, they need none. Where the nodes differ an image of one
+// architecture would start on some of them only: the runners need amd64, or, without such nodes, the first by name.
 func DefaultArchitecture(nodes []*corev1.Node) v1alpha1.Architecture {
 	found := map[string]bool{}
 	for _, node := range nodes {

@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// Volumes and folders that the controller makes. A pool's own volumes may not begin with reservedPrefix.
+// Volumes and directories that the controller makes. A pool's own volumes may not begin with reservedPrefix.
 const (
 	VolumeShared = "bullpen-shared" // what poller and runner hand over through
 	VolumeToken  = "bullpen-token"  // the dispatch token; mounted in the poller alone (NET-3)
@@ -31,8 +31,8 @@ const (
 	tokenFile         = "token"
 )
 
-// TokenSeconds is the lifetime asked for the dispatch token. It is re-read at every poll, and whoever runs the pod
-// renews it long before its end.
+// TokenSeconds is the lifetime of the dispatch token. It is re-read at every poll, and the kubelet renews it long
+// before it expires.
 const TokenSeconds = 3600
 
 // AnnotationDefaultContainer makes kubectl logs and exec choose the runner.
@@ -42,8 +42,9 @@ const AnnotationDefaultContainer = "kubectl.kubernetes.io/default-container"
 // and not through the image's run.sh, so that signals and exit codes are the listener's own.
 var DefaultRunnerCommand = []string{"/home/runner/bin/Runner.Listener", "run"}
 
-// DefaultMacRunnerCommand starts GitHub's own runner where the public macOS images for Tart have it: the folder actions-runner in
-// the home of their user, admin (scripts/install-actions-runner.sh of cirruslabs/macos-image-templates). It is a path in the guest.
+// DefaultMacRunnerCommand starts GitHub's own runner where the public macOS images for Tart have it: the directory
+// actions-runner in the home of their user, admin (scripts/install-actions-runner.sh of cirruslabs/macos-image-templates).
+// It is a path in the guest.
 var DefaultMacRunnerCommand = []string{"/Users/admin/actions-runner/bin/Runner.Listener", "run"}
 
 func defaultCommand(platform v1alpha1.Platform) []string {
@@ -128,8 +129,8 @@ func refuse(format string, args ...any) error {
 }
 
 // Build makes the pod and the ServiceAccount of one runner. It is pure, reads the pool and keeps no pointer into it.
-// The API server has checked the pool already; what must never happen whoever wrote the pool is checked again, and is
-// an *InvalidTemplateError.
+// The API server has validated the pool already; safety rules are checked again, and a violation is an
+// *InvalidTemplateError.
 func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.Pod, *corev1.ServiceAccount, error) {
 	if err := check(pool, options); err != nil {
 		return nil, nil, err

@@ -153,8 +153,8 @@ func TestBuild_CommandsNameEveryPath(t *testing.T) {
 	require.Equal(t, []string{"bullpen", "dev", "runner"}, container(t, pod, ContainerRunner).Command[3:])
 }
 
-// A container runtime makes the folders that volumes are mounted in. Where a path to one leads through the binary itself, or
-// would hide it, no container of the image starts.
+// A container runtime makes the directories that volumes are mounted in. Where a path to one leads through the binary
+// itself, or would hide it, no container of the image starts.
 func TestBuild_NoVolumeIsMountedWhereTheImageHasItsBinary(t *testing.T) {
 	pod, _, err := Build(testPool(), testOptions, "abcd1234")
 	require.NoError(t, err)

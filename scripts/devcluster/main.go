@@ -1,7 +1,7 @@
-// Command devcluster (in scripts) downloads or compiles the development control plane once, and prints the folder it is in.
+// Command devcluster (in scripts) downloads or compiles the development control plane once, and prints the directory it is in.
 //
 // `make devcluster` runs it. With -ldflags it prints only what the Makefile stamps into the product, so that an installed
-// `bullpen up` finds the same folder.
+// `bullpen up` finds the same directory.
 package main
 
 import (
@@ -27,8 +27,8 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	source := flag.String("source", "devcluster", "folder of the devcluster module")
-	flagsOnly := flag.Bool("ldflags", false, "print the linker flags by which bullpen finds the folder, and make nothing")
+	source := flag.String("source", "devcluster", "directory of the devcluster module")
+	flagsOnly := flag.Bool("ldflags", false, "print the linker flags by which bullpen finds the directory, and make nothing")
 	flag.Parse()
 	if *flagsOnly {
 		flags, err := assets.LinkerFlags(*source)

@@ -41,7 +41,7 @@ func TestDocument_IsWhatTheRoutesAndTypesSay(t *testing.T) {
 	require.Equal(t, len(operations()), described, "two operations have one method and path")
 }
 
-// A route that nobody has described, and a description of no route, stop the generator.
+// A route without a description, and a description of no route, stop the generator.
 func TestDescribe_RoutesAndOperationsCoverEachOther(t *testing.T) {
 	words := words{says: map[string]string{}, enums: map[string][]string{}}
 	more := append(admin.Routes(), admin.Route{Pattern: "GET /api/v1/more"})

@@ -41,7 +41,7 @@ func write(files []string) error {
 	if err != nil {
 		return fmt.Errorf("encoding the runs: %w", err)
 	}
-	if err := os.WriteFile(results, append(text, '\n'), 0o644); err != nil { //nolint:gosec // everybody may read it
+	if err := os.WriteFile(results, append(text, '\n'), 0o644); err != nil { //nolint:gosec // world-readable
 		return fmt.Errorf("writing the runs: %w", err)
 	}
 	for page, table := range map[string]string{"docs/internals/performance.md": benchresults.Table(runs), "README.md": benchresults.Short(runs)} {
@@ -53,7 +53,7 @@ func write(files []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", page, err)
 		}
-		if err := os.WriteFile(page, []byte(is), 0o644); err != nil { //nolint:gosec // everybody may read it
+		if err := os.WriteFile(page, []byte(is), 0o644); err != nil { //nolint:gosec // world-readable
 			return fmt.Errorf("writing a page: %w", err)
 		}
 	}
@@ -61,7 +61,7 @@ func write(files []string) error {
 }
 
 func read(file string, into any) error {
-	text, err := os.ReadFile(file) //nolint:gosec // a file that somebody names
+	text, err := os.ReadFile(file) //nolint:gosec // a file that the caller names
 	if err != nil {
 		return fmt.Errorf("reading results: %w", err)
 	}

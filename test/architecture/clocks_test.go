@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ownTime may be told another time than the database's, or none: they only measure how long something lasts within one process.
+// ownTime may use another time than the database's, or none: they only measure how long something lasts within one process.
 var ownTime = map[string]string{
 	"internal/server/cluster":       "for how long an answer of the API server is remembered",
 	"internal/server/restore/epoch": "since when a copy could not be read",
 }
 
-// RECV-2, RECV-4: whatever a server writes down, or judges by its age, goes by the database's clock. A part that is wired without a
-// clock takes its machine's own, which may be wrong by minutes, so no part of the server may be.
+// RECV-2, RECV-4: everything that a server records, or judges by its age, uses the database's clock. A part that is wired
+// without a clock takes its machine's own, which may be wrong by minutes, so no part of the server may be.
 func TestClocks_RECV4_TheServersPartsGoByTheDatabases(t *testing.T) {
 	files, err := filepath.Glob("../../cmd/bullpen/server*.go")
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestClocks_RECV4_TheServersPartsGoByTheDatabases(t *testing.T) {
 	require.GreaterOrEqual(t, wired, 10, "a fence that sees nothing guards nothing")
 }
 
-// checkWiring looks at pkg.Options{...} of a package of ours whose Options have a clock, and counts it.
+// checkWiring checks pkg.Options{...} of a package of ours whose Options have a clock, and counts it.
 func checkWiring(t *testing.T, file *ast.File, path string, arg ast.Expr) int {
 	t.Helper()
 	options, ok := arg.(*ast.CompositeLit)

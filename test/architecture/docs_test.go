@@ -28,7 +28,7 @@ func TestVersions_AreThoseOfTheTests(t *testing.T) {
 	require.Equal(t, find("go.mod", `(?m)^go (\d+\.\d+)\.`), find(page, `(?m)^\| Go, to build \| (\S+) `))
 }
 
-// A page that says which test holds a defence names one that is there.
+// A page that says which test holds a defence names one that exists.
 func TestDocs_NameTestsThatExist(t *testing.T) {
 	const root = "../.."
 	exist := map[string]bool{}
@@ -50,8 +50,8 @@ func TestDocs_NameTestsThatExist(t *testing.T) {
 	}))
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
-	for _, folder := range []string{"adr", "guides", "internals", "reference"} {
-		more, err := filepath.Glob(filepath.Join(root, "docs", folder, "*.md"))
+	for _, dir := range []string{"adr", "guides", "internals", "reference"} {
+		more, err := filepath.Glob(filepath.Join(root, "docs", dir, "*.md"))
 		require.NoError(t, err)
 		pages = append(pages, more...)
 	}

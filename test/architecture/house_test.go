@@ -67,7 +67,8 @@ func TestHouse_WhatDoesNotShipIsInItsPlace(t *testing.T) {
 	}
 }
 
-// Also where no program leads yet: no package outside of internal/dev imports one inside, but for cmd/bullpen, whose tag decides.
+// Also where no program leads yet: no package outside of internal/dev imports one inside, except cmd/bullpen, whose tag
+// decides.
 func TestHouse_NoImportFromWhatShipsToWhatDoesNot(t *testing.T) {
 	own, _ := modulePackages(t)
 	for _, path := range slices.Sorted(maps.Keys(own)) {

@@ -13,7 +13,7 @@ import (
 const migrationsDir = "internal/server/ledger/migrations"
 
 // The migrations of the first release meet an empty database: their tables are new, and their indexes cost nothing. Every
-// later one meets a ledger at work, with servers of the former version on it.
+// later one meets a live ledger, with servers of the former version on it.
 const firstReleaseUpTo = "00013"
 
 var (
@@ -31,7 +31,7 @@ func migrationFaults(text string) (faults []string) {
 	alone := strings.Contains(up, "-- +goose NO TRANSACTION")
 	statements := sqlComment.ReplaceAllString(up, "")
 	bad := func(why string) { faults = append(faults, why) }
-	for part := range strings.SplitSeq(text, "-- +goose Down") { // each way by itself
+	for part := range strings.SplitSeq(text, "-- +goose Down") { // each direction separately
 		if alone && !regexp.MustCompile(`(?m)^SET lock_timeout = '[0-9]+m?s';`).MatchString(part) ||
 			!alone && !regexp.MustCompile(`(?m)^SET LOCAL lock_timeout = '[0-9]+m?s';`).MatchString(part) {
 			bad("it sets no lock_timeout: behind a long transaction it would hold up everybody who comes after it")
@@ -73,8 +73,8 @@ func migrationFaults(text string) (faults []string) {
 	return faults
 }
 
-// Migrations run while servers of the former version are at work.
-func TestMigrations_AreAdditiveAndHoldNobodyUp(t *testing.T) {
+// Migrations run while servers of the former version are running.
+func TestMigrations_AreAdditiveAndBlockNoServer(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("../..", migrationsDir, "*.sql"))
 	require.NoError(t, err)
 	later := 0

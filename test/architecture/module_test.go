@@ -72,8 +72,8 @@ func modulePackages(t *testing.T) (own, all map[string]goPackage) {
 	return own, all
 }
 
-// noticeChanges looks into every folder of the module's packages. `go test` replays a pass until a folder or file
-// changes that the test itself looked at; it does not know what `go list` read.
+// noticeChanges reads every directory of the module's packages. `go test` replays a pass until a directory or file
+// changes that the test itself read; it does not know what `go list` read.
 func noticeChanges(t *testing.T) {
 	t.Helper()
 	for _, top := range []string{"api", "cmd", "internal", "scripts", "test"} {

@@ -64,9 +64,9 @@ func (b *bareCommit) measure(tb testing.TB) {
 	require.NoError(tb, err)
 }
 
-// scriptRate is the best rate at which plain SQL makes the writes of a dispatch: a claim, its registration, the job's
-// two moves, the claim's and the registration's second, and the session, as many jobs a transaction as a batch of ours has at most, over
-// several connections. It decides nothing. The limit of P2.
+// scriptRate is the best rate at which plain SQL makes the writes of a dispatch: a claim, its registration, the job's two
+// moves, the claim's and the registration's second, and the session. A transaction has as many jobs as a batch of ours at
+// most, over several connections. It decides nothing. The limit of P2.
 func scriptRate(tb testing.TB, url string, jobs int) float64 {
 	tb.Helper()
 	best := 0.0
@@ -101,7 +101,7 @@ func scriptRate(tb testing.TB, url string, jobs int) float64 {
 	return best
 }
 
-// scriptJobs queues jobs of one account under ids nobody else uses.
+// scriptJobs queues jobs of one account under unused ids.
 func scriptJobs(tb testing.TB, pool *pgxpool.Pool, n int) []int64 {
 	tb.Helper()
 	ctx := context.Background()

@@ -31,8 +31,9 @@ jobs:
   first: {runs-on: bullpen, steps: [{run: "true"}]}
 `
 
-// BenchmarkP10 measures from the start of `bullpen up`, on a machine that has everything built, until its first job has finished; against the
-// development control plane alone, from its start until its scheduler has placed a first pod. They take turns.
+// BenchmarkP10 measures from the start of `bullpen up`, on a machine that has everything built, until its first job has
+// finished. It is compared with the development control plane alone, from its start until its scheduler has placed a first
+// pod. They take turns.
 func BenchmarkP10(b *testing.B) {
 	bullpen := filepath.Join(b.TempDir(), "bullpen")
 	require.NoError(b, gobuild.Product(bullpen))
@@ -83,7 +84,7 @@ func firstPod(b *testing.B) time.Duration {
 	return took
 }
 
-// firstJob starts everything in a new folder, and takes it down again.
+// firstJob starts everything in a new directory, and takes it down again.
 func firstJob(b *testing.B, bullpen, assets, workflow string) time.Duration {
 	b.Helper()
 	state, err := os.MkdirTemp("", "bullpen-bench-up-")
@@ -111,7 +112,7 @@ func firstJob(b *testing.B, bullpen, assets, workflow string) time.Duration {
 			require.NoError(b, up.Process.Signal(syscall.SIGTERM))
 		}
 	}
-	_ = up.Wait() // it was told to end
+	_ = up.Wait() // it was stopped
 	require.NotZero(b, took, "no job has ended: %s", &complaints)
 	return took
 }

@@ -69,7 +69,7 @@ func (f *foreignLedger) job(b *testing.B, foreign bool) {
 	f.ends = append(f.ends, time.Since(start))
 }
 
-// read reads the signals anew.
+// read reads the signals again.
 func (f *foreignLedger) read(b *testing.B) {
 	b.Helper()
 	<-time.After(1100 * time.Millisecond) // answers are kept for a second

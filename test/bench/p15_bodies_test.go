@@ -23,8 +23,9 @@ const (
 	p15Budget  = 64 << 20
 )
 
-// BenchmarkP15 has 200 strangers send the server 25 MiB each at once, without a signature and with a wrong one, and looks at the most that
-// its process holds then, garbage included, beside what it held before. The senders are in the same process, and share what they send.
+// BenchmarkP15 has 200 strangers send the server 25 MiB each at once, without a signature and with a wrong one, and
+// measures the maximum that its process holds then, garbage included, beside what it held before. The senders are in the
+// same process, and share what they send.
 func BenchmarkP15(b *testing.B) {
 	for b.Loop() {
 		r := newRig(b, instantGitHub{})

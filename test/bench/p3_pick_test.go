@@ -44,7 +44,7 @@ func newLedger(b *testing.B, size ledgertest.Size) *ledger {
 	return &ledger{store: store, url: url}
 }
 
-// pick has one pod claim one job: the whole transaction, as a poll has it when there is nobody else.
+// pick has one pod claim one job: the whole transaction, as a poll has it without others.
 func (l *ledger) pick(b *testing.B) {
 	b.Helper()
 	uid := uuid.NewString()
@@ -61,8 +61,8 @@ func (l *ledger) pick(b *testing.B) {
 	require.Len(b, result.Claims, 1)
 }
 
-// BenchmarkP3 compares what it costs to pick a job when 1,000,000 are queued, of 10,000 accounts of which all but one are at their limit, with the
-// same at 1,000 queued jobs of 10 accounts. They take turns.
+// BenchmarkP3 measures what it costs to pick a job when 1,000,000 are queued, of 10,000 accounts of which all but one are
+// at their limit. It is compared with 1,000 queued jobs of 10 accounts. They take turns.
 func BenchmarkP3(b *testing.B) {
 	large := newLedger(b, ledgertest.Size{Queued: 1_000_000, Accounts: 10_000, Free: 1})
 	small := newLedger(b, ledgertest.Size{Queued: 1_000, Accounts: 10, Free: 1})

@@ -59,7 +59,7 @@ func BenchmarkP4(b *testing.B) {
 // createRaw creates what a pool of n would, as fast as 16 clients can.
 func (s *side) createRaw(n int) time.Duration {
 	s.tb.Helper()
-	owner := s.newPool() // nobody reconciles it
+	owner := s.newPool() // it is not reconciled
 	start := time.Now()
 	s.createAll(owner, n)
 	return lastOf(s.await(n, added)).Sub(start)

@@ -26,9 +26,10 @@ import (
 const restingRepositories = 25
 
 // BenchmarkP6Sweeps counts what an hour of passes asks GitHub, by the passes' own clock, while nothing is amiss and no job
-// runs. What GitHub answers with "not modified" counts towards no limit, as GitHub has it, and is told beside it, as is what
-// is asked as the App itself (its deliveries, its installations), which counts towards another limit. The hour begins with a
-// client that has asked nothing yet; a token is renewed once an hour, and what was read with another token is read anew.
+// runs. What GitHub answers with "not modified" counts towards no limit, as GitHub has it, and is reported separately, as
+// is what is asked as the App itself (its deliveries, its installations), which counts towards another limit. The hour
+// begins with a client that has asked nothing yet; a token is renewed once an hour, and what was read with another token is
+// read again.
 func BenchmarkP6Sweeps(b *testing.B) {
 	for b.Loop() {
 		local, forge := startGitHub(b, "")

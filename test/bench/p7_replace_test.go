@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	p7Rounds = 5   // the one in the middle counts: the second slowest of a few samples says little by itself
+	p7Rounds = 5   // the one in the middle counts: the second slowest of a few samples is noise
 	p7Slice  = 100 // pods that finish in one round of one subject, one every tenth of a second
 	p7Every  = 100 * time.Millisecond
 )
@@ -77,8 +77,8 @@ func row7(b *testing.B, size int, name string, q, budget float64, subjects []*tu
 		result: fmt.Sprintf("%.2f×", ratio), value: ratio, samples: p7Rounds * p7Slice, spread: fmt.Sprintf("%.2f–%.2f×", low, high),
 		budget: fmt.Sprintf("≤ %.0f×", budget), kept: ratio <= budget,
 	})
-	// A tenth can be told from noise in the middle of the samples, but not in the worst of them: there it is a tenth more
-	// than the pool itself is allowed.
+	// A tenth can be distinguished from noise in the middle of the samples, but not in the worst of them: there it is a
+	// tenth more than the pool itself is allowed.
 	peer, limit, most := ours, "the row above", 1.1
 	if q > .5 {
 		peer, limit, most = builtin, "ReplicaSet, pods only: "+ms(stats.Median(builtin)), 1.1*budget
@@ -110,7 +110,7 @@ func (t *turn) each(q float64) []time.Duration {
 // answer makes the side create n runners, and then another for each that finishes, without deciding or removing anything.
 func (s *side) answer(n int) {
 	s.tb.Helper()
-	owner := s.newPool() // nobody reconciles it
+	owner := s.newPool() // it is not reconciled
 	var making sync.WaitGroup
 	s.stop = append([]func(){making.Wait}, s.stop...) // after the watch, which asks for more, has ended
 	s.onDone = func() { making.Go(func() { s.create(owner, runnerpod.NewSuffix()) }) }

@@ -53,9 +53,9 @@ func memoryRow(b *testing.B, what, limit string, ours, theirs float64) {
 	})
 }
 
-// BenchmarkP8 compares what the controller holds in memory of 10,000 runner pods with what an informer holds of the same objects that does nothing
-// else, and what the server holds of 10,000 polls with what an HTTP server holds of as many requests that it never answers. Each is measured by what
-// this process holds more than before; the other side of the connections is another process.
+// BenchmarkP8 compares memory: the controller's for 10,000 runner pods with that of an informer of the same objects that
+// does nothing else, and the server's for 10,000 polls with that of an HTTP server for as many requests that it never
+// answers. Each is measured by the growth of this process; the other side of the connections is another process.
 func BenchmarkP8(b *testing.B) {
 	b.Run("controller", controllerMemory)
 	b.Run("server", serverMemory)
@@ -80,7 +80,7 @@ func controllerMemory(b *testing.B) {
 	}
 }
 
-// createAll makes what a pool of n would, as fast as 16 clients can. No controller looks at it.
+// createAll makes what a pool of n would, as fast as 16 clients can. No controller reconciles it.
 func (s *side) createAll(pool *v1alpha1.RunnerPool, n int) {
 	s.tb.Helper()
 	names := make(chan string)

@@ -41,7 +41,7 @@ const (
 
 var podOptions = runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"}
 
-// startPlane runs a control plane without a scheduler: pods wait, and whoever creates them is all that is measured.
+// startPlane runs a control plane without a scheduler: pods stay pending, and only their creation is measured.
 func startPlane(b *testing.B) *kit.Env {
 	b.Helper()
 	env := kit.Private(b)
@@ -84,7 +84,7 @@ func (s *side) create(owner *v1alpha1.RunnerPool, suffix string) {
 	}
 }
 
-// newNamespace makes one that nobody clears: thousands of pods go with their control plane.
+// newNamespace makes one that is not cleaned up: thousands of pods are deleted with their control plane.
 func newNamespace(b *testing.B, env *kit.Env) string {
 	b.Helper()
 	made, err := env.Kube.CoreV1().Namespaces().Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}, metav1.CreateOptions{})
@@ -112,8 +112,7 @@ func newSide(b *testing.B, env *kit.Env) *side {
 	return s
 }
 
-// watch follows the pods with an informer: the API server ends a watch that is slow for a moment, which an informer makes
-// good at once.
+// watch follows the pods with an informer, which resumes when the API server ends a watch that is slow for a moment.
 func (s *side) watch() {
 	pods := cache.NewListWatchFromClient(s.env.Kube.CoreV1().RESTClient(), "pods", s.ns, fields.Everything())
 	informer := cache.NewSharedInformer(pods, &corev1.Pod{}, 0)

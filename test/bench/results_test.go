@@ -43,7 +43,7 @@ func writeResults(file string, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("encoding the results: %w", err)
 	}
-	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil { //nolint:gosec // everybody may read it
+	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil { //nolint:gosec // world-readable
 		return fmt.Errorf("writing the results: %w", err)
 	}
 	fmt.Println("\nAs JSON:", strings.TrimSpace(file))

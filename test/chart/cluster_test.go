@@ -42,8 +42,8 @@ func dryApply(t *testing.T, admin client.Client, object *unstructured.Unstructur
 		client.ForceOwnership, &client.PatchOptions{Raw: &metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}})
 }
 
-// A real API server takes everything, with nothing and with everything turned on; but for the kinds of the Prometheus
-// operator, which it does not know.
+// A real API server accepts everything, with nothing and with everything turned on, except the kinds of the
+// Prometheus operator, which it does not know.
 func TestObjects_AnAPIServerTakesThem(t *testing.T) {
 	admin := kit.Cluster(t).Client(t)
 	for _, namespace := range []string{"bullpen-system", "bullpen-runners"} {
@@ -65,14 +65,14 @@ func TestObjects_AnAPIServerTakesThem(t *testing.T) {
 	}
 	require.Equal(t, map[string]bool{"ServiceMonitor": true, "PrometheusRule": true}, unknown)
 
-	// It does look.
+	// The check can fail.
 	objects := render(t, helmchart.Release{}, least)
 	wrong := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(find(t, objects, "Deployment bullpen-system/bullpen-server"))}
 	require.NoError(t, unstructured.SetNestedField(wrong.Object, int64(1), "spec", "replica"))
 	require.ErrorContains(t, dryApply(t, admin, wrong), "replica")
 }
 
-// NET-7, EXCL-7: policies of a release hold among its runners, under whatever names, and nowhere else.
+// NET-7, EXCL-7: policies of a release hold among its runners, under any names, and nowhere else.
 func TestPolicies_HoldInTheNamespaceOfTheirRelease(t *testing.T) {
 	env := kit.Cluster(t)
 	admin := env.Client(t)

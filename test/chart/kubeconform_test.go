@@ -24,11 +24,11 @@ var skipped = map[string]struct{}{
 	"ServiceMonitor": {}, "PrometheusRule": {}, // the Prometheus operator's, whose definitions are not installed
 }
 
-// schemas writes, for each kind of the objects, the API server's own schema to a file as kubeconform looks for it: with all that it refers
-// to, and closed, so that a field that does not exist is found.
+// schemas writes, for each kind of the objects, the API server's own schema to a file for kubeconform. It has all that it
+// refers to, and is closed, so that a field that does not exist is found.
 func schemas(t *testing.T, objects []*unstructured.Unstructured) (location string) {
 	t.Helper()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	paths, err := kit.Cluster(t).Kube.Discovery().OpenAPIV3().Paths()
 	require.NoError(t, err)
 	written := map[string]bool{}
@@ -46,9 +46,9 @@ func schemas(t *testing.T, objects []*unstructured.Unstructured) (location strin
 		data, err := json.Marshal(schema)
 		require.NoError(t, err)
 		name := strings.ToLower(object.GetKind()) + "-" + strings.ReplaceAll(object.GetAPIVersion(), "/", "-") + ".json"
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), data, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
-	return folder + `/{{ .ResourceKind }}-{{ if ne .Group .ResourceAPIVersion }}{{ .Group }}-{{ end }}{{ .ResourceAPIVersion }}.json`
+	return dir + `/{{ .ResourceKind }}-{{ if ne .Group .ResourceAPIVersion }}{{ .Group }}-{{ end }}{{ .ResourceAPIVersion }}.json`
 }
 
 func schemaOf(t *testing.T, group openapi.GroupVersion, object *unstructured.Unstructured) map[string]any {
@@ -104,7 +104,7 @@ func TestObjects_PassKubeconform(t *testing.T) {
 		for _, object := range objects {
 			require.Empty(t, problems(t, check, object), "%s: %s", name, id(object))
 		}
-		// It does look.
+		// The check can fail.
 		wrong := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(find(t, objects, "Deployment bullpen-system/bullpen-server"))}
 		require.NoError(t, unstructured.SetNestedField(wrong.Object, int64(1), "spec", "template", "spec", "replica"))
 		require.NotEmpty(t, problems(t, check, wrong))

@@ -17,7 +17,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
-// kube-linter finds nothing in what the chart renders to, but for the checks that charts/kube-linter.yaml leaves out, each with its reason.
+// kube-linter finds nothing in what the chart renders to, except in the checks that charts/kube-linter.yaml leaves out,
+// each with its reason.
 func TestObjects_PassKubeLinter(t *testing.T) {
 	deep.Only(t, "TestPods_POD1_R6_EveryContainerHasRequestsAndLimits and TestPods_POD2_R11_ConformToRestrictedAndLeaveTheUserToTheCluster")
 	linter := filepath.Join(t.TempDir(), "kube-linter")
@@ -27,7 +28,7 @@ func TestObjects_PassKubeLinter(t *testing.T) {
 	for name, text := range map[string]string{"least": least, "everything": everything} {
 		require.Empty(t, lint(t, linter, text, nil), name)
 	}
-	// It does look.
+	// The check can fail.
 	found := lint(t, linter, least, func(manifest string) string {
 		return strings.Replace(manifest, "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", 1)
 	})
@@ -37,7 +38,7 @@ func TestObjects_PassKubeLinter(t *testing.T) {
 // lint are the names of the checks that fail on the rendered chart, with the object.
 func lint(t *testing.T, linter, text string, spoil func(string) string) []string {
 	t.Helper()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	var documents []string
 	for _, object := range render(t, helmchart.Release{Upgrade: true}, text) {
 		document, err := yaml.Marshal(object.Object)
@@ -48,8 +49,8 @@ func lint(t *testing.T, linter, text string, spoil func(string) string) []string
 	if spoil != nil {
 		manifest = spoil(manifest)
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "chart.yaml"), []byte(manifest), 0o600))
-	command := exec.CommandContext(t.Context(), linter, "lint", "--config", "../../charts/kube-linter.yaml", "--format", "json", folder) //nolint:gosec // a test's own
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "chart.yaml"), []byte(manifest), 0o600))
+	command := exec.CommandContext(t.Context(), linter, "lint", "--config", "../../charts/kube-linter.yaml", "--format", "json", dir) //nolint:gosec // a test's own
 	command.Stderr = os.Stderr
 	output, err := command.Output() // it exits with 1 if it finds anything
 	if _, found := errors.AsType[*exec.ExitError](err); !found {

@@ -269,7 +269,7 @@ func TestPools_POOL2_DrainFromTheFirstMoment(t *testing.T) {
 	}
 }
 
-// Whoever has no runners that register themselves gives the controller no Secret, and no way to GitHub.
+// Without self-registering runners the controller gets no Secret, and no way to GitHub.
 func TestSelfRegistering_NET8_RightsOnlyWhereEnabled(t *testing.T) {
 	const role = "Role bullpen-runners/bullpen-self-registering"
 	names := func(objects []*unstructured.Unstructured) (all []string) {
@@ -302,7 +302,8 @@ func TestSelfRegistering_NET8_RightsOnlyWhereEnabled(t *testing.T) {
 	require.Len(t, own["volumeMounts"], 1, "each team brings its own credentials: the App's key stays with the server")
 }
 
-// What only the controller may do, only its role allows (EXCL-2); Secrets are read by their names alone, and nobody has a wildcard.
+// What only the controller may do, only its role allows (EXCL-2); Secrets are read by their names alone, and no role has a
+// wildcard.
 func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
 	deletes, secrets := map[string][]string{}, 0
 	for _, object := range render(t, helmchart.Release{Upgrade: true}, everything) {
@@ -314,7 +315,7 @@ func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
 		for i := range rules {
 			verbs, resources := texts(at(t, rules, i, "verbs")), texts(at(t, rules, i, "resources"))
 			require.NotContains(t, slices.Concat(verbs, resources, texts(at(t, rules, i, "apiGroups"))), "*", id(object))
-			if slices.Contains(resources, "secrets") { // those that it was told of, one by one
+			if slices.Contains(resources, "secrets") { // those that the values name, one by one
 				require.Equal(t, "Role bullpen-system/bullpen-machosts", id(object))
 				require.Equal(t, []string{"get"}, verbs)
 				require.Equal(t, []string{"mac-ssh", "mac-password"}, texts(at(t, rules, i, "resourceNames")))
@@ -402,7 +403,7 @@ func TestEvictions_R5_EachPodHasAtMostOneBudget(t *testing.T) {
 
 var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// Two releases share no object, whatever they are called, and no name is too long.
+// Two releases share no object under any names, and no name is too long.
 func TestReleases_DoNotCollide(t *testing.T) {
 	long := strings.Repeat("a-very-long-release-name.", 3)[:53]
 	seen := map[string]string{}

@@ -140,8 +140,8 @@ func fresh(event string, payload any, n int) {
 	}
 }
 
-// variants posts the payload of each webhook with all members, with those alone that it must have, and with each member null, absent or of
-// another type, as far as the description lets it, down to a depth.
+// variants posts the payload of each webhook with all members, with the required ones alone, and with each member null,
+// absent or of another type, as far as the description allows it, down to a depth.
 func (r *receiver) variants(d document, hook webhook, most int) {
 	r.t.Helper()
 	send := func(what string, payload any) {

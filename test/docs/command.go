@@ -10,17 +10,18 @@ import (
 type Command struct {
 	Block
 	Shell string // as it is written, without its comment
-	// Unverified says why nobody has tried it; empty: a test runs or checks it.
+	// Unverified says why it was not tried; empty: a test runs or checks it.
 	Unverified string
 }
 
-// Mark begins the comment that says why nobody has tried a command: at the end of its line, or on a line of its own for the rest of the block.
+// Mark begins the comment that says why a command was not tried: at the end of its line, or on a line of its own for the
+// rest of the block.
 const Mark = "# unverified: "
 
 // query is a line that is asked of Prometheus, beside commands: its metrics are looked for by other tests.
 var query = regexp.MustCompile(`^(max|min|sum|time|rate|increase|up)\b.*[({]`)
 
-// programs begin a line that is a command. A line of a fence that is called sh, and one after "$ ", is a command whatever it begins with.
+// programs begin a line that is a command. A line of a fence that is called sh, and one after "$ ", is always a command.
 var programs = []string{
 	"bullpen", "bin/bullpen", "bullpen-migrate", "bin/bullpen-migrate", "kubectl", "helm", "make", "go", "curl", "sudo", "git", "tail", "head", "openssl", "psql", "pg_dump", "pg_restore", "ssh", "scp", "tart",
 	"launchctl", "kind", "ctr", "oras", "crane", "echo", "source", "jq", "systemctl", "gh", "docker", "mktemp", "cd", "export", "apt-get", "brew", "xattr", "chmod", "install",

@@ -39,7 +39,7 @@ func blocks(t *testing.T) []Block {
 	return all
 }
 
-// Each command is run by a test, or checked here or in cmd/bullpen, or says to its reader that nobody has tried it, and why.
+// Each command is run by a test, or checked here or in cmd/bullpen, or marked as not tried, with the reason.
 func TestCommands_AreExecutedCheckedOrMarked(t *testing.T) {
 	executed := Executed()
 	counts := map[string]int{}
@@ -146,7 +146,7 @@ func routesOfStandin(t *testing.T) string {
 	return sources.String()
 }
 
-// variable is one of the shell's, which somebody has set before.
+// variable is one of the shell's, which was set before.
 var variable = regexp.MustCompile(`\$\w+`)
 
 // fails says that kubectl did not understand the command, in contrast to what is not there.

@@ -2,7 +2,7 @@ package docs
 
 import "strings"
 
-// Test is a test function of this repository, and the folder of its package.
+// Test is a test function of this repository, and the directory of its package.
 type Test struct{ Folder, Name string }
 
 // Executed are commands that a test of another package runs as they are written, each with a test the sources of whose package have it, word
@@ -23,11 +23,12 @@ func Executed() map[string]Test {
 // plain are programs of the system that filter or make text: what they print is for people, and nothing of ours can break them.
 var plain = []string{"grep", "sort", "head", "jq", "base64", "openssl", "date", "cat", "echo", "export", "source", "wc", "command", "mktemp"}
 
-// reading are the operators' commands that change nothing: a test runs them against a fleet as they are written.
+// reading are the administrators' commands that change nothing: a test runs them against a fleet as they are written.
 var reading = []string{"status", "jobs", "job", "why", "pools", "runners", "usage", "audit", "accounts list", "accounts get", "events"}
 
-// Reads says whether a program is one of the operators' commands that test/e2e runs against the fleet that it has started, and with which
-// arguments: what stands for a name becomes one of that fleet. Those that go on until they are stopped, or name another cluster, are not.
+// Reads says whether a program is one of the administrators' commands that test/e2e runs against its fleet, and with which
+// arguments: placeholders become names of that fleet. Commands that run until they are stopped, or name another cluster,
+// are not.
 func Reads(words []string, fleet *strings.Replacer) (args []string, is bool) {
 	if len(words) < 2 || words[0] != "bullpen" && words[0] != "bin/bullpen" {
 		return nil, false

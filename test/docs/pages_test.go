@@ -93,7 +93,7 @@ func TestAnchors(t *testing.T) {
 		anchors("# A `b`\n\n## A b\n\n```\n# no\n```\n\n### It's [bullpen up](x.md), is it?\n"))
 }
 
-// Every page can be reached from the index, so that nobody has to know what it is called.
+// Every page can be reached from the index, without knowing its name.
 func TestIndex_LeadsToEveryPage(t *testing.T) {
 	all := pages(t)
 	seen := map[string]bool{}

@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/chaos"
 )
 
-// smallDisk puts a disk of its own under a state folder; nil where that takes rights that the test has not.
+// smallDisk puts a disk of its own under a state directory; nil where the test lacks the rights for it.
 func smallDisk(t *testing.T, dir string) fullDisk {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -17,6 +17,6 @@ func smallDisk(t *testing.T, dir string) fullDisk {
 	}
 	disk, err := chaos.NewDisk(dir, 1<<30)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, disk.Close()) }) // once everything in it has ended, before the folder is deleted
+	t.Cleanup(func() { require.NoError(t, disk.Close()) }) // once everything in it has ended, before the directory is deleted
 	return disk
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/docs"
 )
 
-// documented runs each of the operators' commands of the pages that only read, with the names of this fleet, under the roles that are shipped.
+// documented runs each of the administrators' commands of the pages that only read, with the names of this fleet, under the roles that are shipped.
 func documented(t *testing.T, dir string) {
 	list, stderr, code := run(t, "jobs", "--ended", "-o", "json", "--state-dir", dir)
 	require.Zero(t, code, stderr)

@@ -25,8 +25,8 @@ func buildFaults(t *testing.T) string {
 	return path
 }
 
-// rounds says which points are armed together: the first is reached by any job, and kills; the others are reached by what
-// then makes it good, or by the pod that takes the job's pod's place. Those that leave a lease behind come first.
+// rounds says which points are armed together. The first is reached by any job, and kills; the others are reached by what
+// then makes up for it, or by the pod that takes the job's pod's place. Those that leave a lease behind come first.
 var rounds = [][]faultpoint.Point{
 	{faultpoint.MintAnswered},
 	{faultpoint.ClaimInserted},
@@ -48,8 +48,8 @@ const roundJob = "on: push\njobs:\n  %s:\n    runs-on: bullpen\n    steps:\n    
 // leased is how many rounds leave a lease behind. After them the servers' clocks are set forward by more than a lease.
 const leased = 4
 
-// smallRounds is what make test has of the rounds: one that leaves a lease behind, and the last. The soak passes every point in make test, too
-// (TestSoak_RECV5_NET8_EverythingOnce); here each is reached by itself.
+// smallRounds is what make test has of the rounds: one that leaves a lease behind, and the last. The soak passes every
+// point in make test, too (TestSoak_RECV5_NET8_EverythingOnce); here each is reached alone.
 func smallRounds() [][]faultpoint.Point { return slices.Concat(rounds[2:3], rounds[len(rounds)-1:]) }
 
 // TestFaultPoints_EachIsReachedAndKills brings the product up with its fault points, lets it die at each of them, and
@@ -121,7 +121,7 @@ func fillUp(t *testing.T, r *running, w *where, dir string, disk fullDisk) {
 	submit(t, dir, w, fmt.Sprintf(roundJob, "crowded"))
 	r.await(t, "the job in the queue", func(e event) bool { return e.Job != nil && e.Job.Name == "crowded" })
 	require.NoError(t, disk.Drain())
-	// GitHub does not repeat what the server could not write down: the pass over its deliveries does, every minute.
+	// GitHub does not repeat what the server could not store: the pass over its deliveries does, every minute.
 	r.awaitWithin(t, patience+3*time.Minute, "the end of the job", func(e event) bool {
 		return e.Job != nil && e.Job.Name == "crowded" && e.Job.Conclusion != ""
 	})

@@ -23,7 +23,7 @@ import (
 
 const twoSeconds = "on: push\njobs:\n  %:\n    runs-on: bullpen\n    steps:\n      - run: sleep 2\n"
 
-// gated is the one idle runner, and whatever can be done in its name.
+// gated is the one idle runner, and everything that can be done in its name.
 type gated struct {
 	*testing.T
 	dir string

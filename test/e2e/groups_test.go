@@ -24,7 +24,7 @@ spec:
   template: {image: bullpen, command: [bullpen, dev, runner, --work, /bullpen/work]}
 `
 
-// A job of an organization that lacks its pool's runner group waits, says why, and goes on once somebody has made the group.
+// A job of an organization that lacks its pool's runner group waits, says why, and continues once the group exists.
 func aRunnerGroupIsMade(t *testing.T, dir string, box *running, w *where) {
 	output, err := kubectl(t, w, w.Kubeconfig, "apply", "-f", writeFile(t, "grouped.yaml", groupedPool))
 	require.NoError(t, err, output)

@@ -94,7 +94,7 @@ func refused(t *testing.T, says string, args ...string) {
 	require.Equal(t, 1, strings.Count(strings.TrimSpace(stderr), "\n")+1, "one line: %s", stderr)
 }
 
-// stateDir is a short folder that root's PostgreSQL user may pass through. Nothing of it is left when the test ends.
+// stateDir is a short directory that root's PostgreSQL user may pass through. Nothing of it is left when the test ends.
 func stateDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bullpen-e2e-")
@@ -302,7 +302,7 @@ func kubectl(t *testing.T, w *where, kubeconfig string, args ...string) (string,
 	return strings.TrimSpace(string(output)), err
 }
 
-// processesOf are the processes, other than this one, that have the folder in their arguments or environment.
+// processesOf are the processes, other than this one, that have the directory in their arguments or environment.
 func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/environ"); err != nil {

@@ -31,8 +31,8 @@ jobs:
     steps: [{run: "kill -STOP $(cut -d ' ' -f 4 /proc/$PPID/stat)"}]
 `
 
-// TEN-4, TEN-5: a job stops its listener. Its pod is charged to its account until it is gone, so that the account's next job waits and nobody
-// else's does, and it is gone in two minutes.
+// TEN-4, TEN-5: a job stops its listener. Its pod is charged to its account until it is gone, so that the account's next
+// job waits and no other account's does, and it is gone in two minutes.
 func aHungRunnerIsGone(t *testing.T, dir string, box *running, w *where) {
 	post(t, dir, w, "/_standin/installations", []byte(`{"account": "globex", "repositories": ["app"]}`))
 	require.Eventually(t, func() bool {

@@ -80,7 +80,7 @@ func logsAndCommands(t *testing.T, dir string, w *where) {
 	commandsInARunner(t, dir, w)
 }
 
-// followAll has several follow a log to its end, and one go away before.
+// followAll has several clients follow a log to its end, and one disconnect before.
 func followAll(t *testing.T, w *where, end string) {
 	t.Helper()
 	const many = 4
@@ -142,13 +142,13 @@ func commandsInARunner(t *testing.T, dir string, w *where) {
 	require.NoError(t, err)
 	_, err = screen.Write([]byte("typed\n"))
 	require.NoError(t, err)
-	shown, _ := io.ReadAll(screen) // a terminal that nobody holds any more answers with an error
+	shown, _ := io.ReadAll(screen) // a terminal without a holder answers with an error
 	require.NoError(t, screen.Close())
 	require.Error(t, terminal.Wait())
 	require.Equal(t, 5, terminal.ProcessState.ExitCode())
 	require.Contains(t, string(shown), "31 101", "%s", shown)
 
-	// Whoever goes away leaves no process behind, although it neither reads nor writes.
+	// A client that disconnects leaves no process behind, although it neither reads nor writes.
 	ctx, leave := context.WithCancel(t.Context())
 	gone := make(chan struct{})
 	go func() {

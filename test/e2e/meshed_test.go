@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 )
 
-// A service mesh: each pod of the pool gets a container that goes on whatever happens, and ignores SIGTERM.
+// A service mesh: each pod of the pool gets a container that never exits, and ignores SIGTERM.
 const mesh = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -88,7 +88,7 @@ func aMeshedRunnerIsGone(t *testing.T, dir string, box *running, w *where) {
 		}
 		return i < 0
 	}, patience, interval, "its pod is gone")
-	if !ended.IsZero() { // it may have gone between two looks
+	if !ended.IsZero() { // it may have been deleted between two readings
 		require.Less(t, time.Since(ended), 15*time.Second, "some seconds, on a machine that has other work")
 	}
 	require.Eventually(t, func() bool {

@@ -12,7 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli"
 )
 
-// pauseAndDrain has the pool hand out nothing while a long job runs in it: what comes waits, idle runners stay or leave, that job goes on.
+// pauseAndDrain has the pool hand out nothing while a long job runs in it: new jobs wait, idle runners stay or are removed,
+// that job continues.
 func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	ask := func(verb string, more ...string) cli.PoolIntake {
 		t.Helper()
@@ -37,7 +38,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 		p := pool()
 		return p.Busy == busy && p.Idle > 0
 	}, patience, commandInterval, "the long job alone runs")
-	defer run(t, "pool", "resume", "default", "--state-dir", dir) // whatever fails here, the others need the pool
+	defer run(t, "pool", "resume", "default", "--state-dir", dir) // also after a failure, the other tests need the pool
 
 	paused := ask("pause", "--reason", "a test")
 	require.True(t, paused.Changed)

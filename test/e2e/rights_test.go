@@ -69,8 +69,8 @@ const (
 	streamedTest = "TestRoles_NET8_AreLeastPrivilege"
 )
 
-// checkSelfRegisteringRights compares what the role grants with what the API server was asked for: each right is used, and nobody was refused
-// anything. What the controller's other roles grant is the soak's matter.
+// checkSelfRegisteringRights compares what the role grants with the requests to the API server: each right is used, and no
+// request was refused. The controller's other roles are the soak's matter.
 func checkSelfRegisteringRights(t *testing.T, auditLog string) {
 	t.Helper()
 	log, err := os.Open(auditLog)

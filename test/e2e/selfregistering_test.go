@@ -60,12 +60,12 @@ spec:
 `
 
 // proofs is a workflow of so many jobs, each of which writes a line of its own: at once when it begins, and when it ends.
-func proofs(label, folder string, jobs int) string {
+func proofs(label, dir string, jobs int) string {
 	var b strings.Builder
 	b.WriteString("on: push\njobs:\n")
 	for n := range jobs {
 		fmt.Fprintf(&b, "  %s-%d:\n    runs-on: [%s]\n    steps:\n      - run: echo begun >> %s/%s-%d\n      - run: sleep %d\n      - run: echo done >> %s/%s-%d\n",
-			label, n, label, folder, label, n, 2+7*(n%3), folder, label, n)
+			label, n, label, dir, label, n, 2+7*(n%3), dir, label, n)
 	}
 	return b.String()
 }
@@ -91,7 +91,8 @@ func (s *storm) roll() {
 	require.NoError(s.t, err, output)
 }
 
-// deleteOne deletes a pod that shows no work, as somebody would who tidies up. The API server may refuse: then it has begun.
+// deleteOne deletes a pod that shows no work, as an administrator would who cleans up. The API server may refuse: then it
+// has begun.
 func (s *storm) deleteOne(random *rand.Rand) {
 	all, err := pods(s.t, s.w, s.selector)
 	require.NoError(s.t, err)
@@ -113,8 +114,8 @@ func (s *storm) deleteOne(random *rand.Rand) {
 	}
 }
 
-// Rolling updates every ten seconds while pods that are idle or have ended are deleted at random: every job proves that it was
-// begun once and ended, and in the end there is one set, and nothing of it when it is deleted.
+// Rolling updates run every ten seconds while pods that are idle or have ended are deleted at random. Every job proves that
+// it was begun once and ended. In the end there is one set, and nothing of it when it is deleted.
 func TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion(t *testing.T) {
 	dir := stateDir(t)
 	audit := filepath.Join(t.TempDir(), "audit.log")
@@ -148,16 +149,16 @@ func TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion(t *testing.T) {
 			s.t, s.w = t, w
 			output, err := s.kubectl("apply", "-f", writeFile(t, "owner.yaml", c.manifest))
 			require.NoError(t, err, output)
-			folder := t.TempDir()
-			require.NoError(t, os.Chmod(folder, 0o777)) //nolint:gosec // jobs run as another user
-			submit(t, dir, w, proofs(c.label, folder, c.jobs))
+			directory := t.TempDir()
+			require.NoError(t, os.Chmod(directory, 0o777)) //nolint:gosec // jobs run as another user
+			submit(t, dir, w, proofs(c.label, directory, c.jobs))
 			s.until(func() bool { return ended(box, c.label) == c.jobs })
 			require.Positive(t, s.rolls)
 			t.Logf("%d rolls, %d pods deleted under %d jobs", s.rolls, s.deleted, c.jobs)
 			for n := range c.jobs {
 				name := fmt.Sprintf("%s-%d", c.label, n)
 				box.await(t, "the success of "+name, jobEnded(name, "success"))
-				proof, err := os.ReadFile(filepath.Join(folder, name))
+				proof, err := os.ReadFile(filepath.Join(directory, name))
 				require.NoError(t, err)
 				require.Equal(t, "begun\ndone\n", string(proof), name)
 			}

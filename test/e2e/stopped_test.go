@@ -34,8 +34,9 @@ spec:
   template: {image: bullpen, command: [bullpen, dev, runner, --work, /bullpen/work, --worker-after, 500ms]}
 `
 
-// EXCL-8: a pod is deleted, with its job's grace period, or evicted as Karpenter evicts what it takes a node from (R5), at every instant from
-// before its job is claimed to when the job's steps run. No job is lost, and none runs twice.
+// EXCL-8: a pod is deleted, with its job's grace period, or evicted as Karpenter evicts pods of a node that it removes
+// (R5). That happens at every instant from before its job is claimed to when the job's steps run. No job is lost, and none
+// runs twice.
 func TestStopped_EXCL8_AStopAtAnyInstantCostsNoJob(t *testing.T) {
 	step, instants, pools := 100*time.Millisecond, 12, 3
 	if deep.Enabled() {
@@ -43,9 +44,9 @@ func TestStopped_EXCL8_AStopAtAnyInstantCostsNoJob(t *testing.T) {
 	}
 	dir := stateDir(t)
 	box, w := up(t, dir, "--runners", "1")
-	folder := t.TempDir()
-	require.NoError(t, os.Chmod(folder, 0o777)) //nolint:gosec // jobs run as another user
-	w.api(t)                                    // one client for all
+	directory := t.TempDir()
+	require.NoError(t, os.Chmod(directory, 0o777)) //nolint:gosec // jobs run as another user
+	w.api(t)                                       // one client for all
 	t.Run("pools", func(t *testing.T) {
 		t.Run("hung", func(t *testing.T) {
 			t.Parallel()
@@ -67,7 +68,7 @@ func TestStopped_EXCL8_AStopAtAnyInstantCostsNoJob(t *testing.T) {
 					output, err := kubectl(t, w, w.Kubeconfig, "apply", "-f", writeFile(t, name+".yaml", fmt.Sprintf(stoppedPool, name)))
 					require.NoError(t, err, output)
 					for i := n; i < instants; i += pools {
-						stopAt(t, dir, w, stop, name, folder, i, time.Duration(i)*step)
+						stopAt(t, dir, w, stop, name, directory, i, time.Duration(i)*step)
 						box.await(t, "the end of the job", jobEnded(fmt.Sprintf("%s-%d", name, i), "success"))
 					}
 				})
@@ -76,7 +77,7 @@ func TestStopped_EXCL8_AStopAtAnyInstantCostsNoJob(t *testing.T) {
 	})
 	for i := range instants {
 		for _, how := range []string{"stopped", "evicted"} {
-			proof, err := os.ReadFile(filepath.Join(folder, fmt.Sprintf("%s-%d-%d", how, i%pools, i)))
+			proof, err := os.ReadFile(filepath.Join(directory, fmt.Sprintf("%s-%d-%d", how, i%pools, i)))
 			require.NoError(t, err)
 			require.Equal(t, "begun\ndone\n", string(proof), "%s %s after the job was submitted", how, time.Duration(i)*step)
 		}
@@ -122,7 +123,7 @@ func evicts(t *testing.T, w *where) stopping {
 }
 
 // stopAt submits a job for the pool's one runner, and stops its pod so long after.
-func stopAt(t *testing.T, dir string, w *where, stop stopping, pool, folder string, n int, after time.Duration) {
+func stopAt(t *testing.T, dir string, w *where, stop stopping, pool, directory string, n int, after time.Duration) {
 	t.Helper()
 	var idle *corev1.Pod
 	require.Eventually(t, func() bool {
@@ -141,7 +142,7 @@ jobs:
   %[1]s-%[2]d:
     runs-on: [%[1]s]
     steps: [{run: echo begun >> %[3]s/%[1]s-%[2]d}, {run: sleep 0.3}, {run: echo done >> %[3]s/%[1]s-%[2]d}]
-`, pool, n, folder))
+`, pool, n, directory))
 	<-time.After(after)
 	if err := now(); !apierrors.IsNotFound(err) { // it may have done its job by then
 		require.NoError(t, err)

@@ -13,7 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// lastWords kills an idle runner as the kernel would: another takes its place, and how it ended can be read when its pod has gone.
+// lastWords kills an idle runner as the kernel would: another takes its place, and its last log lines can be read when its
+// pod is gone.
 func lastWords(t *testing.T, dir string, w *where) {
 	idle := func() []adminapi.Runner {
 		t.Helper()

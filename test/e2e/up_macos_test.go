@@ -42,7 +42,7 @@ jobs:
       - run: sleep 600
 `
 
-// busyMac is the pod of the job that runs until its test lets it go, once it is the only one.
+// busyMac is the pod of the job that runs until its test releases it, once it is the only one.
 func busyMac(t *testing.T, w *where) string {
 	t.Helper()
 	var name string
@@ -60,8 +60,8 @@ func busyMac(t *testing.T, w *where) string {
 	return name
 }
 
-// Jobs for both platforms on one machine, with a fake of Tart in the place of a Mac: its node agent may be killed while a job
-// runs, and of everything that was killed together nothing is left when it is cleared away.
+// Jobs for both platforms on one machine, with a fake of Tart in the place of a Mac. Its node agent may be killed while a
+// job runs, and a cleanup leaves nothing of what was killed together.
 func TestUp_NODE3_MacOSRunnersOutliveTheirNodeAgent(t *testing.T) {
 	s := macsUp(t, "")
 	s.passTo(t)

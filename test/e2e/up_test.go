@@ -53,7 +53,7 @@ func writeFile(t *testing.T, name, content string) string {
 	return path
 }
 
-// One life of a state folder: up, a dead server, a second up, kill -9 with a job under way, up again, down.
+// One life of a state directory: up, a dead server, a second up, kill -9 with a job under way, up again, down.
 func TestUp(t *testing.T) {
 	dir := stateDir(t)
 	collector := tracingtest.New(t)
@@ -91,7 +91,7 @@ func TestUp(t *testing.T) {
 				return e.Event == "started" && e.Part == part && e.PID != w.Processes[part]
 			})
 		}
-		// A server that has no database ends, and is started again; a webhook sent meanwhile would be lost, as at GitHub.
+		// A server that has no database exits, and is restarted; a webhook sent in between would be lost, as at GitHub.
 		awaitReady(t, w)
 		submit(t, dir, w, shortJob)
 		first.await(t, "a job after the outage", jobEnded("again", "success"))
@@ -166,7 +166,7 @@ jobs:
       - run: echo held
 `
 
-// suspendAndResume is what an operator does with the commands, under the roles that are shipped.
+// suspendAndResume is what an administrator does with the commands, under the roles that are shipped.
 func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	account := func(args ...string) adminapi.Account {
 		t.Helper()
@@ -180,7 +180,7 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	submit(t, dir, w, heldJob)
 	require.Eventually(t, func() bool { return account("get", "acme").Queued == 1 }, patience, commandInterval)
 
-	// GitHub's own suspension stands beside the operator's.
+	// GitHub's own suspension stands beside the administrator's.
 	installation := strconv.FormatInt(account("get", "acme").InstallationID, 10)
 	admin(t, dir, w, "/_standin/installations/"+installation+"/suspend")
 	require.Eventually(t, func() bool { return account("get", "acme").SuspendedByGitHub }, patience, commandInterval)
@@ -206,7 +206,7 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	}
 }
 
-// theFleetAtAGlance asks for what operators look at first.
+// theFleetAtAGlance asks for what administrators check first.
 func theFleetAtAGlance(t *testing.T, dir string) {
 	t.Helper()
 	show := func(args ...string) string {
@@ -214,8 +214,9 @@ func theFleetAtAGlance(t *testing.T, dir string) {
 		require.Zero(t, code, "%s", stderr)
 		return stdout
 	}
-	// The scaled pool keeps none, and the other one two. A status is a moment old and a job may have come and gone since, so all must agree at one
-	// look. The sums alone would not do: a runner of the scaled pool that is on its way out may stand in them for one of the other pool's.
+	// The scaled pool keeps none, and the other one two. A status is a moment old and a job may have come and gone since,
+	// so all must agree in one reading. The sums alone would not do: a runner of the scaled pool that is on its way out may
+	// stand in them for one of the other pool's.
 	two := regexp.MustCompile(`(?m)^default +bullpen +2 +2 +0 +0 +0 +0 +- +`)
 	none := regexp.MustCompile(`(?m)^scaled +scaled +0 +0 +0 +0 +0 +0 +- +`)
 	idle := regexp.MustCompile(`(?m)^\S+ +default +idle +- +- +- +this-machine +`)
@@ -295,10 +296,10 @@ func checkPrivate(t *testing.T, dir string) {
 		want = 0o711 // the user that root lends to PostgreSQL passes through
 	}
 	require.Equal(t, want, info.Mode().Perm())
-	for _, folder := range []string{"secrets", "identities", "logs"} {
-		entries, err := os.ReadDir(filepath.Join(dir, folder))
+	for _, directory := range []string{"secrets", "identities", "logs"} {
+		entries, err := os.ReadDir(filepath.Join(dir, directory))
 		require.NoError(t, err)
-		require.NotEmpty(t, entries, folder)
+		require.NotEmpty(t, entries, directory)
 		for _, entry := range entries {
 			info, err := entry.Info()
 			require.NoError(t, err)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// volatile is what changes by itself: the model's own state, and what programs write while they run.
+// volatile is what changes without an apply: the model's own state, and what programs write while they run.
 func volatile(path string) bool {
 	switch path {
 	case "/.devmac", "/usr/local/var/bullpen/log/node.log", "/usr/local/var/bullpen/lock", "/Users/ci/bullpen", "/private/tmp", "/private/var/log":

@@ -9,8 +9,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
-// Step, file and remedy are named, what was there stays, and once the file system can be written the apply goes on.
-func TestApply_AReadOnlyFolderIsNamed(t *testing.T) {
+// Step, file and remedy are named, what was there stays, and once the file system can be written the apply
+// continues.
+func TestApply_AReadOnlyDirectoryIsNamed(t *testing.T) {
 	h := newHost(t)
 	etc := h.Root.Path("/private/etc")
 	if err := syscall.Mount(etc, etc, "", syscall.MS_BIND, ""); err != nil {
@@ -37,7 +38,7 @@ func TestApply_AReadOnlyFolderIsNamed(t *testing.T) {
 	h.converged()
 }
 
-func TestApply_AFullDiskIsToldBeforeAnythingIsChanged(t *testing.T) {
+func TestApply_AFullDiskIsReportedBeforeAnythingIsChanged(t *testing.T) {
 	h := newHost(t, mactest.OnDisk(t, mactest.SmallDisk(t, "300m")))
 	before := h.tree(volatile)
 	done := h.apply("-o", "json")

@@ -35,10 +35,10 @@ func (h *host) begin() (command *exec.Cmd, stdout, stdin *os.File, stderr *bytes
 	return command, stdout, stdin, stderr
 }
 
-// HOST-1: an SSH connection that drops takes the pipes away, and perhaps sends SIGHUP. The apply goes on to its end.
-func TestApply_GoesOnWhenNobodyListensAnyMore(t *testing.T) {
+// HOST-1: an SSH connection that drops closes the pipes, and perhaps sends SIGHUP. The apply continues to its end.
+func TestApply_ContinuesWhenItsClientHasDisconnected(t *testing.T) {
 	h := newHost(t)
-	h.payload.Config.SSH = machost.SSH{} // nobody could confirm it
+	h.payload.Config.SSH = machost.SSH{} // it could not be confirmed
 	command, stdout, stdin, stderr := h.begin()
 	first := make([]byte, 1)
 	_, err := stdout.Read(first)
@@ -52,7 +52,7 @@ func TestApply_GoesOnWhenNobodyListensAnyMore(t *testing.T) {
 	require.Contains(t, plan.stdout, "nothing to do")
 }
 
-// Ctrl-C ends an apply between two changes, and the next goes on from there.
+// Ctrl-C ends an apply between two changes, and the next continues from there.
 func TestApply_CtrlCEndsItBetweenTwoChanges(t *testing.T) {
 	h := newHost(t)
 	command, stdout, stdin, stderr := h.begin()

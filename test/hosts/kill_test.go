@@ -22,7 +22,7 @@ func (h *host) arm(point faultpoint.Point, nth int) {
 	require.NoError(h.t, os.WriteFile(filepath.Join(h.faults, string(point)), []byte(strconv.Itoa(nth)), 0o600))
 }
 
-// disarm says whether nobody has died there.
+// disarm says whether no process has died there.
 func (h *host) disarm(point faultpoint.Point) bool {
 	h.t.Helper()
 	err := os.Remove(filepath.Join(h.faults, string(point)))
@@ -49,8 +49,9 @@ func (h *host) requireNotWorse() {
 	}
 }
 
-// HOST-1, HOST-7: killed at its first change, then at a later one of what is left, and so on until an apply gets through: the Mac is never
-// worse than it was, and ends as one whose apply was not disturbed, byte for byte. In make test eight changes lie between two kills.
+// HOST-1, HOST-7: an apply is killed at its first change, then at a later one of what is left, and so on until one gets
+// through. The Mac is never worse than it was, and ends as one whose apply was not disturbed, byte for byte. In make test
+// eight changes lie between two kills.
 func TestApply_HOST1_KilledAtEveryStepItConverges(t *testing.T) {
 	want, stride := newHost(t).converged(), 9
 	if deep.Enabled() {

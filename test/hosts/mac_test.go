@@ -141,13 +141,13 @@ func (h *host) apply(args ...string) outcome {
 	return outcome{stdout, stderr.String(), command.ProcessState}
 }
 
-// tree is everything below a folder of the Mac: mode, owner and content of each file.
+// tree is everything below a directory of the Mac: mode, owner and content of each file.
 func (h *host) tree(except func(path string) bool) map[string]string {
 	h.t.Helper()
 	found := map[string]string{}
 	require.NoError(h.t, filepath.WalkDir(string(h.Root), func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it went meanwhile
+			return nil // it was removed in between
 		}
 		if err != nil {
 			return err

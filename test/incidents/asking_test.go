@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 )
 
-// settle waits until everything that has arrived so far has been worked off: a webhook that is sent now and recorded was
+// settle waits until everything that has arrived so far has been processed. A webhook that is sent now and recorded was
 // sent after it, and a poll that is asked now was answered after it.
 func (w *world) settle() {
 	w.t.Helper()
@@ -119,8 +119,8 @@ func (w *world) limit(login string, jobs int64) {
 	require.NoError(w.t, w.store.SetLimits(w.t.Context(), id, fleet.Linux, fleet.Limits{MilliCPU: 1 << 40, MemoryMB: 1 << 40, Jobs: jobs}))
 }
 
-// rowsRead is how many rows of jobs have been read, by the database's own count. A session tells when it ends, so nobody may be
-// connected any more.
+// rowsRead is how many rows of jobs have been read, by the database's own count. A session reports when it ends, so no
+// client may be connected any more.
 func (w *world) rowsRead() int64 {
 	w.t.Helper()
 	w.eventually("all sessions have ended", func() bool {

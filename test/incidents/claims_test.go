@@ -82,8 +82,8 @@ func inFlight(t *testing.T, warm int, change func(*world, *dispatch.Options)) (*
 	return w, pods, run
 }
 
-// A deploy ends the server while a whole warm pool is between claim and answer: half of the registrations exist, half do
-// not, and nobody knows which.
+// A deploy stops the server while a whole warm pool is between claim and answer: half of the registrations exist, half
+// do not, and which is unknown.
 func TestDeploy_CLAIM16_AWholeWarmPoolInFlight(t *testing.T) {
 	t.Parallel()
 	const warm = 6
@@ -203,7 +203,7 @@ func TestLabel_CLAIM6_PatchesThatFail(t *testing.T) {
 	w.eventually("no pod has a label and nobody's job", func() bool { return len(w.leaked()) == 0 })
 }
 
-// Egress is cut the moment the label appears, in the middle of whatever the pod is being told.
+// Egress is cut the moment the label appears, in the middle of an answer to the pod.
 func TestEgress_CLAIM6_CutAtTheLabel(t *testing.T) {
 	t.Parallel()
 	const warm = 4

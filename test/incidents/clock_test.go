@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// clock is the real one, and can be put forward: whoever waits for a moment that has passed then is woken at once. So what
-// takes five minutes elsewhere takes none here, and what speaks HTTP does not notice.
+// clock is the real one, and can be put forward: waiters for a time that has passed then are woken at once. So what takes
+// five minutes elsewhere takes none here, and what speaks HTTP does not notice.
 type clock struct {
 	mu      sync.Mutex
 	ahead   time.Duration

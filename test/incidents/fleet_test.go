@@ -47,7 +47,7 @@ func (y *yard) eventually(what string, check func() bool) {
 	require.Eventually(y.t, check, 2*patience, 50*time.Millisecond, what)
 }
 
-// work is a run whose jobs work until they are let go.
+// work is a run whose jobs run until they are released.
 type work struct {
 	y    *yard
 	gate string
@@ -229,7 +229,7 @@ func TestNode_POOL9_DrainedWithBusyPods(t *testing.T) {
 	require.NoError(t, y.Admin.Get(t.Context(), client.ObjectKey{Name: drained}, node))
 	cordoned := client.MergeFrom(node.DeepCopy())
 	node.Spec.Unschedulable = true
-	require.NoError(t, y.Admin.Patch(t.Context(), node, cordoned)) // whatever its agent has written of its status meanwhile
+	require.NoError(t, y.Admin.Patch(t.Context(), node, cordoned)) // although its agent has written its status in between
 	on := func() []corev1.Pod {
 		return slices.DeleteFunc(y.podsOf("linux-2cpu"), func(p corev1.Pod) bool { return p.Spec.NodeName != drained })
 	}
@@ -293,11 +293,11 @@ func TestNode_POOL6_OneThatFailsEverySandbox(t *testing.T) {
 	// have been started beside it.
 	require.GreaterOrEqual(t, len(hung), 2*each)
 
-	// With a limit to how long a start may take they are retired, and what takes their places is retired again, a few at a
+	// With a limit to how long a start may take they are retired, and their replacements are retired again, a few at a
 	// time; jobs run all the while.
 	limited := client.MergeFrom(pool.DeepCopy())
 	pool.Spec.Provisioning.StartTimeout = &metav1.Duration{Duration: 10 * time.Second} // longer than one takes that does not hang, on a slow machine too
-	require.NoError(t, y.Admin.Patch(t.Context(), pool, limited))                      // whatever the controller has written of its status meanwhile
+	require.NoError(t, y.Admin.Patch(t.Context(), pool, limited))                      // although the controller has written its status in between
 	y.eventually("those that hung are gone", func() bool {
 		return !slices.ContainsFunc(stuck(), func(uid string) bool { return slices.Contains(hung, uid) })
 	})

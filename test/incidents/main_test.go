@@ -19,7 +19,7 @@ func (w *world) count(sql string, args ...any) int64 {
 	return ledgertest.Int(w.t, w.url, sql, args...)
 }
 
-// write changes the ledger past everything: as somebody else's software would.
+// write changes the ledger past everything: as another program would.
 func (w *world) write(sql string, args ...any) {
 	w.t.Helper()
 	ledgertest.Exec(w.t, w.url, sql, args...)

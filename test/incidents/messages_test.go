@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// endedUnannounced lets a job run and end of which nobody was told that it is queued: a runner that was minted for another
-// job takes it, as it is older. The other job runs afterwards.
+// endedUnannounced lets a job run and end whose queueing was never reported: a runner that was minted for another job
+// takes it, as it is older. The other job runs afterwards.
 func endedUnannounced(t *testing.T, w *world) int64 {
 	t.Helper()
 	unannounced := w.submit("acme", "linux", 1)
@@ -29,7 +29,7 @@ func endedUnannounced(t *testing.T, w *world) int64 {
 	return unannounced.jobs[0]
 }
 
-// revives looks whether a job has come back to life: it is queued, or a new pod is given it.
+// revives reports whether a job is active again: it is queued, or a new pod is given it.
 func revives(w *world, job int64) bool {
 	w.t.Helper()
 	fresh := w.add("linux")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Jobs run, fail to be minted and swap runners; then every metric of the server is looked at.
+// Jobs run, fail to be minted and swap runners; then every metric of the server is checked.
 func TestMetrics_NoLabelNamesWhatHasNoEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -78,7 +78,7 @@ func TestInstallation_CLAIM11_AWrongLoginPinsAndSpinsNothing(t *testing.T) {
 		return stats.Routes["POST /orgs/{login}/actions/runners/generate-jitconfig"].ByStatus[http.StatusNotFound]
 	}
 	w.eventually("GitHub does not know that organization", func() bool { return refused() > 0 })
-	for range 3 { // the same pod is there for everybody else
+	for range 3 { // all other readers see the same pod
 		run := w.submit("other", "linux", 1)
 		run.running()
 		run.letGo()

@@ -24,7 +24,7 @@ import (
 type pod struct {
 	dispatch.Pod
 	w      *world
-	folder string
+	dir    string
 	egress *egress
 	ended  chan struct{} // its poller has ended
 	done   chan struct{} // all of it has
@@ -49,7 +49,7 @@ func (w *world) add(pool string, change ...func(*podOptions)) *pod {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pod{
 		Pod: dispatch.Pod{Namespace: "runners", Name: pool + "-" + uid[:8], UID: uid, Pool: dispatch.PoolRef{Namespace: "runners", Name: pool}},
-		w:   w, folder: w.t.TempDir(), egress: &egress{next: options.transport}, ended: make(chan struct{}), done: make(chan struct{}), stop: cancel,
+		w:   w, dir: w.t.TempDir(), egress: &egress{next: options.transport}, ended: make(chan struct{}), done: make(chan struct{}), stop: cancel,
 	}
 	require.NoError(w.t, os.WriteFile(p.file("token"), []byte(uid), 0o600))
 	require.NoError(w.t, os.WriteFile(p.file("runner.idle"), nil, 0o600))
@@ -60,7 +60,7 @@ func (w *world) add(pool string, change ...func(*podOptions)) *pod {
 	return p
 }
 
-func (p *pod) file(name string) string { return filepath.Join(p.folder, name) }
+func (p *pod) file(name string) string { return filepath.Join(p.dir, name) }
 
 // live is a pod's life, as its node agent would show it.
 func (p *pod) live(ctx context.Context, options podOptions) {
@@ -96,10 +96,10 @@ func (p *pod) work(ctx context.Context, options podOptions, jit string) {
 		return
 	}
 	runner, err := devrunner.New(devrunner.Options{
-		JIT: jit, WorkDir: p.folder, FlushEvery: 20 * time.Millisecond, Now: p.w.clock.Now, After: p.w.clock.After,
+		JIT: jit, WorkDir: p.dir, FlushEvery: 20 * time.Millisecond, Now: p.w.clock.Now, After: p.w.clock.After,
 	})
 	if err == nil {
-		_ = runner.Run(ctx) // a pod's end, not its exit code, is what anybody goes by
+		_ = runner.Run(ctx) // a pod's end, not its exit code, is what counts
 	}
 }
 
@@ -180,7 +180,7 @@ func (e *egress) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// close cuts it for ever.
+// close cuts it permanently.
 func (e *egress) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

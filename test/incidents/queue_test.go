@@ -42,7 +42,7 @@ func TestQueue_CLAIM9_AStaleHeadPinsNothing(t *testing.T) {
 		run.letGo()
 		run.succeed()
 		require.Equal(t, fleet.JobQueued, w.state(head.jobs[0]))
-		// Control: the oldest job of all, whoever's it is, is still the one that cannot be run.
+		// Control: the oldest job of all accounts is still the one that cannot be run.
 		require.EqualValues(t, head.jobs[0], w.count(`SELECT id FROM workflow_jobs WHERE state = 'queued' ORDER BY queued_at, id LIMIT 1`))
 	})
 }
@@ -96,7 +96,8 @@ func TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed(t *testing.T) {
 	require.Equal(t, 1, desired["mac"], "exactly one runner for work that is withheld, though two jobs wait")
 	require.Equal(t, jobs, desired["linux"], "the warm one yields, and no work does")
 
-	// Control: withheld work asks for nothing, as it did. When room is freed nobody polls for it, and nobody ever will.
+	// Control: withheld work asks for nothing, as it did. When room is freed no runner polls for it, and none ever
+	// will.
 	blind := func(s *scaling.Signal) { s.Withheld = 0 }
 	require.Equal(t, map[string]int{"mac": 0, "linux": places}, w.plan(places, blind))
 	hogs[0].letGo()

@@ -74,9 +74,9 @@ func (y *yard) worker(pool string) (found corev1.Pod) {
 	return found
 }
 
-// Three pods hold their places for nothing: one whose runner never gets as far as GitHub, one whose job was cancelled before
-// it came, and one that has the label of an owner and nobody's claim, as a server of old left it, though it polls. Nobody
-// intervenes.
+// Three pods hold their places for nothing: one whose runner never gets as far as GitHub, one whose job was cancelled
+// before it came, and one that has the label of an owner but no claim, as a server of old left it, though it polls. No
+// administrator intervenes.
 func TestRecovery_RECV1_RECV5_PodsThatWaitForNothing(t *testing.T) {
 	t.Parallel()
 	why, late := &proofs{uids: map[string]string{}, said: map[string]string{}}, newClock()
@@ -132,7 +132,7 @@ func TestRecovery_RECV1_RECV5_PodsThatWaitForNothing(t *testing.T) {
 		}
 		return true
 	})
-	late.Advance(time.Minute + time.Second) // what they had to end by themselves
+	late.Advance(time.Minute + time.Second) // what they had to exit
 	// Their runners wait for GitHub's answer for an hour, and SIGTERM is no signal to them (EXCL-8): they are killed when their short grace is over.
 	require.Eventually(t, func() bool { return y.gone(pods[0]) && y.gone(pods[1]) }, removal.ProvenGrace*time.Second+2*patience, 50*time.Millisecond,
 		"pod and ServiceAccount go together")

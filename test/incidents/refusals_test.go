@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// GitHub refuses a repository, whose job is at the head of the queue: the others of the account are served at once, whatever the status and the
-// address. When it is mended, the job runs.
+// GitHub refuses a repository, whose job is at the head of the queue: the others of the account are served at once,
+// for any status and URL. When it is fixed, the job runs.
 func TestRefusal_CLAIM19_EveryStatusAndRoute(t *testing.T) {
 	t.Parallel()
 	for _, atRepository := range []bool{false, true} {
@@ -28,7 +28,8 @@ func TestRefusal_CLAIM19_EveryStatusAndRoute(t *testing.T) {
 				Shape: fleet.Shape{MilliCPU: 1000, MemoryMB: 1024}, RunnerGroupID: 1, RepositoryScope: atRepository,
 			})
 			w.up().dispatcher.PoolsChanged()
-			// GitHub does not know for which job a runner is registered: at the organization's address the job has labels of its own.
+			// GitHub does not know for which job a runner is registered: at the organization's URL the job has labels of
+			// its own.
 			runsOn := "[linux, special]"
 			if atRepository {
 				runsOn = "linux"

@@ -10,7 +10,7 @@ import (
 
 // Incident is something that went wrong elsewhere.
 type Incident struct {
-	// ID names it for ever, and is its anchor in the document: lower case, with hyphens.
+	// ID names it permanently, and is its anchor in the document: lower case, with hyphens.
 	ID string
 	// Title says in a line what happened.
 	Title string
@@ -18,7 +18,7 @@ type Incident struct {
 	// more is known of what it has done.
 	Source Source
 	Flaw   bool
-	// Report is the public report that tells of it; zero where none is known.
+	// Report is the public report of it; zero where none is known.
 	Report Report
 	// Elsewhere is what happened there, and why; Here is what happens under the same conditions. Markdown.
 	Elsewhere, Here string
@@ -67,12 +67,12 @@ const (
 
 // Test is a test function of this repository.
 type Test struct {
-	// Package is its folder; empty for this one.
+	// Package is its directory; empty for this one.
 	Package string
 	Name    string
 }
 
-// Folder is where the test's package is, from the top of the repository.
+// Directory is where the test's package is, from the top of the repository.
 func (t Test) Folder() string {
 	if t.Package == "" {
 		return "test/incidents"
@@ -81,10 +81,10 @@ func (t Test) Folder() string {
 }
 
 // in names tests of another package.
-func in(folder string, names ...string) []Test {
+func in(dir string, names ...string) []Test {
 	tests := make([]Test, len(names))
 	for i, name := range names {
-		tests[i] = Test{folder, name}
+		tests[i] = Test{dir, name}
 	}
 	return tests
 }

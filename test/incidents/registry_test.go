@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tests are the test functions of a package's folder, from the top of the repository.
-func tests(t *testing.T, folder string) map[string]bool {
+// tests are the test functions of a package's directory, from the top of the repository.
+func tests(t *testing.T, dir string) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*_test.go"))
 	require.NoError(t, err)
 	found := map[string]bool{}
 	for _, file := range files {
@@ -46,13 +46,13 @@ func TestRegistry_EntriesAreWhole(t *testing.T) {
 
 // A test that an incident rests on and that was renamed or deleted is noticed here.
 func TestRegistry_EveryNamedTestExists(t *testing.T) {
-	folders := map[string]map[string]bool{}
+	dirs := map[string]map[string]bool{}
 	for _, incident := range All() {
 		for _, test := range incident.Shown {
-			if folders[test.Folder()] == nil {
-				folders[test.Folder()] = tests(t, test.Folder())
+			if dirs[test.Folder()] == nil {
+				dirs[test.Folder()] = tests(t, test.Folder())
 			}
-			require.True(t, folders[test.Folder()][test.Name],
+			require.True(t, dirs[test.Folder()][test.Name],
 				"incident %s is shown by %s of %s, which does not exist: was it renamed?", incident.ID, test.Name, test.Folder())
 		}
 	}

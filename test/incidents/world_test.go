@@ -197,8 +197,8 @@ func (w *world) replica(change func(*dispatch.Options)) *replica {
 	return r
 }
 
-// kill ends a server as kill -9 does: whoever it spoke to finds the connection broken, and nothing that it does from here on
-// reaches anybody. It may be called twice.
+// kill ends a server as kill -9 does: its clients find the connection broken, and nothing that it does from here on reaches
+// them. It may be called twice.
 func (r *replica) kill() {
 	for _, wire := range r.wires {
 		wire.Cut()
@@ -256,7 +256,7 @@ func (w *world) pool(name string) dispatch.PoolRef {
 	return pool.Ref()
 }
 
-// run is a workflow run whose jobs work until they are let go.
+// run is a workflow run whose jobs run until they are released.
 type run struct {
 	w    *world
 	jobs []int64
@@ -321,7 +321,7 @@ func (r *run) succeed() {
 	}
 }
 
-// running waits until all jobs are being worked on, and the ledger knows by whom.
+// running waits until all jobs run, and the ledger knows on which runners.
 func (r *run) running() {
 	r.w.t.Helper()
 	r.w.eventually("the jobs run", func() bool {
@@ -411,8 +411,7 @@ func (w *world) uncharged() []string {
 	return found
 }
 
-// leaked are the pods that carry an owner's label while no live claim stands behind it: busy to whoever goes by labels, and
-// nobody's.
+// leaked are the pods that carry an owner's label without a live claim: busy by their labels, and owned by none.
 func (w *world) leaked() []string {
 	w.t.Helper()
 	var found []string

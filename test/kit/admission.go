@@ -23,8 +23,8 @@ import (
 // that are shipped for the one hold in all of them.
 const labelNamespace = "kit.bullpen.dev/runners"
 
-// installAdmission creates the product's admission policies, and returns when the API server goes by them. They hold in
-// every test, so that nothing is tested that an installation would refuse (EXCL-7).
+// installAdmission creates the product's admission policies, and returns when the API server enforces them. They hold
+// in every test, so that nothing is tested that an installation would refuse (EXCL-7).
 func installAdmission(ctx context.Context, config *rest.Config, kube kubernetes.Interface) error {
 	objects, err := shipped(nil, macHosts("none"), "templates/admission/")
 	if err != nil {

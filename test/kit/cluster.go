@@ -22,7 +22,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
 )
 
-// EnvKeep, when set, keeps the state folder (logs, data) of a test process that failed, and prints where it is.
+// EnvKeep, when set, keeps the state directory (logs, data) of a test process that failed, and prints where it is.
 const EnvKeep = "BULLPEN_TEST_KEEP"
 
 // startPatience bounds the start of a control plane on a loaded machine with two cores.
@@ -95,7 +95,7 @@ func Private(t testing.TB, change ...func(*controlplane.Options)) *Env {
 	return env
 }
 
-// Bare is Private without anything of the product: what somebody finds who installs it.
+// Bare is Private without anything of the product, as before an installation.
 func Bare(t testing.TB) *Env {
 	t.Helper()
 	env, err := startPlane(AssetsOrFail(t))
@@ -104,7 +104,7 @@ func Bare(t testing.TB) *Env {
 	return env
 }
 
-// AssetsOrFail returns the folder of control plane executables. Without one the test fails, for a suite that skips
+// AssetsOrFail returns the directory of control plane executables. Without one the test fails, for a suite that skips
 // what it cannot run proves nothing.
 func AssetsOrFail(t testing.TB) string {
 	t.Helper()
@@ -175,21 +175,21 @@ func installCRDs(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	folder := filepath.Join(root, "charts", "bullpen", "crds")
-	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	dir := filepath.Join(root, "charts", "bullpen", "crds")
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil || len(files) == 0 {
-		return fmt.Errorf("no CRDs in %s; run `make generate`", folder)
+		return fmt.Errorf("no CRDs in %s; run `make generate`", dir)
 	}
 	_, err = envtest.InstallCRDs(config, envtest.CRDInstallOptions{
 		Paths: files, ErrorIfPathMissing: true, MaxTime: time.Minute, PollInterval: 50 * time.Millisecond,
 	})
 	if err != nil {
-		return fmt.Errorf("installing the CRDs of %s: %w", folder, err)
+		return fmt.Errorf("installing the CRDs of %s: %w", dir, err)
 	}
 	return nil
 }
 
-// repositoryRoot is the folder of the product's go.mod, upwards from the folder that the test runs in.
+// repositoryRoot is the directory of the product's go.mod, upwards from the directory that the test runs in.
 func repositoryRoot() (string, error) {
 	at, err := os.Getwd()
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package kit gives tests the real parts that the product runs on: a Kubernetes control plane with garbage
 // collection, RBAC, TokenReview and the scheduler, started once per test process. (A real Postgres is in the
-// postgrestest folder beside it.)
+// postgrestest directory beside it.)
 //
 // Begin with Main and Cluster:
 //

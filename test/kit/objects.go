@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	patience = 30 * time.Second      // for what a controller of the control plane does by itself
-	interval = 20 * time.Millisecond // between two looks at it
+	patience = 30 * time.Second      // for what a controller of the control plane does
+	interval = 20 * time.Millisecond // between two readings of it
 )
 
 // Client makes an administrator's typed client for the Kubernetes kinds and those that addToScheme adds.
@@ -42,14 +42,14 @@ func (e *Env) ClientAs(t testing.TB, config *rest.Config, addToScheme ...func(*r
 	return made
 }
 
-// Kubelet is Client for somebody who may do all that an administrator may, and counts as a node: tests that write the
-// status of a runner as its node would need it, for nobody else says that a busy runner has ended (EXCL-7).
+// Kubelet is Client for a user with an administrator's rights that counts as a node: tests that write the status of a
+// runner as its node would need it, because only a node says that a busy runner has ended (EXCL-7).
 func (e *Env) Kubelet(t testing.TB, addToScheme ...func(*runtime.Scheme) error) client.WithWatch {
 	t.Helper()
 	return e.ClientAs(t, e.As(t, "kit-kubelet", "system:masters", "system:nodes"), addToScheme...)
 }
 
-// AllowDeletion breaks the glass for one runner pod: it can be deleted from now on, whatever it does (EXCL-7).
+// AllowDeletion breaks the glass for one runner pod: it can be deleted from now on, in any state (EXCL-7).
 func (e *Env) AllowDeletion(t testing.TB, namespace, pod string) {
 	t.Helper()
 	require.NoError(t, allowDeletion(t.Context(), e.Kube, namespace, pod))
@@ -73,8 +73,8 @@ func (e *Env) Namespace(t testing.TB) string {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		// Not waited for: nobody else uses the name, and the control plane ends with the process.
-		require.NoError(t, e.freeRunners(context.WithoutCancel(ctx), made.Name)) // or they would hold it for ever (EXCL-7)
+		// Not waited for: no other test uses the name, and the control plane ends with the process.
+		require.NoError(t, e.freeRunners(context.WithoutCancel(ctx), made.Name)) // or they would hold it forever (EXCL-7)
 		err := e.Kube.CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), made.Name, metav1.DeleteOptions{})
 		if !apierrors.IsNotFound(err) {
 			require.NoError(t, err)
@@ -87,9 +87,9 @@ func (e *Env) Namespace(t testing.TB) string {
 	return made.Name
 }
 
-// RegisterNode makes a Node that is ready and has room (64 CPUs, 256 Gi, 500 pods, 100 Ti of disk) but nothing behind it: pods are
-// bound to it and stay Pending until the test writes their status. It is removed when the test ends; about 50 s
-// without a heartbeat make it not ready. mutate, which may be nil, changes it before it is created.
+// RegisterNode makes a Node that is ready and has room (64 CPUs, 256 Gi, 500 pods, 100 Ti of disk) but no kubelet. Pods are
+// bound to it and stay Pending until the test writes their status. It is removed when the test ends; about 50 s without a
+// heartbeat make it not ready. mutate, which may be nil, changes it before it is created.
 func (e *Env) RegisterNode(t testing.TB, name string, mutate func(*corev1.Node)) *corev1.Node {
 	t.Helper()
 	ctx := t.Context()
@@ -120,8 +120,8 @@ func (e *Env) RegisterNode(t testing.TB, name string, mutate func(*corev1.Node))
 		}
 	})
 	// Creation drops the status in some versions and admission adds a not-ready taint; writing the status and the
-	// controller manager's look at it make the node schedulable.
-	// They look at the node at the same time as we do, and may write first.
+	// controller manager's reaction make the node schedulable. They read the node at the same time as we do, and
+	// may write first.
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		current, err := nodes.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {

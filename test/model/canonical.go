@@ -1,7 +1,7 @@
 package model
 
-// canonical replaces a state by the one that stands for all that cannot be told apart from it, and reports whether the
-// pods changed places: generations are named in the order of their holders, what nobody will read again is cleared, and
+// canonical replaces a state by the one that stands for all states equivalent to it, and reports whether the pods
+// changed places: generations are named in the order of their holders, what will never be read again is cleared, and
 // replicas and pods are interchangeable.
 func (m *machine) canonical(s *state) (swapped bool) {
 	for i := range s.op {
@@ -36,7 +36,7 @@ func (m *machine) canonical(s *state) (swapped bool) {
 	return false
 }
 
-// clearPod forgets what nobody will read again.
+// clearPod forgets what will never be read again.
 func (m *machine) clearPod(s *state, p int) {
 	q, c := &s.pod[p], s.claimOf(p)
 	if !m.live(c) {
@@ -75,8 +75,8 @@ func (m *machine) clearPod(s *state, p int) {
 	})
 }
 
-// forgettable: the registration is gone for everybody, so that its place can be taken by the next. The model bounds the
-// registrations that matter at one time, not those of a life.
+// forgettable: the registration is gone for every actor, so that its place can be taken by the next. The model bounds
+// the registrations that matter at one time, not those of a life.
 func (s *state) forgettable(p int, reg uint8) bool {
 	return s.reg[reg-1] == regGone && s.db.reg[reg-1] != rowOpen && s.db.adopt&bit(reg) == 0 && s.pod[p].jit != reg &&
 		!s.carries(reg) && s.jobOn(reg) < 0 && s.backup != backupTaken
@@ -94,7 +94,7 @@ func (o *op) order() uint64 {
 	return uint64(o.at)<<32 | uint64(o.pod)<<24 | uint64(o.gen)<<16 | uint64(o.reg)<<8 | uint64(o.seq)<<1 | uint64(o.conn)
 }
 
-// renumber keeps of the requests' numbers what somebody can still ask: which of those under way come before which, and
+// renumber keeps of the requests' numbers what can still be asked: which of those under way come before which, and
 // before the one that the claim was served for.
 func (m *machine) renumber(s *state) {
 	for p := range m.pods {

@@ -46,7 +46,7 @@ var wishes = []lifecycle.Wish{
 	{Desired: maxPods, TemplateHash: "old", Terminating: true},
 }
 
-// planFor asks MakePlan what the controller may do next, whatever its owner wishes.
+// planFor asks MakePlan what the controller may do next, for any desired state.
 func (d *decisions) planFor(seen sight) planned {
 	p, known := d.plans[seen]
 	if known {
@@ -145,7 +145,7 @@ func (m *machine) controllerSteps(s *state, p int) {
 	}
 }
 
-// planSteps: the controller looks at the pod now, and will decide on that whatever happens meanwhile.
+// planSteps: the controller reads the pod now, and will decide on that whatever happens in between.
 func (m *machine) planSteps(s *state, p int) {
 	q := &s.pod[p]
 	plan := m.d.planFor(s.sightOf(p, removalNone, q.shown))
@@ -163,7 +163,7 @@ func (m *machine) planSteps(s *state, p int) {
 		t.pod[p].removal, t.pod[p].view = removalAsked, q.shown
 		m.happens("the controller looks at, and plans to ask for,", p, &t)
 	}
-	// The server names the pods that should have gone by themselves; a node that is gone the controller sees itself.
+	// The server names the pods that should have exited; a node that is gone the controller sees itself.
 	named := s.claimOf(p).proof == 1 && !m.live(s.claimOf(p)) && !q.shown.terminal()
 	if (named || q.lost == 1) && m.d.planFor(s.sightOf(p, lostAsked, q.shown)).ask>>p&1 == 1 {
 		t := *s
@@ -200,8 +200,8 @@ func (d *decisions) mayDeleteWithout(v shown) bool {
 	return d.rules.mayDelete(v.observed("pod"), lifecycle.Grant{}) == nil
 }
 
-// fenceSteps: the fence is asked. Of a pod that is called lost a live claim is released on proof, and a grant comes with
-// the proof that the row holds; without one the pod's own signs go on vetoing.
+// fenceSteps: the fence is asked. A live claim of a lost pod is released on proof, and a grant comes with the proof that
+// the row holds; without one the pod's own signs keep vetoing.
 func (m *machine) fenceSteps(s *state, p int, granted removal) {
 	t := *s
 	if m.held(s) { // CLAIM-17

@@ -126,14 +126,14 @@ func (m *machine) hookSteps(s *state, j int) {
 	}
 }
 
-// overlooked: a runner works, nobody is charged for it, and no adoption is on its way.
+// overlooked: a runner is busy, no account is charged for it, and no adoption is on its way.
 func (m *machine) overlooked(s *state, reg uint8) bool {
 	p := podOf(reg)
 	return s.reg[reg-1] == regBusy && s.pod[p].life != gone && !m.live(s.claimOf(p)) && s.db.adopt&bit(reg) == 0 &&
 		!m.d.terminal[s.db.job[s.jobOn(reg)]]
 }
 
-// ending is the event that tells of a job's end.
+// ending is the event that reports a job's end.
 func (s *state) ending(j int) eventKind {
 	if s.job[j] == ghCancelled {
 		return eventCancelled
@@ -157,7 +157,7 @@ func (m *machine) adoptionSteps(s *state) {
 func (m *machine) adoptionStepsOf(s *state, p int, reg uint8) {
 	t := *s
 	switch {
-	case s.confirmed&bit(reg) == 0 && s.scopeDown == 1 && !m.without.confirmation: // nobody knows: it is asked again
+	case s.confirmed&bit(reg) == 0 && s.scopeDown == 1 && !m.without.confirmation: // unknown: it is asked again
 	case s.confirmed&bit(reg) == 0 && s.lag == 1 && s.reg[reg-1] == regBusy && !m.without.confirmation: // it is asked again
 	case s.confirmed&bit(reg) == 0 && (s.reg[reg-1] == regBusy || m.without.confirmation):
 		t.confirmed |= bit(reg)

@@ -1,15 +1,15 @@
 package model
 
-// The hold after a restore (CLAIM-17): internal/server/restore/epoch and internal/server/restore/rebuild. That the database is an older one is known to
-// every statement from the first, because each asks for the epoch that its replica has seen; when it began is written down,
-// so that there is nothing here that a crash could forget. Claims are rebuilt in one step with the end of the hold: a replica
-// that has lost its turn, or that wakes up when the hold is over, is refused and changes nothing (ADR 0019).
+// The hold after a restore (CLAIM-17): internal/server/restore/epoch and internal/server/restore/rebuild. Every statement
+// detects an older database from the first on, because each checks the epoch that its replica has seen. The time of the
+// detection is written down, so that a crash can forget nothing. Claims are rebuilt in one step with the end of the hold: a
+// replica that has lost its turn, or that wakes up when the hold is over, is refused and changes nothing (ADR 0019).
 
 // held: statements that claim, take over, mint, retire or release are refused.
 func (m *machine) held(s *state) bool { return s.backup == backupHeld && !m.without.refusal }
 
-// holdSteps end the hold. It lasts longer than what labels, status and GitHub's flags lag by, and than a replica works on what
-// it had begun; GitHub has to be readable.
+// holdSteps end the hold. It lasts longer than the lag of labels, status and GitHub's flags, and than a replica works on
+// what it had begun; GitHub has to be readable.
 func (m *machine) holdSteps(s *state) {
 	if s.backup != backupHeld || s.scopeDown == 1 || !m.settled(s) {
 		return

@@ -49,7 +49,7 @@ func (m *machine) brokenAt(s *state, p int) string {
 	return ""
 }
 
-// brokenByStep names a rule that a step breaks, whatever the step was.
+// brokenByStep names a rule that a step breaks, for any step.
 func (m *machine) brokenByStep(s, t *state) string {
 	if s.backup == backupTaken && t.backup != backupTaken {
 		return ""

@@ -36,7 +36,7 @@ func (m *machine) moveJob(s *state, job uint8, event int) bool {
 	return next.outcome == fleet.Move
 }
 
-// fresh is a generation of the pod's row that nobody has seen: later than everything the clock has shown.
+// fresh is an unused generation of the pod's row: later than everything the clock has shown.
 func (m *machine) fresh(s *state, p int) uint8 {
 	latest := max(s.db.claim[p].gen, s.backupDB.claim[p].gen, s.pod[p].gen)
 	for i := range s.op {

@@ -1,7 +1,7 @@
 package model
 
-// stuck looks for states from which a goal cannot be reached by fair steps any more: the fair steps are turned round,
-// and searched from the goal. "Can be reached" is "happens in the end" if every step that stays possible is taken some
+// stuck finds states from which a goal cannot be reached by fair steps any more: the fair steps are reversed, and
+// searched from the goal. "Can be reached" is "happens in the end" if every step that stays possible is taken some
 // time. From the farthest state it takes as many steps as longest says.
 func (w *walk) stuck() {
 	begin, back := w.reversed()

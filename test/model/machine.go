@@ -22,14 +22,14 @@ type config struct {
 	// noticed: no replica begins with a request whose connection has broken; otherwise that may be half open. leased: none
 	// works for longer than its lease; otherwise it may stand still in the middle of anything.
 	noticed, leased bool
-	// prompt: what recovery waits for lasts longer than what the server and the pod do within seconds: a lease, a poller's end
-	// after it has staged something, the way of a container's status to the API server.
+	// prompt: recovery's waits last longer than what the server and the pod do within seconds: a lease, a poller's end
+	// after it has staged something, the propagation of a container's status to the API server.
 	prompt bool
 	// refuses: GitHub's removal knows of a job as soon as there is one, however its other words lag.
 	refuses bool
 	// unnumbered: the pods' agents do not number their requests, as those of an earlier version.
 	unnumbered bool
-	// stops is how many of the pods SIGTERM may reach, at any moment, beside whatever else happens.
+	// stops is how many of the pods SIGTERM may reach, at any moment, beside all other events.
 	stops int
 	// noLiveness skips the search for states that nothing leads out of.
 	noLiveness bool
@@ -80,7 +80,7 @@ type step struct {
 	// What the name is about; -1 for nothing.
 	pod, job int8
 	reg      uint8
-	// fair: neither a fault nor somebody's choice. It happens in the end.
+	// fair: neither a fault nor a user's choice. It happens in the end.
 	fair    bool
 	swapped bool // to has the pods exchanged
 	broken  string
@@ -210,7 +210,7 @@ func (m *machine) backupSteps(s *state) {
 	if m.noHold || m.without.hold {
 		t.backup = backupRestored
 	}
-	for i := range t.op { // a replica that is asking GitHub goes on, and its statements are refused
+	for i := range t.op { // a replica that is asking GitHub continues, and its statements are refused
 		if t.backup == backupRestored || t.op[i].at <= opMatch {
 			t.hangUp(i)
 		}

@@ -38,12 +38,12 @@ var exhaustive = []walked{
 		config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore, synced: true, noHold: true}, large: true},
 }
 
-// lagging: GitHub shows a runner idle that works, has not heard of its job, and lets it be removed. in_progress may take as
+// lagging: GitHub shows a busy runner as idle, has not registered its job, and lets it be removed. in_progress may take as
 // long as it likes in every walk, and GitHub may give any runner any job.
 var lagging = config{pods: 1, jobs: 2, faults: 1, allow: faultLag, prompt: true}
 
-// TestExhaustive_EXCL_CLAIM_RECV walks everything within the bounds, with every guard in place: no rule is broken, and
-// from every state something leads to where each claim ends, each job ends or is queued, and each pod goes.
+// TestExhaustive_EXCL_CLAIM_RECV walks everything within the bounds, with every guard in place. No rule is broken, and
+// from every state a path leads to where each claim ends, each job ends or is queued, and each pod is deleted.
 func TestExhaustive_EXCL_CLAIM_RECV(t *testing.T) {
 	for _, w := range exhaustive {
 		t.Run(w.name, func(t *testing.T) {

@@ -27,7 +27,7 @@ func seen(change func(*table.Evidence)) func(*rules) {
 	}
 }
 
-// recoveryMutants: each row that nothing else makes up for, and each sign that it goes by.
+// recoveryMutants: each row that nothing else makes up for, and each sign that it depends on.
 func recoveryMutants() []mutant {
 	const trap = "RECV-5"
 	lags := lagging

@@ -99,7 +99,7 @@ func (m *machine) ask(s *state, p int) {
 	}
 }
 
-// latest is the largest number of a request that anybody still knows.
+// latest is the largest number of a request that is still known.
 func (s *state) latest(p int) uint8 {
 	latest := max(s.claimOf(p).seq, s.backupDB.claim[p].seq)
 	for i := range s.op {
@@ -152,7 +152,7 @@ func (m *machine) runnerSteps(s *state, p int) {
 	if q.runner == runExited {
 		return
 	}
-	released := q.poller.released() || m.without.singleShot && q.poller == pollStaged // a poller that goes on has released, too
+	released := q.poller.released() || m.without.singleShot && q.poller == pollStaged // a poller that continues has released, too
 	switch {
 	case q.runner == runWaiting && q.poller == pollDismissed:
 		m.runnerExits(s, p, true, "the runner's container ends for want of work in")

@@ -55,7 +55,7 @@ func (m *machine) opSteps(s *state, i int) {
 	}
 }
 
-// step is what Decide says of the pod's row. Leases are untimed: one that is held may be over when somebody looks.
+// step is what Decide says of the pod's row. Leases are untimed: one that is held may be over when it is checked.
 func (m *machine) step(s *state, i int, leased uint8) dispatch.Step {
 	p := s.op[i].pod
 	c := s.claimOf(int(p))
@@ -114,7 +114,7 @@ func (m *machine) readSteps(s *state, i int) {
 	}
 }
 
-// served: the server goes on with a poll that it has to send away if it sees the pod's deletion (EXCL-5).
+// served: the server continues with a poll that it has to refuse if it sees the pod's deletion (EXCL-5).
 func (m *machine) served(s *state, p int, e *step) {
 	if s.pod[p].seen == 1 {
 		e.broken = "EXCL-5 a poll of a pod that is being deleted was served"
@@ -168,7 +168,7 @@ func (m *machine) matchSteps(s *state, i int) {
 	t = *s
 	c := t.claimOf(p)
 	if m.moveClaim(c, evClaim); c.st == s.claimOf(p).st {
-		return // EXCL-1: somebody else's row is there
+		return // EXCL-1: another row is there
 	}
 	*c = claim{st: c.st, gen: c.gen, job: jobRef(j), seq: s.op[i].seq}
 	c.gen = m.fresh(&t, p)
@@ -328,7 +328,7 @@ func (m *machine) mintSteps(s *state, i int) {
 	}
 	t := *s
 	c := t.claimOf(p)
-	if m.held(s) { // CLAIM-17: the statement is refused, and nobody has the configuration
+	if m.held(s) { // CLAIM-17: the statement is refused, and no pod has the configuration
 		t.hangUp(i)
 		m.add(true, "the record of the mint is refused, the ledger is held, for", p, -1, o.reg, &t)
 		return
@@ -347,7 +347,7 @@ func (m *machine) mintSteps(s *state, i int) {
 	m.moveClaim(c, evMint)
 	m.moveJob(&t, c.job, jobEvMint)
 	if c.name != 0 {
-		t.db.reg[c.name-1] = rowOpen // also when somebody looked for it too early, and found nothing
+		t.db.reg[c.name-1] = rowOpen // also when it was searched for too early, and not found
 	}
 	if m.without.labelLast && t.pod[p].life == up {
 		t.pod[p].shown |= shownOwner

@@ -5,11 +5,10 @@ import (
 	table "github.com/bullpen-ci/bullpen/internal/server/recovery"
 )
 
-// The recovery passes: internal/server/recovery's Judge says what is done, on evidence made of the state; what is done is
-// internal/server/dispatch's recover.go and lost.go. What the queue's own passes do is re-stated as it is specified.
-//
-// Ages are left out: everything is old, so that what holds does so whatever the thresholds are. Leases are over: a replica
-// may stand still past its own. One claim is being ended at a time.
+// The recovery passes: internal/server/recovery's Judge decides, on evidence made of the state; the actions are
+// internal/server/dispatch's recover.go and lost.go. The queue's own passes are re-stated as they are specified. Ages are
+// left out: everything is old, so that what holds does so for any thresholds. Leases are over: a replica may stand still
+// past its own. Claims are ended one at a time.
 
 // recovery is a release under way: it has taken a generation and asks GitHub.
 type recovery struct {
@@ -139,7 +138,7 @@ func (s shown) table() (table.PollerIs, table.RunnerIs, table.YesNo) {
 	return poller, runner, label
 }
 
-// runnerAtGitHub is the liveliest of the registrations that the rows know; where nobody has a claim, of all that GitHub lists.
+// runnerAtGitHub is the liveliest of the registrations that the rows know; without a claim, of all that GitHub lists.
 func (m *machine) runnerAtGitHub(s *state, p int) table.RunnerSays {
 	if s.scopeDown == 1 {
 		return table.RunnerUnreadable
@@ -236,7 +235,7 @@ func flag8(is bool) uint8 {
 	return 0
 }
 
-// adoptBusy: the lists show a runner busy that nobody has a claim for.
+// adoptBusy: the lists show a busy runner without a claim.
 func (m *machine) adoptBusy(s *state, p int) {
 	s.eachReg(p, func(reg uint8) bool {
 		if s.reg[reg-1] == regBusy && s.db.adopt&bit(reg) == 0 {

@@ -38,10 +38,10 @@ func productRules() rules {
 // out.
 type without struct {
 	generation   bool // writes require the row's state alone
-	overtaken    bool // whoever was overtaken removes what its successor has minted
+	overtaken    bool // an actor that was overtaken removes what its successor has minted
 	removal      bool // a claim is released without removing its registrations
 	busyAnswer   bool // 422 does not end a takeover
-	controlRead  bool // 403 and 404 count as gone by themselves
+	controlRead  bool // 403 and 404 count as gone without a control read
 	secondAsk    bool // the fence is asked once
 	version      bool // a pod is deleted however it has changed since it was observed
 	unknown      bool // a fence that does not answer is taken to have granted
@@ -51,7 +51,7 @@ type without struct {
 	labelInTime  bool // the owner label is written at any time after the acknowledgement
 	rowsStay     bool // a row is removed by its age
 	exitCode     bool // every end of a poller acknowledges
-	matched      bool // a request that waited for a job goes on with the claim of another
+	matched      bool // a request that waited for a job continues with the claim of another
 	confirmation bool // a runner is adopted on the event alone
 	hold         bool // nothing is held after a restore
 	refusal      bool // after a restore statements are not refused, but claims are rebuilt

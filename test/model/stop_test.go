@@ -21,8 +21,9 @@ var stops = []walked{
 	{name: "two pods, one job, room for one", config: config{pods: 2, jobs: 1, requests: 1, budget: 1, removable: -1, stops: 1}, large: true},
 }
 
-// TestStops_EXCL8_SIGTERMAtAnyMomentCostsNoJob walks SIGTERM at every state, with a deletionTimestamp and without: no acquired job is lost,
-// none is run twice, each one ends or is queued again, and a pod that is being deleted is gone within a few steps.
+// TestStops_EXCL8_SIGTERMAtAnyMomentCostsNoJob walks SIGTERM at every state, with a deletionTimestamp and without. No
+// acquired job is lost, none is run twice, each one ends or is queued again, and a pod that is being deleted is gone within
+// a few steps.
 func TestStops_EXCL8_SIGTERMAtAnyMomentCostsNoJob(t *testing.T) {
 	for _, w := range stops {
 		t.Run(w.name, func(t *testing.T) {

@@ -38,7 +38,7 @@ type gated struct {
 	mu       sync.Mutex
 	cut      map[string]int // by pod: established connections that were cut
 	refused  map[string]int // by pod: connections that were refused
-	strayers int            // connections of nobody
+	strayers int            // connections of no pod
 }
 
 func newGated(t *testing.T, change func(*gated, *rig.Options)) *gated {
@@ -137,7 +137,7 @@ func (g *gated) eventually(what string, holds func() bool) {
 // CLAIM-6, NET-2, end to end: real policies in a live API server, a gate that cuts a pod's connections at the label, the
 // server, the agent and the runner. Every job is done, because the label follows the acknowledgement; and once it is there
 // the pod does not reach the server.
-func TestGate_CLAIM6_NET2_TheLabelCutsNobodyOffFromItsAnswer(t *testing.T) {
+func TestGate_CLAIM6_NET2_TheLabelCutsNoPodOffFromItsAnswer(t *testing.T) {
 	const jobs = 6
 	g := newGated(t, nil)
 	g.warm(3)

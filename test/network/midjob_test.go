@@ -121,8 +121,8 @@ func newFragile(t *testing.T) *fragile {
 	return f
 }
 
-// TEN-8, end to end, with a network layer that would drop a pod's connections to GitHub whenever other policies select it: it drops none
-// while a job runs, because the label is there before the runner starts, or is never written.
+// TEN-8, end to end, with a network layer that would drop a pod's connections to GitHub whenever other policies select it.
+// It drops none while a job runs, because the label is there before the runner starts, or is never written.
 func TestMidJob_TEN8_NoConnectionToGitHubIsDropped(t *testing.T) {
 	const jobs = 4
 	f := newFragile(t)

@@ -57,7 +57,7 @@ func TestPolicies_NET1_ARolloutChangesNothingForAPodMidJob(t *testing.T) {
 		}
 	}
 
-	t.Run("control: one policy for every runner", func(t *testing.T) { // as it was before anybody's job was cut off
+	t.Run("control: one policy for every runner", func(t *testing.T) { // as it was before a job was cut off
 		r := roll(t, func(policies []networkingv1.NetworkPolicy) []networkingv1.NetworkPolicy {
 			one := policies[0]
 			one.Spec.Egress = append(one.Spec.Egress, policies[1].Spec.Egress...)
@@ -89,7 +89,7 @@ func TestPolicies_NET2_ARunnerMidJobDoesNotReachDispatch(t *testing.T) {
 		require.False(t, e.Allows(idle, server, udp), "%s", server)
 		require.False(t, e.Allows(busy, server, tcp), "%s", server)
 	}
-	for _, port := range []uint16{8080, 8082, 9090, 22} { // webhooks, operators, metrics
+	for _, port := range []uint16{8080, 8082, 9090, 22} { // webhooks, administrators, metrics
 		for _, server := range w.servers(port) {
 			require.False(t, e.Allows(idle, server, tcp), "%s", server)
 			require.False(t, e.Allows(busy, server, tcp), "%s", server)
@@ -103,7 +103,7 @@ func TestPolicies_NET2_ARunnerMidJobDoesNotReachDispatch(t *testing.T) {
 	}
 }
 
-// What every runner may reach, mid-job or not, and who may reach a runner: nobody.
+// What every runner may reach, mid-job or not; and a runner accepts no connection.
 func TestPolicies_NET1_EveryRunnerReachesDNSAndThePublicInternet(t *testing.T) {
 	w := newWorld(t)
 	w.install("v1", nil)

@@ -127,7 +127,7 @@ func (w *world) settle() {
 	}, patience, interval, "the server's rollout never ended")
 }
 
-// ready gives a pod an address of either family, and lets it run; false if somebody was faster.
+// ready gives a pod an address of either family, and lets it run; false if it was changed before.
 func (w *world) ready(p *corev1.Pod) bool {
 	w.t.Helper()
 	n := addresses.Add(1)
@@ -163,7 +163,7 @@ func (w *world) runner(suffix string) types.NamespacedName {
 	}
 	pod, account, err := runnerpod.Build(pool, runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"}, suffix)
 	require.NoError(w.t, err)
-	pod.OwnerReferences, account.OwnerReferences = nil, nil // there is no such pool, and the garbage collector would see to it
+	pod.OwnerReferences, account.OwnerReferences = nil, nil // there is no such pool, and the garbage collector would delete them
 	require.NoError(w.t, w.admin.Create(w.t.Context(), account))
 	require.NoError(w.t, w.admin.Create(w.t.Context(), pod))
 	require.Eventually(w.t, func() bool {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(postgrestest.Run(func() int { return kit.Main(m) }))
 }
 
-// files is where everything of a world is: a folder of the file system of /, which runners have as theirs, and open to
+// files is where everything of a world is: a directory of the file system of /, which runners have as theirs, and open to
 // their user.
 func files() (string, error) {
 	for _, parent := range []string{os.TempDir(), "/var/tmp", "/opt"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// values are examples/values.yaml's kind: what an operator writes.
+// values are examples/values.yaml's kind: what an administrator writes.
 const values = `
 image: {repository: ` + repository + `, tag: v1}
 github:
@@ -31,7 +31,7 @@ pools:
       terminationGracePeriodSeconds: 600
 `
 
-// prepareFiles puts what the commands name into the folder that they run in.
+// prepareFiles puts what the commands name into the directory that they run in.
 func (w *world) prepareFiles() {
 	work := filepath.Join(w.dir, "work")
 	repo, err := filepath.Abs(root)
@@ -42,7 +42,7 @@ func (w *world) prepareFiles() {
 	require.NoError(w, os.WriteFile(filepath.Join(work, "database-url"), []byte(databaseInCluster(w.T, w.database)), 0o600))
 }
 
-// writeValues is what an operator changes before an upgrade.
+// writeValues is what an administrator changes before an upgrade.
 func (w *world) writeValues(tag, pool string) {
 	text := strings.NewReplacer("BINARY", filepath.Join(w.dir, "bin", "bullpen"), "tag: v1", "tag: "+tag, "first: &pool", pool+":").Replace(values)
 	require.NoError(w, os.WriteFile(filepath.Join(w.dir, "work", "values.yaml"), []byte(text), 0o644))

@@ -14,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
 
-// liveClaims are the pods that somebody still works in, by the ledger's word, of all that there ever were.
+// liveClaims are the pods that are still busy, by the ledger, of all that there ever were.
 func (w *world) liveClaims() []string {
 	store, err := ledger.Open(w.Context(), w.database, 2)
 	require.NoError(w, err)
@@ -61,14 +61,14 @@ func (w *world) tell() {
 			for _, file := range files {
 				content, err := os.ReadFile(file)
 				lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-				w.Logf("%s of it (%v):\n%s", filepath.Base(file), err, strings.Join(lines[max(0, len(lines)-toldLines):], "\n"))
+				w.Logf("%s of it (%v):\n%s", filepath.Base(file), err, strings.Join(lines[max(0, len(lines)-shownLines):], "\n"))
 			}
 		}
 	}
 }
 
-// toldLines are the last ones of a container's log that a failure shows.
-const toldLines = 30
+// shownLines are the last ones of a container's log that a failure shows.
+const shownLines = 30
 
 // requireVersion asks the binaries that run in the pods of servers and controllers which they are, once a rollout is over.
 func (w *world) requireVersion(version string) {
@@ -86,7 +86,7 @@ func (w *world) requireVersion(version string) {
 	}
 }
 
-// running are the versions of the containers of a part, by their own word.
+// running are the versions that the containers of a part report.
 func (w *world) running(part string) []string {
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(w, err)

@@ -49,7 +49,8 @@ func forward(ctx context.Context, listener net.Listener, dial func(context.Conte
 	}
 }
 
-// gate holds jobs: each connects, says its name, and goes on when it hears "go" over the same connection.
+// gate holds jobs: each connects, sends its name, and continues when it receives "go" over the same
+// connection.
 type gate struct {
 	listener net.Listener
 	conns    sync.WaitGroup
@@ -103,7 +104,7 @@ func (g *gate) count() int {
 	return len(g.held)
 }
 
-// open lets all that are held go on, and returns who that was. Another word than "go" makes them fail.
+// open releases all that are held, and returns which those were. Another word than "go" makes them fail.
 func (g *gate) open(word string) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -86,7 +86,7 @@ func (w *world) install() {
 	w.run("helm test bullpen --namespace bullpen-system")
 	w.run("kubectl apply --server-side --force-conflicts -f charts/bullpen/crds")
 	w.requireVersion("v1")
-	require.NoError(w, w.github.Admin.Announce(w.Context(), 7)) // nobody was there to hear it when the App was installed
+	require.NoError(w, w.github.Admin.Announce(w.Context(), 7)) // no server ran when the App was installed
 	require.Contains(w, w.run("kubectl -n bullpen-runners get runnerpools"), "first")
 }
 
@@ -114,7 +114,7 @@ func (w *world) uninstall() {
 	w.run("kubectl delete -f charts/bullpen/crds")
 }
 
-// duringJobs has jobs hold at the gate while something is done, and lets them go afterwards: all are well.
+// duringJobs has jobs hold at the gate while something is done, and releases them afterwards: all succeed.
 func (w *world) duringJobs(what string, do func()) {
 	w.Helper()
 	w.submit("hold.yaml", holdWorkflow)
@@ -137,7 +137,7 @@ func (w *world) duringJobs(what string, do func()) {
 	w.awaitJobs("the jobs that ran through the "+what, 0)
 }
 
-// judge counts what came of all jobs, by GitHub's ledger and by the deletions that the API server showed.
+// judge counts the outcome of all jobs, by GitHub's ledger and by the deletions that the API server showed.
 func (w *world) judge() {
 	ledger, err := w.github.Admin.Ledger(w.Context())
 	require.NoError(w, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// witness notes when each runner pod was first seen to be deleted. It believes nobody but the API server.
+// witness notes when each runner pod was first seen to be deleted. It trusts only the API server.
 type witness struct {
 	mu       sync.Mutex
 	removals map[string]onebox.Removal

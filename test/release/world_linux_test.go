@@ -38,7 +38,7 @@ const (
 	outside = "outside"
 )
 
-// nameserver is an address of the Services' range that no Service is given by itself.
+// nameserver is an address of the Services' range that is not assigned automatically.
 var nameserver = netip.MustParseAddr("10.111.0.10")
 
 // world is a cluster of one node, a GitHub and a database, and nothing of Bullpen.
@@ -124,7 +124,7 @@ func (w *world) startGitHub() {
 	w.Cleanup(w.github.Close)
 }
 
-// startServices makes the Services that lead to this machine, and whatever makes Services work.
+// startServices makes the Services that lead to this machine, and everything that Services need.
 func (w *world) startServices() {
 	ctx := w.Context()
 	_, err := w.cluster.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: outside}}, metav1.CreateOptions{})

@@ -224,7 +224,7 @@ func (s *server) serve(pod dispatch.Pod) string {
 	return name
 }
 
-// work has a pod execute a job, with or without the ledger being told.
+// work has a pod execute a job, with or without a report to the ledger.
 func (s *server) work(pod dispatch.Pod, job int64) string {
 	s.w.t.Helper()
 	name := s.serve(pod)
@@ -261,7 +261,7 @@ func (s *server) retire(pods ...dispatch.Pod) []runnerapi.RetireAnswer {
 	return answers
 }
 
-// guardian asks for busy pods again and again, at every server and in both ways, until stop: nobody may ever grant one.
+// guardian asks for busy pods again and again, at every server and in both ways, until stop: none may ever be granted.
 func (w *world) guardian(servers []*server, pods ...dispatch.Pod) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
@@ -272,7 +272,7 @@ func (w *world) guardian(servers []*server, pods ...dispatch.Pod) (stop func()) 
 		} {
 			asking.Go(func() {
 				for ctx.Err() == nil {
-					answers, _ := ask(ctx, pods) // while there is no database nobody can be asked
+					answers, _ := ask(ctx, pods) // while there is no database there is no answer
 					for _, answer := range answers {
 						if answer.Verdict == runnerapi.Granted {
 							select {

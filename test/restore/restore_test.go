@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// noteHolds has the database note each hold that is written down. A hold may be over before a test looks.
+// noteHolds has the database record each hold. A hold may be over before a test reads it.
 func noteHolds(t *testing.T, url string) {
 	t.Helper()
 	ledgertest.Exec(t, url, `CREATE TABLE holds_noted (length interval NOT NULL)`)
@@ -34,8 +34,8 @@ func holds(t *testing.T, url, which string, args ...any) int64 {
 	return ledgertest.Int(t, url, "SELECT count(*) FROM holds_noted WHERE "+which, args...)
 }
 
-// CLAIM-17: the backup of some time ago is restored under two servers that go on running, one of whose clocks is ten minutes
-// off. What was dispatched since is not in it.
+// CLAIM-17: the backup of some time ago is restored under two running servers, one of whose clocks is ten minutes off. What
+// was dispatched since is not in it.
 func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	w := newWorld(t)
 	url := postgrestest.NewDatabase(t, ledger.Migrate)
@@ -104,7 +104,8 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	require.Equal(t, runnerapi.Busy, two.retire(waiting)[0].Verdict)
 	stop()
 
-	// What GitHub told since the backup is asked for again, and the budget holds: three are charged, and a fourth that is gone.
+	// What GitHub reported since the backup is requested again, and the budget holds: three are charged, and a fourth that
+	// is gone.
 	w.mu.Lock()
 	require.NotEmpty(t, w.missed)
 	require.WithinDuration(t, taken.Add(-2*time.Minute), w.missed[0], 30*time.Second)
@@ -120,7 +121,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	two.serve(idle)
 	require.EqualValues(t, 4, one.claim(idle).JobID)
 
-	// And what goes on, goes on.
+	// And everything continues.
 	one.tell(fleet.JobEventCompleted, 2, busy)
 	require.Equal(t, fleet.ClaimSpent, one.claim(working).State)
 	require.Equal(t, fleet.JobCompleted, one.job(2))
@@ -221,8 +222,8 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 	require.Equal(t, fleet.JobExecuting, s.job(1), "queued in the backup, and not handed out a second time")
 }
 
-// CLAIM-17: one server still speaks to the former database when another one begins with its restored copy. Only one of the two
-// dispatches, and it is the former as long as it goes on.
+// CLAIM-17: one server still uses the former database when another one begins with its restored copy. Only one of the two
+// dispatches, and it is the former as long as it runs.
 func TestRestore_CLAIM17_TwoDatabasesAtOnce(t *testing.T) {
 	w := newWorld(t)
 	url := postgrestest.NewDatabase(t, ledger.Migrate)
@@ -253,7 +254,7 @@ func TestRestore_CLAIM17_TwoDatabasesAtOnce(t *testing.T) {
 	require.False(t, next.frozen())
 }
 
-// CLAIM-17: without the copy nobody starts, and whoever runs goes on.
+// CLAIM-17: without the copy no server starts, and those that run continue.
 func TestRestore_CLAIM17_TheCopyCannotBeRead(t *testing.T) {
 	w := newWorld(t)
 	url := postgrestest.NewDatabase(t, ledger.Migrate)

@@ -45,7 +45,8 @@ func turnFor(t *testing.T, store *postgres.Store, lease time.Duration) epoch.Tur
 	return turn
 }
 
-// The moments at which a replica is stopped: it has decided what to write, and the write comes when it goes on.
+// The moments at which a replica is stopped: it has decided what to write, and the write comes when it
+// continues.
 const (
 	beforeTheFirst = "before the first claim"
 	betweenTwo     = "between two claims"
@@ -142,8 +143,8 @@ func asleep(t *testing.T, at string, lasts, lease time.Duration) (
 	return w, url, store, turn, over, func() error { close(s.wake); return await.Receive(t, ended, "the rebuilding returns") }
 }
 
-// CLAIM-17: a replica that is stopped while it rebuilds, and goes on when the hold is over and claims are being made, writes
-// nothing: what it saw is late.
+// CLAIM-17: a replica that is stopped while it rebuilds, and continues when the hold is over and claims are being made,
+// writes nothing: what it saw is late.
 func TestTurns_CLAIM17_NothingIsWrittenAfterTheHold(t *testing.T) {
 	for _, at := range []string{beforeTheFirst, betweenTwo, beforeAJob} {
 		t.Run(at, func(t *testing.T) {
@@ -167,8 +168,8 @@ func TestTurns_CLAIM17_NothingIsWrittenAfterTheHold(t *testing.T) {
 	}
 }
 
-// CLAIM-17: two replicas never rebuild at once: the one that was stopped for longer than its lease writes nothing from the moment
-// that another has begun, and cannot give the other's turn back, nor prove anything in its name.
+// CLAIM-17: two replicas never rebuild at once. The one that was stopped for longer than its lease writes nothing from the
+// moment that another has begun, and cannot give the other's turn back, nor prove anything in its name.
 func TestTurns_CLAIM17_OneRebuildsAtATime(t *testing.T) {
 	for _, at := range []string{beforeTheFirst, betweenTwo, beforeAJob} {
 		t.Run(at, func(t *testing.T) {

@@ -34,7 +34,7 @@ type Kind string
 const (
 	// Unused: a right that the run did not use, and that no exception explains.
 	Unused Kind = "granted, and not used"
-	// Unlimited: a right to everything of a kind. That all of it is used nobody can show.
+	// Unlimited: a right to everything of a kind. It cannot be shown that all of it is used.
 	Unlimited Kind = "grants more than it names"
 	// Twice: a right that is another one's part, so that taking it away would change nothing.
 	Twice Kind = "granted twice"
@@ -65,14 +65,15 @@ func (f Finding) String() string {
 	return text
 }
 
-// everybody is what Kubernetes' own roles let every authenticated user do: see what there is, and ask about oneself.
-var everybody = []string{
+// authenticated is what Kubernetes' own roles let every authenticated user do: discover resources, and ask about
+// oneself.
+var authenticated = []string{
 	"selfsubjectaccessreviews.authorization.k8s.io", "selfsubjectrulesreviews.authorization.k8s.io", "selfsubjectreviews.authentication.k8s.io",
 	"/healthz", "/livez", "/readyz", "/version", "/version/", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*",
 }
 
-func forEverybody(u Use) bool {
-	return slices.ContainsFunc(everybody, func(what string) bool {
+func forAuthenticated(u Use) bool {
+	return slices.ContainsFunc(authenticated, func(what string) bool {
 		if u.Path != "" {
 			return matchesPath(what, u.Path)
 		}
@@ -80,9 +81,9 @@ func forEverybody(u Use) bool {
 	})
 }
 
-// Compare says where what is granted and what was used differ, in an order that depends on the input alone; nothing means that
-// each right was used or is excepted, and that no request was refused. It looks at users that hold a right, and for refusals
-// at those that also names, too, by their names or, behind a prefix, with an asterisk.
+// Compare says where what is granted and what was used differ, in an order that depends on the input alone; nothing means
+// that each right was used or is excepted, and that no request was refused. It compares users that hold a right, and for
+// refusals those that also names, too, by their names or, behind a prefix, with an asterisk.
 func Compare(granted []Right, uses []Use, exceptions []Exception, also ...string) []Finding {
 	holders := map[string]bool{}
 	for _, right := range granted {
@@ -107,7 +108,7 @@ func Compare(granted []Right, uses []Use, exceptions []Exception, also ...string
 				used[n], covered = true, true
 			}
 		}
-		if !covered && !forEverybody(use) {
+		if !covered && !forAuthenticated(use) {
 			found[Finding{Elsewhere, use.Right, use.Why}] = true
 		}
 	}
@@ -115,7 +116,7 @@ func Compare(granted []Right, uses []Use, exceptions []Exception, also ...string
 	return sorted(found)
 }
 
-// judge looks at the rights one by one, and at the exceptions.
+// judge compares the rights one by one, and the exceptions.
 func judge(granted []Right, used []bool, exceptions []Exception, found map[Finding]bool) {
 	excepted := map[Right]Exception{}
 	for _, exception := range exceptions {

@@ -80,9 +80,9 @@ func matchesPath(pattern, path string) bool {
 	return pattern == path || open && strings.HasPrefix(path, prefix)
 }
 
-// Granted lists the rights that roles give to those whom bindings among the same objects name; other objects are skipped. A
-// role that is bound to nobody gives none. A binding of a role that is not there, a binding to a group, and a role that is put
-// together from others cannot be judged, and are errors.
+// Granted lists the rights that roles give to the subjects of bindings among the same objects; other objects are skipped.
+// An unbound role gives none. A binding of a role that is not there, a binding to a group, and an aggregated role cannot be
+// judged, and are errors.
 func Granted(objects []*unstructured.Unstructured) ([]Right, error) {
 	roles := map[roleKey][]rbacv1.PolicyRule{}
 	var bindings []rbacv1.RoleBinding // a ClusterRoleBinding is one without a namespace

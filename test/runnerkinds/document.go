@@ -14,22 +14,22 @@ const (
 	Matched Standard = "as elsewhere"
 	// Better: it lacks this, or gets it wrong.
 	Better Standard = "better than elsewhere"
-	// Regression: it was broken there once, and mended.
+	// Regression: it was broken there once, and fixed.
 	Regression Standard = "broken elsewhere once"
 )
 
-// Test is a test function of this repository, and the folder of its package.
+// Test is a test function of this repository, and the directory of its package.
 type Test struct{ Folder, Name string }
 
 // Item is one expectation.
 type Item struct {
-	// ID names it for ever: the section's number and its own.
+	// ID names it permanently: the section's number and its own.
 	ID       string
 	Standard Standard
 	// Expected says what, Here how it is met, or in what it is met differently. Markdown.
 	Expected, Here string
 	Shown          []Test
-	// Commits mended a Regression where it was. The name of a test, or of a case of it, has each.
+	// Commits fixed a Regression where it was. The name of a test, or of a case of it, has each.
 	Commits []string
 	// Missing says what of it is not here yet. An item without a test has it.
 	Missing string
@@ -42,10 +42,10 @@ type Section struct {
 }
 
 // in names tests of a package.
-func in(folder string, names ...string) []Test {
+func in(dir string, names ...string) []Test {
 	tests := make([]Test, len(names))
 	for i, name := range names {
-		tests[i] = Test{folder, name}
+		tests[i] = Test{dir, name}
 	}
 	return tests
 }

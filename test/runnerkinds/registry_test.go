@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sources are the tests of a package's folder, from the top of the repository.
-func sources(t *testing.T, folder string) []*ast.File {
+// sources are the tests of a package's directory, from the top of the repository.
+func sources(t *testing.T, dir string) []*ast.File {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*_test.go"))
 	require.NoError(t, err)
 	var all []*ast.File
 	for _, file := range files {
@@ -28,11 +28,11 @@ func sources(t *testing.T, folder string) []*ast.File {
 	return all
 }
 
-// tests are the test functions of a package's folder.
-func tests(t *testing.T, folder string) map[string]bool {
+// tests are the test functions of a package's directory.
+func tests(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
-	for _, parsed := range sources(t, folder) {
+	for _, parsed := range sources(t, dir) {
 		for _, declaration := range parsed.Decls {
 			function, is := declaration.(*ast.FuncDecl)
 			if is && function.Recv == nil && strings.HasPrefix(function.Name.Name, "Test") {
@@ -59,21 +59,21 @@ func TestRegistry_ItemsAreWhole(t *testing.T) {
 
 // A test that an item rests on and that was renamed or deleted is noticed here.
 func TestRegistry_EveryNamedTestExists(t *testing.T) {
-	folders := map[string]map[string]bool{}
+	dirs := map[string]map[string]bool{}
 	for _, section := range Sections() {
 		for _, item := range section.Items {
 			for _, test := range item.Shown {
-				if folders[test.Folder] == nil {
-					folders[test.Folder] = tests(t, test.Folder)
+				if dirs[test.Folder] == nil {
+					dirs[test.Folder] = tests(t, test.Folder)
 				}
-				require.True(t, folders[test.Folder][test.Name],
+				require.True(t, dirs[test.Folder][test.Name],
 					"item %s is shown by %s of %s, which does not exist: was it renamed?", item.ID, test.Name, test.Folder)
 			}
 		}
 	}
 }
 
-// named says whether a test of the folder, or a case of one, has the word in its name: comments do not count.
+// named says whether a test of the directory, or a case of one, has the word in its name: comments do not count.
 func named(t *testing.T, test Test, word string) bool {
 	t.Helper()
 	if strings.Contains(test.Name, word) {
@@ -90,7 +90,7 @@ func named(t *testing.T, test Test, word string) bool {
 	return found
 }
 
-// Every commit that mended something there after the two code paths had become one is the name of a test here.
+// Every commit that fixed something there after the two code paths had become one is the name of a test here.
 func TestRegistry_EveryMendedDefectIsANamedTest(t *testing.T) {
 	var commits []string
 	for _, section := range Sections() {

@@ -125,8 +125,8 @@ func (o *observer) show(pod *corev1.Pod, gone bool) {
 	}
 }
 
-// grant notes that the server has granted a removal. Such a pod ends by itself, as one does whose job has ended: this
-// tells them apart.
+// grant notes that the server has granted a removal. Such a pod exits like one whose job has ended: this
+// distinguishes them.
 func (o *observer) grant(uid string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -146,7 +146,7 @@ func (o *observer) ledger(uid string) fleet.ClaimState {
 }
 
 // vacate notes that a place has stopped serving. Places are filled again in the order in which they fell vacant, so that
-// those which the fleet emptied are told from those whose job ended.
+// those which the fleet emptied are distinguished from those whose job ended.
 func (o *observer) vacate(byJob bool) {
 	why := taken
 	if byJob {
@@ -178,7 +178,7 @@ func (o *observer) beforeDeletion(name string, conditions *metav1.Preconditions)
 	switch {
 	case uid == "":
 		o.trouble = append(o.trouble, fmt.Sprintf("the deletion of %s has no preconditions", name))
-	case ended: // its containers have, whatever the ledger has heard yet
+	case ended: // its containers have, even if the ledger does not know yet
 	case state != fleet.ClaimRetired && state != fleet.ClaimSpent:
 		o.trouble = append(o.trouble, fmt.Sprintf("%s is deleted, and the ledger says %q", name, state))
 	}
@@ -215,7 +215,7 @@ func (o *observer) settled(hash string) (live, serving, outdated int) {
 	return live, serving, outdated
 }
 
-// phase forgets what was worst so far, and what is vacant: a pool that has been told another size has other places.
+// phase forgets what was worst so far, and what is vacant: a resized pool has other places.
 func (o *observer) phase() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -31,9 +31,9 @@ const (
 func patience() time.Duration { return 4*time.Minute + time.Duration(*podsFlag)*300*time.Millisecond }
 
 // TestScale takes a pool up, rolls its template, shrinks it to a quarter and deletes it, while jobs arrive and are
-// claimed. No runner with a live claim is deleted, by the ledger's own word right before each deletion (EXCL-1, EXCL-2);
-// the roll takes no more runners out of service at once than its limit (POOL-5); every job ends well (RECV-7); and the
-// pool goes when its last busy runner has ended by itself, not before (POOL-2).
+// claimed. No runner with a live claim is deleted, by the ledger's rows right before each deletion (EXCL-1, EXCL-2); the
+// roll takes no more runners out of service at once than its limit (POOL-5); every job succeeds (RECV-7); and the pool
+// is gone when its last busy runner has finished, not before (POOL-2).
 func TestScale_EXCL1_POOL2_POOL5_NoJobIsLost(t *testing.T) {
 	s := newScenario(t, *podsFlag)
 	s.fill()

@@ -55,9 +55,9 @@ func init() {
 	flag.StringVar(&sustained.publish, "sustained-publish", "", "TestSustained: the folder docs, to write what was measured to")
 }
 
-// TestSustained keeps every runner of a fleet at work while a backlog waits, and samples what the server and the controller
-// take, each a process of its own: neither takes more memory, more goroutines or more processor time a job after so many
-// jobs than after a quarter of them. And every job that ends ends well, none is lost or given away twice (RECV-7, CLAIM-1).
+// TestSustained keeps every runner of a fleet busy while a backlog waits, and samples what the server and the controller
+// take, each a process of its own: neither takes more memory, more goroutines or more processor time per job after so many
+// jobs than after a quarter of them. And every job that ends succeeds, none is lost or assigned twice (RECV-7, CLAIM-1).
 func TestSustained_RECV7_CLAIM1_NothingGrowsWithTheJobs(t *testing.T) {
 	deep.Only(t, "TestScale_EXCL1_POOL2_POOL5_NoJobIsLost, and the tests of test/scale/growth")
 	s := startSustained(t)
@@ -130,8 +130,8 @@ func (s *sustainedRun) fill() {
 	s.Logf("fill: %d of %d runners have a job after %s, and %d jobs have ended", s.last.Jobs["in_progress"], sustained.pods, phaseTime(began), s.last.Jobs["completed"])
 }
 
-// mostRunners is how many of a hundred are at work when the pool is taken for full: some have just ended, and others are about to begin. Where
-// jobs are shorter than what it takes to replace a runner it is full when as many have ended.
+// mostRunners is how many of a hundred are busy when the pool counts as full: some have just ended, and others are about to
+// begin. Where jobs are shorter than what it takes to replace a runner it is full when as many have ended.
 const mostRunners = 85
 
 // mostOfAMatrix is GitHub's bound of a matrix, and the share of a run.
@@ -213,21 +213,21 @@ func (s *sustainedRun) part(p rig.Process) growth.Part {
 	resp, err := await.HTTP.Do(request)
 	require.NoError(s, err)
 	defer resp.Body.Close()
-	told := map[string]float64{}
+	values := map[string]float64{}
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
 		if name, value, ok := strings.Cut(lines.Text(), " "); ok && !strings.HasPrefix(name, "#") {
-			told[name], _ = strconv.ParseFloat(value, 64) // a histogram's NaN, say, which nobody asks for
+			values[name], _ = strconv.ParseFloat(value, 64) // a histogram's NaN, say, which is never read
 		}
 	}
 	require.NoError(s, lines.Err())
 	for _, name := range []string{"go_memstats_next_gc_bytes", "go_gc_gogc_percent", "process_resident_memory_bytes", "go_goroutines", "process_cpu_seconds_total"} {
-		require.Contains(s, told, name, "the %s does not tell", p.Name)
+		require.Contains(s, values, name, "the %s does not tell", p.Name)
 	}
 	return growth.Part{
 		// The collector lets the heap grow by that percentage of what it found alive.
-		HeapBytes:     told["go_memstats_next_gc_bytes"] / (1 + told["go_gc_gogc_percent"]/100),
-		ResidentBytes: told["process_resident_memory_bytes"], Goroutines: told["go_goroutines"], CPUSeconds: told["process_cpu_seconds_total"],
+		HeapBytes:     values["go_memstats_next_gc_bytes"] / (1 + values["go_gc_gogc_percent"]/100),
+		ResidentBytes: values["process_resident_memory_bytes"], Goroutines: values["go_goroutines"], CPUSeconds: values["process_cpu_seconds_total"],
 	}
 }
 
@@ -256,7 +256,7 @@ func (s *sustainedRun) publish() {
 	for name, content := range map[string][]byte{
 		sustainedJSON: append(text, '\n'), "images/sustained.svg": plot.Bytes(), "scale.md": shown(s.T, page, s.run),
 	} {
-		require.NoError(s, os.WriteFile(filepath.Join(sustained.publish, name), content, 0o644)) //nolint:gosec // everybody may read it
+		require.NoError(s, os.WriteFile(filepath.Join(sustained.publish, name), content, 0o644)) //nolint:gosec // world-readable
 	}
 }
 
@@ -298,7 +298,7 @@ func (s *sustainedRun) eventually(what string, condition func() bool) {
 	// To count a hundred thousand jobs takes the stand-in and the ledger some of the machine each time.
 	ticker := time.NewTicker(200*time.Millisecond + time.Duration(sustained.queued)*20*time.Microsecond)
 	defer ticker.Stop()
-	told := time.Now()
+	logged := time.Now()
 	for !condition() {
 		select {
 		case <-ctx.Done():
@@ -306,8 +306,8 @@ func (s *sustainedRun) eventually(what string, condition func() bool) {
 			require.FailNow(s, "this never happened: "+what, "jobs %v, concluded %v", state.Jobs, maps.Clone(state.Conclusions))
 		case <-ticker.C:
 		}
-		if time.Since(told) > time.Minute {
-			told = time.Now()
+		if time.Since(logged) > time.Minute {
+			logged = time.Now()
 			s.Logf("not yet: %s; jobs %v", what, s.last.Jobs)
 		}
 	}

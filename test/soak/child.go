@@ -21,8 +21,8 @@ import (
 // envRole makes this executable one of the soak's own processes.
 const envRole = "BULLPEN_SOAK_ROLE"
 
-// Child runs the process that this executable was started as, if it was, and says so. Whoever calls Run must call it first:
-// a synthetic machine and its node agent are this executable again.
+// Child runs the process that this executable was started as, if it was, and says so. Call it before Run: a synthetic
+// machine and its node agent are this executable again.
 func Child() (code int, is bool) {
 	role := os.Getenv(envRole)
 	if role == "" {

@@ -16,14 +16,14 @@ import (
 // diskSize is what the database has to itself: more than it ever needs in a soak, backup included.
 const diskSize = 1 << 30
 
-// disk is a file system in memory that has the database's folder. What is in it moves there and back, so that the folder can
-// be looked at, and a soak that was stopped be taken up again.
+// disk is a file system in memory that has the database's directory. What is in it moves there and back, so that the
+// directory can be inspected, and a soak that was stopped be resumed.
 type disk struct {
 	chaos.Disk
 	kept string // where the content is while nothing is mounted
 }
 
-// mountDisk gives a folder a file system of its own. It takes root.
+// mountDisk gives a directory a file system of its own. It takes root.
 func mountDisk(ctx context.Context, dir string) (*disk, error) {
 	d := &disk{Disk: chaos.Disk{Dir: dir}, kept: dir + ".kept"}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -45,7 +45,7 @@ func mountDisk(ctx context.Context, dir string) (*disk, error) {
 	return d, move(ctx, d.kept, dir)
 }
 
-// unmount gives the content back to the folder.
+// unmount gives the content back to the directory.
 func (d *disk) unmount(ctx context.Context) error {
 	if err := d.Drain(); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (d *disk) full(ctx context.Context, length time.Duration) error {
 	return errors.Join(err, d.Drain())
 }
 
-// move moves what a folder holds into another, with its owners and rights.
+// move moves what a directory holds into another, with its owners and rights.
 func move(ctx context.Context, from, to string) error {
 	entries, err := os.ReadDir(from)
 	if errors.Is(err, os.ErrNotExist) {

@@ -137,7 +137,7 @@ func (s *System) apply(ctx context.Context, step schedule.Step, deed *check.Deed
 	return nil
 }
 
-// applyOutside is what GitHub, its users and an operator do.
+// applyOutside is what GitHub, its users and an administrator do.
 func (s *System) applyOutside(ctx context.Context, step schedule.Step, deed *check.Deed) error {
 	length := time.Duration(step.For)
 	switch step.Kind {
@@ -204,7 +204,7 @@ func (s *System) end(ctx context.Context, name string, signal syscall.Signal, aw
 	return p.end(ctx, signal, away)
 }
 
-// restoreDatabase cuts every server off, so that nothing is committed that nobody has seen, and puts the database back.
+// restoreDatabase cuts every server off, so that nothing is committed unseen, and puts the database back.
 func (s *System) restoreDatabase(ctx context.Context, away time.Duration) error {
 	for _, p := range s.postgres {
 		p.setRefuse(true)
@@ -221,7 +221,7 @@ func (s *System) restoreDatabase(ctx context.Context, away time.Duration) error 
 	return s.database.snapshot(ctx)
 }
 
-// dieAt has the process that passes a point for the n-th time die there. A point that nobody passes in time is disarmed.
+// dieAt has the process that passes a point for the n-th time die there. A point that is not passed in time is disarmed.
 func (s *System) dieAt(ctx context.Context, step schedule.Step, deed *check.Deed) error {
 	armed := s.path("faultpoints", step.Target)
 	if err := os.WriteFile(armed, []byte(strconv.Itoa(step.Value)), 0o600); err != nil {

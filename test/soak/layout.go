@@ -19,7 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 )
 
-// The state folder:
+// The state directory:
 //
 //	soak.json       what was asked for
 //	rounds/N/       schedule.json, report.txt, report.json
@@ -37,7 +37,7 @@ func (s *System) nodeDir(name string) string  { return s.path("nodes", name) }
 func (s *System) socket(node string) string   { return s.path("nodes", node+".sock") }
 func (s *System) identity(name string) string { return s.path("secrets", name+".kubeconfig") }
 
-func (s *System) makeFolders() error {
+func (s *System) makeDirectories() error {
 	if err := os.RemoveAll(s.path("faultpoints")); err != nil { // what an interrupted round had armed
 		return fmt.Errorf("disarming fault points: %w", err)
 	}
@@ -81,15 +81,15 @@ func (s *System) hookSecret() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// The range lies below the ports that connections leave from, so that none takes a port while its owner is away, and beside
+// The range lies below the ports that connections leave from, so that none takes a port while its owner is down, and beside
 // those of the control plane and of one-machine mode.
 const (
 	firstPort = 12000
 	portCount = 7000
 )
 
-// keptAddress is a loopback address that stays the same for the life of the folder: pods know the dispatch address, and
-// runners GitHub's. A port that is taken by now is chosen anew.
+// keptAddress is a loopback address that stays the same for the life of the directory: pods know the dispatch address, and
+// runners GitHub's. A port that is taken by now is replaced.
 func (s *System) keptAddress(name string) string {
 	s.portsMu.Lock()
 	defer s.portsMu.Unlock()

@@ -20,7 +20,7 @@ jobs:
     steps: [{run: "%ssleep %g"}]
 `
 
-// daemon is what a real job leaves running, out of reach of a signal to its process group, as jobs of users do. Whoever ends
+// daemon is what a real job leaves running, out of reach of a signal to its process group, as jobs of users do. The end of
 // the job's container ends it.
 const daemon = "setsid sleep 3600 >/dev/null 2>&1 & "
 
@@ -47,7 +47,7 @@ func (s *System) submit(b schedule.Batch) error {
 	return nil
 }
 
-// saturate keeps as many jobs open as it is told, for one account after another, until a moment.
+// saturate keeps so many jobs open, for one account after another, until a moment.
 func (s *System) saturate(ctx context.Context, keep schedule.Saturation, until time.Time) error {
 	for n := 0; time.Now().Before(until); {
 		for missing := keep.Open - s.open(); missing > 0; missing-- {

@@ -27,9 +27,10 @@ import (
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"
 )
 
-// everythingOnce is what befalls a fleet sooner or later, each at its time: runners that get no job and are recovered, while servers
-// die in the middle of it; the leading controller dies, and then the one that took its place; the database's disk is full, where
-// that can be done; pods get SIGTERM (EXCL-8); and an operator rolls, empties and renames a pool, and cordons, drains and deletes nodes.
+// everythingOnce is what befalls a fleet sooner or later, each at its time. Runners get no job and are recovered, while
+// servers die in the middle of it. The leading controller dies, and then its successor. The database's disk is full, where
+// that can be done. Pods get SIGTERM (EXCL-8). An administrator rolls, empties and renames a pool, and cordons, drains and
+// deletes nodes.
 func everythingOnce(disk bool) schedule.Schedule {
 	at := func(seconds int) schedule.Duration { return schedule.Duration(time.Duration(seconds) * time.Second) }
 	batch := func(when, account, jobs int) schedule.Batch {
@@ -68,9 +69,9 @@ func everythingOnce(disk bool) schedule.Schedule {
 	return plan
 }
 
-// Everything once, by the whole system under the roles that the chart renders: no job is lost or killed, a server that dies between
-// the writes with which recovery ends a claim leaves nothing behind, of two controllers another one leads when the leader
-// is gone, and each part has used every right that it has, and was refused nothing.
+// Everything once, by the whole system under the roles that the chart renders. No job is lost or killed. A server that dies
+// between the writes with which recovery ends a claim leaves nothing behind. Of two controllers another one leads when the
+// leader is gone. Each part has used every right that it has, and was refused nothing.
 func TestSoak_RECV5_NET8_EverythingOnce(t *testing.T) {
 	disk := os.Geteuid() == 0 && runtime.GOOS == "linux"
 	dir := stateDir(t)
@@ -149,7 +150,7 @@ func (w window) provoked(use rights.Use) bool {
 	return use.Resource == "subjectaccessreviews" && use.Refused() && use.At.After(w.from) && use.At.Before(w.until)
 }
 
-// takeRightAway has an operator ask the server for something, and asks again while the server may not ask the cluster who may.
+// takeRightAway has an administrator ask the server for something, and asks again while the server may not ask the cluster who may.
 func takeRightAway(ctx context.Context, t *testing.T, s *System) window {
 	t.Helper()
 	token, err := s.token(ctx, "bullpen-operator", adminapi.Audience)
@@ -193,7 +194,7 @@ func takeRightAway(ctx context.Context, t *testing.T, s *System) window {
 	return w
 }
 
-// rendered is what onebox.Install installs: the chart's roles among it, but for the one of runners that register themselves, of which
+// rendered is what onebox.Install installs, the chart's roles included, except that of self-registering runners, of which
 // the soak has none: test/e2e compares that one.
 func rendered(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()

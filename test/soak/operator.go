@@ -125,7 +125,7 @@ func (s *System) deletePools(ctx context.Context) error {
 	return err
 }
 
-// editPool patches a pool's spec; the API server may be away for a while.
+// editPool patches a pool's spec; the API server may be unavailable for a while.
 func (s *System) editPool(ctx context.Context, name string, spec map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"spec": spec})
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *System) editPool(ctx context.Context, name string, spec map[string]any)
 	})
 }
 
-// insist tries until it succeeds, for half a minute: what an operator does while the API server restarts.
+// insist tries until it succeeds, for half a minute: what an administrator does while the API server restarts.
 func (s *System) insist(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -219,9 +219,9 @@ func (s *System) deleteNode(ctx context.Context, node string) error {
 	})
 }
 
-// drainNode is kubectl drain: no new pods, and evictions of busy runners again and again until the time is up. Every one must be refused
-// (EXCL-7): a busy runner is removed when it has ended, and one that has ended meanwhile is no longer as it was seen. Idle runners leave
-// through the fence, because the node is cordoned.
+// drainNode is kubectl drain: no new pods, and evictions of busy runners again and again until the time is up. Every one
+// must be refused (EXCL-7): a busy runner is removed when it has ended, and one that has ended in between is no longer as
+// it was seen. Idle runners leave through the fence, because the node is cordoned.
 func (s *System) drainNode(ctx context.Context, node string, length time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
@@ -243,8 +243,8 @@ func (s *System) drainNode(ctx context.Context, node string, length time.Duratio
 	return <-cordoned
 }
 
-// deleteBusyPods deletes every pod that shows whom it works for, as somebody does who cleans up by hand. Every one must be
-// refused (EXCL-7).
+// deleteBusyPods deletes every pod that shows its account, as an administrator does who cleans up by hand. Every one must
+// be refused (EXCL-7).
 func (s *System) deleteBusyPods(ctx context.Context, atOnce bool) error {
 	pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{LabelSelector: runnerpod.LabelOwner})
 	if err != nil {
@@ -288,7 +288,7 @@ func (s *System) nodesReady(ctx context.Context) error {
 	return nil
 }
 
-// conflict changes every pod of a pool again and again, so that whoever writes to one by its resource version loses.
+// conflict changes every pod of a pool again and again, so that writes by a resource version fail.
 func (s *System) conflict(ctx context.Context, kind string, length time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
@@ -300,7 +300,7 @@ func (s *System) conflict(ctx context.Context, kind string, length time.Duration
 		}
 		for i := range pods.Items {
 			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"soak/conflict":"%d"}}}`, n)
-			// It may be gone, and the API server away: nobody minds.
+			// It may be gone, and the API server unavailable: neither matters.
 			_, _ = s.kube.CoreV1().Pods(runnerNamespace).Patch(ctx, pods.Items[i].Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
 		pause(ctx, 50*time.Millisecond)

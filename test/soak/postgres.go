@@ -20,8 +20,8 @@ import (
 )
 
 // historySQL has Postgres itself write down every change of a claim, of a limit and of a job's state, in the transaction
-// that makes it: whatever was committed is there, in the order of the changes, and nothing else is (CLAIM-5 can be counted
-// out afterwards). Rows are drained into a file, so that a restore of an older database takes none away.
+// that makes it. Everything that was committed is there, in the order of the changes, and nothing else is, so CLAIM-5 can
+// be counted out afterwards. Rows are drained into a file, so that a restore of an older database takes none away.
 const historySQL = `
 CREATE SCHEMA IF NOT EXISTS soak;
 CREATE TABLE IF NOT EXISTS soak.history (
@@ -134,7 +134,7 @@ func (d *database) observe(ctx context.Context) error {
 	return d.snapshot(ctx)
 }
 
-// snapshot notes every row as it is now: where the history begins, and begins anew after a restore.
+// snapshot notes every row as it is now: where the history begins, and begins again after a restore.
 func (d *database) snapshot(ctx context.Context) error {
 	return d.exec(ctx, `
 		INSERT INTO soak.history (tab, op) VALUES ('', 'SNAPSHOT');
@@ -218,12 +218,12 @@ func (d *database) kill(ctx context.Context, away time.Duration) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = syscall.Kill(d.server.PID(), syscall.SIGKILL)
-	_ = d.server.Stop(ctx) // frees the folder
+	_ = d.server.Stop(ctx) // frees the directory
 	pause(ctx, away)
 	return d.start(ctx)
 }
 
-// revive starts the server again if it has ended by itself, as one does that cannot write its log.
+// revive restarts the server if it has exited, as one does that cannot write its log.
 func (d *database) revive(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,7 +232,7 @@ func (d *database) revive(ctx context.Context) error {
 	default:
 		return nil
 	}
-	_ = d.server.Stop(ctx) // frees the folder
+	_ = d.server.Stop(ctx) // frees the directory
 	return d.start(ctx)
 }
 
@@ -246,8 +246,8 @@ func (d *database) backup(ctx context.Context) error {
 	return errors.Join(d.copyData(ctx, "data", "backup"), d.start(ctx))
 }
 
-// restore puts the database back to its backup. What happened since is in the history's file alone. Nobody else may be
-// able to connect meanwhile: the caller has closed the proxies.
+// restore puts the database back to its backup. What happened since is in the history's file alone. No other client
+// may be able to connect in between: the caller has closed the proxies.
 func (d *database) restore(ctx context.Context, away time.Duration) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -255,7 +255,7 @@ func (d *database) restore(ctx context.Context, away time.Duration) error {
 	if err != nil {
 		return err
 	}
-	// Nobody else may commit between the last look at the history and the end of the server.
+	// No other client may commit between the last reading of the history and the end of the server.
 	_, err = conn.Exec(ctx, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = 'bullpen'")
 	if err == nil {
 		err = d.drainWith(ctx, conn)
@@ -268,7 +268,7 @@ func (d *database) restore(ctx context.Context, away time.Duration) error {
 	return errors.Join(d.copyData(ctx, "backup", "data"), d.start(ctx))
 }
 
-// copyData replaces one folder of data by a copy of another, with its owners and rights.
+// copyData replaces one directory of data by a copy of another, with its owners and rights.
 func (d *database) copyData(ctx context.Context, from, to string) error {
 	target := filepath.Join(d.dir, to)
 	if err := os.RemoveAll(target); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// restartPause is what a part that has ended by itself waits before it is started again.
+// restartPause is the delay before a part that has exited is restarted.
 const restartPause = 300 * time.Millisecond
 
 // part is one process that is kept running, except while a fault keeps it away.

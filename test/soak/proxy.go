@@ -19,7 +19,7 @@ type backend struct {
 	unfit            atomic.Int32                    // checks that failed in a row
 }
 
-// proxy passes connections on to one of its backends, as a Service or a load balancer does, and breaks them when it is told.
+// proxy passes connections on to one of its backends, as a Service or a load balancer does, and breaks them on request.
 type proxy struct {
 	Address  string
 	listener net.Listener
@@ -158,7 +158,7 @@ func (g *gate) Write(data []byte) (int, error) {
 	return g.to.Write(data)
 }
 
-// cut breaks every connection, in the middle of whatever passes.
+// cut breaks every connection, in the middle of a transfer.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +184,7 @@ func (p *proxy) setRefuse(on bool) {
 	p.refuse = on
 }
 
-// stall lets nothing pass for a while, and then cuts what hung: neither side hears of the other meanwhile.
+// stall lets nothing pass for a while, and then cuts what hung: in between neither side receives anything.
 func (p *proxy) stall(ctx context.Context, length time.Duration) {
 	p.mu.Lock()
 	if p.stalled == nil {

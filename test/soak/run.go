@@ -20,7 +20,7 @@ import (
 
 // Options of Run. The zero value of an optional field takes its default.
 type Options struct {
-	// Dir is the state folder. Required.
+	// Dir is the state directory. Required.
 	Dir string
 	// Binary is the product. Required.
 	Binary string
@@ -30,7 +30,7 @@ type Options struct {
 	Self string
 	// Rounds are carried out one after another in one system. Required.
 	Rounds []schedule.Schedule
-	// Resume goes on with the first round that has no report.
+	// Resume continues with the first round that has no report.
 	Resume bool
 	// Runners is the size of the large pool, RealRunners of the one whose runners are processes. Defaults: 12 and 0.
 	Runners, RealRunners int
@@ -47,7 +47,7 @@ type Options struct {
 	// CatchUpEvery is how often the servers look for what GitHub did not tell. Default: 2 s.
 	CatchUpEvery time.Duration
 	// Disk gives the database a disk of its own, which can be filled. It takes Linux and root; and what is on it does not
-	// survive the machine, so that a soak is then taken up again only if it was stopped.
+	// survive the machine, so that a soak can be resumed only if it was stopped.
 	Disk bool
 	// TwoControllers has two, of which a lease lets one work at a time.
 	TwoControllers bool
@@ -57,9 +57,9 @@ type Options struct {
 	ServerArgs, ControllerArgs []string
 	// Then is called when a round's jobs and faults are through, before what is left is waited for. An error ends the soak.
 	Then func(context.Context, *System) error
-	// Out is told what happens. Default: nobody is.
+	// Out gets the progress. Default: discarded.
 	Out io.Writer
-	// Log hears of the system's own starts and stops. Default: discarded.
+	// Log gets the system's own starts and stops. Default: discarded.
 	Log *slog.Logger
 }
 
@@ -211,11 +211,11 @@ func (s *System) rounds(ctx context.Context, first int) (*check.Report, error) {
 // everything is stopped before the check, so that processes count, too.
 func (s *System) round(ctx context.Context, n int, last bool) (*check.Report, error) {
 	plan := s.opts.Rounds[n]
-	folder := s.path("rounds", strconv.Itoa(n))
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	dir := s.path("rounds", strconv.Itoa(n))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the round's folder: %w", err)
 	}
-	if err := writeJSON(filepath.Join(folder, "schedule.json"), plan); err != nil {
+	if err := writeJSON(filepath.Join(dir, "schedule.json"), plan); err != nil {
 		return nil, err
 	}
 	o := plan.Options
@@ -239,18 +239,18 @@ func (s *System) round(ctx context.Context, n int, last bool) (*check.Report, er
 	if err != nil {
 		return nil, err
 	}
-	return report, s.publish(folder, report)
+	return report, s.publish(dir, report)
 }
 
-func (s *System) publish(folder string, report *check.Report) error {
+func (s *System) publish(dir string, report *check.Report) error {
 	report.Print(s.opts.Out)
-	text, err := os.Create(filepath.Join(folder, "report.txt"))
+	text, err := os.Create(filepath.Join(dir, "report.txt"))
 	if err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	defer text.Close()
 	report.Print(text)
-	return writeJSON(filepath.Join(folder, "report.json"), report)
+	return writeJSON(filepath.Join(dir, "report.json"), report)
 }
 
 // play submits the jobs and carries out the steps, each at its moment.
@@ -299,8 +299,8 @@ func (s *System) play(ctx context.Context, plan schedule.Schedule, n int) error 
 	return errors.Join(failed, ctx.Err())
 }
 
-// settle waits, at most for the patience, until GitHub has no open job; deletes the pools; waits again until nothing is left;
-// and collects what the witnesses have to say. Whatever is still there then is for the checker to find.
+// settle waits, at most for the patience, until GitHub has no open job; deletes the pools; waits again until nothing is
+// left; and collects what the witnesses have recorded. Anything that is still there then is for the checker to find.
 func (s *System) settle(ctx context.Context, last bool) error {
 	s.say("no more faults and jobs; %d jobs are open", s.open())
 	began := time.Now()

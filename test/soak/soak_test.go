@@ -65,7 +65,7 @@ func buildAndRun(m *testing.M) int {
 // shortSeed is the seed of the short soak.
 const shortSeed = 20
 
-// stateDir is a folder that PostgreSQL's user may pass through. It is kept when the test fails and kit.EnvKeep is set.
+// stateDir is a directory that PostgreSQL's user may pass through. It is kept when the test fails and kit.EnvKeep is set.
 func stateDir(t *testing.T) string {
 	t.Helper()
 	kit.AssetsOrFail(t)
@@ -105,7 +105,7 @@ func TestSchedule_HasEveryFaultPoint(t *testing.T) {
 	require.ElementsMatch(t, all, schedule.Points())
 }
 
-// A schedule that fills the database's disk is not played on the disk of everybody else.
+// A schedule that fills the database's disk is not played on a disk that others use.
 func TestRun_RefusesToFillADiskThatIsNotTheDatabasesOwn(t *testing.T) {
 	dir := t.TempDir()
 	plan := schedule.Schedule{Options: schedule.Options{Length: 1}, Steps: []schedule.Step{{Kind: schedule.PostgresFull}}}
@@ -132,9 +132,9 @@ func TestSoak_TheWholeSystemUnderFaults(t *testing.T) {
 	require.Greater(t, report.Deeds, 20)
 }
 
-// Harm is done by hand to every row of the table, with the fleet at work, and the checker finds each: who was harmed, and
-// nobody else. Only "jobs run twice" cannot be brought about against this GitHub, which gives no job to two: there its
-// ledger is changed.
+// Harm is done by hand to every row of the table, with the fleet running, and the checker finds each: the victim, and no
+// other. Only "jobs run twice" cannot be brought about against this GitHub, which gives no job to two: there its ledger
+// is changed.
 func TestChecker_FindsEveryHarmDoneToARunningSystem(t *testing.T) {
 	deep.Only(t, "those of test/soak/check")
 	opts, err := Options{
@@ -236,7 +236,7 @@ func (h *harm) deleteBusyPod(job int64) string {
 	return name
 }
 
-// spendMoreThanThereIs inserts a claim past admission, which nobody will ever end.
+// spendMoreThanThereIs inserts a claim past admission, which never ends.
 func (h *harm) spendMoreThanThereIs() string {
 	h.Helper()
 	const name = "beyond-the-budget"
@@ -248,7 +248,7 @@ func (h *harm) spendMoreThanThereIs() string {
 	return name
 }
 
-// register has GitHub register a runner that nobody expects.
+// register has GitHub register an unexpected runner.
 func (h *harm) register() string {
 	h.Helper()
 	key, err := os.ReadFile(h.s.secret("app.pem"))
@@ -296,7 +296,7 @@ func (h *harm) printSecret() string {
 	return ""
 }
 
-// forgetAnEnd has the ledger believe that the job that ended well still runs.
+// forgetAnEnd makes the ledger show the job that succeeded as running.
 func (h *harm) forgetAnEnd() int64 {
 	h.Helper()
 	for _, job := range h.s.github.server.Jobs() {

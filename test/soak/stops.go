@@ -50,7 +50,7 @@ func (s *System) stopPod(ctx context.Context, step schedule.Step, deed *check.De
 // claimed is a pod of the pool that a job was claimed for since then; empty for none.
 func (s *System) claimed(ctx context.Context, pool string, since time.Time) (pod string) {
 	_ = s.database.text(ctx, &pod, `SELECT pod_name FROM runner_claims
-		WHERE pool = $1 AND state IN ('claimed', 'minted') AND claimed_at > $2 ORDER BY claimed_at LIMIT 1`, pool, since) // there is none, or Postgres is away
+		WHERE pool = $1 AND state IN ('claimed', 'minted') AND claimed_at > $2 ORDER BY claimed_at LIMIT 1`, pool, since) // there is none, or Postgres is unavailable
 	return pod
 }
 

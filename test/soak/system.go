@@ -71,7 +71,7 @@ type System struct {
 // startTimeout bounds the start on a loaded machine with two cores.
 const startTimeout = 4 * time.Minute
 
-// Start brings everything up in the state folder, or takes up what an earlier soak left in it.
+// Start brings everything up in the state directory, or resumes what an earlier soak left in it.
 func Start(ctx context.Context, opts Options) (*System, error) {
 	s := &System{opts: opts, dir: opts.Dir, log: opts.Log, parts: map[string]*part{}, postgres: map[string]*proxy{}, operator: newOperator()}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -84,7 +84,7 @@ func Start(ctx context.Context, opts Options) (*System, error) {
 }
 
 func (s *System) bringUp(ctx context.Context) error {
-	if err := s.makeFolders(); err != nil {
+	if err := s.makeDirectories(); err != nil {
 		return err
 	}
 	if err := s.startInfrastructure(ctx); err != nil {
@@ -235,7 +235,7 @@ func (s *System) startServers(ctx context.Context) error {
 	return nil
 }
 
-// migrate brings the schema up to date and has Postgres keep its history, before anybody else writes.
+// migrate brings the schema up to date and has Postgres keep its history, before the first write.
 func (s *System) migrate(ctx context.Context) error {
 	command := s.bullpen("server", "migrate", "--database-url-file="+s.secret("database-"+schedule.Server1))
 	if output, err := command.CombinedOutput(); err != nil {
@@ -338,7 +338,7 @@ func (s *System) await(ctx context.Context, what string, ready func(context.Cont
 
 func (s *System) keepDraining() {
 	for pause(s.ctx, 2*time.Second) {
-		// Postgres may be away right now; what it has written down stays until the next time.
+		// Postgres may be unavailable right now; what it has written down stays until the next time.
 		_ = s.database.drain(s.ctx)
 	}
 }
@@ -388,7 +388,7 @@ func (s *System) stop() error {
 	return errors.Join(errs...)
 }
 
-// unmount gives the database's folder back what is on its disk, after Stop: the checker reads the log that is there.
+// unmount gives the database's directory back what is on its disk, after Stop: the checker reads the log that is there.
 func (s *System) unmount() error {
 	if s.disk == nil {
 		return nil
@@ -408,20 +408,20 @@ func slicesOf(m map[string]*proxy) []*proxy {
 	return all
 }
 
-// processesLeft are processes that name the state folder in their arguments or work in it.
+// processesLeft are processes that name the state directory in their arguments or work in it.
 func processesLeft(dir string) []string {
 	var left []string
-	folders, _ := filepath.Glob("/proc/[0-9]*")
-	for _, folder := range folders {
-		pid := filepath.Base(folder)
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, directory := range dirs {
+		pid := filepath.Base(directory)
 		if pid == strconv.Itoa(os.Getpid()) {
 			continue
 		}
-		args, err := os.ReadFile(filepath.Join(folder, "cmdline"))
+		args, err := os.ReadFile(filepath.Join(directory, "cmdline"))
 		if err != nil {
 			continue // it has ended
 		}
-		work, _ := os.Readlink(filepath.Join(folder, "cwd"))
+		work, _ := os.Readlink(filepath.Join(directory, "cwd"))
 		text := strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " ")
 		if strings.Contains(text, dir+"/") || work == dir || strings.HasPrefix(work, dir+"/") {
 			left = append(left, pid+": "+text)

@@ -17,8 +17,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 )
 
-// auditPolicy has the API server write down every change to runners, with what was sent: who deleted what, and what the
-// status of anything says. With requests it also writes down that the product's parts and node agents have asked, whatever it was.
+// auditPolicy has the API server record every change to runners, with what was sent: the users that deleted objects, and
+// the written statuses. With requests it also records all requests of the product's parts and node agents.
 func auditPolicy(requests bool) string {
 	read, rest := "", ""
 	if requests {
@@ -46,8 +46,8 @@ rules:
 
 func (s *System) evidence(name string) string { return filepath.Join(s.evidenceDir(), name) }
 
-// argumentWatch looks at the command lines of all our processes again and again, and keeps each that it has not seen: a
-// secret in one of them would be read by every user of the machine.
+// argumentWatch polls the command lines of all our processes, and keeps each that it has not seen: a secret in one of
+// them would be read by every user of the machine.
 type argumentWatch struct{ done sync.WaitGroup }
 
 const lookEvery = 500 * time.Millisecond
@@ -59,10 +59,10 @@ func watchArguments(ctx context.Context, dir string) *argumentWatch {
 		path := filepath.Join(dir, "evidence", check.FileArguments)
 		for pause(ctx, lookEvery) {
 			var fresh []string
-			folders, _ := filepath.Glob("/proc/[0-9]*")
-			for _, folder := range folders {
-				data, err := os.ReadFile(filepath.Join(folder, "cmdline"))
-				if text := string(data); err == nil && text != "" && !seen[text] && ours(folder, text, dir) {
+			dirs, _ := filepath.Glob("/proc/[0-9]*")
+			for _, directory := range dirs {
+				data, err := os.ReadFile(filepath.Join(directory, "cmdline"))
+				if text := string(data); err == nil && text != "" && !seen[text] && ours(directory, text, dir) {
 					seen[text] = true
 					fresh = append(fresh, strings.ReplaceAll(text, "\x00", " "))
 				}
@@ -77,12 +77,12 @@ func watchArguments(ctx context.Context, dir string) *argumentWatch {
 
 func (w *argumentWatch) wait() { w.done.Wait() }
 
-// ours says whether a process is the soak's: it names the state folder, works in it, or descends from this process.
-func ours(folder, text, dir string) bool {
+// ours says whether a process is the soak's: it names the state directory, works in it, or descends from this process.
+func ours(directory, text, dir string) bool {
 	if strings.Contains(text, dir) {
 		return true
 	}
-	stat, err := os.ReadFile(filepath.Join(folder, "stat"))
+	stat, err := os.ReadFile(filepath.Join(directory, "stat"))
 	if err != nil {
 		return false
 	}
@@ -90,7 +90,7 @@ func ours(folder, text, dir string) bool {
 	return len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid())
 }
 
-// podWatch looks at the pods again and again, and writes down which have come and which are gone.
+// podWatch polls the pods, and writes down which have appeared and which are gone.
 type podWatch struct{ done sync.WaitGroup }
 
 func (s *System) watchPods(ctx context.Context) *podWatch {

@@ -1,5 +1,5 @@
-// Package guestshare is how the node agent of a Mac and the agent inside a virtual machine speak with each other: through the files of two
-// shared folders, and nothing else.
+// Package guestshare is how the node agent of a Mac and the agent inside a virtual machine communicate: through the files
+// of two shared directories, and nothing else.
 //
 //	bullpen/            read-only in the guest, written by the host alone
 //	  bullpen           the agent's binary
@@ -16,8 +16,9 @@
 //	  guest.log         what the guest's agent itself has to say
 //	  …                 the signs of the supervisor, see package agent
 //
-// A customer's job may write anything into status. So its files are read through this package only: bounded in size, never through a link
-// that leads out of the folder, never from what is no plain file, and their content is trusted for no more than this one runner's end, log and liveness.
+// A customer's job may write anything into status. So its files are read through this package only: bounded in size, never
+// through a link that leads out of the directory, only plain files, and their content is trusted for no more than this one
+// runner's end, log and liveness.
 //
 // Begin with Spec and Report.
 package guestshare

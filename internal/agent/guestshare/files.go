@@ -58,16 +58,18 @@ const MaxRecord = 4 << 20
 // Spec is guest.json: what the guest runs, once.
 type Spec struct {
 	PodUID string `json:"podUID"`
-	// Placeholder stands for the guest's own folder in Command, Env and WorkingDir: its path is known in the guest only.
+	// Placeholder stands for the guest's own directory in Command, Env and WorkingDir: its path is known in the guest
+	// only.
 	Placeholder string   `json:"placeholder"`
 	Command     []string `json:"command"`
 	Env         []string `json:"env,omitempty"` // NAME=value, added to what the guest's user has
 	WorkingDir  string   `json:"workingDir,omitempty"`
-	// Folders are made in the guest's own folder: volumes that no other container sees.
+	// Folders are made in the guest's own directory: volumes that no other container sees.
 	Folders []string `json:"folders,omitempty"`
 }
 
-// Folders of the guest's own folder: the two shares under paths without a space, and where the command starts.
+// Subdirectories of the guest's own directory: the two shares under paths without a space, and where the
+// command starts.
 const (
 	GuestShared = "shared"
 	GuestStatus = "status"
@@ -122,8 +124,8 @@ func Write(path string, data []byte) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// Open opens a plain file of a share for reading. What is no plain file, or a link that leads out of the folder, is
-// refused; a pipe in its place holds nobody up.
+// Open opens a plain file of a share for reading. Anything but a plain file, or a link that leads out of the
+// directory, is refused; a pipe in its place does not block.
 func Open(dir, name string) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -162,7 +164,7 @@ func Read(dir, name string) ([]byte, error) {
 	return data, nil
 }
 
-// Absent says that nothing of that name is in a folder. false also when that cannot be told.
+// Absent says that nothing of that name is in a directory. false also when that cannot be determined.
 func Absent(dir, name string) bool {
 	_, err := os.Lstat(filepath.Join(dir, name))
 	return errors.Is(err, fs.ErrNotExist)
@@ -178,7 +180,7 @@ func HostFailed(err error) bool {
 	return false
 }
 
-// ReadReport reads a report; false when there is none. One that cannot be believed is an error, as is a failure of this machine
+// ReadReport reads a report; false when there is none. One that is malformed is an error, as is a failure of this machine
 // (HostFailed).
 func ReadReport(dir, name string) (Report, bool, error) {
 	data, err := Read(dir, name)

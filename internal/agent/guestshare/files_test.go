@@ -41,8 +41,8 @@ func TestReadReport(t *testing.T) {
 	require.Len(t, got.Message, 1024)
 }
 
-// NET-3: a customer's job writes into the folder; it must neither lead the host out of it nor hold it up.
-func TestOpen_NET3_FollowsNobodyOutOfTheFolder(t *testing.T) {
+// NET-3: a customer's job writes into the directory; it must neither lead the host out of it nor block it.
+func TestOpen_NET3_FollowsNoLinkOutOfTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte("token"), 0o600))

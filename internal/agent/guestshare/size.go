@@ -7,17 +7,18 @@ import (
 	"syscall"
 )
 
-// What the status share may hold (TEN-6). Nothing bounds what a guest writes to a shared directory, so the host looks at it. The largest file of
-// an honest guest is the log of its command.
+// What the status share may hold (TEN-6). Nothing bounds what a guest writes to a shared directory, so the host measures
+// it. The largest file of an honest guest is the log of its command.
 const (
 	MaxStatus        = 256 << 20 // bytes
 	maxStatusEntries = 4096      // files and directories
 )
 
-const blockSize = 512 // of Stat_t.Blocks, whatever the file system's own
+const blockSize = 512 // of Stat_t.Blocks, independent of the file system's own
 
-// Excess says what of a share is more than it may hold: most bytes of this machine's disk, and a few thousand files. Empty when nothing is, and
-// when it cannot be read. It follows no link, and costs the same whatever the guest has written there.
+// Excess says what of a share is more than it may hold: most bytes of this machine's disk, and a few thousand files. Empty
+// when nothing is, and when it cannot be read. It follows no link, and its cost does not depend on what the guest has
+// written there.
 func Excess(dir string, most int64) string { return excess(dir, most, maxStatusEntries) }
 
 func excess(dir string, most int64, mostEntries int) string {
@@ -30,12 +31,12 @@ func excess(dir string, most int64, mostEntries int) string {
 	for len(w.left) > 0 && w.excess == "" {
 		next := w.left[len(w.left)-1]
 		w.left = w.left[:len(w.left)-1]
-		w.folder(next)
+		w.dir(next)
 	}
 	return w.excess
 }
 
-// weighing is one look at a share.
+// weighing is one measurement of a share.
 type weighing struct {
 	root        *os.Root
 	most        int64
@@ -46,8 +47,9 @@ type weighing struct {
 	excess      string
 }
 
-// folder adds what is in one directory. The guest may put something else in its place at any time; then it is left out.
-func (w *weighing) folder(name string) {
+// dir adds what is in one directory. The guest may put something else in its place at any time; then it is left
+// out.
+func (w *weighing) dir(name string) {
 	file, err := w.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return

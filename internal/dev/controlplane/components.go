@@ -22,8 +22,8 @@ type componentPlan struct {
 // issuer is in every service account token; nothing outside looks it up.
 const issuer = "https://kubernetes.default.svc.cluster.local"
 
-// ServiceRange is where Services' addresses are; ServiceAddress, its first, is that of the API server's own Service,
-// kubernetes. Nothing listens at any of them unless somebody sees to it (package test/kit/serviceproxy).
+// ServiceRange is the range of Services' addresses; ServiceAddress, its first, is that of the API server's own
+// Service, kubernetes. Nothing listens at any of them without package test/kit/serviceproxy.
 const (
 	ServiceRange   = "10.111.0.0/16"
 	ServiceAddress = "10.111.0.1"

@@ -18,8 +18,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// ErrInUse says that another process runs a control plane in the state folder.
-var ErrInUse = errors.New("state folder in use")
+// ErrInUse says that another process runs a control plane in the state directory.
+var ErrInUse = errors.New("state directory in use")
 
 // ErrStopped is returned by operations on a control plane that Stop has been called on.
 var ErrStopped = errors.New("control plane stopped")
@@ -44,7 +44,7 @@ type Options struct {
 	AssetsDir string
 	// StateDir keeps keys, data, logs and the record of what runs. It is created, and made private to the user.
 	StateDir string
-	// Log is told what starts, stops and fails. Nil: nobody is told.
+	// Log gets starts, stops and failures; discarded when nil.
 	Log *slog.Logger
 	// FastUnsafe skips fsync in etcd and stops without grace. For state that is thrown away: data outlives the
 	// processes, but not a crash of the machine.
@@ -61,7 +61,7 @@ type Options struct {
 
 func (o Options) withDefaults() (Options, error) {
 	if o.StateDir == "" {
-		return o, errors.New("starting the control plane: a state folder is required")
+		return o, errors.New("starting the control plane: a state directory is required")
 	}
 	for component := range o.ExtraArgs {
 		switch component {
@@ -72,7 +72,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	var err error
 	if o.StateDir, err = filepath.Abs(o.StateDir); err != nil {
-		return o, fmt.Errorf("resolving the state folder: %w", err)
+		return o, fmt.Errorf("resolving the state directory: %w", err)
 	}
 	if o.AssetsDir, err = Find(assets.Options{Dir: o.AssetsDir}); err != nil {
 		return o, err
@@ -95,7 +95,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Find returns the folder of executables that Start would use; see assets.Find.
+// Find returns the directory of executables that Start would use; see assets.Find.
 func Find(o assets.Options) (string, error) { return assets.Find(o) }
 
 // ControlPlane is a running control plane. Its methods may be called concurrently.
@@ -119,13 +119,13 @@ type ControlPlane struct {
 	err      error
 }
 
-// failedStartGrace bounds the orderly end of a start that has failed or was called off: an API server that is coming up takes no notice of
-// SIGTERM, and what etcd has written outlives being killed.
+// failedStartGrace bounds the orderly end of a start that has failed or was called off. An API server that is coming up
+// ignores SIGTERM, and etcd's data outlives a kill.
 const failedStartGrace = 3 * time.Second
 
 // Start starts every component in opts.StateDir and returns when all of them are healthy. What an earlier, killed
-// owner of the folder left running is killed first. ctx bounds the start only; Stop ends the control plane.
-// The error is ErrInUse when another process owns the folder, assets.ErrMissing when there is nothing to run.
+// owner of the directory left running is killed first. ctx bounds the start only; Stop ends the control plane.
+// The error is ErrInUse when another process owns the directory, assets.ErrMissing when there is nothing to run.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -175,11 +175,11 @@ func (c *ControlPlane) bringUp(ctx context.Context) error {
 func makePrivateDirs(state string) error {
 	for _, dir := range []string{state, filepath.Join(state, "pki"), filepath.Join(state, "kubeconfig"), filepath.Join(state, "log"), filepath.Join(state, "etcd")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("creating the state folder: %w", err)
+			return fmt.Errorf("creating the state directory: %w", err)
 		}
 	}
 	if err := os.Chmod(state, 0o700); err != nil { // it holds the authority's key, whatever it was made as
-		return fmt.Errorf("making the state folder private: %w", err)
+		return fmt.Errorf("making the state directory private: %w", err)
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func (c *ControlPlane) StartComponent(ctx context.Context, component Component) 
 		if attempt == attempts || ctx.Err() != nil || !c.replaceTakenPorts(component) {
 			return err
 		}
-		c.opts.Log.Info("port taken meanwhile, choosing another", "component", string(component))
+		c.opts.Log.Info("port already in use, choosing another", "component", string(component))
 	}
 }
 
@@ -243,7 +243,7 @@ func (c *ControlPlane) launch(ctx context.Context, component Component) error {
 	return nil
 }
 
-// watch reports an end that nobody asked for.
+// watch reports an unexpected exit.
 func (c *ControlPlane) watch(component Component, started *childproc.Child) {
 	c.watchers.Go(func() {
 		<-started.Done()
@@ -291,7 +291,7 @@ func (c *ControlPlane) Restart(ctx context.Context, component Component) error {
 	return c.StartComponent(ctx, component)
 }
 
-// Stop ends every component in the reverse order of their start, and gives the state folder free. When it returns no
+// Stop ends every component in the reverse order of their start, and gives the state directory free. When it returns no
 // process is left: one that outlasts the grace, or ctx, is killed. A second Stop does nothing.
 func (c *ControlPlane) Stop(ctx context.Context) error {
 	c.operation.Lock()

@@ -32,7 +32,7 @@ const (
 	interval = 20 * time.Millisecond
 )
 
-// envOwner makes this test binary the owner of a control plane in the folder it names, until it is killed.
+// envOwner makes this test binary the owner of a control plane in the directory it names, until it is killed.
 const envOwner = "BULLPEN_TEST_OWNER_OF"
 
 func TestMain(m *testing.M) {
@@ -170,7 +170,7 @@ func TestStart_CleansUpAfterAKilledOwner(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestControlPlane_TellsOfAnEndThatNobodyAskedFor(t *testing.T) {
+func TestControlPlane_ReportsAnUnexpectedExit(t *testing.T) {
 	plane := start(t, options(t, t.TempDir()))
 	require.NoError(t, plane.Restart(t.Context(), controlplane.Scheduler))
 	select {
@@ -212,7 +212,7 @@ func TestStart_SaysWhereToLookWhenAComponentDoesNotStart(t *testing.T) {
 
 func TestStart_RefusesOptionsThatCannotWork(t *testing.T) {
 	_, err := controlplane.Start(t.Context(), controlplane.Options{})
-	require.ErrorContains(t, err, "state folder is required")
+	require.ErrorContains(t, err, "state directory is required")
 	_, err = controlplane.Start(t.Context(), controlplane.Options{StateDir: t.TempDir(), AssetsDir: t.TempDir()})
 	require.ErrorIs(t, err, assets.ErrMissing)
 	_, err = controlplane.Start(t.Context(), controlplane.Options{StateDir: t.TempDir(),

@@ -34,13 +34,13 @@ type authority struct {
 	signer crypto.Signer
 }
 
-// pki is everything the components prove themselves with. The authorities and the service account key persist in the
-// state folder; the other certificates are issued anew at each start, so that they never expire in a folder that lives long.
+// pki is everything the components authenticate with. The authorities and the service account key persist in the state
+// directory; the other certificates are issued again at each start, so that they never expire in an old directory.
 type pki struct {
 	dir     string
 	cluster *authority
 	etcd    *authority
-	proxy   *authority // for API servers behind this one; without it the other components log errors for ever
+	proxy   *authority // for API servers behind this one; without it the other components log errors forever
 	admin   pair
 }
 
@@ -114,10 +114,10 @@ func loadAuthority(base, name string, now time.Time) (*authority, error) {
 	}
 	loaded, err := parseAuthority(pair{cert: cert, key: key})
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate authority %s.crt: %w; remove the state folder to begin anew", base, err)
+		return nil, fmt.Errorf("reading the certificate authority %s.crt: %w; remove the state directory to start afresh", base, err)
 	}
 	if now.After(loaded.parsed.NotAfter) {
-		return nil, fmt.Errorf("the certificate authority %s.crt expired at %s; remove the state folder to begin anew",
+		return nil, fmt.Errorf("the certificate authority %s.crt expired at %s; remove the state directory to start afresh",
 			base, loaded.parsed.NotAfter.Format(time.RFC3339))
 	}
 	return loaded, nil

@@ -84,7 +84,7 @@ func TestPKI_FilesArePrivate(t *testing.T) {
 	}
 }
 
-func TestPKI_BeginsAnewAfterAStartThatWasCutShort(t *testing.T) {
+func TestPKI_StartsOverAfterAStartThatWasCutShort(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.key"), []byte("half"), 0o600))
 	_, err := loadPKI(dir, at("2030-01-01"))
@@ -118,7 +118,7 @@ func TestPKI_RefusesWhatItCannotUse(t *testing.T) {
 	require.NoError(t, err)
 	_, err = loadPKI(dir, at("2041-01-01"))
 	require.ErrorContains(t, err, "expired")
-	require.ErrorContains(t, err, "remove the state folder")
+	require.ErrorContains(t, err, "remove the state directory")
 }
 
 func TestWriteKubeconfig_RoundTripsAndIsPrivate(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // ports are the loopback ports of one control plane. They persist, so that a kubeconfig handed out before a restart
-// of the folder still works after it.
+// of the directory still works after it.
 type ports struct {
 	EtcdClient        int `json:"etcdClient"`
 	EtcdPeer          int `json:"etcdPeer"`
@@ -89,7 +89,7 @@ func (p *ports) replaceTaken(which []*int) error {
 }
 
 // The range lies below the ports that Linux and macOS give to outgoing connections, so that no connection takes a
-// port between its choice and its use; chance keeps control planes that start at once apart.
+// port between its choice and its use. Random choice separates control planes that start at once.
 const (
 	firstPort = 20000
 	portCount = 10000

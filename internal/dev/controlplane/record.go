@@ -14,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// writeRecord keeps children.json: the processes that run for this state folder.
+// writeRecord keeps children.json: the processes that run for this state directory.
 func (c *ControlPlane) writeRecord() error {
 	c.mu.Lock()
 	list := []childproc.Process{}
@@ -34,8 +34,8 @@ func (c *ControlPlane) writeRecord() error {
 	return nil
 }
 
-// killRecorded kills what an earlier owner of the folder left running, and waits until it is gone. A recorded pid
-// that now belongs to another process is left alone. The caller holds the folder's lock, so no owner lives.
+// killRecorded kills what an earlier owner of the directory left running, and waits until it is gone. A recorded PID
+// that now belongs to another process is left alone. The caller holds the directory's lock, so no owner lives.
 func killRecorded(ctx context.Context, path string, log *slog.Logger) error {
 	recorded, err := childproc.ReadRecord(path)
 	if err != nil {
@@ -53,15 +53,15 @@ func killRecorded(ctx context.Context, path string, log *slog.Logger) error {
 	return err
 }
 
-// lockState makes this process the folder's only owner.
+// lockState makes this process the directory's only owner.
 func lockState(dir string) (*os.File, error) {
 	lock, err := childproc.Lock(filepath.Join(dir, "lock"))
 	var held *childproc.HeldError
 	if errors.As(err, &held) {
-		return nil, fmt.Errorf("%w: process %d runs a control plane in %s; stop it first or use another folder", ErrInUse, held.PID, dir)
+		return nil, fmt.Errorf("%w: process %d runs a control plane in %s; stop it first or use another directory", ErrInUse, held.PID, dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("locking the state folder: %w", err)
+		return nil, fmt.Errorf("locking the state directory: %w", err)
 	}
 	return lock, nil
 }

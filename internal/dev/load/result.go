@@ -17,7 +17,7 @@ type Progress struct {
 	Trouble error
 }
 
-// Result is what came of it. Times are in seconds.
+// Result is the outcome. Times are in seconds.
 type Result struct {
 	Shape Shape  `json:"shape"`
 	Seed  uint64 `json:"seed"`
@@ -76,7 +76,7 @@ func (r Result) Good() bool {
 // StageWait is the whole wait; the stages before it add up to it.
 const StageWait = "wait"
 
-// stages of a job's wait in the order of its life, and the operators' API's names for them.
+// stages of a job's wait in the order of its life, and the administrators' API's names for them.
 var stages = []struct{ name, phase string }{
 	{"hook", "webhook"}, {"approval", "approval"}, {"claim", "dispatch"}, {"mint", "mint"}, {"handover", "handover"}, {"start", "start"},
 }
@@ -118,7 +118,7 @@ func waited(job adminapi.Job) (seconds float64, begun bool) {
 	return seconds, true
 }
 
-// mostPoints of a series: more cannot be told apart in a plot.
+// mostPoints of a series: a plot cannot show more.
 const mostPoints = 60
 
 // Series is the wait over the time of queueing. A part in which no job was queued has no point.

@@ -19,7 +19,7 @@ type Forge interface {
 type Ledger interface {
 	// Live returns the jobs that have not ended, those of others included.
 	Live(ctx context.Context) ([]adminapi.Job, error)
-	// Job returns one job with its timeline; false: nobody has told of it yet.
+	// Job returns one job with its timeline; false: it is not known yet.
 	Job(ctx context.Context, id int64) (adminapi.Job, bool, error)
 	// Why says what keeps a job.
 	Why(ctx context.Context, id int64) (adminapi.Why, error)
@@ -42,25 +42,27 @@ type Options struct {
 	MaxWaiting int
 	// Patience is how long after the last submission jobs are waited for.
 	Patience time.Duration
-	// Progress, if set, is told after each look at the jobs. It is called from Run's goroutine.
+	// Progress, if set, is called after each reading of the jobs, from Run's goroutine.
 	Progress func(Progress)
 }
 
 const (
-	// pollEvery is the time between two looks at the jobs; one that took long is followed by idlePolls times as much rest.
+	// pollEvery is the time between two readings of the jobs; one that took long is followed by idlePolls times as much
+	// rest.
 	pollEvery = time.Second
 	idlePolls = 4
-	// mostAsked bounds how many jobs are asked for alone in one look.
+	// mostAsked bounds how many jobs one reading requests individually.
 	mostAsked = 250
 	// mostStuck bounds how many jobs are explained.
 	mostStuck = 10
-	// explaining bounds the time for that, and for the last look: the server may be what is wrong.
+	// explaining bounds the time for that, and for the last reading: the server may be what is wrong.
 	explaining = 30 * time.Second
 	// submitting bounds one submission.
 	submitting = 30 * time.Second
 	// grace is how much later than at its end a plan's last runs may be submitted.
 	grace = time.Second
-	// ahead is how many submissions may be under way to the one who counts them, while that one looks at the jobs.
+	// ahead is how many submissions may be under way to the goroutine that counts them, while that one reads the
+	// jobs.
 	ahead = 1024
 )
 
@@ -84,9 +86,9 @@ type run struct {
 	result   Result
 }
 
-// Run submits by the plan, waits until all jobs have ended, and says what came of it. When ctx ends nothing more is submitted, and
-// Result says what is known by then; that is no error. An error comes with what is known, too: the first submission that failed, or the
-// jobs that could not be read. Nothing is submitted when they cannot be read to begin with.
+// Run submits by the plan, waits until all jobs have ended, and returns the result. When ctx ends nothing more is
+// submitted, and Result says what is known by then; that is no error. An error comes with what is known, too: the first
+// submission that failed, or the jobs that could not be read. Nothing is submitted when they cannot be read to begin with.
 func Run(ctx context.Context, opts Options) (Result, error) {
 	schedule, err := Schedule(opts.Plan, opts.Mix)
 	if err != nil {
@@ -122,7 +124,7 @@ func (r *run) submitter(ctx context.Context, batches chan<- batch, freed <-chan 
 				waiting, due = false, nil
 			case n := <-freed:
 				unended -= n
-			case <-over: // jobs that never end must not hold it for ever
+			case <-over: // jobs that never end must not hold it forever
 				return
 			case <-ctx.Done():
 				return
@@ -141,7 +143,7 @@ func (r *run) submitter(ctx context.Context, batches chan<- batch, freed <-chan 
 	}
 }
 
-// submit goes on when ctx ends, for a while: a run that was begun counts.
+// submit continues for a while when ctx ends: a run that was begun counts.
 func (r *run) submit(ctx context.Context, arrival Arrival) ([]int64, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), submitting)
 	defer cancel()
@@ -149,7 +151,7 @@ func (r *run) submit(ctx context.Context, arrival Arrival) ([]int64, error) {
 	return r.Forge.Submit(bounded, kind.Repository, kind.Workflow(arrival.Jobs))
 }
 
-// follow looks at the jobs again and again, until all have ended, patience ends, or ctx does.
+// follow polls the jobs until all have completed, patience ends, or ctx does.
 func (r *run) follow(ctx context.Context) error {
 	until, stop := context.WithCancel(ctx)
 	batches, freed := make(chan batch, ahead), make(chan int, 1)
@@ -159,13 +161,13 @@ func (r *run) follow(ctx context.Context) error {
 	defer func() {
 		stop()
 		for b := range channelOf(batches) { // what was under way counts
-			_ = r.took(b) // after the end of ctx, which is what is told
+			_ = r.took(b) // after the end of ctx, which is what is reported
 		}
 	}()
-	look, told := r.Clock.After(0), 0
+	look, reported := r.Clock.After(0), 0
 	for {
 		var free chan int
-		if ended := len(r.tracker.ended); batches != nil && ended > told {
+		if ended := len(r.tracker.ended); batches != nil && ended > reported {
 			free = freed
 		}
 		select {
@@ -176,8 +178,8 @@ func (r *run) follow(ctx context.Context) error {
 				readErr = r.lookAgain(ctx)
 			}
 			return errors.Join(submitErr, readErr)
-		case free <- len(r.tracker.ended) - told:
-			told = len(r.tracker.ended)
+		case free <- len(r.tracker.ended) - reported:
+			reported = len(r.tracker.ended)
 		case b, open := <-batches:
 			if !open {
 				batches, patience = nil, r.Clock.After(r.Patience)
@@ -221,7 +223,8 @@ func (r *run) took(b batch) error {
 	return nil
 }
 
-// look reads once what became of the jobs. The server may be away for a while; the error is of this look.
+// look reads once what became of the jobs. The server may be unavailable for a while; the error is of this
+// reading.
 func (r *run) look(ctx context.Context, most int) error {
 	err := r.read(ctx, most)
 	if err != nil {
@@ -235,7 +238,8 @@ func (r *run) look(ctx context.Context, most int) error {
 	return err
 }
 
-// lookAgain is the last look, at all jobs: none that has ended since the one before may be called one that did not.
+// lookAgain is the last reading, of all jobs: none that has completed since the one before may be reported as
+// incomplete.
 func (r *run) lookAgain(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, explaining)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
-// wall is time as everybody has it; in the tests it is that of their bubble.
+// wall is real time; in the tests it is that of their bubble.
 type wall struct{}
 
 func (wall) Now() time.Time                         { return time.Now() }
@@ -172,7 +172,7 @@ func TestRun_HoldsBackAtItsBound(t *testing.T) {
 	})
 }
 
-// Jobs that never end do not hold a run for ever, although nothing more can be submitted.
+// Jobs that never end do not hold a run forever, although nothing more can be submitted.
 func TestRun_EndsWhenNothingMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{ended: 1000 * time.Hour}
@@ -247,7 +247,7 @@ func TestRun_ErrorsComeWithWhatIsKnown(t *testing.T) {
 		w := &world{unread: true, away: lost}
 		_, err := Run(t.Context(), generated(w))
 		require.ErrorIs(t, err, lost)
-		require.Empty(t, w.jobs) // nothing is submitted that nobody can watch
+		require.Empty(t, w.jobs) // nothing is submitted that cannot be watched
 
 		w = &world{refuse: lost, ended: time.Second}
 		r, err := Run(t.Context(), generated(w))
@@ -255,7 +255,7 @@ func TestRun_ErrorsComeWithWhatIsKnown(t *testing.T) {
 		require.Zero(t, r.SubmittedJobs)
 		require.False(t, r.Good())
 	})
-	synctest.Test(t, func(t *testing.T) { // a server that is away for a while is waited for
+	synctest.Test(t, func(t *testing.T) { // it waits for a server that is unavailable for a while
 		w := &world{ended: 3 * time.Second, away: lost}
 		opts := generated(w)
 		troubles := 0

@@ -18,7 +18,7 @@ const (
 	panelHigh = 120.0
 	panelStep = panelHigh + 76
 	perRow    = 3
-	// shortest wait that is told from none over time, in seconds: GitHub's times are whole ones.
+	// shortest wait that can be distinguished from none over time, in seconds: GitHub's times are whole ones.
 	shortest = 0.1
 )
 

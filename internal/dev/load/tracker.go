@@ -34,7 +34,7 @@ func (t *tracker) submitted(repository string, ids []int64) {
 }
 
 // live takes the jobs that have not ended, and returns those of ours that are not among them, at most so many: they have
-// ended, or nobody has told of them yet. Those that were asked for least often come first.
+// completed, or are not known yet. Those that were requested least often come first.
 func (t *tracker) live(jobs []adminapi.Job, most int) []int64 {
 	alive := make(map[int64]bool, len(jobs))
 	for _, job := range jobs {

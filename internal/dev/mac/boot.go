@@ -21,7 +21,7 @@ type Mac struct {
 	output  *strings.Builder
 }
 
-// Boot starts the Mac's launchd, and returns when what happens before anybody can log in has happened.
+// Boot starts the Mac's launchd, and returns when everything that precedes a login has happened.
 func Boot(root Root) (*Mac, error) {
 	m := &Mac{Root: root, output: &strings.Builder{}}
 	//nolint:noctx // it ends with its standard input: when Shutdown closes it, or with this process, however that ends
@@ -70,7 +70,7 @@ func (m *Mac) Leftovers() []string {
 	return left
 }
 
-// Session is the user with an Aqua session; empty if nobody has one.
+// Session is the user with an Aqua session; empty if there is none.
 func (m *Mac) Session() (string, error) {
 	s, err := m.Root.session()
 	return s.User, err

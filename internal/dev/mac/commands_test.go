@@ -76,7 +76,7 @@ func TestCommands_Refuse(t *testing.T) {
 	}
 }
 
-func TestCommands_KeepWhatTheyAreTold(t *testing.T) {
+func TestCommands_KeepTheirSettings(t *testing.T) {
 	mac := mactest.Boot(t)
 	run := func(line string) string {
 		words := strings.Fields(line)

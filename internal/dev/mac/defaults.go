@@ -16,8 +16,8 @@ import (
 	"howett.net/plist"
 )
 
-// domainFile is where the preferences of a domain lie: at a path, with or without .plist, or in the user's own folder, there perhaps
-// for this host alone.
+// domainFile is where the preferences of a domain lie: at a path, with or without .plist, or in the user's own directory,
+// there perhaps for this host alone.
 func (c *call) domainFile(domain string, currentHost bool) (string, error) {
 	if strings.HasPrefix(domain, "/") {
 		if !strings.HasSuffix(domain, ".plist") {

@@ -93,7 +93,7 @@ func (c *call) formatStat(format, name string, info fs.FileInfo) (string, error)
 	).Replace(format), nil
 }
 
-// signedFile marks a file as signed at this size and time: a model's signature. A real kernel looks at the pages.
+// signedFile marks a file as signed at this size and time: a model's signature. A real kernel checks the pages.
 type signatures map[string]string
 
 const signaturesFile = "signatures.json"

@@ -17,7 +17,7 @@ var needProcess = map[string]bool{"sudo": true, "reboot": true, "shutdown": true
 // false, without any effect, if the command needs a process of its own, if a script is installed, or if the path holds another program. Otherwise
 // the result is that of Run. Both may be used on one Mac at the same time.
 func (r Root) RunInside(ctx context.Context, user string, stdin []byte, at string, args ...string) (stdout, stderr []byte, exit int, done bool, err error) {
-	const pipe = 32 << 10 // what a pipe takes before anybody reads
+	const pipe = 32 << 10 // what a pipe takes without a reader
 	name := path.Base(at)
 	runsAnother := name == "launchctl" && slices.Contains(args, "asuser")
 	if _, is := table()[at]; !is || needProcess[name] || runsAnother || len(stdin) > pipe || !r.isOurs(at) {

@@ -100,7 +100,7 @@ func (o *Options) fill() {
 	}
 }
 
-// Install makes a Mac in a folder that is empty or not there yet. Nothing runs until Boot.
+// Install makes a Mac in a directory that is empty or not there yet. Nothing runs until Boot.
 func Install(dir string, o Options) (Root, error) {
 	o.fill()
 	dir, err := filepath.Abs(dir)
@@ -114,10 +114,10 @@ func Install(dir string, o Options) (Root, error) {
 		return "", err
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		return "", errors.Join(err, fmt.Errorf("%s is not empty: a model Mac is made in a folder of its own", dir))
+		return "", errors.Join(err, fmt.Errorf("%s is not empty: a model Mac needs a directory of its own", dir))
 	}
 	root := Root(dir)
-	for _, make := range []func(Root, Options) error{makeFolders, makeFiles, installCommands} {
+	for _, make := range []func(Root, Options) error{makeDirectories, makeFiles, installCommands} {
 		if err := make(root, o); err != nil {
 			return "", fmt.Errorf("making a model Mac in %s: %w", dir, err)
 		}
@@ -125,15 +125,15 @@ func Install(dir string, o Options) (Root, error) {
 	return root, errors.Join(root.write(machineFile, o.Machine), root.write(hostFile, newHost(o)))
 }
 
-func makeFolders(root Root, o Options) error {
+func makeDirectories(root Root, o Options) error {
 	home := "/Users/" + o.User
 	if o.StateDir != "" {
-		if err := os.Symlink(o.StateDir, root.Path("/"+stateFolder)); err != nil {
+		if err := os.Symlink(o.StateDir, root.Path("/"+stateDirectory)); err != nil {
 			return err
 		}
 	}
 	for _, dir := range []string{
-		"/" + stateFolder, "/Applications", "/Library/LaunchDaemons", "/Library/LaunchAgents", "/Library/Logs", "/Library/Preferences/SystemConfiguration",
+		"/" + stateDirectory, "/Applications", "/Library/LaunchDaemons", "/Library/LaunchAgents", "/Library/Logs", "/Library/Preferences/SystemConfiguration",
 		"/System/Library/LaunchDaemons", "/System/Library/CoreServices", "/Users/Shared", home + "/Library/Preferences/ByHost", home + "/Library/LaunchAgents",
 		"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/libexec", "/usr/local/bin", "/opt", "/dev",
 		"/private/etc/pf.anchors", "/private/etc/newsyslog.d", "/private/etc/sudoers.d", "/private/etc/ssh/sshd_config.d",
@@ -183,7 +183,7 @@ func makeFiles(root Root, o Options) error {
 	return nil
 }
 
-// WriteFile writes a file of the Mac, with the folders above it, as whoever has root would.
+// WriteFile writes a file of the Mac, with the directories above it, as root would.
 func (r Root) WriteFile(path string, file File) error {
 	if file.Mode == 0 {
 		file.Mode = 0o644
@@ -215,7 +215,7 @@ func installCommands(root Root, o Options) error {
 			return err
 		}
 	}
-	// What every system has, and takes no path of the Mac's from anybody, is this machine's.
+	// What every system has, and depends on no path of the Mac's, is this machine's.
 	for _, path := range []string{
 		"/bin/sh", "/bin/cat", "/bin/chmod", "/bin/cp", "/bin/date", "/bin/echo", "/bin/ls", "/bin/mkdir", "/bin/mv", "/bin/rm", "/bin/sleep", "/bin/test",
 		"/usr/bin/env", "/usr/bin/false", "/usr/bin/grep", "/usr/bin/shasum", "/usr/bin/true",
@@ -227,7 +227,7 @@ func installCommands(root Root, o Options) error {
 	return nil
 }
 
-// InstallTart puts the fake of Tart where an operator would have, or in a folder to make an archive of.
+// InstallTart puts the fake of Tart where an administrator would have, or in a directory to make an archive of.
 func (r Root) InstallTart(path string) error {
 	to := r.Path(path)
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {

@@ -34,8 +34,8 @@ func runLaunchctl(ctx context.Context, c *call) error {
 	return exitCode(p.Exit)
 }
 
-// withOwnUID has a program that asks for its own session, by the user id that this machine's kernel gives it, ask for that of the user who it is on
-// the Mac: all processes of the model are of one user of this machine.
+// withOwnUID translates the user id of this machine's kernel into the one of the same user on the Mac, for a program that
+// asks for its own session: all processes of the model belong to one user of this machine.
 func (c *call) withOwnUID() ([]string, error) {
 	own := "gui/" + strconv.Itoa(os.Getuid())
 	if len(c.Args) != 2 || c.Args[0] != "print" || c.Args[1] != own || c.user == "root" {
@@ -223,7 +223,7 @@ func (d *launchd) enable(args []string, off bool) response {
 	if err := d.root.write(disabledFile, d.disabled); err != nil {
 		return response{Stderr: err.Error() + "\n", Exit: 1}
 	}
-	if !off { // the count begins anew (likely)
+	if !off { // the count begins again (likely)
 		_ = update(d.root, registrationsFile, func(all *registrations) error { delete(*all, label); return nil })
 	}
 	return response{}

@@ -63,7 +63,7 @@ const (
 	unchangedLimit = 3
 )
 
-// runLaunchd boots the Mac, and serves launchctl until its standard input ends: with whoever booted it.
+// runLaunchd boots the Mac, and serves launchctl until its standard input ends, which its parent holds.
 func runLaunchd(ctx context.Context, c *call) error {
 	adoptOrphans()
 	dir, err := os.MkdirTemp("", "devmac") // a short path, as sockets need
@@ -126,7 +126,7 @@ func (d *launchd) collect() {
 	}
 }
 
-// boot is what happens before anybody can log in.
+// boot is what precedes a login.
 func (d *launchd) boot() error {
 	if err := d.bootFilter(); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (d *launchd) boot() error {
 		if !strings.HasSuffix(e.Name(), ".plist") {
 			continue
 		}
-		// What cannot be loaded is left out, and nobody is told.
+		// What cannot be loaded is left out, without an error.
 		_ = d.load("/Library/LaunchDaemons/"+e.Name(), false)
 	}
 	return d.startLoginwindow(true)
@@ -291,7 +291,7 @@ func (d *launchd) outputs(j *job, cmd *exec.Cmd) ([]*os.File, error) {
 	return files, nil
 }
 
-// ended is told that a job's process has ended.
+// ended records that a job's process has exited.
 func (d *launchd) ended(j *job, exit int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -311,7 +311,8 @@ func (d *launchd) ended(j *job, exit int) {
 	})
 }
 
-// stop ends a job's process, at first by a signal that it can hear. The channel is closed when it has gone. The caller holds the lock.
+// stop ends a job's process, at first by a signal that it can handle. The channel is closed when it has exited. The caller
+// holds the lock.
 func (d *launchd) stop(j *job, with syscall.Signal) chan struct{} {
 	if j.timer != nil {
 		j.timer.Stop()
@@ -323,7 +324,7 @@ func (d *launchd) stop(j *job, with syscall.Signal) chan struct{} {
 		return gone
 	}
 	pid, gone := j.pid, j.gone
-	_ = syscall.Kill(pid, with) // it may have gone this instant
+	_ = syscall.Kill(pid, with) // it may have exited this instant
 	patience := 20 * time.Second
 	if j.ExitTimeOut > 0 {
 		patience = time.Duration(j.ExitTimeOut) * time.Second
@@ -362,7 +363,7 @@ func (d *launchd) serve(listener net.Listener) {
 			if err := json.NewDecoder(conn).Decode(&q); err != nil {
 				return
 			}
-			_ = json.NewEncoder(conn).Encode(d.answer(q)) // who asked may have gone
+			_ = json.NewEncoder(conn).Encode(d.answer(q)) // the client may have exited
 		}()
 	}
 }

@@ -140,7 +140,7 @@ func TestShutdown_LeavesNothing(t *testing.T) {
 	mac := mactest.Boot(t)
 	mac.WriteFile("/Users/ci/job.sh", "#!/bin/sh\ntrap '' TERM\n[ \"$1\" = 0 ] && { echo >"+mac.Root.Path("/var/log/deepest")+`
 exec `+mac.Root.Path("/Users/ci/sleep")+" 600; }\n\"$0\" $(($1-1))\n:\n", 0o755)
-	sleep, err := os.ReadFile("/bin/sleep") // one under the root is the Mac's, whoever its parent is
+	sleep, err := os.ReadFile("/bin/sleep") // one under the root is the Mac's, whatever its parent is
 	require.NoError(t, err)
 	mac.WriteFile("/Users/ci/sleep", string(sleep), 0o755)
 	mac.WriteFile(plistPath, plistWith("test.job", forEver+"<key>AbandonProcessGroup</key><true/>", "/Users/ci/job.sh", "150"), 0o644)
@@ -170,7 +170,7 @@ func TestLaunchd_DisablesWhatIsRegisteredAgainAndAgain(t *testing.T) {
 		again("")
 		mac.Run("root", "/bin/launchctl", "bootout", "system/test.job")
 	}
-	again("<key>Nice</key><integer>1</integer>") // a change begins the count anew
+	again("<key>Nice</key><integer>1</integer>") // a change restarts the count
 	before := killed()
 	awaitPID(t, mac, func(pid int) bool { return pid != 0 && pid != before })
 	for range 3 {

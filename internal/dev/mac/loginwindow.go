@@ -30,7 +30,7 @@ type sessionState struct {
 	Starts int `json:"starts"`
 	// LoggingIn is from the login window's start until it has tried the password.
 	LoggingIn bool   `json:"loggingIn,omitempty"`
-	User      string `json:"user,omitempty"` // who has an Aqua session
+	User      string `json:"user,omitempty"` // the user with an Aqua session
 	UID       int    `json:"uid,omitempty"`
 }
 
@@ -71,8 +71,8 @@ func EncodePassword(password string) []byte {
 // SealedPassword is the content of /etc/kcpassword once the login window has found the password wrong.
 func SealedPassword() []byte { return EncodePassword(sealedMark) }
 
-// startLoginwindow starts it, and with it a session if somebody is to be logged in without being asked. At boot nobody is, on a Mac without a
-// display that the machine's description says so of.
+// startLoginwindow starts it, and with it a session if a user is configured to be logged in automatically. At boot there is
+// none on a Mac without a display whose description says so.
 func (d *launchd) startLoginwindow(boot bool) error {
 	d.mu.Lock()
 	d.logins++
@@ -89,13 +89,13 @@ func (d *launchd) startLoginwindow(boot bool) error {
 	if boot && d.config.NoLoginAtBoot {
 		return nil
 	}
-	// The session takes its time: who asks at once sees none, and the password as it was written.
+	// The session takes its time: a client that asks at once sees none, and the password as it was written.
 	time.AfterFunc(time.Duration(d.config.LoginMillis)*time.Millisecond, func() {
 		d.mu.Lock()
 		current := d.logins == mine && !d.stopping
 		d.mu.Unlock()
 		if current {
-			_ = d.autoLogin() // nobody is there to be told
+			_ = d.autoLogin() // there is no caller to report to
 			_ = update(d.root, sessionFile, func(s *sessionState) error {
 				s.LoggingIn = s.LoggingIn && s.Starts != start // it may have been started again
 				return nil

@@ -44,7 +44,8 @@ func TestLoginwindow_LogsInWhoThePasswordIsRightFor(t *testing.T) {
 	require.Equal(t, encoded(mac.Password), mac.ReadFile("/etc/kcpassword"))
 }
 
-// The incident's silent failure: a wrong password is sealed, and nobody is ever logged in again, also once the right one is the user's.
+// The incident's silent failure: a wrong password is sealed, and automatic login never works again, also once the right one
+// is the user's.
 func TestLoginwindow_SealsAWrongPassword(t *testing.T) {
 	mac := mactest.Boot(t)
 	prepare(mac, "wrong")
@@ -62,7 +63,7 @@ func TestLoginwindow_SealsAWrongPassword(t *testing.T) {
 	mac.AwaitSession("ci")
 }
 
-func TestLoginwindow_NobodyIsLoggedIn(t *testing.T) {
+func TestLoginwindow_NoUserIsLoggedIn(t *testing.T) {
 	for name, option := range map[string]mactest.Option{
 		"FileVault is on":   mactest.With(func(o *devmac.Options) { o.Machine.FileVault = true }),
 		"without a display": mactest.With(func(o *devmac.Options) { o.Machine.NoSession = true }),
@@ -74,7 +75,7 @@ func TestLoginwindow_NobodyIsLoggedIn(t *testing.T) {
 			require.Equal(t, encoded(mac.Password), mac.ReadFile("/etc/kcpassword"))
 		})
 	}
-	// Without a display, a Mac may heed it only when the login window is restarted.
+	// Without a display, a Mac may apply it only when the login window is restarted.
 	mac := mactest.Boot(t, mactest.With(func(o *devmac.Options) { o.Machine.NoLoginAtBoot = true }))
 	prepare(mac, mac.Password)
 	mac.AwaitSession("ci")
@@ -84,7 +85,8 @@ func TestLoginwindow_NobodyIsLoggedIn(t *testing.T) {
 	mac.AwaitSession("ci")
 }
 
-// The incident's third part: after a SIGHUP it stays dead, and a second one finds nobody. kickstart works in both cases.
+// The incident's third part: after a SIGHUP it stays dead, and a second one finds no process. kickstart works in both
+// cases.
 func TestLoginwindow_StaysDeadAfterAHangup(t *testing.T) {
 	mac := mactest.Boot(t)
 	prepare(mac, mac.Password)
@@ -151,7 +153,7 @@ func TestBrokenStates_AreBroken(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, bad, "the mark is no password to try")
 
-	// Nobody restarts a login window that hung up.
+	// A login window that hung up is not restarted.
 	mac = mactest.Boot(t, mactest.AutoLogin(devmac.DefaultPassword))
 	mac.AwaitSession("ci")
 	mac.HangUpLoginwindow()

@@ -19,7 +19,7 @@ type Machine struct {
 	// Version and Build of macOS.
 	Version string `json:"version"`
 	Build   string `json:"build"`
-	// FileVault is on: nobody logs in by itself.
+	// FileVault is on: there is no automatic login.
 	FileVault bool `json:"fileVault,omitempty"`
 	// Users have accounts. The first is the one that tests log in as.
 	Users []User `json:"users"`
@@ -29,7 +29,8 @@ type Machine struct {
 	Interfaces []Interface `json:"interfaces"`
 	// ValidateDefinesTables makes `pfctl -n` find the table that is defined twice, too. Sources differ on whether it does.
 	ValidateDefinesTables bool `json:"validateDefinesTables,omitempty"`
-	// NoSession keeps a GUI session from ever coming up, whatever the password: a Mac without a display may do that.
+	// NoSession keeps a GUI session from ever coming up, even with the right password: a Mac without a display may
+	// do that.
 	NoSession bool `json:"noSession,omitempty"`
 	// NoLoginAtBoot is a Mac without a display that ignores automatic login at boot, and heeds it when the login window is restarted.
 	NoLoginAtBoot bool `json:"noLoginAtBoot,omitempty"`

@@ -140,8 +140,8 @@ func TestSSH_NewConnectionsAreJudged(t *testing.T) {
 	require.NotContains(t, string(output), "timed out", "who is refused is told")
 }
 
-// What is live goes on if the filter has a state for it. Where it has none, since it was off or nothing was said of the connection, a guard that
-// wants the first packet of a connection cuts it, and one that takes any packet does not.
+// A live connection continues if the filter has a state for it. Without one, because the filter was off or had no rule for
+// it, a guard that wants the first packet of a connection cuts it, and one that takes any packet does not.
 func TestSSH_LiveConnections(t *testing.T) {
 	for name, test := range map[string]struct {
 		before string // is in force when the connection is made
@@ -208,7 +208,7 @@ func TestSSH_LiveConnections(t *testing.T) {
 				return
 			}
 			require.False(t, say("after", 300*time.Millisecond))
-			// It was only held up: the sender tries again, and once the rules let it through it goes on.
+			// It was only delayed: the sender retries, and once the rules let it through it continues.
 			mac.Run("root", "/sbin/pfctl", "-d")
 			select {
 			case got := <-heard:
@@ -235,7 +235,7 @@ func TestSSH_HostKeyAndCuts(t *testing.T) {
 	ssh.Cut()
 	require.Error(t, session.Wait())
 	require.True(t, login(t, ssh))
-	// Nobody gets in while the Mac is down.
+	// No connection is accepted while the Mac is down.
 	require.NoError(t, mac.Shutdown())
 	require.False(t, login(t, ssh))
 }

@@ -180,7 +180,7 @@ func (c *call) pfctl(f *pf.Filter, o pfctlOptions) error {
 	}
 	if o.release != "" {
 		if !f.Release(o.release) {
-			return failed(1, "pfctl: pf not enabled") // likely, for a token that nobody holds
+			return failed(1, "pfctl: pf not enabled") // likely, for a token that is not held
 		}
 		fmt.Fprintln(c.Stderr, "disable request successful.")
 	}
@@ -226,8 +226,8 @@ func (c *call) loadPf(f *pf.Filter, o pfctlOptions) error {
 	return nil
 }
 
-// printParsed is what -v adds to a load, and to one that is only parsed: the tables and rules of the file, in pfctl's own form, as far as they
-// are the rule set's that is loaded. A table is printed as `table <x> const { … }`.
+// printParsed is what -v adds to a load or a parse: the tables and rules of the file, in pfctl's own form, as far as they
+// belong to the loaded rule set. A table is printed as `table <x> const { … }`.
 func (c *call) printParsed(o pfctlOptions, name, text string, options pf.LoadOptions) error {
 	options.NoAction, options.Keep = false, nil
 	var parsed pf.Filter
@@ -375,9 +375,9 @@ func (m Machine) interfaces() pf.Interfaces {
 	return all
 }
 
-// Flow is a connection that somebody wants to make.
+// Flow is a connection attempt.
 type Flow struct {
-	// From is where it comes from. A machine of vmnet's, an address of the Mac itself (or none: that of en0), or anybody.
+	// From is its source: a machine of vmnet's, an address of the Mac itself (or none: that of en0), or any other.
 	From netip.Addr
 	To   netip.Addr
 	// Proto is tcp (the default), udp, icmp or ipv6-icmp.
@@ -389,12 +389,12 @@ type Flow struct {
 	Established bool
 }
 
-// Answer is what comes of a Flow.
+// Answer is the outcome of a Flow.
 type Answer struct {
 	Reached bool
-	// Refused says that who asked is told at once, and need not wait.
+	// Refused says that the client gets a refusal at once, and need not time out.
 	Refused bool
-	// Stateful says that the connection lives on whatever the rules become.
+	// Stateful says that the connection survives changes of the rules.
 	Stateful bool
 	// By are the rules that decided, the last one last, each as "ANCHOR: RULE".
 	By []string

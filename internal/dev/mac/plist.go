@@ -52,7 +52,7 @@ var launchdErrors = map[int]string{
 	errnoInvalidDomain: "Domain does not support specified action",
 }
 
-// readJob reads a job's property list. launchd refuses one that somebody else than root owns, or may write.
+// readJob reads a job's property list. launchd refuses one that another user than root owns, or may write.
 func (r Root) readJob(path string) (jobPlist, []byte, error) {
 	var job jobPlist
 	real := r.Path(path)
@@ -152,7 +152,7 @@ func (r Root) environment(user string, own map[string]string) []string {
 	return env
 }
 
-// home is where a user's home folder lies.
+// home is where a user's home directory lies.
 func (r Root) home(user string) string {
 	if user == "root" {
 		return r.Path("/var/root")

@@ -25,7 +25,7 @@ type process struct {
 	args        []string
 }
 
-// processes reads /proc; where there is none the model has no processes.
+// processes reads /proc; without it the model has no processes.
 func (r Root) processes() []process {
 	entries, _ := os.ReadDir("/proc")
 	all := map[int]process{}
@@ -96,8 +96,8 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// killChildren ends all that this process has started or adopted, and returns when it is gone. Those that lose their parent by it become
-// ours, and on a busy machine who was killed takes its time to go: so it waits for each that it has killed, and only for those.
+// killChildren kills all that this process has started or adopted, and returns when they are gone. Their orphans become
+// ours. On a busy machine a kill takes time, so it waits for each that it has killed, and only for those.
 func killChildren() {
 	for {
 		var killed []int
@@ -112,7 +112,7 @@ func killChildren() {
 		}
 		for _, pid := range killed {
 			var status syscall.WaitStatus
-			_, _ = syscall.Wait4(pid, &status, 0, nil) // whoever has started it may have been first
+			_, _ = syscall.Wait4(pid, &status, 0, nil) // its parent may have been first
 		}
 	}
 }

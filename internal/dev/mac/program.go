@@ -24,7 +24,7 @@ type Program struct {
 	Stdout, Stderr io.Writer
 }
 
-// call is a command at work.
+// call is a running command.
 type call struct {
 	Program
 	root   Root
@@ -97,7 +97,8 @@ func (c *call) toItsEnd(ctx context.Context) int {
 	}
 }
 
-// callingUser is who calls. A program that gives its children an environment of its own, as the node agent does for tart, keeps HOME in it.
+// callingUser is the calling user. A program that gives its children an environment of its own, as the node agent does for
+// tart, keeps HOME in it.
 func callingUser(root Root) string {
 	if user := os.Getenv("DEVMAC_USER"); user != "" {
 		return user
@@ -153,7 +154,7 @@ func (c *call) perform(ctx context.Context, do command) error {
 	case EffectHang:
 		heard := make(chan os.Signal, 1)
 		signal.Notify(heard, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-		for range heard { // and nothing comes of it
+		for range heard { // it has no effect
 			continue
 		}
 	}

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is the folder that a model Mac lives in: its "/".
+// Root is the directory that a model Mac lives in: its "/".
 type Root string
 
-// stateFolder is the model's own, which no Mac has. A folder that has it is a root.
-const stateFolder = ".devmac"
+// stateDirectory is the model's own, which no Mac has. A directory that has it is a root.
+const stateDirectory = ".devmac"
 
 // Path is where something of the Mac lies on this machine. What lies under the root already, or is relative, stays as it is.
 func (r Root) Path(logical string) string {
@@ -40,12 +40,12 @@ func (r Root) Logical(path string) string {
 	return path
 }
 
-func (r Root) state(name string) string { return filepath.Join(string(r), stateFolder, name) }
+func (r Root) state(name string) string { return filepath.Join(string(r), stateDirectory, name) }
 
 // FindRoot is the root that a file lies under.
 func FindRoot(path string) (Root, error) {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
-		if info, err := os.Stat(filepath.Join(dir, stateFolder)); err == nil && info.IsDir() {
+		if info, err := os.Stat(filepath.Join(dir, stateDirectory)); err == nil && info.IsDir() {
 			return Root(dir), nil
 		}
 		if dir == filepath.Dir(dir) {
@@ -96,7 +96,7 @@ func (r Root) write(name string, value any) error {
 	return r.replace(r.state(name), data, 0o600)
 }
 
-// replace writes a file beside and renames it, so that nobody reads half of it.
+// replace writes a file beside and renames it, so that no reader sees half of it.
 func (r Root) replace(path string, data []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

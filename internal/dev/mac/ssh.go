@@ -22,8 +22,9 @@ import (
 
 const connectionsFile = "connections.json"
 
-// Front stands before the model's SSH server, and lets through what the packet filter does: a new connection as the rules are now, a packet of a live
-// one by its state, or if it has none by the rules at that moment. What is dropped waits, as a sender would who tries again.
+// Front stands before the model's SSH server, and lets through what the packet filter does: a new connection by the present
+// rules, a packet of a live one by its state, or without one by the rules of that moment. A dropped packet waits, as if its
+// sender retried.
 type Front struct {
 	root     Root
 	server   string
@@ -134,7 +135,7 @@ func (f *Front) handle(ctx context.Context, conn net.Conn) {
 			}
 			return
 		}
-		// Nobody answers. The client gives up, or the Mac goes.
+		// No server answers. The client times out, or the Mac shuts down.
 		_, _ = io.Copy(io.Discard, conn)
 		return
 	}
@@ -165,7 +166,7 @@ func (f *Front) handle(ctx context.Context, conn net.Conn) {
 func (g *guarded) copy(to, from net.Conn, in bool) {
 	defer func() {
 		if tcp, ok := to.(*net.TCPConn); ok {
-			_ = tcp.CloseWrite() // the other direction may go on
+			_ = tcp.CloseWrite() // the other direction may continue
 		}
 	}()
 	buffer := make([]byte, 32<<10)
@@ -197,7 +198,7 @@ func (g *guarded) wait(in bool) bool {
 	return true
 }
 
-// passes asks the filter about a packet. What it has a state for passes whatever the rules became, until states are thrown away.
+// passes asks the filter about a packet. What it has a state for passes under any rules, until states are thrown away.
 func (g *guarded) passes(in bool) bool {
 	filter, machine, err := g.front.root.filter()
 	if err != nil {

@@ -29,11 +29,11 @@ type SSHD struct {
 	ended   chan struct{} // closed when the command has
 }
 
-// nssWrappers are where Debian has the library by which sshd knows a user whom this machine does not.
+// nssWrappers are where Debian has the library by which sshd knows a user that this machine lacks.
 var nssWrappers = []string{"/usr/lib/x86_64-linux-gnu/libnss_wrapper.so", "/usr/lib/aarch64-linux-gnu/libnss_wrapper.so", "/usr/lib64/libnss_wrapper.so", "/usr/lib/libnss_wrapper.so"}
 
-// StartSSHD starts an OpenSSH server for the Mac. Its keys, configuration and log lie in a folder beside the root. It ends with the context or
-// with this process.
+// StartSSHD starts an OpenSSH server for the Mac. Its keys, configuration and log lie in a directory beside the root. It
+// ends with the context or with this process.
 func (r Root) StartSSHD(ctx context.Context, dir string, port int, user string, source netip.Addr) (*SSHD, error) {
 	s := &SSHD{User: user, KeyFile: filepath.Join(dir, "id_ed25519"), HostKeyFile: filepath.Join(dir, "host_key"), root: r, dir: dir}
 	for _, key := range []string{s.KeyFile, s.HostKeyFile} {
@@ -98,7 +98,7 @@ func (s *SSHD) start(ctx context.Context) error {
 			return err
 		}
 	}
-	for range 5 { // somebody else may take the port meanwhile
+	for range 5 { // another process may take the port in between
 		if s.port == 0 {
 			if s.port, err = freePort(ctx); err != nil {
 				return err
@@ -217,7 +217,7 @@ func (s *SSHD) Close() {
 	s.stop()
 }
 
-// RotateHostKey gives the server another host key, as a Mac that was installed anew has. Connections that are open stay so.
+// RotateHostKey gives the server another host key, as a reinstalled Mac has. Open connections stay so.
 func (s *SSHD) RotateHostKey(ctx context.Context) error {
 	if err := errors.Join(os.Remove(s.HostKeyFile), os.Remove(s.HostKeyFile+".pub"), makeKey(ctx, s.HostKeyFile)); err != nil {
 		return err

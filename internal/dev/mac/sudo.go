@@ -99,7 +99,7 @@ func runSudo(ctx context.Context, c *call) error {
 	}
 	rules, err := c.root.sudoers()
 	if err != nil {
-		return err // one bad file, and nobody may do anything
+		return err // one bad file disables sudo for every user
 	}
 	program, logical := "", ""
 	if len(o.command) > 0 {

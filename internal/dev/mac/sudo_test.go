@@ -42,7 +42,7 @@ func TestSudo_ReadsThePasswordFromStandardInput(t *testing.T) {
 	require.Equal(t, 1, exit)
 }
 
-// Wrong passwords lock the account: nobody may try again and again.
+// Wrong passwords lock the account: attempts are limited.
 func TestSudo_LocksTheAccount(t *testing.T) {
 	mac := mactest.Boot(t, mactest.Password(password))
 	try := func(stdin string) (string, int) {
@@ -96,7 +96,7 @@ func TestSudoers_SayWhoNeedsNoPassword(t *testing.T) {
 	}())
 }
 
-// One file with a mistake, or that everybody may write, and nobody becomes root any more.
+// One file with a mistake, or that is world-writable, disables sudo for every user.
 func TestSudoers_AMistakeEndsEverything(t *testing.T) {
 	for name, file := range map[string]devmac.File{
 		"half a line":    {Content: []byte("ci ALL=(ALL) NOPA"), Mode: 0o440},

@@ -212,7 +212,7 @@ func runVisudo(_ context.Context, c *call) error {
 	if _, err := parseSudoers(file, string(text)); err != nil {
 		return err
 	}
-	// Without -f it looks at mode and owner as well; with -s or -O and -P newer versions do (likely).
+	// Without -f it checks mode and owner as well; with -s or -O and -P newer versions do (likely).
 	if file == "/etc/sudoers" && info.Mode().Perm() != 0o440 {
 		return failed(1, "%s: bad permissions, should be mode 0440", file)
 	}

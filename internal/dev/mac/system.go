@@ -294,7 +294,7 @@ func runDscl(_ context.Context, c *call) error {
 		args = args[1:]
 	}
 	if len(args) == 0 {
-		return failed(1, "Cannot open interactive session: the model has none") // likely nobody's concern
+		return failed(1, "Cannot open interactive session: the model has none") // likely without effect
 	}
 	verb := strings.TrimLeft(args[0], "-")
 	switch {

@@ -108,12 +108,12 @@ func (p *policy) chooses(candidate *pod) bool {
 
 // allowsTo: named ports are the peer's.
 func (r *rule) allowsTo(holders []*pod, addr netip.Addr, number uint16, protocol corev1.Protocol) bool {
-	if r.everybody || r.hasBlock(addr) {
+	if r.anyPeer || r.hasBlock(addr) {
 		if r.hasPort(nil, number, protocol) {
 			return true
 		}
 		for _, holder := range holders {
-			if r.everybody && r.hasPort(holder, number, protocol) {
+			if r.anyPeer && r.hasPort(holder, number, protocol) {
 				return true
 			}
 		}
@@ -131,7 +131,7 @@ func (r *rule) allowsFrom(target, source *pod, addrs []netip.Addr, number uint16
 	if !r.hasPort(target, number, protocol) {
 		return false
 	}
-	if r.everybody || source != nil && r.hasPod(source) {
+	if r.anyPeer || source != nil && r.hasPod(source) {
 		return true
 	}
 	for _, addr := range addrs {

@@ -48,10 +48,10 @@ type side struct {
 }
 
 type rule struct {
-	everybody bool // it names no peer
-	blocks    []block
-	pods      []*pod // by name
-	ports     []port // none: all, of every protocol
+	anyPeer bool // it names no peer
+	blocks  []block
+	pods    []*pod // by name
+	ports   []port // none: all, of every protocol
 }
 
 type block struct {
@@ -177,7 +177,7 @@ func compile(object *networkingv1.NetworkPolicy, pods []*pod) (policy, error) {
 
 // add resolves a rule.
 func (p *policy) add(direction Direction, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, pods []*pod) error {
-	made := rule{everybody: len(peers) == 0}
+	made := rule{anyPeer: len(peers) == 0}
 	chosen := map[*pod]bool{}
 	for i := range peers {
 		if peers[i].IPBlock != nil {
@@ -217,7 +217,7 @@ func (p *policy) add(direction Direction, peers []networkingv1.NetworkPolicyPeer
 // selects is what a peer that is no ipBlock means by its selectors. Without one for namespaces it means its policy's own.
 func selects(peer *networkingv1.NetworkPolicyPeer, namespace string) (func(*pod) bool, error) {
 	if peer.PodSelector == nil && peer.NamespaceSelector == nil {
-		return nil, fmt.Errorf("a peer of it names nobody")
+		return nil, fmt.Errorf("one of its peers selects nothing")
 	}
 	byPod, bySpace := labels.Everything(), labels.Everything()
 	var err error

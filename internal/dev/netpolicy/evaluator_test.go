@@ -228,7 +228,7 @@ func TestView_SaysWhoSelectsAPod(t *testing.T) {
 	require.Empty(t, host.Policies)
 }
 
-// What a network plug-in would have to program anew shows in the digest, and nothing else does.
+// What a network plug-in would have to program again shows in the digest, and nothing else does.
 func TestView_DigestIsOfWhatTheRulesMean(t *testing.T) {
 	spec := front + `egress:
   - to: [{namespaceSelector: {matchLabels: {team: blue}}, podSelector: {matchLabels: {app: web}}}]
@@ -285,7 +285,7 @@ func TestView_DigestIsOfWhatTheRulesMean(t *testing.T) {
 
 func TestNew_NamesThePolicyThatItCannotRead(t *testing.T) {
 	for says, spec := range map[string]string{
-		"names nobody":      front + "egress: [{to: [{}]}]",
+		"selects nothing":   front + "egress: [{to: [{}]}]",
 		"an ipBlock":        front + "egress: [{to: [{ipBlock: {cidr: nonsense}}]}]",
 		"excepts":           front + "egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [nonsense]}}]}]",
 		"no range":          front + "egress: [{ports: [{port: 5, endPort: 4}]}]",

@@ -123,7 +123,8 @@ func drawNamespaces(t *rapid.T) []corev1.Namespace {
 	return made
 }
 
-// oracle reads the API's words one question at a time, with nothing resolved beforehand. It knows one end at most as a pod.
+// oracle applies the API's definition one question at a time, with nothing resolved beforehand. It knows at most one end as
+// a pod.
 type oracle struct {
 	policies   []networkingv1.NetworkPolicy
 	pods       []corev1.Pod
@@ -318,7 +319,7 @@ func TestProperty_DigestsAreCanonical(t *testing.T) {
 		require.NoError(t, err)
 		shuffled, err := New(rapid.Permutation(policies).Draw(t, "policies"), rapid.Permutation(pods).Draw(t, "pods"), rapid.Permutation(namespaces).Draw(t, "namespaces"))
 		require.NoError(t, err)
-		unheard := newTestPod("c", "unheard", "10.9.9.9", nil) // its namespace does not exist: nobody selects it but by "all"
+		unheard := newTestPod("c", "unheard", "10.9.9.9", nil) // its namespace does not exist: only "all" selects it
 		unheard.Spec.HostNetwork = true
 		crowded, err := New(policies, append(pods, unheard), namespaces)
 		require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 
 // View is all that policies say of one pod at one moment.
 type View struct {
-	// Pod is whom it is about.
+	// Pod is the pod that the view is of.
 	Pod types.NamespacedName
 	// Policies are the names of those that select the pod, in order.
 	Policies []string
@@ -60,7 +60,7 @@ func (e *Evaluator) View(name types.NamespacedName) (View, bool) {
 // what a network plug-in could know of it. The order of objects, rules and peers does not show in it.
 func (v View) String() string { return strings.Join(v.lines, "\n") + "\n" }
 
-// Digest changes with anything that could make a network plug-in program the pod's datapath anew: the set of policies that
+// Digest changes with anything that could make a network plug-in reprogram the pod's datapath: the set of policies that
 // select it, their rules, and the name, labels, addresses and resolved ports of every pod that they mean.
 func (v View) Digest() string {
 	sum := sha256.Sum256([]byte(v.String()))
@@ -70,8 +70,8 @@ func (v View) Digest() string {
 // canonical is the text of a rule for one pod that it applies to.
 func (r *rule) canonical(direction Direction, of *pod, e *Evaluator) string {
 	var lines []string
-	if r.everybody {
-		lines = append(lines, "      anybody "+r.portsOf(nil))
+	if r.anyPeer {
+		lines = append(lines, "      any peer "+r.portsOf(nil))
 		if direction == Egress { // a name means something else in each pod
 			for _, holder := range e.named(r) {
 				lines = append(lines, "      named "+holder.describe+" "+addresses(holder)+" "+r.portsOf(holder))
@@ -93,7 +93,7 @@ func (r *rule) canonical(direction Direction, of *pod, e *Evaluator) string {
 	return "    rule\n" + strings.Join(slices.Compact(lines), "\n")
 }
 
-// named are the pods in which a rule for everybody resolves a name of a port, in order.
+// named are the pods in which a rule for all peers resolves a name of a port, in order.
 func (e *Evaluator) named(r *rule) []*pod {
 	var found []*pod
 	for _, p := range e.pods {

@@ -21,15 +21,16 @@ import (
 
 // Options of Start.
 type Options struct {
-	// StateDir is the state folder. Required.
+	// StateDir is the state directory. Required.
 	StateDir string
 	// Binary is the executable that holds every part but the agent of runner pods. Default: this one. bullpen-agent must be beside it.
 	Binary string
-	// Assets is the folder of control plane executables. Default: found, see package assets.
+	// Assets is the directory of control plane executables. Default: found, see package assets.
 	Assets string
 	// Macs starts a second node agent, whose runners are macOS virtual machines, or what a fake of Tart makes of them.
 	Macs bool
-	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: their files lie below this folder. Empty: nobody does.
+	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: their files lie below this
+	// directory. Optional.
 	MacHosts string
 	// Pools are applied once everything is up; LoadPools reads them.
 	Pools []*unstructured.Unstructured
@@ -53,7 +54,7 @@ type Options struct {
 	FastUnsafe bool
 	// StartTimeout bounds the start. Default: three minutes.
 	StartTimeout time.Duration
-	// Report is told what happens. Default: nobody is.
+	// Report gets the events. Optional.
 	Report func(Event)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -99,7 +100,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Box is everything that runs in one state folder. Its methods may be called concurrently.
+// Box is everything that runs in one state directory. Its methods may be called concurrently.
 type Box struct {
 	opts      Options
 	layout    Layout
@@ -128,10 +129,10 @@ type Box struct {
 // ErrInterrupted says that the start, or the demonstration, was called off, and that nothing is left running.
 var ErrInterrupted = errors.New("interrupted; nothing is left running")
 
-// Start brings everything up in the state folder and returns when all parts are ready. What an earlier, killed owner of
-// the folder left behind is ended first. ctx bounds the start only; Stop ends what runs.
+// Start brings everything up in the state directory and returns when all parts are ready. What an earlier, killed owner of
+// the directory left behind is ended first. ctx bounds the start only; Stop ends what runs.
 //
-// Errors to tell apart: ErrInterrupted, *InUseError, *StaleFolderError, assets.ErrMissing, pgserver.ErrNotInstalled. Each is one
+// Errors to distinguish: ErrInterrupted, *InUseError, *StaleFolderError, assets.ErrMissing, pgserver.ErrNotInstalled. Each is one
 // sentence that says what to do.
 func Start(ctx context.Context, opts Options) (*Box, error) {
 	opts, err := opts.withDefaults()
@@ -164,7 +165,7 @@ func (b *Box) stopAfter(ctx context.Context, err error) error {
 // stopPatience bounds a stop; what has not ended by then is killed.
 const stopPatience = 90 * time.Second
 
-// open takes the folder and clears away what a killed owner left.
+// open takes the directory and clears what a killed owner left.
 func open(ctx context.Context, opts Options) (*Box, error) {
 	layout, err := NewLayout(opts.StateDir)
 	if err != nil {
@@ -357,7 +358,7 @@ func (b *Box) GitHub() (*standin.AdminClient, error) {
 // AdminConfig connects to the cluster as an administrator.
 func (b *Box) AdminConfig() *rest.Config { return b.plane.AdminConfig() }
 
-// Where says where to look.
+// Where returns the URLs and files of the parts.
 func (b *Box) Where() Where {
 	w := Where{
 		StateDir: b.layout.Dir, PID: os.Getpid(), Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
@@ -435,7 +436,7 @@ func (b *Box) Running(ctx context.Context) (int, error) {
 	return busy, nil
 }
 
-// Stop ends everything in the order in which nothing is replaced, or misses what it needs, on the way: the controller,
+// Stop ends everything in an order in which nothing is replaced, or lacks what it needs, on the way: the controller,
 // the node agent, the runner pods, the server, GitHub, the control plane, the database. When it returns no process is
 // left; what takes longer than ctx is killed. A second Stop does nothing.
 func (b *Box) Stop(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What an operator does to a fleet on an ordinary day; the demonstration does each of it while jobs run.
+// What an administrator does to a fleet on an ordinary day; the demonstration does each of it while jobs run.
 const (
 	changeRoll   = "roll"
 	changeScale  = "scale"
@@ -50,7 +50,7 @@ type changeStep struct {
 	done int
 }
 
-// changePlan is the order in which a demonstration changes the fleet. It goes on beside the restarts: an operator does
+// changePlan is the order in which a demonstration changes the fleet. It goes on beside the restarts: an administrator does
 // not wait for a deploy either.
 type changePlan []changeStep
 

@@ -17,7 +17,7 @@ type DemoOptions struct {
 	Options
 	// Jobs of the workflow; Runners in the pool.
 	Jobs, Runners int
-	// Keep leaves the state folder behind.
+	// Keep leaves the state directory behind.
 	Keep bool
 	// Timeout bounds the jobs. Default: ten minutes and three seconds for each job.
 	Timeout time.Duration
@@ -27,7 +27,7 @@ type DemoOptions struct {
 	Size     func() (width, height int)
 	// Out gets the table or the lines, and the summary. Required.
 	Out io.Writer
-	// Verdict, if set, is told the outcome as well.
+	// Verdict, if set, gets the outcome as well.
 	Verdict func(Verdict)
 }
 
@@ -103,7 +103,7 @@ func Demo(ctx context.Context, opts DemoOptions) error {
 	return discard(opts, temporary)
 }
 
-// temporaryStateDir is a folder that root's PostgreSQL user can reach.
+// temporaryStateDir is a directory that root's PostgreSQL user can reach.
 func temporaryStateDir() (string, error) {
 	dir, err := os.MkdirTemp("", "bullpen-demo-")
 	if err != nil {
@@ -217,7 +217,7 @@ func (d *demo) run(ctx context.Context, file WorkflowFile) error {
 	return d.fleet.awaitFormer(leaving)
 }
 
-// watch looks at the jobs again and again, shows them, and does what is due, until all jobs have ended.
+// watch polls the jobs, shows them, and does what is due, until all jobs have completed.
 func (d *demo) watch(ctx context.Context, run int64) error {
 	tick := time.NewTicker(followInterval)
 	defer tick.Stop()
@@ -304,7 +304,7 @@ func beside[T any](ctx context.Context, do func(context.Context) (T, error)) cha
 	return result
 }
 
-// awaitBoth makes sure that nobody starts a process or changes the fleet any more.
+// awaitBoth makes sure that no goroutine starts a process or changes the fleet any more.
 func (d *demo) awaitBoth() {
 	if d.replacing != nil {
 		<-d.replacing // it ends with its context

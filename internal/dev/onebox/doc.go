@@ -1,8 +1,8 @@
 // Package onebox is the one-machine mode: it starts a real control plane, a private Postgres, the GitHub stand-in and
 // Bullpen's own server, controller and node agent as separate processes of one binary, each with an identity that may
-// do no more than its part needs, and everything in one state folder.
+// do no more than its part needs, and everything in one state directory.
 //
-//   - layout.go, lock.go, record.go: the state folder, who owns it, and what runs in it (on childproc)
+//   - layout.go, lock.go, record.go: the state directory, who owns it, and what runs in it (on childproc)
 //   - plan.go: which processes, with which arguments (pure)
 //   - supervise.go: starting, watching, restarting and stopping them
 //   - identity.go, manifests.go: ServiceAccount tokens, and what is applied to the cluster

@@ -12,19 +12,19 @@ import (
 
 // DownOptions of Down.
 type DownOptions struct {
-	// StateDir is the state folder. Required.
+	// StateDir is the state directory. Required.
 	StateDir string
 	// Binary is the executable that holds every part. Default: this one.
 	Binary string
-	// Delete removes the folder when nothing runs in it any more.
+	// Delete removes the directory when nothing runs in it any more.
 	Delete bool
 	// Patience bounds the wait for a running `bullpen up` to stop. Default: two minutes.
 	Patience time.Duration
-	// Report is told what happens. Default: nobody is.
+	// Report gets the events. Optional.
 	Report func(Event)
 }
 
-// Down stops what runs in a state folder: it asks the `bullpen up` that owns it, or ends what a killed one left behind.
+// Down stops what runs in a state directory: it asks the `bullpen up` that owns it, or ends what a killed one left behind.
 // Nothing to do is no error.
 func Down(ctx context.Context, opts DownOptions) error {
 	if opts.Report == nil {
@@ -82,9 +82,9 @@ func Down(ctx context.Context, opts DownOptions) error {
 	return nil
 }
 
-// takeOver takes the folder's lock, from its owner if need be: that one is asked to stop, and waited for.
+// takeOver takes the directory's lock, from its owner if need be: that one is asked to stop, and waited for.
 func takeOver(ctx context.Context, layout Layout, report func(EventKind, string, ...any)) (*os.File, error) {
-	tick := time.NewTicker(50 * time.Millisecond) // the kernel tells nobody that a lock is free
+	tick := time.NewTicker(50 * time.Millisecond) // the kernel does not notify when a lock is released
 	defer tick.Stop()
 	asked, seen := 0, 0
 	for {
@@ -93,8 +93,8 @@ func takeOver(ctx context.Context, layout Layout, report func(EventKind, string,
 		if !errors.As(err, &used) {
 			return lock, err
 		}
-		// Twice the same: an owner that has just come writes its number after it has the lock, and what is in the file
-		// until then may be anybody's.
+		// Twice the same: an owner that has just started writes its PID after it has the lock, and the file may hold
+		// anything until then.
 		if used.PID > 1 && used.PID == seen && used.PID != asked {
 			report(EventStopping, "Asking `bullpen up` (process %d) to stop.", used.PID)
 			if err := syscall.Kill(used.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {

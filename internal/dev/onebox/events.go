@@ -15,7 +15,7 @@ type EventKind string
 const (
 	EventStarted  EventKind = "started"  // a process runs
 	EventReady    EventKind = "ready"    // everything is up; Where says where to look
-	EventEnded    EventKind = "ended"    // a process ended that nobody stopped
+	EventEnded    EventKind = "ended"    // a process exited unexpectedly
 	EventRestart  EventKind = "restart"  // a process was replaced on purpose
 	EventProblem  EventKind = "problem"  // something is wrong that is being tried again
 	EventNote     EventKind = "note"     // something worth knowing
@@ -75,7 +75,7 @@ type Printer struct {
 // NewPrinter prints one line for people per event, or one JSON object.
 func NewPrinter(out io.Writer, asJSON bool) *Printer { return &Printer{out: out, json: asJSON} }
 
-// Report prints an event. That the reader has gone is nobody's problem here.
+// Report prints an event. A closed output is no error here.
 func (p *Printer) Report(event Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

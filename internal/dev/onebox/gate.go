@@ -16,9 +16,9 @@ import (
 // dispatchPort is the port of the server's pods at which the chart's network policies let idle runners reach it.
 const dispatchPort = 8081
 
-// serverPod is what the server is to network policies: a pod as the chart's Deployment makes them, in an installation of which
-// the rendered policies are. Here the server is a process that shares the machine's network, so the API server knows of no such pod,
-// and the address is one that nobody has.
+// serverPod is what the server is to network policies: a pod as the chart's Deployment makes them, in an installation of
+// which the rendered policies are. Here the server is a process that shares the machine's network, so the API server knows
+// no such pod, and the address is unused.
 func serverPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: SystemNamespace, Name: "bullpen-server", Labels: map[string]string{

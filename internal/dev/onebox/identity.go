@@ -36,9 +36,9 @@ type token struct {
 	path     string
 }
 
-// identities keeps the files that our processes prove themselves with: a kubeconfig that names a token file for the
-// server and the controller, the controller's token for the server, and the node agent's bootstrap token. Nobody
-// gets more rights than the chart gives (NET-8); the administrator's certificate stays in this process.
+// identities keeps the files that our processes authenticate with: a kubeconfig that names a token file for the
+// server and the controller, the controller's token for the server, and the node agent's bootstrap token. No
+// process gets more rights than the chart gives (NET-8); the administrator's certificate stays in this process.
 type identities struct {
 	kube   kubernetes.Interface
 	tokens []token
@@ -62,7 +62,7 @@ func writeKubeconfigs(l Layout, plane *controlplane.ControlPlane) error {
 			return err
 		}
 	}
-	// The node agent gets its certificate by itself; this is for people who want to see what it sees.
+	// The node agent requests its certificate on its own; this is for people who want to see what it sees.
 	certificate := nodeidentity.File(l.Node())
 	return writeFileKubeconfig(l.identity(partNode+".kubeconfig"), admin, &clientcmdapi.AuthInfo{ClientCertificate: certificate, ClientKey: certificate})
 }
@@ -70,8 +70,8 @@ func writeKubeconfigs(l Layout, plane *controlplane.ControlPlane) error {
 // bootstrapKubeconfig is the file that the node agent asks for its certificate with.
 const bootstrapKubeconfig = "node-bootstrap.kubeconfig"
 
-// bootstrapToken is the id of the node agent's; bootstrapLifetime is how long each start of `bullpen up` gives it. The agent
-// needs it once: it keeps its certificate, and renews it by itself.
+// bootstrapToken is the id of the node agent's; bootstrapLifetime is how long each start of `bullpen up` gives it. The
+// agent needs it once: it keeps its certificate, and renews it.
 const (
 	bootstrapToken    = "bpnode"
 	bootstrapLifetime = time.Hour
@@ -123,7 +123,7 @@ func writeFileKubeconfig(path string, cluster *rest.Config, user *clientcmdapi.A
 	return writePrivate(path, data)
 }
 
-// issue writes every token anew and returns when the first of them ends.
+// issue writes every token again and returns when the first of them expires.
 func (i *identities) issue(ctx context.Context) (end time.Time, err error) {
 	var errs []error
 	for _, t := range i.tokens {

@@ -21,7 +21,7 @@ func (b *Box) startInfrastructure(ctx context.Context) error {
 	}
 	var fromPlane error
 	var starting sync.WaitGroup
-	// A database that cannot be started fails at once; whoever waits for it should not have to wait for a control plane.
+	// A database that cannot be started fails at once; the caller should not have to wait for a control plane.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	starting.Go(func() {
@@ -89,7 +89,7 @@ func shortName(component controlplane.Component) string {
 	return string(component)
 }
 
-// watchPlane starts a component of the control plane again that has ended by itself.
+// watchPlane restarts a component of the control plane that has exited unexpectedly.
 func (b *Box) watchPlane(ctx context.Context) {
 	tick := time.NewTicker(time.Second) // the control plane tells the first end only
 	defer tick.Stop()
@@ -127,7 +127,7 @@ func (b *Box) watchPlane(ctx context.Context) {
 	}
 }
 
-// database is the private PostgreSQL, kept running; nil and the zero value stand for somebody else's.
+// database is the private PostgreSQL, kept running; nil and the zero value stand for an external one.
 type database struct {
 	options postgres.Options
 	record  *record
@@ -177,7 +177,7 @@ func (d *database) start(ctx context.Context) error {
 	return d.record.add(partPostgres, server.PID())
 }
 
-// keep starts the database again when it ends by itself. Its address and password stay the same.
+// keep restarts the database when it exits. Its URL and password stay the same.
 func (d *database) keep(ctx context.Context) {
 	var pause time.Duration
 	for {
@@ -193,7 +193,7 @@ func (d *database) keep(ctx context.Context) {
 		pause = nextBackoff(pause, time.Since(since))
 		d.report(Event{Kind: EventEnded, Part: partPostgres, PID: server.PID(), Log: server.LogFile(),
 			Message: fmt.Sprintf("PostgreSQL ended by itself; starting it again in %s (its log: %s)", pause, server.LogFile())})
-		_ = server.Stop(ctx) // gives its folder free: the process has ended
+		_ = server.Stop(ctx) // gives its directory free: the process has ended
 		for {
 			if !waitFor(ctx, pause) {
 				return

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 )
 
-// formatVersion is the version of the state folder's layout. It changes when an older folder cannot be taken up.
+// formatVersion is the version of the state directory's layout. It changes when an older directory cannot be taken up.
 const formatVersion = 1
 
-// Layout names everything in a state folder. See docs/guides/one-machine.md, which lists it for users.
+// Layout names everything in a state directory. See docs/guides/one-machine.md, which lists it for users.
 type Layout struct {
-	// Dir is the folder, absolute.
+	// Dir is the directory, absolute.
 	Dir string
 }
 
@@ -27,8 +27,8 @@ func NewLayout(dir string) (Layout, error) {
 	return Layout{Dir: absolute}, nil
 }
 
-// DefaultStateDir is where `bullpen up` keeps its state unless told otherwise. PostgreSQL never runs as root, and the
-// user that root lends it may not enter root's home: root's default is therefore elsewhere.
+// DefaultStateDir is the default state directory of `bullpen up`. PostgreSQL never runs as root, and the user that
+// root lends it may not enter root's home: root's default is therefore elsewhere.
 func DefaultStateDir(getenv func(string) string, root bool) (string, error) {
 	base := getenv("XDG_STATE_HOME")
 	switch {
@@ -58,10 +58,10 @@ func (l Layout) controlPlane() string { return l.path("control-plane") }
 func (l Layout) auditPolicy() string  { return l.path("control-plane", "audit-policy.yaml") }
 func (l Layout) postgres() string     { return l.path("postgres") }
 
-// Node is the process sandbox's folder: its pods, their files and their logs.
+// Node is the process sandbox's directory: its pods, their files and their logs.
 func (l Layout) Node() string { return l.path("node") }
 
-// MacNode is the macOS node agent's folder.
+// MacNode is the macOS node agent's directory.
 func (l Layout) MacNode() string { return l.path("node-mac") }
 
 // TartHome is where the fake of Tart has its virtual machines.
@@ -75,18 +75,18 @@ func (l Layout) Log(name string) string { return l.path("logs", name+".log") }
 func (l Layout) secret(name string) string   { return l.path("secrets", name) }
 func (l Layout) identity(name string) string { return l.path("identities", name) }
 
-// marker is what says that a folder is ours.
+// marker is what says that a directory is ours.
 type marker struct {
 	Format int `json:"format"`
 }
 
-// StaleFolderError says why a folder cannot be taken up, and what to do.
+// StaleFolderError says why a directory cannot be taken up, and what to do.
 type StaleFolderError struct{ Problem string }
 
 // Error is one sentence.
 func (e *StaleFolderError) Error() string { return e.Problem }
 
-// check says whether the folder is one of ours (found), or may become one.
+// check says whether the directory is one of ours (found), or may become one.
 func (l Layout) check() (found bool, err error) {
 	data, err := os.ReadFile(l.marker())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +124,7 @@ func (l Layout) checkEmpty() error {
 	return nil
 }
 
-// prepare makes the folders. They are private to the user; only root's state folder itself can be passed through (not
+// prepare makes the directories. They are private to the user; only root's state directory itself can be passed through (not
 // listed) by others, because root has to lend an unprivileged user to PostgreSQL.
 func (l Layout) prepare(root bool) error {
 	mode := os.FileMode(0o700)
@@ -142,12 +142,12 @@ func (l Layout) prepare(root bool) error {
 	return writeJSON(l.marker(), marker{Format: formatVersion})
 }
 
-// delete removes the folder and everything in it. The caller holds the lock and has checked that the folder is ours.
+// delete removes the directory and everything in it. The caller holds the lock and has checked that the directory is ours.
 func (l Layout) delete() error {
 	if err := os.RemoveAll(l.Dir); err == nil {
 		return nil
 	}
-	// Build tools make folders read-only inside a runner's work folder.
+	// Build tools make directories read-only inside a runner's work directory.
 	_ = filepath.WalkDir(l.Dir, func(path string, entry fs.DirEntry, _ error) error {
 		if entry != nil && entry.IsDir() {
 			_ = os.Chmod(path, 0o700)

@@ -128,7 +128,7 @@ func TestDeleteAlsoRemovesReadOnlyFolders(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Of root's first start: PostgreSQL runs as somebody else, who has to reach its folder.
+// Of root's first start: PostgreSQL runs as another user, who has to reach its directory.
 func TestLockMakesFoldersThatCanBePassedThrough(t *testing.T) {
 	above := filepath.Join(t.TempDir(), "bullpen")
 	lock, err := Layout{Dir: filepath.Join(above, "onebox")}.lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
 )
 
-// clearLeftovers ends what a killed owner of the folder left running, runner pods included, and says how much it was.
-// The caller holds the folder's lock.
+// clearLeftovers ends what a killed owner of the directory left running, runner pods included, and says how much it was.
+// The caller holds the directory's lock.
 func clearLeftovers(ctx context.Context, l Layout, binary string) (int, error) {
 	recorded, err := readRecord(l.recordFile())
 	if err != nil {
@@ -20,7 +20,7 @@ func clearLeftovers(ctx context.Context, l Layout, binary string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Only now: nobody is left who would start more of them.
+	// Only now: nothing is left that would start more of them.
 	pods, err := endPods(ctx, l, binary)
 	if err != nil {
 		return 0, err

@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// InUseError says that another process owns the state folder.
+// InUseError says that another process owns the state directory.
 type InUseError struct {
 	Dir string
 	// PID of the owner; 0 when it could not be read.
@@ -22,11 +22,12 @@ func (e *InUseError) Error() string {
 		"folder with --state-dir", e.Dir, e.PID, e.Dir)
 }
 
-// lock takes the state folder for this process. The kernel gives it back when the process ends, however it ends. The
-// error is an *InUseError when somebody else has it.
+// lock takes the state directory for this process. The kernel releases it when the process exits. The error is an
+// *InUseError when another process has it.
 func (l Layout) lock() (*os.File, error) {
-	// Folders above it that are not there yet, such as root's /var/lib/bullpen: whom PostgreSQL runs as has to pass through (see prepare).
-	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o711); err != nil { //nolint:gosec // nobody can list it
+	// Directories above it that are not there yet, such as root's /var/lib/bullpen: PostgreSQL's user has to pass
+	// through (see prepare).
+	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o711); err != nil { //nolint:gosec // it cannot be listed
 		return nil, fmt.Errorf("making the folder above the state folder: %w", err)
 	}
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {

@@ -46,7 +46,7 @@ func (s setting) macCommand() Command {
 		"--client-ca-file="+s.clientAuthority,
 		minDiskFree,
 	)
-	c.Env = append(c.Env[:len(c.Env):len(c.Env)], "TART_HOME="+l.TartHome()) // the fake of launchctl is told by this alone
+	c.Env = append(c.Env[:len(c.Env):len(c.Env)], "TART_HOME="+l.TartHome()) // the only thing that the fake of launchctl needs
 	return c
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 // fieldManager is the name under which manifests are applied; pools carry it as a label, so that a pool that is no
-// longer asked for can be told from one that somebody else made.
+// longer asked for can be distinguished from one that a user made.
 const (
 	fieldManager   = "bullpen-up"
 	labelManagedBy = "app.kubernetes.io/managed-by"
@@ -236,7 +236,7 @@ func poolList() *unstructured.UnstructuredList {
 	return list
 }
 
-// applyPools applies the pools, and deletes those that an earlier `bullpen up` in this folder applied and this one does
+// applyPools applies the pools, and deletes those that an earlier `bullpen up` in this directory applied and this one does
 // not: two pools that serve one label would leave its jobs waiting (CLAIM-12).
 func (a *applier) applyPools(ctx context.Context, pools []*unstructured.Unstructured) error {
 	wanted := map[string]bool{}

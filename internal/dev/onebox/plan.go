@@ -157,7 +157,7 @@ func (s setting) standInCommand() Command {
 		"--admin-token-file="+l.secret("admin-token"),
 		"--state-file="+l.githubState(),
 		"--repo="+standInRepository,
-		// A runner whose machine died is noticed after ten minutes at GitHub; nobody waits that long for a demonstration.
+		// GitHub notices a runner whose machine died after ten minutes, which is too long for a demonstration.
 		"--lost-after=2m",
 	)
 }

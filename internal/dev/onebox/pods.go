@@ -66,12 +66,12 @@ func listRunnerPods(ctx context.Context, kube kubernetes.Interface) ([]corev1.Po
 	return list.Items, nil
 }
 
-// Removal is a runner pod that somebody deleted, as it was seen at that moment.
+// Removal is a deleted runner pod, as it was seen at that moment.
 type Removal struct {
 	Pod  string    `json:"pod"`
 	UID  string    `json:"uid"`
 	Seen time.Time `json:"seen"`
-	// Finished: the runner had ended by itself before.
+	// Finished: the runner had finished before.
 	Finished bool `json:"finished"`
 }
 
@@ -89,7 +89,7 @@ type podRow struct {
 }
 
 // podWatch watches runner pods from the outside, and notes each deletion when it is first seen. It is the demonstration's
-// own witness: it believes neither the controller nor the server.
+// own witness: it trusts neither the controller nor the server.
 type podWatch struct {
 	now func() time.Time
 

@@ -11,7 +11,7 @@ import (
 	"strconv"
 )
 
-// ports are kept, so that addresses stay the same when the folder is taken up again: the dispatch address is part of
+// ports are kept, so that addresses stay the same when the directory is taken up again: the dispatch address is part of
 // every runner pod.
 type ports map[string]int
 

@@ -26,7 +26,7 @@ func httpReady(url string) readiness {
 	return func(ctx context.Context, _ time.Time) error { return answers(ctx) }
 }
 
-// nodeReady looks at what a node agent shows: its node is ready, and its lease was renewed by the process that was
+// nodeReady checks what a node agent shows: its node is ready, and its lease was renewed by the process that was
 // started then, not by the one before.
 func nodeReady(kube kubernetes.Interface, name string) readiness {
 	return func(ctx context.Context, since time.Time) error {

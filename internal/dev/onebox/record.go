@@ -12,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// record keeps processes.json: everything that was ever started by this owner of the folder and may still run. It is
-// written before anybody relies on a process, so that whoever comes after a kill -9 finds all of them.
+// record keeps processes.json: everything that was ever started by this owner of the directory and may still run. It is
+// written before a process is used, so that the next owner after a kill -9 finds all of them.
 type record struct {
 	path string
 
@@ -53,7 +53,7 @@ func readRecord(path string) ([]childproc.Process, error) {
 }
 
 // endRecorded ends the processes that a killed owner left behind: politely, so that databases close their files, then by
-// force. The caller holds the folder's lock, so whoever still runs has no owner.
+// force. The caller holds the directory's lock, so a process that still runs has no owner.
 func endRecorded(ctx context.Context, processes []childproc.Process) (ended []childproc.Process, err error) {
 	left := childproc.Running(processes)
 	ended = left

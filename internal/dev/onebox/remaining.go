@@ -18,8 +18,8 @@ type seenProcess struct {
 	env  []string // empty where the system does not show it
 }
 
-// remaining are the processes that belong to the state folder: programs of ours that name it in their arguments, and
-// whatever carries the mark of its runner pods. Someone who reads a log in the folder is no process of ours.
+// remaining are the processes that belong to the state directory: programs of ours that name it in their arguments, and
+// all that carry the mark of its runner pods. A user's process that reads a log in the directory is none of ours.
 func remaining(l Layout, binary string) ([]childproc.Process, error) {
 	if binary == "" {
 		self, err := os.Executable()

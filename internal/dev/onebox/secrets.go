@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 )
 
-// makeSecrets generates what the stand-in and the server share, once for the life of the folder: the App's key, the
+// makeSecrets generates what the stand-in and the server share, once for the life of the directory: the App's key, the
 // webhook secret and the token of the stand-in's admin API.
 func makeSecrets(l Layout) error {
 	if err := once(l.secret("app.pem"), func() ([]byte, error) {

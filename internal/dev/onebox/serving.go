@@ -21,8 +21,9 @@ import (
 	nodeidentity "github.com/bullpen-ci/bullpen/internal/node/identity"
 )
 
-// approver approves the certificates that the node agents of this machine serve logs with. Nothing in a cluster does by itself,
-// since nothing there knows which addresses are a node's; here the only nodes are our own children on the loopback interface.
+// approver approves the certificates that the node agents of this machine serve logs with. Nothing in a cluster does so
+// automatically, since nothing there knows which addresses are a node's; here the only nodes are our own children on the
+// loopback interface.
 type approver struct {
 	kube kubernetes.Interface
 	log  *slog.Logger

@@ -65,8 +65,8 @@ type supervised struct {
 	ready   bool          // the part was ready once: from then on it is kept running
 }
 
-// supervise starts the part, and keeps it running once awaitReady has seen it ready: what fails at its very start would
-// fail again. ctx ends the supervision, and with it the process, like stop does.
+// supervise starts the part, and keeps it running once awaitReady has seen it ready: a failure at its very start would
+// repeat. ctx ends the supervision, and with it the process, like stop does.
 func supervise(ctx context.Context, command Command, rec *record, report func(Event), now func() time.Time) (*supervised, error) {
 	s := &supervised{command: command, record: rec, report: report, now: now, ended: make(chan struct{}), changed: make(chan struct{})}
 	first, err := s.start()
@@ -199,8 +199,7 @@ func (s *supervised) stop() {
 	<-s.ended
 }
 
-// awaitReady asks again and again until the part is ready. A process that ends meanwhile is a failure, whose last words
-// are the error.
+// awaitReady polls until the part is ready. A process that exits before is a failure, whose last words are the error.
 func (s *supervised) awaitReady(ctx context.Context, ready func(context.Context, time.Time) error) error {
 	tick := time.NewTicker(50 * time.Millisecond) // another process's readiness cannot be waited for otherwise
 	defer tick.Stop()

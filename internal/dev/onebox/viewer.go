@@ -71,7 +71,7 @@ type lineViewer struct {
 	pods     []podRow
 }
 
-// podOf names the pod behind a runner: that is what kubectl and the state folder know it by.
+// podOf names the pod behind a runner: that is what kubectl and the state directory know it by.
 func podOf(pods []podRow, runner string) string {
 	uid, _ := runnerpod.PodUID(runner)
 	for _, pod := range pods {

@@ -22,7 +22,8 @@ type Frame struct {
 	Width, Height, Margin float64 // in pixels
 	Label                 string  // for readers who hear the picture
 	Title, Sentence       string
-	// Light and Dark are CSS variables, Rules are CSS. Lines differ in dashes, too: not everybody tells colors apart.
+	// Light and Dark are CSS variables, Rules are CSS. Lines differ in dashes, too, for readers who cannot
+	// distinguish the colors.
 	Light, Dark, Rules string
 }
 

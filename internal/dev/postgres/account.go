@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// account is who the server runs as. PostgreSQL refuses to run as root, so root lends it an unprivileged user;
-// everybody else runs it as themselves.
+// account is the user that the server runs as. PostgreSQL refuses to run as root, so root lends it an
+// unprivileged user; other users run it as themselves.
 type account struct {
 	name    string
 	uid     int
@@ -47,7 +47,7 @@ func (a account) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid), Groups: []uint32{}}
 }
 
-// own makes a private folder of that account.
+// own makes a private directory of that account.
 func (a account) own(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("creating %s: %w", dir, err)
@@ -64,7 +64,7 @@ func (a account) own(dir string) error {
 	return nil
 }
 
-// canEnter checks that every folder above dir may be passed through by that account. Root's own folders often may
+// canEnter checks that every directory above dir may be passed through by that account. Root's own directories often may
 // not, and PostgreSQL's complaint about it would name a path and no remedy.
 func (a account) canEnter(dir string) error {
 	if !a.foreign {
@@ -73,7 +73,7 @@ func (a account) canEnter(dir string) error {
 	for parent := filepath.Dir(dir); ; parent = filepath.Dir(parent) {
 		info, err := os.Stat(parent)
 		if err != nil {
-			return fmt.Errorf("looking at %s: %w", parent, err)
+			return fmt.Errorf("inspecting %s: %w", parent, err)
 		}
 		stat, ok := info.Sys().(*syscall.Stat_t)
 		if !ok {
@@ -87,8 +87,8 @@ func (a account) canEnter(dir string) error {
 			needed = 0o010
 		}
 		if info.Mode().Perm()&needed == 0 {
-			return fmt.Errorf("PostgreSQL has to run as the user %s, who may not pass through %s: choose a state "+
-				"folder elsewhere (for example under /var/lib), or run `chmod o+x %s`", a.name, parent, parent)
+			return fmt.Errorf("PostgreSQL runs as user %s, which cannot access %s: choose a state "+
+				"directory elsewhere (for example under /var/lib), or run `chmod o+x %s`", a.name, parent, parent)
 		}
 		if parent == filepath.Dir(parent) {
 			return nil

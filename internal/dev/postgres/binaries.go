@@ -27,7 +27,7 @@ type NotInstalledError struct {
 
 // Error is one sentence that names the package to install.
 func (e *NotInstalledError) Error() string {
-	found := "no PostgreSQL server was found on PATH, under /usr/lib/postgresql or in Homebrew's folders"
+	found := "no PostgreSQL server was found on PATH, under /usr/lib/postgresql or in Homebrew's directories"
 	if len(e.TooOld) > 0 {
 		found = "only an old PostgreSQL was found (" + strings.Join(e.TooOld, ", ") + ")"
 	}
@@ -39,7 +39,7 @@ func (e *NotInstalledError) Error() string {
 // Is makes it an ErrNotInstalled.
 func (e *NotInstalledError) Is(target error) bool { return target == ErrNotInstalled }
 
-// VersionMismatchError: the data folder was written by a major version that is not installed.
+// VersionMismatchError: the data directory was written by a major version that is not installed.
 type VersionMismatchError struct {
 	Dir       string
 	Data      int
@@ -53,7 +53,7 @@ func (e *VersionMismatchError) Error() string {
 		installed[i] = strconv.Itoa(major)
 	}
 	return fmt.Sprintf("the database in %s was written by PostgreSQL %d, and only version %s is installed: "+
-		"install PostgreSQL %d, or remove that folder to begin with an empty database",
+		"install PostgreSQL %d, or remove that directory to begin with an empty database",
 		e.Dir, e.Data, strings.Join(installed, ", "), e.Data)
 }
 
@@ -64,10 +64,10 @@ type installation struct {
 	major    int
 }
 
-// search says where to look; tests give their own.
+// search says where to search; tests give their own.
 type search struct {
 	path  string   // a PATH list
-	globs []string // folders that hold the programs
+	globs []string // directories that hold the programs
 }
 
 func systemSearch() search {
@@ -86,8 +86,8 @@ func installations(ctx context.Context, where search) ([]installation, error) {
 	var onPath, known []installation
 	var tooOld []string
 	seen := map[string]bool{}
-	look := func(folder string, into *[]installation) {
-		found, ok := inspect(ctx, folder)
+	look := func(dir string, into *[]installation) {
+		found, ok := inspect(ctx, dir)
 		if !ok || seen[found.postgres] {
 			return
 		}
@@ -98,16 +98,16 @@ func installations(ctx context.Context, where search) ([]installation, error) {
 		}
 		*into = append(*into, found)
 	}
-	for _, folder := range filepath.SplitList(where.path) {
-		look(folder, &onPath)
+	for _, dir := range filepath.SplitList(where.path) {
+		look(dir, &onPath)
 	}
 	for _, pattern := range where.globs {
-		folders, err := filepath.Glob(pattern)
+		dirs, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, fmt.Errorf("looking for PostgreSQL in %s: %w", pattern, err)
 		}
-		for _, folder := range folders {
-			look(folder, &known)
+		for _, dir := range dirs {
+			look(dir, &known)
 		}
 	}
 	slices.SortStableFunc(known, func(a, b installation) int { return b.major - a.major })
@@ -118,13 +118,13 @@ func installations(ctx context.Context, where search) ([]installation, error) {
 	return all, nil
 }
 
-// inspect asks the programs in one folder for their version. Links are resolved, because PATH often holds links to a
+// inspect asks the programs in one directory for their version. Links are resolved, because PATH often holds links to a
 // few programs only, and because initdb looks for its companions beside itself.
-func inspect(ctx context.Context, folder string) (installation, bool) {
-	if folder == "" {
+func inspect(ctx context.Context, dir string) (installation, bool) {
+	if dir == "" {
 		return installation{}, false
 	}
-	postgres, err := filepath.EvalSymlinks(filepath.Join(folder, "postgres"))
+	postgres, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres"))
 	if err != nil {
 		return installation{}, false
 	}
@@ -152,7 +152,7 @@ func majorVersion(line string) (int, bool) {
 	return major, err == nil
 }
 
-// choose picks the installation for a data folder: any for a new one (dataMajor 0), the same major version for one
+// choose picks the installation for a data directory: any for a new one (dataMajor 0), the same major version for one
 // that exists.
 func choose(all []installation, dataMajor int, dir string) (installation, error) {
 	if dataMajor == 0 {

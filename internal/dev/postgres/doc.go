@@ -1,5 +1,5 @@
 // Package postgres runs a private, real PostgreSQL from binaries that are already installed: the database of the
-// one-machine mode and of the tests. Its data lives in one folder, it listens on a Unix socket in a folder that only
+// one-machine mode and of the tests. Its data lives in one directory, it listens on a Unix socket in a directory that only
 // its owner may enter, it asks for a generated password, and it does not outlive the process that started it.
 //
 // What speaks SQL is in the packages beside it. Begin with Start; binaries.go finds the installation, server.go owns the

@@ -14,15 +14,15 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// ErrInUse: another living process owns the folder.
-var ErrInUse = errors.New("another process runs PostgreSQL in this folder")
+// ErrInUse: another living process owns the directory.
+var ErrInUse = errors.New("another process runs PostgreSQL in this directory")
 
-// lockDir takes the folder for this process. The kernel drops the lock with its owner, so it never goes stale.
+// lockDir takes the directory for this process. The kernel drops the lock with its owner, so it never goes stale.
 func lockDir(dir string) (*os.File, error) {
 	lock, err := childproc.Lock(filepath.Join(dir, "owner.lock"))
 	var held *childproc.HeldError
 	if errors.As(err, &held) {
-		return nil, fmt.Errorf("%w: %s; stop it first, or choose another state folder", ErrInUse, dir)
+		return nil, fmt.Errorf("%w: %s; stop it first, or choose another state directory", ErrInUse, dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking %s: %w", dir, err)
@@ -30,7 +30,7 @@ func lockDir(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// Abandoned reports whether a folder that Start was given has no living owner any more.
+// Abandoned reports whether a directory that Start was given has no living owner any more.
 func Abandoned(dir string) bool {
 	file, err := os.Open(filepath.Join(dir, "owner.lock"))
 	if err != nil {
@@ -40,7 +40,7 @@ func Abandoned(dir string) bool {
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 
-// postmasterPID reads the process id and the state ("starting", "ready", …) that a server keeps in its data folder.
+// postmasterPID reads the process id and the state ("starting", "ready", …) that a server keeps in its data directory.
 func postmasterPID(data string) (pid int, state string, err error) {
 	text, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
 	if err != nil {
@@ -51,15 +51,15 @@ func postmasterPID(data string) (pid int, state string, err error) {
 	if err != nil || pid <= 1 {
 		return 0, "", fmt.Errorf("reading postmaster.pid: no process id in %q", lines[0])
 	}
-	const stateLine = 7 // documented order: pid, folder, start time, port, socket folder, address, memory, state
+	const stateLine = 7 // documented order: PID, directory, start time, port, socket directory, address, memory, state
 	if len(lines) > stateLine {
 		state = strings.TrimSpace(lines[stateLine])
 	}
 	return pid, state, nil
 }
 
-// stopLeftover ends a server that a killed owner left running in the data folder. The caller holds the folder's lock,
-// so whoever still runs there has no owner. It reports whether a lock file of an earlier server remains.
+// stopLeftover ends a server that a killed owner left running in the data directory. The caller holds the directory's lock,
+// so a server that still runs there has no owner. It reports whether a lock file of an earlier server remains.
 func stopLeftover(ctx context.Context, data string) (stale bool, err error) {
 	pid, _, err := postmasterPID(data)
 	if errors.Is(err, os.ErrNotExist) {
@@ -71,7 +71,7 @@ func stopLeftover(ctx context.Context, data string) (stale bool, err error) {
 	if err == nil && !alive(pid) {
 		return true, nil // the server itself recognizes and replaces the file, and checks the shared memory
 	}
-	// Unreadable, or its number belongs to a stranger by now, whom the server would take for a colleague.
+	// Unreadable, or its PID belongs to another process by now, which the server would take for a postmaster.
 	if err := os.Remove(filepath.Join(data, "postmaster.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return true, fmt.Errorf("removing a stale postmaster.pid: %w", err)
 	}
@@ -104,7 +104,7 @@ func endProcess(ctx context.Context, pid int) error {
 	return fmt.Errorf("the leftover PostgreSQL (process %d) does not end: stop it by hand", pid)
 }
 
-// await asks again every few milliseconds: neither a foreign process nor a file can be waited for otherwise.
+// await polls every few milliseconds: neither a foreign process nor a file can be waited for otherwise.
 func await(ctx context.Context, patience time.Duration, condition func() bool) (bool, error) {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()

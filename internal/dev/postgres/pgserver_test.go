@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// stateDir is a folder that an unprivileged server may reach, unlike t.TempDir when root runs the tests.
+// stateDir is a directory that an unprivileged server may reach, unlike t.TempDir when root runs the tests.
 func stateDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "bullpen-pgserver-")
@@ -108,7 +108,7 @@ func TestStart_IsPrivate(t *testing.T) {
 	}
 }
 
-func TestStart_LongPathUsesAShortSocketFolder(t *testing.T) {
+func TestStart_LongPathUsesAShortSocketDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(filepath.Dir(stateDir(t)), strings.Repeat("long,", 25))
 	server := start(t, dir)
@@ -118,7 +118,7 @@ func TestStart_LongPathUsesAShortSocketFolder(t *testing.T) {
 	require.NoDirExists(t, server.socket)
 }
 
-func TestStart_OneOwnerPerFolder(t *testing.T) {
+func TestStart_OneOwnerPerDirectory(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	server := start(t, dir)
@@ -196,7 +196,7 @@ func TestStart_StalePIDFileNamesAStranger(t *testing.T) {
 	require.Equal(t, "1", exec1(t, start(t, dir).URL(), "SELECT '1'"))
 }
 
-func TestStart_HalfMadeDatabaseIsMadeAnew(t *testing.T) {
+func TestStart_HalfMadeDatabaseIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "data.new", "base"), 0o700))
@@ -225,18 +225,18 @@ func TestStart_NotInstalledSaysWhatToInstall(t *testing.T) {
 	require.Contains(t, err.Error(), "BULLPEN_DATABASE_URL")
 }
 
-func TestStart_FolderBehindAPrivateOneIsExplained(t *testing.T) {
+func TestStart_DirectoryBehindAPrivateOneIsExplained(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		// Everybody else runs the server as themselves, so no folder of theirs is closed to it.
+		// Other users run the server as themselves, so no directory of theirs is closed to it.
 		who := account{name: "postgres", uid: 12345, gid: 12345, foreign: true}
-		require.ErrorContains(t, who.canEnter(filepath.Join(t.TempDir(), "x")), "may not pass through")
+		require.ErrorContains(t, who.canEnter(filepath.Join(t.TempDir(), "x")), "cannot access")
 		return
 	}
 	parent := filepath.Dir(stateDir(t))
 	require.NoError(t, os.Chmod(parent, 0o700))
 	_, err := Start(t.Context(), Options{Dir: filepath.Join(parent, "postgres")})
-	require.ErrorContains(t, err, "may not pass through "+parent)
+	require.ErrorContains(t, err, "cannot access "+parent)
 }
 
 // fakeInstallation writes programs that only know their version.
@@ -290,5 +290,5 @@ func TestChoose_SameMajorAsTheData(t *testing.T) {
 	require.Equal(t, 15, one.major)
 	_, err = choose(all, 16, "/data")
 	require.EqualError(t, err, "the database in /data was written by PostgreSQL 16, and only version 17, 15 is "+
-		"installed: install PostgreSQL 16, or remove that folder to begin with an empty database")
+		"installed: install PostgreSQL 16, or remove that directory to begin with an empty database")
 }

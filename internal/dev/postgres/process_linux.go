@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// runsIn reports whether the process is a server of that data folder: it makes the folder its working folder.
+// runsIn reports whether the process is a server of that data directory: it makes the directory its working directory.
 func runsIn(_ context.Context, pid int, data string) bool {
 	cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// userName and databaseName are the superuser and the database that a new folder gets.
+// userName and databaseName are the superuser and the database that a new directory gets.
 const (
 	userName     = "bullpen"
 	databaseName = "bullpen"
@@ -31,18 +31,18 @@ const fastShutdown = syscall.SIGINT
 
 // Options of Start.
 type Options struct {
-	// Dir is a folder for this server alone; it is created. When we are root it is given to the user the server runs
-	// as, and every folder above it must let that user pass.
+	// Dir is a directory for this server alone; it is created. When we are root it is given to the user the server runs
+	// as, and every directory above it must let that user pass.
 	Dir string
 	// MaxConnections the server accepts; 200 when zero.
 	MaxConnections int
-	// FastUnsafe gives up durability for speed: for tests, whose data nobody keeps.
+	// FastUnsafe gives up durability for speed: for tests, whose data is thrown away.
 	FastUnsafe bool
 	// Settings are given to the server after its own, as NAME=VALUE: of two of one name the later counts. For tests.
 	Settings []string
 	// StartTimeout bounds creating the database and waiting until it answers; a minute when zero.
 	StartTimeout time.Duration
-	// Log hears of starts, stops and unexpected ends; discarded when nil.
+	// Log gets starts, stops and unexpected exits; discarded when nil.
 	Log *slog.Logger
 
 	search *search // tests only
@@ -50,7 +50,7 @@ type Options struct {
 
 func (o Options) withDefaults() (Options, error) {
 	if o.Dir == "" {
-		return o, errors.New("starting PostgreSQL: no folder was given")
+		return o, errors.New("starting PostgreSQL: no directory was given")
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -87,10 +87,10 @@ type Server struct {
 	stopped error
 }
 
-// Start brings the server up and returns when it accepts connections. A folder of an earlier run is taken up again,
-// also when its owner was killed. The server ends with Stop, or with this process.
+// Start brings the server up and returns when it accepts connections. A directory of an earlier run is reused, also
+// when its owner was killed. The server ends with Stop, or with this process.
 //
-// Errors to tell apart: ErrNotInstalled, *VersionMismatchError, ErrInUse.
+// Errors to distinguish: ErrNotInstalled, *VersionMismatchError, ErrInUse.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -121,7 +121,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 		_ = lock.Close()
 		return nil, err
 	}
-	options.Log.Info("PostgreSQL is up", "version", s.with.major, "folder", options.Dir, "pid", s.process.PID())
+	options.Log.Info("PostgreSQL is up", "version", s.with.major, "directory", options.Dir, "pid", s.process.PID())
 	return s, nil
 }
 
@@ -146,7 +146,7 @@ func (s *Server) DatabaseURL(database string) string {
 // PID of the postmaster.
 func (s *Server) PID() int { return s.process.PID() }
 
-// Done is closed when the server has ended, for whatever reason.
+// Done is closed when the server has exited, for any reason.
 func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
 func (s *Server) bringUp(ctx context.Context, all []installation) error {
@@ -186,7 +186,7 @@ func dataMajor(data string) (int, error) {
 	}
 	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
-		return 0, fmt.Errorf("the database in %s has an unreadable version %q: remove that folder to begin anew",
+		return 0, fmt.Errorf("the database in %s has an unreadable version %q: remove that directory to start afresh",
 			data, strings.TrimSpace(string(text)))
 	}
 	return major, nil
@@ -331,7 +331,7 @@ func (s *Server) launchOnce(ctx context.Context) error {
 		s.LogFile(), tail(s.LogFile(), 3))
 }
 
-// Stop ends the server (open transactions are rolled back) and frees the folder. When ctx ends first, the server is
+// Stop ends the server (open transactions are rolled back) and frees the directory. When ctx ends first, the server is
 // cut off, recovers at its next start, and Stop says so. Stopping twice is fine.
 func (s *Server) Stop(ctx context.Context) error {
 	s.once.Do(func() {
@@ -340,7 +340,7 @@ func (s *Server) Stop(ctx context.Context) error {
 			_ = os.RemoveAll(s.socket) // under /tmp, ours alone
 		}
 		_ = s.lock.Close()
-		s.options.Log.Info("PostgreSQL has stopped", "folder", s.options.Dir)
+		s.options.Log.Info("PostgreSQL has stopped", "directory", s.options.Dir)
 	})
 	return s.stopped
 }

@@ -44,8 +44,8 @@ func (c *clock) After(d time.Duration) <-chan time.Time {
 	return t.fire
 }
 
-// fire waits until somebody waits for between from and to, moves the time there, and returns how long it was. Timers
-// of other lengths stay, so that one thing happens at a time.
+// fire waits until a timer of between from and to exists, moves the time there, and returns its length. Timers of
+// other lengths stay, so that one thing happens at a time.
 func (c *clock) fire(t testing.TB, from, to time.Duration) time.Duration {
 	t.Helper()
 	giveUp := time.AfterFunc(20*time.Second, func() { c.cond.Broadcast() })

@@ -21,10 +21,10 @@ import (
 	"time"
 )
 
-// ErrConfigured says that the folder holds a registration already: GitHub's runner refuses to make another, too.
+// ErrConfigured says that the directory holds a registration already: GitHub's runner refuses to make another, too.
 var ErrConfigured = errors.New("the runner is already configured: remove its .runner file first")
 
-// registrationFiles are those of a JIT config, in the runner's folder.
+// registrationFiles are those of a JIT config, in the runner's directory.
 var registrationFiles = []string{".runner", ".credentials", ".credentials_rsaparams"}
 
 const inputPrefix = "ACTIONS_RUNNER_INPUT_"
@@ -34,7 +34,7 @@ const registerTimeout = time.Minute
 
 // ConfigureOptions of Configure.
 type ConfigureOptions struct {
-	// Root is the folder to write into.
+	// Root is the directory to write into.
 	Root string
 	// Environ holds ACTIONS_RUNNER_INPUT_URL, _TOKEN and _NAME, and may hold _LABELS, _RUNNERGROUP, _WORK, _REPLACE, _EPHEMERAL and
 	// _DISABLEUPDATE.
@@ -47,7 +47,7 @@ type ConfigureOptions struct {
 	Version string
 }
 
-// input is what a runner is told to register as.
+// input is what a runner is asked to register as.
 type input struct {
 	url, token, name, group, work, version string
 	labels                                 []string
@@ -88,8 +88,9 @@ func readInput(environ []string) (input, error) {
 	return in, nil
 }
 
-// Configure registers a runner by a registration token, and writes .runner, .credentials and .credentials_rsaparams into its folder. It
-// goes the way of GitHub's runner (its "runner admin" flow): the key is made here, and only its public half leaves the machine.
+// Configure registers a runner by a registration token, and writes .runner, .credentials and .credentials_rsaparams into
+// its directory. It goes the way of GitHub's runner (its "runner admin" flow): the key is made here, and only its public
+// half leaves the machine.
 func Configure(ctx context.Context, opts ConfigureOptions) error {
 	if _, err := os.Lstat(filepath.Join(opts.Root, registrationFiles[0])); err == nil {
 		return ErrConfigured
@@ -137,11 +138,11 @@ type registered struct {
 	} `json:"authorization"`
 }
 
-// api is the address of a path of the REST API, which a GitHub of one's own has below its web address.
+// api is the URL of a path of the REST API, which GitHub Enterprise Server has below its web URL.
 func (r *registration) api(path string) string {
 	u, err := url.Parse(r.url)
 	if err != nil {
-		return path // it was looked at before
+		return path // it was parsed before
 	}
 	if strings.EqualFold(u.Host, "github.com") {
 		return u.Scheme + "://api." + u.Host + path
@@ -291,7 +292,7 @@ func (r *registration) call(ctx context.Context, op, method, address string, in,
 	return nil
 }
 
-// write leaves the registration in the runner's folder, .runner last: it says that the rest is there.
+// write leaves the registration in the runner's directory, .runner last: it says that the rest is there.
 func write(root string, r registration, done *registered, key *rsa.PrivateKey) error {
 	number := func(n *big.Int) string { return base64.StdEncoding.EncodeToString(n.Bytes()) }
 	work := r.work

@@ -10,7 +10,8 @@ const (
 	ExitRetryable = 2
 	// ExitSessionConflict: another process holds this runner's session and kept it.
 	ExitSessionConflict = 5
-	// ExitVersionDeprecated: the service no longer accepts this version, and the environment asks to be told so.
+	// ExitVersionDeprecated: the service no longer accepts this version, and the environment asks for this exit
+	// code then.
 	ExitVersionDeprecated = 7
 )
 

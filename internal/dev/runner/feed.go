@@ -14,7 +14,7 @@ const (
 	// feedPiece is how much of a message goes into one frame, as with GitHub's runner.
 	feedPiece   = 1 << 10
 	feedTimeout = 30 * time.Second
-	// feedTries is how often a broken feed is connected again before the job goes on without.
+	// feedTries is how often a broken feed is reconnected before the job continues without.
 	feedTries = 3
 	// maxUnsent bounds what waits for a slow feed, in lines; the log that is uploaded has them all.
 	maxUnsent = 10_000

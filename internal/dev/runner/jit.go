@@ -29,7 +29,7 @@ type Config struct {
 	key              *rsa.PrivateKey
 }
 
-// String keeps the credentials out of whatever prints a Config.
+// String keeps the credentials out of printed Configs.
 func (c *Config) String() string { return "JIT config of runner " + c.AgentName }
 
 // DecodeJIT reads the base64 text that generate-jitconfig returned. Errors wrap [ErrBadJIT] and never quote it.

@@ -94,7 +94,7 @@ func (r *Runner) read(raw []byte) (*workflow.Message, runService, error) {
 	return msg, runService{caller{r.opts.HTTP, fixedToken(endpoint.Authorization.Parameters["AccessToken"])}, endpoint.URL}, nil
 }
 
-// finish runs a job's steps and reports its end, also when we are told to stop: nobody else can.
+// finish runs a job's steps and reports its end, also when the runner is being stopped: no other process can.
 func (r *Runner) finish(ctx context.Context, msg *workflow.Message, service runService, stop *stopper) {
 	outcome := r.execute(msg, stop)
 	r.say("%s: Job %s completed with result: %s", r.opts.Now().UTC().Format("2006-01-02 15:04:05Z"), msg.JobDisplayName, outcome.Conclusion)
@@ -107,7 +107,8 @@ func (r *Runner) report(ctx context.Context, msg *workflow.Message, service runS
 	}
 }
 
-// acquire fetches the job. A job that went elsewhere is errJobGone; other failures are tried a few times.
+// acquire fetches the job. A job that another runner has is errJobGone; other failures are retried a few
+// times.
 func (r *Runner) acquire(ctx context.Context, ref jobRef) ([]byte, error) {
 	in := map[string]string{"jobMessageId": ref.RunnerRequestID, "runnerOS": osName(), "billingOwnerId": ref.BillingOwnerID}
 	// GitHub's listener has a connection of its own to the run service, with a token of its own.
@@ -239,7 +240,7 @@ func (r *Runner) runJob(ctx context.Context, msg *workflow.Message, service runS
 	wg.Wait()
 }
 
-// watchShutdown cancels the job when the runner is told to stop, and when its time is up.
+// watchShutdown cancels the job when the runner is asked to stop, and when its time is up.
 func (r *Runner) watchShutdown(ctx, companions context.Context, msg *workflow.Message, stop *stopper, wg *sync.WaitGroup) {
 	var timeUp <-chan time.Time
 	minutes, err := strconv.ParseFloat(msg.Variables[workflow.VarTimeout].Value, 64)
@@ -282,8 +283,8 @@ func (r *Runner) firstRenewal(ctx context.Context, msg *workflow.Message, servic
 	}
 }
 
-// renew keeps the job's lock. When the service says that the job is gone, or the lock has long run out, the job is
-// cancelled: somebody else may run it by now.
+// renew keeps the job's lock. When the service says that the job is gone, or the lock has long expired, the job is
+// cancelled: another runner may run it by now.
 func (r *Runner) renew(ctx context.Context, msg *workflow.Message, service runService, lockedUntil time.Time, stop *stopper, wg *sync.WaitGroup) {
 	for {
 		select {
@@ -307,7 +308,7 @@ func (r *Runner) renew(ctx context.Context, msg *workflow.Message, service runSe
 	}
 }
 
-// listenForCancel polls as a busy runner and cancels the job when it is told to.
+// listenForCancel polls as a busy runner and cancels the job when a message asks for it.
 func (r *Runner) listenForCancel(ctx context.Context, msg *workflow.Message, stop *stopper, wg *sync.WaitGroup) {
 	for {
 		m, err := r.nextMessage(ctx, "Busy")

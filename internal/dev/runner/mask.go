@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin/workflow"
 )
 
-// masker keeps secrets out of whatever leaves the runner. It is safe for concurrent use.
+// masker keeps secrets out of everything that leaves the runner. It is safe for concurrent use.
 type masker struct {
 	mu       sync.RWMutex
 	values   []string // longest first, so that a secret that contains another is hidden whole
@@ -37,7 +37,7 @@ func newMasker(msg *workflow.Message) *masker {
 	return m
 }
 
-// add hides a value from now on, each of its lines by itself: logs are masked line by line.
+// add hides a value from now on, each of its lines separately: logs are masked line by line.
 func (m *masker) add(secret string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -48,7 +48,7 @@ func (t *tokens) token(ctx context.Context) (string, error) {
 	return t.current, nil
 }
 
-// forget drops a token that was refused, unless it has been replaced meanwhile.
+// forget drops a token that was refused, unless it has been replaced in between.
 func (t *tokens) forget(refused string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +57,7 @@ func (t *tokens) forget(refused string) {
 	}
 }
 
-// refresh drops the current token, whatever it is.
+// refresh drops the current token.
 func (t *tokens) refresh() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

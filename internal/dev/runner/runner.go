@@ -22,15 +22,15 @@ const listenerVersion = "2.336.0"
 type Options struct {
 	// JIT is the encoded JIT config.
 	JIT string
-	// Root is the folder that Configure has written, for a runner without a JIT config.
+	// Root is the directory that Configure has written, for a runner without a JIT config.
 	Root string
 	// Worker are the arguments with which this program runs RunWorker. When set, each job runs in a process of its own, named
 	// Runner.Worker as GitHub's, which reports the job's end itself.
 	Worker []string
-	// WorkDir is the folder that the JIT config's WorkFolder is relative to; by default the current one.
+	// WorkDir is the directory that the JIT config's WorkFolder is relative to; by default the current one.
 	WorkDir string
-	// WorkerAfter is how long a job's worker takes to start once the job was acquired; by default no time. With GitHub's runner that is up to a
-	// second, and a runner that is stopped in that time loses the job: nobody reports its end.
+	// WorkerAfter is how long a job's worker takes to start once the job was acquired; by default no time. With GitHub's
+	// runner that is up to a second, and a runner that is stopped in that time loses the job: its end is never reported.
 	WorkerAfter time.Duration
 	// Environ is the environment that steps begin with, by default the process's own. The variables that carry
 	// a JIT config are taken out of it.
@@ -69,7 +69,7 @@ func (o *Options) setDefaults() error {
 	}
 	dir, err := filepath.Abs(o.WorkDir)
 	if err != nil {
-		return fmt.Errorf("finding the work folder: %w", err)
+		return fmt.Errorf("finding the work directory: %w", err)
 	}
 	o.WorkDir = dir
 	if o.Environ == nil {
@@ -142,8 +142,8 @@ const (
 	conflictPatience = 4 * time.Minute
 )
 
-// Run takes one job if the runner is ephemeral, jobs for ever otherwise, and returns nil where GitHub's listener
-// exits with 0: after the job whatever its conclusion, and when ctx is cancelled. A job that runs by then is
+// Run takes one job if the runner is ephemeral, jobs forever otherwise, and returns nil where GitHub's listener
+// exits with 0: after the job with any conclusion, and when ctx is cancelled. A job that runs by then is
 // cancelled first, and its end reported. Any other end is an *ExitError.
 func (r *Runner) Run(ctx context.Context) error {
 	err := r.openSession(ctx)
@@ -157,7 +157,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	var coded *ExitError
 	switch {
 	case err == nil || ctx.Err() != nil:
-		return nil //nolint:nilerr // told to stop, whatever failed because of it: GitHub's listener exits with 0
+		return nil //nolint:nilerr // asked to stop, whatever failed because of it: GitHub's listener exits with 0
 	case errors.As(err, &coded):
 		return err
 	case errors.Is(err, errRemoved):
@@ -173,8 +173,8 @@ func (r *Runner) Run(ctx context.Context) error {
 // fatal says whether an error of the broker ends this runner: trying again cannot help.
 func fatal(err error) bool { return errors.Is(err, errRemoved) || errors.Is(err, errVersion) }
 
-// openSession tries until it has a session, as GitHub's listener does: for ever, but four minutes against another
-// session of the same runner.
+// openSession retries until it has a session, as GitHub's listener does: without limit, but four minutes against
+// another session of the same runner.
 func (r *Runner) openSession(ctx context.Context) error {
 	var conflictSince time.Time
 	for {
@@ -199,7 +199,7 @@ func (r *Runner) openSession(ctx context.Context) error {
 	}
 }
 
-// closeSession frees the session for whoever comes next; it is worth one short try even while shutting down.
+// closeSession frees the session for the next runner; it is worth one short try even while shutting down.
 func (r *Runner) closeSession(ctx context.Context, cause error) {
 	if cause != nil && fatal(cause) {
 		return // there is nothing left to delete
@@ -207,7 +207,7 @@ func (r *Runner) closeSession(ctx context.Context, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	if err := r.broker.deleteSession(ctx); err != nil {
-		r.opts.Log.Warn("deleting the session failed; the service will drop it by itself", "error", err)
+		r.opts.Log.Warn("deleting the session failed; the service will drop it later", "error", err)
 	}
 }
 
@@ -287,7 +287,7 @@ func (r *Runner) listen(ctx context.Context) error {
 			case err != nil:
 				skipped++
 				r.opts.Log.Warn("skipping a job message", "error", err)
-				// The broker may repeat the message until the run service has told it why not.
+				// The broker may repeat the message until the run service has reported the refusal.
 				if err := r.pause(ctx, min(time.Second<<min(skipped-1, 5), 30*time.Second), 1.5); err != nil {
 					return err
 				}

@@ -358,7 +358,7 @@ func TestRun_NotEphemeralTakesJobAfterJob(t *testing.T) {
 	x.start()
 	x.service.await("the first job's end", func() bool { return x.service.calls["/run/completejob"] == 1 })
 	x.service.mu.Lock()
-	x.service.order = 0 // it is the same job again, counted anew
+	x.service.order = 0 // it is the same job again, with a new count
 	x.service.mu.Unlock()
 	x.service.offer()
 	x.service.await("the second job's end", func() bool { return x.service.calls["/run/completejob"] == 2 })

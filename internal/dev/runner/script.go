@@ -107,7 +107,7 @@ func readCommandFile(variable string, files fileCommands) (string, error) {
 	return string(data), nil
 }
 
-// script runs a script that has command files of its own which nobody reads: a hook.
+// script runs a script whose command files are ignored: a hook.
 func (w *work) script(s *stepRun, run scriptRun) (int, error) {
 	files, err := w.commandFiles()
 	if err != nil {

@@ -217,7 +217,7 @@ func awaitReady(t *testing.T, ready string) int {
 }
 
 // requireGroupGone waits until no process of a group lives. Orphans end in the kernel's own time, and stay zombies
-// where nobody reaps them: those do not count.
+// where no parent reaps them: those do not count.
 func requireGroupGone(t *testing.T, group int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -229,7 +229,7 @@ func requireGroupGone(t *testing.T, group int) {
 		for _, file := range stats {
 			data, err := os.ReadFile(file)
 			if err != nil {
-				continue // it ended meanwhile
+				continue // it has exited since
 			}
 			fields := strings.Fields(string(data[strings.LastIndex(string(data), ")")+1:]))
 			if fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
@@ -301,7 +301,7 @@ func TestSteps_LockIsRenewedAndItsLossCancels(t *testing.T) {
 	require.Contains(t, x.service.completed.Annotations[0].Message, "lost the job's lock")
 }
 
-// A runner that is told to stop still holds the job's lock and hears its service until the job has ended.
+// A runner that is asked to stop still holds the job's lock and polls its service until the job has ended.
 func TestSteps_LockIsRenewedWhileStopping(t *testing.T) {
 	x := newTrial(t, true)
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -422,12 +422,12 @@ func TestSteps_Hooks(t *testing.T) {
 	})
 }
 
-func TestSteps_BadFoldersFailTheJob(t *testing.T) {
+func TestSteps_BadDirectoriesFailTheJob(t *testing.T) {
 	x := newTrial(t, false)
 	require.NoError(t, os.WriteFile(filepath.Join(x.opts.WorkDir, "_work"), nil, 0o600))
 	x.service.queue(`  a: {runs-on: x, steps: [{name: step, run: "true"}]}`)
 	x.start()
 	require.NoError(t, x.wait())
 	require.Equal(t, "failed", x.service.completed.Conclusion)
-	require.Contains(t, x.service.stepLog("Set up job"), "making the job's folders")
+	require.Contains(t, x.service.stepLog("Set up job"), "making the job's directories")
 }

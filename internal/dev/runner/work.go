@@ -98,13 +98,13 @@ func (w *work) completion(outputs map[string]workflow.Variable) completion {
 	return c
 }
 
-// setUp makes the folders and evaluates what holds for all steps.
+// setUp makes the directories and evaluates what holds for all steps.
 func (w *work) setUp(s *stepRun) error {
 	w.print(s, "Runner name: '%s'", w.r.config.AgentName)
 	w.print(s, "Runner version: '%s' (development runner, no isolation)", w.r.opts.Version)
 	w.contexts = w.msg.Contexts()
-	if err := w.makeFolders(); err != nil {
-		return fmt.Errorf("making the job's folders: %w", err)
+	if err := w.makeDirectories(); err != nil {
+		return fmt.Errorf("making the job's directories: %w", err)
 	}
 	w.contexts.Set("github", w.githubContext())
 	w.contexts.Set("runner", workflow.NewObject("name", w.r.config.AgentName, "os", osName(), "arch", archName(),
@@ -123,8 +123,8 @@ func (w *work) setUp(s *stepRun) error {
 	return w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_STARTED", w.stop.gentle)
 }
 
-// makeFolders makes _work/<repository>/<repository> and _work/_temp, as GitHub's runner lays them out.
-func (w *work) makeFolders() error {
+// makeDirectories makes _work/<repository>/<repository> and _work/_temp, as GitHub's runner lays them out.
+func (w *work) makeDirectories() error {
 	github, _ := w.contexts.Get("github")
 	object, _ := github.(*workflow.Object)
 	name := filepath.Base(filepath.Clean("/" + object.String("repository")))
@@ -245,8 +245,8 @@ func (w *work) evaluateDefaults() error {
 	return nil
 }
 
-// outputs evaluates the job's outputs. One that holds a secret is left out, as GitHub does: it would be readable by
-// everybody who can read the run.
+// outputs evaluates the job's outputs. One that holds a secret is left out, as GitHub does: every reader of the run
+// could read it.
 func (w *work) outputs(s *stepRun) map[string]workflow.Variable {
 	out := map[string]workflow.Variable{}
 	if w.msg.JobOutputs == nil || w.contexts == nil {
@@ -269,7 +269,7 @@ func (w *work) outputs(s *stepRun) map[string]workflow.Variable {
 	return out
 }
 
-// hook runs one of the scripts that whoever operates the runner has set, until halt is closed.
+// hook runs one of the scripts that the runner's administrator has set, until halt is closed.
 func (w *work) hook(s *stepRun, variable string, halt <-chan struct{}) error {
 	script := ""
 	for _, e := range w.r.opts.Environ {

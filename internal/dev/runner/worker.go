@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin/workflow"
 )
 
-// workerName is what GitHub's worker is called, and by which whoever looks after a runner tells that it has a job.
+// workerName is the name of GitHub's worker, by which a supervisor recognizes that a runner has a job.
 const workerName = "Runner.Worker"
 
 // assignment is what a listener tells its worker first: one line of JSON on its standard input.
@@ -44,7 +44,7 @@ func (r *Runner) inWorker(raw []byte, stop *stopper) error {
 	if err != nil {
 		return err
 	}
-	// It is told to end the job by its standard input; a context would kill it.
+	// It is asked to end the job by its standard input; a context would kill it.
 	cmd := exec.CommandContext(context.Background(), program, r.opts.Worker...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = r.opts.Environ, r.opts.WorkDir, r.opts.Console, os.Stderr
 	orders, err := cmd.StdinPipe()
@@ -58,7 +58,7 @@ func (r *Runner) inWorker(raw []byte, stop *stopper) error {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		tell := json.NewEncoder(orders)
-		_ = tell.Encode(assignment{Message: raw, Runner: r.config.AgentName, Work: r.work}) // its end tells of a failure
+		_ = tell.Encode(assignment{Message: raw, Runner: r.config.AgentName, Work: r.work}) // its exit code reports a failure
 		select {
 		case <-stop.gentle:
 			_ = tell.Encode(cancellation{Reason: stop.reason, Patience: cancelPatience})
@@ -100,8 +100,8 @@ func (r *Runner) workerProgram() (string, error) {
 	return program, nil
 }
 
-// RunWorker runs the one job that comes on orders, and reports its end. When orders end before the job does, its listener is gone, and
-// the job is cancelled. Of the options, JIT, Root and Worker are not looked at.
+// RunWorker runs the one job that comes on orders, and reports its end. When orders end before the job does, its listener
+// has exited, and the job is cancelled. The options JIT, Root and Worker are ignored.
 func RunWorker(ctx context.Context, orders io.Reader, opts Options) error {
 	if err := opts.setDefaults(); err != nil {
 		return err

@@ -10,14 +10,14 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// blockedAtOnce bounds how many jobs of a lane are looked at when some are set aside, as in the ledger's SQL.
+// blockedAtOnce bounds how many jobs of a lane are read when some are set aside, as in the ledger's SQL.
 const blockedAtOnce = 1000
 
 // laneBlocked is how a lane is parked that has none but blocked jobs, in the words of the ledger.
 const laneBlocked = "held"
 
-// ledger is the queue: what internal/server/ledger keeps in job_lanes, workflow_jobs and runner_claims, as far as it decides who
-// is next. What its statements order by and pass over is written here once more; TestLedger_AnswersAsPostgres holds the two
+// ledger is the queue: what internal/server/ledger keeps in job_lanes, workflow_jobs and runner_claims, as far as it
+// decides which job is next. It repeats what its statements order by and skip; TestLedger_AnswersAsPostgres holds the two
 // together.
 type ledger struct {
 	lanes    map[lanePlace]*lane
@@ -237,7 +237,8 @@ func (l *ledger) park(p dispatch.Parking) {
 	}
 }
 
-// end is FreeRoom and ReturnNext: a claim is over and its pod has ended, its account has room, and the next job of its repository comes back.
+// end is FreeRoom and ReturnNext: a claim is over and its pod has ended, its account has room, and the next job of its
+// repository is unblocked.
 func (l *ledger) end(job dispatch.QueuedJob, pool dispatch.Pool) {
 	l.charge(job, pool, -1)
 	n := l.lanes[lanePlace{job.LabelKey, job.AccountID}]

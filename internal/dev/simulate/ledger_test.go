@@ -127,8 +127,8 @@ func (w *twin) signals(t *rapid.T) {
 	require.Equal(t, dispatch.Demand(pools, w.ledger.sets, theirs, nil), dispatch.Demand(pools, w.ledger.sets, ours, nil))
 }
 
-// CLAIM-5: the simulator's queue is PostgreSQL's: whatever jobs come, end and are claimed under whatever limits, both give the
-// same jobs to the same pods, and ask for the same number of runners.
+// CLAIM-5: the simulator's queue is PostgreSQL's: for any jobs, ends and claims under any limits, both give the same jobs
+// to the same pods, and ask for the same number of runners.
 func TestLedger_CLAIM5_AnswersAsPostgres(t *testing.T) {
 	store, err := postgres.Open(t.Context(), postgrestest.NewDatabase(t, postgres.Migrate), 0)
 	require.NoError(t, err)
@@ -162,7 +162,7 @@ func TestLedger_CLAIM5_AnswersAsPostgres(t *testing.T) {
 			require.NoError(r, store.SetLimits(t.Context(), a.ID, fleet.Linux, limits))
 			w.ledger.admit(a, map[fleet.Platform]fleet.Limits{fleet.Linux: limits})
 		}
-		if rapid.Bool().Draw(r, "crowd") { // more lanes than a batch looks at, so that their order decides
+		if rapid.Bool().Draw(r, "crowd") { // more lanes than a batch reads, so that their order decides
 			for n := range int64(24) {
 				w.put(w.account(n%12+1), w.pool.Labels[n/12], "/one", 30-n)
 			}

@@ -14,7 +14,7 @@ import (
 
 // Policies is a file of policies to compare.
 type Policies struct {
-	// Accounts are limits for all policies that do not set their own: by login, or "*" for everybody else.
+	// Accounts are limits for all policies that do not set their own: by login, or "*" for all others.
 	Accounts map[string]string `json:"accounts,omitempty"`
 	Policies []Policy          `json:"policies"`
 }

@@ -25,7 +25,7 @@ type pool struct {
 	keys     []string // of the label sets that it serves
 
 	plan, match bool      // something may have changed for the planner, for the matcher
-	looks       time.Time // when the planner is looked at by itself next
+	looks       time.Time // when the planner runs next without an event
 
 	runners *lifecycle.Set
 	pods    map[string]*pod
@@ -73,7 +73,7 @@ func (p *pool) reconcile() {
 	for _, action := range plan.Ask {
 		r := action.Runner
 		if p.pods[r.Name].claimed {
-			continue // EXCL-1: whoever claims first keeps it
+			continue // EXCL-1: the first claim keeps it
 		}
 		r.Shown, r.ShownSince = r.Stage, r.Since
 		r.Stage, r.Removal, r.Since, r.Why = lifecycle.StageLeaving, lifecycle.RemovalGranted, p.s.now, action.Reason
@@ -98,7 +98,7 @@ func (p *pool) create() {
 	if !p.s.now.Before(p.s.first) {
 		p.tally.started++
 	}
-	// Nodes have room without end: a pod is placed the moment it is made.
+	// Nodes have unlimited room: a pod is placed the moment it is made.
 	p.runners.Put(lifecycle.Runner{
 		Name: name, UID: name, TemplateHash: templateHash, Created: p.s.now, Since: p.s.now, Stage: lifecycle.StageBooting,
 	})

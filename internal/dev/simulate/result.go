@@ -96,7 +96,7 @@ func waitOf(waits []float64) Wait {
 	return Wait{Mean: round(sum / float64(len(waits))), P50: at(0.50), P90: at(0.90), P99: at(0.99), Max: at(1)}
 }
 
-// round keeps what anybody can use, and what no order of additions changes.
+// round keeps a useful precision, which does not depend on the order of additions.
 func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
 
 // Seconds prints a wait.

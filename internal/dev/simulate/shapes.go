@@ -66,8 +66,9 @@ func officeDay(r *rand.Rand) Trace {
 	}
 }
 
-// monorepo has a push every 40 minutes on average, each a matrix of 256 jobs within 10 s, of lognormal durations (median 4
-// minutes, sigma 0.5), and beside them single jobs, one every 2 minutes on average (median 1 minute, sigma 0.7), for 12 hours.
+// monorepo lasts 12 hours. It has a push every 40 minutes on average, each a matrix of 256 jobs within 10 s, of lognormal
+// durations (median 4 minutes, sigma 0.5). Beside them are single jobs, one every 2 minutes on average (median 1 minute,
+// sigma 0.7).
 func monorepo(r *rand.Rand) Trace {
 	var trace Trace
 	matrix, single := LogNormal(4*time.Minute, 0.5), LogNormal(time.Minute, 0.7)
@@ -82,8 +83,9 @@ func monorepo(r *rand.Rand) Trace {
 	return trace
 }
 
-// tenants has 200 accounts, each with a job every 2 hours on average, for 8 hours, lognormal (median 2 minutes, sigma 0.8); and
-// three that queue 300 jobs each within 5 minutes, at 01:00, 03:00 and 05:00, lognormal (median 5 minutes, sigma 0.5).
+// tenants lasts 8 hours. It has 200 accounts, each with a job every 2 hours on average, lognormal (median 2 minutes, sigma
+// 0.8). Three more queue 300 jobs each within 5 minutes, at 01:00, 03:00 and 05:00, lognormal (median 5 minutes, sigma
+// 0.5).
 func tenants(r *rand.Rand) Trace {
 	var trace Trace
 	small, big := LogNormal(2*time.Minute, 0.8), LogNormal(5*time.Minute, 0.5)

@@ -23,15 +23,15 @@ type Options struct {
 	MintsPerMinute int
 	// WarmUp is how long before the first job the pools begin; it costs nothing.
 	WarmUp time.Duration
-	// Drain is how long after the last arrival a run goes on at most; it ends when the last job has.
+	// Drain is how long after the last arrival a run continues at most; it ends when the last job has.
 	Drain time.Duration
-	// For, unless 0, is how long after the first job a run ends, whatever waits or runs then.
+	// For, unless 0, is how long after the first job a run ends, even with jobs waiting or running.
 	For time.Duration
 	// SLO is the longest wait that is not counted as too long.
 	SLO time.Duration
 	// Price of one runner for an hour, in any currency.
 	Price float64
-	// Sample, unless nil, is told what there is every SampleEvery from the first job on.
+	// Sample, unless nil, gets the state every SampleEvery from the first job on.
 	Sample      func(Sample)
 	SampleEvery time.Duration
 }
@@ -43,7 +43,7 @@ type Sample struct {
 	Queued, Busy, Idle, Booting, Wanted int
 }
 
-// Run plays the trace against one policy. The jobs' wait is told to each, in the order of the trace, with the result.
+// Run plays the trace against one policy. The result has each job's wait, in the order of the trace.
 func Run(trace Trace, policy Policy, o Options) (Result, error) {
 	s, err := newSimulation(trace, policy, o)
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *simulation) at(t time.Time, do func()) {
 	heap.Push(&s.events, event{t, s.seq, do})
 }
 
-// play runs the clock until every job has ended, or nobody will wait any longer.
+// play runs the clock until every job has ended, or patience ends.
 func (s *simulation) play() {
 	end := s.last.Add(s.o.Drain)
 	if s.o.For > 0 {

@@ -139,8 +139,8 @@ func draw(t *rapid.T) drawn {
 	return d
 }
 
-// Nothing is lost and nothing done twice, whatever is played: every job ends, runs or waits; a pod runs at most one, and only
-// while it is there; no account or repository exceeds its limits (CLAIM-5), no pool its ceiling (SCALE-3), and no minute has
+// Nothing is lost and nothing done twice in any trace: every job ends, runs or waits; a pod runs at most one, and only
+// while it exists; no account or repository exceeds its limits (CLAIM-5), no pool its ceiling (SCALE-3), and no minute has
 // more registrations than GitHub allows (CLAIM-14). A job waits at the end only if it had no pool, or its limits are why.
 func TestRun_CLAIM5_SCALE3_ConservesJobsAndKeepsLimits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -229,7 +229,7 @@ func (s *simulation) arrived() (n int) {
 
 // One more runner that is kept makes no job of the trace wait longer, where accounts have no limits and jobs are taken in
 // their order.
-func TestRun_MoreRunnersMakeNobodyWaitLonger(t *testing.T) {
+func TestRun_MoreRunnersMakeNoJobWaitLonger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var trace Trace
 		at := time.Duration(0)

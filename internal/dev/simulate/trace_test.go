@@ -81,7 +81,7 @@ func TestParseTrace_SaysWhereAndWhatIsExpected(t *testing.T) {
 	}
 }
 
-// Whatever is read without an error can be written and read again, and its times make sense.
+// Everything that is read without an error can be written and read again, and its times are consistent.
 func FuzzParseTrace(f *testing.F) {
 	f.Add("queued_at,account,labels,duration_seconds,repository\n2026-10-05T09:00:00Z,acme,linux-4 gpu,12.5,acme/app\n")
 	f.Add("queued_at,account,pool,duration_seconds\n-1e9,acme,linux,0\n")

@@ -208,7 +208,7 @@ func TestPull_FullDisk(t *testing.T) {
 	v.exit()
 }
 
-// Tart 4.2, 4.3: credentials come from the environment or the keychain, which may want to ask somebody.
+// Tart 4.2, 4.3: credentials come from the environment or the keychain, which may ask the user.
 func TestRegistry_WantsCredentials(t *testing.T) {
 	t.Parallel()
 	private := map[string]devtart.Image{image: {Private: true}}
@@ -270,7 +270,7 @@ func TestRules_FireInOrderAndAreCounted(t *testing.T) {
 		require.Equal(t, want, m.tart("get", "ab").code)
 		require.Zero(t, m.tart("get", "b").code)
 	}
-	m.fails(1, "nobody has seen before", "delete", "b")
+	m.fails(1, "something unprecedented", "delete", "b")
 	require.Equal(t, "ab\n", m.ok("list", "--quiet", "--source", "local"), "it was done, and its answer was lost")
 	require.Len(t, calls(t, m, "get"), 8)
 

@@ -32,8 +32,8 @@ func (c *command) runningPID(name string) (int, error) {
 	return pid, err
 }
 
-// runStop interrupts whoever runs the VM, looks every 100 ms whether that has helped, and kills it in the end without waiting
-// for it (Tart 4.2).
+// runStop interrupts the process that runs the VM, checks every 100 ms whether that has helped, and finally kills it
+// without waiting for it (Tart 4.2).
 func runStop(ctx context.Context, c *command) error {
 	name := c.args[0]
 	pid, err := c.runningPID(name)
@@ -113,7 +113,7 @@ func runIP(ctx context.Context, c *command) error {
 }
 
 // leased says whether the guest has come so far. The control socket is made when the VM starts.
-func (c *command) leased(vm vmFolder) bool {
+func (c *command) leased(vm vmDir) bool {
 	info, err := os.Lstat(vm.control())
 	return err == nil && time.Since(info.ModTime()) >= time.Duration(c.script.Timing.Address)
 }

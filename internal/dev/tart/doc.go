@@ -1,5 +1,6 @@
 // Package tart is a fake of the program `tart`, for machines that are no Mac: the node agent's Tart back end is built and
-// tested on it, and so are demonstrations. It is an executable in its own right (test/kit/faketart, and `bullpen dev tart`).
+// tested on it, and so are demonstrations. It is an executable in its own right (test/kit/faketart, and `bullpen dev
+// tart`).
 //
 // It reproduces what is publicly known of Tart's commands, files, answers and defects; comments name the fact as "Tart 4.2"
 // and so on:
@@ -7,24 +8,24 @@
 //	4.1  exit codes          0, 1, 2 and 64, and the guest's own by `exec`; 0 by `run` even when the guest crashed
 //	4.2  commands            what each does, which locks it takes, which JSON it prints
 //	4.3  messages            the texts, of which Messages has each
-//	4.4  hosts               two slots, ghost slots, VMs that `list` does not know of
+//	4.4  hosts               two slots, ghost slots, VMs that `list` does not know
 //
 // None of this has been compared with a Mac by the project: where the facts are silent the fake does what is likely, and
 // the comment says "likely".
 //
 // # What a VM is here
 //
-// A tree of processes of this machine, with this user's rights: NOT isolated. `run` stands for the virtual machine; its child,
-// the guest, is what every process "in the VM" descends from, and ends them all when it is told to, or when `run` has gone.
-// Processes get an environment of their own, a home folder that goes with the VM, and the shared folders of --dir where
-// $BULLPEN_GUEST_SHARES says. Arguments of `exec` that begin with /Volumes/My Shared Files are changed to lie there, too. In
-// the guest, `shutdown` ends the VM. What a guest writes to its disk is not kept.
+// A tree of processes of this machine, with this user's rights: NOT isolated. `run` stands for the virtual machine; its
+// child, the guest, is what every process "in the VM" descends from, and kills them all on request, or when `run` has
+// exited. Processes get an environment of their own, a home directory that is deleted with the VM, and the shared
+// directories of --dir where $BULLPEN_GUEST_SHARES says. Arguments of `exec` that begin with /Volumes/My Shared Files are
+// changed to lie there, too. In the guest, `shutdown` ends the VM. What a guest writes to its disk is not kept.
 //
 // # How to use it
 //
-// TART_HOME has to be set, so that it never touches a real Tart's VMs. A file faketart.json in it says how fast things
-// are and what fails, see Script; Write makes one. Calls tells a test which commands were given. Called as `launchctl` (or with
-// the subcommand launchctl) it is a fake of that: `print gui/UID` and `kickstart`.
+// TART_HOME has to be set, so that it never touches a real Tart's VMs. A file faketart.json in it says how fast things are
+// and what fails, see Script; Write makes one. Calls returns the commands that were given, for tests. Called as `launchctl`
+// (or with the subcommand launchctl) it is a fake of that: `print gui/UID` and `kickstart`.
 //
 // Begin with Main.
 package tart

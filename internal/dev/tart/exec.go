@@ -29,7 +29,7 @@ func execFlags(f *pflag.FlagSet) {
 	f.BoolP("tty", "t", false, "")
 }
 
-// order is what `exec` asks of the guest. Tart speaks gRPC here; nobody but the fake itself sees the difference.
+// order is what `exec` asks of the guest. Tart speaks gRPC here; only the fake itself sees the difference.
 type order struct {
 	Command     []string `json:"command"`
 	Interactive bool     `json:"interactive"`
@@ -144,7 +144,7 @@ func (c *command) output(from *bufio.Reader, unreachable func(error) error) erro
 		switch {
 		case err != nil && !heard: // the guest is not up yet, or has no agent (Tart 4.3)
 			return unreachable(errors.New("connection reset by peer"))
-		case err != nil: // the VM has gone (likely)
+		case err != nil: // the VM has exited (likely)
 			return failed(codeFailed, "Error: unavailable (14): stream unexpectedly closed: %v", err)
 		case kind == frameOutput:
 			_, err = c.Stdout.Write(payload)
@@ -164,8 +164,8 @@ func (c *command) output(from *bufio.Reader, unreachable func(error) error) erro
 	}
 }
 
-// terminal makes this process's own terminal raw, and has its changes of size noted from before the size that goes with the order on: none is
-// lost. Who asks for a terminal without having one is refused (likely: Tart needs its size).
+// terminal makes this process's own terminal raw, and has its changes of size noted from before the size that is sent with
+// the order: none is lost. Without a terminal the request for one is refused (likely: Tart needs its size).
 func (c *command) terminal(o *order, resized chan<- os.Signal) (restore func(), err error) {
 	signal.Notify(resized, syscall.SIGWINCH)
 	columns, rows, err := size(c.Stdin)
@@ -328,8 +328,8 @@ func await(command *started, drained <-chan struct{}) syscall.WaitStatus {
 	return status
 }
 
-// feed passes on the input, and the size of the terminal, until the connection ends. The command is ended then (likely): what
-// is to outlive whoever called `exec` has to leave the command's process.
+// feed passes on the input, and the size of the terminal, until the connection ends. The command is ended then (likely): a
+// process that has to outlive the caller of `exec` has to leave the command's process.
 func feed(from *bufio.Reader, input, terminal *os.File) {
 	for {
 		kind, payload, err := receive(from)

@@ -40,7 +40,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// The VM ends while a command runs: how `exec` ends then is no different from how a command may end by itself.
+// The VM ends while a command runs: how `exec` ends then is no different from a command that ends on its own.
 func TestExec_IsLostWithItsVM(t *testing.T) {
 	t.Parallel()
 	m := newMac(t, devtart.Script{})
@@ -126,7 +126,7 @@ func TestExec_GivesTheCommandATerminal(t *testing.T) {
 	var out buffer
 	ended := make(chan error, 1)
 	go func() {
-		_, _ = io.Copy(&out, controller) // ends with an error when the program has gone
+		_, _ = io.Copy(&out, controller) // ends with an error when the program has exited
 		ended <- cmd.Wait()
 	}()
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "37 101") }, patience, interval)
@@ -144,7 +144,8 @@ func TestExec_GivesTheCommandATerminal(t *testing.T) {
 	require.Contains(t, out.String(), "24 80")
 }
 
-// A terminal is hung up once its command has ended, also for a process that the command leaves running: a reader of it does not wait for input for ever.
+// A terminal is hung up once its command has ended, also for a process that the command leaves running: a reader of it does
+// not wait for input forever.
 func TestExec_HangsUpTheTerminalItGave(t *testing.T) {
 	t.Parallel()
 	m := newMac(t, devtart.Script{})
@@ -162,7 +163,7 @@ func TestExec_HangsUpTheTerminalItGave(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := os.Lstat(done); return err == nil }, patience, interval)
 }
 
-// Tart 4.3: nobody answers in a guest that boots, or that has no agent. TestRun_ControlSockets has the dead socket.
+// Tart 4.3: a guest that boots, or that has no agent, does not answer. TestRun_ControlSockets has the dead socket.
 func TestExec_UnreachableGuest(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]devtart.Script{

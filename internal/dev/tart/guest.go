@@ -28,13 +28,13 @@ const (
 const (
 	fdLife   = 3 // ends when `run` has ended
 	fdSocket = 4 // listens for `exec`
-	fdFolder = 5 // keeps the guest's folder from being collected
+	fdDir    = 5 // keeps the guest's directory from being collected
 )
 
-// guestVolumes is where a macOS guest sees the shared folders (Tart 4.2).
+// guestVolumes is where a macOS guest sees the shared directories (Tart 4.2).
 const guestVolumes = "/Volumes/My Shared Files"
 
-// SharesVariable tells programs in a guest of the fake where the shared folders are.
+// SharesVariable tells programs in a guest of the fake where the shared directories are.
 const SharesVariable = "BULLPEN_GUEST_SHARES"
 
 // guestSpec is what the guest has to know.
@@ -63,7 +63,7 @@ type guest struct {
 func runGuest(dir string) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
-	for _, fd := range []int{fdLife, fdSocket, fdFolder} {
+	for _, fd := range []int{fdLife, fdSocket, fdDir} {
 		syscall.CloseOnExec(fd)
 	}
 	adoptOrphans()
@@ -104,7 +104,7 @@ func runGuest(dir string) error {
 	}
 }
 
-// furnish makes the home folder, the shared folders, and the command `shutdown`.
+// furnish makes the home directory, the shared directories, and the command `shutdown`.
 func (g *guest) furnish() error {
 	for _, dir := range []string{g.home(), g.bin(), g.shares(), filepath.Join(g.home(), "tmp")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -137,7 +137,7 @@ func (g *guest) furnish() error {
 	return nil
 }
 
-// boot is over after the time it takes. What the image starts by itself is started then.
+// boot is over after the time it takes. Then it starts what the image starts at boot.
 func (g *guest) boot(ctx context.Context) {
 	pause(ctx, g.Boot)
 	close(g.booted)
@@ -160,7 +160,7 @@ func (g *guest) boot(ctx context.Context) {
 	}
 }
 
-// environ is all that a program in the guest is told: nothing of the host's environment.
+// environ is the whole environment of a program in the guest: nothing of the host's.
 func (g *guest) environ() []string {
 	return []string{
 		"HOME=" + g.home(), "TMPDIR=" + filepath.Join(g.home(), "tmp"), "USER=admin", "LOGNAME=admin", "SHELL=/bin/sh", "LANG=en_US.UTF-8",
@@ -168,7 +168,7 @@ func (g *guest) environ() []string {
 	}
 }
 
-// start starts a program in the guest, with its shared folders where they are on this machine.
+// start starts a program in the guest, with its shared directories where they are on this machine.
 func (g *guest) start(argv []string, files []*os.File, terminal bool) (*started, error) {
 	inside := make([]string, len(argv))
 	for i, a := range argv {
@@ -261,7 +261,7 @@ type started struct {
 }
 
 func (r *reaper) start(program string, argv []string, attr *syscall.ProcAttr) (*started, error) {
-	r.mu.Lock() // until the child is known, nobody may report its end
+	r.mu.Lock() // until the child is known, its end may not be reported
 	defer r.mu.Unlock()
 	if r.ending {
 		return nil, errGuestEnding
@@ -280,7 +280,7 @@ func (r *reaper) start(program string, argv []string, attr *syscall.ProcAttr) (*
 func (r *reaper) kill(s *started) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, runs := r.waiting[s.pid]; runs { // its number is not anybody else's yet
+	if _, runs := r.waiting[s.pid]; runs { // it is not reaped, so its PID is not reused
 		_ = syscall.Kill(s.pid, syscall.SIGKILL)
 	}
 }

@@ -55,7 +55,7 @@ var Messages = map[string]struct {
 	"image-missing":  {codeFailed, `Error: UnexpectedHTTPStatusCode(when: "pulling manifest", code: 404, details: "MANIFEST_UNKNOWN: %s")`},
 	"image-private":  {codeFailed, `Error: AuthFailed(why: "received unexpected HTTP status code 401 while retrieving an authentication token", details: "%s")`},
 	"network":        {codeFailed, `Error: Error Domain=NSURLErrorDomain Code=-1001 "The request timed out."`},
-	"unknown":        {codeFailed, `Error: something that nobody has seen before`},
+	"unknown":        {codeFailed, `Error: something unprecedented`},
 	"list-race":      {codeFailed, `Error: The file “config.json” couldn’t be opened because there is no such file.`},
 	"unexpected-vm":  {codeFailed, `Error: unexpected argument %s`},
 	"bad-arguments":  {codeUsage, "Error: Unexpected argument '%s'\nUsage: tart <subcommand>\n  See 'tart --help' for more information."},

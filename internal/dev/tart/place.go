@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is a TART_HOME: what Tart itself keeps there, and the fake's own state in a folder that Tart does not look at.
+// place is a TART_HOME: what Tart itself keeps there, and the fake's own state in a directory that Tart ignores.
 type place string
 
 func (p place) vms() string    { return filepath.Join(string(p), "vms") }
 func (p place) images() string { return filepath.Join(string(p), "cache", "OCIs") }
 func (p place) tmp() string    { return filepath.Join(string(p), "tmp") }
 
-func (p place) vm(name string) vmFolder { return vmFolder(filepath.Join(p.vms(), name)) }
+func (p place) vm(name string) vmDir { return vmDir(filepath.Join(p.vms(), name)) }
 
 func (p place) state() string       { return filepath.Join(string(p), ".faketart") }
 func (p place) fired() string       { return filepath.Join(p.state(), "fired") }
@@ -43,7 +43,8 @@ func (p place) make() error {
 	return nil
 }
 
-// lockFile waits for an exclusive flock of a file or folder. waiting, if set, is called before that when somebody else has it.
+// lockFile waits for an exclusive flock of a file or directory. waiting, if set, is called before that when another process
+// has it.
 func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,12 +69,12 @@ func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error
 	return f, nil
 }
 
-// record is the lock by which a process shows that it runs a VM: unlike a flock it tells others the holder's pid.
+// record is the lock by which a process shows that it runs a VM: unlike a flock it tells others the holder's PID.
 func record(kind int16) *unix.Flock_t {
 	return &unix.Flock_t{Type: kind, Whence: 0, Start: 0, Len: 0}
 }
 
-// holder is the pid of the process that holds the record lock of the file, 0 if nobody does.
+// holder is the PID of the process that holds the record lock of the file, 0 if there is none.
 func holder(path string) (int, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -141,8 +142,8 @@ func (p place) slotFile(i int) string { return filepath.Join(p.slots(), strconv.
 // limit is the message for a host that is full. It lists the VMs that Tart knows to run, if it knows any (Tart 4.3).
 func (p place) limit() error {
 	var others []string
-	folders, _ := os.ReadDir(p.vms())
-	for _, f := range folders {
+	dirs, _ := os.ReadDir(p.vms())
+	for _, f := range dirs {
 		if pid, err := holder(p.vm(f.Name()).config()); err == nil && pid != 0 && pid != os.Getpid() {
 			others = append(others, f.Name())
 		}
@@ -168,9 +169,9 @@ func Reboot(home string) error {
 	return nil
 }
 
-// reserve makes a folder that is not collected for as long as the file is open, here or in a child.
+// reserve makes a directory that is not collected for as long as the file is open, here or in a child.
 func reserve(ctx context.Context, parent, pattern string) (string, *os.File, error) {
-	making, err := lockFile(ctx, parent, nil) // nobody collects meanwhile: the folder has no lock when it is made
+	making, err := lockFile(ctx, parent, nil) // no collection runs in between: the directory has no lock when it is made
 	if err != nil {
 		return "", nil, err
 	}
@@ -183,14 +184,14 @@ func reserve(ctx context.Context, parent, pattern string) (string, *os.File, err
 	return dir, lock, err
 }
 
-// collect removes what dead commands and dead VMs left in a folder: entries that nobody has locked (Tart 4.2).
+// collect removes what dead commands and dead VMs left in a directory: entries without a lock (Tart 4.2).
 func collect(parent string) {
-	folder, err := os.Open(parent)
+	dir, err := os.Open(parent)
 	if err != nil {
 		return
 	}
-	defer folder.Close()
-	if unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	defer dir.Close()
+	if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return // what cannot be collected now is by a later command
 	}
 	entries, _ := os.ReadDir(parent) // as above

@@ -32,9 +32,9 @@ type Program struct {
 }
 
 // Main runs the program and returns its exit code. It must be the only thing that its process does: it changes the
-// working folder, and listens to signals. Called by the name launchctl, it is that.
+// working directory, and listens to signals. Called by the name launchctl, it is that.
 func Main(p Program) int {
-	signal.Reset() // to what they do by themselves, whatever the process listened to before
+	signal.Reset() // to the defaults, whatever the process handled before
 	if len(p.Self) == 1 && filepath.Base(os.Args[0]) == "launchctl" {
 		p.Args = append([]string{"launchctl"}, p.Args...)
 	}
@@ -71,13 +71,13 @@ type command struct {
 	flags  *pflag.FlagSet
 	args   []string // what remains of the arguments when flags are read
 	// corruptible is what EffectCorrupt leaves without one of its files.
-	corruptible vmFolder
+	corruptible vmDir
 }
 
 // subcommand is one row of the table of commands.
 type subcommand struct {
 	usage string
-	// arguments are how many there may be; most is -1 if there is no end.
+	// arguments are how many there may be; most is -1 if there is no limit.
 	least, most int
 	flags       func(*pflag.FlagSet)
 	// keepsLeftovers is set for the two commands that do not collect leftovers in ~/.tart/tmp (Tart 4.2).
@@ -115,7 +115,7 @@ func (p Program) run(ctx context.Context) error {
 	}
 	home := os.Getenv("TART_HOME")
 	if home == "" {
-		return errors.New("this is a fake of Tart: set TART_HOME to a folder of its own, so that it cannot touch a real Tart's VMs")
+		return errors.New("this is a fake of Tart: set TART_HOME to a directory of its own, so that it cannot touch a real Tart's VMs")
 	}
 	home, err := filepath.Abs(home)
 	if err != nil {
@@ -228,10 +228,10 @@ func (c *command) answer(about string) error {
 	return &failure{code: c.rule.Exit, text: c.rule.Stderr}
 }
 
-// hang never ends. A child in a group of its own has the output open as well: who kills only this process still waits for
-// the end of the output, if it waits for that.
+// hang never ends. A child in a group of its own has the output open as well: a caller that kills only this process still
+// waits for the end of the output, if it waits for that.
 func (c *command) hang() error {
-	child := exec.Command("/bin/sleep", "15") //nolint:noctx // longer than anybody should wait
+	child := exec.Command("/bin/sleep", "15") //nolint:noctx // longer than any test should wait
 	child.Stdout, child.Stderr = c.Stdout, c.Stderr
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := child.Start(); err != nil {

@@ -75,15 +75,15 @@ func (c *command) printJSON(value any) error {
 	return encoder.Encode(value)
 }
 
-// local are the VMs that have all their files: likely, the others are passed over. One that is deleted while it is being
-// looked at makes the whole command fail (Tart 4.2).
+// local are the VMs that have all their files: likely, the others are skipped. One that is deleted while it is being
+// read makes the whole command fail (Tart 4.2).
 func (c *command) local() ([]listed, error) {
-	folders, err := os.ReadDir(c.vms())
+	dirs, err := os.ReadDir(c.vms())
 	if err != nil {
 		return nil, err
 	}
-	all := make([]listed, 0, len(folders))
-	for _, f := range folders {
+	all := make([]listed, 0, len(dirs))
+	for _, f := range dirs {
 		vm := c.vm(f.Name())
 		config, err := vm.read()
 		if isCorrupt(err) {
@@ -154,7 +154,7 @@ func runGet(_ context.Context, c *command) error {
 	name := c.args[0]
 	vm := c.vm(name)
 	if r, remote := parseReference(name); remote {
-		vm = c.folder(r)
+		vm = c.dir(r)
 	}
 	if !vm.exists() {
 		return message("not-found", name)

@@ -36,7 +36,7 @@ func runFlags(f *pflag.FlagSet) {
 	}
 }
 
-// share is a folder of the host in the guest.
+// share is a directory of the host in the guest.
 type share struct {
 	Name     string `json:"name"`
 	Path     string `json:"path"`
@@ -75,10 +75,10 @@ func parseShare(text string) (share, error) {
 type machine struct {
 	*command
 	name   string
-	vm     vmFolder
+	vm     vmDir
 	config vmConfig
 	spec   guestSpec
-	dir    string // of the running guest, by which it is known when the VM's own folder has been replaced
+	dir    string // of the running guest, by which it is known when the VM's own directory has been replaced
 }
 
 // runRun stays in the foreground until the VM has ended. A guest that crashes is no failure of the command (Tart 4.1).
@@ -163,11 +163,11 @@ func (m *machine) configure(ctx context.Context) error {
 
 // repairMAC gives the VM another address when a running one has the same, and says so on stdout (Tart 4.2).
 func (m *machine) repairMAC() error {
-	folders, err := os.ReadDir(m.vms())
+	dirs, err := os.ReadDir(m.vms())
 	if err != nil {
 		return err
 	}
-	for _, f := range folders {
+	for _, f := range dirs {
 		other := m.place.vm(f.Name())
 		if other == m.vm {
 			continue
@@ -237,16 +237,16 @@ func (m *machine) live(signals <-chan os.Signal) error {
 	}
 }
 
-// bury removes what only the running guest needed. The control socket stays, with nobody behind it.
+// bury removes what only the running guest needed. The control socket stays, without a listener.
 func (m *machine) bury() error { return os.RemoveAll(m.dir) }
 
 // startGuest starts the guest. stop ends it at once, and so does the end of this process.
 func (m *machine) startGuest() (*exec.Cmd, func(), error) {
-	dir, folder, err := reserve(context.Background(), m.guests(), m.name+"-")
+	dir, directory, err := reserve(context.Background(), m.guests(), m.name+"-")
 	if err != nil {
 		return nil, nil, err
 	}
-	defer folder.Close() // the guest inherits it, and with it the lock
+	defer directory.Close() // the guest inherits it, and with it the lock
 	m.dir = dir
 	m.spec.Dir, m.spec.Name, m.spec.Image = dir, m.name, m.config.Image
 	m.spec.Boot, m.spec.Shutdown = m.script.Timing.Boot, m.script.Timing.Shutdown
@@ -273,7 +273,7 @@ func (m *machine) startGuest() (*exec.Cmd, func(), error) {
 		guest := exec.Command(m.Self[0], append(append([]string{}, m.Self[1:]...), guestCommand, dir)...)
 		guest.Env = []string{} // nothing of the host's is known inside
 		guest.Stdout, guest.Stderr = m.Stdout, m.Stderr
-		guest.ExtraFiles = []*os.File{life, socket, folder}
+		guest.ExtraFiles = []*os.File{life, socket, directory}
 		guest.SysProcAttr = attributes
 		if err = guest.Start(); err == nil {
 			return guest, func() { held.Close() }, nil

@@ -17,7 +17,7 @@ import (
 	devtart "github.com/bullpen-ci/bullpen/internal/dev/tart"
 )
 
-// Tart 4.2: until `run` has built its configuration, nobody sees the VM.
+// Tart 4.2: until `run` has built its configuration, the VM is invisible.
 func TestRun_IsNotSeenUntilItIsConfigured(t *testing.T) {
 	t.Parallel()
 	m := newMac(t, devtart.Script{Timing: devtart.Timing{Configure: devtart.Duration(time.Hour)}})
@@ -77,7 +77,7 @@ func TestRun_Ends(t *testing.T) {
 			require.Equal(t, test.code, r.code, r.out)
 			require.Contains(t, r.out, test.log)
 			requireGone(t, daemon)
-			require.Eventually(t, func() bool { // the guest of a killed VM ends by itself
+			require.Eventually(t, func() bool { // the guest of a killed VM exits on its own
 				m.ok("list")
 				guests, err := os.ReadDir(filepath.Join(m.home, ".faketart", "guests"))
 				return err == nil && len(guests) == 0
@@ -96,7 +96,7 @@ func (v *vm) signal(s syscall.Signal) {
 	require.NoError(v.t, v.cmd.Process.Signal(s))
 }
 
-// daemon leaves its parent, its session and its group in the guest, and returns its pid.
+// daemon leaves its parent, its session and its group in the guest, and returns its PID.
 func (v *vm) daemon() int {
 	v.t.Helper()
 	pid, err := strconv.Atoi(strings.TrimSpace(v.ok("exec", "a", "sh", "-c", `(setsid sh -c 'trap "" TERM INT HUP; echo $$ > pid; exec sleep 1000' >/dev/null 2>&1 &); while [ ! -s pid ]; do sleep 0.01; done; cat pid`)))
@@ -110,7 +110,7 @@ func requireGone(t *testing.T, pid int) {
 	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, patience, interval, "process %d of the guest lives on", pid)
 }
 
-// Tart 4.4: the third VM is refused, by whatever name; a Linux VM does not count; a ghost does until the Mac is restarted.
+// Tart 4.4: the third VM is refused, under any name; a Linux VM does not count; a ghost does until the Mac is restarted.
 func TestRun_HasTwoSlots(t *testing.T) {
 	t.Parallel()
 	m := newMac(t, devtart.Script{
@@ -137,7 +137,7 @@ func TestRun_HasTwoSlots(t *testing.T) {
 	m.up("a")
 }
 
-// Tart 4.4 (tart#967): a VM runs, and nobody knows.
+// Tart 4.4 (tart#967): a VM runs, and is not listed as running.
 func TestRun_Unlocked(t *testing.T) {
 	t.Parallel()
 	m := newMac(t, devtart.Script{Rules: []devtart.Rule{{Command: "run", Effect: devtart.EffectUnlocked}}})

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ScriptFile is the file in TART_HOME that tells the fake what to do beyond what Tart does by itself. It is JSON, and may be
+// ScriptFile is the file in TART_HOME that tells the fake what to do beyond Tart's own behaviour. It is JSON, and may be
 // replaced at any time: every command reads it once, when it starts.
 const ScriptFile = "faketart.json"
 
@@ -20,9 +20,10 @@ const ScriptFile = "faketart.json"
 type Script struct {
 	// Version is what --version prints. Default: DefaultVersion.
 	Version string `json:"version,omitempty"`
-	// VMLimit is how many macOS VMs may run at a time. Default: 2, which is what Apple's licence and its kernel allow (Tart 4.4).
+	// VMLimit is how many macOS VMs may run concurrently. Default: 2, which is what Apple's licence and its kernel allow
+	// (Tart 4.4).
 	VMLimit int `json:"vmLimit,omitempty"`
-	// GhostSlots is how many of them the host believes to be in use although nothing runs (Tart 4.4, tart#1217).
+	// GhostSlots is how many of them the host counts as used although nothing runs (Tart 4.4, tart#1217).
 	GhostSlots int `json:"ghostSlots,omitempty"`
 	// Session is what kind of session the user has: SessionAqua (the default), SessionNone or SessionBackground. Without
 	// SessionAqua no VM starts.
@@ -64,7 +65,7 @@ type Image struct {
 	DiskGB int `json:"diskGB,omitempty"`
 	// OS of the guest. Default: darwin. Others do not count against VMLimit.
 	OS string `json:"os,omitempty"`
-	// Boot is a command that the guest runs by itself once it is up, as a LaunchAgent of the image would.
+	// Boot is a command that the guest runs once it is up, as a LaunchAgent of the image would.
 	Boot []string `json:"boot,omitempty"`
 	// NoGuestAgent says that the image lacks what answers `tart exec`.
 	NoGuestAgent bool `json:"noGuestAgent,omitempty"`
@@ -77,7 +78,7 @@ type Timing struct {
 	// Boot is how long after that the guest's agent answers; Address, its DHCP lease.
 	Boot    Duration `json:"boot,omitzero"`
 	Address Duration `json:"address,omitzero"`
-	// Shutdown is how long programs in a guest have to end by themselves when it shuts down. Default: 2s.
+	// Shutdown is how long programs in a guest may take to exit when it shuts down. Default: 2s.
 	Shutdown Duration `json:"shutdown,omitzero"`
 	// Pull is how long an image takes to arrive, Clone how long a copy takes.
 	Pull  Duration `json:"pull,omitzero"`
@@ -125,7 +126,7 @@ const (
 	EffectGhost Effect = "ghost"
 	// EffectUnlocked runs the VM without its lock: `list` says that it is stopped (Tart 4.4, tart#967).
 	EffectUnlocked Effect = "unlocked"
-	// EffectDeadSocket leaves the control socket with nobody who listens (Tart 4.3, tart#1220).
+	// EffectDeadSocket leaves the control socket without a listener (Tart 4.3, tart#1220).
 	EffectDeadSocket Effect = "dead-socket"
 	// EffectIgnoreInterrupt runs a VM that SIGINT does not stop.
 	EffectIgnoreInterrupt Effect = "ignore-interrupt"
@@ -162,7 +163,7 @@ func Write(home string, s Script) error {
 	if err := errors.Join(os.RemoveAll(state.fired()), os.RemoveAll(state.restored()), os.MkdirAll(state.state(), 0o700)); err != nil {
 		return err
 	}
-	// Commands that read it meanwhile see one script or the other.
+	// Concurrent readers see one script or the other.
 	written := filepath.Join(state.state(), ScriptFile)
 	if err := os.WriteFile(written, encoded, 0o600); err != nil {
 		return err

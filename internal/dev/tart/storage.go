@@ -44,16 +44,16 @@ func (r reference) host() string {
 	return host
 }
 
-// folder is where an image lies: a folder by its digest, or a link to that by its tag, so that it is listed twice (Tart 4.2).
-func (p place) folder(r reference) vmFolder {
+// directory is where an image lies: a directory by its digest, or a link to that by its tag, so that it is listed twice (Tart 4.2).
+func (p place) dir(r reference) vmDir {
 	last := r.digest
 	if last == "" {
 		last = r.tag
 	}
-	return vmFolder(filepath.Join(p.images(), filepath.FromSlash(r.repository), last))
+	return vmDir(filepath.Join(p.images(), filepath.FromSlash(r.repository), last))
 }
 
-// explicitly marks a digest that was pulled by itself, and so stays when no tag leads to it any more.
+// explicitly marks a digest that was pulled explicitly, and so stays when no tag leads to it any more.
 const explicitly = ".explicitly-pulled"
 
 func pullFlags(f *pflag.FlagSet) {
@@ -99,7 +99,7 @@ func (c *command) pull(ctx context.Context, name string, r reference) error {
 			digest = hashOf(name)
 		}
 	}
-	byDigest := c.folder(reference{repository: r.repository, digest: digest})
+	byDigest := c.dir(reference{repository: r.repository, digest: digest})
 	if c.corruptible == "" {
 		c.corruptible = byDigest
 	}
@@ -108,7 +108,7 @@ func (c *command) pull(ctx context.Context, name string, r reference) error {
 			return err
 		}
 		fmt.Fprintf(c.Stdout, "pulling disk (%d GB compressed)...\n", image.SizeGB)
-		if err := c.assemble(ctx, byDigest, c.script.Timing.Pull, func(dir vmFolder) error { return dir.create(newConfig(image, digest)) }); err != nil {
+		if err := c.assemble(ctx, byDigest, c.script.Timing.Pull, func(dir vmDir) error { return dir.create(newConfig(image, digest)) }); err != nil {
 			return err
 		}
 	} else {
@@ -117,30 +117,30 @@ func (c *command) pull(ctx context.Context, name string, r reference) error {
 	if r.tag == "" {
 		return os.WriteFile(filepath.Join(string(byDigest), explicitly), nil, 0o600)
 	}
-	return c.link(c.folder(r), digest)
+	return c.link(c.dir(r), digest)
 }
 
-// assemble makes a VM's files in the folder for unfinished ones, and then puts them in their place, whatever is there.
-func (c *command) assemble(ctx context.Context, to vmFolder, takes Duration, fill func(vmFolder) error) error {
+// assemble makes a VM's files in the directory for unfinished ones, and then puts them in their place, whatever is there.
+func (c *command) assemble(ctx context.Context, to vmDir, takes Duration, fill func(vmDir) error) error {
 	dir, lock, err := reserve(ctx, c.tmp(), "")
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	if err := fill(vmFolder(dir)); err != nil {
+	if err := fill(vmDir(dir)); err != nil {
 		_ = os.RemoveAll(dir)
 		return err
 	}
 	pause(ctx, takes)
 	if c.rule.Effect == EffectCorrupt && to == c.corruptible {
-		if err := os.Remove(vmFolder(dir).nvram()); err != nil {
+		if err := os.Remove(vmDir(dir).nvram()); err != nil {
 			return err
 		}
 	}
 	return c.replace(dir, string(to))
 }
 
-// replace silently overwrites what is there, a running VM included: that runs on, and nobody knows of it any more (Tart 4.2).
+// replace silently overwrites what is there, a running VM included: that continues to run, unlisted (Tart 4.2).
 func (c *command) replace(dir, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (c *command) replace(dir, to string) error {
 	return os.RemoveAll(former)
 }
 
-func (c *command) link(tag vmFolder, digest string) error {
+func (c *command) link(tag vmDir, digest string) error {
 	made := filepath.Join(c.tmp(), "link-"+randomSerial())
 	if err := os.Symlink(digest, made); err != nil {
 		return err
@@ -210,7 +210,7 @@ func (c *command) cached() ([]cachedImage, error) {
 	var found []cachedImage
 	err := filepath.WalkDir(c.images(), func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
+			return nil // removed in between
 		}
 		if err != nil || !entry.IsDir() || !strings.HasPrefix(entry.Name(), "sha256:") {
 			return err
@@ -219,7 +219,7 @@ func (c *command) cached() ([]cachedImage, error) {
 		if err != nil {
 			return err
 		}
-		config, err := vmFolder(path).read()
+		config, err := vmDir(path).read()
 		if err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (c *command) cached() ([]cachedImage, error) {
 
 // tags are the tags that lead to a digest.
 func (c *command) tags(r reference) []reference {
-	dir := filepath.Dir(string(c.folder(r)))
+	dir := filepath.Dir(string(c.dir(r)))
 	entries, _ := os.ReadDir(dir) // none if it is gone
 	var tags []reference
 	for _, e := range entries {
@@ -250,29 +250,29 @@ func (c *command) tags(r reference) []reference {
 }
 
 // removeImage removes a digest and the tags that lead to it; or a tag, and with the last one the digest, unless that was
-// pulled by itself.
+// pulled explicitly.
 func (c *command) removeImage(r reference) error {
-	folder := c.folder(r)
+	dir := c.dir(r)
 	if r.digest != "" {
 		for _, tag := range c.tags(r) {
-			if err := os.Remove(string(c.folder(tag))); err != nil {
+			if err := os.Remove(string(c.dir(tag))); err != nil {
 				return err
 			}
 		}
-		return os.RemoveAll(string(folder))
+		return os.RemoveAll(string(dir))
 	}
-	digest, err := os.Readlink(string(folder))
+	digest, err := os.Readlink(string(dir))
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(string(folder)); err != nil {
+	if err := os.Remove(string(dir)); err != nil {
 		return err
 	}
 	rest := reference{repository: r.repository, digest: digest}
-	if _, err := os.Stat(filepath.Join(string(c.folder(rest)), explicitly)); err == nil || len(c.tags(rest)) > 0 {
+	if _, err := os.Stat(filepath.Join(string(c.dir(rest)), explicitly)); err == nil || len(c.tags(rest)) > 0 {
 		return nil
 	}
-	return os.RemoveAll(string(c.folder(rest)))
+	return os.RemoveAll(string(c.dir(rest)))
 }
 
 func cloneFlags(f *pflag.FlagSet) {
@@ -291,7 +291,7 @@ func runClone(ctx context.Context, c *command) error {
 	c.corruptible = c.vm(name)
 	from := c.vm(source)
 	if r, remote := parseReference(source); remote {
-		from = c.folder(r)
+		from = c.dir(r)
 		if !from.exists() {
 			if err := c.pull(ctx, source, r); err != nil {
 				return err
@@ -308,14 +308,14 @@ func runClone(ctx context.Context, c *command) error {
 	defer lock.Close()
 	now := time.Now()
 	_ = os.Chtimes(string(from), now, now) // when it was used last
-	return c.assemble(ctx, c.vm(name), c.script.Timing.Clone, func(dir vmFolder) error { return dir.copyFrom(from) })
+	return c.assemble(ctx, c.vm(name), c.script.Timing.Clone, func(dir vmDir) error { return dir.copyFrom(from) })
 }
 
 // runDelete stops at the first VM that cannot be deleted (Tart 4.2).
 func runDelete(_ context.Context, c *command) error {
 	for _, name := range c.args {
 		if r, remote := parseReference(name); remote {
-			if !c.folder(r).exists() {
+			if !c.dir(r).exists() {
 				return message("not-found", name)
 			}
 			if err := c.removeImage(r); err != nil {
@@ -354,11 +354,11 @@ func runFQN(_ context.Context, c *command) error {
 		fmt.Fprintln(c.Stdout, name)
 		return nil
 	}
-	folder, err := filepath.EvalSymlinks(string(c.folder(r)))
+	dir, err := filepath.EvalSymlinks(string(c.dir(r)))
 	if err != nil {
 		return message("not-found", name)
 	}
-	fmt.Fprintf(c.Stdout, "%s@%s\n", r.repository, filepath.Base(folder))
+	fmt.Fprintf(c.Stdout, "%s@%s\n", r.repository, filepath.Base(dir))
 	return nil
 }
 

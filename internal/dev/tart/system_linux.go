@@ -40,7 +40,7 @@ func parentOf(pid int) int {
 }
 
 // guestAttributes are ways to start the guest's process, the best one first: with mounts of its own, so that what is shared
-// read-only is; with those and a user namespace, for who is not root; plainly.
+// read-only is; with those and a user namespace, for users other than root; plainly.
 func guestAttributes() []*syscall.SysProcAttr {
 	const session = true
 	user := &syscall.SysProcAttr{
@@ -67,7 +67,7 @@ func ownMounts() error {
 	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 }
 
-// bindShare makes a folder visible in another place.
+// bindShare makes a directory visible in another place.
 func bindShare(from, at string, readOnly bool) error {
 	if err := unix.Mount(from, at, "", unix.MS_BIND, ""); err != nil {
 		return err

@@ -13,17 +13,17 @@ import (
 	"path/filepath"
 )
 
-// vmFolder is where a VM's files are: a local VM's, or an image's.
-type vmFolder string
+// vmDir is where a VM's files are: a local VM's, or an image's.
+type vmDir string
 
-func (v vmFolder) config() string  { return filepath.Join(string(v), "config.json") }
-func (v vmFolder) disk() string    { return filepath.Join(string(v), "disk.img") }
-func (v vmFolder) nvram() string   { return filepath.Join(string(v), "nvram.bin") }
-func (v vmFolder) saved() string   { return filepath.Join(string(v), "state.vzvmsave") }
-func (v vmFolder) control() string { return filepath.Join(string(v), controlSocket) }
+func (v vmDir) config() string  { return filepath.Join(string(v), "config.json") }
+func (v vmDir) disk() string    { return filepath.Join(string(v), "disk.img") }
+func (v vmDir) nvram() string   { return filepath.Join(string(v), "nvram.bin") }
+func (v vmDir) saved() string   { return filepath.Join(string(v), "state.vzvmsave") }
+func (v vmDir) control() string { return filepath.Join(string(v), controlSocket) }
 
-// controlSocket is a file's name because the path of a socket may have about a hundred bytes only: whoever uses it changes its
-// working folder to the VM's.
+// controlSocket is a file's name because the path of a socket may have about a hundred bytes only: its user changes the
+// working directory to the VM's.
 const controlSocket = "control.sock"
 
 // vmConfig is config.json. Its keys are those of Tart, except for those of the fake.
@@ -71,7 +71,7 @@ func randomMAC() string {
 func randomSerial() string { return rand.Text() }
 
 // create makes the files of a VM.
-func (v vmFolder) create(c vmConfig) error {
+func (v vmDir) create(c vmConfig) error {
 	if err := os.MkdirAll(string(v), 0o700); err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (v vmFolder) create(c vmConfig) error {
 	return errors.Join(disk.Truncate(int64(c.Image.DiskGB)*gigabyte), disk.Close()) // a hole: it takes no space
 }
 
-// write changes config.json in place: a new file would not have the lock of whoever runs the VM.
-func (v vmFolder) write(c vmConfig) error {
+// write changes config.json in place: a new file would not have the lock of the process that runs the VM.
+func (v vmDir) write(c vmConfig) error {
 	encoded, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (v vmFolder) write(c vmConfig) error {
 }
 
 // read opens a VM: all three files have to be there (Tart 4.3).
-func (v vmFolder) read() (vmConfig, error) {
+func (v vmDir) read() (vmConfig, error) {
 	var c vmConfig
 	for _, path := range []string{v.config(), v.disk(), v.nvram()} {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -112,13 +112,13 @@ func (v vmFolder) read() (vmConfig, error) {
 	return c, err
 }
 
-func (v vmFolder) exists() bool {
+func (v vmDir) exists() bool {
 	_, err := os.Stat(string(v))
 	return err == nil
 }
 
 // copyFrom copies an image or a VM; its hardware identity comes along (Tart 4.2).
-func (v vmFolder) copyFrom(source vmFolder) error {
+func (v vmDir) copyFrom(source vmDir) error {
 	if _, err := source.read(); err != nil {
 		return err
 	}
@@ -159,8 +159,9 @@ const (
 	stateStopped   = "stopped"
 )
 
-// state goes by the lock of whoever runs it: a VM that runs without one is stopped, for Tart (tart#967).
-func (v vmFolder) state() (string, error) {
+// state depends on the lock of the process that runs it: a VM that runs without one is stopped, for Tart
+// (tart#967).
+func (v vmDir) state() (string, error) {
 	pid, err := holder(v.config())
 	if err != nil {
 		return "", err

@@ -23,9 +23,9 @@ type Child struct {
 	err      error         // what Wait of the command said; to be read after done
 }
 
-// Start starts a command, and waits for its end in the background. When this process dies, however it dies, the kernel
-// sends the child deathSignal; where there is no such service (outside Linux), the child lives on until somebody ends
-// what the record of processes names. The command's SysProcAttr may say more, such as another user.
+// Start starts a command, and waits for its exit in the background. When this process dies, for whatever reason, the
+// kernel sends the child deathSignal. Outside Linux there is no such service: the child lives on until the next owner
+// kills what the record of processes names. The command's SysProcAttr may set more, such as another user.
 func Start(cmd *exec.Cmd, deathSignal syscall.Signal) (*Child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -44,8 +44,8 @@ func Start(cmd *exec.Cmd, deathSignal syscall.Signal) (*Child, error) {
 			return
 		}
 		c.pid = cmd.Process.Pid
-		// Before it is waited for: until then even a dead child keeps its pid. A stamp that cannot be read only means
-		// that nobody will recognise this process later.
+		// Before it is waited for: until then even a dead child keeps its PID. A stamp that cannot be read only means
+		// that no later process recognises this one.
 		c.started, _ = startStamp(c.pid)
 		ready <- nil
 		c.err = cmd.Wait()
@@ -103,7 +103,8 @@ func (c *Child) Outcome() string {
 	return "exit status 0"
 }
 
-// Signal reaches the process itself, not its group. Nobody else waits for it, so until it is done its pid is its own.
+// Signal reaches the process itself, not its group. Only the Child waits for it, so until it is done its PID is its
+// own.
 func (c *Child) Signal(signal syscall.Signal) {
 	if !c.Exited() {
 		_ = syscall.Kill(c.pid, signal) // it may have ended this instant

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// echoSignals tells of SIGINT in the file of its working folder "interrupted".
+// echoSignals writes the file "interrupted" into its working directory on SIGINT.
 const echoSignals = `trap 'touch interrupted; exit' INT; touch ready; while :; do sleep 0.01; done`
 
 // shell starts a child that runs a script, and waits until the script has printed something.

@@ -1,11 +1,11 @@
-// Package childproc starts child processes that do not outlive their owner, and ends what a dead owner left behind: the
-// one-machine mode, the control plane and the private Postgres stand on it.
+// Package childproc starts child processes that do not outlive their owner, and kills what a dead owner left behind.
+// The one-machine mode, the control plane and the private Postgres use it.
 //
-//   - child.go: a Child, the leader of a process group of its own, which the kernel ends with its parent
-//   - process.go: a Process, known by its pid and its start so that it is not taken for another with the same pid, and
-//     the record of processes that whoever comes after a kill -9 reads
-//   - lock.go: a folder's lock, which the kernel gives back when its owner dies
+//   - child.go: a Child, the leader of a process group of its own, which the kernel kills with its parent
+//   - process.go: a Process, identified by its PID and its start time so that it is not taken for another with the same PID, and
+//     the record of processes that the next owner reads after a kill -9
+//   - lock.go: a directory's lock, which the kernel releases when its owner dies
 //   - system_linux.go, system_other.go: what differs between systems
 //
-// It knows nothing of what it runs. Begin with Start.
+// It knows nothing about what it runs. Begin with Start.
 package childproc

@@ -22,9 +22,9 @@ type HeldError struct {
 // Error names the lock and its holder.
 func (e *HeldError) Error() string { return fmt.Sprintf("%s is held by process %d", e.Path, e.PID) }
 
-// Lock takes a lock for this process and writes its pid into the file, which is created if need be. Closing the file
-// gives the lock back, and so does the kernel when the process ends, however it ends. The error is a *HeldError when
-// somebody else has it.
+// Lock takes a lock for this process and writes its PID into the file, which is created if need be. Closing the file
+// releases the lock, and so does the kernel when the process exits. The error is a *HeldError when another process
+// holds it.
 func Lock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

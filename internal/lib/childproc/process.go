@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// Process names one process of this machine, and no later one that gets its pid. A list of them, in JSON, is what an
-// owner records of its children for whoever comes after it.
+// Process identifies one process of this machine, and no later one that gets its PID. An owner records a list of its
+// children in JSON, for the owner that starts after it.
 type Process struct {
 	// Name is for people.
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
-	// Started identifies the process together with its pid: pids are used again. Empty: unknown, and never signalled.
+	// Started identifies the process together with its PID: pids are used again. Empty: unknown, and never signalled.
 	Started string `json:"started"`
 }
 
-// Identify names the process that has this pid now. The error is fs.ErrNotExist when there is none, or only a dead one
-// that waits to be reaped.
+// Identify returns the process that has this PID now. The error is fs.ErrNotExist when there is none, or only a
+// zombie.
 func Identify(name string, pid int) (Process, error) {
 	started, err := startStamp(pid)
 	if err != nil {

@@ -56,7 +56,7 @@ func TestIdentify_ADeadProcessThatIsNotReapedIsGone(t *testing.T) {
 	require.Error(t, command.Wait())
 }
 
-func TestProcess_SignalSparesWhoeverHasTheNumberNow(t *testing.T) {
+func TestProcess_SignalSparesAProcessThatReusesThePID(t *testing.T) {
 	child, _ := shell(t, `echo ready; exec sleep 1000`)
 	recycled := child.Process("recycled")
 	recycled.Started = "another boot/12345"

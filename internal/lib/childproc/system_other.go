@@ -17,8 +17,8 @@ import (
 // dieWithParent does nothing: only Linux can tie a child's life to its parent's.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
 
-// startStamp tells the process that has this pid now from any other that had or will have it, by its start. The error is
-// fs.ErrNotExist when there is none, or only a dead one that waits to be reaped.
+// startStamp distinguishes the process that has this PID now from earlier and later ones, by its start. The error is
+// fs.ErrNotExist when there is none, or only a zombie.
 func startStamp(pid int) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -30,7 +30,7 @@ func startStamp(pid int) (string, error) {
 		return "", fmt.Errorf("process %d: %w", pid, os.ErrNotExist)
 	}
 	if err != nil {
-		return "", fmt.Errorf("looking at process %d: %w", pid, err)
+		return "", fmt.Errorf("inspecting process %d: %w", pid, err)
 	}
 	state, started, found := strings.Cut(strings.TrimSpace(string(output)), " ")
 	if !found || strings.HasPrefix(state, "Z") {

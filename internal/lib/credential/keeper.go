@@ -47,9 +47,9 @@ type Source struct {
 // Options of New.
 type Options struct {
 	Sources []Source
-	// Every is the time from one look at the files to the next; DefaultEvery when zero.
+	// Every is the interval at which the files are checked; DefaultEvery when zero.
 	Every time.Duration
-	// Log hears of each change once; discarded when nil.
+	// Log gets one line for each change; discarded when nil.
 	Log *slog.Logger
 	// Metrics takes bullpen_credential_refused and bullpen_credential_used_since_timestamp_seconds; nowhere when nil.
 	Metrics prometheus.Registerer
@@ -94,7 +94,7 @@ func New(opt Options) (*Keeper, error) {
 	}
 	for _, source := range opt.Sources {
 		if source.Name == "" || len(source.Files) == 0 || source.Use == nil {
-			return nil, errors.New("a credential needs a name, files and somebody who uses it")
+			return nil, errors.New("a credential source needs a name, files and a Use function")
 		}
 	}
 	k := &Keeper{
@@ -145,7 +145,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Look takes into use what has changed since the last look.
+// Look takes into use what has changed since the last check.
 func (k *Keeper) Look(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -200,8 +200,8 @@ func (k *Keeper) accept(i int, found fingerprint) {
 	k.since.WithLabelValues(name).Set(float64(k.opt.Now().UnixMilli()) / 1000)
 }
 
-// read returns the contents of all files at one moment: it reads until two reads in a row agree, because files of one
-// Secret are replaced together, and somebody may be replacing them right now.
+// read returns the contents of all files at one moment. It reads until two reads in a row agree, because the files of
+// one Secret are replaced together, and this may happen during the read.
 func read(files []File) ([][]byte, fingerprint, error) {
 	const most = 5
 	before, err := readOnce(files)

@@ -19,8 +19,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// mount is a volume as a kubelet keeps it: files are links to ..data/NAME, and ..data is a link to a folder that is never
-// changed. A new state is a new folder, and one rename of ..data.
+// mount is a volume as a kubelet keeps it: files are links to ..data/NAME, and ..data is a link to a directory that is
+// never changed. A new state is a new directory, and one rename of ..data.
 type mount struct {
 	t   *testing.T
 	dir string
@@ -35,13 +35,13 @@ func (m *mount) file(name string) string { return filepath.Join(m.dir, name) }
 func (m *mount) swap(files map[string]string) {
 	m.t.Helper()
 	m.n++
-	folder := strings.Repeat("x", m.n)
-	require.NoError(m.t, os.Mkdir(filepath.Join(m.dir, ".."+folder), 0o700))
+	dir := strings.Repeat("x", m.n)
+	require.NoError(m.t, os.Mkdir(filepath.Join(m.dir, ".."+dir), 0o700))
 	for name, content := range files {
-		require.NoError(m.t, os.WriteFile(filepath.Join(m.dir, ".."+folder, name), []byte(content), 0o400))
+		require.NoError(m.t, os.WriteFile(filepath.Join(m.dir, ".."+dir, name), []byte(content), 0o400))
 	}
 	old, _ := os.Readlink(m.file("..data"))
-	require.NoError(m.t, os.Symlink(".."+folder, m.file("..data_tmp")))
+	require.NoError(m.t, os.Symlink(".."+dir, m.file("..data_tmp")))
 	require.NoError(m.t, os.Rename(m.file("..data_tmp"), m.file("..data")))
 	for name := range files {
 		if _, err := os.Lstat(m.file(name)); err != nil {
@@ -222,7 +222,7 @@ func TestLook_OptionalFilesComeAndGo(t *testing.T) {
 	require.Equal(t, "tw|o", f.user.using())
 }
 
-// Whoever reads while files are swapped sees all of the old state or all of the new one.
+// A read while files are swapped sees all of the old state or all of the new one.
 func TestRead_NeverTakesHalfOfASwap(t *testing.T) {
 	m := newMount(t)
 	m.swap(map[string]string{"a": "0", "b": "0"})
@@ -236,10 +236,10 @@ func TestRead_NeverTakesHalfOfASwap(t *testing.T) {
 				return
 			default:
 				text := strconv.Itoa(n)
-				folder := filepath.Join(m.dir, "..s"+text)
-				_ = os.Mkdir(folder, 0o700)
-				_ = os.WriteFile(filepath.Join(folder, "a"), []byte(text), 0o600)
-				_ = os.WriteFile(filepath.Join(folder, "b"), []byte(text), 0o600)
+				dir := filepath.Join(m.dir, "..s"+text)
+				_ = os.Mkdir(dir, 0o700)
+				_ = os.WriteFile(filepath.Join(dir, "a"), []byte(text), 0o600)
+				_ = os.WriteFile(filepath.Join(dir, "b"), []byte(text), 0o600)
 				_ = os.Symlink("..s"+text, m.file("..tmp"))
 				_ = os.Rename(m.file("..tmp"), m.file("..data"))
 				_ = os.RemoveAll(filepath.Join(m.dir, "..s"+strconv.Itoa(n-1)))

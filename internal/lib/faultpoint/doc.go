@@ -1,13 +1,13 @@
 // Package faultpoint kills this process at a named instant, so that tests reach the crashes that no signal from outside
-// would hit: after a row was committed and before anybody heard of it, between two deletions that belong together.
+// would hit: after a row was committed and before any client was notified, between two deletions that belong together.
 //
-// [Reached] does nothing, and is compiled to nothing, unless the binary is built with the tag "faultpoints" (make
-// faults). With it, the folder that the environment variable BULLPEN_FAULTPOINT_DIR names says what happens:
+// [Reached] does nothing, and is compiled to nothing, unless the binary is built with the tag "faultpoints" (make faults).
+// With it, files in the directory that the environment variable BULLPEN_FAULTPOINT_DIR names arm the faults:
 //
 //   - a file named like a point kills the next process that passes it with SIGKILL, so that nothing deferred runs. A number
-//     in the file is which passing, counted in each process from the moment the file is there; an empty file is the first.
-//     A file "mint-answered.1234" means the process 1234 alone. The file is removed first, by exactly one process: whoever
-//     starts the dead process again need not disarm anything.
+//     in the file says which pass, counted in each process from the moment the file is there; an empty file is the first.
+//     A file "mint-answered.1234" means PID 1234 alone. Exactly one process removes the file first, so the restarted
+//     process need not disarm anything.
 //   - a file "clock", or "clock.1234", holds a duration that [Now] adds to the time, such as -90s: a replica whose clock
 //     is wrong. It is read again ten times a second.
 //

@@ -13,5 +13,5 @@ func Reached(Point) {}
 // Now is the clock of this process.
 func Now() time.Time { return time.Now() }
 
-// Environment names the variables that whoever starts another process of this binary should pass on.
+// Environment names the variables to pass on to other processes of this binary.
 func Environment() []string { return nil }

@@ -22,7 +22,7 @@ const (
 	clockRead = 100 * time.Millisecond
 )
 
-// Environment names the variables that whoever starts another process of this binary should pass on.
+// Environment names the variables to pass on to other processes of this binary.
 func Environment() []string { return []string{envDir} }
 
 // passed counts how often a file's point was passed since the file was written.

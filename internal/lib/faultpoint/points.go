@@ -17,7 +17,7 @@ const (
 	AnswerWritten Point = "answer-written"
 	// AckReceived: the acknowledgement has arrived; it is not recorded.
 	AckReceived Point = "ack-received"
-	// AckRecorded: the acknowledgement is committed; the pod has not been told, and its label not been written.
+	// AckRecorded: the acknowledgement is committed; the pod has no response yet, and its label is not written.
 	AckRecorded Point = "ack-recorded"
 	// BeforeStamp: the acknowledgement is recorded, and the pod's label is about to be written: its runner waits for it.
 	BeforeStamp Point = "before-stamp"

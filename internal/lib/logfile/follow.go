@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Follow has everything that is written to the stream go to the end of the file from now on, and to the file that is at the path
-// then, whenever that has been replaced: looked at as often as told. While there is none that can be written, the former one is kept. It
-// returns once the first file is open; stop ends the looking.
+// Follow appends everything that is written to the stream to the file at the path. It checks every interval whether the
+// file was replaced, and then writes to the new one. While no new file can be written, it keeps the former one. It returns
+// once the first file is open; stop ends the checks.
 func Follow(stream *os.File, path string, every time.Duration) (stop func(), err error) {
 	if err := point(stream, path); err != nil {
 		return nil, fmt.Errorf("opening the log: %w", err)

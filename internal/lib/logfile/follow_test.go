@@ -38,7 +38,8 @@ func TestFollow_GoesOnInTheNewFileAfterARotation(t *testing.T) {
 	require.Contains(t, read(t, path), "second\n")
 }
 
-// The log's folder is root's on a Mac: between the renaming and the new file there is none that the agent could make.
+// The log's directory is root's on a Mac: between the renaming and the new file there is none that the agent could
+// make.
 func TestFollow_KeepsTheFormerFileWhileThereIsNoOther(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.Mkdir(dir, 0o700))

@@ -1,2 +1,2 @@
-// Package logtail cuts the end out of a log: what somebody wants to read of a process that has died.
+// Package logtail cuts the end out of a log: the lines that explain why a process died.
 package logtail

@@ -12,9 +12,9 @@ const (
 	Bytes = 64 << 10
 )
 
-// Of returns the last Lines lines of a log, and no more than Bytes of them: whole lines, unless the last one is longer than that. It is
-// valid UTF-8 without what PostgreSQL chokes on, or what a terminal would obey: what is no text is replaced, colours and control characters
-// but tabs and ends of lines are taken out. cut says that there was more.
+// Of returns the last Lines lines of a log, and no more than Bytes of them: whole lines, unless the last one is longer than
+// that. It is valid UTF-8 that PostgreSQL accepts and that no terminal obeys: invalid text is replaced, colours and control
+// characters other than tabs and newlines are removed. cut says that there was more.
 func Of(log []byte) (tail string, cut bool) {
 	text := strings.TrimRight(clean(log), "\n")
 	if at := lastLines(text, Lines); at > 0 {

@@ -5,19 +5,21 @@ import (
 	"slices"
 )
 
-// Shrinks says whether there are more runners than the owner wants, so that a plan may choose some for that alone and goes by Wish.Others.
+// Shrinks says whether there are more runners than desired, so that a plan may remove some for that reason alone and needs
+// Wish.Others.
 func Shrinks(wish Wish, runners *Set) bool {
 	return runners.Len()-runners.Count(StageFinished)-runners.Count(StageLost) > wish.Desired
 }
 
-// eachRunner calls visit for some runners in an order of its own, until it answers no.
+// eachRunner calls visit for some runners in an order of its own, until visit returns false.
 type eachRunner func(visit func(Runner) bool)
 
-// emptiestFirst calls visit for all of these, those first whose nodes are nearest to being empty, and otherwise in their own order, until it
-// answers no; it says whether it never did. So a pool that shrinks leaves nodes, one after the other, instead of leaving a few runners on
-// each (SCALE-5): a node without runners costs nothing, one with a single idle runner costs as much as a full one.
+// emptiestFirst calls visit for all of these, those first whose nodes are nearest to being empty, and otherwise in their
+// own order, until visit returns false; it reports whether it never did. So a pool that shrinks empties one node after the
+// other, instead of leaving a few runners on each (SCALE-5): a node without runners costs nothing, one with a single idle
+// runner costs as much as a full one.
 //
-// It costs n log n of the runners that it is given, and only plans that shrink an owner ask for it.
+// It costs n log n of the given runners, and only plans that shrink an owner need it.
 func (p *planner) emptiestFirst(each eachRunner, visit func(Runner) bool) bool {
 	var all []Runner
 	each(func(r Runner) bool {
@@ -35,8 +37,9 @@ func (p *planner) emptiestFirst(each eachRunner, visit func(Runner) bool) bool {
 	return true
 }
 
-// nearerEmpty orders nodes: without busy runners before those with some, whose end is not known; fewer runners before more; then by name, so
-// that the runners of one node stand together, and equal sets give equal plans. A runner without a node holds none.
+// nearerEmpty orders nodes: those without busy runners first, because the end of a busy one is unknown; then those with
+// fewer runners; then by name, so that the runners of one node stand together, and equal sets give equal plans. A runner
+// without a node holds none.
 func (p *planner) nearerEmpty(a, b string) int {
 	if a == b {
 		return 0

@@ -78,7 +78,7 @@ func TestMakePlan_SCALE5_R5_LeavesAsManyNodesAsAnyChoice(t *testing.T) {
 		for node, load := range others {
 			loads[node] = loads[node].plus(load)
 		}
-		before := func(a, b string) bool { // in words of its own
+		before := func(a, b string) bool { // a second implementation
 			if held := [2]bool{loads[a].Busy > 0, loads[b].Busy > 0}; held[0] != held[1] {
 				return held[1]
 			}
@@ -126,7 +126,7 @@ func TestMakePlan_SCALE5_R5_LeavesAsManyNodesAsAnyChoice(t *testing.T) {
 	})
 }
 
-// The order is a total one of what is known of the runners: equal sets give equal plans, in whatever order they were learnt of (SCALE-4).
+// The order is total in what is known of the runners: equal sets give equal plans, however they were built (SCALE-4).
 func TestMakePlan_SCALE5_SCALE4_IsDeterministicWithNodes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wish, runners := drawWish(t), drawRunners(t)

@@ -8,18 +8,18 @@ import (
 // Fence decides whether a runner may be removed. There is one per way a runner is backed: the server's retire for
 // the pods of a RunnerPool, GitHub's own "remove this runner" for runners that register themselves.
 //
-// A grant is necessary and never sufficient: whoever removes a runner still looks for any other sign of work
-// (EXCL-4). Asking is idempotent; a granted runner is granted again. Implementations are safe for concurrent use.
+// A grant is necessary and never sufficient: the caller still checks for any other sign of work (EXCL-4). Asking
+// is idempotent; a granted runner is granted again. Implementations are safe for concurrent use.
 type Fence interface {
 	// Ask answers for each runner, in the order given and always for all of them. A runner that could not be asked
-	// about (an error, a time-out) is Unknown, and unknown never deletes (EXCL-3); Ask itself therefore has no error.
+	// about (an error, a timeout) is Unknown, and unknown never deletes (EXCL-3); Ask itself therefore has no error.
 	Ask(ctx context.Context, runners []RunnerRef) []Answer
 }
 
 // RunnerRef names one runner. UID is the identity that the fence decides on; the names are for people.
 type RunnerRef struct {
 	Namespace, Name, UID, Owner string
-	// Lost says that the runner's node is authoritatively gone, or that recovery wants it removed: its own signs prove
+	// Lost says that the runner's node is authoritatively gone, or that recovery wants it removed. Its own signs prove
 	// nothing any more, and the fence grants only on proof that its registration is gone (POOL-7).
 	Lost bool
 }

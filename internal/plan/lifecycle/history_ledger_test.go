@@ -78,7 +78,7 @@ func (w *world) deliver(p *pod) {
 	p.jit, p.polling = true, false
 }
 
-// releaseClaim ends a claim that nothing came of: GitHub removes the registration, if no job runs with it (EXCL-6).
+// releaseClaim ends a claim without a job: GitHub removes the registration, if no job runs with it (EXCL-6).
 func (w *world) releaseClaim(p *pod) bool {
 	if p.executing {
 		return false

@@ -35,7 +35,7 @@ func TestHistory_EXCL3_UnknownDeletesNothing(t *testing.T) { check(t, "EXCL-3") 
 // No pod with a job is deleted by us, also when its row was lost.
 func TestHistory_EXCL4_NoPodWithAJobIsDeleted(t *testing.T) { check(t, "EXCL-4") }
 
-// Nor when rows are lost again and again, and caches are stale meanwhile.
+// Nor when rows are lost again and again while caches are stale.
 func TestHistory_EXCL4_LostRowsDeleteNoPodWithAJob(t *testing.T) {
 	focus(t, "EXCL-4", map[string]int{
 		"pass": 6, "ask": 6, "remove": 5, "cache one": 3, "place": 4, "boot": 4, "kubelet one": 8, "scale": 4,
@@ -49,17 +49,17 @@ func TestHistory_EXCL5_OwnedPodsStayOwned(t *testing.T) { check(t, "EXCL-5") }
 // No claim ends while a registration minted for it may be alive.
 func TestHistory_EXCL6_NoClaimEndsBeforeItsRegistration(t *testing.T) { check(t, "EXCL-6") }
 
-// Where runners register themselves, one that is on its way to do so is nobody's victim.
+// A self-registering runner that is about to register is never a victim.
 func TestHistory_RUN2_WhatRegistersItselfIsNotAskedFor(t *testing.T) { check(t, "RUN-2") }
 
 // A roll keeps to its limits at every step, and never takes what cannot be replaced.
 func TestHistory_POOL5_RollsKeepToTheirLimits(t *testing.T) { check(t, "POOL-5") }
 
 // There are never more creations than the desired number and the surge leave room for, whatever the cache shows.
-func TestHistory_SCALE3_NeverMoreThanWished(t *testing.T) { check(t, "SCALE-3") }
+func TestHistory_SCALE3_NeverMoreThanDesired(t *testing.T) { check(t, "SCALE-3") }
 
-// Whatever has happened: when faults stop, the pool comes to the wished number of the wished template, and one that is
-// being deleted to nothing.
+// Whatever has happened: when faults stop, the pool reaches the desired number of the desired template, and a deleted
+// pool reaches zero.
 func TestHistory_POOL5_SCALE3_ConvergesWhenFaultsStop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -70,7 +70,7 @@ func TestHistory_POOL5_SCALE3_ConvergesWhenFaultsStop(t *testing.T) {
 			w.wish.StartTimeout = time.Minute // what is protected goes after it
 		}
 		for range 100 {
-			if settle(w, 1); w.asWished() {
+			if settle(w, 1); w.asDesired() {
 				return
 			}
 		}
@@ -78,8 +78,8 @@ func TestHistory_POOL5_SCALE3_ConvergesWhenFaultsStop(t *testing.T) {
 	})
 }
 
-// Without faults, and with nobody but a roll at work, so many runners serve at every moment, by what there is and not by
-// what is seen.
+// Without faults, and with only a roll in progress, enough runners serve at every moment, by what exists and not by what
+// is seen.
 func TestHistory_POOL5_ARollAloneKeepsEnoughServing(t *testing.T) {
 	rolls := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -87,7 +87,7 @@ func TestHistory_POOL5_ARollAloneKeepsEnoughServing(t *testing.T) {
 		w.wish.Desired = 1 + pick(t, 8, "desired")
 		w.wish.MaxUnavailable, w.wish.MaxSurge = pick(t, 4, "unavailable"), pick(t, 3, "surge")
 		settle(w, 4)
-		require.True(t, w.asWished(), w.describe())
+		require.True(t, w.asDesired(), w.describe())
 		least := w.wish.Desired - w.wish.MaxUnavailable
 		if w.wish.MaxUnavailable == 0 && w.wish.MaxSurge == 0 {
 			least--
@@ -121,13 +121,13 @@ func TestHistory_POOL5_AgeEndsInARoll(t *testing.T) {
 		w.tick(40 * time.Minute)
 		settle(w, 30)
 		require.Empty(t, w.which(func(p *pod) bool { return p.shown.created.Before(before) }), w.describe())
-		require.True(t, w.asWished(), w.describe())
+		require.True(t, w.asDesired(), w.describe())
 		require.Empty(t, w.broken)
 	})
 }
 
-// asWished says whether the pool is what its wish says, and nothing else is left.
-func (w *world) asWished() bool {
+// asDesired says whether the pool is what its wish says, and nothing else is left.
+func (w *world) asDesired() bool {
 	if w.wish.Terminating {
 		return len(w.pods) == 0
 	}

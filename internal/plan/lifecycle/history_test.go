@@ -32,7 +32,8 @@ func one(pass func(*world, *pod) bool, do func(*world, *rapid.T, *pod)) func(*wo
 	}
 }
 
-// pick draws one of n evenly: rapid's own ranges prefer small numbers, and a history of the first few steps only is none.
+// pick draws one of n evenly: rapid's own ranges prefer small numbers, which would make histories of the first few steps
+// only.
 func pick(t *rapid.T, n int, what string) int {
 	return rapid.Custom(func(t *rapid.T) int {
 		i := 0
@@ -237,7 +238,7 @@ func focus(t *testing.T, id string, weights map[string]int) {
 	})
 }
 
-// settle lets everybody do their part for so many rounds: nothing fails, jobs end, and no new ones come.
+// settle runs all actors for so many rounds: nothing fails, jobs finish, and no new ones arrive.
 func settle(w *world, rounds int) {
 	for range rounds {
 		w.step++
@@ -268,7 +269,7 @@ func settle(w *world, rounds int) {
 func (w *world) settleJob(p *pod) {
 	switch {
 	case p.reg == alive && (onDeadNode(p) || !p.jit):
-		p.reg = gone // by itself, or because recovery removes what no claim is for
+		p.reg = gone // it deregistered, or recovery removed it because no claim is for it
 	case p.works() && !p.ended || p.jit && !p.ended && runs(p):
 		w.finish(p)
 	}

@@ -17,15 +17,15 @@ const (
 	gone
 )
 
-// machine is one node. A lost one has no object any more; what runs on it may be dead or go on unseen.
+// machine is one node. A lost one has no object any more; its pods may be dead or continue unseen.
 type machine struct{ cordoned, lost, dead bool }
 
-// pod is one runner as it is, which nobody sees, and as the API server shows it.
+// pod is one runner: its true state, which no component sees, and what the API server shows of it.
 type pod struct {
 	name, uid string
 	node      *machine
 	broken    bool // it will never be able to take work
-	foreign   bool // somebody else made it, under a name of ours
+	foreign   bool // another client made it, under a name of ours
 
 	booted    bool
 	polling   bool // its poller asks for work
@@ -155,8 +155,8 @@ func (w *world) boot(p *pod) {
 	p.booted, p.polling = true, true
 }
 
-// kubelet brings what the API server shows of a pod in line with what it is, and stops what is being deleted: a job is let
-// finish. Nobody speaks for a node that is gone; of its pods the garbage collector takes those that are being deleted.
+// kubelet brings what the API server shows of a pod in line with its true state, and stops what is being deleted: a job
+// may finish. A node that is gone has no kubelet; the garbage collector deletes those of its pods that are being deleted.
 func (w *world) kubelet(p *pod) {
 	if !p.shown.deleting.IsZero() && !p.works() {
 		p.ended, p.polling = true, false
@@ -176,7 +176,7 @@ func (w *world) kubelet(p *pod) {
 	})
 }
 
-// synced says whether the API server shows every pod as it is, as far as anybody can tell it.
+// synced says whether the API server shows every pod's true state, as far as it can be known.
 func (w *world) synced() bool {
 	for _, p := range w.pods {
 		v := p.shown
@@ -203,7 +203,7 @@ func (w *world) free() []*machine {
 	return slices.DeleteFunc(slices.Clone(w.nodes), func(m *machine) bool { return m.cordoned })
 }
 
-// lose takes a node's object away, and another comes. What runs on it dies with it, or goes on.
+// lose removes a node's object and adds another node. The pods on it die with it, or continue.
 func (w *world) lose(at int, dead bool) {
 	node := w.nodes[at]
 	node.lost, node.dead, w.nodes[at] = true, dead, &machine{}

@@ -2,10 +2,10 @@ package lifecycle
 
 import "time"
 
-// HoldUntil says until when ephemeral runners that have ended are not made again (RUN-4): the message that would lower the
-// number may be under way. scaledAt is when the number was last found to be needed, completeAt when all wanted runners were
-// last there or had been asked for. Zero: there is no hold, because the runners are static, because nobody chooses the number by
-// what jobs need, or because there is a need that has not been met yet.
+// HoldUntil says until when ephemeral runners that have finished are not replaced (RUN-4): the message that would lower the
+// number may be under way. scaledAt is when the number was last found to be needed, completeAt when all desired runners
+// last existed or had been asked for. Zero means no hold: the runners are static, or no autoscaler sets the number, or a
+// need has not been met yet.
 func HoldUntil(ephemeral bool, scaledAt, completeAt time.Time, hold time.Duration) time.Time {
 	if !ephemeral || scaledAt.IsZero() || completeAt.IsZero() || completeAt.Before(scaledAt) {
 		return time.Time{}
@@ -13,10 +13,10 @@ func HoldUntil(ephemeral bool, scaledAt, completeAt time.Time, hold time.Duratio
 	return completeAt.Add(hold)
 }
 
-// CompleteAt says when all wanted runners were last there, or had been asked for, for HoldUntil to count from. It stays what it
-// was while a need that has been met is only kept up, so that a hold ends so long after the last scale-up, and not after the last
-// look. made says that runners were created now, complete that none is missing. A need that clocks elsewhere place in the future
-// is none that could have been met: it would be met anew at every look until then.
+// CompleteAt says when all desired runners last existed or had been asked for; HoldUntil counts from there. It does not
+// change while a need that was met persists, so a hold ends a fixed time after the last scale-up, not after the last
+// reconciliation. made says that runners were created now, complete that none is missing. A need that another clock dates
+// in the future counts as unmet; otherwise it would be met again at every reconciliation.
 func CompleteAt(before, scaledAt time.Time, made, complete bool, now time.Time) time.Time {
 	if complete && (made || before.IsZero() || before.Before(scaledAt) && !scaledAt.After(now)) {
 		return now

@@ -21,8 +21,8 @@ type Leave struct {
 	Lost bool
 	// Deleted: the deletion was accepted.
 	Deleted bool
-	// BusyUntil is until when the fence's word that it is busy holds whatever it shows; BusyAs is what it showed then, if the word holds
-	// until it shows something else.
+	// BusyUntil is until when the runner counts as busy by the fence's answer; BusyAs is what it showed then, if the answer
+	// counts until that changes.
 	BusyUntil time.Time
 	BusyAs    Stage
 }
@@ -45,9 +45,9 @@ func (l *Leave) Withdraw() bool {
 	return true
 }
 
-// Answered records what the fence has said to a question that was put for that reason, of a runner that shows that stage (zero: none). A grant
-// stays even if the question was withdrawn meanwhile, because the runner gets no more jobs. Unknown deletes nothing (EXCL-3): the question is
-// repeated at growing intervals, unless it was withdrawn.
+// Answered records the fence's answer to a question that was asked for that reason, about a runner that shows that stage
+// (zero: none). A grant stays even if the question was withdrawn in between, because the runner gets no more jobs. Unknown
+// deletes nothing (EXCL-3): the question is repeated at growing intervals, unless it was withdrawn.
 func (l *Leave) Answered(answer Answer, why Reason, shown Stage, pace Pace, now time.Time) {
 	switch answer.Verdict {
 	case Granted:
@@ -61,7 +61,7 @@ func (l *Leave) Answered(answer Answer, why Reason, shown Stage, pace Pace, now 
 		if l.BusyUntil, forever, l.AskAt = pace.AskedAgain(answer, 0, now); forever {
 			l.BusyAs = shown
 		}
-		if l.Lost { // whatever it shows proves nothing: the fence says when it is over
+		if l.Lost { // its own signs prove nothing: the fence says when it is over
 			pace.Ephemeral = false
 			_, _, l.AskAt = pace.AskedAgain(answer, 0, now)
 		}

@@ -96,8 +96,8 @@ func TestLeave_OverlayKeepsWhatIsShown(t *testing.T) {
 	}, shown)
 }
 
-// EXCL-2, EXCL-3, EXCL-4: whatever is asked, answered and withdrawn in whatever order, a runner is granted if, and only if, that is the last thing
-// that the fence has said of it, and a proof is that of this answer.
+// EXCL-2, EXCL-3, EXCL-4: for any order of questions, answers and withdrawals, a runner is granted if, and only if, that is
+// the fence's last answer, and a proof belongs to that answer.
 func TestLeave_EXCL2_GrantedIsTheLastWordOfTheFence(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pace := rapid.SampledFrom([]Pace{ServerPace(), GitHubPace(true), GitHubPace(false)}).Draw(rt, "pace")

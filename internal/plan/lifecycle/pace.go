@@ -25,9 +25,9 @@ func GitHubPace(ephemeral bool) Pace {
 	return Pace{Ephemeral: ephemeral, Busy: time.Minute, Pending: 2 * time.Minute, First: 5 * time.Second, Slowest: 5 * time.Minute}
 }
 
-// AskedAgain says what follows from an answer that was no grant. busyUntil is until when the runner counts as busy whatever it
-// shows; for ever, if it is until it shows something else. askAt is when it may be asked about again. unknowns is how many unknown
-// answers there have been in a row, this one included. What the fence has said of when to ask again is always kept to.
+// AskedAgain says what follows from an answer that was no grant. busyUntil is until when the runner counts as busy,
+// whatever it shows; forever, if that is until it shows something else. askAt is when it may be asked about again. unknowns
+// is how many unknown answers there have been in a row, this one included. A retry time in the answer is always respected.
 func (p Pace) AskedAgain(answer Answer, unknowns int, now time.Time) (busyUntil time.Time, forever bool, askAt time.Time) {
 	switch {
 	case answer.Verdict == Busy && p.Ephemeral:
@@ -40,7 +40,8 @@ func (p Pace) AskedAgain(answer Answer, unknowns int, now time.Time) (busyUntil 
 	}
 }
 
-// Backoff is how long whoever creates or deletes waits after so many failures in a row: it doubles from one second to one minute.
+// Backoff is the delay before the next creation or deletion after so many failures in a row: it doubles from one second to
+// one minute.
 func Backoff(failures int) time.Duration { return doubled(time.Second, time.Minute, failures) }
 
 func doubled(first, most time.Duration, times int) time.Duration {

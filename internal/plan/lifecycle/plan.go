@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The runners that a plan looks at. What was never observed is nobody's victim, and in none of them.
+// The runners that a plan considers. One that was never observed is in none of them.
 var (
 	booting  filter = func(g group) bool { return g.stage == StageBooting && !g.unfit && !g.expected }
 	unplaced filter = func(g group) bool { return booting(g) && !g.timed }
@@ -16,8 +16,8 @@ var (
 	unfit    filter = func(g group) bool { return g.unfit && !g.expected }
 	asked    filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalAsked }
 	granted  filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalGranted }
-	// leaver shows work although the fence has granted it: most often its poller has heard of the grant and ended. It
-	// gets no work any more, and will end by itself; until then nobody deletes it (EXCL-4).
+	// leaver shows work although the fence has granted it: usually its poller has received the grant and exited. It
+	// gets no more work and exits on its own; until then it is not deleted (EXCL-4).
 	leaver   filter = func(g group) bool { return g.stage == StageBusy && g.removal == RemovalGranted }
 	deleting filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalDeleting }
 	finished filter = func(g group) bool { return g.stage == StageFinished }
@@ -26,8 +26,8 @@ var (
 	lostGranted filter = func(g group) bool { return g.stage == StageLost && g.removal == RemovalGranted }
 )
 
-// MakePlan says what brings the runners closer to the wish at that moment. It is a pure function: the same wish,
-// runners and time give the same plan, in the same order. A busy runner is in no plan, whatever is wished (EXCL-4).
+// MakePlan says what brings the runners closer to the desired state at that moment. It is a pure function: the same
+// wish, runners and time give the same plan, in the same order. A busy runner is in no plan (EXCL-4).
 func MakePlan(wish Wish, runners *Set, now time.Time) Plan {
 	p := planner{wish: wish, runners: runners, now: now, chosen: map[string]bool{}}
 	p.removeEnded()
@@ -59,14 +59,14 @@ type planner struct {
 	chosen map[string]bool
 
 	present int // runners that hold a place: everything but what has ended, is lost or does not go
-	serving int // idle and busy runners that nobody wants gone, and that were not granted
-	staying int // those, and booting ones that nobody wants gone
+	serving int // idle and busy runners that have no reason to go and were not granted
+	staying int // those, and booting ones that have no reason to go
 	surge   int // runners above the desired number that a roll may have now
 
 	nodes map[string]Load // see loads
 }
 
-// outdated are the runners that a roll replaces whatever their clocks say: those of another template, and those in doubt.
+// outdated are the runners that a roll replaces whatever their clocks say: those of another template, and doubtful ones.
 func (p *planner) outdated(g group) bool { return g.hash != p.wish.TemplateHash || g.doubt }
 func (p *planner) current(g group) bool  { return !p.outdated(g) }
 
@@ -79,8 +79,8 @@ func (p *planner) removeEnded() {
 }
 
 // removeLost asks for what is lost, and removes what was granted of it (POOL-7). Lost runners hold no place, granted or
-// not: the capacity went with the node, and their replacement waits for nobody (POOL-4). Until the fence has proof there
-// may so be more runners than were wished for, and no more than the lost ones.
+// not: the capacity went with the node, and their replacement does not wait (POOL-4). Until the fence has proof there
+// may be more runners than desired, at most by the lost ones.
 func (p *planner) removeLost() {
 	why := func(r Runner) Unfit {
 		if r.Unfit != (Unfit{}) {
@@ -136,8 +136,8 @@ func (p *planner) going(those filter) int {
 	return p.runners.size(of(granted, those)) + p.runners.size(of(leaver, those)) + p.runners.size(of(deleting, those)) - p.stuck(those)
 }
 
-// overdue is how many of these runners have a clock that began longer ago than the time-out, and until when it began. It
-// sees to it that somebody looks again when the next one is due.
+// overdue is how many of these runners have a clock that began longer ago than the timeout, and until when it began. It
+// schedules the next plan for when the next one is due.
 func (p *planner) overdue(those filter, o order, timeout time.Duration) (n int, limit time.Time) {
 	if timeout <= 0 {
 		return 0, limit
@@ -187,7 +187,7 @@ func (p *planner) held() bool {
 // choose wants the runner gone, and says whether that is new.
 func (p *planner) choose(r Runner, why Unfit) bool {
 	shown, since := r.shows()
-	// EXCL-4: what shows work, what was never observed, and what may be given a job before anybody can see it, is nobody's victim.
+	// EXCL-4: a runner that shows work, was never observed, or may get a job before that can be seen is never a victim.
 	if p.chosen[r.Name] || r.Expected || shown == StageBusy {
 		return false
 	}
@@ -226,8 +226,8 @@ func (p *planner) ask(r Runner, why Unfit) {
 	p.plan.Ask = append(p.plan.Ask, Action{r, why.Reason, why.Detail})
 }
 
-// removeUnfit asks for runners that should go whatever the number is and at once, outside the limits of a roll: they hold
-// a place for nothing (POOL-6), or their node wants to be empty. Each plan finds the reason anew, also for those that were
+// removeUnfit asks for runners that should go at once, whatever the number is and outside the limits of a roll: they hold
+// a place for nothing (POOL-6), or their node is being emptied. Each plan finds the reason again, also for those that were
 // asked for: when it has passed, the request is withdrawn.
 func (p *planner) removeUnfit() {
 	visit := func(r Runner) bool {
@@ -276,7 +276,7 @@ func waitingFor(r Runner) string {
 	return "; it waits for: " + r.Waiting
 }
 
-// past says whether that time-out of a clock that began then is over.
+// past says whether that timeout of a clock that began then is over.
 func (p *planner) past(begin time.Time, timeout time.Duration) bool {
 	return timeout > 0 && !begin.IsZero() && !p.now.Before(begin.Add(timeout))
 }

@@ -158,7 +158,7 @@ func TestMakePlan_POOL5_AgeAndIdleness(t *testing.T) {
 	}.check(t)
 }
 
-// A runner of which nobody knows whether it could take work is replaced like one of an older template: a few at a time.
+// A runner whose fitness is unknown is replaced like one of an older template: a few at a time.
 func TestMakePlan_POOL5_Doubt(t *testing.T) {
 	doubt := func(r *Runner) { r.Doubt = Unfit{ReasonNodeNotReady, "because"} }
 	cases{
@@ -178,7 +178,8 @@ func TestMakePlan_POOL5_Doubt(t *testing.T) {
 	}.check(t)
 }
 
-// What was deleted long ago and does not go is no part of a roll any more: it neither holds it up, nor has it surge.
+// A runner that is still there long after its deletion takes no part in a roll: it neither blocks it nor causes a
+// surge.
 func TestMakePlan_POOL5_WhatDoesNotGoHoldsUpNoRoll(t *testing.T) {
 	stuck := removal(RemovalDeleting, ReasonTemplate, t0)
 	longAgo := func(r *Runner) { r.Since = t0.Add(-time.Hour) }
@@ -223,8 +224,8 @@ func TestMakePlan_POOL5_StartsAreLimited(t *testing.T) {
 	}.check(t)
 }
 
-// A poller that hears of its retirement ends, which is a sign of work: until its pod has ended it looks busy. It holds its
-// place, nobody deletes it (EXCL-4), and it does not count as serving, or a roll would take others in its stead.
+// A poller exits when it is retired, which is a sign of work: until its pod has ended it looks busy. It holds its place,
+// is not deleted (EXCL-4), and does not count as serving, or a roll would take others in its stead.
 func TestMakePlan_POOL5_WhatWasGrantedDoesNotServe(t *testing.T) {
 	wish := Wish{Desired: 10, TemplateHash: "new", MaxUnavailable: 2}
 	set := NewSet()
@@ -241,7 +242,7 @@ func TestMakePlan_POOL5_WhatWasGrantedDoesNotServe(t *testing.T) {
 	require.Zero(t, plan.Create)
 }
 
-// Nor does it make a scale-down take another in its stead: it is one of those that are on their way.
+// Neither does a scale-down remove another in its stead: it counts as one that is being removed.
 func TestMakePlan_SCALE3_WhatWasGrantedIsOneOfThoseThatGo(t *testing.T) {
 	wish := Wish{Desired: 5, TemplateHash: "new"}
 	set := NewSet()

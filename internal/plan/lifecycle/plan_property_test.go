@@ -68,8 +68,8 @@ func drawRunners(t *rapid.T) []Runner {
 	return runners
 }
 
-// EXCL-2, EXCL-4: whatever is wished, a runner with a sign of work is in no plan, and nothing is deleted that has not
-// ended or been granted.
+// EXCL-2, EXCL-4: whatever is desired, a runner with a sign of work is in no plan, and only runners that have ended
+// or were granted are deleted.
 func TestMakePlan_EXCL2_EXCL4_OnlyEndedOrGrantedAreDeletedAndBusyIsNeverAVictim(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wish, runners := drawWish(t), drawRunners(t)
@@ -96,7 +96,7 @@ func TestMakePlan_EXCL2_EXCL4_OnlyEndedOrGrantedAreDeletedAndBusyIsNeverAVictim(
 	})
 }
 
-// registers says whether a runner is on its way to register itself at t0, in words of its own.
+// registers says whether a runner is about to register itself at t0: a second implementation.
 func registers(r Runner, wish Wish) bool {
 	stage, since := r.Stage, r.Since
 	if stage == StageLeaving {
@@ -218,14 +218,14 @@ func (w *perfect) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 	w.now = w.now.Add(time.Second)
 }
 
-// Whatever was there, a pool whose fence answers in the end comes to exactly the wished number of the wished template,
-// and a terminating one to nothing; busy runners stay all the while (POOL-2, POOL-5, EXCL-4).
+// Whatever was there, a pool whose fence eventually answers reaches exactly the desired number of the desired
+// template, and a terminating one zero; busy runners stay all the while (POOL-2, POOL-5, EXCL-4).
 func TestMakePlan_POOL2_POOL5_Converges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wish, w := drawWish(t), &perfect{set: NewSet(drawRunners(t)...), now: t0}
 		wish.Paused, wish.IdleTimeout, wish.MaxAge = false, 0, 0
 		if wish.KeepBooting {
-			wish.StartTimeout = max(wish.StartTimeout, 45*time.Second) // what is protected has a time-out
+			wish.StartTimeout = max(wish.StartTimeout, 45*time.Second) // what is protected has a timeout
 		}
 		wish.Starts = max(wish.Starts, 1)
 		var busyNames []string

@@ -49,7 +49,7 @@ func names(actions []Action) []string {
 	return found
 }
 
-// cases are plans: what is wished and there, and what follows.
+// cases are plans: the desired and the observed state, and what follows.
 type cases []struct {
 	name     string
 	wish     Wish

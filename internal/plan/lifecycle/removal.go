@@ -17,7 +17,7 @@ var (
 
 // Signs are what a runner itself shows of its work. Each of them vetoes a removal, whatever the fence says (EXCL-4).
 type Signs struct {
-	// Owner is whom its label says it works for; empty when it has none.
+	// Owner is the account in its label; empty when it has none.
 	Owner string
 	// PollerEnded: what trades its token for a job has ended, however it ended.
 	PollerEnded bool
@@ -66,9 +66,9 @@ func MayDelete(o Observed, g Grant) error {
 	}
 }
 
-// Remove deletes one runner as it was observed, if it may be deleted: with the grant that it has, and once more with what
-// the fence says right before (EXCL-2). The runner is deleted by remove, which must see to it that it has not changed in
-// any way since it was observed, so that no sign of work can have appeared unseen. The answer is the fence's, when it was
+// Remove deletes one runner as it was observed, if it may be deleted: with the grant that it has, and with one more
+// answer of the fence right before (EXCL-2). remove deletes the runner, and must ensure that it has not changed in any
+// way since it was observed, so that no sign of work can have appeared unseen. The answer is the fence's, when it was
 // asked.
 func Remove(ctx context.Context, fence Fence, ref RunnerRef, o Observed, g Grant, remove func(context.Context) error) (Answer, error) {
 	answer := Answer{Verdict: Granted}

@@ -39,8 +39,8 @@ func (p *planner) toReplace() int {
 	return n
 }
 
-// eachStale calls visit for the runners that a roll replaces, in order of preference, until it answers no: those of an
-// older template or in doubt, then those that are too old, then those that have been idle for too long.
+// eachStale calls visit for the runners that a roll replaces, in order of preference, until visit returns false: those
+// of an older template or in doubt, then those that are too old, then those that have been idle for too long.
 func (p *planner) eachStale(those filter, visit func(Runner) bool) bool {
 	more := true
 	p.runners.each(of(those, p.outdated), byAge, func(r Runner) bool {
@@ -99,7 +99,7 @@ func (p *planner) candidates(visit func(Runner) bool) {
 	}
 }
 
-// free are the booting runners that may go for the sake of a number or of a template. Those that are past a time-out are
+// free are the booting runners that may go for the sake of a number or of a template. Those that are past a timeout are
 // among them by then: they are unfit.
 func (p *planner) free() filter {
 	if p.wish.KeepBooting {
@@ -127,8 +127,8 @@ func (p *planner) scaleDown() {
 }
 
 // roll replaces runners of an older template, and those that are too old or have been idle for too long, within the
-// limits (POOL-5). Those that do not serve yet cost nothing to replace; of those that serve, so many that enough go on
-// serving, and no more than can be replaced now.
+// limits (POOL-5). Those that do not serve yet cost nothing to replace. Of the serving ones it takes so many that
+// enough remain, and no more than can be replaced now.
 func (p *planner) roll() {
 	moving := p.going(anyone) + len(p.chosen) + p.plan.Create + p.plan.Held + p.plan.Refused
 	p.runners.each(asked, byAge, func(r Runner) bool {
@@ -186,8 +186,8 @@ func (p *planner) room(moving int) int {
 	}
 }
 
-// proven says whether the current template is known to start somewhere. Beyond its limits a roll goes on only then: a
-// template that no node can take would otherwise end a pool one by one.
+// proven says whether the current template is known to start somewhere. Beyond its limits a roll continues only then:
+// a template that no node can take would otherwise end a pool one by one.
 func (p *planner) proven() bool {
 	return p.runners.size(of(p.current, func(g group) bool { return g.stage == StageIdle || g.stage == StageBusy })) > 0
 }

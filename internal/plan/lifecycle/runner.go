@@ -2,7 +2,7 @@ package lifecycle
 
 import "time"
 
-// Stage is where a runner is in its life, as far as whoever looks after the fleet can tell.
+// Stage is where a runner is in its life, as far as its owner can observe.
 type Stage int
 
 // The stages. Observers derive them from what they see; in doubt a runner is StageBusy.
@@ -17,9 +17,9 @@ const (
 	StageLeaving
 	// StageFinished: it has ended, or its registration is spent.
 	StageFinished
-	// StageLost: its node or backing object is authoritatively gone, or the server has told us that its work is over
-	// although its pod shows work. It may still be charged to somebody, so the fence is asked like for any other: with
-	// the question whether its registration is gone (RunnerRef.Lost).
+	// StageLost: its node or backing object is authoritatively gone, or the server reports that its work is over
+	// although its pod shows work. Its account may still be charged, so the fence is asked as for any other: with the
+	// question whether its registration is gone (RunnerRef.Lost).
 	StageLost
 )
 
@@ -74,9 +74,9 @@ type Runner struct {
 	// Node is the name of the node that it was placed on; empty while it waits for one, or where there are none.
 	Node  string
 	Stage Stage
-	// Since is when the clock of the stage began: for StageBooting the moment it was placed on a node (zero while it
-	// waits for one), for StageIdle the moment it could take work (zero when that is not known: it is then never idle
-	// for too long), for StageLeaving the moment its removal began.
+	// Since is when the clock of the stage began. For StageBooting it is the moment it was placed on a node, zero
+	// while it waits for one. For StageIdle it is the moment it could take work; zero if that is unknown, and then it
+	// is never idle for too long. For StageLeaving it is the moment its removal began.
 	Since time.Time
 	// Removal is how far the removal of a StageLeaving or a StageLost runner is. Of one that was asked about, Why is the
 	// reason, and AskAt when the fence may be asked again. AskAt of a StageLost one holds whatever Removal is, so that one
@@ -84,24 +84,24 @@ type Runner struct {
 	Removal Removal
 	Why     Reason
 	AskAt   time.Time
-	// Shown and ShownSince are the Stage and Since that a StageLeaving runner would have if nobody had asked for it. They
-	// say whether the reason to ask still holds: one that has become idle has started after all.
+	// Shown and ShownSince are the Stage and Since that a StageLeaving runner would have without the request. They say
+	// whether the reason to ask still holds: one that has become idle has started after all.
 	Shown      Stage
 	ShownSince time.Time
 	// Expected marks our own creation that the cache has not shown yet. It counts, and is never a victim: nothing
 	// is known of it.
 	Expected bool
 	// Unfit says why a runner which shows no work should go at once although its template and the number are right; the
-	// zero value for a sound one. It goes with StageBooting and StageIdle (whatever works is nobody's victim); with
-	// StageLeaving, where it says that the reason to ask still holds; and with StageLost, where it says what to ask for
-	// instead of ReasonLost, such as ReasonRecovery.
+	// zero value for a sound one. It goes with StageBooting and StageIdle, because a busy runner is never a victim.
+	// With StageLeaving it says that the reason to ask still holds. With StageLost it says what to ask for instead of
+	// ReasonLost, such as ReasonRecovery.
 	Unfit Unfit
 	// Doubt says why a runner that shows no work is replaced like one of an older template, within the limits of a roll:
-	// nobody knows whether it could still take work. The zero value for one that is not doubted. It goes with StageBooting
-	// and StageIdle, and with StageLeaving, where it says that the reason to ask still holds.
+	// it is unknown whether it could still take work. The zero value for one that is not doubted. It goes with
+	// StageBooting and StageIdle, and with StageLeaving, where it says that the reason to ask still holds.
 	Doubt Unfit
 	// Waiting is what a StageBooting runner is waiting for, in the words of the scheduler or the kubelet; empty when
-	// nothing is known. It explains a time-out.
+	// nothing is known. It explains a timeout.
 	Waiting string
 }
 
@@ -157,21 +157,21 @@ type Wish struct {
 	// MaxUnavailable and MaxSurge limit a roll; it always moves at least one, unless nothing could take its place now
 	// (HoldUntil, Starts).
 	MaxUnavailable, MaxSurge int
-	// StartTimeout is how long a runner may be StageBooting after it was placed. 0: for ever.
+	// StartTimeout is how long a runner may be StageBooting after it was placed. 0: no limit.
 	StartTimeout time.Duration
 	// UnschedulableTimeout is how long a runner may be StageBooting before it is placed, counted from its creation. 0:
-	// for ever.
+	// no limit.
 	UnschedulableTimeout time.Duration
-	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be; one that is
-	// past either is replaced like one of an older template, within the limits of a roll. 0: for ever.
+	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be. One that is
+	// past either is replaced like one of an older template, within the limits of a roll. 0: no limit.
 	IdleTimeout, MaxAge time.Duration
-	// LimitStarts holds creations to Starts, however many are missing: nodes have no more room to start them. It removes
-	// nothing, and a roll moves no more serving runners than can be replaced under it. A roll goes on only if Starts is
-	// at least one when nothing of the owner is starting.
+	// LimitStarts limits creations to Starts, however many are missing: nodes have no more room to start them. It
+	// removes nothing, and a roll moves no more serving runners than can be replaced under it. A roll continues only if
+	// Starts is at least one when nothing of the owner is starting.
 	LimitStarts bool
 	Starts      int
-	// LeaveTimeout is how long a runner whose deletion was accepted counts as present: one that does not go must not
-	// hold its place for ever. 0: it counts until it is gone.
+	// LeaveTimeout is how long a runner whose deletion was accepted counts as present, so that a stuck one does not
+	// hold its place forever. 0: it counts until it is gone.
 	LeaveTimeout time.Duration
 	// HoldUntil puts creations off, after creations or starts that failed.
 	HoldUntil time.Time
@@ -179,11 +179,11 @@ type Wish struct {
 	// all of them.
 	Others map[string]Load
 	// KeepBooting protects runners that are StageBooting and have been placed, until the StartTimeout is over or they are
-	// unfit for ReasonRegistrationTimeout. It is for runners that register themselves under an identity that nobody knows
-	// before: one that is just registering may be given a job at any moment, and its fence cannot say so yet.
+	// unfit for ReasonRegistrationTimeout. It is for runners whose identity is unknown before they register: one that is
+	// just registering may be given a job at any moment, and its fence cannot say so yet.
 	KeepBooting bool
-	// KeepPending has a smaller number wait for runners of the present template that are StageBooting and have been placed: they
-	// are not taken for it, and what serves is taken only as far as enough is left without them. KeepBooting implies it.
+	// KeepPending makes a smaller number wait for placed StageBooting runners of the present template. They are not removed
+	// for it, and serving ones only as far as enough is left without them. KeepBooting implies it.
 	KeepPending bool
 	// Paused stops everything but the removal of what has ended or is lost.
 	Paused bool
@@ -210,7 +210,7 @@ const (
 	ReasonUnschedulable Reason = "Unschedulable"
 	// ReasonNodeCordoned: its node is cordoned, being deleted, or has a taint that says that it is taken away.
 	ReasonNodeCordoned Reason = "NodeCordoned"
-	// ReasonNodeNotReady: its node has not been heard of for long.
+	// ReasonNodeNotReady: its node has been silent for long.
 	ReasonNodeNotReady Reason = "NodeNotReady"
 	// ReasonIdleTimeout and ReasonMaxAge: it has waited too long, it is too old.
 	ReasonIdleTimeout Reason = "IdleTimeout"
@@ -240,7 +240,7 @@ type Plan struct {
 	// Ask are the runners to ask the fence for, in order of preference.
 	Ask []Action
 	// Delete are the runners to remove: those that have ended, and those that the fence has granted, lost ones among
-	// them. Whoever removes a granted one asks again right before (EXCL-2).
+	// them. The remover of a granted one asks again right before (EXCL-2).
 	Delete []Action
 	// Withdraw are the runners whose removal was not granted and that nothing wants gone any more: demand has returned, or
 	// the reason has passed.

@@ -55,7 +55,7 @@ func TestMakePlan_RUN1_ASmallerNumberWaitsForPendingRunners(t *testing.T) {
 	}.check(t)
 }
 
-// RUN-4: cbbc383a the hold ends by itself, 791634fb static runners know none.
+// RUN-4: cbbc383a the hold ends on time, 791634fb static runners have none.
 func TestHoldUntil_RUN4(t *testing.T) {
 	const hold = 10 * time.Minute
 	never := time.Time{}
@@ -124,7 +124,8 @@ func TestPace_RUN6_AskedAgain(t *testing.T) {
 	require.Equal(t, t0.Add(5*time.Second), askAt, "and our own pace is the least")
 }
 
-// RUN-4: a need that another's clock has placed in the future is not met anew at every look: each would be a write of the status.
+// RUN-4: a need that another clock dates in the future is not met again at every reconciliation: each would write the
+// status.
 func TestCompleteAt_RUN4_ANeedOfTheFutureIsMetOnce(t *testing.T) {
 	now := t0
 	future := now.Add(time.Hour)

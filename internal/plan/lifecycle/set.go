@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Set is the runners of one owner, kept in the orders in which a plan looks at them. Changing one runner costs the
+// Set is the runners of one owner, kept in the orders in which a plan reads them. Changing one runner costs the
 // logarithm of their number, and a plan costs what it decides: neither grows with a pool. It is not safe for
 // concurrent use.
 type Set struct {
@@ -118,7 +118,7 @@ func (r Runner) normal() Runner {
 	return r
 }
 
-// Remove takes the runner of that name out; that there is none is no error.
+// Remove takes the runner of that name out, if there is one.
 func (s *Set) Remove(name string) {
 	if old, exists := s.byName[name]; exists {
 		s.drop(old)

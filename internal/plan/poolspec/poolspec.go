@@ -49,7 +49,7 @@ func Wish(pool *v1alpha1.RunnerPool, templateHash string, decided *int, last *in
 // autoscaler has decided: a controller that was restarted knows less, and must not shrink the pool for that.
 func Desired(pool *v1alpha1.RunnerPool, decided *int, last *int32) int {
 	if pool.DeletionTimestamp != nil {
-		return 0 // POOL-3: nobody raises a pool that is being deleted
+		return 0 // POOL-3: a pool that is being deleted is not scaled up
 	}
 	if pool.Spec.Intake == v1alpha1.IntakeDrained {
 		return 0 // idle runners go by the fence, like any that are too many; those that work are left alone (EXCL-2)
@@ -72,8 +72,8 @@ func Autoscales(pool *v1alpha1.RunnerPool) bool {
 	return pool.Spec.Autoscaling != nil && pool.Spec.Autoscaling.Enabled
 }
 
-// Most is the most runners that a pool may have. The API server requires a ceiling of whoever autoscales; that one is
-// missing all the same is no reason to have no runner.
+// Most is the maximum number of runners of a pool. The API server requires a ceiling for autoscaled pools; a missing
+// one is no reason to have no runner.
 func Most(pool *v1alpha1.RunnerPool) int {
 	if Autoscales(pool) {
 		return int(ptr.Deref(pool.Spec.Autoscaling.MaxReplicas, math.MaxInt32))

@@ -11,13 +11,13 @@ type wishes struct{ load, blocked, floor, headRoom int }
 func (w wishes) total() int { return w.load + w.blocked + w.floor + w.headRoom }
 
 // wishesOf reads a pool's signal. The target is max(load, p95) + MinWarm, at most Max. Jobs that are withheld ask for
-// exactly one runner, which is one of those that are kept warm where some are: enough to be there when they are let go,
-// too little to sit on room that others have work for (SCALE-2).
+// exactly one runner, taken from the warm ones where there are some: enough to be there when the jobs are released, too
+// little to occupy room that other jobs need (SCALE-2).
 //
-// A pool that keeps none warm has no head-room either. It would otherwise stay up for an hour after its last job, for
-// that is how long p95 remembers; who asks for nothing warm asks for zero.
+// A pool without warm runners has no headroom either. It would otherwise stay up for an hour after its last job,
+// because p95 covers an hour; MinWarm 0 asks for zero.
 func wishesOf(pool *Pool, s Signal) wishes {
-	capped := func(n int) int { return max(0, min(n, pool.Max)) } // each by itself, so that no sum can overflow
+	capped := func(n int) int { return max(0, min(n, pool.Max)) } // clamped before it is added, so that no sum can overflow
 	var w wishes
 	left := capped(pool.Max)
 	take := func(n int) int {
@@ -36,7 +36,7 @@ func wishesOf(pool *Pool, s Signal) wishes {
 	return w
 }
 
-// occupied counts the runners at work. A claim is one from the moment that it is made, a session until its pod's end is
+// occupied counts the busy runners. A claim counts from the moment that it is made, a session until its pod's end is
 // known, so neither number alone has them all.
 func occupied(s Signal) int { return max(s.Occupied, s.Claimed) }
 

@@ -7,10 +7,10 @@ import (
 )
 
 // StaleAfter is how old signals may be, by their own time, to be acted upon. It is also the longest gap between two
-// passes that leaves what was seen before it valid: after a longer one the stabilization window begins anew.
+// passes that leaves earlier observations valid: after a longer one the stabilization window begins again.
 const StaleAfter = 30 * time.Second
 
-// Input is everything that a pass looks at.
+// Input is everything that a pass reads.
 type Input struct {
 	Now time.Time
 	// Pools in any order, all of them: those that do not autoscale take their room too.
@@ -37,7 +37,7 @@ type Signal struct {
 	Occupied, Claimed int // with an open session; with a live claim
 	Queued            int // jobs that would be handed out now
 	Withheld          int // jobs that wait for something else than a runner
-	P95               int // of runners occupied at a time in the last hour
+	P95               int // 95th percentile of occupied runners over the last hour
 }
 
 // Room is an amount of what runners take of a node.
@@ -101,8 +101,8 @@ type Result struct {
 	Desired int
 	// Blind says why the number was left alone; empty when it was decided.
 	Blind string
-	// Target is what the pool would be given if the nodes had no end; Recommended what it would be given now if it had
-	// no past.
+	// Target is what the pool would be given if node capacity were unlimited; Recommended what it would be given now
+	// without history.
 	Target, Recommended int
 	// Share is Desired by what it is for.
 	Share Share
@@ -120,7 +120,7 @@ type Share struct {
 	Blocked  int // the one for jobs that are withheld
 	Floor    int // kept warm
 	HeadRoom int // for as many as the last hour needed
-	Held     int // not needed any more, and not let go yet
+	Held     int // not needed any more, and not released yet
 }
 
 // Total of the shares.
@@ -137,7 +137,7 @@ func (r Result) Why() string {
 		what string
 	}{
 		{r.Share.Load, "for jobs"}, {r.Share.Blocked, "for jobs that are withheld"}, {r.Share.Floor, "kept warm"},
-		{r.Share.HeadRoom, "for as many as the last hour needed"}, {r.Share.Held, "not let go yet"},
+		{r.Share.HeadRoom, "for as many as the last hour needed"}, {r.Share.Held, "not released yet"},
 	} {
 		if part.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))

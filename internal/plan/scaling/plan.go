@@ -13,7 +13,7 @@ type planned struct {
 	signal   Signal
 	blind    string
 	decides  bool // its number is decided in this pass
-	takes    int  // otherwise: the runners that it has or will have whatever is decided
+	takes    int  // otherwise: the runners that it has or will have in any case
 	wish     wishes
 	rec      wishes // what it would be given if it had no past
 	hold     int    // what it is not lowered below for want of jobs
@@ -26,9 +26,9 @@ type planned struct {
 // The results are in the order of the names.
 //
 // Pools that may use the same nodes are planned together, in tiers. Jobs come first, and are granted even when no node has
-// room: a runner that waits for a node is how the cluster learns that it needs one (SCALE-1). What the nodes have left
-// goes to what is not let go yet, to the one for withheld jobs, to what is kept warm, to head-room, in this order; see
-// limits.fill for a tier that does not fit.
+// room: a pending runner is how the cluster learns that it needs a node (SCALE-1). The remaining capacity goes to runners
+// that are not released yet, to the one for withheld jobs, to warm runners, to headroom, in this order; see limits.fill
+// for a tier that does not fit.
 //
 // A number rises at once. It falls when fewer have been enough throughout the stabilization window and the last step down
 // is longer ago than the cooldown (SCALE-3), or to make room for other pools' jobs, then at once and by no more than these
@@ -112,8 +112,8 @@ func groupsOf(pools []*planned) [][]*planned {
 	return slices.DeleteFunc(groups, func(g []*planned) bool { return len(g) == 0 })
 }
 
-// planGroup plans twice: as if there were no past, which is what the history remembers; then with what the past does not
-// let go yet, which other pools' jobs may use and their warm runners may not.
+// planGroup plans twice: first without history, which is what the history remembers; then with the runners that the
+// history keeps, which other pools' jobs may use and their warm runners may not.
 func planGroup(in *Input, group []*planned) {
 	room := roomAfterLoad(in, group)
 	for _, t := range tiers {
@@ -133,7 +133,7 @@ func planGroup(in *Input, group []*planned) {
 	covered := each(group, func(p *planned) int { return max(0, p.hold-p.wish.load) })
 	for _, t := range tiers {
 		wish := make([]int, len(group))
-		for i, p := range group { // what is held serves as what is wished
+		for i, p := range group { // runners that history keeps serve as desired ones
 			n := *t(&p.rec)
 			wish[i] = max(0, n-covered[i])
 			covered[i] = max(0, covered[i]-n)
@@ -178,7 +178,7 @@ func roomAfterLoad(in *Input, group []*planned) limits {
 	return room
 }
 
-// recall brings the pool's history up to date and reads from it what is not let go yet.
+// recall updates the pool's history and reads from it what is not released yet.
 func (p *planned) recall(in *Input) {
 	recommended := p.rec.total()
 	if len(p.nodes) == 0 {
@@ -188,9 +188,9 @@ func (p *planned) recall(in *Input) {
 	p.hold = hold(p.State, &p.Pool, in.Now)
 }
 
-// fillHeld grants what pools have beyond their jobs and do not let go yet. It yields to jobs of other pools that have just
-// come, as far as these need the room (SCALE-1), and to nothing else: that the nodes have become fewer is no reason, for
-// they may be back before a runner has booted.
+// fillHeld grants what pools have beyond their jobs and have not released yet. It yields only to newly arrived jobs of
+// other pools, as far as these need the room (SCALE-1). Fewer nodes are no reason: they may be back before a runner has
+// booted.
 func (all limits) fillHeld(group []*planned) []int {
 	held := each(group, func(p *planned) int { return max(0, p.hold-p.wish.load) })
 	lent := make([]int64, len(all))
@@ -241,7 +241,7 @@ func (p *planned) decide(in *Input, r *Result) {
 		return n
 	}
 	r.Share = Share{Load: p.wish.load, Blocked: part(p.wish.blocked), Floor: part(p.wish.floor), HeadRoom: part(p.wish.headRoom), Held: rest}
-	if len(p.nodes) > 0 { // without a node it does not fall, however often it is looked at
+	if len(p.nodes) > 0 { // without a node it never falls, however often it is planned
 		r.Next = nextStep(r.State, &p.Pool, r.Recommended, in.Now)
 	}
 	r.Short = p.short(r, p.wish.load-occupied(p.signal))

@@ -238,8 +238,8 @@ func TestPlan_SCALE1_WarmRunnersFitIntoWhatJobsLeave(t *testing.T) {
 	})
 }
 
-// With runners of one size on nodes that all may use, a plan can be reckoned by hand: all of the room is given out, and each
-// tier is split to within one runner of its proportion.
+// With runners of one size on nodes that all may use, a plan can be computed by hand. All of the room is given out, and
+// each tier is split to within one runner of its proportion.
 func TestPlan_TiersAreSplitInProportionAndNothingIsStranded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		room := rapid.IntRange(0, 60).Draw(t, "room")
@@ -268,22 +268,22 @@ func TestPlan_TiersAreSplitInProportionAndNothingIsStranded(t *testing.T) {
 		require.Equal(t, min(total, max(load, room)), given, "nothing is stranded, and no more is given")
 		left := max(0, room-load)
 		for _, tier := range []tier{floor, headRoom} {
-			wished := 0
+			asked := 0
 			for _, w := range tier.wish {
-				wished += w
+				asked += w
 			}
 			for i, w := range tier.wish {
-				if wished > 0 {
-					fair := float64(w) * min(1, float64(left)/float64(wished))
+				if asked > 0 {
+					fair := float64(w) * min(1, float64(left)/float64(asked))
 					require.InDelta(t, fair, tier.got[i], 1, "pool %d of %v: %v of %d", i, tier.wish, tier.got, left)
 				}
 			}
-			left = max(0, left-wished)
+			left = max(0, left-asked)
 		}
 	})
 }
 
-// POOL-8: whatever is wrong, every number stays.
+// POOL-8: on any error every number stays.
 func TestPlan_POOL8_AnyReadErrorLeavesEveryNumber(t *testing.T) {
 	errors := map[string]func(*Input){
 		"signals":  func(in *Input) { in.Signals.Problem = "down" },
@@ -365,8 +365,8 @@ func TestPlan_SCALE3_ASimulatedPoolFollowsDemandAndDoesNotSwing(t *testing.T) {
 	})
 }
 
-// Several pools that contend, over time: whatever the past, the same demand for long enough leads to the recommended numbers,
-// and there it stays; and never are there more runners beyond jobs than have room, but for those that are not let go yet.
+// Several pools that contend, over time: whatever the past, constant demand leads to the recommended numbers, and they
+// stay. There are never more runners beyond jobs than have room, except those that are not released yet.
 func TestPlan_SCALE4_SimulatedPoolsComeToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t, someSizes...)

@@ -285,7 +285,7 @@ func TestPlan_SaysWhatIsShort(t *testing.T) {
 
 func TestPlan_SaysWhy(t *testing.T) {
 	s := situated(unit(100)).pool("a", 20, 2, Signal{Occupied: 3, Withheld: 1, P95: 6})
-	require.Equal(t, "20: 3 for jobs, 1 for jobs that are withheld, 1 kept warm, 3 for as many as the last hour needed, 12 not let go yet", s.plan()["a"].Why())
+	require.Equal(t, "20: 3 for jobs, 1 for jobs that are withheld, 1 kept warm, 3 for as many as the last hour needed, 12 not released yet", s.plan()["a"].Why())
 	s.Signals.Problem = "no route to host"
 	require.Equal(t, "20, left alone: no route to host", s.plan()["a"].Why())
 	require.Equal(t, "0: no jobs", situated(unit(1)).pool("a", 0, 0, Signal{}).plan()["a"].Why())
@@ -333,7 +333,7 @@ func TestPlan_POOL8_ANumberStaysWhenSomethingCouldNotBeRead(t *testing.T) {
 }
 
 // POOL-8: what one pool lacks does not blind the others, and the blind one's runners take their room.
-func TestPlan_POOL8_ABlindPoolTakesItsRoomAndHoldsUpNobody(t *testing.T) {
+func TestPlan_POOL8_ABlindPoolTakesItsRoomAndBlocksNoOther(t *testing.T) {
 	s := situated(unit(10)).pool("a", 0, 9, Signal{}).pool("b", 6, 9, Signal{})
 	delete(s.Signals.Pools, "b")
 	require.Equal(t, map[string]int{"a": 4, "b": 6}, s.desired())
@@ -379,8 +379,8 @@ func TestPlan_POOL8_FewerNodesTakeNothingAtOnce(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 13, "b": 17}, s.desired(), "and not two more at each pass")
 }
 
-// SCALE-1: warm capacity yields to jobs of another pool, at once, whatever cooldown and window say; no more of it than they
-// need; and it does not come back before the other pool has let go.
+// SCALE-1: warm capacity yields to jobs of another pool at once, whatever cooldown and window say; by no more than they
+// need; and it does not come back before the other pool has released it.
 func TestPlan_SCALE1_WarmYieldsToJobsAtOnceAndNoMoreThanNeeded(t *testing.T) {
 	s := situated(unit(10)).pool("a", 10, 10, Signal{}).pool("b", 0, 0, Signal{})
 	s.Pools[0].State.LastScaleDown = t0.Add(-time.Second)
@@ -447,7 +447,7 @@ func TestPlan_SCALE3_DownAfterWindowAndCooldown(t *testing.T) {
 	}
 }
 
-// SCALE-3: a step down goes no lower than the most that was needed in the window, and demand that comes back holds it up.
+// SCALE-3: a step down goes no lower than the maximum that was needed in the window, and returning demand keeps it up.
 func TestPlan_SCALE3_TheWindowsMostCounts(t *testing.T) {
 	s := situated(unit(100)).pool("p", 20, 0, Signal{Occupied: 20}, func(p *Pool) { p.Cooldown = 0 })
 	s.after(time.Second)
@@ -486,7 +486,7 @@ func TestPlan_ScaleToZeroAndBack(t *testing.T) {
 	require.Equal(t, 1, s.desired()["p"], "the cooldown holds nothing down")
 }
 
-// Numbers that no machine has do not confuse anybody.
+// Impossibly large numbers do not overflow.
 func TestPlan_BeyondCounting(t *testing.T) {
 	huge := Room{MilliCPU: 1 << 62, Memory: 1 << 62, Pods: 1 << 62}
 	s := situated(huge, huge, huge, Room{-5, -5, -5, 0, 0}).pool("a", 0, 50, Signal{}).pool("b", 0, 10000, Signal{}, size(huge), atMost(10000)).

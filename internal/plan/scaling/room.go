@@ -14,7 +14,7 @@ type limit struct {
 	what string
 	left int64 // negative when more is taken than there is
 	cost []int64
-	// closed when a tier went without what it wished because of it: lower tiers get nothing of it.
+	// closed when a tier got less than it asked for because of it: lower tiers get nothing of it.
 	closed bool
 }
 
@@ -159,9 +159,9 @@ func (all limits) overfull(pool int) string {
 	return ""
 }
 
-// fill grants a tier. What fits is granted whole. Otherwise every pool gets the same share of what it wishes, rounded
-// down, and what is left goes one by one to those that lost most by rounding, in the order of their names among equals, until
-// nobody can take any more. What ran out is closed to lower tiers.
+// fill grants a tier. What fits is granted whole. Otherwise every pool gets the same share of what it asks for, rounded
+// down. The remainder goes one by one to those that lost most by rounding, in the order of their names among equals, until
+// no pool can take more. What ran out is closed to lower tiers.
 func (all limits) fill(wish []int) []int {
 	granted := make([]int, len(wish))
 	give := func(i, n int) bool {
@@ -206,28 +206,28 @@ func (all limits) scarcest(wish []int) *portioner {
 	for _, l := range all {
 		p := portioner{left: uint64(max(l.left, 0))}
 		for i, n := range wish {
-			p.wished += uint64(times(l.cost[i], n))
+			p.desired += uint64(times(l.cost[i], n))
 		}
-		if p.wished > p.left && (least == nil || p.less(*least)) {
+		if p.desired > p.left && (least == nil || p.less(*least)) {
 			least = &p
 		}
 	}
 	return least
 }
 
-// portioner is a share: left of wished.
-type portioner struct{ left, wished uint64 }
+// portioner is a share: left of desired.
+type portioner struct{ left, desired uint64 }
 
 func (p portioner) less(q portioner) bool {
-	pHigh, pLow := bits.Mul64(p.left, q.wished)
-	qHigh, qLow := bits.Mul64(q.left, p.wished)
+	pHigh, pLow := bits.Mul64(p.left, q.desired)
+	qHigh, qLow := bits.Mul64(q.left, p.desired)
 	return pHigh < qHigh || pHigh == qHigh && pLow < qLow
 }
 
 // portion is n's share, rounded down, and the remainder.
 func (p portioner) portion(n int) (int, uint64) {
 	high, low := bits.Mul64(uint64(n), p.left)
-	whole, remainder := bits.Div64(high, low, p.wished) // high < wished, because left < wished and n < 2^63
+	whole, remainder := bits.Div64(high, low, p.desired) // high < desired, because left < desired and n < 2^63
 	return int(whole), remainder
 }
 

@@ -14,8 +14,8 @@ const ExitOutdated = 7
 // has taken a pod for over because its node is gone.
 const ReasonPodGC = "DeletionByPodGC"
 
-// Collected says whether the pod is called failed only because its node is gone. Nobody has seen it end, and its runner
-// may work as long as GitHub thinks so: it is lost, not finished (POOL-7).
+// Collected says whether the pod is marked failed only because its node is gone. Its end was not observed, and its
+// runner may be busy as long as GitHub says so: it is lost, not finished (POOL-7).
 func Collected(pod *corev1.Pod) bool {
 	c := Condition(pod, corev1.DisruptionTarget)
 	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == ReasonPodGC
@@ -35,7 +35,7 @@ func WasReady(pod *corev1.Pod, runner *corev1.ContainerStatus) bool {
 // LongestWaiting bounds what is kept of a message, for each pod that waits.
 const LongestWaiting = 300
 
-// WaitingFor says what a pod is waiting for, in a line: what the scheduler has said while there is no node; afterwards
+// WaitingFor says what a pod is waiting for, in a line. Without a node it is what the scheduler has said; afterwards
 // the first container that the kubelet cannot start, init containers first, because the others only wait for them.
 func WaitingFor(pod *corev1.Pod) string {
 	if pod.Spec.NodeName == "" {

@@ -15,7 +15,7 @@ import (
 type Options struct {
 	// Read asks for the database's time.
 	Read func(ctx context.Context) (time.Time, error)
-	// Wall is this machine's own clock, which may be wrong: nothing goes by it, and people are told how wrong it is. Default
+	// Wall is this machine's own clock, which may be wrong: nothing depends on it, and its error is reported. Default
 	// time.Now.
 	Wall func() time.Time
 	// Passed is the time since some moment, by a clock that cannot be set. Default: the process's monotonic clock.
@@ -30,12 +30,12 @@ type Options struct {
 
 const (
 	readTimeout = 5 * time.Second
-	// tellAbove is how wrong a clock has to be before a person should hear of it.
+	// tellAbove is how wrong a clock has to be to be reported.
 	tellAbove = 5 * time.Second
 )
 
-// Clock tells the database's time. It is safe for concurrent use, and never ahead of the database: what it calls past is past
-// there, and a list that was begun before a moment of the database's is not taken for one that was begun after it.
+// Clock returns the database's time. It is safe for concurrent use, and never ahead of the database. What it calls past is
+// past there, and a list that was begun before a moment of the database's is not taken for one that was begun after it.
 type Clock struct {
 	opt    Options
 	offset prometheus.Gauge
@@ -43,7 +43,7 @@ type Clock struct {
 	mu     sync.Mutex
 	read   time.Time     // the database's time
 	passed time.Duration // when its answer came
-	wrong  bool          // people were told that Wall is
+	wrong  bool          // it was reported that Wall is
 }
 
 // New reads the time once: a Clock is right from its first moment.
@@ -84,7 +84,7 @@ func (c *Clock) Now() time.Time {
 
 func (c *Clock) at(passed time.Duration) time.Time { return c.read.Add(passed - c.passed) }
 
-// Sync asks the database. An error says that it was not reached; Now goes on by what has passed.
+// Sync asks the database. An error says that it was not reached; Now then adds the time that has passed.
 func (c *Clock) Sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -97,7 +97,7 @@ func (c *Clock) Sync(ctx context.Context) error {
 	return nil
 }
 
-// take believes an answer. The database's time now lies between what it said and that much later than its answer took: as
+// take accepts an answer. The database's time now lies between what it said and that much later than its answer took. As
 // long as this clock lies there too it is left alone, so that a slow answer does not put it back.
 func (c *Clock) take(ctx context.Context, read time.Time, asked, answered time.Duration) {
 	ahead := c.opt.Wall().Sub(read)
@@ -135,7 +135,7 @@ func (c *Clock) Run(ctx context.Context) {
 		case <-again.C:
 		}
 		if err := c.Sync(ctx); err != nil && ctx.Err() == nil {
-			c.opt.Log.DebugContext(ctx, "going on by what has passed", "error", err) // whoever needs the database says that it is away
+			c.opt.Log.DebugContext(ctx, "the database's clock cannot be read: adding the time that has passed", "error", err) // its users report the outage
 		}
 	}
 }

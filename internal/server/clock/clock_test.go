@@ -48,13 +48,13 @@ func (b *bench) pass(d time.Duration) {
 	b.database, b.wall, b.passed = b.database.Add(d), b.wall.Add(d), b.passed+d
 }
 
-// RECV-2: a machine's own clock, wrong from the start or changed later, is nobody's clock.
+// RECV-2: a machine's own clock, wrong from the start or changed later, is not used.
 func TestClock_RECV2_TheMachinesOwnClockDoesNotCount(t *testing.T) {
 	for _, ahead := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
 		b, c := newBench(t, ahead)
 		require.Equal(t, noon, c.Now())
 		b.pass(time.Minute)
-		b.wall = b.wall.Add(time.Hour) // somebody sets it
+		b.wall = b.wall.Add(time.Hour) // the machine's clock is set
 		require.Equal(t, noon.Add(time.Minute), c.Now(), "and before the next reading, too")
 		require.NoError(t, c.Sync(t.Context()))
 		require.Equal(t, noon.Add(time.Minute), c.Now())
@@ -90,7 +90,8 @@ func TestClock_EXCL6_NeverAheadAndNotBackForASlowAnswer(t *testing.T) {
 	require.WithinDuration(t, b.database, c.Now(), b.answer)
 }
 
-// A machine that was suspended is behind until it has asked; a database whose clock jumps is followed, and people are told.
+// A machine that was suspended is behind until it has asked; a database whose clock jumps is followed, and that is
+// reported.
 func TestClock_RECV4_FollowsTheDatabase(t *testing.T) {
 	b, c := newBench(t, 0)
 	b.database = b.database.Add(time.Hour)
@@ -108,7 +109,7 @@ func TestClock_RECV4_FollowsTheDatabase(t *testing.T) {
 	require.Equal(t, noon, c.Now(), "and back")
 }
 
-// A database that is away: time goes on, and no pass begins that would judge by a clock that nobody has checked.
+// While the database is unavailable time continues, and no pass begins that would judge by an unchecked clock.
 func TestClock_RECV4_GoesOnWhileTheDatabaseIsAway(t *testing.T) {
 	b, c := newBench(t, 0)
 	b.err = errors.New("the database is away")

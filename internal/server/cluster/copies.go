@@ -45,7 +45,7 @@ func NewCopies(config *rest.Config, namespace string) (*Copies, error) {
 	return &Copies{client: client, namespace: namespace}, nil
 }
 
-// ReadCopy reads it past every cache. One that holds nonsense cannot be read: nobody can tell what it said.
+// ReadCopy reads it past every cache. A malformed one cannot be read: its content is unknown.
 func (c *Copies) ReadCopy(ctx context.Context) (epoch.Mark, bool, error) {
 	found, err := c.client.CoreV1().ConfigMaps(c.namespace).Get(ctx, CopyName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -66,12 +66,12 @@ func (c *Copies) ReadCopy(ctx context.Context) (epoch.Mark, bool, error) {
 func parseCopy(data map[string]string) (epoch.Mark, error) {
 	n, err := strconv.ParseInt(data[keyEpoch], 10, 64)
 	if err != nil || n <= 0 || data[keyLineage] == "" {
-		return epoch.Mark{}, errors.New("it holds no lineage and epoch of a ledger; if somebody has edited it, delete it: a hold follows")
+		return epoch.Mark{}, errors.New("it holds no lineage and epoch of a ledger; if it was edited by hand, delete it: a hold follows")
 	}
 	return epoch.Mark{Lineage: data[keyLineage], Epoch: n}, nil
 }
 
-// WriteCopy replaces what was read last, and nothing else: a replica that has written meanwhile wins.
+// WriteCopy replaces what was read last, and nothing else: a replica that has written in between wins.
 func (c *Copies) WriteCopy(ctx context.Context, m epoch.Mark) error {
 	data := map[string]string{keyLineage: m.Lineage, keyEpoch: strconv.FormatInt(m.Epoch, 10)}
 	var written *corev1.ConfigMap
@@ -86,7 +86,7 @@ func (c *Copies) WriteCopy(ctx context.Context, m epoch.Mark) error {
 		written, err = c.client.CoreV1().ConfigMaps(c.namespace).Update(ctx, next, metav1.UpdateOptions{})
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return nil // another replica's is as good, and the next look goes by it
+		return nil // another replica's is as good, and the next check uses it
 	}
 	if err != nil {
 		return fmt.Errorf("writing the ConfigMap %s/%s: %w", c.namespace, CopyName, err)

@@ -56,7 +56,7 @@ func (v *View) RunnerPod(ctx context.Context, namespace, name, uid string) (reco
 }
 
 // TakeOffOwner removes the owner label, and what was written with it, if the pod has not changed since it was read: a pod
-// that has been given work meanwhile keeps it.
+// that has been given work in between keeps it.
 func (v *View) TakeOffOwner(ctx context.Context, pod recovery.Pod) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
@@ -75,7 +75,7 @@ func (v *View) TakeOffOwner(ctx context.Context, pod recovery.Pod) error {
 	return nil
 }
 
-// freshPod reads what recovery goes by. The controller reads the same signs of work (EXCL-4).
+// freshPod reads what recovery needs. The controller reads the same signs of work (EXCL-4).
 func freshPod(pod *corev1.Pod) recovery.Pod {
 	out := recovery.Pod{Pod: toPod(pod), ResourceVersion: pod.ResourceVersion, Since: pod.CreationTimestamp.Time}
 	out.Terminal = podsigns.Ended(pod) // POD-3

@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
 )
 
-// EXCL-6, POOL-7: what recovery goes by. A pod that is called failed because its node is gone has not been seen to end.
+// EXCL-6, POOL-7: what recovery uses. A pod that is marked failed because its node is gone has not been seen to end.
 func TestFreshPod_EXCL6_POOL7_ReadsThePodsOwnSigns(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	at := func(minutes int) metav1.Time { return metav1.NewTime(noon.Add(time.Duration(minutes) * time.Minute)) }

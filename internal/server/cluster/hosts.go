@@ -17,7 +17,8 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// hostInformer watches MacHosts, and keeps what operators see of them: neither how one gets to a Mac nor what it is to be.
+// hostInformer watches MacHosts, and keeps what administrators see of them: neither how to connect to a Mac nor its
+// desired state.
 func hostInformer(config *rest.Config, namespace string) (cache.SharedIndexInformer, error) {
 	client, params, err := kindsClient(config)
 	if err != nil {
@@ -50,7 +51,7 @@ func trimHost(obj any) (any, error) {
 	return slim, nil
 }
 
-// Hosts are all Macs; watched is false where they are not looked at, or were not seen yet.
+// Hosts are all Macs; watched is false where they are not watched, or were not seen yet.
 func (v *View) Hosts() (hosts []adminapi.Host, watched bool) {
 	if v.hosts == nil || !v.hosts.HasSynced() {
 		return nil, false

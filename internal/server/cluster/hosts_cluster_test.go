@@ -15,8 +15,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// NET-8: with what the chart grants the server where Macs are prepared it shows them; where it is granted nothing of them, dispatch does not wait for
-// them, and it is said that nothing is known.
+// NET-8: with the chart's rights for Macs the server shows them. Without these rights, dispatch does not wait for them, and
+// they are reported as unknown.
 func TestHosts_NET8_AreShownWhereMacsArePrepared(t *testing.T) {
 	env := kit.Cluster(t)
 	prepared, other := env.Namespace(t), env.Namespace(t)

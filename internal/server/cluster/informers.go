@@ -102,7 +102,7 @@ func trimPod(obj any) (any, error) {
 		return obj, nil
 	}
 	slim := &corev1.Pod{ObjectMeta: trimMeta(pod.ObjectMeta)}
-	// What operators see, beside what dispatch goes by.
+	// What administrators see, beside what dispatch uses.
 	slim.CreationTimestamp, slim.Spec.NodeName, slim.Status.Phase = pod.CreationTimestamp, pod.Spec.NodeName, pod.Status.Phase
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {

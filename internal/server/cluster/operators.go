@@ -20,18 +20,19 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
-// operatorLife is how long a yes is believed without asking again. A no is asked about every time.
+// operatorLife is how long an allowed result is cached. Denials are not cached.
 const operatorLife = 3 * time.Second
 
 // OperatorsOptions configure Operators.
 type OperatorsOptions struct {
 	Config *rest.Config
-	// RunnerNamespace is where runner pods are: whatever anybody bound there, no ServiceAccount of it is an operator.
+	// RunnerNamespace is where runner pods are: whatever bindings exist there, no ServiceAccount of it is an
+	// administrator.
 	RunnerNamespace string
 	Now             func() time.Time
 }
 
-// Operators asks Kubernetes who an operator is and what they may do: a TokenReview and a SubjectAccessReview on
+// Operators asks Kubernetes who an administrator is and what they may do: a TokenReview and a SubjectAccessReview on
 // resources that exist in roles only. Cluster administrators need no second list of users. It is safe for concurrent
 // use.
 type Operators struct {

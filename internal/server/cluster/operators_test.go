@@ -31,7 +31,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// desk is the operators' API under the server's own role (NET-8), on a real cluster's word; the store is never asked for
+// desk is the administrators' API under the server's own role (NET-8), on a real cluster's word; the store is never asked for
 // more than that it was reached.
 type desk struct {
 	t         *testing.T
@@ -226,12 +226,12 @@ func (d *desk) ask(e endpoint, token string) (int, bool) {
 	return resp.StatusCode, d.reached.Load() > before
 }
 
-// NET-5, NET-8: every endpoint refuses whoever has not the role for it, and takes whoever has.
+// NET-5, NET-8: every endpoint refuses principals without the role for it, and accepts those with it.
 func TestOperators_NET5_NET8_EveryEndpointAsksTheCluster(t *testing.T) {
 	d := newDesk(t)
 	people := d.env.Namespace(t)
 	d.bind("bullpen-viewer", people, "viewer")
-	// A role for a ServiceAccount of the runners' namespace, by mistake or by malice, makes no operator of it.
+	// A role for a ServiceAccount of the runners' namespace, by mistake or by malice, makes no administrator of it.
 	d.bind("bullpen-operator", d.namespace, "runner-x")
 	viewer, operators := d.token(people, "viewer", adminapi.Audience), d.token("bullpen-system", "bullpen-operator", adminapi.Audience)
 	reads, writes := endpoints()

@@ -57,7 +57,7 @@ func intakeOf(pool *v1alpha1.RunnerPool) v1alpha1.Intake {
 	return cmp.Or(pool.Spec.Intake, v1alpha1.IntakeOpen)
 }
 
-// paused says that a pool hands out no job because somebody wants it so.
+// paused says that a pool hands out no job because an administrator paused it.
 func paused(pool *v1alpha1.RunnerPool) []adminapi.Problem {
 	sentence := ""
 	switch intakeOf(pool) {
@@ -74,7 +74,7 @@ func paused(pool *v1alpha1.RunnerPool) []adminapi.Problem {
 	return []adminapi.Problem{{Condition: string(intakeOf(pool)), Sentence: sentence}}
 }
 
-// problems are the conditions that somebody should know of, in one order.
+// problems are the conditions that need attention, in one order.
 func problems(conditions []metav1.Condition, known why.Pool) []adminapi.Problem {
 	found := []adminapi.Problem{}
 	for _, kind := range []string{

@@ -43,7 +43,7 @@ func TestPoolStatus_IsWhatThePoolSays(t *testing.T) {
 	require.Empty(t, got.Starved)
 }
 
-// What operators see of a pod is the same of the copy that is kept of it.
+// What administrators see of a pod is the same of the copy that is kept of it.
 func TestTrimPod_KeepsWhatOperatorsSee(t *testing.T) {
 	created := metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
 	for name, c := range map[string]struct {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// reviewLife is how long an accepted token is believed without asking again; the watch revokes sooner, since a pod
-// that it no longer shows is not served.
+// reviewLife is how long an accepted token is cached; the watch revokes sooner, since a pod that it no longer
+// shows is not served.
 const reviewLife = time.Minute
 
 // reviewCache keeps hashes only: a token is never held longer than its request (NET-3).

@@ -33,7 +33,7 @@ type Options struct {
 	Now      func() time.Time
 }
 
-// Handler is told of changes, one at a time per kind. It must not block.
+// Handler gets the changes, one at a time per kind. It must not block.
 type Handler interface {
 	PodChanged(pod dispatch.Pod)
 	PodGone(pod dispatch.Pod)
@@ -47,7 +47,7 @@ type View struct {
 	pods     cache.SharedIndexInformer
 	accounts cache.SharedIndexInformer
 	pools    cache.SharedIndexInformer
-	hosts    cache.SharedIndexInformer // nil: they are not looked at
+	hosts    cache.SharedIndexInformer // nil: they are not watched
 	reviews  *reviewCache
 }
 
@@ -129,7 +129,7 @@ func (v *View) podEvent(obj any, tell func(dispatch.Pod)) {
 	}
 }
 
-// Synced reports whether every watch that dispatch goes by has delivered its first list.
+// Synced reports whether every watch that dispatch uses has delivered its first list.
 func (v *View) Synced() bool {
 	return v.pods.HasSynced() && v.accounts.HasSynced() && v.pools.HasSynced()
 }
@@ -200,8 +200,8 @@ func (v *View) ListPods(ctx context.Context) ([]dispatch.Pod, error) {
 // Config is what the view speaks to the API server with.
 func (v *View) Config() *rest.Config { return v.opt.Config }
 
-// StampOwner writes the owner label, on that UID only, and at no further request what NoteOwner writes. A pod that has gone needs none of it;
-// one that has a label never loses it but by ending.
+// StampOwner writes the owner label, on that UID only, and in the same request what NoteOwner writes. A pod that is gone
+// needs none of it; one that has a label loses it only by ending.
 func (v *View) StampOwner(ctx context.Context, pod dispatch.Pod, owner dispatch.Account) error {
 	return v.patchOwner(ctx, pod, owner, map[string]any{runnerpod.LabelOwner: runnerpod.OwnerLabelValue(owner.Login)})
 }
@@ -304,9 +304,9 @@ func (v *View) Review(ctx context.Context, token, audience string) (Identity, er
 	return id, nil
 }
 
-// Runner returns the pod a pod-bound token speaks for. Which pool it belongs to comes only from the labels that the
-// controller wrote on the pod and on its ServiceAccount of the same name, and the two must agree (NET-4). ok is false
-// when the watch does not show them: the pod is gone, or was created a moment ago.
+// Runner returns the pod of a pod-bound token. Its pool comes only from the labels that the controller wrote on the
+// pod and on its ServiceAccount of the same name, and the two must agree (NET-4). ok is false when the watch does not
+// show them: the pod is gone, or was created a moment ago.
 func (v *View) Runner(id Identity) (dispatch.Pod, bool) {
 	pod, ok := v.Pod(id.PodUID)
 	if !ok || pod.Name != id.PodName || id.Username != "system:serviceaccount:"+pod.Namespace+":"+pod.Name {

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const serverUser = "system:serviceaccount:bullpen-system:bullpen-server"
 
-// scene is a view under the server's own role, and what it was told.
+// scene is a view under the server's own role, and the changes that it reported.
 type scene struct {
 	t         *testing.T
 	env       *kit.Env
@@ -135,7 +135,8 @@ func TestReview_NET3_NET4_TokenSpeaksForItsOwnPodOnly(t *testing.T) {
 	require.False(t, ok)
 }
 
-// NET-4: where the labels of pod and ServiceAccount disagree about the pool, somebody else wrote one of them.
+// NET-4: where the labels of pod and ServiceAccount disagree about the pool, another client wrote one of
+// them.
 func TestRunner_NET4_PodAndServiceAccountMustAgreeOnThePool(t *testing.T) {
 	s := newScene(t)
 	pod := s.runner("linux-cccc", "other-pool", "linux")

@@ -63,7 +63,7 @@ func (h *harness) finish(claim dispatch.Claim) {
 	require.NoError(h.t, h.store.PodStopped(h.t.Context(), claim.PodUID, time.Now(), nil))
 }
 
-// CLAIM-5: what GitHub and operators withhold is withheld, not lost; what runs ends normally; and both must be off.
+// CLAIM-5: what GitHub and administrators withhold is withheld, not lost; what runs ends normally; and both must be off.
 func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
 	h := newHarness(t)
 	one, two := h.replica(), h.replica()
@@ -115,7 +115,7 @@ func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, await.Receive(t, poll, "the poll is answered").answer.Reply, "any replica serves it at once")
 }
 
-// CLAIM-5: a batch that looked at the lane before the account was suspended claims nothing after.
+// CLAIM-5: a batch that read the lane before the account was suspended claims nothing after.
 func TestSuspend_CLAIM5_NoBatchClaimsBesideIt(t *testing.T) {
 	h := newHarness(t)
 	for round := range 20 {
@@ -229,7 +229,7 @@ func TestSyncInstallations_LostMessages(t *testing.T) {
 	require.Equal(t, adminapi.AccountActive, h.account("gamma").State)
 	require.EqualValues(t, 103, h.account("gamma").InstallationID)
 
-	// What was told after the list was begun is newer than the list.
+	// What was reported after the list was begun is newer than the list.
 	h.installation("suspend", acme)
 	did, err := h.store.SyncInstallations(t.Context(), time.Now().Add(-time.Minute), time.Now(), []dispatch.Installation{here(acme), here(beta)})
 	require.NoError(t, err)
@@ -243,7 +243,8 @@ func TestSyncInstallations_LostMessages(t *testing.T) {
 	}
 }
 
-// Repositories that are taken from the installation wait, and block no other; given back, they go on at once.
+// Repositories that are removed from the installation wait, and block no other; added again, they continue at
+// once.
 func TestInstallation_RepositoriesTakenWait(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -381,7 +382,8 @@ func TestDelete_CLAIM5_NoBatchClaimsBesideIt(t *testing.T) {
 	}
 }
 
-// Every change is in the audit log with what was and what is, by whom; what failed, or changed nothing, is not.
+// Every change is in the audit log with what was and what is, and its author; what failed, or changed nothing,
+// is not.
 func TestAudit_InTheChangesOwnTransaction(t *testing.T) {
 	h := newHarness(t)
 	jobs, version := int64(5), h.account("acme").Version

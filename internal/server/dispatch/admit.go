@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// MaxLanes bounds how many lanes one batch looks at; a batch that saw so many asks for another round.
+// MaxLanes bounds how many lanes one batch reads; a batch that saw so many asks for another round.
 const MaxLanes = 32
 
 // Batch asks for up to len(Polls) claims.
@@ -26,11 +26,11 @@ type Batch struct {
 	Now   time.Time
 }
 
-// MostLanes is how many lanes the batch looks at: the oldest jobs for n polls stand at the heads of at most n lanes; a few
+// MostLanes is how many lanes the batch reads: the oldest jobs for n polls stand at the heads of at most n lanes; a few
 // more, because some of those may turn out to be empty or at their limit.
 func (b Batch) MostLanes() int { return max(8, min(MaxLanes, len(b.Polls))) }
 
-// MayHideMore says whether another round may find more: a full batch, or as many lanes as were looked at, may hide some.
+// MayHideMore says whether another round may find more: a full batch, or as many lanes as were read, may hide some.
 // Every lane seen was claimed from, parked, or has an account that the next round excludes, so rounds come to an end.
 func (b Batch) MayHideMore(lanes, claims int) bool {
 	return claims == len(b.Polls) || lanes == b.MostLanes()
@@ -74,7 +74,7 @@ type Lane struct {
 	Account   Account
 	Version   int64
 	Running   int64
-	Suspended bool // by GitHub or an operator, or the App was uninstalled
+	Suspended bool // by GitHub or an administrator, or the App was uninstalled
 }
 
 // Why lanes are parked. A lane with blocked jobs alone is parked as "held" in the ledger.
@@ -96,7 +96,7 @@ type Allowance struct {
 	Allowed int64
 }
 
-// Admission says what a batch may take from each lane, before any job is looked at.
+// Admission says what a batch may take from each lane, before any job is read.
 type Admission struct {
 	Allowances []Allowance
 	Room       map[int64]int64 // account → how many more runners of the pool's shape fit
@@ -137,15 +137,16 @@ type QueuedJob struct {
 	Repository string
 	// RepositoryID is GitHub's, 0 where it is not known.
 	RepositoryID int64
-	// Refused: the job is to be set aside, for its repository waits for what GitHub has refused. Doubted: something of its repository's was
-	// refused, and this job may be the one that is tried.
+	// Refused: the job is to be set aside, because its repository waits after a refusal of GitHub. Doubted: a job of its
+	// repository was refused, and this one may be the next attempt.
 	Refused, Doubted bool
 }
 
 // Repo names the job's repository.
 func (j QueuedJob) Repo() Repository { return Repository{j.AccountID, j.Repository} }
 
-// SplitRefused tells the jobs that are to be set aside for what GitHub has refused from the others (CLAIM-19).
+// SplitRefused separates the jobs that are to be set aside after a refusal of GitHub from the others
+// (CLAIM-19).
 func SplitRefused(jobs []QueuedJob) (open, refused []QueuedJob) {
 	for _, job := range jobs {
 		if job.Refused {
@@ -157,8 +158,8 @@ func SplitRefused(jobs []QueuedJob) (open, refused []QueuedJob) {
 	return open, refused
 }
 
-// WithinShares splits the jobs into those that their repositories may still run, the oldest first, and the others. left says
-// how many more jobs of a repository may run, and whether it has such a bound at all.
+// WithinShares splits the jobs into those that their repositories may still run, the oldest first, and the others. left
+// returns how many more jobs of a repository may run, and whether it has such a bound at all.
 func WithinShares(jobs []QueuedJob, left func(Repository) (int64, bool)) (within, crowded []QueuedJob) {
 	taken := map[Repository]int64{}
 	for _, job := range sortedByAge(jobs) {
@@ -172,9 +173,9 @@ func WithinShares(jobs []QueuedJob, left func(Repository) (int64, bool)) (within
 	return within, crowded
 }
 
-// Full are those of the crowded jobs whose repositories have no room left, one of each lane and repository: what is to be set
-// aside with all of its kind. Of the others some were met first and got no poll: it may be their turn in the next round. left
-// counts the batch's claims too.
+// Full are those of the crowded jobs whose repositories have no room left, one of each lane and repository: what is to be
+// set aside with all of its kind. Some of the others were met first and got no poll: it may be their turn in the next
+// round. left counts the batch's claims too.
 func Full(crowded []QueuedJob, left func(Repository) (int64, bool)) []QueuedJob {
 	type place struct {
 		key  string
@@ -202,7 +203,7 @@ func RunningByAccount(lanes []Lane) map[int64]int64 {
 	return running
 }
 
-// Exhausted lists the lanes that gave fewer jobs than they were allowed: empty, unless somebody feeds them meanwhile.
+// Exhausted lists the lanes that gave fewer jobs than they were allowed: empty, unless jobs arrive in between.
 func Exhausted(a Admission, jobs []QueuedJob) []Parking {
 	type place struct {
 		key     string

@@ -81,7 +81,7 @@ func (d *Dispatcher) decideAdoption(ctx context.Context, a Adoption) {
 }
 
 // adopt makes a pod busy again when GitHub confirms that its runner runs a job now; a late message about a finished
-// runner revives nobody (CLAIM-13).
+// runner revives no claim (CLAIM-13).
 func (d *Dispatcher) adopt(ctx context.Context, a Adoption) (outcome string, done bool) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.MintTimeout)
 	defer cancel()
@@ -120,7 +120,7 @@ func (d *Dispatcher) adopt(ctx context.Context, a Adoption) (outcome string, don
 	return "adopted", true
 }
 
-// sweepEvery is how often projections and forgotten rows are made good; events do it at once.
+// sweepEvery is how often projections and forgotten rows are corrected; events do it at once.
 const sweepEvery = time.Minute
 
 // runSweep repeats what an event may have missed while this replica was away.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// cached keeps the last value that was read for a while. Callers who come while it is being read wait for that
-// reading. An error is theirs too and is not kept, nor is a former value given in its place.
+// cached keeps the last value that was read for a while. Callers that come while it is being read wait for
+// that reading. An error is theirs too and is not kept, nor is a former value given in its place.
 type cached[T any] struct {
 	keep time.Duration
 	now  func() time.Time
@@ -20,14 +20,14 @@ type cached[T any] struct {
 	reading *reading[T]
 }
 
-// reading is one call of read, by the first who asked.
+// reading is one call of read, by the first caller.
 type reading[T any] struct {
 	done  chan struct{}
 	value T
 	err   error
 }
 
-// errReadingDied is what those who wait are told when read panics.
+// errReadingDied is what waiting callers get when read panics.
 var errReadingDied = errors.New("the reading ended without an outcome")
 
 func (c *cached[T]) get(ctx context.Context) (T, error) {
@@ -62,7 +62,7 @@ func (c *cached[T]) forget() {
 	c.readAt = time.Time{}
 }
 
-// run reads for everybody who waits: it goes on when the one who asked first hangs up.
+// run reads for all waiting callers: it continues when the first one cancels.
 func (c *cached[T]) run(ctx context.Context, r *reading[T], now time.Time) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), signalsTimeout)
 	defer cancel()

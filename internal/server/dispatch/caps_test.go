@@ -98,7 +98,7 @@ func TestCap_CLAIM5_HoldsUnderConcurrencyAndBlocksNobody(t *testing.T) {
 	require.Zero(t, h.account("acme").Held)
 	hogs := slices.DeleteFunc(slices.Clone(order), func(id int64) bool { return id > 60 })
 	sorted := slices.Sorted(slices.Values(hogs))
-	for i, id := range hogs { // batches overlap, so neighbours may swap; nobody is overtaken by a crowd
+	for i, id := range hogs { // batches overlap, so neighbours may swap; no job is overtaken by a crowd
 		require.InDelta(t, sorted[i], id, 6, "a repository's jobs keep their order: %v", hogs)
 	}
 }
@@ -175,7 +175,7 @@ func TestCap_CLAIM5_AnyOrderOfEvents(t *testing.T) {
 				require.NoError(rt, err)
 			},
 		})
-		for range 2 * int(next) { // whatever happened, everything ends without a pass
+		for range 2 * int(next) { // in any state, everything ends without a pass
 			claim()
 			finish()
 		}
@@ -184,7 +184,7 @@ func TestCap_CLAIM5_AnyOrderOfEvents(t *testing.T) {
 }
 
 // A cap that blocked nothing costs the account's runners their place: they are registered at the job's repository,
-// because a runner of the organization takes whatever job GitHub gives it.
+// because a runner of the organization takes any job GitHub gives it.
 func TestCap_RunnersAreRegisteredAtTheRepository(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -231,7 +231,7 @@ func TestCap_CLAIM9_DisplacedRunnerKeepsToItsRepository(t *testing.T) {
 	require.Equal(t, fleet.JobQueued, h.jobState(3))
 }
 
-// SCALE-2: what a cap withholds is told as such, and asks for no runner.
+// SCALE-2: what a cap withholds is reported as such, and asks for no runner.
 func TestSignals_SCALE2_RepositoryCap(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
@@ -253,7 +253,7 @@ func TestSignals_SCALE2_RepositoryCap(t *testing.T) {
 	require.EqualValues(t, 1, lanes["held"], "a pick has nothing to do with it")
 }
 
-// What went past the end of a claim is made good by the pass.
+// The pass makes up for room that no end of a claim released.
 func TestReturnBlocked_MakesGood(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 10, 1)
@@ -267,7 +267,7 @@ func TestReturnBlocked_MakesGood(t *testing.T) {
 	require.Len(t, h.claims(linuxPool("linux"), 4), 1)
 }
 
-// CLAIM-5, RECV-7: however many repositories of another account hold jobs, and of its own, the pass comes to each.
+// CLAIM-5, RECV-7: however many repositories of other accounts, and of its own, hold jobs, the pass reaches each.
 func TestReturnBlocked_RECV7_ComesToEveryRepository(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 10, 1)
@@ -312,7 +312,7 @@ func TestWithinShares_CLAIM5_TheOldestOfEach(t *testing.T) {
 	})
 }
 
-// A job is set aside only once its repository's share is used up, not because more jobs than polls were looked at.
+// A job is set aside only once its repository's share is used up, not because more jobs than polls were read.
 func TestCap_CLAIM5_WhatHasRoomIsNotSetAside(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 10, 3)
@@ -349,8 +349,8 @@ func TestCap_CLAIM5_CancelledTurnIsPassedOn(t *testing.T) {
 	require.EqualValues(t, 3, next[0].JobID)
 }
 
-// EXCL-6: without the setting no cap counts and nobody is registered at a repository, whatever the ledger says: whoever looks
-// for runners at GitHub does not look there.
+// EXCL-6: without the setting no cap counts and no runner is registered at a repository, whatever the ledger says: searches
+// for runners at GitHub skip repositories.
 func TestCap_EXCL6_OnlyWhereTheSettingIsOn(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 10, 1)

@@ -12,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// TEN-4: a pod is charged to its account until it has stopped or is gone, whatever GitHub says of its job; then the account's next job is
-// claimed at once.
+// TEN-4: a pod is charged to its account until it has stopped or is gone, whatever GitHub reports of its job; then the
+// account's next job is claimed at once.
 func TestCharge_TEN4_UntilThePodIsGone(t *testing.T) {
 	for how, ends := range map[string]func(ctx context.Context, h *harness, d *dispatch.Dispatcher, pod dispatch.Pod) error{
 		"stopped": func(ctx context.Context, _ *harness, d *dispatch.Dispatcher, pod dispatch.Pod) error {

@@ -12,8 +12,8 @@ type Step int
 // The steps of a poll.
 const (
 	StepMatch    Step = iota // no row: wait for a job
-	StepTakeOver             // owned and nobody is minting: take a new generation and mint
-	StepAwait                // somebody is minting: wait for the outcome
+	StepTakeOver             // owned and not being minted: take a new generation and mint
+	StepAwait                // another request is minting: wait for the outcome
 	StepGone                 // never again
 	StepLate                 // a later request of the pod was served: this one's connection is dead
 )
@@ -46,10 +46,10 @@ func Decide(pod Pod, claim Claim, sequence int64, now time.Time) Step {
 
 // LongestLease is longer than any lease that a replica takes, with room for clocks that differ as clocks do. Leases only
 // save work: it is the generation that makes a stale actor's writes void. So one that ends later was taken by a replica
-// whose clock is ahead, and holds up nobody (CLAIM-16).
+// whose clock is ahead, and blocks no other replica (CLAIM-16).
 const LongestLease = time.Minute
 
-// Leased reports whether a replica is at work on the claim.
+// Leased reports whether a replica is working on the claim.
 func (c Claim) Leased(now time.Time) bool {
 	return c.LeaseUntil.After(now) && !c.LeaseUntil.After(BeyondLeases(now))
 }

@@ -45,7 +45,7 @@ type Runners struct {
 type WaitingLane struct {
 	LabelKey  string
 	Account   Account
-	Suspended bool     // by GitHub or an operator, or the App was uninstalled
+	Suspended bool     // by GitHub or an administrator, or the App was uninstalled
 	Jobs      int64    // queued jobs that are not blocked; Look.Count means that many or more
 	Blocked   int64    // queued jobs that are set aside, counted as far
 	Refused   int64    // those of Blocked for which GitHub does not do what they need (CLAIM-19)
@@ -66,9 +66,9 @@ type Look struct {
 	Repositories bool // of those whose age is read
 }
 
-// How far lanes are looked into. What could be handed out is counted in full, up to maxCounted a lane; of what is
-// withheld it matters that there is some, so the lanes share spareCounts between them and each has at least minSpare:
-// beyond that, a number of withheld jobs says "so many or more".
+// How far lanes are read. What could be handed out is counted in full, up to maxCounted a lane. Of what is withheld
+// it matters that there is some, so the lanes share spareCounts between them and each has at least minSpare: beyond
+// that, a number of withheld jobs says "so many or more".
 const (
 	maxCounted  = 10_000
 	spareCounts = 10_000
@@ -141,10 +141,10 @@ func Looks(pools []Pool, sets []LabelSet, b Backlog) []Look {
 	return out
 }
 
-// Demand says what every pool is asked for: what dispatch would hand out now if there were runners without end, and
-// what it withholds, each job under one reason (SCALE-2). mints bounds how many registrations GitHub may be asked for
-// now, by account; an account that is not in it has no such bound. The answer is sorted, and depends on no order of
-// what is given (SCALE-4).
+// Demand says what every pool is asked for: what dispatch would hand out now with unlimited runners, and what it
+// withholds, each job under one reason (SCALE-2). mints bounds how many registrations GitHub may be asked for now, by
+// account; an account that is not in it has no such bound. The answer is sorted, and depends on no order of what is
+// given (SCALE-4).
 func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []runnerapi.PoolSignals {
 	to := destinations(pools, sets)
 	counts := make(map[PoolRef]*tally, len(pools))
@@ -199,8 +199,8 @@ type seat struct {
 	repository string // where the account has a cap per repository
 }
 
-// fund spends the room of one account on the jobs of all its lanes, whatever pools they go to, oldest first: an
-// account with room for one job asks for one runner, not for one a pool (CLAIM-5).
+// fund spends the room of one account on the jobs of all its lanes, in any pools, oldest first: an account with
+// room for one job asks for one runner, not for one a pool (CLAIM-5).
 func fund(wishes []wish, b Backlog, mints int64) {
 	var seats []seat
 	for i, w := range wishes {
@@ -254,8 +254,8 @@ func fund(wishes []wish, b Backlog, mints int64) {
 	}
 	for i, w := range wishes {
 		if crowded[i] > 0 && funded[i] == 0 && mints > 0 && w.lane.Jobs > int64(len(w.lane.Oldest)) {
-			// Jobs of other repositories may stand behind all those that were looked at: a poll finds out, and sets aside
-			// what is in its way, so one has to be asked for.
+			// Jobs of other repositories may stand behind all those that were read: a poll finds out, and sets aside what
+			// is in its way, so one has to be asked for.
 			budget := Budget{w.lane.Account.ID, w.pool.Platform}
 			if usage, seen := used[w.pool.Platform]; !seen && b.Limits[budget].Room(b.Usage[budget], w.pool.Shape) > 0 ||
 				seen && b.Limits[budget].Room(usage, w.pool.Shape) > 0 {

@@ -216,7 +216,7 @@ func draw(t *rapid.T) drawn {
 	return d
 }
 
-// SCALE-2: nobody is asked for more than the accounts have room for, and no job is counted twice.
+// SCALE-2: no pool is asked for more than the accounts have room for, and no job is counted twice.
 func TestDemand_SCALE2_NeverMoreThanThereIsRoomFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
@@ -226,7 +226,7 @@ func TestDemand_SCALE2_NeverMoreThanThereIsRoomFor(t *testing.T) {
 				served[dispatch.LabelKey(p.Labels)] = append(served[dispatch.LabelKey(p.Labels)], p)
 			}
 		}
-		for account := int64(1); account <= 3; account++ { // one account at a time, to tell whose runners are asked for
+		for account := int64(1); account <= 3; account++ { // one account after the other, to see whose runners are asked for
 			alone := d.backlog
 			alone.Lanes = nil
 			jobs := int64(0)
@@ -271,7 +271,7 @@ func TestDemand_SCALE2_NeverMoreThanThereIsRoomFor(t *testing.T) {
 	})
 }
 
-// SCALE-4: the same backlog gives the same demand, in whatever order it is told.
+// SCALE-4: the same backlog gives the same demand, in whatever order it is read.
 func TestDemand_SCALE4_OrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
@@ -285,8 +285,8 @@ func TestDemand_SCALE4_OrderDoesNotMatter(t *testing.T) {
 	})
 }
 
-// What is read of the lanes decides nothing: looking only as far as Looks says gives the demand that a look at every job
-// gives, but for numbers of withheld jobs.
+// The bounds of Looks decide nothing: reading only so many jobs gives the demand that reading all of them gives, except
+// for numbers of withheld jobs.
 func TestLooks_SCALE2_FarEnough(t *testing.T) {
 	pools, sets := []dispatch.Pool{linuxPool("small"), linuxPool("other")}, []dispatch.LabelSet{setOf("small"), setOf("other")}
 	b := dispatch.Backlog{

@@ -23,20 +23,21 @@ type Options struct {
 	Cluster Cluster
 	// Roster matches GitHub's lists of runners to pods; without it, rows that were lost are never proven over.
 	Roster Roster
-	// CheckPod has recovery look at one pod soon; without it, its next pass does.
+	// CheckPod has recovery check one pod soon; without it, its next pass does.
 	CheckPod func(ctx context.Context, podUID string) error
 	// Gate is closed while the ledger is frozen after a restore; never, by default.
 	Gate    Gate
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Tracer is told of claims and mints; nil traces none.
+	// Tracer gets claims and mints; nil traces none.
 	Tracer *tracing.Tracer
 
 	// Hold is how long a poll without work waits; default runnerapi.PollHold.
 	Hold time.Duration
 	// MintTimeout bounds one request to GitHub; default 15 s, at most half of LongestLease. A claim's lease is twice that.
 	MintTimeout time.Duration
-	// ExamineTimeout bounds one question about pods that are lost; default 8 s, for whoever asks waits for the answer.
+	// ExamineTimeout bounds one question about pods that are lost; default 8 s, because the caller waits for the
+	// answer.
 	ExamineTimeout time.Duration
 	// LabelTimeout bounds how long a pod that has acknowledged waits for its owner label; default 1 s, less than the pod itself waits.
 	LabelTimeout time.Duration
@@ -107,8 +108,8 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// Dispatcher is one replica's dispatch: stateless but for the polls it holds and what it last heard of GitHub's
-// limits. All methods are safe for concurrent use; Run owns every goroutine.
+// Dispatcher is one replica's dispatch: stateless except for the polls it holds and its last readings of
+// GitHub's limits. All methods are safe for concurrent use; Run owns every goroutine.
 type Dispatcher struct {
 	opt       Options
 	metrics   *metrics
@@ -126,7 +127,7 @@ type Dispatcher struct {
 	ended  endings
 	goings goings
 
-	routeMu sync.Mutex // locked while label sets are read: a reader meanwhile waits for the outcome
+	routeMu sync.Mutex // locked while label sets are read: a concurrent reader waits for the outcome
 	served  map[string]servedBy
 
 	examined atomic.Uint64 // claims of lost pods, so that each question begins with others
@@ -186,7 +187,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.running.Go(func() { d.runRetries(ctx) })
 	d.wakeAll()
 	<-ctx.Done()
-	d.mu.Lock()   // whoever starts a matcher has started it by now, or sees that ctx has ended
+	d.mu.Lock()   // a caller that starts a matcher has started it by now, or sees that ctx has ended
 	d.mu.Unlock() //nolint:staticcheck // an empty critical section is the point
 	d.running.Wait()
 	return nil
@@ -224,7 +225,7 @@ func (d *Dispatcher) ClaimChanged(podUID string) {
 	}
 }
 
-// AccountChanged tells that GitHub or an operator changed what an account may do: what was counted against its installation
+// AccountChanged tells that GitHub or an administrator changed what an account may do: what was counted against its installation
 // until now says nothing any more.
 func (d *Dispatcher) AccountChanged(accountID int64) {
 	d.mintSlots.forgive(accountID)

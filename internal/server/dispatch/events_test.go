@@ -45,7 +45,7 @@ func TestUnclaim_CLAIM2_ClaimAndJobMoveTogether(t *testing.T) {
 	require.Equal(t, fleet.JobQueued, h.jobState(1))
 }
 
-// CLAIM-3, CLAIM-4: whatever arrives late, twice or out of order, a finished job stays finished.
+// CLAIM-3, CLAIM-4: after late, repeated or reordered events a finished job stays finished.
 func TestRecordJob_CLAIM3_CLAIM4_TerminalJobsNeverMove(t *testing.T) {
 	h := newHarness(t)
 	late := []fleet.JobEvent{fleet.JobEventQueued, fleet.JobEventWaiting, fleet.JobEventStarted, fleet.JobEventCompleted, fleet.JobEventCancelled}
@@ -253,7 +253,7 @@ func TestRecordJob_CLAIM8_ReleaseIsByExecutor(t *testing.T) {
 	second := h.served(d, b)
 	require.Equal(t, int64(1), h.claim(a).JobID)
 
-	// Another account's runner of that name is none of this event's business.
+	// Another account's runner of that name is not affected by this event.
 	other := dispatch.Account{ID: 9, Login: "other", InstallationID: 109}
 	h.install(other)
 	h.record(job(fleet.JobEventCompleted, 77, from(other), by(first.JIT.Name)))
@@ -292,7 +292,7 @@ func TestRecordJob_CLAIM9_InProgressReBinds(t *testing.T) {
 	require.Equal(t, fleet.JobMinted, h.jobState(1))
 }
 
-// CLAIM-9: two runners that swapped jobs need no third mint, in whichever order GitHub tells of them.
+// CLAIM-9: two runners that swapped jobs need no third mint, in whichever order GitHub reports them.
 func TestRecordJob_CLAIM9_SwappedRunnersNeedNoThirdMint(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -358,7 +358,7 @@ func TestAdoption_CLAIM13_RunningRunnerWithoutLiveClaimIsAdopted(t *testing.T) {
 	}
 }
 
-// CLAIM-13: late messages revive nobody.
+// CLAIM-13: late messages revive no claim.
 func TestAdoption_CLAIM13_FinishedRunnerIsNotRevived(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()

@@ -32,12 +32,12 @@ func (d *Dispatcher) Heard(labelKey string) bool {
 // Minted notes the outcome of a request to GitHub.
 func (m *MintLimiter) Minted(account Account, err error) { m.slots.minted(account, err) }
 
-// Unused takes slots back that no claim was made with, and reports whether others may have gone without them.
+// Unused takes slots back that no claim was made with, and reports whether others may have lacked them.
 func (m *MintLimiter) Unused(accountID int64, slots int) bool {
 	return m.slots.unused(accountID, slots)
 }
 
-// OnFreed has f called, instead of nothing, when a slot is free that somebody went without.
+// OnFreed has f called, instead of nothing, when a slot is free that an account lacked.
 func (m *MintLimiter) OnFreed(f func()) { m.slots.freed = f }
 
 // Forgive ends the account's waits.

@@ -16,7 +16,7 @@ import (
 )
 
 // FairShare gives each free runner to the account that has least running, then by age; FIFO by age alone. Neither gives an
-// account more than it has room for, a job twice, or leaves a runner without a job that could have one.
+// account more than it has room for, assigns a job twice, or leaves a runner without a job that could have one.
 func TestChoose_CLAIM5_FIFOAndFairShareProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		room, running, queued := map[int64]int64{}, map[int64]int64{}, map[int64]int64{}
@@ -65,7 +65,7 @@ func TestChoose_CLAIM5_FIFOAndFairShareProperties(t *testing.T) {
 }
 
 // A small account beside a hog: with FIFO it waits for the hog's whole backlog, with FairShare it has the next runner; and
-// the hog has every runner that nobody else wants.
+// the hog has every runner that no other account needs.
 func TestFairShare_SmallAccountBesideAHog(t *testing.T) {
 	for _, fair := range []bool{false, true} {
 		h := newHarness(t)

@@ -2,11 +2,11 @@ package dispatch
 
 import "github.com/bullpen-ci/bullpen/internal/server/events/roster"
 
-// FoundRunner is a pod whose registrations GitHub shows, whatever our rows say: what a claim is rebuilt from after a restore
+// FoundRunner is a pod whose registrations GitHub shows, with or without rows: what a claim is rebuilt from after a restore
 // (CLAIM-17). Runners is never empty.
 type FoundRunner struct {
 	Pod     Pod
-	Pool    Pool // zero when it has gone: then nothing but the job is charged
+	Pool    Pool // zero when it is deleted: then only the job is charged
 	Account Account
 	Runners []roster.Found
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// Gate says whether the ledger is frozen after a restore: then nothing is handed out and no removal is granted (CLAIM-17). The
-// statements themselves refuse it too; the gate spares everybody the asking. It is package epoch's Keeper.
+// Gate says whether the ledger is frozen after a restore: then nothing is handed out and no removal is granted (CLAIM-17).
+// The statements themselves refuse it too; the gate saves the round trips. It is package epoch's Keeper.
 type Gate interface {
 	// Frozen gives the reason, and a channel that closes when it ends.
 	Frozen() (reason string, resumed <-chan struct{}, frozen bool)
-	// Suspect has it looked at once whether the ledger is frozen: a statement was refused.
+	// Suspect has it check at once whether the ledger is frozen: a statement was refused.
 	Suspect()
 }
 
@@ -31,14 +31,14 @@ func (d *Dispatcher) Frozen() (reason string, frozen bool) {
 	return reason, frozen
 }
 
-// LedgerFrozen is told when a hold begins: what was read of the ledger before is not believed any more.
+// LedgerFrozen is called when a hold begins: earlier readings of the ledger are not trusted any more.
 func (d *Dispatcher) LedgerFrozen() {
 	d.demand.forget()
 	d.peaks.forget()
 	d.wakeAll()
 }
 
-// LedgerResumed is told when it ends: whoever waits looks again.
+// LedgerResumed is called when it ends: waiting polls read again.
 func (d *Dispatcher) LedgerResumed() {
 	d.demand.forget()
 	d.peaks.forget()
@@ -97,8 +97,8 @@ func (d *Dispatcher) notFrozen() error {
 	return nil
 }
 
-// Backoff is until when this replica asks GitHub to register no runner for the account (CLAIM-11, CLAIM-14), and whether that is
-// for a rate limit and not for failures; zero when nothing keeps it from that.
+// Backoff is until when this replica asks GitHub to register no runner for the account (CLAIM-11, CLAIM-14); zero when
+// there is none. limited says that the cause is a rate limit, and not failures.
 func (d *Dispatcher) Backoff(account Account) (until time.Time, limited bool) {
 	return d.mintSlots.resume(account)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // CLAIM-15, CLAIM-16: whatever an actor does with a generation that is not the row's is void, and a claim is taken
-// over only when nobody mints it and its pod has nothing yet.
+// over only when it is not being minted and its pod has nothing yet.
 func TestStore_CLAIM15_CLAIM16_StaleActorsAreVoid(t *testing.T) {
 	h := newHarness(t)
 	h.queue(1)
@@ -57,9 +57,9 @@ func TestStore_CLAIM15_CLAIM16_StaleActorsAreVoid(t *testing.T) {
 	refused("take-over of what the pod has", ok, err)
 }
 
-// CLAIM-16: a lease that a replica took by a clock that is ahead, and could not end, holds up neither the pod's next poll nor
-// recovery; one that may be a replica's at work does.
-func TestTakeOver_CLAIM16_ALeaseOfAClockAheadHoldsUpNobody(t *testing.T) {
+// CLAIM-16: a lease that a replica took by a clock that is ahead, and could not end, blocks neither the pod's next poll nor
+// recovery; one that a working replica may hold does.
+func TestTakeOver_CLAIM16_ALeaseOfAClockAheadBlocksNoPoll(t *testing.T) {
 	h := newHarness(t)
 	h.queue(1)
 	pod := h.pod("linux")
@@ -98,7 +98,7 @@ func TestNextGeneration_CLAIM15_RisesWithALaggingClock(t *testing.T) {
 	require.Equal(t, now.UnixMicro(), dispatch.NextGeneration(0, now))
 }
 
-// CLAIM-15: a mint that takes effect only after the take-over looked for it is removed by the one who asked for it.
+// CLAIM-15: a mint that takes effect only after the take-over searched for it is removed by its own requester.
 func TestMint_CLAIM15_RegistrationThatComesTooLateIsRemoved(t *testing.T) {
 	h := newHarness(t)
 	slow, release := make(chan struct{}), make(chan struct{})
@@ -126,7 +126,7 @@ func TestMint_CLAIM15_RegistrationThatComesTooLateIsRemoved(t *testing.T) {
 }
 
 // CLAIM-15: a replica that takes a claim over, and then stands still past its lease, does not remove what its successor has
-// minted and delivered meanwhile. Found by the model of the protocol (test/model).
+// minted and delivered since. Found by the model of the protocol (test/model).
 func TestTakeOver_CLAIM15_LeavesWhatItsSuccessorHasMinted(t *testing.T) {
 	h := newHarness(t)
 	h.queue(1)

@@ -8,8 +8,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// goes is told of each change of a pod that is being deleted. If its claim is live and GitHub has not named its runner, recovery looks at it
-// at once: nothing in the pod signals a runner that has its configuration, and its registration is to be removed (EXCL-8).
+// goes gets each change of a pod that is being deleted. If its claim is live and GitHub has not named its runner, recovery
+// checks it at once: nothing in the pod signals a runner that has its configuration, and its registration is to be removed
+// (EXCL-8).
 func (d *Dispatcher) goes(pod Pod) {
 	if d.opt.CheckPod == nil || !d.goings.begin(pod.UID) {
 		return
@@ -23,12 +24,12 @@ func (d *Dispatcher) goes(pod Pod) {
 		}
 		if err != nil { // the next pass sees it
 			d.goings.forget(pod.UID)
-			d.opt.Log.WarnContext(ctx, "having a pod looked at that is being deleted", "pod", pod.Name, "error", err)
+			d.opt.Log.WarnContext(ctx, "requesting a check of a pod that is being deleted", "pod", pod.Name, "error", err)
 		}
 	})
 }
 
-// goings remembers which of the pods that are being deleted were looked at.
+// goings remembers which of the pods that are being deleted were checked.
 type goings struct {
 	mu   sync.Mutex
 	seen map[string]bool // by pod UID

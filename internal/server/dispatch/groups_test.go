@@ -26,7 +26,7 @@ func TestRunnerGroup_OneThatIsAbsentHoldsBackItsPoolAlone(t *testing.T) {
 	h.record(job(fleet.JobEventQueued, 3, func(ev *dispatch.JobEvent) { ev.Labels = []string{"plain"} }))
 	pod := h.pod("linux")
 
-	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain, once
+	_, err := d.Poll(await.Context(t), pod, 0) // tries once, and gets no job
 	require.NoError(t, err)
 	require.Equal(t, "builders", h.forge.Asked().RunnerGroup)
 	require.Equal(t, 1, h.forge.Mints())
@@ -49,7 +49,7 @@ func TestRunnerGroup_OneThatIsAbsentHoldsBackItsPoolAlone(t *testing.T) {
 	h.served(d, h.pod("plain"))
 	require.Equal(t, 2, h.forge.Mints(), "it is not tried again at once")
 
-	// Somebody makes the group, or the pool names another.
+	// An administrator makes the group, or the pool names another.
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.NoGroups = false })
 	c.pass(time.Minute)
 	_, lacking = d.PoolRefused(grouped.Ref(), acme.ID)

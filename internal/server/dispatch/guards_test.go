@@ -88,7 +88,7 @@ func TestRecordJob_CLAIM3_LateInProgressBindsNoRunner(t *testing.T) {
 	require.Equal(t, fleet.JobMinted, h.jobState(1))
 }
 
-// CLAIM-9: a runner takes one job. GitHub's word on the one it executes stands, whatever names it again.
+// CLAIM-9: a runner takes one job. The job that GitHub named first stays, whatever names the runner again.
 func TestRecordJob_CLAIM9_ExecutingRunnerKeepsItsJob(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -136,7 +136,7 @@ func TestSweep_TEN8_NoLabelAfterThePollersEnd(t *testing.T) {
 	won, err := d.Acknowledge(t.Context(), owned, answer.Generation)
 	require.NoError(t, err)
 	require.True(t, won)
-	d.Label(t.Context(), owned) // in vain
+	d.Label(t.Context(), owned) // fails
 	attempts := len(h.cluster.Stamped())
 	require.Positive(t, attempts)
 	h.cluster.OnStamp(nil)
@@ -156,7 +156,8 @@ func TestSweep_TEN8_NoLabelAfterThePollersEnd(t *testing.T) {
 	require.Zero(t, noted(retired))
 }
 
-// TEN-8: the pod waits for its label, whoever else waits for the background's work, and no longer than the bound, or than it listens.
+// TEN-8: the pod waits for its label, however busy the background is, and no longer than the bound, or than its request
+// lasts.
 func TestLabel_TEN8_IsWrittenBeforeTheAnswerEndsOrNever(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica(func(o *dispatch.Options) { o.LabelTimeout = 20 * time.Millisecond })
@@ -256,7 +257,7 @@ func TestAdoption_CLAIM13_NoAnswerIsAskedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
 			var mu sync.Mutex
-			now := time.Now().Add(time.Minute) // whatever is asked for from here on is due
+			now := time.Now().Add(time.Minute) // everything that is requested from here on is due
 			registry := prometheus.NewRegistry()
 			h.replica(func(o *dispatch.Options) {
 				o.Metrics = registry
@@ -285,8 +286,8 @@ func TestAdoption_CLAIM13_NoAnswerIsAskedAgain(t *testing.T) {
 	}
 }
 
-// CLAIM-13: a job that has ended meanwhile revives nobody, and an adopted runner is charged to its lane.
-func TestAdopt_CLAIM13_EndedJobRevivesNobody(t *testing.T) {
+// CLAIM-13: a job that has ended in between revives no claim, and an adopted runner is charged to its lane.
+func TestAdopt_CLAIM13_EndedJobRevivesNoClaim(t *testing.T) {
 	h := newHarness(t)
 	pod := h.pod("linux")
 	runner := h.ghost(pod)
@@ -311,8 +312,8 @@ func TestAdopt_CLAIM13_EndedJobRevivesNobody(t *testing.T) {
 	require.Zero(t, ledgertest.Int(t, h.url, `SELECT sum(running)::bigint FROM job_lanes`))
 }
 
-// CLAIM-13, CLAIM-17: a list of GitHub's that was read before the runner's job ended revives nobody, when it is believed after.
-func TestAdopt_CLAIM13_CLAIM17_ALateReadingRevivesNobody(t *testing.T) {
+// CLAIM-13, CLAIM-17: a list of GitHub's that was read before the runner's job ended, and is used after, revives no claim.
+func TestAdopt_CLAIM13_CLAIM17_ALateReadingRevivesNoClaim(t *testing.T) {
 	h := newHarness(t)
 	h.queue(1)
 	pod := h.pod("linux")
@@ -390,8 +391,8 @@ func TestRetire_EXCL1_PodWithoutARowIsUnknown(t *testing.T) {
 	require.Equal(t, runnerapi.Unknown, answers[0].Verdict)
 }
 
-// EXCL-6: with a scope that can be read, 404 and a 403 beside an absence in the list are proofs; a 403 beside the
-// runner, a 5xx, and a name that cannot be looked up are not.
+// EXCL-6: with a readable scope, 404 and a 403 beside an absence in the list are proofs. A 403 beside the runner,
+// a 5xx, and a name that cannot be looked up are not.
 func TestPoll_EXCL6_WhatProvesARegistrationGone(t *testing.T) {
 	cases := map[string]struct {
 		answer error
@@ -436,7 +437,7 @@ func TestPoll_EXCL6_WhatProvesARegistrationGone(t *testing.T) {
 	})
 }
 
-// standingStill is a store whose next look at registrations takes as long as the test wants.
+// standingStill is a store whose next reading of registrations takes as long as the test wants.
 type standingStill struct {
 	dispatch.Store
 	once             sync.Once

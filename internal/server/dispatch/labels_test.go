@@ -15,8 +15,8 @@ import (
 // words that jobs and pools make their labels of: few, so that sets meet.
 var someLabels = []string{"self-hosted", "linux", "Linux", "x64", "linux-4", "LINUX-4", "gpu", "arm64"}
 
-// CLAIM-18: GitHub gives a runner any job whose labels are among the runner's. Whatever a runner was registered for, no job of another kind than its
-// pool serves can run on it.
+// CLAIM-18: GitHub gives a runner any job whose labels are among the runner's. Independently of the job that a runner was
+// registered for, no job that its pool does not serve can run on it.
 func TestLabels_CLAIM18_NoJobRunsOnAPoolThatDoesNotServeIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set := rapid.SliceOfN(rapid.SampledFrom(someLabels), 1, 5)

@@ -55,7 +55,8 @@ func TestAdopt_CLAIM2_VoidAdoptionChangesNothing(t *testing.T) {
 	require.Equal(t, int64(2), h.claim(b).JobID)
 }
 
-// EXCL-1: the row of a pod that went before its work was known to be over is forgotten later, by the same proof.
+// EXCL-1: the row of a pod that was deleted before its work was known to be over is forgotten later, by the same
+// proof.
 func TestSweep_EXCL1_RowsOfPodsThatWentEarlierAreForgotten(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -75,7 +76,7 @@ func TestSweep_EXCL1_RowsOfPodsThatWentEarlierAreForgotten(t *testing.T) {
 	require.Equal(t, fleet.ClaimRetired, h.claim(stays).State)
 }
 
-// A lane that was parked because the pool's shape did not fit the budget is looked at again when the shape changes.
+// A lane that was parked because the pool's shape did not fit the budget is read again when the shape changes.
 func TestRouting_LanesAreUnparkedWhenThePoolsShapeChanges(t *testing.T) {
 	h := newHarness(t)
 	require.NoError(t, h.store.SetLimits(t.Context(), acme.ID, fleet.Linux, fleet.Limits{MilliCPU: 4000, MemoryMB: 1 << 20, Jobs: 9}))
@@ -136,7 +137,7 @@ func TestInstallation_LateAndLostEvents(t *testing.T) {
 	ledgertest.Exec(t, h.url, `INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
 		label_key, state, queued_at, updated_at) VALUES (2, 1, 'acme/app', 1, 1, 'b', 'ci', 'main', 'a', '["gpu"]', 'queued', now(), now())`)
 	ledgertest.Exec(t, h.url, `INSERT INTO job_lanes (label_key, account_id, parked, head_at) VALUES ('["gpu"]', 1, 'suspended', now())`)
-	d.Reconnected() // nobody was told of that lane
+	d.Reconnected() // no notification named that lane
 	reinstalled := acme
 	reinstalled.InstallationID = 303
 	h.record(job(fleet.JobEventQueued, 3, from(reinstalled))) // the installation event was lost
@@ -144,7 +145,8 @@ func TestInstallation_LateAndLostEvents(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, await.Receive(t, parked, "the poll is answered").answer.Reply)
 }
 
-// A job belongs to the lane it was stored in, whatever its repository's owner is called when it is released.
+// A job belongs to the lane it was stored in, even if its repository's owner has another name when it is
+// released.
 func TestRecordJob_ReleasedJobFeedsItsOwnLane(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()

@@ -13,10 +13,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
 )
 
-// A question about lost pods may cost requests to GitHub, and whoever asks waits for the answer. Most is answered from
-// GitHub's lists, however many pods there are; what is still listed has to be removed one by one, and so many removals are
-// asked for at once (GitHub allows an installation some 180 a minute), for Options.ExamineTimeout. What is left out, or is not finished, is
-// unknown, and asked about again.
+// A question about lost pods may cost requests to GitHub, and the caller waits for the answer. Most is answered from
+// GitHub's lists, however many pods there are. What is still listed has to be removed one by one, a bounded number
+// concurrently (GitHub allows an installation some 180 a minute), for Options.ExamineTimeout. What is left out, or is not
+// finished, is unknown, and asked about again.
 const (
 	maxRemoved  = 24
 	maxExamined = 8 // of claims that the lists do not answer for
@@ -114,7 +114,7 @@ func (l *losses) may(left *int) bool {
 	return true
 }
 
-// rotate begins elsewhere at each question, so that a few that nobody can tell about do not stand before the rest for ever.
+// rotate begins elsewhere at each question, so that a few unanswerable ones do not block the rest forever.
 func (d *Dispatcher) rotate(indexes []int) []int {
 	if len(indexes) < 2 {
 		return indexes
@@ -141,9 +141,9 @@ func (l *losses) each(indexes []int, do func(i int)) {
 	wait.Wait()
 }
 
-// releaseLive ends the claims of lost pods whose registrations are proven gone: each under a generation of its own, so that
-// whatever another replica does with the claim meanwhile is void, or makes this void (CLAIM-15). The lists are read after
-// those are taken: what they do not show then, nobody can mint any more.
+// releaseLive ends the claims of lost pods whose registrations are proven gone. Each has a generation of its own, so that
+// concurrent changes of the claim by another replica are void, or make this void (CLAIM-15). The lists are read after those
+// are taken: what they do not show then can never be minted.
 func (l *losses) releaseLive(ctx context.Context, live []int) {
 	taken := make(map[int]Claim, len(live))
 	var mu sync.Mutex
@@ -185,7 +185,7 @@ func (d *Dispatcher) look(ctx context.Context, queries []roster.Query) map[strin
 	return seen
 }
 
-// take takes a generation of the claim, for whoever wants to release it.
+// take takes a generation of the claim, in order to release it.
 func (l *losses) take(ctx context.Context, i int) (Claim, bool) {
 	d, pod := l.d, l.pods[i]
 	if d.opt.Roster == nil && !l.may(&l.left.examined) || ctx.Err() != nil {
@@ -197,7 +197,7 @@ func (l *losses) take(ctx context.Context, i int) (Claim, bool) {
 		return Claim{}, false
 	}
 	if !claim.State.Live() {
-		l.answers[i] = lostAnswer(pod.UID, claim) // it has ended meanwhile
+		l.answers[i] = lostAnswer(pod.UID, claim) // it has ended in between
 		return Claim{}, false
 	}
 	now := d.opt.Now()
@@ -302,7 +302,7 @@ func (d *Dispatcher) releaseProven(ctx context.Context, claim Claim, answer runn
 			UID: claim.PodUID, Verdict: runnerapi.Granted, State: string(fleet.ClaimSpent), Proof: ProofRegistrationsGone,
 		}
 	}
-	// Something has happened to it meanwhile: what the row says now counts, and a live one is asked about again.
+	// The row has changed in between: what it says now counts, and a live one is asked about again.
 	now, err := d.opt.Store.Claim(ctx, claim.PodUID)
 	if err == nil && !now.State.Live() {
 		return lostAnswer(claim.PodUID, now)
@@ -313,6 +313,6 @@ func (d *Dispatcher) releaseProven(ctx context.Context, claim Claim, answer runn
 
 func (d *Dispatcher) noteUnreleased(ctx context.Context, pod Pod, err error) {
 	if err != nil {
-		d.opt.Log.WarnContext(ctx, "a lost pod keeps its claim: nobody can say yet that its runner is gone", "pod", pod.Name, "error", err)
+		d.opt.Log.WarnContext(ctx, "a lost pod keeps its claim: there is no proof yet that its runner is gone", "pod", pod.Name, "error", err)
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
 )
 
-// ProofUnregistered is how it is known that a pod works for nobody whose row says only that the fleet took it, or is new
-// because the former one was lost.
+// ProofUnregistered is the proof that a pod runs no job whose row says only that the fleet took it, or is new because
+// the former one was lost.
 const ProofUnregistered = "GitHub lists no registration of it in any place where it could have one"
 
-// proveEnded looks for a proof for pods whose rows are over and do not say how. A row without a proof may stand where
-// another one was lost, so that it lifts no sign of work (EXCL-4): only GitHub's lists can, and whatever they show is removed
-// first. What is busy is taken back as such (CLAIM-13). Where the lists prove nothing, the grant stays what it was: enough
-// for a pod that shows no work, and for no other.
+// proveEnded searches for a proof for pods whose rows are over and do not say how. A row without a proof may have replaced
+// a lost one, so that it lifts no sign of work (EXCL-4): only GitHub's lists can, and what they show is removed first. A
+// busy runner is adopted again (CLAIM-13). Where the lists prove nothing, the grant stays what it was: enough for a pod
+// that shows no work, and for no other.
 func (l *losses) proveEnded(ctx context.Context, unproven []int) {
 	if l.d.opt.Roster == nil || len(unproven) == 0 {
 		return
@@ -102,7 +102,7 @@ func (l *losses) adoptFound(ctx context.Context, i int, found []roster.Found) {
 	}
 }
 
-// grantProven writes the proof into the rows, so that everybody who asks later has it, and answers with it.
+// grantProven writes the proof into the rows, so that every later question finds it, and answers with it.
 func (l *losses) grantProven(ctx context.Context, indexes []int) {
 	if len(indexes) == 0 {
 		return
@@ -123,14 +123,14 @@ func (l *losses) grantProven(ctx context.Context, indexes []int) {
 	}
 }
 
-// endings remembers when this replica first saw that a pod's row is over, by its own clock: from then on nothing can be minted
-// for the pod, and a list that was read later tells of everything that ever will be.
+// endings remembers when this replica first saw that a pod's row is over, by its own clock: from then on nothing can be
+// minted for the pod, and a list that was read later is final.
 type endings struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
-// maxEndings bounds the memory; whoever is forgotten is first seen again.
+// maxEndings bounds the memory; a forgotten one counts as seen for the first time.
 const maxEndings = 100_000
 
 func (e *endings) since(podUID string, now time.Time) time.Time {

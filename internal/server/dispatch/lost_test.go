@@ -107,7 +107,7 @@ func TestRetireLost_EXCL6_OnlyAProofReleases(t *testing.T) {
 	}
 }
 
-// POOL-7: a job that ran on the vanished node is GitHub's to fail; only the claim ends, once GitHub lets the runner go.
+// POOL-7: a job that ran on the vanished node is GitHub's to fail; only the claim ends, once GitHub removes the runner.
 func TestRetireLost_POOL7_ExecutingJobIsLeftToGitHub(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -152,7 +152,7 @@ func TestRetireLost_NotesWhichJobsLostTheirNodes(t *testing.T) {
 	require.Equal(t, died.Name, lost[0].PodName)
 }
 
-func TestRetireLost_WithoutALiveClaimAsksNobody(t *testing.T) {
+func TestRetireLost_WithoutALiveClaimSendsNoRequest(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.RemoveErr, g.Unread = fleet.ErrUncertain, fleet.ErrUncertain })

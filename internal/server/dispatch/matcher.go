@@ -11,8 +11,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// matcher pairs the waiting polls of one pool at this replica with queued jobs, longest wait first, a batch a
-// transaction. Its cost does not grow with the number of polls that wait in vain.
+// matcher pairs the waiting polls of one pool at this replica with queued jobs, longest wait first, a batch
+// per transaction. Its cost does not grow with the number of polls that get no job.
 type matcher struct {
 	d       *Dispatcher
 	pool    PoolRef
@@ -22,7 +22,7 @@ type matcher struct {
 	mu      sync.Mutex
 	waiting *list.List // of *waiter, longest wait first
 	byPod   map[string]*waiter
-	closed  bool // its pool is gone, and so is its goroutine: nobody joins it any more
+	closed  bool // its pool is gone, and so is its goroutine: no poll joins it any more
 }
 
 // waiter is one waiting poll. It is waiting until the matcher takes it into a batch; then only the matcher may answer.
@@ -65,7 +65,7 @@ type outcome int
 const (
 	holdOver   outcome = iota // the hold, the request or the replica ended: the poll must be answered now
 	rowChanged                // ClaimChanged was called for the pod
-	dismissed                 // the matcher or another request of the pod let the poll go
+	dismissed                 // the matcher or another request of the pod dropped the poll
 )
 
 // await holds the poll until it is matched or there is another outcome. A poll that was taken into a batch waits for that
@@ -107,7 +107,7 @@ func (m *matcher) join(poll Poll) *waiter {
 		return w
 	}
 	if ok && old.entry != nil {
-		// The same pod asks again: its former connection is dead, whatever TCP says.
+		// The same pod polls again: its former connection is dead, whatever TCP reports.
 		m.waiting.Remove(old.entry)
 		old.entry = nil
 		old.out <- nil
@@ -138,12 +138,12 @@ func (m *matcher) leave(w *waiter) bool {
 }
 
 // stopIfPoolGone closes the matcher if its pool is gone and no poll waits for it, and reports whether it did: then its
-// goroutine returns. A pool that comes back gets another matcher.
+// goroutine returns. A pool that is made again gets another matcher.
 func (m *matcher) stopIfPoolGone() bool {
 	if _, ok := m.d.opt.Cluster.Pool(m.pool); ok {
 		return false
 	}
-	m.d.mu.Lock() // then m.mu, as nobody takes them the other way round
+	m.d.mu.Lock() // then m.mu: always in this order
 	defer m.d.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,7 +174,7 @@ func (m *matcher) giveBack(ws []*waiter) {
 	defer m.mu.Unlock()
 	for i := len(ws) - 1; i >= 0; i-- {
 		w := ws[i]
-		if m.byPod[w.poll.PodUID] != w { // it left, or asked again meanwhile
+		if m.byPod[w.poll.PodUID] != w { // it left, or polled again in between
 			w.out <- nil
 			continue
 		}
@@ -214,13 +214,13 @@ func (m *matcher) dismiss() {
 	}
 }
 
-// match runs batches until there is no work or no poll left. It reports when to look again by itself: after a failed
-// transaction, and then not before, or when an account's back-off ends.
+// match runs batches until there is no work or no poll left. It reports when to read again without a notification:
+// after a failed transaction, and then not before, or when an account's back-off ends.
 func (m *matcher) match(ctx context.Context) (wait time.Duration, again, failed bool) {
 	for {
 		until := m.excludedFor()
 		more, err := m.round(ctx)
-		if errors.Is(err, fleet.ErrLedgerFrozen) { // CLAIM-17: whoever resumes wakes everybody
+		if errors.Is(err, fleet.ErrLedgerFrozen) { // CLAIM-17: the end of the hold wakes all matchers
 			m.d.opt.Gate.Suspect()
 			return time.Second, true, false
 		}
@@ -251,7 +251,7 @@ func (m *matcher) excludedFor() time.Duration {
 	return wait
 }
 
-// roundTimeout bounds one batch: a database that went without a word must not keep the polls that were taken.
+// roundTimeout bounds one batch: a database that does not answer must not keep the polls that were taken.
 const roundTimeout = 15 * time.Second
 
 // round matches one batch and reports whether another one may find more.
@@ -299,8 +299,8 @@ func (m *matcher) batch(pool Pool, keys []string, taken []*waiter, excluded []in
 	}
 }
 
-// unused gives slots back that the batch made no claim with. Others may want them; to look again itself would be to reserve them
-// again, and to give them back again, for as long as somebody else holds the jobs.
+// unused gives slots back that the batch made no claim with. Other batches may need them. Reading again at once would only
+// reserve and return them, for as long as another transaction holds the jobs.
 func (m *matcher) unused(accountID int64, slots int) {
 	if m.d.mintSlots.unused(accountID, slots) {
 		m.d.wakeOthers(m)

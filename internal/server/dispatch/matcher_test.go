@@ -15,7 +15,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// A pool that is deleted leaves no goroutine behind, and one that comes back under its name is served as before.
+// A pool that is deleted leaves no goroutine behind, and one that is made again under its name is served as
+// before.
 func TestMatcher_EndsWithItsPool(t *testing.T) {
 	h := newHarness(t)
 	h.cluster.PutPool(linuxPool("gone"))
@@ -48,8 +49,8 @@ func TestMatcher_EndsWithItsPool(t *testing.T) {
 	h.eventually("a matcher for which nobody waits ends when its pool goes", func() bool { return d.Matchers() == 1 })
 }
 
-// fruitless is a ledger of which no batch gets anything after it has taken what mint slots there are: because somebody else holds
-// all jobs, or with an error.
+// fruitless is a ledger of which no batch gets anything after it has taken the available mint slots: because another
+// transaction holds all jobs, or with an error.
 type fruitless struct {
 	dispatch.Store
 	account dispatch.Account
@@ -130,7 +131,7 @@ func TestPoll_CLAIM7_AnEarlierRequestTakesNothingOver(t *testing.T) {
 }
 
 // An earlier request does not push a later one of its pod out of the queue either.
-func TestPoll_CLAIM7_AnEarlierRequestWaitsInNobodysStead(t *testing.T) {
+func TestPoll_CLAIM7_AnEarlierRequestWaitsForNoOther(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
 	pod := h.pod("linux")

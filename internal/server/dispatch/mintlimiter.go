@@ -36,5 +36,5 @@ func (m *MintLimiter) Reserve(account Account, want int) int { return m.slots.re
 // Release gives slots back.
 func (m *MintLimiter) Release(accountID int64, slots int) { m.slots.release(accountID, slots) }
 
-// Mintable is what Demand is told of the account; not ok when nothing bounds it.
+// Mintable is the account's bound for Demand; not ok when nothing bounds it.
 func (m *MintLimiter) Mintable(account Account) (int64, bool) { return m.slots.mintable(account) }

@@ -53,8 +53,8 @@ func (s *mintSlots) account(id int64) *accountMints {
 	return a
 }
 
-// limit is how many mints of the account may be under way: of one that is failing a single one, which asks whether it
-// is over, so that its jobs do not pin the pool's pods (CLAIM-11).
+// limit is how many mints of the account may be under way. A failing account may have a single one, which tests
+// whether the failure is over, so that its jobs do not pin the pool's pods (CLAIM-11).
 func (s *mintSlots) limit(a *accountMints) int {
 	if a.failures > 0 {
 		return 1
@@ -109,21 +109,21 @@ func (s *mintSlots) reserve(account Account, want int) int {
 	return got
 }
 
-// release gives slots back, and wakes whoever may have gone without.
+// release gives slots back, and wakes accounts that may have lacked them.
 func (s *mintSlots) release(accountID int64, slots int) {
 	if s.giveBack(accountID, slots, true) {
 		s.freed()
 	}
 }
 
-// unused takes back slots that a batch had reserved and made no claim with. It reports whether others may have gone without
-// them; that batch did not, and would find no more if it looked again at once.
+// unused takes back slots that a batch had reserved and made no claim with. It reports whether others may have lacked them;
+// that batch did not, and would find no more if it read again at once.
 func (s *mintSlots) unused(accountID int64, slots int) (wanted bool) {
 	return s.giveBack(accountID, slots, false)
 }
 
-// giveBack reports whether somebody may have gone without those slots. They are told of it, or are to be told yet.
-func (s *mintSlots) giveBack(accountID int64, slots int, told bool) bool {
+// giveBack reports whether another batch may have lacked those slots. notified says that the caller wakes it.
+func (s *mintSlots) giveBack(accountID int64, slots int, notified bool) bool {
 	if slots <= 0 {
 		return false
 	}
@@ -131,7 +131,7 @@ func (s *mintSlots) giveBack(accountID int64, slots int, told bool) bool {
 	defer s.mu.Unlock()
 	a := s.account(accountID)
 	full := a.short || a.minting >= s.limit(a)
-	a.short = a.short && !told
+	a.short = a.short && !notified
 	a.minting = max(0, a.minting-slots)
 	return full
 }
@@ -214,8 +214,8 @@ func (s *mintSlots) resume(account Account) (until time.Time, limited bool) {
 	return time.Time{}, false
 }
 
-// mintable is how many registrations GitHub may be asked for now in the account's name; not ok when nothing bounds it
-// but how many may be under way at a time, which is a matter of moments.
+// mintable is how many registrations GitHub may be asked for now in the account's name; not ok when only the bound of
+// concurrent requests applies, which changes within moments.
 func (s *mintSlots) mintable(account Account) (n int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// TEN-7: a job that waited for an approval queues up when it is approved, behind what could run before, of its own account and of others,
-// and before what comes later. When GitHub made it is still known.
+// TEN-7: a job that waited for an approval is queued when it is approved, behind what could run before, of its own account
+// and of others, and before what comes later. The time of its creation at GitHub is still known.
 func TestQueue_TEN7_AnApprovedJobQueuesUpWhenItCanRun(t *testing.T) {
 	h := newHarness(t)
 	other := dispatch.Account{ID: 2, Login: "other", InstallationID: 102}

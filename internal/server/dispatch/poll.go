@@ -61,8 +61,8 @@ func (r Reply) String() string {
 	return [...]string{"empty", "served", "gone", "retry"}[r]
 }
 
-// awaitEvery is how often a poll that waits for another's mint looks at the row again: what ends a mint at another
-// replica notifies nobody.
+// awaitEvery is the interval at which a poll that waits for another's mint reads the row again: the end of a mint
+// at another replica causes no notification.
 const awaitEvery = 2 * time.Second
 
 func (d *Dispatcher) poll(ctx context.Context, pod Pod, sequence int64) (Answer, error) {
@@ -166,7 +166,7 @@ func (d *Dispatcher) stopping() bool {
 	return d.runCtx.Err() != nil
 }
 
-var errNobodyHears = errors.New("the pod hung up, or is being deleted")
+var errPollAbandoned = errors.New("the pod hung up, or is being deleted")
 
 // serve mints for a claim that this replica has just made, with a mint slot in hand.
 func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
@@ -178,7 +178,7 @@ func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
 	if ctx.Err() != nil || !ok || pod.Deleting { // EXCL-5: GitHub was not asked yet, so that job and pod are free again
 		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		return d.unclaim(detached, claim, errNobodyHears)
+		return d.unclaim(detached, claim, errPollAbandoned)
 	}
 	return d.mint(ctx, claim, release)
 }
@@ -189,8 +189,9 @@ func (d *Dispatcher) slot(accountID int64) func() {
 }
 
 // mint asks GitHub for the registration whose name the claim already holds, and answers only while the claim's
-// generation still holds (CLAIM-15). It goes on when the poller hangs up: the outcome has to be recorded. release gives
-// the mint slot back as soon as GitHub has answered well: slots bound what it is asked, not what the ledger is told.
+// generation still holds (CLAIM-15). It continues when the poller disconnects: the outcome has to be recorded. release
+// gives the mint slot back as soon as GitHub has answered well: slots bound concurrent requests to GitHub, not writes
+// to the ledger.
 func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.MintTimeout)
 	defer cancel()
@@ -223,7 +224,7 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 		d.metrics.mints.WithLabelValues("uncertain").Inc()
 		d.opt.Log.WarnContext(ctx, "minting", "runner", claim.RunnerName, "account", claim.Account.Login, "error", err)
 		if aside != nil {
-			d.unsureOf(ctx, claim, *aside) // the lease ends by itself: it is what this claim waits
+			d.unsureOf(ctx, claim, *aside) // the lease ends on its own: it is what this claim waits
 		} else {
 			d.endLeaseDetached(claim)
 		}
@@ -243,8 +244,8 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 	return Answer{Reply: ReplyServe, JIT: jit, Generation: claim.Generation}, nil
 }
 
-// voided cleans up after a mint whose claim somebody else took over: the answer is not given (CLAIM-15), and the
-// registration nobody will use is removed.
+// voided cleans up after a mint whose claim another actor took over: the answer is not given (CLAIM-15), and the
+// unused registration is removed.
 func (d *Dispatcher) voided(ctx context.Context, pool Pool, claim Claim, jit fleet.JIT) {
 	err := d.opt.Forge.RemoveRunner(ctx, claim.Account.InstallationID, scopeOf(pool, claim), jit.RunnerID)
 	if err == nil {
@@ -290,13 +291,13 @@ func (d *Dispatcher) retryAfter(claim Claim) time.Duration {
 
 func (d *Dispatcher) endLease(ctx context.Context, claim Claim) {
 	if err := d.opt.Store.EndLease(ctx, claim.PodUID, claim.Generation); err != nil {
-		// It ends by itself; only the pod's next poll waits a little longer.
+		// It ends on its own; only the pod's next poll waits a little longer.
 		d.opt.Log.WarnContext(ctx, "ending a lease", "pod", claim.PodName, "error", err)
 	}
 	d.ClaimChanged(claim.PodUID)
 }
 
-// endLeaseDetached is endLease with time of its own: the mint's may be used up.
+// endLeaseDetached is endLease with a timeout of its own: the mint's may be used up.
 func (d *Dispatcher) endLeaseDetached(claim Claim) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

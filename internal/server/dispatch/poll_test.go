@@ -85,7 +85,7 @@ func TestPoll_CLAIM1_OneLiveClaimPerPodAndJob(t *testing.T) {
 	require.Len(t, h.forge.Alive(), 12, "one registration a job")
 }
 
-// EXCL-1: claim and retire of one pod exclude each other, whoever comes first.
+// EXCL-1: claim and retire of one pod exclude each other, whichever comes first.
 func TestRetire_EXCL1_ExactlyOneOfClaimAndRetireWins(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -168,7 +168,7 @@ func TestPoll_EXCL5_RetiredSpentAndDeletingPodsAreNeverServed(t *testing.T) {
 	require.Equal(t, fleet.JobQueued, h.jobState(2))
 }
 
-// EXCL-5: a poll that waits while its pod is retired, or begins to be deleted, hears of it at once.
+// EXCL-5: a poll that waits while its pod is retired, or begins to be deleted, is answered at once.
 func TestPoll_EXCL5_WaitingPollOfARetiredPodIsSentAway(t *testing.T) {
 	h := newHarness(t)
 	here, there := h.replica(), h.replica()
@@ -188,7 +188,7 @@ func TestPoll_EXCL5_WaitingPollOfARetiredPodIsSentAway(t *testing.T) {
 	require.Equal(t, dispatch.ReplyGone, got.answer.Reply)
 }
 
-// CLAIM-7: an answer that was lost is given again, with a fresh registration, and costs neither job nor pod.
+// CLAIM-7: a lost answer is given again, with a fresh registration, and costs neither job nor pod.
 func TestPoll_CLAIM7_LostAnswerIsServedAgain(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -238,7 +238,7 @@ func TestPoll_CLAIM8_RefusedMintReturnsThePodAndTheJob(t *testing.T) {
 	require.Empty(t, h.cluster.Stamped())
 
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = nil })
-	// CLAIM-19: the job waits by itself; when that ends the same pod serves it.
+	// CLAIM-19: only that job waits; when that ends the same pod serves it.
 	c.pass(time.Minute)
 	_, err = d.RetryRefused(t.Context())
 	require.NoError(t, err)

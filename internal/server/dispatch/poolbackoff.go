@@ -22,8 +22,9 @@ const (
 	mostRemembered = 100
 )
 
-// poolBackoffs are the accounts at which GitHub registers no runners of a pool: a pool serves many accounts, and its group is made at each of
-// them. The jobs of such an account wait in that pool alone; everything else of the account goes on (CLAIM-19).
+// poolBackoffs are the accounts at which GitHub registers no runners of a pool: a pool serves many accounts, and its group
+// is made at each of them. The jobs of such an account wait in that pool alone; everything else of the account continues
+// (CLAIM-19).
 type poolBackoffs struct {
 	opt Options
 
@@ -120,7 +121,7 @@ func (b *poolBackoffs) refusedFor(pool Pool, account, job int64, repository stri
 		p.refused[repository][job] = true
 		jobs++
 	}
-	if jobs > mostRemembered { // what they tell is told: while GitHub registers nothing, others would add up
+	if jobs > mostRemembered { // the warning was logged: while GitHub registers nothing, others would add up
 		p.refused = map[string]map[int64]bool{repository: {job: true}}
 		return true, true
 	}
@@ -156,7 +157,8 @@ func (b *poolBackoffs) reserve(pool Pool, account int64, want int) int {
 	return 1
 }
 
-// excluded lists the accounts of which nothing is registered in the pool, and how long until that is tried again at one of them; 0: there is none.
+// excluded lists the accounts of which nothing is registered in the pool, and the time until the next attempt at one of
+// them; 0: there is none.
 func (b *poolBackoffs) excluded(pool Pool) (accounts []int64, wait time.Duration) {
 	now := b.opt.Now()
 	b.mu.Lock()

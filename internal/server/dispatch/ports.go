@@ -19,7 +19,7 @@ type Pool struct {
 	RepositoryScope bool // register at the job's repository instead of the owner
 	FairShare       bool
 	Paused          bool   // hands out no job, and keeps its label: jobs wait for it
-	PausedNote      string // by whom, when and why, in a few words; empty when nobody has said
+	PausedNote      string // by whom, when and why, in a few words; empty when unknown
 	Terminating     bool   // being deleted: serves no new work and does not count for CLAIM-12
 }
 
@@ -39,7 +39,7 @@ type Pod struct {
 	PollerEnded          bool  // its answer is staged: it exited 0
 }
 
-// OwnerNoted reports whether the pod says whom it works for, by its label or beside it.
+// OwnerNoted reports whether the pod names its account, by its label or beside it.
 func (p Pod) OwnerNoted() bool { return p.OwnerLabel != "" || p.OwnerID != 0 }
 
 // Account is an organization or user whose jobs are served.
@@ -49,7 +49,7 @@ type Account struct {
 	User           bool // a user account has repositories only: runners are registered there
 	InstallationID int64
 	// RepositoryRunners: its runners are registered at the job's repository, because it has a cap per repository, and a
-	// runner of the organization takes whatever job GitHub gives it.
+	// runner of the organization takes any job GitHub gives it.
 	RepositoryRunners bool
 }
 
@@ -58,7 +58,7 @@ type Claim struct {
 	PodUID, Namespace, PodName, Pool string
 	State                            fleet.ClaimState
 	Generation                       int64
-	LeaseUntil                       time.Time // zero: nobody is minting
+	LeaseUntil                       time.Time // zero: it is not being minted
 	Sequence                         int64     // of the latest request that it was made for, or taken over by; 0: not numbered
 	Account                          Account
 	LabelKey                         string
@@ -75,7 +75,7 @@ type Claim struct {
 // Registration is one name that was, or was about to be, minted for a pod and is not known to be gone.
 type Registration struct {
 	Name     string
-	RunnerID int64 // 0: GitHub has not told us
+	RunnerID int64 // 0: not known yet
 	Scope    fleet.Scope
 }
 
@@ -104,7 +104,8 @@ type AdmissionStore interface {
 	LabelSets(ctx context.Context) ([]LabelSet, error)
 	// LabelSetsAmong returns those of the keys that jobs have asked for.
 	LabelSetsAmong(ctx context.Context, labelKeys []string) ([]string, error)
-	// UnparkLabelSets has lanes of these label sets that are parked at their limit looked at again.
+	// UnparkLabelSets unparks lanes of these label sets that are parked at their limit, so that they are read
+	// again.
 	UnparkLabelSets(ctx context.Context, labelKeys []string) error
 	// ClaimBatch claims jobs for polls in one transaction, by Admit and Choose.
 	ClaimBatch(ctx context.Context, b Batch) (BatchResult, error)
@@ -125,7 +126,7 @@ type ClaimStore interface {
 	EndLease(ctx context.Context, podUID string, generation int64) error
 	// Unclaim takes back a claim whose mint definitely never happened: the row goes, the job is queued again.
 	Unclaim(ctx context.Context, podUID string, generation int64, now time.Time) (bool, error)
-	// TakeForRelease gives a live claim that nobody is minting a new generation: whoever wants to release it.
+	// TakeForRelease gives a live claim that is not being minted a new generation, in order to release it.
 	TakeForRelease(ctx context.Context, podUID string, expected, next int64, lease, now time.Time) (bool, error)
 	// Release ends a live claim of whose registrations none may be alive: the row is spent, its job is queued again unless
 	// it runs or has ended. False: the generation no longer holds, or a registration may be alive (EXCL-6).
@@ -151,22 +152,23 @@ type ClaimStore interface {
 type AdoptionStore interface {
 	// DueAdoptions takes at most MaxAdoptions that are due, and moves them on to later.
 	DueAdoptions(ctx context.Context, now, later time.Time) ([]Adoption, error)
-	// Adopt makes the pod busy again and charges the account, unless its job has ended meanwhile (false). Without a job (0)
-	// it is the one that GitHub named with that runner, or is bound when GitHub does; false when the claim is live already.
+	// Adopt makes the pod busy again and charges the account, unless its job has ended in between (false). Without a job
+	// (0) it is the one that GitHub named with that runner, or is bound when GitHub does; false when the claim is live
+	// already.
 	Adopt(ctx context.Context, a Adoption, pod Pod, pool Pool, now time.Time) (bool, error)
 	CloseAdoption(ctx context.Context, runnerName string) error
 }
 
-// SignalsStore tells what scaling goes by. Its methods do not wait out an outage.
+// SignalsStore reads the input of scaling. Its methods do not wait out an outage.
 type SignalsStore interface {
 	// Backlog reads the lanes of those label sets that may have queued jobs, with the budgets of their accounts, as of
-	// one moment. look is given them before any job is read, and says for each lane how far to look into it.
+	// one moment. look gets them before any job is read, and returns for each lane how far to read it.
 	Backlog(ctx context.Context, labelKeys []string, look func(Backlog) []Look) (Backlog, error)
 	// SessionChanges tells by how much the number of open sessions of each pool changes at each of so many minutes,
 	// the first of which is since, where it grows from zero.
 	SessionChanges(ctx context.Context, since time.Time, minutes int) ([]SessionChange, error)
-	// ProvenEnds lists pods whose work was known by then, other than from the pod, to be over: the oldest first. Pods that
-	// have gone may be among them until their rows are forgotten.
+	// ProvenEnds lists pods whose work was known by then, other than from the pod, to be over: the oldest first. Deleted
+	// pods may be among them until their rows are forgotten.
 	ProvenEnds(ctx context.Context, before time.Time) ([]ProvenEnd, error)
 }
 
@@ -179,7 +181,7 @@ type DemandStore interface {
 }
 
 // Forge is GitHub. Errors are those of package fleet: ErrRunnerBusy, ErrNotFound, ErrForbidden, ErrRejected,
-// ErrUncertain and *RateLimitedError; nobody retries inside.
+// ErrUncertain and *RateLimitedError; it does not retry.
 type Forge interface {
 	Mint(ctx context.Context, installationID int64, req fleet.MintRequest) (fleet.JIT, error)
 	RemoveRunner(ctx context.Context, installationID int64, scope fleet.Scope, runnerID int64) error
@@ -216,7 +218,7 @@ type Cluster interface {
 
 // Delivery is one webhook delivery.
 type Delivery struct {
-	GUID  string // empty: nobody delivered it, it was read at GitHub
+	GUID  string // empty: it was not delivered, but read at GitHub
 	Event string
 	At    time.Time
 }
@@ -246,7 +248,7 @@ type InstallationSync struct {
 
 // RepositorySync counts what a comparison with GitHub's list of an installation's repositories changed.
 type RepositorySync struct {
-	Restored int // given back, which nobody had told
+	Restored int // given back, without a webhook
 	Renamed  int
 	Missing  int // not in the list for the first time: nothing is changed yet
 	Removed  int // not in the list for the second time

@@ -57,7 +57,8 @@ func (h *harness) waiting(n int) {
 	h.eventually("polls wait", func() bool { return h.timers.pendingOf(25*time.Second) >= n })
 }
 
-// A pool that looks while another reads the label sets anew must not go to sleep over the old ones.
+// A pool that reads the routing while another request reads the label sets again must not go to sleep over
+// the old ones.
 func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	h := newHarness(t)
 	reading, goOn := make(chan struct{}, 8), make(chan struct{})
@@ -88,7 +89,7 @@ func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	waiting := h.poll(t.Context(), d, h.pod("gpu"))
 	h.waiting(3)
 	for range 20 {
-		h.jobState(2) // the other looks meanwhile
+		h.jobState(2) // the other reads concurrently
 	}
 	close(goOn)
 	got := await.Receive(t, waiting, "the poll is answered")
@@ -96,9 +97,9 @@ func TestRouting_LookWhileLabelSetsAreReadIsNotLost(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }
 
-// A notification that was lost while the connection was down costs nothing once it stands again, also when it told
-// of a label set that was never seen before.
-func TestListen_LabelSetsAreReadAnewAfterAReconnection(t *testing.T) {
+// A notification that was lost while the connection was down costs nothing once it is restored, also when it named
+// a label set that was never seen before.
+func TestListen_LabelSetsAreReadAgainAfterAReconnection(t *testing.T) {
 	h := newHarness(t)
 	d, err := dispatch.New(dispatch.Options{Store: h.store, Forge: h.forge, Cluster: h.cluster, After: h.timers.after})
 	require.NoError(t, err)
@@ -116,8 +117,8 @@ func TestListen_LabelSetsAreReadAnewAfterAReconnection(t *testing.T) {
 	d.PoolsChanged()
 	h.queue(2)
 	d.WorkArrived("")
-	require.Equal(t, dispatch.ReplyServe, await.Receive(t, h.poll(t.Context(), d, h.pod("linux")), "the poll is answered").answer.Reply) // routed anew
-	h.record(job(fleet.JobEventQueued, 3, labelled("gpu")))                                                                              // nobody hears of it
+	require.Equal(t, dispatch.ReplyServe, await.Receive(t, h.poll(t.Context(), d, h.pod("linux")), "the poll is answered").answer.Reply) // routed again
+	h.record(job(fleet.JobEventQueued, 3, labelled("gpu")))                                                                              // its notification is lost
 	waiting := h.poll(t.Context(), d, h.pod("gpu"))
 	h.waiting(3)
 	wg.Go(func() { postgres.Listen(ctx, h.url, d, slog.New(slog.DiscardHandler)) })
@@ -126,7 +127,7 @@ func TestListen_LabelSetsAreReadAnewAfterAReconnection(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }
 
-// CLAIM-1, CLAIM-9: GitHub may give a job that started to another runner of ours. The event is not refused for ever,
+// CLAIM-1, CLAIM-9: GitHub may give a job that started to another runner of ours. The event is not refused forever,
 // and neither runner loses its protection.
 func TestRecordJob_CLAIM9_StartedJobThatMovesToAnotherRunner(t *testing.T) {
 	for _, kind := range []fleet.JobEvent{fleet.JobEventStarted, fleet.JobEventCompleted} {
@@ -163,7 +164,7 @@ func TestRecordJob_CLAIM13_StartedJobThatMovesToASpentRunner(t *testing.T) {
 	h.eventually("adopted", func() bool { return h.claim(pod).State == fleet.ClaimExecuting })
 }
 
-// EXCL-5: the waiting poll of a pod that has gone is not matched again: a job given to it would be lost.
+// EXCL-5: the waiting poll of a deleted pod is not matched again: a job given to it would be lost.
 func TestPoll_EXCL5_PodThatWentWhileItsPollWaitedGetsNoJob(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -285,7 +286,8 @@ func TestPoll_CLAIM7_RequestThatAwaitsAMintHearsOfItsEnd(t *testing.T) {
 	}
 }
 
-// CLAIM-14: a burst beyond GitHub's rate limit waits in the queue, from the first batch on, and goes on when it is renewed.
+// CLAIM-14: a burst beyond GitHub's rate limit waits in the queue, from the first batch on, and continues when it is
+// renewed.
 func TestPoll_CLAIM14_BurstBeyondTheBudgetWaitsInTheQueue(t *testing.T) {
 	h := newHarness(t)
 	reset := time.Now().Add(time.Hour)

@@ -21,7 +21,7 @@ type Ending int
 const (
 	EndedNot           Ending = iota // nothing is known of its registrations: it stays
 	EndedBusy                        // GitHub says that its runner works: it stays
-	EndedByOthers                    // it was minted for, acknowledged or ended meanwhile: what was known of it is void
+	EndedByOthers                    // it was minted for, acknowledged or ended in between: what was known of it is void
 	EndedSpent                       // its registrations are gone, it is over
 	EndedGivenBack                   // nothing was minted for it: its row is gone, and the pod may have another job
 	EndedRegistrations               // its registrations are gone, and no more than that was asked for: it stays
@@ -59,9 +59,9 @@ func (d *Dispatcher) EndClaim(ctx context.Context, claim Claim, giveBack bool, s
 	return ending, nil
 }
 
-// Unregister is the first half of EndClaim: a runner that waits for a job will get none from here on, and ends by itself. The
-// claim stays, and with it whatever protects the pod: a job that GitHub had given to the runner already may run on, for a
-// removal that GitHub grants is no proof that there is none.
+// Unregister is the first half of EndClaim: a runner that waits for a job will get none from here on, and exits. The claim
+// stays, and with it everything that protects the pod: a job that GitHub had given to the runner already may continue, for
+// a removal that GitHub grants is no proof that there is none.
 func (d *Dispatcher) Unregister(ctx context.Context, claim Claim, since time.Time) (Ending, error) {
 	claim, ending, err := d.unregister(ctx, claim, since)
 	if err == nil && ending == EndedRegistrations {
@@ -124,9 +124,9 @@ func (d *Dispatcher) removeUnknown(ctx context.Context, claim Claim, since time.
 	return nil
 }
 
-// RetireProven retires a pod for which nobody has a claim, and looks for a proof that it has no registration, which comes
-// with Granted and is kept with the row. Busy: GitHub says that it works, and its claim is live again. A pod that somebody
-// has claimed meanwhile is busy too, and is left alone.
+// RetireProven retires a pod without a claim, and searches for a proof that it has no registration, which comes with
+// Granted and is kept with the row. Busy: GitHub says that it is busy, and its claim is live again. A pod that was claimed
+// in between is busy too, and is left alone.
 func (d *Dispatcher) RetireProven(ctx context.Context, pod Pod) (runnerapi.RetireAnswer, error) {
 	if err := d.notFrozen(); err != nil { // CLAIM-17
 		return runnerapi.RetireAnswer{}, err
@@ -145,8 +145,8 @@ func (d *Dispatcher) RetireProven(ctx context.Context, pod Pod) (runnerapi.Retir
 	return answers[0], nil
 }
 
-// CloseRegistrations removes at GitHub what is left of a pod that nobody has a claim for, or proves it gone. An error says
-// that something may be left; ErrRunnerBusy that it works.
+// CloseRegistrations removes at GitHub what is left of a pod without a claim, or proves it gone. An error says that
+// something may be left; ErrRunnerBusy that it is busy.
 func (d *Dispatcher) CloseRegistrations(ctx context.Context, podUID string, account Account) error {
 	return d.removeRegistrations(ctx, Claim{PodUID: podUID, PodName: podUID, Account: account, Generation: math.MaxInt64})
 }

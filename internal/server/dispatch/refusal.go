@@ -20,8 +20,8 @@ const (
 	NotAssigned RefusalReason = "not_assigned"
 )
 
-// Refusal is what GitHub does not do for jobs of an account. They are set aside, and one of them is tried again after a while of their own;
-// the account's other jobs go on (CLAIM-19).
+// Refusal is what GitHub refuses for jobs of an account. They are set aside, and one of them is retried after a back-off of
+// their own; the account's other jobs continue (CLAIM-19).
 type Refusal struct {
 	AccountID  int64
 	Login      string  // the account's
@@ -31,7 +31,7 @@ type Refusal struct {
 	Reason     RefusalReason
 	Status     int    // GitHub's answer; 0 where there was none
 	Message    string // GitHub's own words, shortened
-	Trying     int64  // the job that finds out when it is over, which is not set aside; 0: none yet
+	Trying     int64  // the job of the next attempt, which is not set aside; 0: none yet
 	Attempt    int64  // the job that it was met with; 0: none
 	// What the ledger adds.
 	Failures int64
@@ -54,8 +54,8 @@ type RefusalStore interface {
 	// LiftRefusals ends what the registration of the claim's runner has proven wrong, and brings the jobs back that its pool serves. served is
 	// as for RetryRefused.
 	LiftRefusals(ctx context.Context, claim Claim, served func(PoolRef) []string) error
-	// RetryRefused brings back one job of each refusal that is due. It says when the next one is; zero: there is none. served lists the
-	// label sets of a pool; nil: any may be its.
+	// RetryRefused unblocks one job of each refusal that is due. It returns when the next one is; zero: there is none.
+	// served lists the label sets of a pool; nil: any may be its.
 	RetryRefused(ctx context.Context, served func(PoolRef) []string, now time.Time) (next time.Time, err error)
 	// Refusals lists those that jobs wait for, those that have stood longest first.
 	Refusals(ctx context.Context, most int) ([]Refusal, error)
@@ -69,14 +69,14 @@ const (
 	refusedLongest    = 5 * time.Minute
 	unassignedFirst   = 5 * time.Minute
 	unassignedLongest = time.Hour
-	// unassignedTries is how many runners may wait in vain before jobs are set aside: GitHub is late at times.
+	// unassignedTries is how many runners may get no job before jobs are set aside: GitHub is late at times.
 	unassignedTries = 2
 	// refusedApart is how far apart the attempts of one account are at least, on average: each costs of its rate limit.
 	refusedApart = 2 * time.Second
 )
 
-// RefusalPace is how long until jobs are tried again that failed so many times in a row, where so many refusals of the account stand; at
-// least half of it, and the rest by jitter, from 0 to 1.
+// RefusalPace is the back-off of jobs that failed so many times in a row, while so many refusals of the account stand. At
+// least half of it is fixed, the rest is scaled by jitter, from 0 to 1.
 func RefusalPace(reason RefusalReason, failures, standing int64, jitter float64) time.Duration {
 	wait, longest, steps := refusedFirst, refusedLongest, failures-1
 	if reason == NotAssigned {
@@ -122,8 +122,8 @@ func (d *Dispatcher) pace(reason RefusalReason) Pace {
 	}
 }
 
-// outcome notes what GitHub's answer to a mint says of the account, of the pool there, and of the repository. It returns what is to be set aside:
-// nothing where the account or the pool waits.
+// outcome notes what GitHub's answer to a mint says of the account, of the pool there, and of the repository. It returns
+// what is to be set aside: nothing where the account or the pool waits.
 func (d *Dispatcher) outcome(pool Pool, claim Claim, scope fleet.Scope, err error) *Refusal {
 	var limited *fleet.RateLimitedError
 	switch {
@@ -131,7 +131,7 @@ func (d *Dispatcher) outcome(pool Pool, claim Claim, scope fleet.Scope, err erro
 		d.succeeded(pool, claim)
 		return nil
 	case errors.As(err, &limited) && limited.Resource != fleet.ResourceRepository:
-		d.mintSlots.minted(claim.Account, err) // CLAIM-14: it ends by itself
+		d.mintSlots.minted(claim.Account, err) // CLAIM-14: it ends on its own
 		return nil
 	}
 	aside := &Refusal{AccountID: claim.Account.ID, Repository: claim.Repository, Pool: pool.Ref(), Reason: Refused}
@@ -197,7 +197,7 @@ func (d *Dispatcher) succeeded(pool Pool, claim Claim) {
 	})
 }
 
-// noteWide writes down what an account or a pool waits for, for people to read: what goes by it is in memory.
+// noteWide records what an account or a pool waits for, for people to read: dispatch uses what is in memory.
 func (d *Dispatcher) noteWide(r Refusal, err error) {
 	r.Reason = Refused
 	r.Status, r.Message = words(err)
@@ -208,7 +208,8 @@ func (d *Dispatcher) noteWide(r Refusal, err error) {
 	})
 }
 
-// refused gives back a claim whose mint GitHub definitely refused (CLAIM-8), with its job set aside where the account's others go on (CLAIM-19).
+// refused gives back a claim whose mint GitHub definitely refused (CLAIM-8), with its job set aside where the account's
+// others continue (CLAIM-19).
 func (d *Dispatcher) refused(ctx context.Context, claim Claim, aside *Refusal, cause error) (Answer, error) {
 	if aside == nil {
 		return d.unclaim(ctx, claim, cause)
@@ -228,7 +229,7 @@ func (d *Dispatcher) unsureOf(ctx context.Context, claim Claim, aside Refusal) {
 	d.retries.soon()
 }
 
-// NotAssigned tells that a runner that was registered for the claim's job waited in vain for GitHub to give it one. After two the jobs of its
+// NotAssigned records that a runner that was registered for the claim's job got none from GitHub. After two the jobs of its
 // repository wait in that pool, if a setting of the runner group keeps them from it (CLAIM-20).
 func (d *Dispatcher) NotAssigned(ctx context.Context, claim Claim) error {
 	if claim.JobID == 0 || claim.Repository == "" {

@@ -33,7 +33,8 @@ var answersByStatus = []answered{
 	{http.StatusConflict, fleet.ErrNameTaken}, {http.StatusGone, fleet.ErrRejected}, {http.StatusUnprocessableEntity, fleet.ErrRejected},
 }
 
-// goesOn is served, by a clock that goes on between two requests: a claim that follows another of the same pod has a name of its own.
+// goesOn is served, by a clock that advances between two requests: a claim that follows another of the same pod has a name
+// of its own.
 func (h *harness) goesOn(d *dispatch.Dispatcher, c *clock) dispatch.Pod {
 	h.t.Helper()
 	pod := h.pod("linux")
@@ -69,8 +70,9 @@ func (h *harness) refuse(err error, jobs ...int64) (accept func()) {
 	return func() { h.forge.Set(func(g *dispatchtest.GitHub) { g.RefuseOf = nil }) }
 }
 
-// CLAIM-19: what GitHub refuses for one repository or job is set aside; every other job of the account is served, without a wait, whatever the
-// status, whether runners are registered at the organization or at the repository, and whether the refused job is at the head of its lane or behind.
+// CLAIM-19: what GitHub refuses for one repository or job is set aside; every other job of the account is served without a
+// wait. That holds for any status, for runners of the organization and of the repository, and wherever the refused job is
+// in its lane.
 func TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits(t *testing.T) {
 	for _, atRepository := range []bool{false, true} {
 		for _, answer := range answersByStatus {
@@ -99,7 +101,7 @@ func TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits(t *testing.T) {
 					require.Equal(t, withheld(runnerapi.WithheldRefused, 1), h.asks(d, c)["linux"].Withheld)
 					require.Contains(t, h.asks(d, c)["linux"].Refused, "acme/bad (status "+fmt.Sprint(answer.status)+": Resource not accessible by integration)")
 
-					// It is tried again by itself, and found to be over.
+					// It is retried automatically, and found to be over.
 					accept()
 					c.pass(time.Hour)
 					_, err := d.RetryRefused(t.Context())
@@ -112,7 +114,8 @@ func TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits(t *testing.T) {
 	}
 }
 
-// CLAIM-19: jobs of a repository that GitHub refuses are not tried one by one, and come back together when one of them is served.
+// CLAIM-19: jobs of a repository that GitHub refuses are not tried one by one, and are unblocked together when one of them
+// is served.
 func TestRefusal_CLAIM19_ARepositoryIsTriedByOneJob(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	pool := linuxPool("linux")
@@ -133,13 +136,13 @@ func TestRefusal_CLAIM19_ARepositoryIsTriedByOneJob(t *testing.T) {
 	require.Equal(t, fleet.JobMinted, h.jobState(21))
 	require.Equal(t, 2, h.forge.Mints())
 
-	// One that arrives meanwhile waits as well.
+	// One that arrives in between waits as well.
 	h.record(job(fleet.JobEventQueued, 22, in("acme/bad")))
 	for i := range 3 {
 		c.pass(time.Hour)
 		_, err := d.RetryRefused(t.Context())
 		require.NoError(t, err)
-		_, err = d.Poll(await.Context(t), h.pod("linux"), 0) // tries in vain
+		_, err = d.Poll(await.Context(t), h.pod("linux"), 0) // gets no job
 		require.NoError(t, err)
 		require.Equal(t, 3+i, h.forge.Mints(), "one attempt each time")
 	}
@@ -219,7 +222,7 @@ func TestRefusal_CLAIM19_CLAIM20_WhatWasUnderWayCountsOnce(t *testing.T) {
 	})
 }
 
-// CLAIM-11, CLAIM-19: an answer that speaks of the credentials has the whole account wait, and no job is set aside.
+// CLAIM-11, CLAIM-19: an answer about the credentials makes the whole account wait, and no job is set aside.
 func TestRefusal_CLAIM19_CredentialsAreTheAccounts(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	h.queue(1, 2)
@@ -272,7 +275,8 @@ func TestRefusal_CLAIM19_AFailingAddressIsOneRepositorys(t *testing.T) {
 	require.True(t, backoff.After(c.now()))
 }
 
-// CLAIM-19: where GitHub refuses whatever is asked for in a pool, the pool waits as well, and the account's jobs in others go on.
+// CLAIM-19: where GitHub refuses every request in a pool, the pool waits as well, and the account's jobs in others
+// continue.
 func TestRefusal_CLAIM19_ManyInARowAreThePools(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	h.cluster.PutPool(linuxPool("plain"))
@@ -296,7 +300,8 @@ func TestRefusal_CLAIM19_ManyInARowAreThePools(t *testing.T) {
 	h.served(d, h.pod("plain"))
 }
 
-// CLAIM-20: after two runners that waited in vain for a job of a repository, its jobs wait in that pool and do not count against the account's limits.
+// CLAIM-20: after two runners that got no job of a repository, its jobs wait in that pool and do not count against the
+// account's limits.
 func TestNotAssigned_CLAIM20_TheRepositoryWaitsInThatPool(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	h.forge.Set(func(g *dispatchtest.GitHub) {

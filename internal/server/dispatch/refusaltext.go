@@ -8,8 +8,8 @@ import (
 // mostRefusals bounds how many refusals are read for messages. Of the others only the number is given.
 const mostRefusals = 100
 
-// RefusalText says in one sentence what GitHub does not do for a pool's jobs: the one that has stood longest with GitHub's own words and the next
-// attempt, and how many others there are. It is empty when there is none.
+// RefusalText says in one sentence what GitHub refuses for a pool's jobs: the oldest refusal with GitHub's own words and
+// the next attempt, and how many others there are. It is empty when there is none.
 func RefusalText(of []Refusal) string {
 	if len(of) == 0 {
 		return ""

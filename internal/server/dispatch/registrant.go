@@ -9,7 +9,8 @@ import (
 // its own runners any name.
 var ErrForeignRunner = errors.New("the runner has the name of a pod that works for another account")
 
-// Registrant is what says for whom a pod's runner is registered. Each field is 0 or "" where nothing is known, as after a restore.
+// Registrant is what says for which account a pod's runner is registered. Each field is 0 or "" where nothing is known, as
+// after a restore.
 type Registrant struct {
 	ClaimAccount      int64 // of the pod's row: a pod works for one account, once
 	RegisteredPod     string
@@ -17,9 +18,9 @@ type Registrant struct {
 	LabelAccount      int64 // of the pod's owner label, which the server writes and the account cannot
 }
 
-// Admit returns ErrForeignRunner when what is known says that the runner is another's (CLAIM-13). The rows count before the label. Where nothing is
-// known the runner is admitted: a ledger that has lost rows must not give up a runner that is at work (CLAIM-17). So is another name of the
-// same account, for the same reason; that account alone is charged.
+// Admit returns ErrForeignRunner when what is known says that the runner is another's (CLAIM-13). The rows count before the
+// label. Where nothing is known the runner is admitted: a ledger that has lost rows must not give up a busy runner
+// (CLAIM-17). So is another name of the same account, for the same reason; that account alone is charged.
 func (r Registrant) Admit(a Adoption) error {
 	switch account := a.Account.ID; {
 	case r.ClaimAccount != 0 && r.ClaimAccount != account:

@@ -17,7 +17,7 @@ import (
 
 var intruder = dispatch.Account{ID: 66, Login: "intruder", InstallationID: 166}
 
-// CLAIM-13, CLAIM-17: what is known of a pod's runner counts; what a restored ledger has lost speaks against nobody.
+// CLAIM-13, CLAIM-17: what is known of a pod's runner counts; rows that a restored ledger has lost refuse no runner.
 func TestAdmit_CLAIM13_CLAIM17_WhatIsKnownCountsAndWhatIsLostDoesNot(t *testing.T) {
 	const mine, other = 1, 66
 	adoption := dispatch.Adoption{RunnerName: "bp-x-1", PodUID: "pod", Account: dispatch.Account{ID: mine}}
@@ -45,8 +45,9 @@ func TestAdmit_CLAIM13_CLAIM17_WhatIsKnownCountsAndWhatIsLostDoesNot(t *testing.
 	}
 }
 
-// CLAIM-13: an organization may give a runner of its own the name of another's pod. GitHub then confirms that it is busy, and the pod stays what it
-// was. The runner of the account itself is adopted by whatever evidence a restored ledger has left (CLAIM-17).
+// CLAIM-13: an organization may give a runner of its own the name of another's pod. GitHub then confirms that it is busy,
+// and the pod stays what it was. The runner of the account itself is adopted by any evidence that a restored ledger has
+// left (CLAIM-17).
 func TestAdoption_CLAIM13_CLAIM17_AForeignRunnerIsNotAdopted(t *testing.T) {
 	lose := func(h *harness, tables ...string) {
 		for _, table := range tables {
@@ -69,7 +70,7 @@ func TestAdoption_CLAIM13_CLAIM17_AForeignRunnerIsNotAdopted(t *testing.T) {
 		"its own, registrations are lost":             {func(h *harness, _ dispatch.Pod) { lose(h, "runner_registrations") }, acme, true},
 		"its own, claim and registrations are lost":   {func(h *harness, _ dispatch.Pod) { lose(h, "runner_registrations", "runner_claims") }, acme, true},
 		"its own, all but the label is lost":          {func(h *harness, pod dispatch.Pod) { lose(h, "runner_registrations", "runner_claims"); label(h, pod) }, acme, true},
-		"its own, the pod was retired by a later row": {func(h *harness, pod dispatch.Pod) { h.retiredAnew(pod) }, acme, true},
+		"its own, the pod was retired by a later row": {func(h *harness, pod dispatch.Pod) { h.retiredAgain(pod) }, acme, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
@@ -99,8 +100,8 @@ func TestAdoption_CLAIM13_CLAIM17_AForeignRunnerIsNotAdopted(t *testing.T) {
 	}
 }
 
-// retiredAnew stands for a ledger that lost the claim and in which the pod was retired since.
-func (h *harness) retiredAnew(pod dispatch.Pod) {
+// retiredAgain stands for a ledger that lost the claim and in which the pod was retired since.
+func (h *harness) retiredAgain(pod dispatch.Pod) {
 	ledgertest.Exec(h.t, h.url, `DELETE FROM runner_claims`)
 	_, err := h.store.Retire(h.t.Context(), []dispatch.Pod{pod}, time.Now())
 	require.NoError(h.t, err)

@@ -99,7 +99,7 @@ func Resolve(ev JobEvent, f Facts) Change {
 		return change
 	}
 	if ev.Kind == fleet.JobEventStarted && f.State.Terminal() {
-		return change // a late in_progress revives nobody
+		return change // a late in_progress revives no claim
 	}
 	runner := f.ByRunner
 	if runner != nil && runner.AccountID != ev.Account.ID && runner.AccountID != 0 {

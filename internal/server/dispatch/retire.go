@@ -9,9 +9,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// Retire answers the controller's question whether pods may be removed. For a pod nobody owns it inserts a retired
-// row: that insert and a claim's are into one primary key, so that exactly one of them wins (EXCL-1). A retired pod
-// that polls is told to go.
+// Retire answers the controller's question whether pods may be removed. For a pod without a claim it inserts a
+// retired row: that insert and a claim's are into one primary key, so that exactly one of them wins (EXCL-1). A
+// retired pod that polls gets the answer that it is gone.
 func (d *Dispatcher) Retire(ctx context.Context, pods []Pod) ([]runnerapi.RetireAnswer, error) {
 	rows, unknown, err := d.retireRows(ctx, pods)
 	if err != nil {
@@ -61,7 +61,7 @@ func (d *Dispatcher) PodStopped(ctx context.Context, podUID string, endedAt time
 	return claim.State.Live(), nil
 }
 
-// PodGone is told of every pod that the watch shows to have gone. Its row is forgotten once an uncached read proves
+// PodGone is called for every pod that the watch shows to be gone. Its row is deleted once an uncached read proves
 // that the UID no longer exists; ageing never removes one (EXCL-1).
 func (d *Dispatcher) PodGone(pod Pod) {
 	d.ClaimChanged(pod.UID)
@@ -87,8 +87,8 @@ func (d *Dispatcher) forget(ctx context.Context, pod Pod) bool {
 // maxForgotten bounds the uncached reads of one sweep.
 const maxForgotten = 100
 
-// forgetEnded forgets the pods that went while nobody watched, or before their work was known to be over, by the same
-// proof as any other.
+// forgetEnded forgets the pods that disappeared while no watch ran, or before their work was known to be over, by the
+// same proof as any other.
 func (d *Dispatcher) forgetEnded(ctx context.Context) {
 	known := []string{}
 	for _, pod := range d.opt.Cluster.Pods() {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// retryEvery is how often a replica looks for refusals that are due at the latest: another replica that noted one may have gone.
+// retryEvery is the longest time between two checks for due refusals: another replica that noted one may be gone.
 const retryEvery = time.Minute
 
 // retries wakes the goroutine that tries refused jobs again.

@@ -81,8 +81,8 @@ func TestRetireLost_EXCL4_ARowWithoutProofNeedsGitHubsList(t *testing.T) {
 	}
 }
 
-// CLAIM-13: what the list shows to be busy, or GitHub refuses to remove, works: it has a claim again, charged to the account
-// that it is registered with, and its job is bound when GitHub names it.
+// CLAIM-13: a runner that the list shows as busy, or that GitHub refuses to remove, is busy. It has a claim again, charged
+// to the account that it is registered with, and its job is bound when GitHub names it.
 func TestRetireLost_CLAIM13_ABusyRunnerWithoutAClaimIsAdopted(t *testing.T) {
 	for name, shown := range map[string]bool{"the list says so": true, "the flag lags, the removal is refused": false} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestRetireLost_CLAIM13_ABusyRunnerWithoutAClaimIsAdopted(t *testing.T) {
 			if !shown {
 				h.forge.Set(func(g *dispatchtest.GitHub) { g.RemoveErr = fleet.ErrRunnerBusy })
 			}
-			ledgertest.Exec(t, h.url, `DELETE FROM accounts`) // nobody told this ledger of it
+			ledgertest.Exec(t, h.url, `DELETE FROM accounts`) // this ledger was never notified of it
 			answer := h.lost(d, pod)[0]
 			require.Equal(t, runnerapi.Busy, answer.Verdict)
 			require.Equal(t, "acme", answer.Owner)
@@ -183,7 +183,7 @@ func TestRetireLost_POOL7_AWholeRackCostsNoRequestAPod(t *testing.T) {
 	require.EqualValues(t, rack-busy, ledgertest.Int(t, h.url, `SELECT count(*) FROM workflow_jobs WHERE state = 'queued'`))
 }
 
-// CLAIM-15, EXCL-6: a list that was read before the claim was taken proves nothing about what was minted meanwhile.
+// CLAIM-15, EXCL-6: a list that was read before the claim was taken proves nothing about what was minted since.
 func TestRetireLost_CLAIM15_TheListIsReadAfterTheClaimIsTaken(t *testing.T) {
 	h := newHarness(t)
 	d := h.listed()

@@ -34,8 +34,8 @@ func routed(pools []Pool) []Pool {
 	return out
 }
 
-// PoolsChanged tells that a pool appeared, changed or went. Label sets are matched anew if that makes a difference to any: a pool's status
-// changes all the time.
+// PoolsChanged says that a pool appeared, changed or was deleted. Label sets are matched again if that makes a difference
+// to any: a pool's status changes all the time.
 func (d *Dispatcher) PoolsChanged() {
 	pools := routed(d.opt.Cluster.Pools())
 	d.mu.Lock()
@@ -47,7 +47,7 @@ func (d *Dispatcher) PoolsChanged() {
 	}
 }
 
-// reroute has all label sets matched anew that any pool could serve.
+// reroute matches all label sets again that any pool could serve.
 func (d *Dispatcher) reroute() {
 	d.mu.Lock()
 	d.router.valid = false
@@ -56,14 +56,14 @@ func (d *Dispatcher) reroute() {
 	d.wakeAll()
 }
 
-// Reconnected tells that notifications may have been lost: everything they can tell of is looked at again.
+// Reconnected says that notifications may have been lost: everything that they could announce is read again.
 func (d *Dispatcher) Reconnected() {
 	d.reroute()
 	d.AdoptionRequested()
 }
 
-// WorkArrived tells that jobs of that label set were queued, or that room was made (empty key). A set that is new here is matched by
-// itself, and one that no pool serves wakes nobody (TEN-1).
+// WorkArrived says that jobs of that label set were queued, or that room was made (empty key). A set that is new here is
+// matched alone, and one that no pool serves wakes no poll (TEN-1).
 func (d *Dispatcher) WorkArrived(labelKey string) {
 	d.mu.Lock()
 	known := labelKey == "" || d.router.known[labelKey]
@@ -76,7 +76,7 @@ func (d *Dispatcher) WorkArrived(labelKey string) {
 	switch r := &d.router; {
 	case known || r.known[labelKey]:
 	case !r.valid:
-		r.changes++ // whoever is reading label sets may have read them before this one was there
+		r.changes++ // a concurrent reader may have read the label sets before this one was there
 	default:
 		if r.arrived == nil {
 			r.arrived = map[string]bool{}
@@ -129,7 +129,8 @@ func (d *Dispatcher) routingNow(ctx context.Context) (Routing, error) {
 	return next, nil
 }
 
-// setRouting makes that the routing of these pools. If something has changed since it was begun, the next look begins anew.
+// setRouting makes that the routing of these pools. If something has changed since it was begun, the next reading starts
+// over.
 func (d *Dispatcher) setRouting(ctx context.Context, next Routing, pools []Pool, arrived []string, changes uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -216,8 +217,8 @@ type servedBy struct {
 	shape    fleet.Shape
 }
 
-// unparkReshaped has lanes at their limit looked at again when their runners take another size or platform than
-// before: no claim's end would ever wake those that were parked because one runner was too large.
+// unparkReshaped unparks lanes at their limit when their runners take another size or platform than before: no
+// claim's end would ever wake those that were parked because one runner was too large.
 func (d *Dispatcher) unparkReshaped(ctx context.Context, r Routing, pools []Pool) error {
 	served := make(map[string]servedBy, len(d.served))
 	changed := []string{}

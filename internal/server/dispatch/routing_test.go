@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// TEN-1: sets of labels that no pool serves, and changes of pools that make no difference to routing, cost no reading of label sets and wake
-// nobody, however many there are.
+// TEN-1: sets of labels that no pool serves, and changes of pools that make no difference to routing, cost no reading of
+// label sets and wake no poll, however many there are.
 func TestRouting_TEN1_ForeignLabelSetsCostNothing(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	h.cluster.PutPool(linuxPool("linux", "linux", "self-hosted"))
@@ -40,8 +40,8 @@ func TestRouting_TEN1_ForeignLabelSetsCostNothing(t *testing.T) {
 	require.Greater(t, store.sets.Load(), before, "a pool that has changed is matched anew")
 }
 
-// A pool shows before anybody is told that it has come. A label set that arrives between the two is matched by itself, and the sets that waited
-// for the pool must be matched all the same.
+// A pool is visible before its event is handled. A label set that arrives between the two is matched alone, and the sets
+// that waited for the pool must be matched all the same.
 func TestRouting_TEN1_APoolThatShowsBeforeItsEventServesWhatWaited(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	_, d := h.counting(c)
@@ -56,8 +56,8 @@ func TestRouting_TEN1_APoolThatShowsBeforeItsEventServesWhatWaited(t *testing.T)
 	h.started(d, h.pod("gpu"), 2)
 }
 
-// A ledger that was restored may have label sets that nobody was told of, whether or not a pool has changed.
-func TestRouting_ARestoredLedgerIsRoutedAnew(t *testing.T) {
+// A ledger that was restored may have label sets without a notification, whether or not a pool has changed.
+func TestRouting_ARestoredLedgerIsRoutedAgain(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	store, d := h.counting(c)
 	h.asks(d, c)

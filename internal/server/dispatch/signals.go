@@ -82,8 +82,8 @@ func (d *Dispatcher) readSignals(ctx context.Context) (runnerapi.Signals, error)
 	return signals, nil
 }
 
-// A runner whose work is over ends by itself: its pod is asked for only when it is still there after removalGrace. With the grace period that
-// the controller gives it then it is gone within two minutes (TEN-5).
+// A runner whose work is over exits on its own: its pod is reported only when it is still there after removalGrace. With
+// the grace period that the controller gives it then it is gone within two minutes (TEN-5).
 const (
 	removalGrace = 30 * time.Second
 	maxRemovals  = 1000
@@ -95,7 +95,7 @@ type ProvenEnd struct {
 	Proof string
 }
 
-// removals lists the pods that should have gone by themselves and that the watch still shows, the oldest ends first.
+// removals lists the pods that should have exited and that the watch still shows, the oldest ends first.
 func (d *Dispatcher) removals(ctx context.Context, now time.Time) ([]runnerapi.Removal, error) {
 	ends, err := d.opt.Store.ProvenEnds(ctx, now.Add(-removalGrace))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// SCALE-2: what is asked for is what dispatch hands out to polls without end, through its own front door.
+// SCALE-2: what is asked for is what dispatch hands out to unlimited polls, through its own front door.
 func TestSignals_SCALE2_IsWhatPollsAreGiven(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	h.cluster.PutPool(linuxPool("gpu"))
@@ -61,7 +61,7 @@ func TestSignals_SCALE2_IsWhatClaimingHandsOut(t *testing.T) {
 		drawn := draw(rt)
 		h.cluster.ReplacePools(drawn.pools)
 		jobs := h.fill(drawn)
-		d.Reconnected() // nobody is told of what was drawn
+		d.Reconnected() // no notification named what was drawn
 		asked := h.asks(d, c)
 		handed := map[string]int{}
 		running := map[dispatch.RepositoryBudget]int64{}
@@ -87,7 +87,7 @@ func TestSignals_SCALE2_IsWhatClaimingHandsOut(t *testing.T) {
 			return n
 		}
 		routing := dispatch.Route(drawn.pools, drawn.sets)
-		for _, j := range jobs { // in the order in which polls without end, served one at a time, would get them
+		for _, j := range jobs { // in the order in which unlimited polls, served one at a time, would get them
 			for _, pool := range drawn.pools {
 				budget := dispatch.Budget{AccountID: j.account, Platform: pool.Platform}
 				most := drawn.backlog.Limits[budget].JobsPerRepository

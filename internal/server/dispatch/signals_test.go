@@ -19,7 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// clock is a time of day that goes on when a test says so.
+// clock is a clock that the test advances.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -41,7 +41,7 @@ func (c *clock) pass(d time.Duration) {
 
 func at(c *clock) func(*dispatch.Options) { return func(o *dispatch.Options) { o.Now = c.now } }
 
-// heard waits until the replica knows of every label set: of a new one it is told by a notification.
+// heard waits until the replica knows every label set: a notification announces a new one.
 func (h *harness) heard(d *dispatch.Dispatcher) {
 	h.t.Helper()
 	sets, err := h.store.LabelSets(h.t.Context())
@@ -51,7 +51,7 @@ func (h *harness) heard(d *dispatch.Dispatcher) {
 	}
 }
 
-// asks reads the signals anew, by pool.
+// asks reads the signals again, by pool.
 func (h *harness) asks(d *dispatch.Dispatcher, c *clock) map[string]runnerapi.PoolSignals {
 	h.t.Helper()
 	h.heard(d)
@@ -106,7 +106,7 @@ func TestSignals_SCALE2_ThroughAJobsLife(t *testing.T) {
 	require.Empty(t, got.Withheld)
 }
 
-// A session whose pod went without a report is not open for ever.
+// A session whose pod was deleted without a report is not open forever.
 func TestSignals_ForgottenPodsOccupyNothing(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
@@ -167,7 +167,7 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrCredentials })
 	h.queue(1, 2, 3)
 	pod := h.pod("linux")
-	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain, once
+	_, err := d.Poll(await.Context(t), pod, 0) // gets no job
 	require.NoError(t, err)
 	signals, err := d.Signals(t.Context())
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
 }
 
-// What operators are told of an account's back-off is what dispatch goes by, and whether a limit or a failure is the cause.
+// What is reported of an account's back-off is what dispatch uses, and whether a limit or a failure is the cause.
 func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
@@ -201,7 +201,7 @@ func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = fleet.ErrCredentials })
 	h.queue(1)
 	pod := h.pod("linux")
-	_, err := d.Poll(await.Context(t), pod, 0) // tries in vain
+	_, err := d.Poll(await.Context(t), pod, 0) // gets no job
 	require.NoError(t, err)
 	until, limited := d.Backoff(acme)
 	require.True(t, until.After(c.now()))
@@ -283,8 +283,8 @@ func TestBacklog_LooksNoFurtherThanAsked(t *testing.T) {
 	require.Empty(t, b.Lanes)
 }
 
-// SCALE-2: budgets, claims and jobs are of one moment: a job that is claimed meanwhile counts as claimed or as queued, not
-// as neither.
+// SCALE-2: budgets, claims and jobs are of one moment: a job that is claimed concurrently counts as claimed or as queued,
+// not as neither.
 func TestBacklog_SCALE2_OfOneMoment(t *testing.T) {
 	h := newHarness(t)
 	h.queue(1, 2)
@@ -299,7 +299,8 @@ func TestBacklog_SCALE2_OfOneMoment(t *testing.T) {
 	require.Equal(t, int64(2), b.Lanes[0].Jobs)
 }
 
-// EXCL-4: only what is known, other than from the pod, to have ended is asked for, and only if it does not go by itself.
+// EXCL-4: only what is known, other than from the pod, to have ended is reported, and only if it does not exit on its
+// own.
 func TestSignals_EXCL4_RemovalsOfProvenEnds(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
@@ -342,7 +343,7 @@ func TestSignals_EXCL4_RemovalsOfProvenEnds(t *testing.T) {
 	require.Empty(t, removals(2*time.Second))
 }
 
-// countingStore counts what is read of it, and can be told to fail.
+// countingStore counts its reads, and can be made to fail.
 type countingStore struct {
 	dispatch.Store
 	backlogs, peaks, sets atomic.Int32
@@ -394,7 +395,7 @@ func (h *harness) counting(c *clock) (*countingStore, *dispatch.Dispatcher) {
 	return store, h.replica(at(c), func(o *dispatch.Options) { o.Store = store })
 }
 
-// POOL-8: whatever cannot be read, there is no answer: not a part of one, not a former one.
+// POOL-8: if anything cannot be read, there is no answer: neither a partial nor a former one.
 func TestSignals_POOL8_WholeOrNotAtAll(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	store, d := h.counting(c)
@@ -408,7 +409,7 @@ func TestSignals_POOL8_WholeOrNotAtAll(t *testing.T) {
 			return nil
 		}
 		c.pass(time.Minute)
-		d.Reconnected() // label sets are read anew
+		d.Reconnected() // label sets are read again
 		got, err := d.Signals(t.Context())
 		require.ErrorIs(t, err, broken, part)
 		require.Zero(t, got)
@@ -433,7 +434,7 @@ func TestSignals_ReadOnceForAll(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = d.Signals(first) })
 	await.Receive(t, entered, "the ledger is read")
-	hangUp() // the others' answer does not depend on who asked first
+	hangUp() // the others' answer does not depend on the first caller
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := d.Signals(gone)

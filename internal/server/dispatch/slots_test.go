@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// slowLedger records no mint before it is let.
+// slowLedger records no mint until it is released.
 type slowLedger struct {
 	dispatch.Store
 	let chan struct{}
@@ -26,8 +26,8 @@ func (s slowLedger) RecordMint(ctx context.Context, podUID string, generation, r
 	return s.Store.RecordMint(ctx, podUID, generation, runnerID, now)
 }
 
-// CLAIM-14: a slot bounds what GitHub is asked at a time. Once it has answered the next one may be asked, however long the
-// ledger takes to hear of it.
+// CLAIM-14: a slot bounds concurrent requests to GitHub. Once it has answered the next one may be sent, however long the
+// ledger takes to record it.
 func TestPoll_CLAIM14_ASlotIsFreeOnceGitHubHasAnswered(t *testing.T) {
 	h := newHarness(t)
 	ledger := slowLedger{h.store, make(chan struct{})}
@@ -43,7 +43,7 @@ func TestPoll_CLAIM14_ASlotIsFreeOnceGitHubHasAnswered(t *testing.T) {
 	}
 }
 
-// CLAIM-14: a lane is allowed no more than there are slots for, so that no more of its jobs are looked at and locked. That it
+// CLAIM-14: a lane is allowed no more than there are slots for, so that no more of its jobs are read and locked. That it
 // gave no more than that does not make it an empty one.
 func TestSlots_CLAIM14_BoundWhatIsPicked(t *testing.T) {
 	acme, globex := dispatch.Account{ID: 1}, dispatch.Account{ID: 2}
@@ -65,7 +65,7 @@ func TestSlots_CLAIM14_BoundWhatIsPicked(t *testing.T) {
 }
 
 // CLAIM-14: a mint that was begun before the limit was used up, and is answered after, does not end the wait for its reset:
-// whoever finds no wait looks at nothing again by itself.
+// without a recorded wait the account would not be read again.
 func TestMintLimiter_CLAIM14_ALateSuccessDoesNotEndTheWaitForTheReset(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	acme := dispatch.Account{ID: 1, InstallationID: 1}
@@ -91,8 +91,8 @@ func TestMintLimiter_CLAIM14_ALateSuccessDoesNotEndTheWaitForTheReset(t *testing
 	}
 }
 
-// CLAIM-14: whoever got fewer slots than it asked for looks again when one is given back, though it got some: what GitHub
-// has left by then may be more, or nothing until its reset, which is to be waited for.
+// CLAIM-14: a batch that got fewer slots than it asked for reads again when one is given back, though it got some: what
+// GitHub has left by then may be more, or nothing until its reset, which is to be waited for.
 func TestMintLimiter_CLAIM14_WhoGotSomeOfItLooksAgain(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	acme := dispatch.Account{ID: 1, InstallationID: 1}
@@ -108,8 +108,8 @@ func TestMintLimiter_CLAIM14_WhoGotSomeOfItLooksAgain(t *testing.T) {
 	require.Equal(t, 1, freed, "once is enough")
 }
 
-// CLAIM-14: that somebody else got all that it asked for meanwhile changes nothing for who did not, and neither do slots that a
-// batch gives back unused.
+// CLAIM-14: another batch that got all that it asked for does not change this, and neither do slots that a batch gives back
+// unused.
 func TestMintLimiter_CLAIM14_WhoWentWithoutIsNotForgotten(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	acme := dispatch.Account{ID: 1, InstallationID: 1}

@@ -11,9 +11,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// takeOver continues a claim that nobody is minting: the answer was lost, its server died, or its mint timed out
-// (CLAIM-7, CLAIM-16). A healthy pod is not burnt: under a new generation every registration that may be alive is
-// removed, then one is minted anew. again asks the caller to look at the row once more.
+// takeOver continues a claim that is not being minted: the answer was lost, its server died, or its mint timed
+// out (CLAIM-7, CLAIM-16). A healthy pod is not burnt: under a new generation every registration that may be
+// alive is removed, then one is minted again. again asks the caller to reread the row.
 func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) (answer Answer, again bool, err error) {
 	if d.mintSlots.reserve(claim.Account, 1) == 0 {
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, false, nil
@@ -55,7 +55,7 @@ func (d *Dispatcher) removalFailed(claim Claim, err error) {
 		d.endLeaseDetached(claim)
 		return
 	}
-	// The lease ends by itself: it is what this claim waits.
+	// The lease ends on its own: it is what this claim waits.
 }
 
 func (d *Dispatcher) arrived(ctx context.Context, claim Claim) (Answer, bool, error) {
@@ -111,7 +111,8 @@ func (d *Dispatcher) removeRegistrations(ctx context.Context, claim Claim) error
 	return nil
 }
 
-// errUnfound: GitHub shows no registration of that name. Its mint was never answered; nobody has its configuration.
+// errUnfound: GitHub shows no registration of that name. Its mint was never answered; its configuration was never
+// received.
 var errUnfound = errors.New("GitHub shows no such runner")
 
 func (d *Dispatcher) removeRegistration(ctx context.Context, account Account, r Registration) error {
@@ -162,7 +163,7 @@ func (d *Dispatcher) readScope(ctx context.Context, account Account, r Registrat
 	return fleet.ScopeRead{Err: err, Listed: err == nil, Busy: err == nil && found.Busy}
 }
 
-// NextGeneration is a generation that nobody has seen, not even before a restore: the clock's microseconds, or one
+// NextGeneration is a generation that was never used, not even before a restore: the clock's microseconds, or one
 // more than the last where the clock lags.
 func NextGeneration(last int64, now time.Time) int64 {
 	return max(last+1, now.UnixMicro())

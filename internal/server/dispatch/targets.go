@@ -25,7 +25,7 @@ type DemandScope struct {
 
 // TargetJobs is what the ledger knows of scopes and jobs.
 type TargetJobs struct {
-	// Sees says of each scope, in their order, whether GitHub tells of its jobs.
+	// Sees says of each scope, in their order, whether GitHub reports its jobs.
 	Sees []bool
 	Jobs []TargetJob
 	Seen []SeenJob
@@ -177,8 +177,8 @@ func (a targetAsk) answer(targets []runnerapi.DemandTarget, known TargetJobs, po
 	return out
 }
 
-// settled says whether a job that was seen at GitHub needs no runner that registers itself. One that was given up here, because
-// nobody could tell about it for a day, is not: it was seen.
+// settled says whether a job that was seen at GitHub needs no runner that registers itself. One that was given up here,
+// because its state was unknown for a day, is not: it was seen.
 func (j SeenJob) settled(pools []Pool) bool {
 	if j.State.Terminal() {
 		return j.State != fleet.JobStale && j.Conclusion != string(fleet.JobStale)

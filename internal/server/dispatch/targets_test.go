@@ -42,8 +42,8 @@ func ids(jobs []runnerapi.DemandJob) []int64 {
 	return out
 }
 
-// 6.2, 6.6: a job that no pool's labels match is recorded with its labels and repository, named while it waits and while it runs,
-// and never again after its end; it is not handed to any pool meanwhile.
+// 6.2, 6.6: a job that no pool's labels match is recorded with its labels and repository, named while it waits and while it
+// runs, and never again after its end; it is not handed to any pool in between.
 func TestTargetDemand_66_ThroughAJobsLife(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -55,7 +55,7 @@ func TestTargetDemand_66_ThroughAJobsLife(t *testing.T) {
 	h.record(job(fleet.JobEventQueued, 2, gpu, in("acme/lib")))
 	h.record(job(fleet.JobEventQueued, 3, labelled("gpu", "huge")))    // a label that the runners lack
 	h.record(job(fleet.JobEventQueued, 4))                             // the pool's
-	h.record(job(fleet.JobEventWaiting, 5, gpu))                       // nobody may run it yet
+	h.record(job(fleet.JobEventWaiting, 5, gpu))                       // no runner may take it yet
 	h.record(job(fleet.JobEventQueued, 6, labelled("gpu", "windows"))) // no Linux runner's
 	got := h.wants(d, org)
 	require.Equal(t, []int64{1, 2}, ids(got.Queued))
@@ -88,7 +88,7 @@ func TestTargetDemand_66_ThroughAJobsLife(t *testing.T) {
 	require.Equal(t, []int64{2}, ids(got.Queued), "its end frees that job alone")
 }
 
-// A job that a pool serves is the pool's, whatever else could take it; one that a pool that goes has left is not.
+// A job that a pool serves is the pool's, even if others could take it; one that a deleted pool has left is not.
 func TestTargetDemand_WhatAPoolServesIsThePools(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -111,7 +111,8 @@ func TestTargetDemand_WhatAPoolServesIsThePools(t *testing.T) {
 	require.Equal(t, []int64{2}, got.Settled)
 }
 
-// 6.7: of jobs that were seen at GitHub, those that have ended are told, also when only their tombstones are left.
+// 6.7: of jobs that were seen at GitHub, those that have ended are reported, also when only their tombstones are
+// left.
 func TestTargetDemand_67_SettledJobs(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -138,7 +139,7 @@ func TestTargetDemand_67_SettledJobs(t *testing.T) {
 	require.Len(t, seen.Seen, 2)
 }
 
-// What GitHub does not tell of is not seen, and of what is not seen nothing is said.
+// What GitHub does not report is not seen, and of what is not seen nothing is said.
 func TestTargetDemand_SeesOnlyWhatGitHubTells(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -185,7 +186,7 @@ func TestTargetDemand_IsBounded(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 3}, ids(got.Queued))
 	require.Equal(t, []int64{11, 12, 13}, ids(got.Running))
 
-	// Jobs of other runners with the same labels may run without end: they make nobody blind.
+	// Jobs of other runners with the same labels may run for any time: they hide no job.
 	for id := int64(1); id <= 5; id++ {
 		h.record(job(fleet.JobEventCompleted, id, gpu))
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/tracing"
 )
 
-// traceClaims tells of the transaction that chose a pod for each of these jobs.
+// traceClaims exports the transaction that chose a pod for each of these jobs.
 func (d *Dispatcher) traceClaims(claims []Claim, began time.Time) {
 	for _, claim := range claims {
 		d.opt.Tracer.Record(tracing.Span{JobID: claim.JobID, Name: "claim", From: began, Attributes: attributesOf(claim)})
 	}
 }
 
-// traceMint tells of one request to GitHub for a configuration.
+// traceMint exports one request to GitHub for a configuration.
 func (d *Dispatcher) traceMint(claim Claim, began time.Time, err error) {
 	d.opt.Tracer.Record(tracing.Span{
 		JobID: claim.JobID, Name: "mint", Kind: trace.SpanKindClient, From: began, Err: err, Attributes: attributesOf(claim),

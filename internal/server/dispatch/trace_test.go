@@ -54,7 +54,8 @@ func TestServe_IsInTheJobsTrace(t *testing.T) {
 	require.Equal(t, 1, c.Traces())
 }
 
-// Each job of ours is told once: that it began, with its pool and times, and that it ended; a job that others ran is not ours to tell.
+// Each job of ours is exported once: that it began, with its pool and times, and that it ended; a job that others ran is
+// not exported.
 func TestRecordJob_TellsOfEachJobOnce(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()

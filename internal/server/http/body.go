@@ -9,8 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 )
 
-// What the bodies of webhooks may take of this process's memory, in bytes (TEN-3). Anybody who reaches the listener can send one, and
-// whose it is is known at its end.
+// What the bodies of webhooks may take of this process's memory, in bytes (TEN-3). Any client of the listener can send one,
+// and the signature is known at its end.
 const (
 	// smallBody is room enough for a workflow_job; GitHub's installation events list repositories and can be larger.
 	smallBody = 64 << 10
@@ -40,12 +40,12 @@ type body struct {
 	held  *semaphore.Weighted
 }
 
-// read reads r, which is bounded by github.MaxWebhookBody, to its end, and writes what comes to hash. size is what was announced, or -1; the
-// memory for it is not taken before the first smallBody bytes have come. The caller releases the body, also after an error. The error is
-// errNoRoom when other bodies take all the room.
+// read reads r, which is bounded by github.MaxWebhookBody, to its end, and writes it to hash. size is the announced size,
+// or -1. The memory for it is not taken before the first smallBody bytes have come. The caller releases the body, also
+// after an error. The error is errNoRoom when other bodies take all the room.
 func (b *bodies) read(r io.Reader, size int64, hash io.Writer) (*body, error) {
 	into := &body{in: b}
-	if size > smallBody { // it would be in vain to begin with one for which there is no room now
+	if size > smallBody { // no use starting to read one for which there is no room now
 		if !b.large.TryAcquire(size + 1) {
 			return into, errNoRoom
 		}

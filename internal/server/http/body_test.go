@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TEN-3: a body is read whole, hashed whole, and its memory is given back, however long it is, whatever its length was announced as, and
-// in whatever pieces it comes.
+// TEN-3: a body is read whole, hashed whole, and its memory is released, for any length, any announced length, and in any
+// pieces.
 func TestBodies_TEN3_WhatIsReadIsGivenBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.SampledFrom([]int{0, 1, firstPiece - 1, firstPiece, firstPiece + 1, smallBody - 1, smallBody, smallBody + 1, 300_000}).Draw(t, "length")

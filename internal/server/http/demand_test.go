@@ -27,7 +27,7 @@ func acme(key string) runnerapi.DemandTarget {
 	return runnerapi.DemandTarget{Key: key, Organization: "acme", Labels: []string{"gpu"}, Most: 10}
 }
 
-// NET-5: which jobs wait is told to exactly the controller's principal.
+// NET-5: only the controller's principal gets the list of queued jobs.
 func TestDemand_NET5_OnlyTheControllersPrincipal(t *testing.T) {
 	w := newWorld(t)
 	status, _ := w.hook("workflow_job", strings.Replace(queued(1), "linux-4cpu", "gpu", 1))
@@ -48,14 +48,14 @@ func TestDemand_NET5_OnlyTheControllersPrincipal(t *testing.T) {
 
 	status, text := w.demand("controller", acme("a"))
 	require.Equal(t, http.StatusOK, status, text)
-	var told runnerapi.DemandResponse
-	require.NoError(t, json.Unmarshal([]byte(text), &told))
-	require.Len(t, told.Targets, 1)
-	require.True(t, told.Targets[0].Sees)
-	require.Equal(t, int64(1), told.Targets[0].Queued[0].ID)
+	var response runnerapi.DemandResponse
+	require.NoError(t, json.Unmarshal([]byte(text), &response))
+	require.Len(t, response.Targets, 1)
+	require.True(t, response.Targets[0].Sees)
+	require.Equal(t, int64(1), response.Targets[0].Queued[0].ID)
 }
 
-// What makes no sense, or is more than anybody has, is refused with a sentence.
+// Invalid or impossibly large requests are refused with a sentence.
 func TestDemand_BadRequests(t *testing.T) {
 	w := newWorld(t)
 	change := func(f func(*runnerapi.DemandTarget)) []runnerapi.DemandTarget {
@@ -140,8 +140,8 @@ func TestDemand_66_ToTheControllersClient(t *testing.T) {
 	require.Equal(t, []int64{7}, ask().Settled)
 }
 
-// 6.2, 6.3: a skipped job, and the end of one that no runner had and nobody queued, change nothing; nor does what GitHub did not sign,
-// which is refused. A job that nobody is there for is taken with 200.
+// 6.2, 6.3: a skipped job, and the end of one that was neither queued nor run, change nothing; nor does what GitHub did not
+// sign, which is refused. A job that no runner fits is accepted with 200.
 func TestDemand_62_63_WhatChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	event := func(action string, id int64, more string) string {
@@ -151,10 +151,10 @@ func TestDemand_62_63_WhatChangesNothing(t *testing.T) {
 		t.Helper()
 		status, text := w.demand("controller", acme("a"))
 		require.Equal(t, http.StatusOK, status, text)
-		var told runnerapi.DemandResponse
-		require.NoError(t, json.Unmarshal([]byte(text), &told))
-		require.Empty(t, told.Targets[0].Running)
-		for _, job := range told.Targets[0].Queued {
+		var response runnerapi.DemandResponse
+		require.NoError(t, json.Unmarshal([]byte(text), &response))
+		require.Empty(t, response.Targets[0].Running)
+		for _, job := range response.Targets[0].Queued {
 			all = append(all, job.ID)
 		}
 		return all

@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// A fleet asks thousands of times a minute: what fails for all of it is told so often in a minute, and counted beyond.
+// A fleet sends thousands of requests a minute: a failure of all of them is logged so often in a minute, and counted
+// beyond.
 const (
-	toldEach = 10
-	toldIn   = time.Minute
+	mostLogged = 10
+	logWindow  = time.Minute
 )
 
 // flood logs what fails for each request, and does not drown the log when that is every request. It may be used concurrently.
@@ -23,9 +24,9 @@ type flood struct {
 }
 
 type window struct {
-	since time.Time
-	told  int
-	left  int // not told
+	since  time.Time
+	logged int
+	left   int // not logged
 }
 
 func newFlood(log *slog.Logger, now func() time.Time) *flood {
@@ -44,19 +45,19 @@ func (f *flood) take(message string) (more []any, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w, now := f.windows[message], f.now()
-	if w == nil || now.Sub(w.since) >= toldIn {
+	if w == nil || now.Sub(w.since) >= logWindow {
 		if w != nil && w.left > 0 {
 			more = []any{"unlogged", w.left, "since", w.since}
 		}
-		f.windows[message] = &window{since: now, told: 1}
+		f.windows[message] = &window{since: now, logged: 1}
 		return more, true
 	}
-	if w.told >= toldEach {
+	if w.logged >= mostLogged {
 		w.left++
 		return nil, false
 	}
-	if w.told++; w.told == toldEach {
-		more = []any{"unloggedUntil", w.since.Add(toldIn)}
+	if w.logged++; w.logged == mostLogged {
+		more = []any{"unloggedUntil", w.since.Add(logWindow)}
 	}
 	return more, true
 }

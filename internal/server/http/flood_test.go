@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What fails for every request of a fleet is told a few times a minute, each message by itself, and none is forgotten.
+// What fails for every request of a fleet is logged a few times a minute, per message, and none is forgotten.
 func TestFlood_TellsAFewAndCountsTheRest(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(1_800_000_000, 0)
@@ -20,13 +20,13 @@ func TestFlood_TellsAFewAndCountsTheRest(t *testing.T) {
 		f.tell(t.Context(), slog.LevelWarn, "asking", "error", errors.New("it is overloaded"))
 		f.tell(t.Context(), slog.LevelError, "dispatching")
 	}
-	require.Equal(t, toldEach, strings.Count(out.String(), `level=WARN msg=asking error="it is overloaded"`))
-	require.Equal(t, toldEach, strings.Count(out.String(), "level=ERROR msg=dispatching"))
+	require.Equal(t, mostLogged, strings.Count(out.String(), `level=WARN msg=asking error="it is overloaded"`))
+	require.Equal(t, mostLogged, strings.Count(out.String(), "level=ERROR msg=dispatching"))
 	require.NotContains(t, out.String(), "unlogged=")
 	require.Equal(t, 2, strings.Count(out.String(), "unloggedUntil="), "the last one of each says that there may be more")
 
 	out.Reset()
-	now = now.Add(toldIn)
+	now = now.Add(logWindow)
 	f.tell(t.Context(), slog.LevelWarn, "asking")
 	f.tell(t.Context(), slog.LevelWarn, "asking")
 	require.Equal(t, 1, strings.Count(out.String(), "msg=asking unlogged=990 since="))

@@ -39,9 +39,9 @@ func (g *gate) set(reason string) {
 	g.reason = reason
 }
 
-// CLAIM-17, POOL-8: while the ledger is frozen nothing is handed out, no removal is granted and no demand is told; GitHub's
-// webhooks are taken, and the server stays in its place.
-func TestFrozen_CLAIM17_WhatEverybodyIsTold(t *testing.T) {
+// CLAIM-17, POOL-8: while the ledger is frozen nothing is handed out, no removal is granted and no demand is reported;
+// GitHub's webhooks are accepted, and the server stays ready.
+func TestFrozen_CLAIM17_Answers(t *testing.T) {
 	w := newWorld(t)
 	status, _ := w.hook("workflow_job", queued(1))
 	require.Equal(t, http.StatusOK, status)
@@ -57,9 +57,9 @@ func TestFrozen_CLAIM17_WhatEverybodyIsTold(t *testing.T) {
 	}}
 	status, text = w.call(w.internal.URL, runnerapi.PathRetire, "controller", retire)
 	require.Equal(t, http.StatusOK, status)
-	var told runnerapi.RetireResponse
-	require.NoError(t, json.Unmarshal([]byte(text), &told))
-	for _, answer := range told.Answers {
+	var response runnerapi.RetireResponse
+	require.NoError(t, json.Unmarshal([]byte(text), &response))
+	for _, answer := range response.Answers {
 		require.Equal(t, runnerapi.Unknown, answer.Verdict)
 		require.Equal(t, "a backup was restored", answer.Reason)
 	}

@@ -59,7 +59,7 @@ func (s *Server) runner(w http.ResponseWriter, r *http.Request) (dispatch.Pod, b
 	return pod, true
 }
 
-// controller admits the controller's principal and nobody else (NET-5).
+// controller admits only the controller's principal (NET-5).
 func (s *Server) controller(w http.ResponseWriter, r *http.Request) bool {
 	id, ok := s.identify(w, r, runnerapi.AudienceServer)
 	if !ok {
@@ -228,21 +228,21 @@ func (s *Server) podsStopped(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.keepTail(r.Context(), body)
-	if live && s.opt.CheckPod != nil { // nobody may ever hear of it again
+	if live && s.opt.CheckPod != nil { // no other event of it may ever come
 		if err := s.opt.CheckPod(r.Context(), body.Pod.UID); err != nil {
-			s.opt.Log.WarnContext(r.Context(), "asking for a look at a pod that has ended; recovery's next pass looks",
+			s.opt.Log.WarnContext(r.Context(), "requesting a check of a pod that has ended; recovery's next pass checks it",
 				"pod", body.Pod.Name, "error", err)
 		}
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// keepTail keeps what a runner said last. It is for people to read: what cannot be kept is told of, and holds nobody up.
+// keepTail keeps the last lines of a runner's log for administrators. A failure is logged, and fails no request.
 func (s *Server) keepTail(ctx context.Context, stopped runnerapi.PodStopped) {
 	if !stopped.Died || s.opt.Tails == nil {
 		return
 	}
-	tail, cut := logtail.Of([]byte(stopped.Tail)) // whoever sent it
+	tail, cut := logtail.Of([]byte(stopped.Tail)) // bounded again, whatever the client sent
 	err := s.opt.Tails.KeepTail(ctx, fleet.Tail{
 		PodUID: stopped.Pod.UID, Namespace: stopped.Pod.Namespace, Pod: stopped.Pod.Name, Pool: stopped.Pod.Pool,
 		EndedAt: stopped.EndedAt, ExitCode: stopped.ExitCode, Reason: stopped.Reason, Text: tail, Cut: cut || stopped.TailCut,

@@ -41,14 +41,15 @@ type Options struct {
 	Identities Identities
 	// WebhookSecrets sign GitHub's deliveries (NET-6). They may change at any time.
 	WebhookSecrets *github.WebhookSecrets
-	// NoWebhooks: GitHub cannot reach this server, so nobody is to be taken for it. There is no secret then.
+	// NoWebhooks: GitHub cannot reach this server, so no request is accepted as GitHub's. There is no secret
+	// then.
 	NoWebhooks bool
 	// ControllerPrincipal is the one user that may retire pods, report their end, and read signals and demand (NET-5), as
 	// system:serviceaccount:NAMESPACE:NAME.
 	ControllerPrincipal string
 	// Ready returns why the server cannot serve yet, or nil.
 	Ready func(ctx context.Context) error
-	// CheckPod has recovery look at one pod soon; without it, its next pass does.
+	// CheckPod has recovery check one pod soon; without it, its next pass does.
 	CheckPod func(ctx context.Context, podUID string) error
 	// Tails keeps the last lines of runners that died; nil keeps none.
 	Tails Tails
@@ -91,7 +92,7 @@ func New(opt Options) (*Server, error) {
 		Help: "Webhooks by the secret that they were signed with, named by its position: current or previous.",
 	}, []string{"secret"})}
 	for _, position := range github.SecretPositions() {
-		s.signatures.WithLabelValues(string(position)) // zero is an answer: nobody uses the previous one any more
+		s.signatures.WithLabelValues(string(position)) // zero shows that the previous one is not in use any more
 	}
 	if err := opt.Metrics.Register(s.signatures); err != nil {
 		return nil, fmt.Errorf("registering the server's metrics: %w", err)
@@ -142,7 +143,7 @@ func refuse(w http.ResponseWriter, status int, sentence string) {
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client has gone: it will ask again
+	_ = json.NewEncoder(w).Encode(body) // the client has disconnected: it will retry
 }
 
 // decode reads a bounded JSON body; false when it has answered itself.

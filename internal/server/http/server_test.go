@@ -103,7 +103,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// lockedBuffer is written to by parts that go on while it is read.
+// lockedBuffer is written to by parts that continue while it is read.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -264,7 +264,8 @@ func TestDispatch_CLAIM7_AnEarlierRequestTakesNothingOver(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, status)
 }
 
-// NET-3, NET-4: who asks is read from the token alone; nothing in the request makes it another pod or pool.
+// NET-3, NET-4: the identity is read from the token alone; nothing in the request makes it another pod or
+// pool.
 func TestDispatch_NET4_IdentityComesFromTheTokenAlone(t *testing.T) {
 	w := newWorld(t)
 	status, _ := w.hook("workflow_job", queued(1))
@@ -374,7 +375,7 @@ func (w *world) get(path, bearer string) (int, string) {
 	return w.do(req)
 }
 
-// NET-5: what is in demand is told to exactly the controller's principal, for the asking alone.
+// NET-5: only the controller's principal gets the demand, for the asking alone.
 func TestSignals_NET5_OnlyTheControllersPrincipal(t *testing.T) {
 	w := newWorld(t)
 	status, _ := w.hook("workflow_job", queued(1))

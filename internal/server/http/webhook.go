@@ -22,10 +22,10 @@ const tooLargeText = "the payload is larger than 25 MB, the most that GitHub sen
 // roomIn is when a payload for which there was no room may be sent again.
 const roomIn = 5 * time.Second
 
-// webhook takes one delivery: verify, hand it to the intake (decode, one transaction), then 2xx. What is not committed is not acknowledged,
-// so that a redelivery can make it good.
+// webhook takes one delivery: verify, hand it to the intake (decode, one transaction), then 2xx. What is not committed is
+// not acknowledged, so that a redelivery can make up for it.
 //
-// Nobody is GitHub before the last byte has come, so what can be refused by its headers is (TEN-3).
+// No sender is known to be GitHub before the last byte has come, so what can be refused by its headers is (TEN-3).
 func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 	verifier, err := s.opt.WebhookSecrets.Verifier(r.Header.Get(github.HeaderSignature))
 	event := r.Header.Get(github.HeaderEvent)
@@ -41,7 +41,7 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 			"the payload is larger than 64 KiB, and Bullpen has no use for this event: subscribe the App to workflow_job only")
 		return
 	}
-	// Whoever sends slowly is not yet known to be GitHub.
+	// A slow sender is not yet known to be GitHub.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's recorder has none
 	body, err := s.bodies.read(http.MaxBytesReader(w, r.Body, github.MaxWebhookBody), r.ContentLength, verifier)
 	defer body.release()
@@ -59,7 +59,7 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 		s.refuseHook(w, "unreadable", http.StatusBadRequest, "the payload could not be read to its end")
 		return
 	}
-	position, err := verifier.Verify() // NET-6: before anything in the body is looked at.
+	position, err := verifier.Verify() // NET-6: before anything in the body is parsed
 	if err != nil {
 		s.refuseHook(w, "bad_signature", http.StatusUnauthorized, err.Error())
 		return
@@ -90,7 +90,8 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuseUnread is refuseHook of a payload that was not read: an answer on a connection that goes on waits until it has come.
+// refuseUnread is refuseHook of a payload that was not read: an answer on a connection that stays open waits until it has
+// come.
 func (s *Server) refuseUnread(w http.ResponseWriter, outcome string, status int, sentence string) {
 	w.Header().Set("Connection", "close")
 	s.refuseHook(w, outcome, status, sentence)

@@ -25,7 +25,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// NET-6: a bad signature is refused before anything of the body is believed, and nothing is stored.
+// NET-6: a bad signature is refused before anything of the body is trusted, and nothing is stored.
 func TestWebhook_NET6_BadSignatureStoresNothing(t *testing.T) {
 	w := newWorld(t)
 	for name, signature := range map[string]string{
@@ -76,7 +76,7 @@ func TestWebhook_NET6_SecretIsRotatedWithoutALostWebhook(t *testing.T) {
 	require.Equal(t, http.StatusOK, send(secret))
 	require.Equal(t, http.StatusUnauthorized, send("next"))
 
-	require.NoError(t, w.secrets.Set("next", secret)) // the Secret has both, GitHub has not been told yet
+	require.NoError(t, w.secrets.Set("next", secret)) // the Secret has both, GitHub still uses the old one
 	require.Equal(t, http.StatusOK, send(secret))
 	require.Equal(t, http.StatusOK, send("next")) // now it has
 	require.Equal(t, http.StatusUnauthorized, send("guess"))
@@ -154,7 +154,7 @@ func TestWebhook_NotCommittedIsNotAcknowledged(t *testing.T) {
 	require.Contains(t, text, "before")
 }
 
-// NET-6: a server that GitHub cannot reach has no secret to verify anything with, and takes nothing from anybody.
+// NET-6: a server that GitHub cannot reach has no secret to verify anything with, and accepts no webhook.
 func TestWebhook_NET6_WithoutASecretThereIsNoWebhook(t *testing.T) {
 	w := newWorld(t)
 	payloads, err := intake.New(intake.Options{Store: w.intake})
@@ -223,8 +223,8 @@ func TestWebhook_TEN3_IsRefusedByItsHeaders(t *testing.T) {
 	}
 }
 
-// TEN-3: bodies of unknown senders have one bound together. Past it a sender is told to come again, and GitHub's own payloads, which are
-// small, are taken as before.
+// TEN-3: bodies of unknown senders share one bound. Past it a sender has to retry, and GitHub's own payloads, which are
+// small, are accepted as before.
 func TestWebhook_TEN3_ManyLargeBodiesTakeNoRoomFromSmallOnes(t *testing.T) {
 	w := newWorld(t)
 	const size, senders = 8 << 20, 12 // 96 MiB

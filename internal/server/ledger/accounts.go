@@ -29,8 +29,8 @@ func (s *Store) UseDefaultLimits(defaults map[fleet.Platform]fleet.Limits) {
 }
 
 // UseRepositoryCaps has caps per repository honoured; call it before the store is used. It is a setting and no row of the
-// ledger: whoever looks for a runner at GitHub must know that it may be registered at a repository, also when the ledger
-// was restored to a day before the first cap (EXCL-6).
+// ledger: searches for a runner at GitHub must include repositories, also when the ledger was restored to a day before
+// the first cap (EXCL-6).
 func (s *Store) UseRepositoryCaps() { s.caps = true }
 
 // repositoryCap is the cap that a row's limit stands for.
@@ -218,7 +218,7 @@ type changing struct {
 }
 
 // change runs fn with the account locked: first its limits, as every batch does, so that no batch is under way beside it
-// (CLAIM-5). fn reports whether it changed anything; then every replica looks at the account's lanes again, at once.
+// (CLAIM-5). fn reports whether it changed anything; then every replica reads the account's lanes again, at once.
 func (s *Store) change(
 	ctx context.Context, doing string, c admin.Change, fn func(ctx context.Context, t *changing) (bool, error),
 ) (int64, error) {
@@ -251,7 +251,7 @@ func (s *Store) change(
 	return id, err
 }
 
-// wakeAccount has the account's lanes looked at again by every replica, and its installation asked again.
+// wakeAccount has every replica read the account's lanes again, and its installation asked again.
 func wakeAccount(ctx context.Context, q *sqlcgen.Queries, id int64) error {
 	if err := q.UnparkAccount(ctx, id); err != nil {
 		return err
@@ -365,7 +365,7 @@ type pauseState struct {
 	Reason    string `json:"suspensionReason,omitempty"`
 }
 
-// Pause suspends the account, beside whatever GitHub says of it, or lets it go on. What runs ends normally.
+// Pause suspends the account, independently of GitHub, or resumes it. Running jobs finish normally.
 func (s *Store) Pause(ctx context.Context, c admin.Change, paused bool) (adminapi.Account, error) {
 	id, err := s.change(ctx, "suspending an account", c, func(ctx context.Context, t *changing) (bool, error) {
 		if t.account.Paused == paused {
@@ -449,7 +449,7 @@ func (s *Store) ForgetDeletedAccounts(ctx context.Context, before time.Time, mos
 	return n, nil
 }
 
-// Audit returns a page of the audit log, the latest first.
+// Audit returns a page of the audit log, newest first.
 func (s *Store) Audit(ctx context.Context, query admin.AuditQuery) ([]adminapi.AuditEvent, error) {
 	q, before, most := s.queries(), query.Before, int32(query.Most) //nolint:gosec // at most MaxPage
 	if before == 0 {

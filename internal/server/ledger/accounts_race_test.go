@@ -11,8 +11,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// Events of an account that nobody told us about come all at once: the first of its workflows has many jobs. Each is recorded. Without a lock
-// on the installation most rounds lose one: the account's row is inserted twice, and fails at the installation's unique index.
+// Events of an unknown account come all at once: the first of its workflows has many jobs. Each is recorded. Without a lock
+// on the installation most rounds lose one: the account's row is inserted twice, and fails at the installation's unique
+// index.
 func TestRecordJob_RECV5_ManyFirstEventsOfAnAccountAtOnce(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

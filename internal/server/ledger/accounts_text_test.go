@@ -11,7 +11,7 @@ import (
 )
 
 // A path may hold any bytes: those that no text of the ledger can have are an answer, not an outage.
-func TestAccounts_NET5_BytesThatAreNoTextNameNobody(t *testing.T) {
+func TestAccounts_NET5_BytesThatAreNoTextNameNoAccount(t *testing.T) {
 	store, err := ledger.Open(t.Context(), postgrestest.NewDatabase(t, ledger.Migrate), 0)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)

@@ -52,7 +52,7 @@ func (s *Store) DueAdoptions(ctx context.Context, now, later time.Time) ([]dispa
 			return nil, err
 		}
 		scope, bad := fleet.ParseScope(row.Scope)
-		if !ok || bad != nil { // nobody can ever be asked about it, and it must not stand before the others
+		if !ok || bad != nil { // it can never be resolved, and must not block the others
 			if err := s.CloseAdoption(ctx, row.RunnerName); err != nil {
 				return nil, err
 			}
@@ -104,7 +104,7 @@ func (s *Store) Adopt(
 		}
 		job, ok, err := found(q.LockJob(ctx, a.JobID))
 		if err != nil || !ok || fleet.JobState(job.State).Terminal() {
-			return err // late: the job has ended, nobody is revived
+			return err // late: the job has ended, no claim is revived
 		}
 		if claimed && other.PodUid != pod.UID {
 			if _, err := q.BindClaim(ctx, nil, other.PodUid); err != nil {
@@ -167,8 +167,8 @@ func adoptParams(
 	return arg
 }
 
-// adoptWithoutJob is for a runner that GitHub shows to be busy while nobody can say with what: its account is charged, and
-// the job is bound when GitHub names it. The account may be as unknown here as the job.
+// adoptWithoutJob is for a runner that GitHub shows to be busy with an unknown job: its account is charged, and the job is
+// bound when GitHub names it. The account may be as unknown here as the job.
 func (s *Store) adoptWithoutJob(
 	ctx context.Context, q *sqlcgen.Queries, a dispatch.Adoption, pod dispatch.Pod, pool dispatch.Pool, now time.Time,
 ) (bool, error) {

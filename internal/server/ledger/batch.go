@@ -30,7 +30,7 @@ func (s *Store) LabelSetsAmong(ctx context.Context, labelKeys []string) ([]strin
 	return s.queries().LabelSetsAmong(ctx, labelKeys)
 }
 
-// UnparkLabelSets has lanes that are parked at their limit looked at again.
+// UnparkLabelSets unparks lanes that are parked at their limit, so that they are read again.
 func (s *Store) UnparkLabelSets(ctx context.Context, labelKeys []string) error {
 	return s.queries().UnparkLabelSets(ctx, labelKeys)
 }
@@ -116,7 +116,7 @@ func (t *batchTx) run(ctx context.Context) error {
 	}
 	t.out.More = t.b.MayHideMore(len(lanes), len(t.out.Claims)) || len(t.out.Taken) > 0 || len(aside) > 0
 	if len(jobs) > len(t.out.Claims) {
-		// Jobs that were locked here and left alone were invisible to other replicas meanwhile.
+		// Jobs that were locked here and left alone were invisible to other replicas in between.
 		return t.q.NotifyWork(ctx, "")
 	}
 	return nil
@@ -177,7 +177,7 @@ func (t *batchTx) admit(ctx context.Context, lanes []dispatch.Lane) (dispatch.Ad
 		usage[u.ID] = fleet.Usage{MilliCPU: u.MilliCpu, MemoryMB: u.MemoryMb, Jobs: u.Jobs}
 		suspended[u.ID] = u.Suspended
 	}
-	for i := range lanes { // suspended between the look at the lane and the lock
+	for i := range lanes { // suspended between the reading of the lane and the lock
 		lanes[i].Suspended = lanes[i].Suspended || suspended[lanes[i].Account.ID]
 		lanes[i].Account.RepositoryRunners = t.shares.caps[lanes[i].Account.ID] > 0
 	}
@@ -294,9 +294,9 @@ type lane struct {
 	account int64
 }
 
-// settle counts what was claimed from each lane, and parks those that are to be parked. It takes the lanes in one order, and looks
-// at the queue of each with the lane locked: a job that comes back meanwhile may be its oldest, and the lane keeps the place in
-// line that it is given.
+// settle counts what was claimed from each lane, and parks those that are to be parked. It takes the lanes in one order,
+// and reads the queue of each with the lane locked: a job that comes back concurrently may be its oldest, and the lane
+// keeps the place in line that it is given.
 func (t *batchTx) settle(ctx context.Context, aside []dispatch.QueuedJob, parked []dispatch.Parking) error {
 	claimed, parking := map[lane]int64{}, map[lane]dispatch.Parking{}
 	for _, job := range aside { // the next jobs of their lanes may be much younger

@@ -52,7 +52,7 @@ func (s shares) left(r dispatch.Repository) (n int64, ok bool) {
 }
 
 // setAside takes the jobs of repositories that are at their cap, this batch's claims counted, out of the lanes they were
-// met in, so that no later pick meets them. It costs what the batch looked at, and at most blockedAtOnce jobs a lane.
+// met in, so that no later pick meets them. It costs what the batch read, and at most blockedAtOnce jobs a lane.
 func (t *batchTx) setAside(ctx context.Context, crowded []dispatch.QueuedJob) ([]dispatch.QueuedJob, error) {
 	for _, claim := range t.out.Claims {
 		t.shares.used[dispatch.Repository{AccountID: claim.Account.ID, Name: claim.Repository}]++
@@ -106,8 +106,8 @@ func returnNext(ctx context.Context, q *sqlcgen.Queries, accountID, jobID int64)
 	return returned(ctx, q, accountID, same)
 }
 
-// returnBlockedOf brings back as many jobs of each repository of the account as there is room for by its caps: after a cap
-// was raised, and to make good whatever went past returnNext.
+// returnBlockedOf unblocks as many jobs of each repository of the account as there is room for by its caps: after a cap
+// was raised, and for room that returnNext missed.
 func (s *Store) returnBlockedOf(ctx context.Context, q *sqlcgen.Queries, accountID int64) error {
 	repositories, err := q.HeldRepositoriesOfAccount(ctx, blockedAtOnce, accountID, "")
 	if err != nil || len(repositories) == 0 {
@@ -127,7 +127,8 @@ func (s *Store) returnBlockedOf(ctx context.Context, q *sqlcgen.Queries, account
 		for _, u := range use {
 			used[u.Repository] = u.Jobs
 		}
-		// Which platform a job is for is known when it is picked; one that comes back for nothing is set aside again.
+		// Which platform a job is for is known when it is picked; one that is unblocked for nothing is set aside
+		// again.
 		former, limit := room, s.repositoryCap(l.RepositoryJobs)
 		room = func(repository string) int64 {
 			if limit == 0 {
@@ -205,8 +206,9 @@ func (s *Store) returnLabelled(ctx context.Context, q *sqlcgen.Queries, accountI
 	return returned(ctx, q, accountID, same)
 }
 
-// ReturnBlocked brings back, for every account, what its caps have room for: the pass that makes good what went past the end of
-// a claim. It looks at repositories with blocked jobs only. Jobs that are blocked for their label sets come back by it alone.
+// ReturnBlocked brings back, for every account, what its caps have room for: the pass that makes up for room that no end of
+// a claim released. It reads repositories with blocked jobs only. Jobs that are blocked for their label sets come back by
+// it alone.
 func (s *Store) ReturnBlocked(ctx context.Context) error {
 	for after := int64(0); ; {
 		accounts, err := s.queries().HeldAccounts(ctx, blockedAtOnce, after)

@@ -124,11 +124,12 @@ func breaks(before, after catalog) []string {
 	return found
 }
 
-// concerns says whether rows that are written by somebody who knows the table as it was can break the rule. What is about new
-// columns alone holds for their defaults, or the column could not have been added; but two rows with one default are not unique.
+// concerns says whether rows that are written by a server that knows the table as it was can break the rule. What is about
+// new columns alone holds for their defaults, or the column could not have been added; but two rows with one default are
+// not unique.
 func (r rule) concerns(was, is map[string]column) bool {
 	if was == nil {
-		return false // nobody else writes to it
+		return false // no other server writes to it
 	}
 	fresh := slices.DeleteFunc(slices.Clone(r.Columns), func(name string) bool { _, old := was[name]; return old })
 	if r.Unique {

@@ -52,7 +52,7 @@ func (s *Store) NoteMissing(ctx context.Context, list []github.Delivery, now tim
 	return s.queries().NoteMissing(ctx, arg)
 }
 
-// SettleAsks settles deliveries. A redelivery that has succeeded is remembered even if nobody has asked for it: the attempt
+// SettleAsks settles deliveries. A redelivery that has succeeded is remembered even if it was not requested: the attempt
 // that failed before comes later in the list.
 func (s *Store) SettleAsks(ctx context.Context, list []github.Delivery, now time.Time) error {
 	if len(list) == 0 {
@@ -144,7 +144,7 @@ func (s *Store) Swept(ctx context.Context, repository string, at time.Time) erro
 	return s.queries().Swept(ctx, at, repository)
 }
 
-// SweptPartly notes where its sweep is to go on.
+// SweptPartly notes where its sweep is to continue.
 func (s *Store) SweptPartly(ctx context.Context, repository string, resume catchup.Resume) error {
 	return s.queries().SweptPartly(ctx, resume.Status, resume.Run, repository)
 }
@@ -240,7 +240,7 @@ func (s *Store) BookRerun(ctx context.Context, id int64, most int, now time.Time
 	return ok && rerun == "asked", err
 }
 
-// UnbookRerun takes a booking back: the job is looked at again then, or never.
+// UnbookRerun takes a booking back: the job is checked again then, or never.
 func (s *Store) UnbookRerun(ctx context.Context, id int64, again time.Time) error {
 	next := "refused"
 	if !again.IsZero() {

@@ -42,7 +42,7 @@ func (s *Store) readClaims(ctx context.Context, podUIDs []string) ([]dispatch.Cl
 	return claims, nil
 }
 
-// TakeOver gives the claim a new generation if nobody is minting it; false: look again.
+// TakeOver gives the claim a new generation if it is not being minted; false: read again.
 func (s *Store) TakeOver(
 	ctx context.Context, podUID string, expected, next, sequence int64, lease, now time.Time,
 ) (bool, error) {
@@ -181,7 +181,7 @@ func (s *Store) Unclaim(ctx context.Context, podUID string, generation int64, no
 	return done && err == nil, err
 }
 
-// TakeForRelease gives a live claim that nobody is minting a new generation; false: look again.
+// TakeForRelease gives a live claim that is not being minted a new generation; false: read again.
 func (s *Store) TakeForRelease(
 	ctx context.Context, podUID string, expected, next int64, lease, now time.Time,
 ) (bool, error) {
@@ -192,9 +192,9 @@ func (s *Store) TakeForRelease(
 	return n == 1, frozen(err)
 }
 
-// Release ends a claim whose registrations are all proven gone: the row is spent, its job goes back to the queue if it has
-// not started, and the account has its budget back if the pod has stopped, in one transaction (CLAIM-2). A job that was running is left to
-// GitHub's own word on it.
+// Release ends a claim whose registrations are all proven gone, in one transaction (CLAIM-2). The row is spent, its job is
+// queued again if it has not started, and the account has its budget back if the pod has stopped. The end of a running job
+// is GitHub's to report.
 func (s *Store) Release(ctx context.Context, podUID string, generation int64, proof string, now time.Time) (bool, error) {
 	done := false
 	err := s.inTx(ctx, "releasing a claim", func(q *sqlcgen.Queries) error {
@@ -211,7 +211,7 @@ func (s *Store) Release(ctx context.Context, podUID string, generation int64, pr
 			return err
 		}
 		done = true
-		if claim.State == string(fleet.ClaimExecuting) { // nobody has reported an end of its pod or of its job
+		if claim.State == string(fleet.ClaimExecuting) { // no end of its pod or of its job was reported
 			if err := q.SessionsLost(ctx, &now, []string{podUID}); err != nil {
 				return err
 			}
@@ -279,8 +279,8 @@ func feedAgain(ctx context.Context, q *sqlcgen.Queries, job *sqlcgen.LockJobRow)
 	return q.NotifyWork(ctx, job.LabelKey)
 }
 
-// leaveLane takes an ended claim out of its lane's count. The account has its budget back, and those who wait for it are woken, only where
-// its pod is gone or has stopped; of any other, stopped and ForgetPod free the room (TEN-4).
+// leaveLane takes an ended claim out of its lane's count. The account has its budget back, and waiting polls are woken,
+// only where its pod is gone or has stopped; of any other, stopped and ForgetPod free the room (TEN-4).
 func leaveLane(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim, gone bool) error {
 	if claim.AccountID == nil {
 		return nil
@@ -302,7 +302,8 @@ func leaveLane(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClai
 	return q.NotifyWork(ctx, "")
 }
 
-// freeRoom gives the account the budget back that a pod took which has stopped or is gone, and wakes those who wait for it.
+// freeRoom gives the account the budget back that a pod took which has stopped or is gone, and wakes the polls that wait
+// for it.
 func freeRoom(ctx context.Context, q *sqlcgen.Queries, accountID int64, platform string) error {
 	if accountID == 0 {
 		return nil
@@ -381,7 +382,8 @@ func claimStates(ctx context.Context, q *sqlcgen.Queries, podUIDs []string) (map
 	return claims, nil
 }
 
-// PodStopped closes the pod's session, and charges its spent claim to nobody from now on; a pod that was never dispatched has neither.
+// PodStopped closes the pod's session, and charges its spent claim to no account from now on; a pod that was never
+// dispatched has neither.
 func (s *Store) PodStopped(ctx context.Context, podUID string, endedAt time.Time, exitCode *int32) error {
 	return s.inTx(ctx, "closing a session", func(q *sqlcgen.Queries) error {
 		if err := q.SessionPodEnded(ctx, &endedAt, exitCode, podUID); err != nil {
@@ -411,7 +413,8 @@ func (s *Store) Ended(ctx context.Context, known []string, most int) ([]dispatch
 	return pods, nil
 }
 
-// ForgetPod deletes a spent or retired row whose pod is proven gone, which is charged to nobody from now on.
+// ForgetPod deletes a spent or retired row whose pod is proven gone, which is charged to no account from now
+// on.
 func (s *Store) ForgetPod(ctx context.Context, podUID string) (bool, error) {
 	forgotten := false
 	err := s.inTx(ctx, "forgetting a pod", func(q *sqlcgen.Queries) error {

@@ -68,10 +68,10 @@ func (c *coalescer[A, R]) do(ctx context.Context, arg A) (R, error) {
 const statementTimeout = 10 * time.Second
 
 // fly runs one batch, led by call, and hands the turn on. The batch serves others too, so it does not end with the
-// leader's ctx; those who wait have contexts of their own.
+// leader's ctx; waiting callers have contexts of their own.
 //
-// Callers come in herds, for many were served by one statement: the leader lets those who can run right now join first, or
-// it would go alone and the herd wait for it. Where nobody can run that takes no time.
+// Callers come in herds, for many were served by one statement: the leader lets those that can run right now join first,
+// or it would run alone and the herd wait for it. Where no other can run that takes no time.
 func (c *coalescer[A, R]) fly(ctx context.Context, call *coalesced[A, R]) {
 	runtime.Gosched()
 	batch := c.take(call)
@@ -141,7 +141,7 @@ func (t *turn) end() {
 	t.pass()
 }
 
-// take removes the next batch from those who wait: the leader, then the longest waiting.
+// take removes the next batch from the waiting calls: the leader, then the longest waiting.
 func (c *coalescer[A, R]) take(leader *coalesced[A, R]) []*coalesced[A, R] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,8 +180,8 @@ func (c *coalescer[A, R]) pass() {
 	c.flying--
 }
 
-// abandon takes a call that nobody waits for out of the queue. If it was made the leader at that very moment it leads:
-// others may be waiting behind it.
+// abandon takes a call whose caller has given up out of the queue. If it was made the leader at that very moment it
+// leads: others may be waiting behind it.
 func (c *coalescer[A, R]) abandon(ctx context.Context, call *coalesced[A, R]) {
 	c.mu.Lock()
 	led := call.leads()

@@ -72,7 +72,7 @@ func TestCoalescer_CallsThatWaitGoTogether(t *testing.T) {
 
 // A herd that one answer set free asks for the next thing together: its first one does not go alone.
 func TestCoalescer_WhoCanRunWithTheLeaderGoesWithIt(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one after another, so that each would find nobody under way
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one after another, so that no call finds another under way
 	const herd = 100
 	c, batches := doubler(1, 2*herd, nil)
 	var wg sync.WaitGroup
@@ -87,7 +87,7 @@ func TestCoalescer_WhoCanRunWithTheLeaderGoesWithIt(t *testing.T) {
 	require.Less(t, len(*batches), herd/10, "of %d calls", herd)
 }
 
-func TestCoalescer_AFailureIsEverybodysOfThatBatchOnly(t *testing.T) {
+func TestCoalescer_AFailureIsOfThatBatchOnly(t *testing.T) {
 	c, _ := doubler(1, 4, nil)
 	_, err := c.do(t.Context(), -1)
 	require.EqualError(t, err, "negative")
@@ -96,7 +96,7 @@ func TestCoalescer_AFailureIsEverybodysOfThatBatchOnly(t *testing.T) {
 	require.Equal(t, 8, got)
 }
 
-func TestCoalescer_AbandonedCallsLeaveNobodyBehind(t *testing.T) {
+func TestCoalescer_AbandonedCallsLeaveNoneBehind(t *testing.T) {
 	gate := make(chan struct{})
 	c, _ := doubler(1, 1, gate)
 	var wg sync.WaitGroup
@@ -136,8 +136,8 @@ func TestCoalescer_UnderLoadEveryCallIsAnswered(t *testing.T) {
 	require.Zero(t, c.flying)
 }
 
-// A statement that hangs, on a connection that is dead, say, loses its turn: others are answered meanwhile, but not without end.
-func TestCoalescer_WhatHangsHoldsUpNobody(t *testing.T) {
+// A statement that hangs, for example on a dead connection, loses its turn: others are answered, but only a bounded number.
+func TestCoalescer_WhatHangsBlocksNoOther(t *testing.T) {
 	gate := make(chan struct{})
 	c, _ := doubler(1, 4, nil)
 	answer := c.run

@@ -67,7 +67,7 @@ func upTo(t *testing.T, level int64) string {
 	return url
 }
 
-// While a deploy goes on, servers of one version older work on the newer schema: no migration takes away what they read, or demands
+// During a deploy, servers of one version older work on the newer schema: no migration removes what they read, or demands
 // what they do not write.
 func TestMigrations_NothingBreaksAServerOneVersionOlder(t *testing.T) {
 	t.Parallel()
@@ -248,10 +248,10 @@ func splitQueries(text string) []string {
 	return queries
 }
 
-// generatedQueries reads the queries out of a folder of generated code, ordered by their text.
-func generatedQueries(t *testing.T, folder string) string {
+// generatedQueries reads the queries out of a directory of generated code, ordered by their text.
+func generatedQueries(t *testing.T, dir string) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "*.sql.go"))
+	files, err := filepath.Glob(filepath.Join(dir, "*.sql.go"))
 	require.NoError(t, err)
 	var queries []string
 	for _, file := range files {

@@ -20,7 +20,7 @@ import (
 var (
 	// ErrUnreachable: Postgres does not answer at that address.
 	ErrUnreachable = errors.New("cannot reach Postgres")
-	// ErrUntrusted: whoever answers does not prove to be the database. Nothing was sent to it, the password least of all.
+	// ErrUntrusted: the server does not prove to be the database. Nothing was sent to it, in particular no password.
 	ErrUntrusted = errors.New("the database's certificate is not trusted")
 	// ErrRefused: Postgres answers, and does not let us in.
 	ErrRefused = errors.New("Postgres does not let us in")
@@ -29,8 +29,8 @@ var (
 var errBadURL = errors.New("the database URL is not one that Postgres understands; it looks like postgres://user@host/name, " +
 	"and the files that it names must be readable")
 
-// TLS says how the database proves what it is, and how we do, beside a password. The files are read anew for every
-// connection, so that they may be replaced at any time; connections that exist are not disturbed.
+// TLS says how the database authenticates itself, and how we do, beside a password. The files are read again for
+// every connection, so that they may be replaced at any time; connections that exist are not disturbed.
 type TLS struct {
 	// CAFile holds the certificates (PEM) of those who may sign the database's. If set, every connection is encrypted, and
 	// the server's name is checked (sslmode=verify-full).
@@ -120,8 +120,8 @@ func parse(database string) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// renewer gives each new connection what the files of certificates hold by then. If they cannot be used, which whoever
-// watches them reports (TLS.Check), it gives what they held before.
+// renewer gives each new connection the present contents of the certificate files. If they cannot be used, which
+// TLS.Check reports, it gives the former contents.
 type renewer struct {
 	url  string
 	last atomic.Pointer[pgx.ConnConfig]

@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 )
 
-// nothingKnown is no database's lineage: until it is told what to know, a guarded store changes nothing that matters.
+// nothingKnown is no database's lineage: until its mark is set, a guarded store changes nothing that matters.
 var nothingKnown = epoch.Mark{Lineage: "nothing is known yet", Epoch: 0}
 
 // Guard has every claim, take-over, mint and retirement fail with fleet.ErrLedgerFrozen until Know was called, and from then on
@@ -56,7 +56,8 @@ func (s *Store) Epoch(ctx context.Context) (epoch.Row, error) {
 	}, nil
 }
 
-// Beat raises the epoch, unless somebody has within that time, or the ledger is frozen or behind what is known.
+// Beat raises the epoch, unless another replica has within that time, or the ledger is frozen or behind what is
+// known.
 func (s *Store) Beat(ctx context.Context, known epoch.Mark, every time.Duration) error {
 	if _, err := s.queries().BeatEpoch(ctx, known.Lineage, known.Epoch, every.Seconds()); err != nil {
 		return fmt.Errorf("raising the ledger's epoch: %w", err)
@@ -84,7 +85,8 @@ func (s *Store) BeginHold(ctx context.Context, row epoch.Mark, d epoch.Decision,
 	return nil
 }
 
-// BeginRebuild makes the caller the one who rebuilds, for so long; false when somebody is, or has just done it.
+// BeginRebuild gives the caller the turn to rebuild, for so long; false when another replica rebuilds, or has
+// just done it.
 func (s *Store) BeginRebuild(ctx context.Context, lease, every time.Duration) (epoch.Turn, bool, error) {
 	turn, mine, err := found(s.queries().BeginRebuild(ctx, lease.Seconds(), every.Seconds()))
 	if err != nil {
@@ -131,8 +133,8 @@ func (s *Store) EndRebuild(ctx context.Context, turn epoch.Turn, began time.Time
 	return nil
 }
 
-// EndHold ends the hold over that mark: the epoch is ahead of everything that was seen. False: somebody was faster, or it has
-// begun anew.
+// EndHold ends the hold over that mark: the epoch is ahead of everything that was seen. False: another replica was faster,
+// or a new hold has begun.
 func (s *Store) EndHold(ctx context.Context, over epoch.Mark) (bool, error) {
 	n, err := s.queries().EndHold(ctx, over.Lineage, over.Epoch)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// An event finds claims by its runner and by its job, and waits for those that somebody is changing. One that has another job by then, or has ended,
-// is none of the event's: whoever moved it on would have his work undone.
+// An event finds claims by its runner and by its job, and waits for those that are being changed. One that has another job
+// by then, or has ended, is none of the event's: the event would undo the change.
 func TestLockClaimsOfEvent_CLAIM15_NoneThatHasMovedOn(t *testing.T) {
 	t.Parallel()
 	const event = 7

@@ -181,7 +181,7 @@ func (e *eventTx) observe(ctx context.Context) error {
 	return err
 }
 
-// moveJob writes the event's job; false when its row appeared meanwhile.
+// moveJob writes the event's job; false when its row appeared in between.
 func (e *eventTx) moveJob(ctx context.Context, change dispatch.Change) (bool, error) {
 	if change.Outcome != fleet.Move {
 		return true, nil
@@ -262,7 +262,7 @@ func (e *eventTx) insertJob(ctx context.Context, state fleet.JobState) (int64, e
 
 func (e *eventTx) feed(ctx context.Context) error {
 	key, account, queuedAt := e.key, e.ev.Account.ID, e.queuedAt()
-	if e.job.ID != 0 { // the lane that its row is in, whatever this event calls owner and labels
+	if e.job.ID != 0 { // the lane that its row is in, whatever names this event has
 		key, account, queuedAt = e.job.LabelKey, e.job.AccountID, e.job.QueuedAt
 	}
 	if e.facts.State == fleet.JobWaiting { // TEN-7
@@ -352,7 +352,7 @@ func (e *eventTx) ended(change dispatch.Change) *dispatch.Ended {
 		return nil
 	}
 	if _, ours := runnerpod.PodUID(e.ev.RunnerName); change.Spend == "" && e.facts.ByJob == nil && !ours {
-		return nil // nobody of ours had to do with it
+		return nil // no runner of ours took part
 	}
 	ended := &dispatch.Ended{Times: fleet.JobTimes{Queued: e.queuedAt(), Executing: e.ev.StartedAt, Ended: *e.completedAt()}}
 	if e.job.ID != 0 {
@@ -399,7 +399,7 @@ func (e *eventTx) spend(ctx context.Context, podUID string) error {
 	return leaveLane(ctx, e.q, claim, claim.StoppedAt != nil)
 }
 
-// takeNext gives a live claim whose own job runs elsewhere the oldest queued job of its lane, which is as a rule the
+// takeNext gives a live claim whose own job runs elsewhere the oldest queued job of its lane, which is usually the
 // one that the same event put back: two runners that swapped jobs need no third mint.
 func takeNext(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim, now time.Time) error {
 	if claim.State == string(fleet.ClaimExecuting) || claim.AccountID == nil {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// SchemaState is what somebody finds who looks at a database and changes nothing.
+// SchemaState is what an inspection finds in a database, without changing it.
 type SchemaState struct {
 	Has, Needs int64     // the newest migration that was applied, and the newest that this binary has; 0: none was
 	Now        time.Time // by the database's clock
 	Route      Route     // how the database was reached
 }
 
-// InspectSchema reads the version of the ledger's schema. Unlike Migrate and CheckSchema it writes nothing, not even the table
-// of versions where there is none. Errors say what is in the way of connecting, and hold no password.
+// InspectSchema reads the version of the ledger's schema. Unlike Migrate and CheckSchema it writes nothing, not even a
+// missing table of versions. Errors say what prevents connecting, and hold no password.
 func InspectSchema(ctx context.Context, url string) (SchemaState, error) {
 	p, done, err := provider(url, migrations)
 	if err != nil {

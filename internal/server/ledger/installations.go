@@ -26,7 +26,7 @@ func (s *Store) RecordInstallation(ctx context.Context, d dispatch.Delivery, in 
 			return err
 		}
 		t := installationTx{s: s, q: q, at: d.At, why: "webhook " + in.Action}
-		in := in // a repetition finds the holder anew
+		in := in // a retry finds the holder again
 		if in.Account.ID == 0 {
 			var known bool
 			if in.Account, known, err = t.holder(ctx, in); err != nil || !known {
@@ -43,7 +43,7 @@ func (s *Store) RecordInstallation(ctx context.Context, d dispatch.Delivery, in 
 		if err != nil {
 			return err
 		}
-		if ended { // its beginning is told after its end
+		if ended { // its start is reported after its end
 			return t.orphan(ctx, in.Account)
 		}
 		return t.put(ctx, in.Account, in.Suspended || in.Action == "suspend")
@@ -86,8 +86,8 @@ type installationTx struct {
 	why string
 }
 
-// lock takes the installation, then the account, after its limits and those of whoever had the installation before: as every batch takes limits
-// first, none is under way beside the change, and none that comes after misses it (CLAIM-5).
+// lock takes the installation, then the account, after its limits and those of the installation's former holder: as every
+// batch takes limits first, none is under way beside the change, and none that comes after misses it (CLAIM-5).
 func (t installationTx) lock(ctx context.Context, a dispatch.Account) (sqlcgen.Account, bool, error) {
 	if err := t.q.LockInstallation(ctx, a.InstallationID); err != nil {
 		return sqlcgen.Account{}, false, fmt.Errorf("locking installation %d: %w", a.InstallationID, err)
@@ -115,14 +115,14 @@ func (t installationTx) put(ctx context.Context, a dispatch.Account, suspended b
 	if err := t.s.defaultLimits(ctx, t.q, a.ID); err != nil {
 		return err
 	}
-	anew := !known || deref(before.InstallationID) != a.InstallationID
-	if anew { // it says anew which repositories it has
+	reinstalled := !known || deref(before.InstallationID) != a.InstallationID
+	if reinstalled { // it states again which repositories it has
 		if err := t.restoreAll(ctx, a.ID); err != nil {
 			return err
 		}
 	}
 	after := sqlcgen.Account{ID: a.ID, Login: a.Login, InstallationID: &a.InstallationID, Suspended: suspended}
-	if anew {
+	if reinstalled {
 		if err := t.audit(ctx, adminapi.ActionInstall, before, after, known); err != nil {
 			return err
 		}
@@ -265,12 +265,12 @@ func (t installationTx) audit(ctx context.Context, action string, before, after 
 	return audit(ctx, t.q, after, t.change(), action, was, stateOf(after))
 }
 
-// SyncInstallations puts the ledger right by GitHub's own list, the reading of which began at that time: whatever is newer
+// SyncInstallations corrects the ledger by GitHub's own list, the reading of which began at that time: whatever is newer
 // than that is left alone, and an account is uninstalled only when two lists in succession lack it. An empty list says
 // nothing: it is what a wrong key or a wrong App sees.
 //
-// Each account that differs is a transaction of its own, so that nobody's dispatch waits for all of them; an error keeps none
-// of the others from being put right.
+// Each account that differs is a transaction of its own, so that no dispatch waits for all of them; an error in one does
+// not keep the others from being corrected.
 func (s *Store) SyncInstallations(
 	ctx context.Context, began, now time.Time, list []dispatch.Installation,
 ) (dispatch.InstallationSync, error) {
@@ -316,7 +316,7 @@ func same(row sqlcgen.Account, in dispatch.Installation) bool {
 		row.Login == in.Account.Login && row.Kind == kind(in.Account)
 }
 
-// newer: what is known of the account was told after the list was begun.
+// newer: what is known of the account was reported after the list was begun.
 func (y installationSync) newer(row sqlcgen.Account) bool {
 	return row.InstallationChangedAt != nil && !row.InstallationChangedAt.Before(y.began)
 }
@@ -399,7 +399,7 @@ func (s *Store) ensureParents(
 	return s.ensureAccount(ctx, q, ev.Account, "job "+strconv.FormatInt(ev.JobID, 10), now)
 }
 
-// ensureAccount creates an account that nobody told us about, and notes its installation.
+// ensureAccount creates an account without an installation event, and notes its installation.
 func (s *Store) ensureAccount(ctx context.Context, q *sqlcgen.Queries, a dispatch.Account, why string, now time.Time) error {
 	known, err := q.AccountIsKnown(ctx, a.ID, a.Login, a.InstallationID)
 	if err != nil || known {
@@ -416,7 +416,7 @@ func (s *Store) ensureAccount(ctx context.Context, q *sqlcgen.Queries, a dispatc
 	return t.ensure(ctx, a)
 }
 
-// ensure fills in what an event of a job tells of its account. It is no word on whether the installation is suspended.
+// ensure fills in what an event of a job says of its account. It does not say whether the installation is suspended.
 func (t installationTx) ensure(ctx context.Context, a dispatch.Account) error {
 	before, known, err := t.lock(ctx, a)
 	if err != nil {

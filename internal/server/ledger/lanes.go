@@ -17,9 +17,10 @@ func feedLane(ctx context.Context, q *sqlcgen.Queries, key string, accountID int
 // recountedAtOnce bounds one recount of lanes.
 const recountedAtOnce = 200
 
-// RecountLanes counts the live claims of lanes again whose number has drifted from them, at most so many lanes, and says how
-// many were put right. The number refuses nothing, but a lane that seems to have a claim is kept for ever, and an account that
-// seems to have many has its turn last. None should ever drift: recovery, a restore or a person at the database may have it so.
+// RecountLanes counts the live claims of lanes again whose number has drifted from them, at most so many lanes, and says
+// how many were corrected. The number refuses nothing, but a lane that seems to have a claim is kept forever, and an
+// account that seems to have many has its turn last. None should ever drift: recovery, a restore or a person at the
+// database may cause it.
 func (s *Store) RecountLanes(ctx context.Context) (int64, error) {
 	var put int64
 	drifted, err := s.queries().DriftedLanes(ctx, recountedAtOnce)
@@ -43,8 +44,9 @@ func (s *Store) RecountLanes(ctx context.Context) (int64, error) {
 	return put, nil
 }
 
-// UnparkUncharged has lanes looked at again that are parked at the limit of an account that nothing is charged to, at most so many lanes: the pass
-// that makes good what no event has freed, as beside a replica of an earlier release, which does not know that a pod that ends frees room.
+// UnparkUncharged unparks lanes at the limit of an account that nothing is charged to, at most so many lanes: the pass that
+// makes up for what no event has freed, as beside a replica of an earlier release, which does not know that a pod that ends
+// frees room.
 func (s *Store) UnparkUncharged(ctx context.Context) error {
 	return s.inTx(ctx, "freeing lanes at their limit", func(q *sqlcgen.Queries) error {
 		keys, err := q.UnparkUncharged(ctx, recountedAtOnce)

@@ -18,7 +18,7 @@ const (
 	lockTick    = 5 * time.Millisecond
 )
 
-// RECV-5: a lane that seems to have a live claim would be kept for ever, and stand last in a fair queue.
+// RECV-5: a lane that seems to have a live claim would be kept forever, and be last in a fair queue.
 func TestRecountLanes_RECV5_ADriftedLaneIsPutRight(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
@@ -43,8 +43,8 @@ func TestRecountLanes_RECV5_ADriftedLaneIsPutRight(t *testing.T) {
 	require.Equal(t, int64(2), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes"), "now it goes")
 }
 
-// A claim that ends or is made meanwhile is counted once: the recount waits for it, or it for the recount.
-func TestRecountLanes_AClaimThatIsMadeMeanwhileIsCountedOnce(t *testing.T) {
+// A claim that ends or is made concurrently is counted once: the recount waits for it, or it for the recount.
+func TestRecountLanes_AConcurrentClaimIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
 	ledgertest.Exec(t, url, `INSERT INTO job_lanes (label_key, account_id, parked, head_at, running) VALUES ('["linux"]', 1, '', now(), 5)`)
@@ -89,7 +89,7 @@ func running(t *testing.T, store *Store, url string) (end func() error) {
 
 // TEN-1: a batch parks a lane because there was no room, while a claim of the account ends that it could not see yet. The end waits for the
 // batch, and finds the lane.
-func TestFreeRoom_TEN1_ALaneThatIsParkedMeanwhileIsFound(t *testing.T) {
+func TestFreeRoom_TEN1_AConcurrentlyParkedLaneIsFound(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
 	end := running(t, store, url)
@@ -106,7 +106,8 @@ func TestFreeRoom_TEN1_ALaneThatIsParkedMeanwhileIsFound(t *testing.T) {
 	require.Equal(t, int64(1), ledgertest.Int(t, url, `SELECT count(*) FROM job_lanes WHERE label_key = '["mac"]' AND parked = ''`))
 }
 
-// A batch holds the account's limits and waits for lanes, so whoever gives a job back may hold no lane while it waits for the limits.
+// A batch holds the account's limits and waits for lanes, so a transaction that gives a job back may hold no lane while it
+// waits for the limits.
 func TestGiveBack_HoldsNoLaneWhileItWaitsForTheLimits(t *testing.T) {
 	t.Parallel()
 	for what, give := range map[string]func(store *Store) (bool, error){
@@ -156,7 +157,8 @@ func TestFreeRoom_TEN1_OtherLanesAreNotTouched(t *testing.T) {
 	require.Equal(t, int64(1), ledgertest.Int(t, url, `SELECT count(*) FROM job_lanes WHERE label_key = '["mac"]' AND parked = ''`))
 }
 
-// Beside a replica that frees no room when a pod ends, a lane at its limit is looked at again once nothing is charged to its account.
+// Beside a replica that frees no room when a pod ends, a lane at its limit is read again once nothing is charged to its
+// account.
 func TestUnparkUncharged_OnlyWhatNothingIsChargedTo(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
@@ -173,7 +175,8 @@ func TestUnparkUncharged_OnlyWhatNothingIsChargedTo(t *testing.T) {
 	require.Zero(t, parked())
 }
 
-// TEN-2: an account has lanes for so many label sets at a time. A job of a further one is held, costs no other, and comes back when there is room.
+// TEN-2: an account has lanes for so many label sets. A job of a further one is held, costs no other, and is unblocked when
+// there is room.
 func TestLabelSets_TEN2_OfOneAccountAreBounded(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

@@ -12,15 +12,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Listener is told what other replicas, and this one, have committed. Calls come one at a time.
+// Listener gets what other replicas, and this one, have committed. Calls come one at a time.
 type Listener interface {
-	// Reconnected is called after every (re)connection: notifications sent meanwhile are lost.
+	// Reconnected is called after every (re)connection: notifications sent in between are lost.
 	Reconnected()
 	// WorkArrived: jobs of that label set were queued, or room was made (empty).
 	WorkArrived(labelKey string)
 	ClaimChanged(podUID string)
 	AdoptionRequested()
-	// AccountChanged: GitHub or an operator changed what the account may do.
+	// AccountChanged: GitHub or an administrator changed what the account may do.
 	AccountChanged(accountID int64)
 }
 
@@ -83,12 +83,12 @@ func hears(ctx context.Context, url string, conn *pgx.Conn) error {
 	}
 }
 
-// Listen hears notifications until ctx ends, connecting anew whenever the connection fails. url must lead to Postgres
+// Listen receives notifications until ctx ends, reconnecting whenever the connection fails. url must lead to Postgres
 // itself: see CheckListening.
 func Listen(ctx context.Context, url string, l Listener, log *slog.Logger) {
 	for ctx.Err() == nil {
 		if err := listenOnce(ctx, url, l); err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "listening for notifications; polls are matched less promptly meanwhile", "error", err)
+			log.WarnContext(ctx, "listening for notifications; polls are matched later until it is restored", "error", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):

@@ -36,7 +36,7 @@ func TestStore_NET9_EveryMethodWorksThroughAPooler(t *testing.T) {
 			url := ledgerForMethods(t)
 			pooler := poolertest.Start(t, url, o)
 			pooler.Settle(t, url, 3)
-			through := callAll(t, pooler.URL(t, url), url, othersAtWork, now)
+			through := callAll(t, pooler.URL(t, url), url, otherClients, now)
 			for i, want := range directly {
 				require.Equal(t, want, through[i])
 			}
@@ -56,8 +56,8 @@ func ledgerForMethods(t *testing.T) string {
 
 var sizeForMethods = ledgertest.Size{Queued: 100, Accounts: 2, Free: 1}
 
-// othersAtWork are clients of the pooler beside the store, until the returned function has waited for them.
-func othersAtWork(t *testing.T, url string) (stop func()) {
+// otherClients are clients of the pooler beside the store, until the returned function has waited for them.
+func otherClients(t *testing.T, url string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var others errgroup.Group
@@ -139,7 +139,7 @@ var methodCalls = map[string]methodCall{
 	"DeleteAccount": {before: "UPDATE accounts SET installation_id = NULL WHERE id = 2", with: map[string]any{"account": "org-2"}, refused: true},
 }
 
-// Others would look in vain for what these take away, and would be refused by a ledger that is frozen.
+// Others would not find what these remove, and would be refused by a ledger that is frozen.
 var lastMethods = []string{
 	"Prune", "DeleteAccount", "ForgetDeletedAccounts", "BeginHold", "BeginRebuild", "RenewRebuild", "Rebuild", "RecordFound", "EndRebuild", "EndHold", "Guard", "Know", "Restored",
 }
@@ -210,7 +210,7 @@ func (a arguments) call(method reflect.Value, names []string) (results string, e
 	return results, err
 }
 
-// generally is what parameters of methods are, where those of statements are none.
+// generally is what parameters of methods are, where those of statements do not fit.
 var generally = map[string][]any{"account": {"org-1"}, "ref": {"org-1"}, "repository": {"org-1/app-1"}}
 
 // differing matches times and random identifiers.

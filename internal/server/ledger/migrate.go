@@ -22,7 +22,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// ErrSchemaBehind: the database needs migrations that this binary has and nobody has run.
+// ErrSchemaBehind: the database lacks migrations that this binary has.
 var ErrSchemaBehind = errors.New("the database schema is older than this server: run `bullpen server migrate`")
 
 func provider(url string, migrations fs.FS) (*goose.Provider, func(), error) {
@@ -43,7 +43,7 @@ func provider(url string, migrations fs.FS) (*goose.Provider, func(), error) {
 	return p, func() { _ = db.Close() }, nil
 }
 
-// migrationLock is the key of the advisory lock under which one server migrates at a time.
+// migrationLock is the key of the advisory lock that lets one server migrate after the other.
 const migrationLock = 0x62756c6c70656e
 
 // Migrate brings the schema up to date: the ledger's own, then that of the job queue, in a schema of its own. Several
@@ -80,9 +80,9 @@ func Migrate(ctx context.Context, url string) error {
 // turnPause is how long a server that waits for another's migrations leaves the database alone.
 const turnPause = 200 * time.Millisecond
 
-// takeTurn waits for the lock, and leaves it with a transaction that is idle from then on, which also works through a
-// transaction-pooling proxy. It asks again and again instead of waiting inside a statement: that has a snapshot, and an index
-// that is built concurrently waits for every snapshot there is, while its owner would be waited for.
+// takeTurn waits for the lock, and returns it with a transaction that is idle from then on, which also works through a
+// transaction-pooling proxy. It polls instead of waiting inside a statement. A statement has a snapshot, and an index that
+// is built concurrently waits for every snapshot, while its owner would be waited for.
 func takeTurn(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		tx, err := conn.Begin(ctx)

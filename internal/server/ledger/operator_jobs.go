@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
 
-// Jobs returns a page, the latest first.
+// Jobs returns a page, newest first.
 func (s *Store) Jobs(ctx context.Context, q admin.JobQuery) ([]adminapi.Job, error) {
 	if !storable(q.Repository) || q.Repository != "" && !strings.Contains(q.Repository, "/") {
 		return nil, nil
@@ -149,7 +149,7 @@ func recall(job *adminapi.Job, session sqlcgen.SessionOfJobRow) {
 	}
 	job.PodNamespace, job.Pod, job.Pool = session.Namespace, session.PodName, session.Pool
 	job.ClaimedAt, job.Acknowledged = session.ClaimedAt, session.AcknowledgedAt
-	if session.ClaimedAt != nil { // it was opened by the mint, and not by somebody who found a runner at work
+	if session.ClaimedAt != nil { // it was opened by the mint, and not by the adoption of a busy runner
 		minted := session.StartedAt
 		job.MintedAt = &minted
 	}

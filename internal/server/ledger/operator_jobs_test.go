@@ -17,8 +17,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// What listing the jobs that wait or run costs, and what looking at one of them costs, does not grow with those that have ended.
-// Tuples are counted, not time.
+// What listing the jobs that wait or run costs, and what reading one of them costs, does not grow with those that have
+// ended. Tuples are counted, not time.
 func TestJobs_ReadsNoEndedOnes(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
@@ -61,7 +61,8 @@ func TestJobs_ReadsNoEndedOnes(t *testing.T) {
 	}), int64(250), "a page of those that have ended is read from the end")
 }
 
-// Pages of jobs, one after the other, are all that was asked for, each once and the latest first, whatever of account, repository and states is asked for.
+// Pages of jobs, one after the other, are all that was asked for, each once and newest first, for any filter by
+// account, repository and states.
 func TestJobs_PagesAreAllThatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
@@ -73,7 +74,7 @@ func TestJobs_PagesAreAllThatWasAskedFor(t *testing.T) {
 		repository, state string
 	}
 	var all []job
-	// Account 3 was called "former" when its jobs ran, and no account is now; 4 has the login of 2, which was given away.
+	// Account 3 was called "former" when its jobs ran, and no account is now; 4 has the login of 2, which 2 gave up.
 	repositories := map[int64][]string{1: {"acme/app", "acme/lib"}, 2: {"Other/app"}, 3: {"former/app"}, 4: {"OTHER/app", "other/lib"}}
 	for n := range int64(120) {
 		account := 1 + n%4

@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
 
-// RetireRunner retires a pod for an operator. Whether it works is for the primary key to say (EXCL-1): a row that was there before stays
+// RetireRunner retires a pod for an administrator. Whether it works is for the primary key to say (EXCL-1): a row that was there before stays
 // what it is, and nothing is audited, because nothing was changed.
 func (s *Store) RetireRunner(ctx context.Context, c admin.Change, pod dispatch.Pod) (claim dispatch.Claim, changed bool, err error) {
 	err = s.inTx(ctx, "retiring a runner", func(q *sqlcgen.Queries) error {

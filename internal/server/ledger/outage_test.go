@@ -21,8 +21,8 @@ import (
 // until it answers again become the caller's failure, directly or through a pooler.
 func TestStore_WaitsOutARestartOfTheDatabase(t *testing.T) {
 	dir := t.TempDir()
-	for _, folder := range []string{filepath.Dir(dir), dir} { // as root, Postgres is another user who has to pass
-		require.NoError(t, os.Chmod(folder, 0o711)) //nolint:gosec // a test's folder
+	for _, directory := range []string{filepath.Dir(dir), dir} { // as root, Postgres is another user who has to pass
+		require.NoError(t, os.Chmod(directory, 0o711)) //nolint:gosec // a test's directory
 	}
 	options := postgres.Options{Dir: filepath.Join(dir, "pg"), FastUnsafe: true}
 	server, err := postgres.Start(t.Context(), options)

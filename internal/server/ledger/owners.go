@@ -45,7 +45,8 @@ type UninstalledOwner struct {
 	SeenAt            time.Time
 }
 
-// InspectUninstalled lists such accounts, the latest first, as InspectSchema reads: it changes nothing, and an older schema has none.
+// InspectUninstalled lists such accounts, newest first, as InspectSchema reads: it changes nothing, and an older schema has
+// none.
 func InspectUninstalled(ctx context.Context, url string) ([]UninstalledOwner, error) {
 	conn, err := connect(ctx, url)
 	if err != nil {

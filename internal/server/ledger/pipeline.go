@@ -11,10 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// pipeline is one READ COMMITTED transaction that sends what nobody waits for together with the next statement that somebody does: its BEGIN, statements
-// without an answer (:exec), and its COMMIT. Half of the time of a short transaction is ways to the server and back. Statements are executed one after
-// another, each with a snapshot of its own, as if they had been sent one by one; the error of one that was put off is that of the next, or of the
-// commit, and ends the transaction all the same. It is for one goroutine.
+// pipeline is one READ COMMITTED transaction that defers statements without a result and sends them with the next statement
+// that has one: its BEGIN, statements without an answer (:exec), and its COMMIT. Half of the time of a short transaction is
+// round trips. Statements are executed one after another, each with a snapshot of its own, as if they had been sent one by
+// one; the error of a deferred one is that of the next, or of the commit, and ends the transaction all the same. It is for
+// one goroutine.
 type pipeline struct {
 	conn    *pgx.Conn
 	queued  []statement // were not sent yet
@@ -49,7 +50,7 @@ func pipelined(ctx context.Context, pool *pgxpool.Pool, fn func(p *pipeline) err
 	return p.commit(ctx)
 }
 
-// silent: sqlc says of each statement whether its answer is looked at.
+// silent: sqlc says of each statement whether its answer is read.
 func silent(sql string) bool {
 	first, _, _ := strings.Cut(sql, "\n")
 	return strings.HasPrefix(first, "-- name: ") && strings.HasSuffix(first, " :exec")
@@ -79,7 +80,7 @@ func skip(answers int, results pgx.BatchResults) (pgx.BatchResults, error) {
 	return results, nil
 }
 
-// Exec puts off what nobody looks at the answer of.
+// Exec defers a statement whose answer is not read.
 func (p *pipeline) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if silent(sql) {
 		p.queued = append(p.queued, statement{sql, args})
@@ -130,7 +131,7 @@ func (p *pipeline) commit(ctx context.Context) error {
 		return nil
 	}
 	tag, err := execResult(p.send(ctx, "commit", nil))
-	if err == nil && tag.String() == "ROLLBACK" { // a statement had failed, and nobody looked
+	if err == nil && tag.String() == "ROLLBACK" { // a statement had failed, unnoticed
 		err = pgx.ErrTxCommitRollback
 	}
 	return err

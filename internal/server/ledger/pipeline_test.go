@@ -66,7 +66,7 @@ func put(t *testing.T, p *pipeline, n int64) {
 }
 
 // A transaction is as many ways to the server as it has answers to wait for, and one for its end.
-func TestPipeline_SendsTogetherWhatNobodyWaitsFor(t *testing.T) {
+func TestPipeline_SendsDeferredStatementsTogether(t *testing.T) {
 	pool, sent := newNumbers(t)
 	n := int64(0)
 	transaction := func() int64 {
@@ -145,7 +145,7 @@ func TestPipeline_NothingOfAFailedTransactionStays(t *testing.T) {
 	require.ErrorIs(t, pipelined(t.Context(), pool, func(p *pipeline) error {
 		put(t, p, 1)
 		put(t, p, 1)
-		_, _ = p.Query(t.Context(), asked) // nobody looks
+		_, _ = p.Query(t.Context(), asked) // the result is ignored
 		return nil
 	}), pgx.ErrTxCommitRollback)
 	refused := errors.New("no")
@@ -161,7 +161,8 @@ func TestPipeline_NothingOfAFailedTransactionStays(t *testing.T) {
 	require.Equal(t, []int64{7}, numbers(t, pool))
 }
 
-// Rows may be left before their end, there may be none, and whoever gives up in the middle leaves a pool that works.
+// Rows may be left before their end, there may be none, and a caller that gives up in the middle leaves a pool that
+// works.
 func TestPipeline_LeavesTheConnectionFit(t *testing.T) {
 	pool, _ := newNumbers(t)
 	require.NoError(t, pipelined(t.Context(), pool, func(p *pipeline) error {

@@ -22,8 +22,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// growing are the tables that grow with jobs, pods or accounts. Whoever reads one of them from its beginning to its end costs more
-// every day.
+// growing are the tables that grow with jobs, pods or accounts. A statement that reads one of them from its beginning to
+// its end costs more every day.
 var growing = []string{
 	"workflow_jobs", "job_tombstones", "job_lanes", "runner_claims", "runner_registrations", "runner_sessions", "webhook_deliveries", "delivery_asks",
 	"audit_events", "repositories", "accounts", "account_limits",
@@ -74,7 +74,7 @@ type node struct {
 	Rows     float64 `json:"Plan Rows"`
 	Plans    []node  `json:"Plans"`
 
-	// Those that only EXPLAIN ANALYZE has, and what reads_test.go goes by.
+	// Those that only EXPLAIN ANALYZE has, for reads_test.go.
 	Parent    string  `json:"Parent Relationship"`
 	Operation string  `json:"Operation"`
 	Subplan   string  `json:"Subplan Name"`
@@ -100,7 +100,7 @@ func (n node) whole(limited bool) []string {
 	return found
 }
 
-// all: every entry of an index is read, and looked at.
+// all: every entry of an index is read, and filtered.
 func (n node) all() bool {
 	return (n.Type == "Index Scan" || n.Type == "Index Only Scan") && n.Cond == "" && n.Filter != ""
 }

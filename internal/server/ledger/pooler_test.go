@@ -38,7 +38,8 @@ const (
 	usualSettings  = "enable_bitmapscan=on enable_seqscan=on idle_in_transaction_session_timeout=0 jit=on max_parallel_workers_per_gather=2 plan_cache_mode=auto"
 )
 
-// Each statement plans as in a session of its own, on whichever server connection it runs, and no other client of the pooler is given the settings.
+// Each statement plans as in a session of its own, on any server connection, and no other client of the pooler gets the
+// settings.
 func TestPooler_NET9_SettingsAreOfEachTransactionAlone(t *testing.T) {
 	pooled(t, nil, func(t *testing.T, o poolertest.Options, through, _ string) {
 		ctx := t.Context()
@@ -122,7 +123,7 @@ func TestCheckListening_NET9_FailsWhereNotificationsAreLost(t *testing.T) {
 	require.NoError(t, CheckListening(t.Context(), sessions))
 }
 
-// A server goes on when a pooler takes the place of the database, and when it is taken away again.
+// A server continues when a pooler takes the place of the database, and when it is taken away again.
 func TestOpen_FollowsAPoolerThatComesAndGoes(t *testing.T) {
 	pooled(t, Migrate, func(t *testing.T, _ poolertest.Options, through, direct string) {
 		ctx := t.Context()

@@ -37,7 +37,7 @@ const smallLedger = 10_000
 
 // reader is one sample of a query: what EXPLAIN (ANALYZE, BUFFERS) says of it.
 type reader struct {
-	pages, rows float64 // that were looked at, in memory or on disk
+	pages, rows float64 // that were read, in memory or on disk
 	touched     bool    // it has found or written a row
 	plan        string
 }
@@ -56,9 +56,9 @@ type shape struct {
 	longer       map[string]string
 }
 
-// Whatever is asked of the ledger, and whatever is written to it, reads as much in one with many jobs and accounts as in one with few, but for those that say why
-// they may read more: also with one account that has all the jobs, and also before PostgreSQL has gathered statistics (ADR 0034). Each query is run with EXPLAIN (ANALYZE,
-// BUFFERS) and parameters that find something.
+// Every read and write of the ledger reads as much with many jobs and accounts as with few, except those that state why
+// they may read more. That holds with one account that has all the jobs, and before PostgreSQL has gathered statistics (ADR
+// 0034). Each query is run with EXPLAIN (ANALYZE, BUFFERS) and parameters that find something.
 func TestReads_AreTheSameInALargeLedger(t *testing.T) {
 	for _, s := range []shape{
 		{name: "of many accounts", accounts: func(jobs int) int { return jobs / 100 }, small: smallLedger, large: *ledgerJobs},
@@ -142,7 +142,7 @@ func (l filledLedger) reads(t *testing.T, statistics bool) map[string]reader {
 		for _, s := range all.of(name) {
 			statement := record(t, name, names[name], s)
 			top, err := explain(t, acquired.Conn(), s, statement)
-			if err == nil && top.written() <= 1000 { // the first time the session may look at catalogs, too
+			if err == nil && top.written() <= 1000 { // the first time the session may read catalogs, too
 				top, err = explain(t, acquired.Conn(), s, statement)
 			}
 			if err != nil {
@@ -158,7 +158,8 @@ func (l filledLedger) reads(t *testing.T, statistics bool) map[string]reader {
 	return found
 }
 
-// inOrder are the names of those that only read, and then of the others, for what was written and taken back is in the way of whoever comes next.
+// inOrder are the names of those that only read, and then of the others, for what was written and rolled back slows down
+// the next.
 func inOrder(queries map[string]string) []string {
 	writes := regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)\b`)
 	return slices.SortedFunc(maps.Keys(queries), func(a, b string) int {
@@ -287,7 +288,8 @@ func (n node) text(indent string) string {
 	return lines
 }
 
-// pages are those that the statement looked at. What a part of WITH writes is not counted at the top if nobody reads what it returns: it is run after the rest.
+// pages are those that the statement read. What a part of WITH writes is not counted at the top if its result is not read:
+// it is run after the rest.
 func (n node) pages() float64 {
 	read := map[string]bool{}
 	n.each(func(below node) { read["CTE "+below.CTE] = true })
@@ -300,7 +302,7 @@ func (n node) pages() float64 {
 	return total
 }
 
-// rows are those that were found in tables and indexes, and those that were looked at and left.
+// rows are those that were found in tables and indexes, and those that were read and filtered out.
 func (n node) rows() float64 {
 	var total float64
 	n.each(func(below node) {
@@ -376,7 +378,7 @@ func (c compared) publish(t *testing.T) {
 		fmt.Fprintf(&out, "| %s | %.0f | %.0f | %.0f | %.0f | %s |\n", name, s.rows, l.rows, s.pages, l.pages, because)
 	}
 	out.WriteString(readsEnd + after)
-	require.NoError(t, os.WriteFile(readsPage, []byte(out.String()), 0o644)) //nolint:gosec // everybody may read it
+	require.NoError(t, os.WriteFile(readsPage, []byte(out.String()), 0o644)) //nolint:gosec // world-readable
 }
 
 // thousands writes a number with its commas.

@@ -64,8 +64,8 @@ func (s *Store) Rebuild(ctx context.Context, turn epoch.Turn, f dispatch.FoundRu
 	return state, nil
 }
 
-// RecordFound records what a rebuilding has read of a job at GitHub, as if GitHub had told. It is epoch.ErrTurnOver, and nothing
-// is written, once the turn is over.
+// RecordFound records what a rebuilding has read of a job at GitHub, as if a webhook had reported it. It is
+// epoch.ErrTurnOver, and nothing is written, once the turn is over.
 func (s *Store) RecordFound(ctx context.Context, turn epoch.Turn, ev dispatch.JobEvent, now time.Time) (dispatch.Recorded, error) {
 	return s.recordJob(ctx, dispatch.Delivery{Event: "workflow_job", At: now}, ev,
 		func(ctx context.Context, doing string, fn func(q *sqlcgen.Queries) error) error {
@@ -94,7 +94,7 @@ func insertFound(ctx context.Context, q *sqlcgen.Queries, f dispatch.FoundRunner
 	return q.SessionFound(ctx, now, f.Pod.UID)
 }
 
-// showFound keeps the name that the row has as long as GitHub shows it and no other one is at work.
+// showFound keeps the name that the row has as long as GitHub shows it and no other one is busy.
 func showFound(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClaim, f dispatch.FoundRunner, now time.Time) error {
 	best := f.Runner()
 	for _, r := range f.Runners {
@@ -121,7 +121,7 @@ func showFound(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClai
 	return err
 }
 
-// RecentRepositories lists where the account had jobs, the latest first, at most so many.
+// RecentRepositories lists where the account had jobs, newest first, at most so many.
 func (s *Store) RecentRepositories(ctx context.Context, accountID int64, most int) ([]string, error) {
 	names, err := s.queries().RecentRepositories(ctx, accountID, int32(most)) //nolint:gosec // a small bound
 	if err != nil {

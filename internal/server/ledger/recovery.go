@@ -13,7 +13,7 @@ import (
 
 var _ recovery.Ledger = (*Store)(nil)
 
-// Suspects reads the rows that a look asks for, a page at a time.
+// Suspects reads the rows that a query selects, a page at a time.
 func (s *Store) Suspects(ctx context.Context, look recovery.Look) ([]recovery.Row, error) {
 	rows, err := s.queries().RecoveryClaims(ctx, sqlcgen.RecoveryClaimsParams{
 		After: look.After, Sweep: look.Sweep, LongAgo: look.LongAgo, Now: &look.Now, Most: int32(look.Most), //nolint:gosec // a small bound
@@ -53,11 +53,11 @@ func orEmpty(list []string) []string {
 	return list
 }
 
-// Unowned returns those of the pods for which nobody has a claim, and of which nothing is proven yet.
+// Unowned returns those of the pods that have no claim, and of which nothing is proven yet.
 func (s *Store) Unowned(ctx context.Context, podUIDs []string) ([]string, error) {
 	unowned, err := s.queries().UnownedPods(ctx, orEmpty(podUIDs))
 	if err != nil {
-		return nil, fmt.Errorf("asking which of %d pods nobody owns: %w", len(podUIDs), err)
+		return nil, fmt.Errorf("reading which of %d pods have no claim: %w", len(podUIDs), err)
 	}
 	return unowned, nil
 }
@@ -72,7 +72,7 @@ func (s *Store) NoteSightings(ctx context.Context, shown map[string]string, all 
 	if len(uids) > 0 {
 		rows, err := s.queries().NoteSightings(ctx, now, uids, texts)
 		if err != nil {
-			return nil, fmt.Errorf("noting what %d pods show that nobody owns: %w", len(uids), err)
+			return nil, fmt.Errorf("noting what %d pods without a claim show: %w", len(uids), err)
 		}
 		for _, row := range rows {
 			since[row.PodUid] = row.Since
@@ -101,12 +101,12 @@ func (s *Store) NoteAbsence(ctx context.Context, missing, seen []string, now tim
 	return nil
 }
 
-// LookAtClaimAgain keeps when the claim is worth another look, as long as its generation holds.
+// LookAtClaimAgain keeps when the claim is to be checked again, as long as its generation holds.
 func (s *Store) LookAtClaimAgain(ctx context.Context, podUID string, generation int64, at time.Time) error {
 	return s.queries().LookAtClaimAgain(ctx, &at, podUID, generation)
 }
 
-// LookAtJobAgain keeps when a job that no claim has is worth another look.
+// LookAtJobAgain keeps when a job that no claim has is to be checked again.
 func (s *Store) LookAtJobAgain(ctx context.Context, jobID int64, at time.Time) error {
 	return s.queries().LookAtJobAgain(ctx, &at, jobID)
 }
@@ -173,8 +173,8 @@ func (s *Store) CloseSession(ctx context.Context, podUID string, now time.Time) 
 	return n == 1, err
 }
 
-// RequeueJob queues a job again that no live claim has: one that was claimed or minted, or, with GitHub's word that it
-// waits, one that was said to run. False: it is neither, or a claim has it.
+// RequeueJob queues a job again that no live claim has: one that was claimed or minted, or, if GitHub says that it is
+// queued, one that was reported as running. False: it is neither, or a claim has it.
 func (s *Store) RequeueJob(ctx context.Context, jobID int64, githubSaysQueued bool, now time.Time) (bool, error) {
 	done := false
 	err := s.inTx(ctx, "queueing a job again", func(q *sqlcgen.Queries) error {
@@ -187,7 +187,7 @@ func (s *Store) RequeueJob(ctx context.Context, jobID int64, githubSaysQueued bo
 		if err != nil || !ok {
 			return err
 		}
-		// Whoever took it while we waited for its row has committed by now.
+		// A transaction that took it while we waited for its row has committed by now.
 		if _, claimed, err := found(q.LiveClaimOfJob(ctx, jobID)); err != nil || claimed {
 			return err
 		}

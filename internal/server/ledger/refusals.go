@@ -16,7 +16,7 @@ const (
 	retriedAtOnce = 50
 	// attemptTakes is how long a job that was brought back may take until another one is.
 	attemptTakes = time.Minute
-	// firstUnassigned is how long a single runner that waited in vain is remembered.
+	// firstUnassigned is how long a single runner that got no job is remembered.
 	firstUnassigned = time.Hour
 	// staleRefusal is how long after its time a refusal of an account or pool is shown that nothing has renewed.
 	staleRefusal = 10 * time.Minute
@@ -222,8 +222,8 @@ func tried(ctx context.Context, q *sqlcgen.Queries, r sqlcgen.DueRefusalsRow) (d
 	return dispatch.AttemptOf(dispatch.RefusalReason(r.Reason), fleet.JobState(job.State), job.Held != "", job.StartedAt != nil), nil
 }
 
-// bringBack returns the oldest of a repository's jobs that wait for a refusal to their lanes: those with these label sets, or any where there are
-// none. It gives their ids.
+// bringBack unblocks the oldest of a repository's jobs that wait for a refusal: those with these label sets, or any if none
+// is given. It returns their ids.
 func bringBack(ctx context.Context, q *sqlcgen.Queries, accountID int64, repository string, keys []string, most int32) ([]int64, error) {
 	rows, err := q.ReturnRefused(ctx, sqlcgen.ReturnRefusedParams{
 		AccountID: accountID, Repository: repository, AnyLabels: len(keys) == 0, LabelKeys: orEmpty(keys), Most: most,
@@ -238,7 +238,7 @@ func bringBack(ctx context.Context, q *sqlcgen.Queries, accountID int64, reposit
 	return ids, returned(ctx, q, accountID, back)
 }
 
-// bringBackJob returns a job that waits by itself to its lane.
+// bringBackJob unblocks a job that waits for a refusal of its own.
 func bringBackJob(ctx context.Context, q *sqlcgen.Queries, accountID, job int64) ([]int64, error) {
 	rows, err := q.ReturnRefusedJob(ctx, job)
 	if err != nil || len(rows) == 0 {

@@ -11,21 +11,21 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
 
-// repositoryHeard is how exactly it is known when a repository was heard of last.
+// repositoryHeard is the precision with which the last report of a repository is recorded.
 const repositoryHeard = time.Hour
 
 // mostRepositories bounds what a replica remembers of them.
 const mostRepositories = 10_000
 
-// heard is what was heard of a repository: that it has jobs, and which other names it is known by.
+// heard is what was reported of a repository: that it has jobs, and its other names.
 type heard struct {
-	fresh  bool // heard of a while ago, under the same name
+	fresh  bool // reported a while ago, under the same name
 	name   string
 	former []string // its other names
 }
 
-// heardOf notes that there are jobs in a repository: rarely, because thousands of events share one row. A repository that is
-// known by its id has the name that GitHub used last, whatever the event calls it: a message may be days late.
+// heardOf notes that there are jobs in a repository: rarely, because thousands of events share one row. A repository that
+// is known by its id has the name that GitHub used last, even if the event has another: a message may be days late.
 func (s *Store) heardOf(ctx context.Context, q *sqlcgen.Queries, ev dispatch.JobEvent, d dispatch.Delivery) (heard, error) {
 	it := heard{name: ev.Repository}
 	s.mu.Lock()
@@ -47,8 +47,8 @@ func (s *Store) heardOf(ctx context.Context, q *sqlcgen.Queries, ev dispatch.Job
 	return it, nil
 }
 
-// namedAt is when GitHub called the repository what the event calls it: the latest time of which the event tells. What was
-// read and not told is of the name by which it was asked, and says nothing.
+// namedAt is when GitHub called the repository what the event calls it: the latest time in the event. What was read,
+// instead of delivered, has the name by which it was requested, and says nothing.
 func namedAt(d dispatch.Delivery, ev dispatch.JobEvent) time.Time {
 	at := time.Unix(0, 0)
 	if d.GUID == "" {
@@ -70,8 +70,9 @@ func later(a, b time.Time) time.Time {
 // follow gives what has not ended of a repository the name that it has now. Jobs and registrations of another repository
 // that was made under its old name since are not touched: they have an id of their own.
 //
-// The name that it had may be known as the other one's by then, so that its rows are looked for by its id alone. Jobs are
-// locked here after lanes, against the order of this package: two that meet are told apart by Postgres, and run again.
+// The name that it had may be known as the other one's by then, so that its rows are found by its id alone. Jobs are
+// locked here after lanes, against the order of this package: Postgres aborts one of two that deadlock, and it is run
+// again.
 func follow(ctx context.Context, q *sqlcgen.Queries, accountID int64, is fleet.Repository, former []string) error {
 	if is.ID == 0 {
 		return nil
@@ -97,7 +98,7 @@ func (s *Store) rememberRepository(ev dispatch.JobEvent, it heard, now time.Time
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(it.former) > 0 {
-		for known := range s.repositories { // what is told under a former name from here on is late
+		for known := range s.repositories { // what is reported under a former name from here on is late
 			if known.ID == key.ID && slices.Contains(it.former, known.Name) {
 				delete(s.repositories, known)
 			}

@@ -75,7 +75,7 @@ func TestRecordJob_RowsFollowARenamedRepository(t *testing.T) {
 	require.Equal(t, "acme/app", name(7))
 }
 
-// The other repository is heard of before the renamed one is, under its new name.
+// The other repository is reported before the renamed one is, under its new name.
 func TestRecordJob_RowsFollowThoughAnotherHasTheNameAlready(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

@@ -52,7 +52,7 @@ func delivery() dispatch.Delivery {
 	return dispatch.Delivery{GUID: uuid.NewString(), Event: "workflow_job", At: time.Now()}
 }
 
-// Only what has ended, long ago, and is in nobody's hands goes.
+// Only what has ended, long ago, and is not in use is removed.
 func TestPrune_TakesWhatIsOverAndNothingElse(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
@@ -62,7 +62,7 @@ func TestPrune_TakesWhatIsOverAndNothingElse(t *testing.T) {
 	} {
 		ledgertest.Exec(t, url, insertJob, id, job[0], job[1])
 	}
-	// A live claim says that the ended job 7 runs: whatever that means, its row is looked at still.
+	// A live claim says that the ended job 7 runs: whatever that means, its row is still read.
 	ledgertest.Exec(t, url, `INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, account_id, job_id, claimed_at)
 		VALUES ('live', 'n', 'live', 'p', 'executing', 1, 1, 7, now()), ('over', 'n', 'over', 'p', 'spent', 1, 1, 1, now())`)
 	ledgertest.Exec(t, url, `INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at, gone_at)
@@ -124,7 +124,7 @@ func TestPrune_CLAIM4_NothingRevivesAJobWhoseRowWent(t *testing.T) {
 	require.Equal(t, fleet.JobAbsent, state)
 }
 
-// A set of labels that nobody uses goes, and comes back with the next job: also at a replica that remembers it.
+// An unused set of labels is removed, and comes back with the next job: also at a replica that remembers it.
 func TestPrune_LabelSetsAndLanesComeBack(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
@@ -151,8 +151,8 @@ func TestPrune_LabelSetsAndLanesComeBack(t *testing.T) {
 	require.Equal(t, int64(1), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes WHERE parked = ''"))
 }
 
-// TEN-2: a set of labels that no pool serves goes within an hour of its last job, though no batch has ever looked at it and the jobs that asked
-// for it are kept for a month. One in which a job still waits, or runs, stays.
+// TEN-2: a set of labels that no pool serves is removed within an hour of its last job, though no batch has ever read it
+// and the jobs that asked for it are kept for a month. One in which a job still waits, or runs, stays.
 func TestPrune_TEN2_WhatNoPoolServesGoes(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

@@ -25,7 +25,7 @@ func (s *Store) RepositoryScopes(ctx context.Context) ([]roster.Known, error) {
 }
 
 // ProveEnded writes a proof into those spent or retired rows of the pods that have none, and returns their UIDs: the others
-// have one, or are at work again.
+// have one, or are busy again.
 func (s *Store) ProveEnded(ctx context.Context, podUIDs []string, proof string) ([]string, error) {
 	proven, err := s.queries().ProveEnded(ctx, sqlcgen.ProveEndedParams{
 		Proof: proof, PodUids: podUIDs, KnownLineage: s.knows().Lineage, KnownEpoch: s.knows().Epoch,

@@ -54,7 +54,7 @@ var seldom = []string{
 	`INSERT INTO delivery_asks (guid, delivery_id, event, delivered_at, next_at) SELECT 'old-' || n, 8000000 + n, 'workflow_job', now() - interval '4 days', now() FROM generate_series(1, 20) n`,
 	`INSERT INTO webhook_deliveries VALUES ('open-1', 'workflow_job', now())`,
 	`INSERT INTO runner_tails SELECT 'tail-' || n, 'runners', 'tail-' || n, 'linux', now(), 1, 'Error', 'x', false FROM generate_series(1, 100) n`,
-	// Pods that have gone: nothing is proven of some, of others there is no row any more.
+	// Deleted pods: nothing is proven of some, of others there is no row any more.
 	`INSERT INTO runner_claims (pod_uid, namespace, pod_name, pool, state, generation, claimed_at, ended_at) SELECT 'unproven-' || n, 'runners', 'unproven-' || n, 'linux', 'spent', 1, now(), now() FROM generate_series(1, 20) n`,
 	`INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at) SELECT 'stray-' || n, 'stray-' || n, 1, 'org-1', 1, 'alive', now() - interval '1 day' FROM generate_series(1, 20) n`,
 	`INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at, gone_at, doubtful)

@@ -13,9 +13,10 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// A job comes back to a lane that is older than what the batch sees while the batch settles the lane: its place in line is that
-// job's, or other accounts would be served before it. So it is with a lane that is parked and with one that a job was claimed from.
-func TestClaimBatch_ALaneKeepsThePlaceOfAJobThatCameBackMeanwhile(t *testing.T) {
+// While a batch settles a lane, a job is unblocked into it that is older than what the batch sees. The lane's place in line
+// is that job's, or other accounts would be served before it. So it is with a lane that is parked and with one that a job
+// was claimed from.
+func TestClaimBatch_ALaneKeepsThePlaceOfAJobThatCameBackConcurrently(t *testing.T) {
 	for name, room := range map[string]int{"parked at its limit": 0, "claimed from": 9} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()

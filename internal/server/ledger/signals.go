@@ -11,7 +11,7 @@ import (
 )
 
 // Backlog reads what waits in the lanes of these label sets, and what their accounts may still use, as of one moment.
-// It does not wait out an outage: whoever asks is told at once that nothing is known.
+// It does not wait out an outage: the caller learns at once that nothing is known.
 func (s *Store) Backlog(
 	ctx context.Context, labelKeys []string, look func(dispatch.Backlog) []dispatch.Look,
 ) (dispatch.Backlog, error) {
@@ -119,7 +119,7 @@ func (r *backlogRead) runners(ctx context.Context) error {
 	return err
 }
 
-// jobs looks into the lanes, in their order, as far as it is told.
+// jobs reads the lanes, in their order, within the given bounds.
 func (r *backlogRead) jobs(ctx context.Context, looks []dispatch.Look) error {
 	if len(looks) == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// CLAIM-14: a batch reserves mint slots within its transaction. Whatever becomes of that, each claim that is committed has one of
-// them and every other one is given back. An attempt that is made again claims no more than it has slots for.
+// CLAIM-14: a batch reserves mint slots within its transaction. Whether it commits or not, each committed claim has one of
+// them and every other one is given back. A repeated attempt claims no more than it has slots for.
 func TestClaimBatch_CLAIM14_EverySlotIsAClaimsOrGivenBack(t *testing.T) {
 	t.Parallel()
 	const once, always = "nextval('attempts') = 1", "true"

@@ -15,9 +15,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// What a dispatch reads depends on what it dispatches: not on how much is queued or runs beside it, and not on what the
-// database has been told of that. The planner is deceived in both of the ways that happen: the tables were never looked at, or
-// when they were, they were all but empty; and connections have made their plans before the burst came.
+// What a dispatch reads depends on what it dispatches: not on how much is queued or runs beside it, and not on the
+// statistics. The planner is deceived in both of the ways that happen: the tables were never analyzed, or when they were,
+// they were all but empty; and connections have made their plans before the burst came.
 func TestStore_P3_ADispatchReadsItsOwnRowsWhateverTheStatisticsSay(t *testing.T) {
 	for name, statistics := range map[string]string{"there are none": "SELECT 1", "they are of small tables": "VACUUM ANALYZE"} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func rowsRead(t *testing.T, store *Store, conn *pgx.Conn) map[string]int64 {
 	return read
 }
 
-// A connection that the pool makes anew plans like all others.
+// A connection that the pool replaces plans like all others.
 func TestOpen_PlansDoNotDependOnStatistics(t *testing.T) {
 	store, err := Open(t.Context(), postgrestest.NewDatabase(t, Migrate), 0)
 	require.NoError(t, err)

@@ -43,8 +43,9 @@ type Store struct {
 
 var _ dispatch.Store = (*Store)(nil)
 
-// Open connects and checks that the server answers. maxConns of zero takes 16. The URL may lead through a connection pooler that pools
-// transactions. The files of certificates that it names are read anew for every connection. Errors to tell apart: ErrUnreachable, ErrUntrusted, ErrRefused.
+// Open connects and checks that the server answers. maxConns of zero takes 16. The URL may lead through a connection pooler
+// that pools transactions. The files of certificates that it names are read again for every connection. Errors to
+// distinguish: ErrUnreachable, ErrUntrusted, ErrRefused.
 func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	if maxConns == 0 {
 		maxConns = 16
@@ -59,8 +60,8 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	return s, nil
 }
 
-// OpenPool is Open for those who have to hold connections of their own: the passes. The URL must not lead through a pooler that pools transactions:
-// see Migrate.
+// OpenPool is Open for callers that hold connections of their own: the passes. The URL must not lead through a pooler that
+// pools transactions: see Migrate.
 func OpenPool(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
 	cfg, err := poolConfig(url, maxConns)
 	if err != nil {
@@ -94,8 +95,8 @@ func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
 // attempts bounds how often a transaction that met another is run again.
 const attempts = 8
 
-// A database that restarts, or fails over, is away for seconds. A webhook that is refused meanwhile is lost until
-// somebody redelivers it, so transactions wait that out, within their caller's deadline.
+// A database that restarts, or fails over, is unavailable for seconds. A webhook that is refused in between is
+// lost until it is redelivered, so transactions wait that out, within their caller's deadline.
 const (
 	outagePatience = 6 * time.Second
 	outagePause    = 100 * time.Millisecond
@@ -126,8 +127,8 @@ func (s *Store) inTx(ctx context.Context, doing string, fn func(q *sqlcgen.Queri
 	}
 }
 
-// unstorable marks a refusal of a value itself, which no repetition changes: text or a number that the database has no form for, NULL
-// where none may be, what a CHECK denies, a key that is too long for an index.
+// unstorable marks a refusal of the value itself, which no retry changes: text or a number that the database cannot
+// represent, a forbidden NULL, a violated CHECK, a key that is too long for an index.
 func unstorable(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "54") || pg.Code == "23502" || pg.Code == "23514") {

@@ -54,7 +54,7 @@ type targetRead struct {
 	repositories sqlcgen.DemandOfRepositoriesParams
 }
 
-// places finds out which accounts the scopes are, and which of them GitHub tells of.
+// places finds out which accounts the scopes are, and which of them GitHub sends events of.
 func (r *targetRead) places(ctx context.Context, scopes []dispatch.DemandScope) error {
 	logins, names := []string{}, []string{}
 	for _, scope := range scopes {

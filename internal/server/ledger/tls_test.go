@@ -75,7 +75,7 @@ func (a authority) sign(template x509.Certificate) (certPEM, keyPEM []byte) {
 // and, for the user "bullpen" of the database "template1", have a certificate.
 type encrypted struct {
 	t      *testing.T
-	folder string // of the client
+	dir    string // of the client
 	server string // of the server, where its files are
 	port   int
 	pass   string
@@ -84,21 +84,21 @@ type encrypted struct {
 
 func startEncrypted(t *testing.T, by authority) *encrypted {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "bullpen-tls-") // as the account that PostgreSQL runs as can enter it
+	dir, err := os.MkdirTemp("", "bullpen-tls-") // as the account that PostgreSQL runs as can enter it
 	require.NoError(t, err)
-	require.NoError(t, os.Chmod(folder, 0o755))
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	e := &encrypted{t: t, folder: t.TempDir(), server: filepath.Join(folder, "server")}
+	require.NoError(t, os.Chmod(dir, 0o755))
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	e := &encrypted{t: t, dir: t.TempDir(), server: filepath.Join(dir, "server")}
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	address, ok := listener.Addr().(*net.TCPAddr)
 	require.True(t, ok)
 	e.port = address.Port
 	require.NoError(t, listener.Close())
-	certs := filepath.Join(folder, "certs")
+	certs := filepath.Join(dir, "certs")
 	require.NoError(t, os.Mkdir(certs, 0o755))
 	options := postgres.Options{Dir: e.server, FastUnsafe: true, MaxConnections: 20}
-	first, err := postgres.Start(t.Context(), options) // makes the folder, of the account that PostgreSQL runs as
+	first, err := postgres.Start(t.Context(), options) // makes the directory, of the account that PostgreSQL runs as
 	require.NoError(t, err)
 	require.NoError(t, first.Stop(t.Context()))
 	cert, key := by.sign(x509.Certificate{DNSNames: []string{"localhost"}})
@@ -137,7 +137,7 @@ func (e *encrypted) serverFile(name string, content []byte) {
 // clientFile is one of ours; it replaces another at once, as a kubelet does.
 func (e *encrypted) clientFile(name string, content []byte) string {
 	e.t.Helper()
-	path := filepath.Join(e.folder, name)
+	path := filepath.Join(e.dir, name)
 	require.NoError(e.t, os.WriteFile(path+".new", content, 0o600))
 	require.NoError(e.t, os.Rename(path+".new", path))
 	return path
@@ -169,7 +169,7 @@ func (e *encrypted) open(host, database string, with TLS) error {
 	return err
 }
 
-// NET-5: the database proves what it is before it is told a password, on every connection, and a URL does not weaken that.
+// NET-5: the database authenticates itself before it gets a password, on every connection, and a URL does not weaken that.
 func TestOpenPool_NET5_TheDatabaseProvesWhatItIs(t *testing.T) {
 	mine, strange := newAuthority(t), newAuthority(t)
 	e := startEncrypted(t, mine)
@@ -202,11 +202,11 @@ func TestOpenPool_NET5_TheDatabaseProvesWhatItIs(t *testing.T) {
 	rotate(t, e, strange)
 }
 
-// rotate gives the database a certificate of another authority, while a pool is in use: connections that exist go on, new
-// ones read the new authority.
+// rotate gives the database a certificate of another authority, while a pool is in use: existing connections continue,
+// new ones read the new authority.
 func rotate(t *testing.T, e *encrypted, next authority) {
 	t.Helper()
-	ca := filepath.Join(e.folder, "ca.crt")
+	ca := filepath.Join(e.dir, "ca.crt")
 	target, err := TLS{CAFile: ca}.URL(e.url("localhost", "bullpen"))
 	require.NoError(t, err)
 	pool, err := OpenPool(t.Context(), target, 8)
@@ -270,8 +270,8 @@ func mustURL(t *testing.T, with TLS, target string) string {
 
 func TestTLS_URLIsNotWeakenedByWhatItWas(t *testing.T) {
 	a := newAuthority(t)
-	folder := t.TempDir()
-	ca := filepath.Join(folder, "it's a ca.crt")
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "it's a ca.crt")
 	require.NoError(t, os.WriteFile(ca, a.pem, 0o600))
 	for _, was := range []string{
 		"postgres://u:p%3Fw@h.example.com/d?sslmode=disable&application_name=x&sslrootcert=/etc/other&sslsni=0", "postgresql://u@h.example.com/d?ssl=true",
@@ -294,7 +294,7 @@ func TestTLS_URLIsNotWeakenedByWhatItWas(t *testing.T) {
 
 	for _, was := range []string{"postgres://u@h/d?sslmode=disable&sslcertmode=disable&ssl%6Dode=prefer", "host=h user=u sslcertmode=disable"} {
 		cert, key := a.sign(x509.Certificate{})
-		own := TLS{CAFile: ca, CertFile: filepath.Join(folder, "own.crt"), KeyFile: filepath.Join(folder, "own.key")}
+		own := TLS{CAFile: ca, CertFile: filepath.Join(dir, "own.crt"), KeyFile: filepath.Join(dir, "own.key")}
 		require.NoError(t, os.WriteFile(own.CertFile, cert, 0o600))
 		require.NoError(t, os.WriteFile(own.KeyFile, key, 0o600))
 		target := mustURL(t, own, was)
@@ -303,7 +303,7 @@ func TestTLS_URLIsNotWeakenedByWhatItWas(t *testing.T) {
 		require.Len(t, cfg.TLSConfig.Certificates, 1, "our certificate is shown")
 		require.Equal(t, 1, strings.Count(target, "sslmode"), "nobody has to guess which of two counts")
 		require.NotContains(t, target, "%6Dode")
-		both := TLS{CAFile: ca, CertFile: filepath.Join(folder, "both.pem"), KeyFile: filepath.Join(folder, "both.pem")}
+		both := TLS{CAFile: ca, CertFile: filepath.Join(dir, "both.pem"), KeyFile: filepath.Join(dir, "both.pem")}
 		require.NoError(t, os.WriteFile(both.CertFile, append(cert, key...), 0o600))
 		_, err = parse("host=h user=u" + both.keywords())
 		require.Equal(t, err == nil, both.Check() == nil, "what is checked is what a connection reads")
@@ -311,7 +311,7 @@ func TestTLS_URLIsNotWeakenedByWhatItWas(t *testing.T) {
 	same, err := TLS{}.URL("anything")
 	require.NoError(t, err)
 	require.Equal(t, "anything", same)
-	for _, bad := range []TLS{{CertFile: "c", KeyFile: "k"}, {CAFile: ca, CertFile: "c"}, {CAFile: folder + "/none"}, {CAFile: ca, CertFile: ca, KeyFile: ca}} {
+	for _, bad := range []TLS{{CertFile: "c", KeyFile: "k"}, {CAFile: ca, CertFile: "c"}, {CAFile: dir + "/none"}, {CAFile: ca, CertFile: ca, KeyFile: ca}} {
 		_, err := bad.URL("postgres://u:hunter2@h/d")
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "hunter2")

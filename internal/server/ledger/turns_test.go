@@ -16,8 +16,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// CLAIM-17: while a transaction of a rebuilding is under way the hold cannot end, and nobody can take its turn: what it writes is
-// there before the first claim is made.
+// CLAIM-17: while a transaction of a rebuilding is under way the hold cannot end, and its turn cannot be taken: what it
+// writes is there before the first claim is made.
 func TestRebuild_CLAIM17_TheHoldWaitsForWhatIsBeingWritten(t *testing.T) {
 	ctx := t.Context()
 	store, err := Open(ctx, postgrestest.NewDatabase(t, Migrate), 0)

@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// Every second of every session is counted once, in the month in which it passed; every session and job once, in the month in which it began:
-// compared with a model over random sessions, in one page and in many, and by account.
+// Every second of every session is counted once, in its month; every session and job once, in the month in which it began.
+// Both are compared with a model over random sessions, in one page and in many, and by account.
 func TestUsage_NothingIsCountedTwice(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
@@ -59,7 +59,7 @@ func TestUsage_NothingIsCountedTwice(t *testing.T) {
 				VALUES ($1, 'r', $1, $2, 'minted', 1, $3, now())`, uid, pool, account)
 		}
 		if open && !claimed {
-			continue // nobody knows when it ended: it is counted when recovery has closed it
+			continue // its end is unknown: it is counted when recovery has closed it
 		}
 		for month := first; month.Before(now); month = month.AddDate(0, 1, 0) {
 			past := month.AddDate(0, 1, 0)

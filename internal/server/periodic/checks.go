@@ -13,8 +13,8 @@ import (
 // ErrNoCheck: this Runner was made without Check.
 var ErrNoCheck = errors.New("no check of pods is configured")
 
-// checkArgs asks for a look at one pod. A request that comes while such a look is under way asks for another one, after
-// it: what is under way may have read its evidence already.
+// checkArgs requests a check of one pod. A request that comes while such a check is under way asks for another one,
+// after it: the one under way may have read its evidence already.
 type checkArgs struct {
 	PodUID string `json:"pod_uid"`
 	After  int64  `json:"after,omitempty"`
@@ -26,12 +26,12 @@ func (checkArgs) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{Queue: checkQueue, MaxAttempts: 3, UniqueOpts: river.UniqueOpts{ByArgs: true, ByState: unfinished}}
 }
 
-// chain bounds how many looks at one pod may be under way at a time; more than one or two are dead ones.
+// chain bounds how many checks of one pod may be under way at once; more than one or two are dead ones.
 const chain = 5
 
-// CheckPod asks for a look at one pod, by any replica, within about a second. Requests for one pod that nobody has begun
-// to serve are one. It returns when the request is stored, or with the error of the database: the passes see the pod
-// too, later.
+// CheckPod requests a check of one pod, by any replica, within about a second. Requests for one pod whose check has not
+// started are one. It returns when the request is stored, or with the error of the database: the passes see the pod too,
+// later.
 func (r *Runner) CheckPod(ctx context.Context, podUID string) error {
 	if r.opts.Check == nil {
 		return ErrNoCheck

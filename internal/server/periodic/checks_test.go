@@ -37,8 +37,8 @@ func TestCheckPod_IsServedByAnyReplicaWithinAboutASecond(t *testing.T) {
 	wait(t, checked, "a look after a look that is over")
 }
 
-// Requests that nobody has begun to serve are one; a request that comes while the pod is looked at is served after it,
-// because that look may have read its evidence already.
+// Requests whose check has not started are one; a request that comes while the pod is checked is served after it,
+// because that check may have read its evidence already.
 func TestCheckPod_CoalescesWithoutLosingTheLast(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -66,7 +66,7 @@ func TestCheckPod_CoalescesWithoutLosingTheLast(t *testing.T) {
 	require.LessOrEqual(t, waiting, int64(1), "ten requests are one more look")
 }
 
-// A look that died with its replica stands in no later request's way.
+// A check that died with its replica blocks no later request.
 func TestCheckPod_ADeadLookHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	url := database(t)

@@ -8,7 +8,7 @@ import (
 )
 
 // Quicken makes the bounds of a test short. The lease stays what it is: on a busy machine a run may be silent for seconds,
-// and one that loses its lock is told to end, which a test's pass need not heed.
+// and one that loses its lock is cancelled, which a test's pass need not heed.
 func (r *Runner) Quicken() {
 	r.pace.look, r.pace.makeGood = 100*time.Millisecond, 300*time.Millisecond
 	r.pace.slot = 2 * time.Second

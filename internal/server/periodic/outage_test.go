@@ -14,13 +14,13 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/periodic"
 )
 
-// A database that goes away and comes back costs the passes that time, and stops no replica; one that is away is no
-// reason not to stop, either.
+// An outage of the database costs the passes that time, and stops no replica; an unavailable one does not keep a
+// replica from stopping, either.
 func TestRun_SurvivesAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, folder := range []string{filepath.Dir(dir), dir} { // as root, Postgres is another user who has to pass
-		require.NoError(t, os.Chmod(folder, 0o711)) //nolint:gosec // a test's folder
+	for _, directory := range []string{filepath.Dir(dir), dir} { // as root, Postgres is another user who has to pass
+		require.NoError(t, os.Chmod(directory, 0o711)) //nolint:gosec // a test's directory
 	}
 	options := pgserver.Options{Dir: filepath.Join(dir, "pg"), FastUnsafe: true}
 	server, err := pgserver.Start(t.Context(), options)

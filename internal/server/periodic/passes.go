@@ -34,13 +34,13 @@ const MinConnections = 5
 
 // Options of New.
 type Options struct {
-	// Pool is for the Runner alone, with at least MinConnections: a running pass holds one of them, and nobody's polls
-	// should wait for it. It should lead to Postgres itself: a connection pooler that pools transactions loses notifications, and
-	// everything begins up to a second later.
+	// Pool is for the Runner alone, with at least MinConnections: a running pass holds one of them, and no runner's poll
+	// should wait for it. It should connect to Postgres itself: a connection pooler that pools transactions loses
+	// notifications, and everything begins up to a second later.
 	Pool *pgxpool.Pool
 	// Passes of this replica. Replicas may have different ones.
 	Passes []Pass
-	// Check looks at one pod at once. It must be idempotent. Without it CheckPod is refused.
+	// Check checks one pod at once. It must be idempotent. Without it CheckPod is refused.
 	Check func(ctx context.Context, podUID string) error
 
 	Log     *slog.Logger
@@ -57,7 +57,7 @@ type Runner struct {
 	metrics *metrics
 	log     *slog.Logger
 
-	inserter *river.Client[pgx.Tx] // never started: it queues checks whether or not Run is at work
+	inserter *river.Client[pgx.Tx] // never started: it queues checks whether or not Run is running
 }
 
 // New checks the options. It asks nothing of the database.
@@ -110,7 +110,7 @@ func (r *Runner) add(pass Pass) error {
 
 // pace holds the times that bound how late a pass may be. Tests make them shorter.
 type pace struct {
-	look      time.Duration // between two looks at what is due; a little more or less, by chance
+	look      time.Duration // between two readings of what is due; a little more or less, by chance
 	makeGood  time.Duration // a run that died is repeated that long after its start, if that is sooner than the next
 	slot      time.Duration // whole seconds; a queued run whose worker died before it began bars the next for that long
 	heartbeat time.Duration // how often a running pass shows the database that it lives

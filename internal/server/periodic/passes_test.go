@@ -128,8 +128,9 @@ func TestRun_OneAtATimeOnAnyReplica(t *testing.T) {
 		"each run was taken once")
 }
 
-// Incident (a cron leader elected on a node with an empty crontab halted every scheduled job): here nobody's list is the
-// installation's. The replica without passes is there first and leads River; the one with passes runs them all the same.
+// Incident (a cron leader elected on a node with an empty crontab halted every scheduled job): here no replica's list is
+// the installation's. The replica without passes is there first and leads River; the one with passes runs them all the
+// same.
 func TestRun_ALeaderWithAnEmptyListHaltsNothing(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -197,7 +198,7 @@ func TestRun_AHolderThatIsSilentLosesTheLockAfterTheLease(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	pass, ran := signal("held", time.Second)
-	vanished, err := pgxpool.New(t.Context(), url) // nobody closes it: its connection is taken
+	vanished, err := pgxpool.New(t.Context(), url) // never closed: its connection is taken
 	require.NoError(t, err)
 	begun := time.Now()
 	require.NoError(t, periodic.HoldInSilence(t.Context(), vanished, "held", 1500*time.Millisecond))
@@ -225,7 +226,7 @@ func TestRun_AHolderThatLosesTheLockEnds(t *testing.T) {
 	r := start(t, url, periodic.Options{Passes: []periodic.Pass{pass}})
 	wait(t, inside, "the pass began")
 	ledgertest.Exec(t, url, "SELECT pg_terminate_backend(pid) FROM "+passLocks)
-	// The holder looks at its lock five times a second, so the next run may end before it does.
+	// The holder checks its lock five times a second, so the next run may end before it does.
 	ends := []error{wait(t, ended, "one run ended"), wait(t, ended, "the other run ended")}
 	require.ElementsMatch(t, []error{context.Canceled, nil}, ends, "the context of the holder ends, and the pass runs again")
 	require.Eventually(t, func() bool {
@@ -233,7 +234,8 @@ func TestRun_AHolderThatLosesTheLockEnds(t *testing.T) {
 	}, patience, interval)
 }
 
-// A clean stop ends the pass, gives leadership up at once and leaves no goroutine; the next replica goes on.
+// A clean stop ends the pass, gives leadership up at once and leaves no goroutine; the next replica
+// continues.
 func TestRun_AStopLeavesNothingBehind(t *testing.T) {
 	url := database(t)
 	inside := make(chan struct{}, 10)
@@ -250,7 +252,7 @@ func TestRun_AStopLeavesNothingBehind(t *testing.T) {
 	r.stop()
 	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM river.river_leader"), "leadership was given up")
 	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM river.river_job WHERE state = 'running'"))
-	require.Eventually(t, func() bool { // with its connection, whose end PostgreSQL hears of a moment later
+	require.Eventually(t, func() bool { // with its connection, whose end PostgreSQL notices a moment later
 		return ledgertest.Int(t, url, "SELECT count(*) FROM "+passLocks) == 0
 	}, patience, interval, "no lock is left")
 	stacks := make([]byte, 1<<20)

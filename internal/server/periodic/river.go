@@ -33,8 +33,8 @@ const (
 type passArgs struct {
 	kind  string
 	After int64 `json:"after"`
-	// Slot of the database's time: a row left behind by a worker that died before its run began stands in nobody's way
-	// for longer than pace.slot. It does no harm that two rows ask for one run: it begins once.
+	// Slot of the database's time: a row left behind by a worker that died before its run began blocks the pass for no
+	// longer than pace.slot. It does no harm that two rows ask for one run: it begins once.
 	Slot int64 `json:"slot"`
 }
 
@@ -72,7 +72,7 @@ func (r *Runner) newClient(workers *river.Workers) (*river.Client[pgx.Tx], error
 		ID: "bullpen-" + rand.Text(), Schema: Schema, Logger: r.log, Workers: workers,
 		// A replica of another version, or with another list, leaves alone what it does not know.
 		FetchOnlyKnownKinds: true,
-		// Rows are of use while somebody looks for what went wrong.
+		// Kept for the analysis of failures.
 		CompletedJobRetentionPeriod: 10 * time.Minute,
 		CancelledJobRetentionPeriod: time.Hour,
 		DiscardedJobRetentionPeriod: time.Hour,

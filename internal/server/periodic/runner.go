@@ -10,8 +10,8 @@ import (
 	"github.com/riverqueue/river"
 )
 
-// Run works until ctx ends: then passes under way are told to end, leadership is given up, and Run returns when all of
-// that has happened. A database that is away is waited for.
+// Run works until ctx ends: then passes under way are cancelled, leadership is given up, and Run returns when all of
+// that has happened. It waits for an unavailable database.
 func (r *Runner) Run(ctx context.Context) error {
 	if len(r.passes) == 0 && r.opts.Check == nil {
 		<-ctx.Done() // nothing to work on, and so nothing to keep house for
@@ -50,7 +50,7 @@ func (r *Runner) start(ctx context.Context) (*river.Client[pgx.Tx], error) {
 	return nil, nil //nolint:nilnil // said above
 }
 
-// rest waits for the time between two looks, a little more or less, so that replicas spread.
+// rest waits for the time between two readings, a little more or less, so that replicas spread.
 func (r *Runner) rest(ctx context.Context) {
 	timer := time.NewTimer(r.pace.look/2 + rand.N(r.pace.look/2))
 	defer timer.Stop()
@@ -60,7 +60,7 @@ func (r *Runner) rest(ctx context.Context) {
 	}
 }
 
-// propose queues what is due. Every replica does, for what it knows itself: nobody's list speaks for another's.
+// propose queues what is due. Every replica does, for the passes of its own list.
 func (r *Runner) propose(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	ctx, cancel := context.WithTimeout(ctx, r.pace.statement)
 	defer cancel()

@@ -20,8 +20,8 @@ const (
 	outcomeNoStart  = "could_not_start" // the database did not answer
 )
 
-// run is one run of a pass, the one that follows the given number. What goes wrong is logged here, and made good when
-// the pass is due again: the queue has nothing to retry.
+// run is one run of a pass, the one that follows the given number. An error is logged here, and made up for when the
+// pass is due again: the queue has nothing to retry.
 func (r *Runner) run(ctx context.Context, pass Pass, after int64) {
 	log := r.log.With("pass", pass.Name)
 	outcome, err := r.attempt(ctx, pass, after)
@@ -54,7 +54,7 @@ func (r *Runner) attempt(ctx context.Context, pass Pass, after int64) (outcome s
 	outcome, err = r.perform(ctx, pass, t)
 	r.metrics.duration.WithLabelValues(pass.Name).Observe(time.Since(began).Seconds())
 	if outcome == outcomeCut {
-		return outcome, err // not finished: whoever looks next repeats it
+		return outcome, err // not finished: the next replica repeats it
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.pace.statement)
 	defer cancel()

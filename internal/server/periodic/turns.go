@@ -19,9 +19,9 @@ type due struct {
 	slot int64 // of the database's time, see passArgs
 }
 
-// A run that began and did not finish either runs, which its lock tells, or died with its replica, and is made good
-// soon. A start that lies ahead is one by another clock (a database that failed over to a machine whose clock is
-// behind): it holds up nothing.
+// A run that began and did not finish either runs, which its lock shows, or died with its replica, and is repeated
+// soon. A start in the future is by another clock (a database that failed over to a machine whose clock is behind):
+// it blocks nothing.
 const lookSQL = `
 SELECT mine.name, p.name IS NULL, coalesce(p.runs, 0), extract(epoch FROM now())::bigint / $4,
     coalesce(p.succeeded_at, p.created_at, now()), CASE
@@ -73,7 +73,7 @@ func look(ctx context.Context, pool *pgxpool.Pool, passes map[string]Pass, p pac
 	return found, nil
 }
 
-// idle leaves out the passes that are running: those whose lock is taken. The lock is let go at once.
+// idle leaves out the passes that are running: those whose lock is taken. The lock is released at once.
 func idle(ctx context.Context, pool *pgxpool.Pool, found []due) ([]due, error) {
 	var failed error
 	free := slices.DeleteFunc(found, func(d due) bool {
@@ -98,7 +98,7 @@ type turn struct {
 // errTaken: another run of that pass is under way.
 var errTaken = errors.New("the pass is running elsewhere")
 
-// takeTurn waits a moment for the lock: whoever looks for what is due touches it, too.
+// takeTurn waits a moment for the lock: a replica that reads what is due takes it briefly, too.
 func takeTurn(ctx context.Context, pool *pgxpool.Pool, name string, lease time.Duration) (*turn, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -155,7 +155,7 @@ func (t *turn) end(ctx context.Context) {
 	t.conn.Release()
 }
 
-// begin takes the run that follows the given one. False: somebody has, meanwhile.
+// begin takes the run that follows the given one. False: another replica has taken it.
 func begin(ctx context.Context, pool *pgxpool.Pool, name string, after int64) (bool, error) {
 	tag, err := pool.Exec(ctx, `
 INSERT INTO passes AS p (name, runs, started_at) VALUES ($1, $2 + 1, now())

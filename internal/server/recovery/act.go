@@ -65,8 +65,8 @@ func (p *pass) settle(ctx context.Context, s *subject) (doubt bool) {
 	return false
 }
 
-// reread reads the pod past every cache, right before something is done that a runner that works must not meet with: its own
-// sign may have come since the pods were listed, or since GitHub was asked (EXCL-6). What cannot be read is left.
+// reread reads the pod past every cache, right before an action that would harm a busy runner. Its own sign may have come
+// since the pods were listed, or since GitHub was asked (EXCL-6). What cannot be read is left.
 func (p *pass) reread(ctx context.Context, s *subject) bool {
 	pod, there, err := p.r.opt.Cluster.RunnerPod(ctx, s.pod.Namespace, s.pod.Name, s.uid)
 	if err != nil {
@@ -143,7 +143,7 @@ func (p *pass) act(ctx context.Context, s *subject, e Evidence, v Verdict) bool 
 	case err != nil:
 		p.skipped(skipFailed)
 		log.WarnContext(ctx, "recovery failed, and is tried again", "error", err, "evidence", e.String())
-		if v.Do == NoteOwner { // a note that cannot be written keeps nobody from judging the claim
+		if v.Do == NoteOwner { // a note that cannot be written does not stop the judgement of the claim
 			s.noted = true
 			return true
 		}
@@ -190,7 +190,7 @@ func (p *pass) do(ctx context.Context, s *subject, e Evidence, v Verdict) (outco
 	case CloseRegistrations:
 		return p.closeRegistrations(ctx, s)
 	default:
-		return outcome{}, fmt.Errorf("nobody knows how to %s", v.Do)
+		return outcome{}, fmt.Errorf("no action is defined for %s", v.Do)
 	}
 }
 
@@ -199,14 +199,14 @@ func (p *pass) unregister(ctx context.Context, s *subject, e Evidence, kind Kind
 	got := outcomeOf(ending)
 	if err == nil && got.done && kind == IdleRunner && e.Job == Bound && e.JobAtGitHub == JobQueued { // CLAIM-20
 		if err := p.r.opt.Claims.NotAssigned(ctx, s.row.Claim); err != nil {
-			p.r.opt.Log.WarnContext(ctx, "noting a runner that got no job; the next one may wait in vain as well", "error", err)
+			p.r.opt.Log.WarnContext(ctx, "noting a runner that got no job; the next one may get none either", "error", err)
 		}
 	}
 	return got, err
 }
 
 // endClaim removes the registrations of the claim that was judged, of that generation and no other: a replacement's, or one
-// that moved meanwhile, is not touched (CLAIM-15).
+// that moved in between, is not touched (CLAIM-15).
 func (p *pass) endClaim(ctx context.Context, s *subject, e Evidence, giveBack bool) (outcome, error) {
 	ending, err := p.r.opt.Claims.EndClaim(ctx, s.row.Claim, giveBack, p.began)
 	got := outcomeOf(ending)
@@ -255,7 +255,7 @@ func (p *pass) record(ctx context.Context, s *subject) (outcome, error) {
 	id, repository, account := jobOf(s)
 	ev := dispatch.JobEvent{JobID: id, Account: account, Repository: repository.Name, RepositoryID: repository.ID}
 	now := p.r.opt.Now()
-	if s.jobFound.gone { // its run or its repository was deleted: nobody will ever run it
+	if s.jobFound.gone { // its run or its repository was deleted: it will never run
 		ev.Kind, ev.Conclusion, ev.CompletedAt = fleet.JobEventCancelled, "gone", now
 		if err := json.Unmarshal([]byte(labelsOf(s)), &ev.Labels); err != nil {
 			return outcome{}, fmt.Errorf("reading the labels of job %d: %w", id, err)
@@ -295,7 +295,7 @@ func (p *pass) closeRegistrations(ctx context.Context, s *subject) (outcome, err
 	return recovered, err
 }
 
-// again reads the row anew after something was done about it; false when nothing of it is left to judge.
+// again rereads the row after an action; false when nothing of it is left to judge.
 func (p *pass) again(ctx context.Context, s *subject) (bool, error) {
 	if s.job != nil {
 		return false, nil

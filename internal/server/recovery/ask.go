@@ -31,7 +31,7 @@ type questions struct {
 }
 
 // tooSilent is how often in a row an installation may say nothing before the pass leaves it alone: what stands behind it
-// must not wait for its time-outs.
+// must not wait for its timeouts.
 const tooSilent = 3
 
 func (r *Recovery) newQuestions() *questions {
@@ -39,9 +39,9 @@ func (r *Recovery) newQuestions() *questions {
 }
 
 var (
-	errEnough = errors.New("enough was asked of GitHub for this pass")
-	errSilent = errors.New("GitHub says nothing about this installation just now")
-	errNobody = errors.New("the account has no installation any more")
+	errEnough         = errors.New("enough was asked of GitHub for this pass")
+	errSilent         = errors.New("GitHub says nothing about this installation just now")
+	errNoInstallation = errors.New("the account has no installation any more")
 )
 
 // may takes one request of the installation's budget.
@@ -50,7 +50,7 @@ func (q *questions) may(installation int64) error {
 	defer q.mu.Unlock()
 	switch {
 	case installation == 0:
-		return errNobody
+		return errNoInstallation
 	case q.silent[installation] >= tooSilent:
 		return errSilent
 	case q.spent[installation] >= q.r.opt.Requests:
@@ -95,8 +95,8 @@ func (q *questions) ask(ctx context.Context, s *subject, e Evidence) error {
 	return err
 }
 
-// runner asks about each registration of the pod that is not known to be gone; where there is no claim to go by, GitHub's
-// whole lists.
+// runner asks about each registration of the pod that is not known to be gone; without a claim, it reads GitHub's whole
+// lists.
 func (q *questions) runner(ctx context.Context, s *subject, e Evidence) (RunnerSays, error) {
 	if !e.Live() && e.Pod != Terminal && e.Pod != Gone {
 		return q.listed(ctx, s)
@@ -156,7 +156,7 @@ func runnerSays(one fleet.Registration) RunnerSays {
 	}
 }
 
-// listed looks for the pod in GitHub's lists. They may be a little old: whoever acts on it looks again.
+// listed searches GitHub's lists for the pod. They may be a little old: the action reads again.
 func (q *questions) listed(ctx context.Context, s *subject) (RunnerSays, error) {
 	if q.r.opt.Roster == nil {
 		return RunnerUnreadable, nil
@@ -184,7 +184,7 @@ func (q *questions) listed(ctx context.Context, s *subject) (RunnerSays, error) 
 	}
 }
 
-// ownerOf is the id of the account that the pod's label names; zero where there is none, or neither its row nor the pod says.
+// ownerOf is the id of the account that the pod's label names; zero if there is none, or neither its row nor the pod says.
 func ownerOf(s *subject) int64 {
 	if s.pod.OwnerLabel == "" || s.row == nil || s.row.Account.ID == 0 {
 		return s.pod.OwnerID

@@ -131,7 +131,7 @@ func (w *world) requests() int {
 	return stats.Calls
 }
 
-// An agent that has its configuration and never registers is a leak, whatever its containers say (RECV-1).
+// An agent that has its configuration and never registers is a leak, in any state of its containers (RECV-1).
 func TestPass_RECV1_AnAgentThatNeverRegistersGoes(t *testing.T) {
 	w := newWorld(t)
 	job, _ := w.submit()
@@ -224,8 +224,8 @@ func TestPass_RECV5_AnIdleRunnerGoes(t *testing.T) {
 	require.Equal(t, fleet.JobCancelled, w.jobState(job), "CLAIM-4")
 }
 
-// CLAIM-20: the pool's runner group does not serve the repository. Two runners wait in vain; then the repository's jobs wait, with the setting that it
-// is, until one is tried again.
+// CLAIM-20: the pool's runner group does not serve the repository. Two runners get no job; then the repository's jobs wait,
+// with the setting that causes it, until one is tried again.
 func TestPass_CLAIM20_AGroupThatDoesNotServeTheRepository(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.gh.Admin.Install(t.Context(), standin.Installation{
@@ -358,7 +358,7 @@ func TestPass_EXCL6_RECV5_UnreadableIsLeftAndCounted(t *testing.T) {
 			require.Equal(t, 1, w.skipped()["unreadable"])
 			require.Contains(t, w.log.String(), "in doubt")
 			require.NoError(t, w.gh.Admin.RemoveFault(t.Context(), 0))
-			w.advance(2 * time.Hour) // and a rate limit that was believed is over
+			w.advance(2 * time.Hour) // and a rate limit that was cached is over
 			require.Equal(t, map[string]int{"agent_never_registered": 1}, w.pass())
 			w.freed(pod)
 			require.Equal(t, fleet.JobQueued, w.jobState(job))

@@ -15,10 +15,11 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// wrong is by how much a replica's own clock is ahead. A little more than the patience: whoever goes by it judges all wrong.
+// wrong is by how much a replica's own clock is ahead: a little more than the patience, so that its own clock would
+// misjudge everything.
 var wrong = []time.Duration{patience + time.Second, -patience - time.Second}
 
-// newSkewedWorld is one replica whose machine's clock is wrong, on a database whose clock nobody moves.
+// newSkewedWorld is one replica whose machine's clock is wrong, on a database whose clock stands still.
 func newSkewedWorld(t *testing.T, ahead time.Duration) *world {
 	w := openWorld(t)
 	w.real = w.replica(ahead)
@@ -70,7 +71,7 @@ func TestPass_RECV2_AWrongClockMakesNoClaimOlderOrYounger(t *testing.T) {
 	})
 }
 
-// RECV-4: an absence that one replica noted lasts as long for another, whoever of them has the wrong clock.
+// RECV-4: an absence that one replica noted lasts as long for another, whichever of them has the wrong clock.
 func TestPass_RECV4_AWrongClockShortensNoAbsence(t *testing.T) {
 	eachWrong(t, func(t *testing.T, ahead time.Duration) {
 		w := newSkewedWorld(t, ahead)
@@ -90,7 +91,8 @@ func TestPass_RECV4_AWrongClockShortensNoAbsence(t *testing.T) {
 	})
 }
 
-// RECV-5: a job that is said to run and that no claim has is asked about when nothing was heard of it for long, and no sooner.
+// RECV-5: a job that is reported as running and that no claim has is asked about when it was silent for long, and no
+// sooner.
 func TestPass_RECV5_AWrongClockMakesNoJobStray(t *testing.T) {
 	eachWrong(t, func(t *testing.T, ahead time.Duration) {
 		w := newSkewedWorld(t, ahead)
@@ -131,8 +133,9 @@ func TestPass_RECV2_AWrongClockWritesNoWrongTimes(t *testing.T) {
 	})
 }
 
-// RECV-1: what a pod says of its past is by its node's clock. However wrong that is, a pod that nobody has a claim for has the
-// grace from when it was first seen like that, and goes when it is over; when it shows something else, the grace begins anew.
+// RECV-1: what a pod says of its past is by its node's clock, which may be wrong. A pod without a claim has the grace
+// from when it was first seen like that, and is removed when it is over. When it shows something else, the grace begins
+// again.
 func TestPass_RECV1_ANodesClockMakesNoPodOlderOrYounger(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, -patience - time.Second, patience, time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {

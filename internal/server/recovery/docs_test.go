@@ -17,7 +17,7 @@ func TestDocs_CountTheCombinations(t *testing.T) {
 	require.Contains(t, string(page), fmt.Sprintf("all %d,%03d combinations", visited/1000, visited%1000))
 }
 
-// RECV-9: the page for operators names every kind and every reason.
+// RECV-9: the page for administrators names every kind and every reason.
 func TestDocs_RECV9_NameEveryKindAndReason(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/reference/recovery.md")
 	require.NoError(t, err)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// doubts remembers what GitHub could not tell about. It is not asked about again at every pass, or those that nobody can
-// tell about would use up what may be asked for the others (RECV-5), and it is counted as long as nobody knows better.
+// doubts remembers what GitHub could not answer. It is not asked about again at every pass, or the unanswerable ones
+// would use up the requests for the others (RECV-5). It counts as doubtful until it is resolved.
 type doubts struct {
 	now      func() time.Time
 	patience time.Duration

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Evidence is what is known about one pod and its claim, or about one job that nobody has a claim for. Every field but Due
-// has a few values, so that a test can walk all combinations.
+// Evidence is what is known about one pod and its claim, or about one job without a claim. Every field but Due has a few
+// values, so that a test can walk all combinations.
 type Evidence struct {
 	Claim  ClaimIs
 	Acked  YesNo // the configuration is known to have arrived
@@ -52,8 +52,8 @@ const (
 	Retired
 )
 
-// Age is how long it has looked like this. What has to be waited for is the bound of the pass, all of them from one
-// patience; a claim that was looked at and left is young again until its next look.
+// Age is for how long it has been in this state. What has to be waited for is the bound of the pass, all of them
+// from one patience; a claim that was judged and left is young again until it is judged next.
 type Age uint8
 
 // The ages.
@@ -89,7 +89,8 @@ const (
 // PollerIs the state of the poller's container.
 type PollerIs uint8
 
-// The states. A poller that has exited 0 has handed its answer over, or was told that there is nothing to do.
+// The states. A poller that has exited 0 has handed its answer over, or got the answer that there is nothing
+// to do.
 const (
 	Polls PollerIs = iota
 	Delivered

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rows of the contract, one evidence each: the kind is what counters and kill switches go by.
+// The rows of the contract, one evidence each: counters and kill switches use the kind.
 func TestJudge_RECV9_Examples(t *testing.T) {
 	minted := Evidence{Claim: Minted, Age: Old, Job: Bound, Runner: Ready, Registrations: SomeOpen, RunnerAtGitHub: RunnerOffline, JobAtGitHub: JobQueued}
 	arrived := Evidence{

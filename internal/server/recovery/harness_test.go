@@ -138,7 +138,7 @@ func (w *world) startGitHub() {
 		w.mu.Unlock()
 		for _, action := range []string{"queued", "in_progress", "completed"} {
 			if lost != nil && strings.Contains(string(body), `"action":"`+action+`"`) && lost(action) {
-				return // GitHub believes that it has arrived
+				return // GitHub counts it as arrived
 			}
 		}
 		taken := in.Take(r.Context(), intake.Delivery{

@@ -12,13 +12,13 @@ const (
 	skipDisagree   = "disagree"   // the pod shows that a job may have started, and GitHub does not say so
 	skipBudget     = "budget"     // enough was asked of GitHub for this pass
 	skipBusy       = "busy"       // GitHub refused: its runner works
-	skipOvertaken  = "overtaken"  // somebody else did something about it meanwhile
+	skipOvertaken  = "overtaken"  // another actor changed it in between
 	skipOff        = "off"        // its kind is switched off
 	skipCap        = "cap"        // its kind did enough in this pass
 	skipFailed     = "failed"     // it was tried, and failed
 	skipEmptyList  = "empty_list" // no pod at all was listed: the pass was given up (RECV-4)
 	skipListFailed = "list_failed"
-	skipFrozen     = "held" // the ledger is not believed just now: the pass, or the look at a pod, was given up (CLAIM-17)
+	skipFrozen     = "held" // the ledger is not trusted just now: the pass, or the check of a pod, was given up (CLAIM-17)
 )
 
 // skips are all of them.
@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer, doubtful func() float64) (*metrics, e
 		}, []string{"kind"}),
 		doubtful: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "bullpen_recovery_doubtful",
-			Help: "Pods and jobs that this replica could not judge, because GitHub could not be read, or disagrees with the pod, and that nobody here has judged since.",
+			Help: "Pods and jobs that this replica could not judge, because GitHub could not be read, or disagrees with the pod, and that it has not judged since.",
 		}, doubtful),
 	}
 	for _, kind := range Kinds() { // so that a first one is a rise

@@ -12,7 +12,7 @@ import (
 // pageSize is how much is read at a time.
 const pageSize = 200
 
-// pass is one look at everything, or at one pod.
+// pass is one check of everything, or of one pod.
 type pass struct {
 	r         *Recovery
 	questions *questions
@@ -22,7 +22,7 @@ type pass struct {
 	acted  map[Kind]int
 	capped map[Kind]bool
 
-	// Of a look at everything, by its one goroutine.
+	// Of a check of everything, by its one goroutine.
 	sweep        bool
 	list         *sorted              // of pods, once they were listed
 	noPods       bool                 // they were, and nothing is made of it
@@ -68,8 +68,8 @@ func (p *pass) skipped(why string) { p.r.metrics.skipped.WithLabelValues(why).In
 // Count counts a recovery that is judged elsewhere, by its kind.
 func (r *Recovery) Count(kind Kind) { r.metrics.recoveries.WithLabelValues(string(kind)).Inc() }
 
-// Pass looks at everything that looks wrong, once, or at as much of it as it has time for; the next one goes on there. An
-// error says that part of it was not looked at; what was done stays.
+// Pass checks everything that looks wrong, once, or as much of it as it has time for; the next one continues there. An
+// error says that part of it was not checked; what was done stays.
 func (r *Recovery) Pass(ctx context.Context) error {
 	p := r.newPass()
 	p.sweep = true
@@ -111,7 +111,7 @@ func (p *pass) pods(ctx context.Context) (*sorted, error) {
 	return p.list, nil
 }
 
-// frozen: the ledger may be older than it looks, and whoever rebuilds it is at work (CLAIM-17).
+// frozen: the ledger may be outdated, and is being rebuilt (CLAIM-17).
 func (p *pass) frozen(ctx context.Context) bool {
 	reason, frozen := p.r.opt.Claims.Frozen()
 	if frozen {
@@ -153,8 +153,8 @@ func (p *pass) examine(ctx context.Context, subjects []*subject) {
 type sorted struct {
 	byUID   map[string]*Pod
 	uids    []string
-	showing []string // they show work: somebody should have a claim
-	urgent  []string // whatever their row says, it is to be looked at
+	showing []string // they show work: each should have a claim
+	urgent  []string // to be checked, whatever their row says
 }
 
 func sortPods(pods []Pod) sorted {
@@ -177,7 +177,7 @@ func sortPods(pods []Pod) sorted {
 	return s
 }
 
-// unownedPods are those that show work while nobody has a claim.
+// unownedPods are those that show work without a claim.
 func (p *pass) unownedPods(ctx context.Context, listed *sorted) ([]string, error) {
 	if p.unowned == nil {
 		unowned, err := p.r.opt.Ledger.Unowned(ctx, listed.showing)
@@ -193,7 +193,7 @@ func (p *pass) unownedPods(ctx context.Context, listed *sorted) ([]string, error
 	return p.unowned, nil
 }
 
-// claims looks at live claims that look wrong, and at rows that are over of pods that show work.
+// claims checks live claims that look wrong, and rows that are over of pods that show work.
 func (p *pass) claims(ctx context.Context, listed *sorted, after string) (page, error) {
 	r, now := p.r, p.r.opt.Now()
 	unowned, err := p.unownedPods(ctx, listed)
@@ -218,7 +218,7 @@ func (p *pass) claims(ctx context.Context, listed *sorted, after string) (page, 
 	return got, nil
 }
 
-// unclaimed looks at pods that show work and have no row at all.
+// unclaimed checks pods that show work and have no row at all.
 func (p *pass) unclaimed(ctx context.Context, listed *sorted, after string) (page, error) {
 	unowned, err := p.unownedPods(ctx, listed)
 	if err != nil {
@@ -236,7 +236,7 @@ func (p *pass) unclaimed(ctx context.Context, listed *sorted, after string) (pag
 	if err != nil {
 		return page{}, err
 	}
-	withRow := map[string]bool{} // they are looked at among the claims
+	withRow := map[string]bool{} // they are checked among the claims
 	for i := range rows {
 		withRow[rows[i].PodUID] = true
 	}
@@ -247,7 +247,7 @@ func (p *pass) unclaimed(ctx context.Context, listed *sorted, after string) (pag
 	return got, nil
 }
 
-// notice keeps since when pods that nobody has a claim for have shown what they show (RECV-1).
+// notice keeps since when pods without a claim have shown what they show (RECV-1).
 func (p *pass) notice(ctx context.Context, unowned []string, byUID map[string]*Pod, all bool) (map[string]time.Time, error) {
 	show := make(map[string]string, len(unowned))
 	for _, uid := range unowned {
@@ -273,7 +273,7 @@ func (p *pass) noteAbsence(ctx context.Context, rows []Row, listed sorted) error
 	return p.r.opt.Ledger.NoteAbsence(ctx, missing, seen, p.r.opt.Now())
 }
 
-// sessions looks at sessions that are open although their pods have gone.
+// sessions checks sessions that are open although their pods are gone.
 func (p *pass) sessions(ctx context.Context, listed *sorted, after string) (page, error) {
 	list, err := p.r.opt.Ledger.StraySessions(ctx, listed.uids, after, pageSize)
 	got := page{more: len(list) == pageSize}
@@ -283,7 +283,7 @@ func (p *pass) sessions(ctx context.Context, listed *sorted, after string) (page
 	return got, err
 }
 
-// registrations looks at those that are left of pods that have gone.
+// registrations checks those that are left of pods that are gone.
 func (p *pass) registrations(ctx context.Context, listed *sorted, after string) (page, error) {
 	ledger, longAgo := p.r.opt.Ledger, p.r.opt.Now().Add(-p.r.opt.Patience)
 	if !p.reopened {
@@ -300,7 +300,7 @@ func (p *pass) registrations(ctx context.Context, listed *sorted, after string) 
 	return got, err
 }
 
-// jobs looks at jobs whose rows say that a claim has them, while none does.
+// jobs checks jobs whose rows say that a claim has them, while none does.
 func (p *pass) jobs(ctx context.Context, after string) (page, error) {
 	now := p.r.opt.Now()
 	list, err := p.r.opt.Ledger.StrayJobs(ctx, now.Add(-p.r.opt.Patience), now, jobOfKey(after), pageSize)
@@ -311,9 +311,8 @@ func (p *pass) jobs(ctx context.Context, after string) (page, error) {
 	return got, err
 }
 
-// CheckPod looks at one pod at once: something was heard of it. What is done about it is bound to its UID and to the
-// generation of the claim that was judged, so that a replacement's claim is never touched. An error says that it could not
-// be looked at.
+// CheckPod checks one pod at once, because an event of it arrived. The action is bound to its UID and to the generation of
+// the claim that was judged, so that a replacement's claim is never touched. An error says that it could not be checked.
 func (r *Recovery) CheckPod(ctx context.Context, podUID string) error {
 	p := r.newPass()
 	if p.frozen(ctx) {

@@ -22,7 +22,7 @@ func stamped(p *recovery.Pod) {
 	p.OwnerLabel, p.Poller, p.PollerEnded, p.Runner = "acme", recovery.Delivered, true, recovery.NotReady
 }
 
-// known has GitHub installed for the account: without one, nobody can say where a runner could be registered.
+// known has GitHub installed for the account: without one, it is unknown where a runner could be registered.
 func (w *world) known() *world {
 	w.t.Helper()
 	w.submit()
@@ -32,7 +32,7 @@ func (w *world) known() *world {
 // removable are the pods that the signals ask the controller to remove, with their proof.
 func (w *world) removable() map[string]string {
 	w.t.Helper()
-	w.advance(2 * time.Minute) // a runner whose work is over may end by itself for so long
+	w.advance(2 * time.Minute) // a runner whose work is over may exit on its own for so long
 	signals, err := w.d.Signals(w.t.Context())
 	require.NoError(w.t, err)
 	out := map[string]string{}
@@ -42,8 +42,8 @@ func (w *world) removable() map[string]string {
 	return out
 }
 
-// RECV-1: a stamped pod that nobody has a claim for goes once the grace is over. It is retired with a proof, on
-// which the controller removes Pod and ServiceAccount.
+// RECV-1: a stamped pod without a claim is removed once the grace is over. It is retired with a proof, on which
+// the controller removes Pod and ServiceAccount.
 func TestPass_RECV1_AStampedPodWithoutAClaimGoes(t *testing.T) {
 	w := newWorld(t).known()
 	pod := w.pod(stamped)
@@ -119,7 +119,7 @@ func TestPass_RECV1_PodsAreListedBeforeClaims(t *testing.T) {
 }
 
 // A crashed or killed poller leaves a pod that looks busy; so does a runner that hangs after its retirement (RECV-5).
-func TestPass_RECV5_WhatLooksBusyAndIsNobodysGoes(t *testing.T) {
+func TestPass_RECV5_WhatLooksBusyWithoutAnOwnerIsRemoved(t *testing.T) {
 	for name, c := range map[string]struct {
 		show    func(*recovery.Pod)
 		retired bool
@@ -164,7 +164,8 @@ func TestPass_EXCL4_NoProofNoRemoval(t *testing.T) {
 	require.Empty(t, w.removable())
 }
 
-// CLAIM-13: nobody has a claim, and GitHub says that its runner works: the rows were lost. It is busy again, and charged.
+// CLAIM-13: there is no claim, and GitHub says that its runner is busy: the rows were lost. It is busy again, and
+// charged.
 func TestPass_CLAIM13_AnUnknownRunnerIsAdopted(t *testing.T) {
 	w := newWorld(t)
 	job, release := w.submit()
@@ -186,8 +187,8 @@ func TestPass_CLAIM13_AnUnknownRunnerIsAdopted(t *testing.T) {
 	w.eventually("it completes", func() bool { return w.claim(pod).State == fleet.ClaimSpent })
 }
 
-// TEN-8: a pod whose label could not be written runs its job without: no pass writes it, at no time. It says beside the label whom it works
-// for (POOL-9). CLAIM-6: a label that lies is taken off a pod that asks for work.
+// TEN-8: a pod whose label could not be written runs its job without: no pass ever writes it. It says beside the label
+// which account it works for (POOL-9). CLAIM-6: a wrong label is removed from a pod that asks for work.
 func TestPass_TEN8_CLAIM6_NoLabelIsWrittenIntoAJob(t *testing.T) {
 	w := newWorld(t)
 	w.submit()
@@ -217,7 +218,7 @@ func TestPass_TEN8_CLAIM6_NoLabelIsWrittenIntoAJob(t *testing.T) {
 	require.Equal(t, fleet.ClaimNone, w.claim(liar).State)
 }
 
-// A label that cannot be written keeps nobody from judging the claim.
+// A label that cannot be written does not stop the judgement of the claim.
 func TestPass_CLAIM6_AStampThatFailsIsNotFatal(t *testing.T) {
 	w := newWorld(t)
 	w.submit()
@@ -253,7 +254,7 @@ func TestPass_RECV5_AnUnclaimedJobIsQueuedAgain(t *testing.T) {
 	w.served(w.pod())
 }
 
-// What is left of a pod that has gone: its session is closed, and its registration removed.
+// What is left of a pod that is gone: its session is closed, and its registration removed.
 func TestPass_RECV5_WhatAPodLeavesBehindIsCleared(t *testing.T) {
 	w := newWorld(t)
 	w.submit()
@@ -274,8 +275,8 @@ func TestPass_RECV5_WhatAPodLeavesBehindIsCleared(t *testing.T) {
 	require.Equal(t, fleet.ClaimNone, w.claim(other).State)
 }
 
-// RECV-5: a mint that GitHub carries out after everybody has given it up is found and removed. Nobody has its configuration,
-// but its registration would stay for a day. One that never comes is looked for once more, and no oftener.
+// RECV-5: a mint that GitHub carries out after it was given up is found and removed. Its configuration was never received,
+// but its registration would stay for a day. One that never comes is searched for once more, and no oftener.
 func TestPass_RECV5_AMintThatComesLateIsRemoved(t *testing.T) {
 	for _, comes := range []bool{true, false} {
 		w := newWorld(t)
@@ -337,7 +338,7 @@ func TestPass_RECV5_NoRowsStay(t *testing.T) {
 	w.eventually("the rows are forgotten", func() bool { return w.claim(gone).State == fleet.ClaimNone && w.claim(pod).State == fleet.ClaimNone })
 }
 
-// RECV-6: each kind has a cap in a pass, says when it met it, and goes on at the next.
+// RECV-6: each kind has a cap in a pass, says when it met it, and continues at the next.
 func TestPass_RECV6_CapsHold(t *testing.T) {
 	w := newWorld(t, func(o *recovery.Options) { o.Caps = map[recovery.Kind]int{recovery.OrphanedStampedPod: 2} }).known()
 	for range 5 {
@@ -355,7 +356,7 @@ func TestPass_RECV6_CapsHold(t *testing.T) {
 	require.Contains(t, w.log.String(), "enough of a kind")
 }
 
-// RECV-5: those that GitHub does not let go do not use up the cap of those that can be helped.
+// RECV-5: registrations that GitHub does not remove do not use up the cap of those that it does.
 func TestPass_RECV5_RECV6_WhatFailsUsesUpNoCap(t *testing.T) {
 	w := newWorld(t, func(o *recovery.Options) {
 		o.Caps, o.Workers = map[recovery.Kind]int{recovery.StaleClaim: 1}, 1
@@ -404,8 +405,8 @@ func TestPass_RECV6_GitHubIsAskedSoMuch(t *testing.T) {
 	require.Equal(t, 3, w.requests()-before, "three answers that say nothing")
 }
 
-// CLAIM-15: what is done is bound to the claim that was judged. One that moved between the look and the act is not touched,
-// and neither is a replacement of the same name.
+// CLAIM-15: an action is bound to the claim that was judged. One that moved between the judgement and the act is not
+// touched, and neither is a replacement of the same name.
 func TestCheckPod_CLAIM15_ALateCheckTouchesNoOtherClaim(t *testing.T) {
 	w := newWorld(t)
 	w.submit()
@@ -465,12 +466,12 @@ func TestPass_EXCL6_WhatNoRowKnowsIsRemovedToo(t *testing.T) {
 	require.Zero(t, w.runnersAtGitHub())
 }
 
-// frozenClaims are those of a ledger that is not believed.
+// frozenClaims are those of a ledger that is not trusted.
 type frozenClaims struct{ recovery.Claims }
 
 func (frozenClaims) Frozen() (string, bool) { return "it was restored", true }
 
-// CLAIM-17: while the ledger is not believed, nothing is recovered by it.
+// CLAIM-17: while the ledger is not trusted, it causes no recovery.
 func TestPass_CLAIM17_WaitsWhileTheLedgerIsFrozen(t *testing.T) {
 	w := newWorld(t, func(o *recovery.Options) { o.Claims = frozenClaims{o.Claims} })
 	job, _ := w.submit()

@@ -42,7 +42,7 @@ type Row struct {
 	MovedAt      time.Time // when it was last claimed, minted, acknowledged or given its job
 	EndedAt      time.Time // of one that is over
 	MissingSince time.Time // since when its pod has not been listed; zero: it was, the last time
-	LookAt       time.Time // when it is worth another look; zero: any time
+	LookAt       time.Time // when it is worth another check; zero: any time
 	StoppedAt    time.Time // when the end of its pod was reported; zero: it was not
 	Job          fleet.JobState
 	Buried       bool      // its job has a tombstone
@@ -83,11 +83,11 @@ type StrayJob struct {
 // Ledger is what package postgres holds. Every method is one transaction; lists come in pages, by UID or id.
 type Ledger interface {
 	Suspects(ctx context.Context, look Look) ([]Row, error)
-	// Unowned returns those of the pods for which nobody has a claim, and of which nothing is proven yet.
+	// Unowned returns those of the pods that have no claim, and of which nothing is proven yet.
 	Unowned(ctx context.Context, podUIDs []string) ([]string, error)
 	Registrations(ctx context.Context, podUID string, before int64) ([]dispatch.Registration, error)
-	// NoteSightings keeps since when pods that nobody has a claim for have shown that, by UID, and returns it. With all, pods
-	// that are not among them are forgotten.
+	// NoteSightings keeps since when pods without a claim have shown that, by UID, and returns it. With all, pods that are
+	// not among them are forgotten.
 	NoteSightings(ctx context.Context, shown map[string]string, all bool, now time.Time) (map[string]time.Time, error)
 	// NoteAbsence keeps since when pods of live claims have not been listed, and forgets it of those that are (RECV-4).
 	NoteAbsence(ctx context.Context, missing, seen []string, now time.Time) error
@@ -107,7 +107,7 @@ type Ledger interface {
 	RecordJob(ctx context.Context, d dispatch.Delivery, ev dispatch.JobEvent) (dispatch.Recorded, error)
 }
 
-// GitHub is what is read there. Errors are those of package fleet; nobody retries inside.
+// GitHub is what is read there. Errors are those of package fleet; it does not retry.
 type GitHub interface {
 	// FindRunner asks the scope's list by name. ErrNotFound means that it was readable and has none (EXCL-6).
 	FindRunner(ctx context.Context, installationID int64, scope fleet.Scope, name string) (fleet.Registration, error)
@@ -118,17 +118,17 @@ type GitHub interface {
 
 // Claims are package dispatch's own ways to end a claim.
 type Claims interface {
-	// Frozen says why nothing is to be handed out or granted just now: what the ledger says is not believed (CLAIM-17).
+	// Frozen says why nothing is to be handed out or granted just now: the ledger is not trusted (CLAIM-17).
 	Frozen() (reason string, frozen bool)
 	// EndClaim removes the registrations of a live claim of exactly that generation, and ends it if all are proven gone. What
 	// GitHub's lists show of it since that time is removed too.
 	EndClaim(ctx context.Context, claim dispatch.Claim, giveBack bool, since time.Time) (dispatch.Ending, error)
 	// Unregister removes the registrations like EndClaim, and leaves the claim as it is.
 	Unregister(ctx context.Context, claim dispatch.Claim, since time.Time) (dispatch.Ending, error)
-	// NotAssigned tells that the claim's runner waited in vain for GitHub to give it the job that it was registered for.
+	// NotAssigned reports that GitHub did not give the claim's runner the job that it was registered for.
 	NotAssigned(ctx context.Context, claim dispatch.Claim) error
-	// RetireProven retires a pod for which nobody has a claim, and looks for a proof that it has no registration: it comes
-	// with Granted. Busy: GitHub says that it works, and it was adopted.
+	// RetireProven retires a pod without a claim, and searches for a proof that it has no registration: it comes with
+	// Granted. Busy: GitHub says that it has a job, and it was adopted.
 	RetireProven(ctx context.Context, pod dispatch.Pod) (runnerapi.RetireAnswer, error)
 	// CloseRegistrations removes what is left of a pod whose work is over.
 	CloseRegistrations(ctx context.Context, podUID string, account dispatch.Account) error

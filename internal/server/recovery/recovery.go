@@ -25,8 +25,8 @@ type Options struct {
 	Cluster Cluster
 	GitHub  GitHub
 	Claims  Claims
-	// Roster reads GitHub's lists of runners: what is left to go by where there is no row to go by. Without it a pod that
-	// nobody has a claim for is never proven to be without work.
+	// Roster reads GitHub's lists of runners: the evidence where there is no row. Without it a pod without a claim is
+	// never proven to be idle.
 	Roster dispatch.Roster
 
 	// Patience is how long a thing must look wrong before anything is done; every bound comes from it. Default
@@ -95,8 +95,8 @@ func (o *Options) capOf(kind Kind) int {
 	}
 }
 
-// Recovery looks for what went wrong, and puts it right. Pass and CheckPod may run at the same time, here and at other
-// replicas: whatever they do is a compare-and-set on what they saw.
+// Recovery finds what went wrong, and corrects it. Pass and CheckPod may run concurrently, here and at other replicas:
+// each action is a compare-and-set on what they saw.
 type Recovery struct {
 	opt     Options
 	metrics *metrics

@@ -21,7 +21,7 @@ const (
 	sections
 )
 
-// place is where a look stands: in a section, behind that UID or id.
+// place is where a pass stands: in a section, behind that UID or id.
 type place struct {
 	section section
 	after   string
@@ -36,8 +36,8 @@ type page struct {
 // errNoPods: the list of pods says nothing, so nothing is made of it (RECV-4). It has been counted and logged.
 var errNoPods = errors.New("no pods were listed")
 
-// RECV-5: a round begins where the last one was cut off, or where it might not ask any more, and goes round: what stands last
-// is not the last for ever, however slow or many those before it are.
+// RECV-5: a round begins where the last one was cut off, or where it had to stop asking, and goes round: so every subject
+// is eventually first, however slow or many those before it are.
 func (p *pass) round(ctx context.Context, from place) error {
 	var errs []error
 	run := func(s section, after, until string) {
@@ -92,7 +92,7 @@ func (p *pass) walk(ctx context.Context, s section, after, until string) error {
 	}
 }
 
-// note keeps where the first of the subjects stands that was not looked at, or that GitHub was not asked about.
+// note keeps where the first of the subjects stands that was not checked, or that GitHub was not asked about.
 func (p *pass) note(at place, subjects []*subject) {
 	for _, s := range subjects {
 		switch {

@@ -68,7 +68,7 @@ func TestPass_RECV5_WhatStandsLastIsReached(t *testing.T) {
 }
 
 // RECV-5, RECV-6: what may be asked of GitHub in a pass is not used up by the same few every time.
-func TestPass_RECV5_RECV6_EverybodyIsAskedAboutInTurn(t *testing.T) {
+func TestPass_RECV5_RECV6_AllAreAskedAboutInTurn(t *testing.T) {
 	var gh *asked
 	w := newWorld(t, withAsked(&gh), func(o *recovery.Options) { o.Requests = 2 })
 	w.pod()
@@ -92,7 +92,7 @@ func TestPass_RECV5_RECV6_EverybodyIsAskedAboutInTurn(t *testing.T) {
 	require.Len(t, names, 3)
 }
 
-// RECV-5: what GitHub cannot tell about is asked about less and less often, and counts as doubtful until somebody knows better.
+// RECV-5: what GitHub cannot answer is asked about less and less often, and counts as doubtful until it is resolved.
 func TestPass_RECV5_DoubtDoesNotUseUpTheQuestions(t *testing.T) {
 	var gh *asked
 	w := newWorld(t, withAsked(&gh))
@@ -120,7 +120,7 @@ func TestPass_RECV5_DoubtDoesNotUseUpTheQuestions(t *testing.T) {
 }
 
 // A replica that has made no round yet begins anywhere in it.
-func TestNew_RECV5_BeginsWhereItIsTold(t *testing.T) {
+func TestNew_RECV5_BeginsAtTheGivenPlace(t *testing.T) {
 	for _, start := range []float64{0, 0.19, 0.2, 0.5, 0.999999999} {
 		var gh *asked
 		w := newWorld(t, withAsked(&gh), func(o *recovery.Options) { o.Start = start })

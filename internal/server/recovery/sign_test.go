@@ -14,8 +14,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// lagging is a pod whose runner was minted for one job and has been given another, while GitHub's word lags in every way that
-// has been reported of it: in_progress does not come, the runner is shown idle, and its removal is not refused.
+// lagging is a pod whose runner was minted for one job and has been given another, while GitHub's data lags in every
+// reported way: in_progress does not come, the runner is shown idle, and its removal is not refused.
 type lagging struct {
 	*world
 	pod           recovery.Pod
@@ -109,8 +109,8 @@ func TestPass_EXCL6_APodThatCannotBeReadIsLeft(t *testing.T) {
 	l.unharmed()
 }
 
-// EXCL-6: GitHub has given the job a moment ago, and lets the registration go all the same. The pod shows its sign only after
-// that: its claim has waited for it, and neither claim nor pod goes.
+// EXCL-6: GitHub has assigned the job a moment ago, and removes the registration all the same. The pod shows its sign only
+// after that: its claim has waited for it, and neither claim nor pod is removed.
 func TestPass_EXCL6_ARemovalThatRacesWithAnAssignmentCostsNoPod(t *testing.T) {
 	l := newLagging(t)
 	require.Equal(t, map[string]int{"idle_runner": 1}, l.pass())
@@ -126,8 +126,8 @@ func TestPass_EXCL6_ARemovalThatRacesWithAnAssignmentCostsNoPod(t *testing.T) {
 	l.finishes()
 }
 
-// EXCL-4: the same for a pod that nobody has a claim for.
-func TestPass_EXCL4_NobodysPodThatShowsAJobIsNotRetired(t *testing.T) {
+// EXCL-4: the same for a pod without a claim.
+func TestPass_EXCL4_AnUnclaimedPodThatShowsAJobIsNotRetired(t *testing.T) {
 	w := newWorld(t)
 	_, release := w.submit()
 	pod := w.pod()

@@ -18,8 +18,8 @@ func (w *world) stops(pod recovery.Pod) {
 	w.cluster.change(pod.UID, func(p *recovery.Pod) { p.Deleting = true })
 }
 
-// EXCL-8: a pod is stopped while its runner waits for the job that was claimed for it. Its registration is removed at once, so that the
-// runner ends by itself; its job is queued again when it has, and another runner does it.
+// EXCL-8: a pod is stopped while its runner waits for the job that was claimed for it. Its registration is removed at once,
+// so that the runner exits; its job is queued again when it has, and another runner does it.
 func TestCheckPod_EXCL8_AStoppedPodsJobGoesToAnother(t *testing.T) {
 	w := newWorld(t)
 	job, release := w.submit()
@@ -42,7 +42,8 @@ func TestCheckPod_EXCL8_AStoppedPodsJobGoesToAnother(t *testing.T) {
 	require.NoError(t, await.Receive(t, ended, "another one does it"))
 }
 
-// EXCL-8: GitHub has given the runner its job already, and nothing in the pod shows it yet. GitHub refuses to remove it, and the job goes on.
+// EXCL-8: GitHub has given the runner its job already, and nothing in the pod shows it yet. GitHub refuses to remove it,
+// and the job continues.
 func TestCheckPod_EXCL8_AStoppedPodKeepsTheJobThatItWasGiven(t *testing.T) {
 	w := newWorld(t)
 	w.losing("in_progress")
@@ -60,7 +61,7 @@ func TestCheckPod_EXCL8_AStoppedPodKeepsTheJobThatItWasGiven(t *testing.T) {
 	require.NoError(t, await.Receive(t, ended, "its job ends well"))
 }
 
-// EXCL-8: a pass sees what nobody has told of.
+// EXCL-8: a pass finds what no event reported.
 func TestPass_EXCL8_AStoppedPodIsSeen(t *testing.T) {
 	w := newWorld(t)
 	w.submit()

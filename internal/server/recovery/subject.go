@@ -18,17 +18,17 @@ type subject struct {
 	open    bool      // without a row: a registration of it is not known to be gone
 	session bool      // without a row: its session is open
 	since   time.Time // without row and pod: since when
-	noticed time.Time // of a pod that nobody has a claim for: since when it has shown what it shows; zero: that is news
+	noticed time.Time // of a pod without a claim: since when it has shown what it shows; zero: that is new
 	account dispatch.Account
 
 	fresh    bool // the pod was read just now, for what is about to be done
-	noted    bool // its owner was noted, or that was tried in vain, a moment ago: it is judged as if it were there
+	noted    bool // its owner was noted, or that failed, a moment ago: it is judged as if it were there
 	runner   RunnerSays
 	jobSays  JobSays
 	jobFound *found // what GitHub said of its job
 
-	passed  bool // over: another section looks at it
-	begun   bool // it was looked at in this pass
+	passed  bool // over: another section checks it
+	begun   bool // it was checked in this pass
 	unasked bool // GitHub was not asked about it: enough was
 }
 
@@ -48,7 +48,7 @@ func (s *subject) doubtKey() string {
 	return s.key()
 }
 
-// signGrace is the part of patience in which a pod certainly shows that a job has started in it: the probe of its runner asks
+// signGrace is the part of patience in which a pod certainly shows that a job has started in it. Its runner's probe runs
 // every five seconds, and its status takes a moment to reach the API server.
 const signGrace = 5
 
@@ -124,7 +124,7 @@ func jobIs(state fleet.JobState, buried bool) JobIs {
 	case state == fleet.JobAbsent:
 		return NoJob
 	default:
-		return Bound // a live claim holds it: it waits for nobody else
+		return Bound // a live claim holds it: it waits for no other
 	}
 }
 
@@ -178,8 +178,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// strayed is since when it has no row, as far as anybody noticed. The pod's own times are by other clocks: one that calls them
-// long past says nothing, so a pod that nobody has noticed before begins to look wrong now (RECV-1).
+// strayed is since when it has been seen without a row. The pod's own times are by other clocks: one that calls them long
+// past says nothing, so a pod that is seen for the first time begins to look wrong now (RECV-1).
 func (s *subject) strayed(now time.Time) time.Time {
 	switch {
 	case s.pod == nil:
@@ -191,7 +191,7 @@ func (s *subject) strayed(now time.Time) time.Time {
 	}
 }
 
-// shown is what a pod shows, so that a change can be told.
+// shown is what a pod shows, so that a change can be detected.
 func shown(p *Pod) string {
 	return fmt.Sprintf("%s %s %q %d", pollerNames[p.Poller], runnerNames[p.Runner], p.OwnerLabel, p.Since.UnixMicro())
 }

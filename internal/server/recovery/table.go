@@ -15,7 +15,7 @@ var (
 // table is what recovery knows. It is read from above: the first row that matches decides. Rows that end a claim stand
 // below those that ask GitHub, those that doubt, and those by which the runner works or may work (RECV-3, EXCL-6).
 var table = [...]row{
-	// A live claim that nobody may touch, or whose pod may be back in a moment.
+	// A live claim that must not be touched, or whose pod may be back in a moment.
 	{claim: live, leased: yes, do: Wait, why: "a replica is working on it, until its lease ends"},                        // CLAIM-15
 	{claim: live, pod: in(Missing), do: Wait, why: "its pod is not listed, which has to last before it means something"}, // RECV-4
 
@@ -32,11 +32,11 @@ var table = [...]row{
 	{claim: in(Minted), pod: in(Deleting), regs: in(AllGone), age: in(Young), do: Wait,
 		why: "its registrations were removed: it ends, or shows that a job had started"},
 	{claim: unproven, pod: in(Deleting), at: in(RunnerNotAsked), do: Ask, why: "its pod is being stopped, and shows no job"},
-	{claim: live, at: in(RunnerNotAsked), do: Ask, why: "nothing was heard of it for long"},
+	{claim: live, at: in(RunnerNotAsked), do: Ask, why: "it was silent for long"},
 	{claim: live, at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its runner"},
 	{claim: live, says: in(JobUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its job"},
 
-	// A live claim: what GitHub says of its job is recorded first, whatever becomes of the claim.
+	// A live claim: what GitHub says of its job is recorded first, before the claim is judged.
 	{claim: live, says: in(JobCompleted), do: Complete, kind: OrphanCompleted, why: "GitHub says that its job has ended"},
 	{claim: live, says: in(JobGone), at: in(RunnerBusy), do: Leave, why: "GitHub has no such job, and shows its runner busy"},
 	{claim: live, says: in(JobGone), do: Complete, kind: OrphanCompleted, why: "GitHub has no such job any more"},
@@ -45,14 +45,14 @@ var table = [...]row{
 	{claim: live, job: in(Bound), says: in(JobElsewhere), do: MarkExecuting, kind: UnstartedExecution,
 		why: "GitHub says that another runner has its job"},
 
-	// A live claim: it works, as far as anybody can tell.
+	// A live claim: it is busy, as far as is known.
 	{claim: live, says: in(JobHere), do: Leave, why: "GitHub says that it works, and ends the job of a runner that is lost"}, // RECV-3
 	{claim: live, at: in(RunnerBusy), do: Leave, why: "GitHub shows its runner busy"},                                        // EXCL-6
 	{claim: in(Executing), says: in(JobQueued), at: in(RunnerIdle), pod: listed, runner: in(Starting, Ready, NotReady), do: Leave,
 		why: "GitHub is about to give the job to a runner that is online; that the job is queued does not prove that the runner is idle"}, // RECV-3
 
-	// A live claim of a pod that is being stopped, by whomever, before its job has begun. Nothing in the pod signals its runner, which ends by
-	// itself once it is not registered. GitHub refuses that if it has given the runner a job already (EXCL-8).
+	// A live claim of a pod that is being stopped before its job has begun. Nothing in the pod signals its runner, which
+	// exits once it is not registered. GitHub refuses that if it has given the runner a job already (EXCL-8).
 	{claim: in(Claimed), regs: in(AllGone), pod: in(Deleting), runner: in(Ready), at: notBusy, do: Release, kind: StoppedPod,
 		why: "its pod is being stopped, and nothing was registered for it"},
 	{claim: in(Claimed), regs: in(AllGone), pod: in(Deleting), runner: in(Starting), at: away, do: Release, kind: StoppedPod,
@@ -86,7 +86,7 @@ var table = [...]row{
 	{claim: live, regs: in(AllGone), runner: in(Ready), do: ReleaseRetire, kind: UnregisteredRunner,
 		why: "its registrations were removed, and no job has started in it since"},
 	{claim: live, regs: in(AllGone), do: Leave, doubt: true,
-		why: "its registrations were removed, and a job may have started in it before: its runner ends by itself"},
+		why: "its registrations were removed, and a job may have started in it before: its runner exits"},
 	{claim: in(Executing), at: away, do: ReleaseRetire, kind: OrphanedRunner,
 		why: "its runner is not online, and GitHub does not have it working"},
 	{claim: live, runner: in(NotReady), do: Leave, doubt: true, why: "a job has started in it, of which GitHub says nothing yet"},
@@ -101,7 +101,7 @@ var table = [...]row{
 	// A job that a claim should have, and that none has (RECV-5).
 	{claim: over, job: in(Bound), do: Requeue, kind: UnclaimedJob, why: "no claim has it"},
 	{claim: over, job: in(Runs), age: in(Young), do: Wait, why: "no runner of ours has it; GitHub may say when it ends"},
-	{claim: over, job: in(Runs), says: in(JobNotAsked), do: Ask, why: "no runner of ours has it, and nothing was heard of it for long"},
+	{claim: over, job: in(Runs), says: in(JobNotAsked), do: Ask, why: "no runner of ours has it, and it was silent for long"},
 	{claim: over, job: in(Runs), says: in(JobUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about it"},
 	{claim: over, job: in(Runs), says: in(JobCompleted, JobGone), do: Complete, kind: OrphanCompleted, why: "GitHub says that it has ended"},
 	{claim: over, job: in(Runs), says: in(JobQueued), do: Requeue, kind: UnclaimedJob, why: "GitHub says that it waits for a runner"},
@@ -109,7 +109,7 @@ var table = [...]row{
 	{claim: over, job: in(Waits), do: Leave, why: "the queue sees to it"},
 	{claim: over, job: in(Ended), do: Leave, why: "it has ended"},
 
-	// A pod that has ended or is not seen, and nobody has a claim.
+	// A pod that has ended or is not seen, without a claim.
 	{claim: over, session: yes, do: CloseSession, kind: OrphanedSession, why: "its pod is gone"},
 	{claim: over, pod: in(Missing), do: Wait, why: "its pod is not listed, which has to last before it means something"}, // RECV-4
 	{claim: over, pod: ended, regs: in(SomeOpen), age: in(Young), do: Wait, why: "GitHub removes the registration of a runner that has ended"},
@@ -120,17 +120,17 @@ var table = [...]row{
 	{claim: over, pod: ended, do: Leave, why: "it has ended"},
 	{claim: over, pod: in(Deleting), do: Leave, why: "it is on its way"},
 
-	// A pod that is there, and nobody has a claim.
+	// A pod that is there, without a claim.
 	{claim: over, proven: yes, do: Leave, why: "the signals name it, and the controller removes it"},
 	{claim: over, shows: no, do: Leave, why: "it shows no work: it waits for some, or is the controller's to remove"},
-	{claim: over, age: in(Young), do: Wait, why: "it may be about to end by itself"}, // RECV-1
+	{claim: over, age: in(Young), do: Wait, why: "it may be about to end"}, // RECV-1
 	{claim: in(NoRow), label: yes, poller: in(Polls), runner: in(Starting, Ready), do: TakeOffLabel, kind: LyingLabel,
 		why: "its label says that it works, and it asks for work"}, // CLAIM-6
-	{claim: over, at: in(RunnerNotAsked), do: Ask, why: "it shows work, and nobody has a claim"},
+	{claim: over, at: in(RunnerNotAsked), do: Ask, why: "it shows work, and there is no claim"},
 	{claim: over, at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its runner"},
 	{claim: over, at: in(RunnerBusy), do: Adopt, kind: UnknownRunner, why: "GitHub says that its runner works"}, // CLAIM-13
 	{claim: over, at: in(RunnerIdle), runner: in(Starting, NotReady), do: Leave, doubt: true,
 		why: "its runner is online, and its pod does not show that no job has started in it"}, // EXCL-4
 	{claim: over, at: notBusy, do: RetirePod, kind: OrphanedStampedPod,
-		why: "it shows work, nobody has a claim, and GitHub has no runner of it that works"}, // RECV-1, EXCL-4
+		why: "it shows work, there is no claim, and GitHub has no busy runner of it"}, // RECV-1, EXCL-4
 }

@@ -10,16 +10,16 @@ type Kind string
 const (
 	None Kind = "" // nothing is wrong, or nothing may be done
 
-	StaleClaim           Kind = "stale_claim"             // claimed or minted, and never heard of again
+	StaleClaim           Kind = "stale_claim"             // claimed or minted, and silent since
 	OrphanedRunner       Kind = "orphaned_runner"         // its runner is gone, its job waits
 	AgentNeverRegistered Kind = "agent_never_registered"  // it has its configuration and never came online
-	OrphanCompleted      Kind = "orphan_completed"        // its job has ended and nobody said so
+	OrphanCompleted      Kind = "orphan_completed"        // its job has ended without a report
 	PodMissingClaim      Kind = "pod_missing_claim"       // its pod is gone
 	IdleRunner           Kind = "idle_runner"             // it is online and gets no job
 	StoppedPod           Kind = "stopped_pod"             // its pod is being stopped before its job has begun
 	UnregisteredRunner   Kind = "unregistered_runner"     // recovery has removed its registrations, and no job has started
-	OrphanedStampedPod   Kind = "orphaned_stamped_pod"    // the pod shows work and nobody has a claim
-	UnknownRunner        Kind = "unknown_runner"          // its runner works and nobody has a claim
+	OrphanedStampedPod   Kind = "orphaned_stamped_pod"    // the pod shows work without a claim
+	UnknownRunner        Kind = "unknown_runner"          // its runner is busy without a claim
 	UnclaimedJob         Kind = "unclaimed_job"           // a job's row says that a claim has it, and none has
 	MissingLabel         Kind = "missing_label"           // it works, and nothing on its pod says for whom
 	LyingLabel           Kind = "lying_label"             // its label says that it works, and it polls
@@ -28,7 +28,7 @@ const (
 	OrphanedRegistration Kind = "orphaned_registration"   // a registration is open whose pod's work is over
 	QueuedReaped         Kind = "queued_reaped"           // of the queue: a job waits too long
 	Redelivered          Kind = "redelivered"             // of the queue: a webhook never arrived
-	QueueSwept           Kind = "queue_swept"             // of the queue: nobody had told of a job
+	QueueSwept           Kind = "queue_swept"             // of the queue: a job without a delivery
 	LostJobRerun         Kind = "lost_job_rerun"          // of the queue: a job failed because its node died
 )
 
@@ -41,8 +41,8 @@ func Kinds() []Kind {
 	}
 }
 
-// OfTheQueue reports whether the kind is found by looking at GitHub's queue and its deliveries, by package catchup, and not
-// by judging evidence about a pod or a job.
+// OfTheQueue reports whether the kind is found by reading GitHub's queue and its deliveries, by package catchup, and not by
+// judging evidence about a pod or a job.
 func (k Kind) OfTheQueue() bool {
 	return k == QueuedReaped || k == Redelivered || k == QueueSwept || k == LostJobRerun
 }

@@ -183,8 +183,8 @@ func TestJudge_EXCL6_RECV_CLAIM_Properties(t *testing.T) {
 	})
 }
 
-// RECV-1: a pod with an owner label, no live claim and no live registration is a leak once the grace is over: it goes, and
-// is not merely un-stamped, unless it still asks for work and nobody ever owned it.
+// RECV-1: a pod with an owner label, no live claim and no live registration is a leak once the grace is over: it is
+// removed, and not merely un-stamped, unless it still asks for work and was never owned.
 func TestJudge_RECV1_AStampedPodWithoutAClaimGoes(t *testing.T) {
 	everyEvidence(func(e Evidence) {
 		leak := e.Label == Yes && !e.Live() && e.Age == Old && e.Pod == Present && e.Proven == No &&
@@ -262,8 +262,7 @@ var answers = func() (all []struct {
 	return all
 }()
 
-// world is one pod and its job with time going on: what Judge wants is done, and what nobody does anything about comes to
-// its end at GitHub.
+// world is one pod and its job over time: Judge's actions are carried out, and what is left alone ends at GitHub.
 type world struct {
 	e    Evidence
 	at   RunnerSays
@@ -289,7 +288,7 @@ func (w *world) settles() bool {
 	return false
 }
 
-// final: nothing of it is held any more that somebody else does not see to.
+// final: nothing of it is held any more that no other actor releases.
 func (w *world) final(v Verdict) bool {
 	e := w.e
 	freed := !e.Live() && e.Job != Bound && e.Job != Runs && v.Do == Leave && !v.Doubt
@@ -371,7 +370,7 @@ func (w *world) later() {
 		w.e.Pod, w.e.Poller, w.e.Runner, w.e.Label = Terminal, Polls, Starting, No
 	case w.at == RunnerIdle && w.e.Runner == NotReady: // GitHub's word catches up
 		w.at = RunnerBusy
-	case w.at == RunnerOffline && w.e.Runner == NotReady: // it forgets runners that it does not hear of
+	case w.at == RunnerOffline && w.e.Runner == NotReady: // it forgets silent runners
 		w.at = RunnerAbsent
 	}
 	switch {

@@ -10,7 +10,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// counted counts what was sent and what was lost, and tells of a collector that is away once, not for every batch.
+// counted counts what was sent and what was lost, and logs an unavailable collector once, not for every batch.
 type counted struct {
 	sdktrace.SpanExporter
 	log   *slog.Logger
@@ -36,7 +36,7 @@ func newCounted(to sdktrace.SpanExporter, log *slog.Logger, reg prometheus.Regis
 	return c, nil
 }
 
-// ExportSpans returns no error: it has been told here, and whoever calls would only tell it again, each time.
+// ExportSpans returns no error: it has been logged here, and the caller would only log it again, each time.
 func (c *counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := c.SpanExporter.ExportSpans(ctx, spans)
 	if err != nil {

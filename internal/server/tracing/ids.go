@@ -19,7 +19,7 @@ func rootID(jobID int64) trace.SpanID {
 	return trace.SpanID(digest("job", jobID)[:8])
 }
 
-// digest spreads ids, which GitHub counts up, over the whole range: samplers go by a trace id's bits.
+// digest spreads ids, which GitHub counts up, over the whole range: samplers use a trace id's bits.
 func digest(what string, jobID int64) []byte {
 	sum := sha256.Sum256([]byte("bullpen " + what + " " + strconv.FormatInt(jobID, 10)))
 	return sum[:]
@@ -48,7 +48,7 @@ func (ids) NewSpanID(context.Context, trace.TraceID) trace.SpanID {
 // fill never leaves zeros only: that would be no id.
 func fill(id []byte) {
 	for i := range id {
-		id[i] = byte(rand.IntN(256)) //nolint:gosec // ids need to differ, not to be guessed by nobody
+		id[i] = byte(rand.IntN(256)) //nolint:gosec // ids need to differ, not to be unguessable
 	}
 	id[0] |= 1
 }

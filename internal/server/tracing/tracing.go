@@ -28,8 +28,9 @@ const queue = 8192
 
 // Options of New.
 type Options struct {
-	// Endpoint is the collector's URL, such as http://collector:4318, to which /v1/traces is added. When empty, the exporter goes by
-	// OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT and others), as it does for headers and certificates in any case.
+	// Endpoint is the collector's URL, such as http://collector:4318, to which /v1/traces is added. When empty, the
+	// exporter uses OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT and others), as it does for headers and
+	// certificates in any case.
 	Endpoint string
 	// Sample is the share of jobs that are traced, each of them whole, in (0, 1].
 	Sample float64
@@ -54,7 +55,7 @@ type Tracer struct {
 	sampler  sdktrace.Sampler
 }
 
-// New connects to nothing yet: a collector that is away holds nobody up. Close sends what is left.
+// New connects to nothing yet: an unavailable collector blocks nothing. Close sends what is left.
 func New(ctx context.Context, opt Options) (*Tracer, error) {
 	if err := check(opt); err != nil {
 		return nil, err
@@ -228,7 +229,7 @@ func (t *Tracer) Started(j Job) {
 	}
 }
 
-// Ended tells of a whole job: the span that the others are parts of, and its run if it had one.
+// Ended exports a whole job: the span that the others are parts of, and its run if it had one.
 func (t *Tracer) Ended(j Job) {
 	if t == nil {
 		return

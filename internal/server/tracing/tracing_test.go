@@ -87,7 +87,7 @@ func TestTracer_ReplicasAddToOneTrace(t *testing.T) {
 	require.True(t, spans["claim"].Failed)
 }
 
-// A fleet that traces one job in ten tells all of that one, wherever it is told, and shows no trace of the others.
+// A fleet that traces one job in ten exports all of that one, from every replica, and nothing of the others.
 func TestTracer_AJobIsTracedWholeOrNotAtAll(t *testing.T) {
 	c := tracingtest.New(t)
 	tracer := newTracer(t, c, func(o *tracing.Options) { o.Sample = 0.1 })
@@ -109,7 +109,7 @@ func TestTracer_AJobIsTracedWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// A collector that is away costs spans, which are counted, and one line in the log until it is back.
+// An unavailable collector costs spans, which are counted, and one line in the log until it is back.
 func TestTracer_ACollectorThatIsAway(t *testing.T) {
 	c := tracingtest.New(t)
 	c.Refuse.Store(true)
@@ -154,7 +154,7 @@ func TestTracer_BadOptions(t *testing.T) {
 	}
 }
 
-// Without a collector nothing is traced, and nobody has to ask whether there is one.
+// Without a collector nothing is traced, and no caller has to check whether there is one.
 func TestTracer_Nil(t *testing.T) {
 	var tracer *tracing.Tracer
 	tracer.Record(tracing.Span{JobID: 1})
@@ -166,7 +166,7 @@ func TestTracer_Nil(t *testing.T) {
 	require.NoError(t, tracer.Close(t.Context()))
 }
 
-// Whatever is known of a job, and whatever two clocks make of it, no span ends before it begins, and each has one trace's root as parent.
+// For any data of a job, by any two clocks, no span ends before it begins, and each has one trace's root as parent.
 func TestTracer_AnyTimes(t *testing.T) {
 	c := tracingtest.New(t)
 	tracer := newTracer(t, c)

@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 )
 
-// KillAPIServer kills the API server with SIGKILL, leaves it away for so long, and returns when it is healthy again. etcd
+// KillAPIServer kills the API server with SIGKILL, keeps it down for so long, and returns when it is healthy again. etcd
 // stays; every watch and every request under way breaks.
 func KillAPIServer(ctx context.Context, plane *controlplane.ControlPlane, away time.Duration) error {
 	pid := plane.Pids()[controlplane.APIServer]
@@ -31,7 +31,7 @@ func KillAPIServer(ctx context.Context, plane *controlplane.ControlPlane, away t
 	return plane.StartComponent(ctx, controlplane.APIServer)
 }
 
-// until looks at something outside of this process again and again, until it is so or ctx ends.
+// until polls something outside of this process, until it is so or ctx ends.
 func until(ctx context.Context, so func() bool) error {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()

@@ -68,7 +68,7 @@ func watchThroughProxy(t *testing.T, env *kit.Env) {
 	require.NoError(t, err, "the next request gets through")
 }
 
-// program passes a point again and again, until it is told to end, and prints its clock each time.
+// program passes a point again and again, until it is stopped, and prints its clock each time.
 const program = `package main
 
 import (

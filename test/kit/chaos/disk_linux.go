@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Disk is a file system of its own, small enough to be filled: put a state folder into it. It needs root. Safe for
+// Disk is a file system of its own, small enough to be filled: put a state directory into it. It needs root. Safe for
 // concurrent use.
 type Disk struct {
 	// Dir is where it is mounted.
@@ -19,7 +19,7 @@ type Disk struct {
 // ballast is the file that fills the disk.
 const ballast = ".ballast"
 
-// NewDisk mounts a file system of that many bytes over an existing folder. Close unmounts it.
+// NewDisk mounts a file system of that many bytes over an existing directory. Close unmounts it.
 func NewDisk(dir string, size int64) (*Disk, error) {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, fmt.Sprintf("size=%d,mode=0755", size)); err != nil {
 		return nil, fmt.Errorf("mounting a disk of %d bytes on %s (it takes root, and leave to mount): %w", size, dir, err)
@@ -37,7 +37,7 @@ func (d *Disk) Free() (int64, error) {
 }
 
 // Fill takes all the room but so many bytes: every write beyond fails with ENOSPC until Drain. Others may write in the
-// meantime: whatever room they leave is taken.
+// meantime: the room they leave is taken.
 func (d *Disk) Fill(leave int64) error {
 	file, err := os.OpenFile(filepath.Join(d.Dir, ballast), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -53,7 +53,7 @@ func (d *Disk) Fill(leave int64) error {
 		if err != nil {
 			return fmt.Errorf("filling the disk: %w", err)
 		}
-		// Somebody who writes between the look and the claim makes it fail as a whole: look again.
+		// A write between the reading and the claim makes it fail as a whole: read again.
 		err = syscall.Fallocate(int(file.Fd()), 0, had.Size(), free-leave)
 		if err != nil && !errors.Is(err, syscall.ENOSPC) {
 			return fmt.Errorf("filling the disk: %w", err)

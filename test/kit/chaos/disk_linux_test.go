@@ -42,7 +42,7 @@ func TestDisk_FullAndDrained(t *testing.T) {
 	require.NoFileExists(t, state)
 }
 
-// A database goes on writing while its disk is filled.
+// A database keeps writing while its disk is filled.
 func TestDisk_FilledWhileOthersWrite(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount")

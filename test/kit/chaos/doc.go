@@ -1,6 +1,6 @@
-// Package chaos breaks what Bullpen stands on, for tests: connections, Postgres, the API server, the clock of a replica, the
-// disk, and the product's own processes at named instants. Each tool does one thing when it is called and undoes it when it is
-// told; what is broken when, and what has to come of it, is the caller's business.
+// Package chaos breaks what Bullpen stands on, for tests: connections, Postgres, the API server, the clock of a replica,
+// the disk, and the product's own processes at named instants. Each tool does one thing when it is called and undoes it on
+// request; what is broken when, and what has to come of it, is the caller's business.
 //
 //   - [Proxy] stands between two TCP peers: it cuts, refuses, delays, and holds one direction (a half-open connection) or both
 //     (a black hole).

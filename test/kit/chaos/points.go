@@ -15,17 +15,17 @@ import (
 // Points arms the fault points of processes that were started with Environment, and sets their clocks. Only a binary that
 // was built with the tag faultpoints heeds it.
 type Points struct {
-	// Dir is a folder of the test's own, outside of every state folder.
+	// Dir is a directory of the test's own, outside of every state directory.
 	Dir string
 }
 
-// anyProcess as a pid means whichever process passes the point first, or the clocks of all.
+// anyProcess as a PID means whichever process passes the point first, or the clocks of all.
 const anyProcess = 0
 
 // Environment is the variable that the processes need.
 func (p Points) Environment() string { return "BULLPEN_FAULTPOINT_DIR=" + p.Dir }
 
-// Arm has the process die at its nth passing of the point from now on, 1 for the first. With pid 0 it is whichever process
+// Arm has the process die at its nth passing of the point from now on, 1 for the first. With PID 0 it is whichever process
 // comes first. It is armed for one death only: see Armed.
 func (p Points) Arm(point faultpoint.Point, nth, pid int) error {
 	return p.write(string(point), pid, strconv.Itoa(nth))
@@ -46,7 +46,7 @@ func (p Points) Disarm(point faultpoint.Point, pid int) (inTime bool, err error)
 	return err == nil, err
 }
 
-// Skew sets a server's clock wrong by so much, from a tenth of a second from now on; 0 sets it right. With pid 0 it is every
+// Skew sets a server's clock wrong by so much, from a tenth of a second from now on; 0 corrects it. With PID 0 it is every
 // server's that has no skew of its own.
 func (p Points) Skew(pid int, by time.Duration) error {
 	if by != 0 {

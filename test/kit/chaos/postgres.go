@@ -17,7 +17,7 @@ import (
 type End syscall.Signal
 
 // The ways to end Postgres: fast rolls back what is under way and writes everything; immediate writes nothing, and the next
-// start recovers; killed is the postmaster's SIGKILL, after which its processes end by themselves.
+// start recovers; killed is the postmaster's SIGKILL, after which its processes exit.
 const (
 	Fast      = End(syscall.SIGINT)
 	Immediate = End(syscall.SIGQUIT)
@@ -26,13 +26,13 @@ const (
 
 // Postgres breaks a server that runs on this machine.
 type Postgres struct {
-	// DataDir is its data folder: "data" in the folder of a pgserver.
+	// DataDir is its data directory: "data" in the directory of a pgserver.
 	DataDir string
 	// URL of the database that Dump and Restore are about, of a user who owns its schema public.
 	URL string
 }
 
-// End ends the server and returns when the postmaster is gone. Starting it again is up to whoever keeps it.
+// End ends the server and returns when the postmaster is gone. Its owner restarts it.
 func (p Postgres) End(ctx context.Context, how End) error {
 	pid, err := p.pid()
 	if err != nil {
@@ -67,8 +67,8 @@ func (p Postgres) Dump(ctx context.Context, file string) error {
 	return err
 }
 
-// Restore puts the database back to a dump, in one transaction that waits for everybody else's: whoever is connected stays
-// so, and from one statement to the next looks at the past. Tables that the dump does not have are gone.
+// Restore puts the database back to a dump, in one transaction that waits for all others: clients stay connected, and from
+// one statement to the next see the past. Tables that the dump does not have are gone.
 func (p Postgres) Restore(ctx context.Context, file string) error {
 	_, err := p.run(ctx, "psql", "--no-psqlrc", "--quiet", "--single-transaction", "--output="+os.DevNull, "--set=ON_ERROR_STOP=1",
 		"--command=DROP SCHEMA public CASCADE", "--command=CREATE SCHEMA public", "--file="+file)

@@ -13,16 +13,16 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// database starts a server in a folder that its own user may reach.
+// database starts a server in a directory that its own user may reach.
 func database(t *testing.T) (string, func() *postgres.Server) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "bullpen-chaos-")
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o711))
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	folder := filepath.Join(dir, "postgres")
-	return folder, func() *postgres.Server {
-		server, err := postgres.Start(t.Context(), postgres.Options{Dir: folder})
+	directory := filepath.Join(dir, "postgres")
+	return directory, func() *postgres.Server {
+		server, err := postgres.Start(t.Context(), postgres.Options{Dir: directory})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = server.Stop(context.Background()) })
 		return server
@@ -37,9 +37,9 @@ func (p Postgres) query(t *testing.T, sql string) string {
 }
 
 func TestPostgres_EndsAndKeepsWhatWasCommitted(t *testing.T) {
-	folder, start := database(t)
+	dir, start := database(t)
 	server := start()
-	p := Postgres{DataDir: filepath.Join(folder, "data"), URL: server.URL()}
+	p := Postgres{DataDir: filepath.Join(dir, "data"), URL: server.URL()}
 	p.query(t, "CREATE TABLE things (name text)")
 	for name, how := range map[string]End{"fast": Fast, "immediate": Immediate, "killed": Killed} {
 		p.query(t, "INSERT INTO things VALUES ('"+name+"')")
@@ -55,8 +55,8 @@ func TestPostgres_EndsAndKeepsWhatWasCommitted(t *testing.T) {
 }
 
 func TestProxy_BetweenAServerAndItsPostgres(t *testing.T) {
-	folder, start := database(t)
-	direct := Postgres{DataDir: filepath.Join(folder, "data"), URL: start().URL()}
+	dir, start := database(t)
+	direct := Postgres{DataDir: filepath.Join(dir, "data"), URL: start().URL()}
 	at, err := url.Parse(direct.URL)
 	require.NoError(t, err)
 	proxy, err := NewProxy(filepath.Join(at.Query().Get("host"), ".s.PGSQL.5432"))
@@ -84,8 +84,8 @@ func TestProxy_BetweenAServerAndItsPostgres(t *testing.T) {
 }
 
 func TestPostgres_RestoreGoesBackWhileOthersAreConnected(t *testing.T) {
-	folder, start := database(t)
-	p := Postgres{DataDir: filepath.Join(folder, "data"), URL: start().URL()}
+	dir, start := database(t)
+	p := Postgres{DataDir: filepath.Join(dir, "data"), URL: start().URL()}
 	p.query(t, "CREATE TYPE mood AS ENUM ('glad'); CREATE TABLE things (name text, how mood DEFAULT 'glad'); INSERT INTO things VALUES ('old')")
 	file := filepath.Join(t.TempDir(), "dump.sql")
 	require.NoError(t, p.Dump(t.Context(), file))
@@ -93,7 +93,7 @@ func TestPostgres_RestoreGoesBackWhileOthersAreConnected(t *testing.T) {
 
 	watching := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // somebody who stays connected, over it all
+	go func() { // a client that stays connected, over it all
 		_, err := p.run(ctx, "psql", "--no-psqlrc", "--set=ON_ERROR_STOP=1", "--command=SELECT 1", "--command=SELECT pg_sleep(60)")
 		watching <- err
 	}()

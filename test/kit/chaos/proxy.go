@@ -12,7 +12,7 @@ import (
 
 // Conditions of a Proxy. The zero value is a network without fault.
 type Conditions struct {
-	// Refuse resets new connections at once; those that exist go on.
+	// Refuse resets new connections at once; existing ones continue.
 	Refuse bool
 	// HoldUp keeps back what clients send, HoldDown what the target answers: nothing is lost, nothing arrives, and no end of
 	// a connection is passed on either. One of them makes a half-open connection, both a black hole. When a hold ends, what
@@ -22,10 +22,10 @@ type Conditions struct {
 	Delay time.Duration
 }
 
-// BlackHole lets nothing through, in either direction, and tells nobody.
+// BlackHole lets nothing through, in either direction, without an error.
 var BlackHole = Conditions{HoldUp: true, HoldDown: true}
 
-// Proxy passes TCP connections on to a target and breaks them as it is told. Safe for concurrent use.
+// Proxy passes TCP connections on to a target and breaks them on request. Safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	network  string
@@ -74,7 +74,7 @@ func (p *Proxy) Set(c Conditions) {
 // Heal ends all conditions.
 func (p *Proxy) Heal() { p.Set(Conditions{}) }
 
-// Cut resets every connection, in the middle of whatever passes. It returns how many there were.
+// Cut resets every connection, in the middle of a transfer. It returns how many there were.
 func (p *Proxy) Cut() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +171,7 @@ func (p *Proxy) pump(l *link, from, to net.Conn, up bool) {
 		switch {
 		case errors.Is(err, io.EOF):
 			if half, ok := to.(interface{ CloseWrite() error }); ok {
-				_ = half.CloseWrite() // the other direction may go on
+				_ = half.CloseWrite() // the other direction may continue
 			}
 			return
 		case err != nil:
@@ -181,7 +181,7 @@ func (p *Proxy) pump(l *link, from, to net.Conn, up bool) {
 	}
 }
 
-// pass waits as the conditions say; false when the proxy ends meanwhile.
+// pass waits as the conditions say; false when the proxy stops before.
 func (p *Proxy) pass(up bool) bool {
 	delayed := false
 	for {

@@ -65,7 +65,7 @@ func refused(t *testing.T, p *Proxy) error {
 	return (&peer{conn, bufio.NewReader(conn)}).hear("", patience)
 }
 
-// ask sends a line and waits so long for it to come back.
+// ask sends a line and waits so long for its echo.
 func (c *peer) ask(line string, wait time.Duration) error {
 	if _, err := io.WriteString(c, line+"\n"); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 // exists; scripts/test.sh makes one for each run.
 const EnvPrograms = "BULLPEN_TEST_PROGRAMS"
 
-// Command is `go build` of a package into a file, to be run in the folder dir ("" for the caller's). Flags are more of go
+// Command is `go build` of a package into a file, to be run in the directory dir ("" for the caller's). Flags are more of go
 // build's, such as -tags. The program has no symbol table, which stack traces do without.
 func Command(ctx context.Context, dir, path, pkg string, flags ...string) *exec.Cmd {
 	args := append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", path}, flags...)

@@ -18,10 +18,10 @@ func MetricNames() ([]string, error) {
 }
 
 // MetricNamesIn are those that some files name, in order; files are patterns as path.Match has them.
-func MetricNamesIn(folder fs.FS, files ...string) ([]string, error) {
+func MetricNamesIn(dir fs.FS, files ...string) ([]string, error) {
 	names := map[string]bool{}
 	for _, pattern := range files {
-		found, err := fs.Glob(folder, pattern)
+		found, err := fs.Glob(dir, pattern)
 		if err != nil {
 			return nil, fmt.Errorf("looking for %s: %w", pattern, err)
 		}
@@ -29,7 +29,7 @@ func MetricNamesIn(folder fs.FS, files ...string) ([]string, error) {
 			return nil, fmt.Errorf("looking for %s: %w", pattern, fs.ErrNotExist)
 		}
 		for _, file := range found {
-			text, err := fs.ReadFile(folder, file)
+			text, err := fs.ReadFile(dir, file)
 			if err != nil {
 				return nil, fmt.Errorf("reading %s: %w", file, err)
 			}

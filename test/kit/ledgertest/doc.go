@@ -1,3 +1,3 @@
-// Package ledgertest lets a test bring the ledger into a state that no caller of the store can produce, and look at
+// Package ledgertest lets a test bring the ledger into a state that no caller of the store can produce, and read
 // what no caller needs to see. Begin with Exec.
 package ledgertest

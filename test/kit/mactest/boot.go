@@ -21,7 +21,7 @@ import (
 type Mac struct {
 	*devmac.Mac
 	t *testing.T
-	// Root is the folder that the Mac lives in, for machost.Local and the flags --root and --remote-root.
+	// Root is the directory that the Mac lives in, for machost.Local and the flags --root and --remote-root.
 	Root devmac.Root
 	// User is who logs in, and Password that user's.
 	User, Password string
@@ -48,7 +48,7 @@ func File(path, content string, mode os.FileMode) Option {
 	}
 }
 
-// built is the folder of the executable, if any test needed it.
+// built is the directory of the executable, if any test needed it.
 var built atomic.Pointer[string]
 
 // Executable of the model, built once for a test binary.
@@ -63,7 +63,7 @@ var Executable = sync.OnceValues(func() (string, error) {
 })
 
 // Main runs the tests of a package and removes the executable after them: to be called by TestMain. Without it, the executable stays in the
-// temporary folder.
+// temporary directory.
 func Main(run func() int) int {
 	code := run()
 	if dir := built.Load(); dir != nil {
@@ -123,7 +123,8 @@ func (m *Mac) Boot() {
 	})
 }
 
-// Reboot shuts the Mac down and boots it again: the packet filter is as /etc/pf.conf says, jobs are started anew, and somebody logs in.
+// Reboot shuts the Mac down and boots it again: the packet filter is as /etc/pf.conf says, jobs are restarted, and a user
+// logs in.
 func (m *Mac) Reboot() {
 	m.t.Helper()
 	require.NoError(m.t, m.Mac.Shutdown())
@@ -190,7 +191,7 @@ func (m *Mac) WriteFile(path, content string, mode os.FileMode) {
 	require.NoError(m.t, m.Root.WriteFile(path, devmac.File{Content: []byte(content), Mode: mode}))
 }
 
-// AwaitSession waits until that user has an Aqua session; "" until nobody has one.
+// AwaitSession waits until that user has an Aqua session; "" until there is none.
 func (m *Mac) AwaitSession(user string) {
 	m.t.Helper()
 	require.Eventually(m.t, func() bool {

@@ -38,7 +38,7 @@ func Sealed() Option {
 	}
 }
 
-// AutoLogin is a Mac that logs its user in by itself, with that password.
+// AutoLogin is a Mac that logs its user in automatically, with that password.
 func AutoLogin(password string) Option {
 	return func(o *mac.Options) {
 		File("/etc/kcpassword", string(mac.EncodePassword(password)), 0o600)(o)

@@ -18,7 +18,7 @@ type host struct {
 	mac *Mac
 }
 
-// Run is Local's, but for the process.
+// Run is Local's, except for the process.
 func (h host) Run(ctx context.Context, command machost.Command) (machost.Result, error) {
 	if len(command.Env) == 0 && ctx.Err() == nil {
 		user := os.Getenv("DEVMAC_USER")

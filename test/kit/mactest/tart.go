@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TartArchive makes an archive as an operator supplies one: a .tar.gz with tart.app, in which the program is the fake of Tart. It works
+// TartArchive makes an archive as an administrator supplies one: a .tar.gz with tart.app, in which the program is the fake of Tart. It works
 // on a model Mac only. It returns the file's path on this machine, and its digest.
 func TartArchive(t *testing.T) (path, digest string) {
 	t.Helper()

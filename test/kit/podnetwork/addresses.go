@@ -44,13 +44,13 @@ func (a addresses) of(podUID string) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// take gives the pod an address, the same one if it has one. It begins after the one that was given last, so that an address
-// which somebody still has in mind is not another pod's a moment later.
+// take gives the pod an address, the same one if it has one. It begins after the one that was given last, so that an
+// address which a client may still remember is not another pod's a moment later.
 func (a addresses) take(podUID string) (netip.Addr, error) {
 	if has, ok := a.of(podUID); ok {
 		return has, nil
 	}
-	// Whole from the first moment: a file without a holder would keep its address for ever.
+	// Whole from the first moment: a file without a holder would keep its address forever.
 	holder := filepath.Join(a.dir, "holder")
 	if err := os.WriteFile(holder, []byte(podUID), 0o600); err != nil {
 		return netip.Addr{}, err
@@ -93,7 +93,7 @@ func (a addresses) last() netip.Addr {
 }
 
 // after is the next address of the range, from the first again after the last. The last address of a range is not given:
-// it means everybody.
+// it is the broadcast address.
 func (a addresses) after(address netip.Addr) netip.Addr {
 	next := address.Next()
 	if !a.pods.Contains(next) || !a.pods.Contains(next.Next()) || next.Less(a.first) {

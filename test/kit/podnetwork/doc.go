@@ -7,11 +7,11 @@
 //	  pod 10.112.0.2    pod 10.112.0.3            default route: the bridge
 //
 // All lives in one namespace of the node's own, so that two nodes on one machine cannot meet, and nothing is left when the
-// state folder's Network is destroyed. Pods reach each other and the Services' addresses, and nothing of the machine: what
+// state directory's Network is destroyed. Pods reach each other and the Services' addresses, and nothing of the machine: what
 // they need of it (the API server, a database) has to be a Service (package test/kit/serviceproxy). Who is not in it listens
 // and dials there by way of Network.Listen and Network.DialContext.
 //
-// Namespaces are kept by files in the state folder, and outlive the process that made them (NODE-3); they end with the machine.
+// Namespaces are kept by files in the state directory, and outlive the process that made them (NODE-3); they end with the machine.
 //
 // Begin with Network in network_linux.go.
 package podnetwork

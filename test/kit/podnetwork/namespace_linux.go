@@ -43,7 +43,7 @@ func isNamespace(file string) bool {
 	return unix.Statfs(file, &st) == nil && st.Type == unix.NSFS_MAGIC
 }
 
-// removeNamespace lets go of a namespace, which ends with its last process. It need not be there.
+// removeNamespace unmounts a namespace, which ends with its last process. It need not be there.
 func removeNamespace(file string) error {
 	for isNamespace(file) {
 		if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
@@ -72,7 +72,7 @@ func within(file string, do func() error) error {
 }
 
 // onThread runs do on a thread of its own, whose network namespace do may change. A thread that cannot be brought back ends
-// with its goroutine: nobody else must find itself elsewhere.
+// with its goroutine, so that no other goroutine runs on it.
 func onThread(do func() error) error {
 	result := make(chan error, 1)
 	go func() {

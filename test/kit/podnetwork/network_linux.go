@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names of links. They are in namespaces of our own, so they meet nobody else's.
+// Names of links. They are in namespaces of our own, so they meet no others.
 const (
 	bridgeName = "pods"
 	podLink    = "eth0"
@@ -22,7 +22,7 @@ const (
 
 // Options of Open.
 type Options struct {
-	// StateDir keeps the namespaces and who has which address. Required, absolute.
+	// StateDir keeps the namespaces and the pods' addresses. Required, absolute.
 	StateDir string
 	// Pods and Services are the ranges of their addresses. Default 10.112.0.0/16, and 10.111.0.0/16, which is the development
 	// control plane's.
@@ -81,7 +81,7 @@ func (n *Network) NamespaceFile(podUID string) string {
 	return filepath.Join(n.podsDir(), filepath.Base(podUID))
 }
 
-// setUp makes the bridge that pods are connected to, and the range of addresses that whoever listens may choose from.
+// setUp makes the bridge that pods are connected to, and the range of addresses that listeners may choose from.
 func (n *Network) setUp() error {
 	return withHandle(n.nodeFile(), func(node *netlink.Handle) error {
 		loopback, err := node.LinkByName("lo")
@@ -125,7 +125,7 @@ func (n *Network) Attach(_ context.Context, podUID string) (netip.Addr, error) {
 	}
 	if made {
 		if err := n.connect(file, address); err != nil {
-			// Without the namespace the next try begins anew.
+			// Without the namespace the next try starts over.
 			return address, errors.Join(fmt.Errorf("connecting pod %s: %w", podUID, err), removeNamespace(file))
 		}
 	}
@@ -190,7 +190,8 @@ func (n *Network) Detach(_ context.Context, podUID string) error {
 	return n.addresses.giveBack(podUID)
 }
 
-// Destroy removes every namespace. Nothing may run in them any more, and nobody may have the network open.
+// Destroy removes every namespace. Nothing may run in them any more, and no process may have the network
+// open.
 func (n *Network) Destroy() error {
 	entries, err := os.ReadDir(n.podsDir())
 	if err != nil {

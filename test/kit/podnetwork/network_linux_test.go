@@ -106,8 +106,8 @@ func TestNetwork_EachPodHasAnAddressOfItsOwn(t *testing.T) {
 	}
 }
 
-// NODE-3: a process that opens the folder later finds the pods where they were. An address is not given away soon after it
-// was given back.
+// NODE-3: a process that opens the directory later finds the pods where they were. An address is not reused soon after it
+// was released.
 func TestNetwork_NODE3_NamespacesOutliveTheirMaker(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir() + "/net"

@@ -10,7 +10,7 @@ import (
 // Backup is a copy of a test's database as it was at a moment, made file by file by the server.
 type Backup struct{ name string }
 
-// TakeBackup copies the database at that URL. Its connections are cut meanwhile; whoever uses it connects anew afterwards.
+// TakeBackup copies the database at that URL. Its connections are cut for the copy; clients reconnect afterwards.
 func TakeBackup(t testing.TB, target string) Backup {
 	t.Helper()
 	base, source := parts(t, target)
@@ -23,7 +23,7 @@ func TakeBackup(t testing.TB, target string) Backup {
 	return b
 }
 
-// Restore puts the backup in the place of the database at that URL, under whoever uses it: connections are cut, and there is
+// Restore puts the backup in the place of the database at that URL, while clients use it: connections are cut, and there is
 // no database for a moment.
 func (b Backup) Restore(t testing.TB, target string) {
 	t.Helper()

@@ -34,7 +34,7 @@ type Migrate func(ctx context.Context, url string) error
 // shared is the one server of the test process. Tests of one package share nothing else.
 var shared = &host{templates: map[uintptr]*template{}}
 
-// host is the server, started by the first who asks.
+// host is the server, started by the first caller.
 type host struct {
 	mu      sync.Mutex
 	managed bool // Main runs, and will stop what is started
@@ -77,8 +77,8 @@ func Run(tests func() int) int {
 	return code
 }
 
-// Alone is Run for a package that counts what statements read: while a transaction runs in any database of a server, dead rows of
-// all its databases stay in their indexes, and are read again.
+// Alone is Run for a package that counts what statements read. While a transaction runs in any database of a server, dead
+// rows of all its databases stay in their indexes, and are read again.
 func Alone(tests func() int) int {
 	shared.mu.Lock()
 	shared.alone = true
@@ -87,8 +87,8 @@ func Alone(tests func() int) int {
 }
 
 // NewDatabase returns the URL of a database that is this test's alone and is dropped at its end. With migrate it is a
-// copy of a template that is migrated once per process: pass a package-level function, which is what templates are
-// told apart by. A nil migrate gives an empty database. The test fails at once when there is no PostgreSQL.
+// copy of a template that is migrated once per process: pass a package-level function, which identifies the template.
+// A nil migrate gives an empty database. The test fails at once when there is no PostgreSQL.
 func NewDatabase(t testing.TB, migrate Migrate) string {
 	t.Helper()
 	ctx := context.Background() // also used after the test's own context has ended
@@ -176,8 +176,8 @@ func (h *host) startPrivate(ctx context.Context) (string, error) {
 // again, which is most of what a short test costs where they go to a disk.
 const memory = "/dev/shm"
 
-// parent is the folder of the server's folder. It is not the test's own: the server may run as another user, to whom that one is
-// closed.
+// parent is the directory of the server's directory. It is not the test's own: the server may run as another user, to whom
+// that one is closed.
 func parent() string {
 	const enough = 4 << 30 // for many packages at once; a container's usual 64 MiB are not
 	var s unix.Statfs_t
@@ -187,20 +187,20 @@ func parent() string {
 	return "/tmp"
 }
 
-// sweep removes folders of test processes that were killed before they could. Their servers died with them.
+// sweep removes directories of test processes that were killed before they could. Their servers died with them.
 func sweep() {
-	const settled = time.Minute // a process that starts right now has made its folder, and takes it in a moment
-	folders, _ := filepath.Glob("/tmp/bullpen-pgtest-*")
+	const settled = time.Minute // a process that starts right now has made its directory, and takes it in a moment
+	dirs, _ := filepath.Glob("/tmp/bullpen-pgtest-*")
 	inMemory, _ := filepath.Glob(memory + "/bullpen-pgtest-*")
-	for _, folder := range append(folders, inMemory...) {
-		info, err := os.Stat(folder)
-		if err == nil && time.Since(info.ModTime()) > settled && postgres.Abandoned(folder) {
-			_ = os.RemoveAll(folder) // another user's stays; it does no harm
+	for _, dir := range append(dirs, inMemory...) {
+		info, err := os.Stat(dir)
+		if err == nil && time.Since(info.ModTime()) > settled && postgres.Abandoned(dir) {
+			_ = os.RemoveAll(dir) // another user's stays; it does no harm
 		}
 	}
 }
 
-// template migrates a template once. Nobody may connect to it afterwards, or copies of it would fail.
+// template migrates a template once. No client may connect to it afterwards, or copies of it would fail.
 func (h *host) template(ctx context.Context, base string, migrate Migrate) (string, error) {
 	key := reflect.ValueOf(migrate).Pointer()
 	h.mu.Lock()

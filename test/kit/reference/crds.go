@@ -133,7 +133,7 @@ func (s schema) kubernetes() bool {
 	return pod || claim
 }
 
-// own says whether somebody has described a field of the schema: what Kubernetes brings has no descriptions left.
+// own says whether a field of the schema has a description: what Kubernetes brings has none left.
 func (s schema) own() bool {
 	for _, below := range s.Properties {
 		if below.Description != "" {

@@ -118,8 +118,8 @@ func TestVariables_AreThoseOfTheSources(t *testing.T) {
 		require.Less(t, before, v.Name, "by name")
 		before, known[v.Name] = v.Name, true
 	}
-	for _, folder := range []string{"cmd", "internal"} {
-		require.NoError(t, filepath.WalkDir(filepath.Join(top, folder), func(path string, entry fs.DirEntry, err error) error {
+	for _, dir := range []string{"cmd", "internal"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(top, dir), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}

@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// Write makes a folder hold these pages, those that are kept, and no others.
-func Write(folder string, pages map[string]string, kept ...string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // documents
-		return fmt.Errorf("making %s: %w", folder, err)
+// Write makes a directory hold these pages, those that are kept, and no others.
+func Write(dir string, pages map[string]string, kept ...string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // documents
+		return fmt.Errorf("making %s: %w", dir, err)
 	}
-	there, err := filepath.Glob(filepath.Join(folder, "*.md"))
+	there, err := filepath.Glob(filepath.Join(dir, "*.md"))
 	if err != nil {
-		return fmt.Errorf("listing %s: %w", folder, err)
+		return fmt.Errorf("listing %s: %w", dir, err)
 	}
 	for _, file := range there {
 		if _, stays := pages[filepath.Base(file)]; stays || slices.Contains(kept, filepath.Base(file)) {
@@ -27,7 +27,7 @@ func Write(folder string, pages map[string]string, kept ...string) error {
 		}
 	}
 	for name, text := range pages {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil { //nolint:gosec // documents
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil { //nolint:gosec // documents
 			return fmt.Errorf("writing a page: %w", err)
 		}
 	}

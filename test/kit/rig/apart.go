@@ -66,7 +66,7 @@ func (f *Fleet) startProcess(name, metrics, ready string, args ...string) {
 	require.Eventually(f.tb, func() bool { return answers(f.ctx) == nil }, time.Minute, 50*time.Millisecond, "the %s never got ready", name)
 }
 
-// addresses are loopback addresses that nobody listens at.
+// addresses are loopback addresses without a listener.
 func (f *Fleet) addresses(n int) []string {
 	var found []string
 	for range n {

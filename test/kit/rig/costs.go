@@ -39,9 +39,9 @@ func (f *Fleet) NewPool(name string, replicas int, change ...func(*v1alpha1.Runn
 	return pool
 }
 
-// CostOfAJob lets jobs run one after another in a small pool that is otherwise idle, and returns the calls per job: of
-// its whole life, from the pod that waits for it to the pod that takes its place. Left out is what happens by the clock,
-// whether jobs run or not.
+// CostOfAJob runs jobs one after another in a small pool that is otherwise idle, and returns the calls per job: of its
+// whole life, from the pod that waits for it to the pod that takes its place. Calls that happen by the clock, with or
+// without jobs, are left out.
 func (f *Fleet) CostOfAJob(jobs int) map[Call]float64 {
 	f.tb.Helper()
 	const size = 5
@@ -53,7 +53,8 @@ func (f *Fleet) CostOfAJob(jobs int) map[Call]float64 {
 			before := f.State().Jobs["completed"]
 			require.NoError(f.tb, f.Submit(f.ctx, "cost", 1, 1, 0))
 			require.Eventually(f.tb, func() bool { return f.State().Jobs["completed"] > before }, 2*time.Minute, 50*time.Millisecond, "the job ends")
-			// GitHub hears of the end before the API server does: until then the pool looks as it did before the job.
+			// GitHub learns of the end before the API server does: until then the pool looks as it did before the
+			// job.
 			replaced := func() bool {
 				now := f.idle(size)
 				if now == nil || now.Equal(pool) {

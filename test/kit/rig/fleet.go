@@ -72,8 +72,8 @@ type Options struct {
 	Mortal bool
 	// MintTimeout of the server; its default when zero. The claims of a server that was killed are free after twice that.
 	MintTimeout time.Duration
-	// Between, if set, is told the runners' namespace and the address (host:port) of what the server offers to pods, once before
-	// the first pod; pods ask at the URL that it returns, over connections that each has for itself.
+	// Between, if set, gets the runners' namespace and the address (host:port) of what the server offers to pods, once
+	// before the first pod; pods ask at the URL that it returns, each over connections of its own.
 	Between func(ctx context.Context, namespace, server string) (url string)
 	// GitHub, if set, returns what a pod's runner speaks to GitHub by, until ctx ends; one client for all by default.
 	GitHub func(ctx context.Context, pod *corev1.Pod) *http.Client
@@ -81,8 +81,9 @@ type Options struct {
 	Dispatch func(*dispatch.Options)
 	// Sandbox, if set, changes what a node, counted from 0, starts containers with.
 	Sandbox func(node int, made sandbox.Sandbox) sandbox.Sandbox
-	// Binary, if set, is an executable of the product: the server and the controller are processes of it, so that what each takes
-	// of memory and processor time can be told. What they ask is not counted then, and nothing above that changes them has a meaning.
+	// Binary, if set, is an executable of the product: the server and the controller are processes of it, so that the
+	// memory and processor time of each can be measured. Their requests are not counted then, and nothing above that
+	// changes them has a meaning.
 	Binary string
 	// Log of all parts; discarded when nil.
 	Log *slog.Logger

@@ -67,7 +67,7 @@ func (f *Fleet) openFront() {
 	})
 }
 
-// announce has GitHub send its webhooks here, and say who has the App.
+// announce has GitHub send its webhooks here, and announce the App's installations.
 func (f *Fleet) announce() {
 	require.NoError(f.tb, f.GitHub.SetWebhook(f.public+"/webhooks/github", hookSecret))
 	for i := range max(f.options.Accounts, 1) {
@@ -217,7 +217,7 @@ func (f *Fleet) startPasses(by ways, look *recovery.Recovery, synced func() bool
 }
 
 // KillServer ends a mortal server as kill -9 does: every connection of it breaks, and nothing that it does from here on
-// reaches anybody.
+// reaches a client.
 func (f *Fleet) KillServer() {
 	f.front.mu.Lock()
 	f.front.server = nil

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Wire carries connections to something, and can be cut: to everybody that a process spoke to, that is what its death looks
-// like. It is safe for concurrent use.
+// Wire carries connections to something, and can be cut: to all peers of a process, that is what its death looks like. It
+// is safe for concurrent use.
 type Wire struct {
 	listener         net.Listener
 	network, address string
@@ -44,8 +44,8 @@ func DatabaseWire(tb testing.TB, database string) (*Wire, string) {
 	require.NoError(tb, err)
 	network, address := "tcp", target.Host
 	query := target.Query()
-	if folder := query.Get("host"); folder != "" {
-		network, address = "unix", folder+"/.s.PGSQL.5432"
+	if dir := query.Get("host"); dir != "" {
+		network, address = "unix", dir+"/.s.PGSQL.5432"
 	}
 	w := NewWire(tb, network, address)
 	target.Host = w.Addr()
@@ -57,7 +57,7 @@ func DatabaseWire(tb testing.TB, database string) (*Wire, string) {
 // Addr is where the wire begins.
 func (w *Wire) Addr() string { return w.listener.Addr().String() }
 
-// Cut breaks every connection, for ever.
+// Cut breaks every connection, permanently.
 func (w *Wire) Cut() {
 	w.mu.Lock()
 	w.cut = true

@@ -42,16 +42,16 @@ func execStreams(f *fixture) {
 	require.Equal(f, 3, code)
 }
 
-// told is a writer that says when something has been written.
-type told struct {
+// notifying is a writer that says when something has been written.
+type notifying struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 	news chan struct{}
 }
 
-func newTold() *told { return &told{news: make(chan struct{}, 1)} }
+func newNotifying() *notifying { return &notifying{news: make(chan struct{}, 1)} }
 
-func (w *told) Write(p []byte) (int, error) {
+func (w *notifying) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, err := w.text.Write(p)
@@ -62,25 +62,25 @@ func (w *told) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *told) String() string {
+func (w *notifying) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.String()
 }
 
 // await returns when what was written contains the text.
-func (w *told) await(f *fixture, text string) {
+func (w *notifying) await(f *fixture, text string) {
 	f.Helper()
 	w.until(f, func() bool { return strings.Contains(w.String(), text) }, fmt.Sprintf("%q", text))
 }
 
 // awaitLines returns when so many lines have ended.
-func (w *told) awaitLines(f *fixture, count int) {
+func (w *notifying) awaitLines(f *fixture, count int) {
 	f.Helper()
 	w.until(f, func() bool { return strings.Count(w.String(), "\n") >= count }, fmt.Sprintf("%d lines", count))
 }
 
-func (w *told) until(f *fixture, met func() bool, what string) {
+func (w *notifying) until(f *fixture, met func() bool, what string) {
 	f.Helper()
 	for !met() {
 		select {
@@ -91,12 +91,12 @@ func (w *told) until(f *fixture, met func() bool, what string) {
 	}
 }
 
-// running begins a command that goes on until it is ended, and returns how it ends.
+// running begins a command that runs until it is ended, and returns how it ends.
 func (f *fixture) running(ctx context.Context, uid string) <-chan error {
 	f.Helper()
 	in, neverWrites := io.Pipe()
 	f.Cleanup(func() { _ = neverWrites.Close() })
-	errs := newTold()
+	errs := newNotifying()
 	done := make(chan error, 1)
 	go func() {
 		_, err := f.sb.Exec(ctx, uid, f.name, f.machine.Script("begun", 0), sandbox.Streams{In: in, Out: io.Discard, Err: errs})
@@ -173,7 +173,7 @@ func execTerminal(f *fixture) {
 	}
 	pod := f.start(Behaviour{Runs: true})
 	in, keyboard := io.Pipe()
-	screen := newTold()
+	screen := newNotifying()
 	sizes := make(chan sandbox.Size)
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
@@ -189,7 +189,8 @@ func execTerminal(f *fixture) {
 			f.Fatal("nobody takes the terminal's size")
 		}
 	}
-	// The size before the last is that of the terminal when the last is taken. A guest in a virtual machine hears of it a moment later.
+	// The size before the last is that of the terminal when the last is taken. A guest in a virtual machine gets it a
+	// moment later.
 	for lines := 0; !strings.Contains(screen.String(), "31 101"); {
 		_, err := keyboard.Write([]byte("again\n"))
 		require.NoError(f, err)

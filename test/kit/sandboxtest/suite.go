@@ -17,7 +17,7 @@ import (
 
 // Behaviour is what the suite wants a container to do.
 type Behaviour struct {
-	// ExitCode is how it ends by itself, at once, unless Runs.
+	// ExitCode is the code with which it exits at once, unless Runs.
 	ExitCode int32
 	// Runs makes it run until a signal ends it.
 	Runs bool
@@ -35,7 +35,7 @@ type Machine interface {
 	Make(t *testing.T, pod *corev1.Pod, name string, b Behaviour) sandbox.Container
 	// Settled says that a started container has come to where its behaviour is in force.
 	Settled(podUID, name string) bool
-	// Lose ends the container in a way that nobody can see.
+	// Lose ends the container in a way that no one can observe.
 	Lose(t *testing.T, podUID, name string)
 	// Intrude puts something on the machine that looks like a pod but does not carry the sandbox's mark; exists says whether it is still
 	// there.
@@ -261,7 +261,7 @@ func removeEndsAndForgets(f *fixture) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = f.sb.Wait(f.ctx, uid, f.name) // whatever it says: nobody waits for ever
+		_, _ = f.sb.Wait(f.ctx, uid, f.name) // the result does not matter, as long as it returns
 	}()
 	require.NoError(f, f.sb.Remove(f.ctx, uid))
 	<-ended

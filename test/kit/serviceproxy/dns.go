@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// timeToLive is short: nothing else tells a pod that a Service was made anew.
+// timeToLive is short: a pod learns only by this that a Service was made again.
 const timeToLive = 5 * time.Second
 
 // answer replies to one DNS query. A name that lookup knows has an A record and no other; one that it does not know does not

@@ -39,7 +39,7 @@ type Network interface {
 
 // Options of New.
 type Options struct {
-	// Config reaches the API server as somebody who may list and watch Services and EndpointSlices, such as
+	// Config reaches the API server as a user who may list and watch Services and EndpointSlices, such as
 	// system:kube-proxy. Required.
 	Config *rest.Config
 	// Network of the pods. Required.
@@ -51,7 +51,7 @@ type Options struct {
 	Nameserver netip.Addr
 	// ClusterDomain ends the full names of Services. Default cluster.local.
 	ClusterDomain string
-	// Log is told what cannot be listened at. Default: discarded.
+	// Log gets what cannot be listened at. Default: discarded.
 	Log *slog.Logger
 }
 
@@ -138,7 +138,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 }
 
-// sync listens where somebody is to be reached, and nowhere else. It reports whether all of that was possible.
+// sync listens for Services with endpoints, and nowhere else. It reports whether all of that was possible.
 func (p *Proxy) sync(ctx context.Context) bool {
 	services, err := p.services.List(labels.Everything())
 	if err != nil {
@@ -151,7 +151,7 @@ func (p *Proxy) sync(ctx context.Context) bool {
 	routes := routesOf(services, endpoints, p.opts.Local)
 	for at, f := range p.fronts {
 		if _, wanted := routes[at]; !wanted {
-			_ = f.listener.Close() // connections go on
+			_ = f.listener.Close() // connections continue
 			delete(p.fronts, at)
 		}
 	}
@@ -235,7 +235,7 @@ func (f *front) dial(ctx context.Context, r *route, address string) (net.Conn, e
 	return f.proxy.opts.Network.DialContext(ctx, "tcp", address)
 }
 
-// join copies both ways until both have ended. The end of one way is passed on, and the other goes on.
+// join copies both ways until both have ended. The end of one way is passed on, and the other continues.
 func join(a, b net.Conn) {
 	var ways sync.WaitGroup
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
@@ -271,7 +271,7 @@ func (p *Proxy) serveDNS(conn net.PacketConn) {
 			return resolve(name, p.opts.ClusterDomain, services)
 		})
 		if err == nil {
-			_, _ = conn.WriteTo(reply, from) // whoever asked asks again
+			_, _ = conn.WriteTo(reply, from) // the client retries
 		}
 	}
 }

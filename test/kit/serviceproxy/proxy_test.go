@@ -82,8 +82,8 @@ func ask(conn net.Conn) string {
 	return name
 }
 
-// Connections go to endpoints that are ready, as they come and go; one that has begun goes on; and where nobody is ready nobody
-// listens.
+// Connections go to endpoints that are ready, as they come and go; one that has begun continues; and without a ready
+// endpoint nothing listens.
 func TestProxy_FollowsEndpoints(t *testing.T) {
 	cluster := kit.Cluster(t)
 	namespace := cluster.Namespace(t)
@@ -130,7 +130,7 @@ func TestProxy_FollowsEndpoints(t *testing.T) {
 	defer open.Close()
 	require.Equal(t, "first\n", ask(open))
 
-	// The first does not answer any more, but nobody has told: the next in turn is tried.
+	// The first does not answer any more, which the API server does not know: the next in turn is tried.
 	slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.112.0.3"}}, discoveryv1.Endpoint{Addresses: []string{"10.112.0.9"}})
 	slice, err = slices.Update(ctx, slice, metav1.UpdateOptions{})
 	require.NoError(t, err)

@@ -55,7 +55,7 @@ func (c *Collector) Spans(trace string) []Span {
 	return append([]Span{}, c.spans[trace]...)
 }
 
-// Traces counts the traces that any span came of.
+// Traces counts the traces with at least one span.
 func (c *Collector) Traces() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

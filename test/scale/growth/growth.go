@@ -38,8 +38,8 @@ type Part struct {
 	CPUSeconds    float64 `json:"cpu_seconds"` // since its start
 }
 
-// What may be called growth: what would be added by an hour's jobs, beyond a share of what is there and something that is there
-// in any case, for a cache that fills and a list that doubles are no leak.
+// What may be called growth: what an hour's jobs would add, beyond a share of what is there and a fixed amount, because a
+// cache that fills and a list that doubles are no leak.
 const (
 	share           = 0.1
 	spareBytes      = 4 << 20
@@ -49,7 +49,8 @@ const (
 	jobsToTellCosts = 1000
 )
 
-// jobsAnHour is how many jobs a runner does in an hour, at most: what lasts for a second may end a thousand times as often, and a run of a minute tells nothing of an hour.
+// jobsAnHour is how many jobs a runner does in an hour, at most. Jobs of a second may end a thousand times as often, and a
+// run of a minute says nothing of an hour.
 const jobsAnHour = 4
 
 // hour is how many jobs end in an hour: as many as did, by how long that took.
@@ -131,8 +132,9 @@ func (r Run) median(part string, of func(Part) float64) float64 {
 	return stats.Median(values)
 }
 
-// dearer is by what share the part's processor time rises in an hour. What it takes goes by time (runners that wait, leases) and by jobs, and
-// they end in bursts: so each stretch between two samples is compared with what all of them lead one to expect of one that is as long and has as many jobs.
+// dearer is by what share the part's processor time rises in an hour. What it takes depends on time (runners that wait,
+// leases) and on jobs, and they end in bursts: so each stretch between two samples is compared with what all of them
+// predict for one that is as long and has as many jobs.
 func (r Run) dearer(part string) float64 {
 	settled := r.settled()
 	var rates, spent []float64 // jobs a second, and processor time a second

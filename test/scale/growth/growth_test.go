@@ -62,7 +62,8 @@ func TestGrowing_FindsWhatGrows(t *testing.T) {
 	}
 }
 
-// Jobs end in bursts, and what is spent on those that wait and run goes by time: a job that ended while few others did is not dearer.
+// Jobs end in bursts, and the cost of waiting and running ones depends on time: a job that ended while few others did is
+// not dearer.
 func TestGrowing_TellsBurstsFromWhatGetsDearer(t *testing.T) {
 	of := func(dearer, slower float64) []string {
 		r := steady(10_000, 40, func(int) float64 { return 0 })
@@ -87,7 +88,7 @@ func TestGrowing_TellsBurstsFromWhatGetsDearer(t *testing.T) {
 	require.Contains(t, of(0, 0.2)[0], "end a second")
 }
 
-// What a job leaves counts by how many end in an hour: of runners that are at work for hours that is fewer.
+// What a job leaves counts by how many end in an hour: of runners that are busy for hours that is fewer.
 func TestGrowing_CountsTheJobsOfAnHour(t *testing.T) {
 	of := func(jobsASecond float64) growth.Run {
 		r := change(steady(10_000, 40, func(int) float64 { return 0 }), "controller", func(jobs int, p *growth.Part) { p.HeapBytes += 350 * float64(jobs) })
@@ -102,7 +103,7 @@ func TestGrowing_CountsTheJobsOfAnHour(t *testing.T) {
 }
 
 // A process that has died and come back has a small heap again.
-func TestGrowing_FindsWhatWasStartedAnew(t *testing.T) {
+func TestGrowing_FindsWhatWasRestarted(t *testing.T) {
 	r := change(steady(1000, 40, func(int) float64 { return 0 }), "server", func(jobs int, p *growth.Part) {
 		if jobs > 5000 {
 			p.CPUSeconds -= 15

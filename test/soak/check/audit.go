@@ -50,8 +50,8 @@ func (a AuditEvent) String() string {
 	return fmt.Sprintf("%s %s %s by %s → %d", a.Verb, what, a.ObjectRef.Name, a.User.Username, a.ResponseStatus.Code)
 }
 
-// readAudit keeps what is about pods and service accounts. An API server that was killed in the middle of a line goes on in
-// that line after its restart: such a line holds an event that is whole, behind one that is not.
+// readAudit keeps what is about pods and service accounts. An API server that was killed in the middle of a line continues
+// in that line after its restart: such a line holds an event that is whole, behind one that is not.
 func readAudit(path string) ([]AuditEvent, error) {
 	var events []AuditEvent
 	err := eachLine(path, func(line []byte, last bool) error {

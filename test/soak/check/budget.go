@@ -20,8 +20,8 @@ type limit struct {
 }
 
 // budgets counts out every account's live claims at each change. A claim that was decided on must keep within the limit of
-// that moment (CLAIM-5). A limit that is lowered takes nothing away from anybody, and a runner that GitHub itself has put to
-// work is charged because it runs: neither is an excess, but the next claim beyond the limit is.
+// that moment (CLAIM-5). A lowered limit ends no claim, and a runner that GitHub itself has started a job on is charged
+// because it runs: neither is an excess, but the next claim beyond the limit is.
 //
 // The moments are those at which the rows were written. A transaction that adds a claim holds the account's limit until it
 // commits, and sees only what was committed: whatever it has not counted was written after it, or never.
@@ -82,9 +82,9 @@ func (x *examiner) spend(c Change, live map[string]Claim, limits map[purse]limit
 	}
 }
 
-// uncharged finds jobs that ran on while nobody was charged for them: a live claim of the runner's pod ended although GitHub
-// had it at work (EXCL-6), so that its account could have had one more than its limit. A runner that had ended by itself, or
-// whose machine was switched off, worked no more, whatever GitHub believed.
+// uncharged finds jobs that ran on while no account was charged for them: a live claim of the runner's pod ended although
+// GitHub showed it as busy (EXCL-6), so that its account could have had one more than its limit. A runner that had exited,
+// or whose machine was switched off, was not busy any more, whatever GitHub showed.
 func (x *examiner) uncharged() {
 	for i := range x.GitHub.Jobs {
 		j := &x.GitHub.Jobs[i]

@@ -221,10 +221,10 @@ func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 		}},
 		"a machine that the soak switched off": {1, func(e *check.Evidence) {
 			e.GitHub.Jobs[0].Conclusion = "failure"
-			e.Machines = append(e.Machines[:2], e.Machines[3:]...) // nobody saw its end
+			e.Machines = append(e.Machines[:2], e.Machines[3:]...) // its end was not observed
 			e.Machines = append(e.Machines, check.MachineRecord{At: at(6), Machine: "node-1", Event: "on"})
 			e.Deeds = []check.Deed{{At: at(5), Until: at(6), Machine: "node-1"}}
-			e.Audit[0].At = at(8) // GitHub still believes that it runs
+			e.Audit[0].At = at(8) // GitHub still shows it as running
 		}},
 		"a limit that is lowered below what runs": {0, func(e *check.Evidence) {
 			e.Changes = append(e.Changes, check.Change{ID: "lower", At: at(12.5), Table: "account_limits", Op: "UPDATE", New: raw(map[string]any{
@@ -284,7 +284,7 @@ func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 	}
 }
 
-// A machine that went off by itself is no excuse, nor one that the soak switched off at another time.
+// A machine that failed is no excuse, nor one that the soak switched off at another time.
 func TestExamine_ExcusesNoMachineThatFailedByItself(t *testing.T) {
 	for _, deed := range []check.Deed{{At: at(5), Until: at(6), Machine: "node-2"}, {At: at(20), Until: at(21), Machine: "node-1"}} {
 		e := healthy()

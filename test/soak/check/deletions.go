@@ -12,8 +12,8 @@ const (
 	nodeUsers        = "system:node:"
 )
 
-// deletions asks who deleted pods and service accounts of runners (EXCL-2). A node may finish what somebody who may has
-// begun; the soak's own deeds are its own.
+// deletions asks who deleted pods and service accounts of runners (EXCL-2). A node may finish a deletion that an
+// authorized client has begun; the soak's own deeds are its own.
 func (x *examiner) deletions() {
 	begun := map[string]bool{}
 	events := slices.Clone(x.Audit)

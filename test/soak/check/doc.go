@@ -1,8 +1,8 @@
 // Package check is the soak's checker: it reads what GitHub, the API server, Postgres and the machines have each written
-// down, and reports one table in which every row must be zero. It shares no code with what it checks, not even the names
-// of labels: what it knows of the product are the columns of its tables and the names of its service accounts.
+// down, and reports one table in which every row must be zero. It shares no code with what it checks, not even the names of
+// labels: what it knows of the product are the columns of its tables and the names of its service accounts.
 //
-// The witnesses, as files of the evidence folder:
+// The witnesses, as files of the evidence directory:
 //
 //	github.json        every job and every runner, as GitHub saw them last
 //	github-calls.jsonl each mint and each removal of a runner that GitHub was asked for
@@ -10,7 +10,7 @@
 //	rows.json          every row of every table at the end
 //	audit.log          the API server's audit log
 //	machines.jsonl     each start and end of a runner, by the machine that it ran on
-//	pods.jsonl         which pods a look at the cluster, twice a second, showed for the first time, or no more
+//	pods.jsonl         which pods a reading of the cluster, twice a second, showed for the first time, or no more
 //	deeds.jsonl        what the soak did, and to whom: harm done on purpose is counted apart
 //	arguments.txt      every command line that was seen
 //	final.json         what was left in the cluster and on the machine at the end

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Names of the files in an evidence folder.
+// Names of the files in an evidence directory.
 const (
 	FileGitHub    = "github.json"
 	FileCalls     = "github-calls.jsonl"
@@ -140,7 +140,7 @@ type MachineRecord struct {
 	Killed  bool      `json:"killed"`
 }
 
-// PodRecord is what a look at the cluster's pods showed that the look before had not.
+// PodRecord is a difference between two readings of the cluster's pods.
 type PodRecord struct {
 	At    time.Time `json:"at"`
 	Event string    `json:"event"` // there, gone; all: the first look of a witness, with everything in There
@@ -190,7 +190,7 @@ type Evidence struct {
 	Texts []string
 }
 
-// Load reads an evidence folder, and finds what else must hold no secret: the files that the patterns name.
+// Load reads an evidence directory, and finds what else must hold no secret: the files that the patterns name.
 func Load(dir string, texts ...string) (*Evidence, error) {
 	e := &Evidence{Dir: dir}
 	if err := errors.Join(
@@ -237,8 +237,8 @@ func readJSON(path string, into any) error {
 // maxLine bounds a line of evidence: an audit event of a large object.
 const maxLine = 8 << 20
 
-// readLines reads one value a line. A witness that was killed may have left half a last line, which is nobody's word;
-// any other line that cannot be read is an error. A file that nobody has written is empty.
+// readLines reads one value a line. A witness that was killed may have left half a last line, which is ignored; any
+// other line that cannot be read is an error. A file that was not written is empty.
 func readLines[T any](path string, into *[]T) error {
 	return eachLine(path, func(line []byte, last bool) error {
 		var v T

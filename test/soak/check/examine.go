@@ -35,7 +35,7 @@ func Rows() []string {
 	}
 }
 
-// Bounds are how long things may take, however much is broken beside them.
+// Bounds are timeouts, however much is broken beside them.
 type Bounds struct {
 	// Pod is how long a runner's pod may be there after its job has ended.
 	Pod time.Duration
@@ -150,7 +150,7 @@ func (x *examiner) switchedOff(j *Job) bool {
 	if uid == "" || lives == nil || lives.ended != nil {
 		return false
 	}
-	// It began and nobody saw its end. Its machine was switched on again since, and not by itself.
+	// It began and its end was not observed. Its machine was switched on again since, and not on its own.
 	on := slices.IndexFunc(x.index.switchedOn[lives.started.Machine], func(at time.Time) bool { return at.After(lives.started.At) })
 	if on < 0 {
 		return false
@@ -186,8 +186,8 @@ func during(at time.Time, j *Job) bool {
 	return j.StartedAt != nil && at.After(*j.StartedAt) && (j.CompletedAt == nil || at.Before(*j.CompletedAt))
 }
 
-// busyPodsDeleted finds deletions that the API server accepted while the pod's runner had a job by GitHub's word. A pod
-// whose machine is gone has no job any more, whatever GitHub believes for a while.
+// busyPodsDeleted finds deletions that the API server accepted while the pod's runner had a job according to GitHub. A
+// pod whose machine is gone has no job any more, whatever GitHub shows for a while.
 func (x *examiner) busyPodsDeleted() {
 	for i := range x.GitHub.Jobs {
 		j := &x.GitHub.Jobs[i]
@@ -200,7 +200,7 @@ func (x *examiner) busyPodsDeleted() {
 			if x.index.stopped[x.index.nameOf[uid]] && deletion.User.Username != controllerUser {
 				continue // with the whole grace period, in which the job runs to its end: that it does shows elsewhere
 			}
-			// A runner that had ended by itself may be removed before GitHub has told everybody.
+			// A runner that had exited may be removed before all messages of GitHub have arrived.
 			if during(deletion.At, j) && (lives == nil || lives.ended == nil || deletion.At.Before(lives.ended.At)) {
 				x.find(RowKilled, x.timeline(j), "the pod of job %d (%s) was deleted at %s while the job ran: %s", j.ID, j.Name, clock(deletion.At), deletion)
 			}

@@ -82,7 +82,7 @@ func (i *index) pod(r PodRecord) {
 		delete(i.gone, r.UID)
 	case "gone":
 		i.gone[r.UID] = r.At
-	case "all": // a soak that was interrupted goes on: what went meanwhile went before this look
+	case "all": // a soak that was interrupted continues: what disappeared in between did so before this reading
 		for uid := range i.there {
 			if _, known := i.gone[uid]; !known && !slices.Contains(r.There, uid) {
 				i.gone[uid] = r.At
@@ -95,7 +95,7 @@ func (i *index) pod(r PodRecord) {
 }
 
 // wentAt is when a pod was no longer there. The audit log alone would not do: a request that the API server answered with a
-// time-out, or with a conflict with what it had itself written, may have been carried out.
+// timeout, or with a conflict with what it had itself written, may have been carried out.
 func (x *examiner) wentAt(uid string) time.Time {
 	if at, gone := x.index.gone[uid]; gone {
 		return at

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// DeedStart is the kind of the deed by which a soak begins, and goes on after it was interrupted.
+// DeedStart is the kind of the deed by which a soak begins, and continues after it was interrupted.
 const DeedStart = "start"
 
 // span is a stretch of time.

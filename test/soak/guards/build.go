@@ -56,11 +56,11 @@ const (
 // Builder builds executables without some of the product's guards. What a guard does not touch is built once. It is not safe
 // for concurrent use.
 type Builder struct {
-	// Root is the module's folder, and Dir takes what is built.
+	// Root is the module's directory, and Dir takes what is built.
 	Root, Dir string
 
 	sound    Binaries
-	packages map[string][]string // of each executable: the folders of its packages, relative to Root
+	packages map[string][]string // of each executable: the directories of its packages, relative to Root
 }
 
 // Sound builds all as they are.
@@ -90,7 +90,7 @@ func (b *Builder) Sound(ctx context.Context) (Binaries, error) {
 	return made, nil
 }
 
-// Without builds what the guard is a part of without it, into a folder that the caller removes.
+// Without builds what the guard is a part of without it, into a directory that the caller removes.
 func (b *Builder) Without(ctx context.Context, g Guard, dir string) (Binaries, error) {
 	made, err := b.Sound(ctx)
 	if err != nil || len(g.Edits) == 0 {

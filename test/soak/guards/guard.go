@@ -57,7 +57,7 @@ func (g Guard) Weaken(root string) (map[string]string, error) {
 	return files, nil
 }
 
-// Root is the folder of the module that dir lies in.
+// Root is the directory of the module that dir lies in.
 func Root(dir string) (string, error) {
 	at, err := filepath.Abs(dir)
 	if err != nil {

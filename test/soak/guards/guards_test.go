@@ -22,7 +22,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// Whatever a guard names is still there, once; a table that names what is no longer there proves nothing.
+// Every text that a guard names is still there, once; a table that names missing texts proves nothing.
 func TestTable_NamesWhatIsThere(t *testing.T) {
 	names := map[string]bool{}
 	for _, g := range guards.Table() {

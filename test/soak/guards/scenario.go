@@ -18,7 +18,7 @@ type Scenario struct {
 	// Kinds are dealt at random, by the seed, so many as Faults says.
 	Kinds  []string
 	Faults int
-	// Steps happen whatever the seed.
+	// Steps happen under every seed.
 	Steps []schedule.Step
 	// Jobs are spread over Length; Load, if set, stands in their place.
 	Jobs   int

@@ -32,7 +32,7 @@ var (
 		Old:  "    - expression: variables.work == '' || variables.ended || variables.finishing || variables.reason != ''\n",
 		New:  "    - expression: 'true || variables.ended'\n",
 	}
-	nobodyRequeues = Edit{
+	noRequeue = Edit{
 		File: recoveryTable,
 		Old:  "{claim: over, job: in(Bound), do: Requeue, kind: UnclaimedJob,",
 		New:  "{claim: over, job: in(Bound), do: Leave, kind: UnclaimedJob,",
@@ -200,7 +200,7 @@ func claimGuards() []Guard {
 		done = true
 		return leaveLane(ctx, q, claim, true)
 `},
-				nobodyRequeues,
+				noRequeue,
 			},
 			Covers: "recovery finds a job that no claim has at once; and while others follow, a runner that was registered for one of those is " +
 				"given it, and re-binding queues the other",
@@ -210,7 +210,7 @@ func claimGuards() []Guard {
 			Name: "rebinding", Invariant: "CLAIM-9, RECV-5", Off: "a job whose runner was given another is forgotten, by recovery too",
 			Edits: []Edit{
 				{File: "internal/server/dispatch/resolve.go", Old: "		change.Requeue = runner.JobID // CLAIM-9: re-bind first, then take effect\n", New: "		change.Requeue = 0\n"},
-				nobodyRequeues,
+				noRequeue,
 			},
 			Covers:   "recovery finds a job that no claim has at once",
 			Scenario: crowds(), Rows: []string{check.RowLost},

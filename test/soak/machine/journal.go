@@ -30,7 +30,7 @@ type entry struct {
 	Containers []sandbox.Container `json:"containers"`
 }
 
-// remember puts on the machine, before it has any programs, what the journal in the folder has: every container that was
+// remember puts on the machine, before it has any programs, what the journal in the directory has: every container that was
 // started has ended without a witness.
 func remember(ctx context.Context, m *synthetic.Machine, dir string) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -119,7 +119,7 @@ func do(ctx context.Context, f flags) (failed bool, err error) {
 	return report.Failed(), nil
 }
 
-// rounds are the schedules: one that was written down, those of a folder that is taken up again, or new ones.
+// rounds are the schedules: one that was written down, those of a directory that is resumed, or new ones.
 func (f flags) rounds() ([]schedule.Schedule, error) {
 	if f.replay != "" {
 		s, err := readSchedules(f.replay)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The kinds of faults and of an operator's changes. What each does is in the table below and, in full, in package soak.
+// The kinds of faults and of an administrator's changes. What each does is in the table below and, in full, in package soak.
 const (
 	ServerKill      = "server-kill"
 	ServerTerminate = "server-terminate"
@@ -66,7 +66,8 @@ const (
 	PoolReal     = "real"
 )
 
-// kind is how a fault is dealt: how many cards of it are in the deck, whom it may hit and how long it lasts.
+// kind is how a fault is dealt: how many cards of it are in the deck, its possible targets and how long it
+// lasts.
 type kind struct {
 	name    string
 	cards   int
@@ -204,7 +205,7 @@ var gitHubFaults = []gitHubFault{
 	{name: "rate-secondary", percent: 50, delay: 3 * time.Second, routes: anyCall},
 	{name: "scope-forbidden", installation: true},
 	{name: "scope-missing", installation: true},
-	// Of ours, not of runners: a job whose own token is refused for good is lost, whatever anybody does.
+	// Of ours, not of runners: a job whose own token is refused for good is lost in any case.
 	{name: "token-expired", percent: 30, routes: []string{"generate-jitconfig", "actions/runners", "actions/jobs"}},
 	{name: "session-conflict", percent: 50},
 	{name: "session-refused", percent: 30},

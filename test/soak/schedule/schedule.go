@@ -41,7 +41,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Step is one fault, or one change of an operator's.
+// Step is one fault, or one change of an administrator's.
 type Step struct {
 	Number int      `json:"n"`
 	At     Duration `json:"at"` // since the round began

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// environment is a Getenv over a map, with a cache folder of its own so that no test sees the machine's. Unless the map says
+// environment is a Getenv over a map, with a cache directory of its own so that no test sees the machine's. Unless the map says
 // otherwise, nothing is downloaded.
 func environment(t *testing.T, values map[string]string) func(string) string {
 	t.Helper()
@@ -83,7 +83,7 @@ func TestFind_TakesTheFirstOfGivenEnvironmentAndCache(t *testing.T) {
 	require.Equal(t, kubebuilder, found)
 }
 
-func TestFind_RefusesAGivenFolderThatIsNotComplete(t *testing.T) {
+func TestFind_RefusesAGivenDirectoryThatIsNotComplete(t *testing.T) {
 	partial := complete(t)
 	require.NoError(t, os.Remove(filepath.Join(partial, "kube-scheduler")))
 	require.NoError(t, os.Chmod(filepath.Join(partial, "kubectl"), 0o644))
@@ -98,7 +98,7 @@ func TestFind_RefusesAGivenFolderThatIsNotComplete(t *testing.T) {
 	}
 }
 
-func TestFind_PassesOverAKubebuilderFolderWithoutAScheduler(t *testing.T) {
+func TestFind_SkipsAKubebuilderDirectoryWithoutAScheduler(t *testing.T) {
 	partial := complete(t)
 	require.NoError(t, os.Remove(filepath.Join(partial, "kube-scheduler")))
 	_, err := Find(Options{SourceDir: sources(t), Getenv: environment(t, map[string]string{EnvKubebuilder: partial})})
@@ -106,7 +106,7 @@ func TestFind_PassesOverAKubebuilderFolderWithoutAScheduler(t *testing.T) {
 	require.ErrorContains(t, err, "make devcluster")
 }
 
-func TestFind_LooksUpFromTheWorkingFolder(t *testing.T) {
+func TestFind_SearchesUpwardsFromTheWorkingDirectory(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, "devcluster/go.mod", "module github.com/bullpen-ci/bullpen/devcluster\n")
 	below := filepath.Join(root, "internal", "deep")
@@ -203,7 +203,7 @@ func TestBuild_CompilesOnceHoweverManyAsk(t *testing.T) {
 func TestBuild_SaysThatItBuildsAndThatItStillDoes(t *testing.T) {
 	var built atomic.Int32
 	var said bytes.Buffer
-	// The stand-in compiler goes on until it is told, and it is told once the sign of life was seen.
+	// The fake compiler runs until the file appears, which is created once the sign of life was seen.
 	sign := filepath.Join(t.TempDir(), "go-on")
 	log := writerFunc(func(p []byte) (int, error) {
 		if bytes.Contains(p, []byte("still compiling")) {
@@ -243,7 +243,7 @@ func TestBuild_LeavesNothingBehindWhenTheCompilerFails(t *testing.T) {
 	require.True(t, Complete(dir))
 }
 
-func TestBuild_ReplacesAFolderThatLostAFile(t *testing.T) {
+func TestBuild_ReplacesADirectoryThatLostAFile(t *testing.T) {
 	o := BuildOptions{Options: Options{SourceDir: sources(t), Getenv: environment(t, nil)}}
 	var built atomic.Int32
 	o.Command = compiler(&built, compiles)
@@ -258,7 +258,7 @@ func TestBuild_ReplacesAFolderThatLostAFile(t *testing.T) {
 	require.EqualValues(t, 2, built.Load())
 }
 
-func TestBuild_DoesNotBuildBehindAFolderThatWasNamed(t *testing.T) {
+func TestBuild_DoesNotBuildBehindADirectoryThatWasNamed(t *testing.T) {
 	var built atomic.Int32
 	_, err := Build(t.Context(), BuildOptions{
 		Options: Options{SourceDir: sources(t), Getenv: environment(t, map[string]string{EnvAssets: t.TempDir()})},

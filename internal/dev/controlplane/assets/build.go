@@ -30,7 +30,7 @@ type BuildOptions struct {
 	Tick time.Duration
 	// Transport makes the requests of downloads. Nil: one that uses the environment's proxies.
 	Transport http.RoundTripper
-	// Command prepares the compiler's call in the source folder. Nil: `go build`. Tests put their own here.
+	// Command prepares the compiler's call in the source directory. Nil: `go build`. Tests put their own here.
 	Command func(ctx context.Context, sourceDir, output string) *exec.Cmd
 
 	versions, connect, stall time.Duration // versionPatience, connectPatience and stallPatience
@@ -64,9 +64,9 @@ func (o BuildOptions) withDefaults() BuildOptions {
 	return o
 }
 
-// Build returns a complete folder of executables. When neither the environment nor the cache has one, it makes one of
-// ready-made programs on PATH and on the sites that publish them; and when that fails, or $BULLPEN_ASSETS is "off", it
-// compiles them (minutes, once per version of the sources). Builds of one cache wait for each other.
+// Build returns a complete directory of executables. When neither the environment nor the cache has one, it makes one of
+// published programs, from PATH or downloaded. When that fails, or $BULLPEN_ASSETS is "off", it compiles them (minutes,
+// once per version of the sources). Builds of one cache wait for each other.
 func Build(ctx context.Context, o BuildOptions) (string, error) {
 	o = o.withDefaults()
 	set, err := parseSetting(o.Getenv(EnvAssets))
@@ -74,7 +74,7 @@ func Build(ctx context.Context, o BuildOptions) (string, error) {
 		return "", err
 	}
 	if o.Dir != "" || set.dir != "" {
-		return Find(o.Options) // the user named a folder: building another one behind it would hide the mistake
+		return Find(o.Options) // the user named a directory: building another one behind it would hide the mistake
 	}
 	if dir := o.Getenv(EnvKubebuilder); dir != "" && Complete(dir) {
 		return Find(o.Options)
@@ -122,7 +122,7 @@ func (o BuildOptions) obtain(ctx context.Context, t target) (string, error) {
 	}
 	parent := filepath.Dir(t.compiled)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return "", fmt.Errorf("creating the cache folder: %w", err)
+		return "", fmt.Errorf("creating the cache directory: %w", err)
 	}
 	unlock, err := lock(ctx, filepath.Join(parent, ".lock"), func() {
 		fmt.Fprintln(o.Log, "devcluster: waiting for another process that downloads or compiles the control plane.")
@@ -168,7 +168,7 @@ func (o BuildOptions) buildInto(ctx context.Context, source, dir string) error {
 	parent := filepath.Dir(dir)
 	work, err := os.MkdirTemp(parent, ".building-")
 	if err != nil {
-		return fmt.Errorf("creating the build folder: %w", err)
+		return fmt.Errorf("creating the build directory: %w", err)
 	}
 	defer os.RemoveAll(work)
 	if err := compile(ctx, o, source, filepath.Join(work, "devcluster")); err != nil {
@@ -180,9 +180,9 @@ func (o BuildOptions) buildInto(ctx context.Context, source, dir string) error {
 		}
 	}
 	if err := os.Chmod(work, 0o755); err != nil { // MkdirTemp makes it private; another user may run the tests
-		return fmt.Errorf("opening the build folder: %w", err)
+		return fmt.Errorf("opening the build directory: %w", err)
 	}
-	if err := os.RemoveAll(dir); err != nil { // an incomplete folder, say one that a cleaner went through
+	if err := os.RemoveAll(dir); err != nil { // an incomplete directory, say one that a cleaner went through
 		return fmt.Errorf("removing the incomplete %s: %w", dir, err)
 	}
 	if err := os.Rename(work, dir); err != nil {
@@ -286,7 +286,7 @@ func isSource(entry fs.DirEntry) bool {
 	return name == "go.mod" || name == "go.sum" || strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
 }
 
-// lock waits for the one lock of a cache folder, and calls waiting if another process has it. The kernel gives it back when
+// lock waits for the one lock of a cache directory, and calls waiting if another process has it. The kernel gives it back when
 // its holder dies.
 func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

@@ -13,19 +13,19 @@ import (
 const (
 	// EnvAssets names a complete directory to use, or a mirror to download from (http:// or https://), or is Off.
 	EnvAssets = "BULLPEN_ASSETS"
-	// EnvKubebuilder is envtest's variable. It is used when its folder has all the names; the folders that envtest's own
-	// setup makes lack the controller manager and the scheduler, and are passed over.
+	// EnvKubebuilder is envtest's variable. It is used when its directory has all the names; the directories that envtest's
+	// own setup makes lack the controller manager and the scheduler, and are skipped.
 	EnvKubebuilder = "KUBEBUILDER_ASSETS"
-	// EnvCache overrides the cache folder, which is otherwise "bullpen" in the user's cache folder.
+	// EnvCache overrides the cache directory, which is otherwise "bullpen" in the user's cache directory.
 	EnvCache = "BULLPEN_CACHE"
 )
 
-// ErrMissing says that no complete folder was found. The message around it says what to do.
+// ErrMissing says that no complete directory was found. The message around it says what to do.
 var ErrMissing = errors.New("control plane executables not found")
 
 // sourceKey and releaseKey are Key and ReleaseKey of the devcluster sources that the product binary was built beside.
 // The Makefile stamps them with -ldflags -X (see LinkerFlags); without them (tests, `go run`) the sources are searched for
-// around the working folder.
+// around the working directory.
 var sourceKey, releaseKey string
 
 // LinkerFlags stamp a binary so that it finds what Build made without the sources.
@@ -38,16 +38,16 @@ func LinkerFlags(sourceDir string) (string, error) {
 	return fmt.Sprintf("-X %[1]s.sourceKey=%[2]s -X %[1]s.releaseKey=%[3]s", pkg, key, ReleaseKey(sourceDir)), nil
 }
 
-// Names are the executables that a complete folder has.
+// Names are the executables that a complete directory has.
 func Names() []string {
 	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
 }
 
-// Options say where to look. The zero value looks at the environment and the build cache.
+// Options say where to search. The zero value searches the environment and the build cache.
 type Options struct {
-	// Dir is a folder given by hand; it wins, and it is an error when it is not complete.
+	// Dir is a directory given by hand; it wins, and it is an error when it is not complete.
 	Dir string
-	// SourceDir is the devcluster module's folder. Empty: found by walking up from the working folder.
+	// SourceDir is the devcluster module's directory. Empty: found by walking up from the working directory.
 	SourceDir string
 	// Getenv reads the environment. Nil: os.Getenv.
 	Getenv func(string) string
@@ -60,7 +60,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Find returns the absolute path of a complete folder of executables: Options.Dir, else the one that $BULLPEN_ASSETS
+// Find returns the absolute path of a complete directory of executables: Options.Dir, else the one that $BULLPEN_ASSETS
 // names (either one must be complete), else $KUBEBUILDER_ASSETS when complete, else one that Build made: compiled from
 // the sources, or, unless $BULLPEN_ASSETS is "off", ready-made. When there is none the error is ErrMissing.
 func Find(o Options) (string, error) {
@@ -69,7 +69,7 @@ func Find(o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, given := range []struct{ from, dir string }{{"the assets folder", o.Dir}, {"$" + EnvAssets, set.dir}} {
+	for _, given := range []struct{ from, dir string }{{"the assets directory", o.Dir}, {"$" + EnvAssets, set.dir}} {
 		if given.dir == "" {
 			continue
 		}
@@ -83,7 +83,7 @@ func Find(o Options) (string, error) {
 	}
 	dir, err := cachedDir(o, set.off)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w; run `make devcluster` in the repository, or point $%s at a folder that has %s",
+		return "", fmt.Errorf("%w: %w; run `make devcluster` in the repository, or point $%s at a directory that has %s",
 			ErrMissing, err, EnvAssets, strings.Join(Names(), ", "))
 	}
 	return dir, nil
@@ -103,7 +103,7 @@ func missing(dir string) []string {
 	return lacks
 }
 
-// cachedDir is a complete folder that Build made. The one compiled from exactly these sources comes first: after a change
+// cachedDir is a complete directory that Build made. The one compiled from exactly these sources comes first: after a change
 // of the sources, it is what shows the change.
 func cachedDir(o Options, off bool) (string, error) {
 	compiled, released := sourceKey, releaseKey
@@ -139,7 +139,7 @@ func cacheDir(getenv func(string) string, key string) (string, error) {
 		if base == "" {
 			home, err := os.UserHomeDir()
 			if err != nil {
-				return "", fmt.Errorf("finding the cache folder: %w (set $%s)", err, EnvCache)
+				return "", fmt.Errorf("finding the cache directory: %w (set $%s)", err, EnvCache)
 			}
 			base = filepath.Join(home, ".cache")
 		}
@@ -163,7 +163,7 @@ func resolveSource(dir string) (string, error) {
 		}
 		up := filepath.Dir(at)
 		if up == at {
-			return "", errors.New("the devcluster sources are not in this folder or above it")
+			return "", errors.New("the devcluster sources are not in this directory or above it")
 		}
 		at = up
 	}

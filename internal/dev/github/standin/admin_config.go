@@ -96,8 +96,8 @@ func (s *Server) withInstallation(id int64, change func(*account) error) error {
 	return nil
 }
 
-// Suspend suspends an installation, as its account's owner may: its webhook says so, and then the App hears nothing more
-// of the account and is refused (403) whatever it asks. Runners and jobs go on.
+// Suspend suspends an installation, as its account's owner may: its webhook says so, and from then on the App gets no
+// more events of the account, and its requests are refused (403). Runners and jobs continue.
 func (s *Server) Suspend(id int64) error {
 	return s.withInstallation(id, func(a *account) error {
 		if !a.suspendedAt.IsZero() {
@@ -109,7 +109,7 @@ func (s *Server) Suspend(id int64) error {
 	})
 }
 
-// Unsuspend ends a suspension. What happened meanwhile is not told afterwards.
+// Unsuspend ends a suspension. Events of the time in between are not delivered afterwards.
 func (s *Server) Unsuspend(id int64) error {
 	return s.withInstallation(id, func(a *account) error {
 		if a.suspendedAt.IsZero() {

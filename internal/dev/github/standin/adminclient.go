@@ -20,7 +20,7 @@ type AdminClient struct {
 	URL string
 	// Token is its admin token, if it has one.
 	Token string
-	// HTTP is the client used; nil means one with a time-out of a minute.
+	// HTTP is the client used; nil means one with a timeout of a minute.
 	HTTP *http.Client
 }
 

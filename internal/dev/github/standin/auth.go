@@ -25,8 +25,7 @@ type runnerToken struct {
 	expires time.Time
 }
 
-// caller is whoever makes a REST call: the App itself, one of its installations, a person's token, or a runner that registers
-// itself.
+// caller makes a REST call: the App itself, one of its installations, a person's token, or a runner that registers itself.
 type caller struct {
 	account      *account           // that it speaks for; nil for the App, and for a person's call that names none
 	person       *personalToken     // whose token it is; nil for the App and its installations

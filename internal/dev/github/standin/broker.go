@@ -37,7 +37,7 @@ func brokerError(status int, kind, message string) *protocolError {
 	return &protocolError{Source: sourceBroker, Code: status, Kind: kind, Message: message}
 }
 
-// runError has no kind: clients of the run service go by its status.
+// runError has no kind: clients of the run service depend on its status.
 func runError(status int, message string) *protocolError {
 	return &protocolError{Source: sourceRun, Code: status, Message: message}
 }
@@ -61,7 +61,7 @@ func (s *Server) protocol(mux *http.ServeMux, pattern string, handle func(http.R
 			panic(http.ErrAbortHandler)
 		}
 		if _, ok := s.faults.take(FaultRESTCut, about); ok {
-			_ = handle(&discardWriter{header: http.Header{}}, r, token) // its answer is lost whatever it is
+			_ = handle(&discardWriter{header: http.Header{}}, r, token) // its answer is lost in any case
 			panic(http.ErrAbortHandler)
 		}
 		if err := handle(w, r, token); err != nil {
@@ -156,7 +156,8 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 // instanceID names this tenant: GitHub's runner reads a GUID there, and opens no session otherwise.
 const instanceID = "3f2a6c1e-8d47-4b0a-9f35-6e0c1d7b5a92"
 
-// connectionData tells a client of the old flow where sessions and messages are. It is told to anybody, as at GitHub.
+// connectionData says where sessions and messages are, to a client of the old flow. It needs no authentication, as at
+// GitHub.
 func (s *Server) connectionData(w http.ResponseWriter, _ *http.Request) {
 	service := func(id, name, relative string) map[string]any {
 		return map[string]any{
@@ -292,7 +293,7 @@ func (s *Server) endSessionLocked(rn *runner) {
 	s.changedLocked()
 }
 
-// migrateMessage answers a poll of the old flow that did not heed the session's answer.
+// migrateMessage answers a poll of the old flow that ignored the session's answer.
 func (s *Server) migrateMessage(w http.ResponseWriter, _ *http.Request, _ *runnerToken) error {
 	body, err := json.Marshal(map[string]string{"brokerBaseUrl": s.opts.URL + pathBroker})
 	if err != nil {

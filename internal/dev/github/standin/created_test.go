@@ -20,6 +20,6 @@ func FuzzCreatedWithin(f *testing.F) {
 			require.Equal(t, http.StatusUnprocessableEntity, refused.status)
 			return
 		}
-		within(at) // whatever it says, it does not panic
+		within(at) // it must not panic
 	})
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// deadline is something that will be looked at later. What it finds out of date it leaves alone, so nothing is ever
-// taken out of the heap.
+// deadline is something to check later. One that is out of date by then is ignored, so nothing is ever removed from
+// the heap.
 type deadline struct {
 	at  time.Time
 	seq int64
@@ -43,9 +43,10 @@ func (s *Server) deadlineLocked(at time.Time, do func()) {
 	}
 }
 
-// Tick does everything that is due by the clock: jobs nobody acquired are queued again, runners that fell silent go
-// offline, silent jobs are lost, tokens and old registrations go. Run calls it when something is due; a test that
-// moves its own clock calls it itself. It returns when the next thing is due, the zero time if nothing is.
+// Tick does everything that is due by the clock: jobs that were not acquired are queued again, runners that fell
+// silent go offline, silent jobs are lost, tokens and old registrations are deleted. Run calls it when something is
+// due; a test that moves its own clock calls it itself. It returns when the next thing is due, the zero time if
+// nothing is.
 func (s *Server) Tick() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,19 +3,19 @@
 //
 //   - the App and Actions REST API as go-github speaks it (bare and under /api/v3): App JWT, installation tokens,
 //     JIT configurations, registration tokens, runners of repositories, organizations and enterprises, jobs, runs, logs, hook deliveries and redelivery, rate-limit headers;
-//   - webhooks, signed, delivered within a deadline, never retried by themselves;
+//   - webhooks, signed, delivered within a deadline, never retried without a request;
 //   - the runner protocol in both flows (connectionData → broker migration → broker, and the broker at once), the
 //     run service and the results service, so that a genuine runner client given one JIT blob completes jobs;
 //   - workflow files, evaluated by the package workflow beside it, and an admin API under /_standin/ (listed below).
 //
-// Like GitHub it binds a queued job to any idle runner whose labels match, never to the one that was minted for it; a
-// job that is not acquired within a minute is queued again; an ephemeral runner is gone after its one job, and a static one, which
-// registered itself with a token (registration.go), takes the next.
+// Like GitHub it binds a queued job to any idle runner whose labels match, never to the one that was minted for it; a job
+// that is not acquired within a minute is queued again; an ephemeral runner is deleted after its one job, and a static one,
+// which registered itself with a token (registration.go), takes the next.
 //
-// Begin at [New] and [Server.Run]; [Start] wraps both behind a loopback listener for tests. State lives in memory
-// behind one mutex (state.go), deadlines in one heap (deadlines.go), jobs and runners meet in match.go, and what may
-// happen to a job is in lifecycle.go. Time comes from Options.Now, randomness from Options.Random and Options.Pick;
-// [Server.Tick] does whatever is due, so a test with a clock of its own never waits.
+// Begin at [New] and [Server.Run]; [Start] wraps both behind a loopback listener for tests. State lives in memory behind
+// one mutex (state.go), deadlines in one heap (deadlines.go), jobs and runners meet in match.go, and what may happen to a
+// job is in lifecycle.go. Time comes from Options.Now, randomness from Options.Random and Options.Pick; [Server.Tick] does
+// whatever is due, so a test with a clock of its own never waits.
 //
 // # Admin API
 //
@@ -43,12 +43,12 @@
 //	POST   /_standin/enterprises                add an enterprise of some accounts: an [Enterprise]
 //	POST   /_standin/tokens                     make a person's token: a [PersonalToken]; DELETE /_standin/tokens/{name} ends it
 //	DELETE /_standin/installations/{id}         uninstall the App, with the webhook; POST installs it again
-//	POST   /_standin/repositories/{owner}/{repo}/rename  {"name"}: as its owner may; GitHub tells the App nothing of it
+//	POST   /_standin/repositories/{owner}/{repo}/rename  {"name"}: as its owner may; GitHub sends the App no event
 //	PUT    /_standin/webhook                    {"url","secret"}: where webhooks go from now on
 //
 // # Faults
 //
 // A [Fault] makes something go wrong: on REST calls, on runner-protocol calls (their routes begin with /_services/), with
-// webhooks, runners and jobs. It is put in force by the admin API, or as a rule of one [Submission]. [FaultCatalogue] says
+// webhooks, runners and jobs. It is put in force by the admin API, or by a rule of one [Submission]. [FaultCatalogue] says
 // what each kind does and which fact it imitates; docs/internals/github-stand-in.md is made from it.
 package standin

@@ -316,7 +316,7 @@ func (s *Server) messageBuilder(j *job, ready workflow.Job) func(messageInput) (
 	}
 }
 
-// jobEndedLocked tells the workflow that a job is over, cancels what it says to cancel, and goes on.
+// jobEndedLocked reports to the workflow that a job is over, cancels what it says to cancel, and continues.
 func (s *Server) jobEndedLocked(j *job, outputs map[string]string) {
 	_, _, cancel, err := j.run.plan.apply(planStep{Call: "complete", Key: j.key, Conclusion: j.conclusion, Outputs: outputs})
 	if err != nil {

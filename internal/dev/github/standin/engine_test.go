@@ -38,7 +38,7 @@ jobs:
       - run: echo deploy
 `
 
-// serve mints a runner, takes whatever job comes, and ends it.
+// serve mints a runner, takes any job, and ends it.
 func (w *world) serve(name, conclusion string, outputs map[string]string) *runner {
 	w.t.Helper()
 	r := w.mint(name, "self-hosted", "linux").start(w.clock.Now()).take()

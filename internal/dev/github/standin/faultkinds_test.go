@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 )
 
-// strikes is one kind of fault at work: the fault, and what a client of GitHub sees of it.
+// strikes is one kind of fault in force: the fault, and what a client of GitHub sees of it.
 type strikes struct {
 	fault standin.Fault
 	see   func(t *testing.T, w *world)

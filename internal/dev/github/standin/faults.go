@@ -27,7 +27,7 @@ type Fault struct {
 	// Job selects by the job's name, a shell pattern. A runner stands for the job it has, else for the one it was probably
 	// minted for.
 	Job string `json:"job,omitempty"`
-	// Run selects by the id of the run. A rule of a [Submission] gets it by itself.
+	// Run selects by the id of the run. A rule of a [Submission] has it set automatically.
 	Run int64 `json:"run,omitempty"`
 	// Installation selects by the installation's id.
 	Installation int64 `json:"installation,omitempty"`
@@ -154,7 +154,7 @@ func (f Fault) validate() error {
 	return nil
 }
 
-// validateFields refuses what the kind would not heed: a rule that silently selects everything spoils a scenario.
+// validateFields refuses what the kind would ignore: a rule that silently selects everything spoils a scenario.
 func (f Fault) validateFields(about FaultInfo) error {
 	set := f.values()
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -283,7 +283,7 @@ func (b *faultBook) take(kind FaultKind, about subject) (Fault, bool) {
 	return Fault{}, false
 }
 
-// none reports that nothing at all goes wrong, so that nobody need find out whom it would strike.
+// none reports that no fault is in force, so that callers need not determine what one would strike.
 func (b *faultBook) none() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -123,7 +123,7 @@ func (l *liveLog) write(line string, limit int) {
 	l.text.WriteByte('\n')
 }
 
-// step returns what came of one step, and how many lines the feed has counted.
+// step returns the output of one step, and how many lines the feed has counted.
 func (l *liveLogs) step(job int64, id string) (text string, lines int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ type GroupAccess struct {
 	Visibility string `json:"visibility,omitempty"`
 	// Repositories are those that are selected, without their owner.
 	Repositories []string `json:"repositories,omitempty"`
-	// AllowsPublicRepositories: without it no public repository is served, whatever the visibility.
+	// AllowsPublicRepositories: without it no public repository is served, in any visibility.
 	AllowsPublicRepositories bool `json:"allows_public_repositories,omitempty"`
 }
 
@@ -58,7 +58,7 @@ func (a *account) groupID(name string) int64 {
 	return int64(at) + defaultPoolID + 1
 }
 
-// setAccess changes whom groups of the account serve.
+// setAccess changes which repositories groups of the account serve.
 func (a *account) setAccess(access map[string]GroupAccess) error {
 	for name, group := range access {
 		switch {
@@ -75,7 +75,7 @@ func (a *account) setAccess(access map[string]GroupAccess) error {
 	return nil
 }
 
-// accessTo is whom the scope's group of that id serves.
+// accessTo is the access of the scope's group of that id.
 func (sc *scope) accessTo(group int64) GroupAccess {
 	return sc.owner.access[strings.ToLower(sc.groupName(group))]
 }

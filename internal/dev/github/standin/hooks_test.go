@@ -223,7 +223,8 @@ func TestFault_Webhooks(t *testing.T) {
 	})
 }
 
-// What is told by a request that is answered while the stand-in ends starts no worker beside the wait for all of them, a race that was seen.
+// An event caused by a request that is answered while the stand-in stops starts no worker beside the wait for all of them,
+// a race that was seen.
 func TestWebhooks_ARequestBesideTheEndStartsNoWorker(t *testing.T) {
 	for range 10 {
 		w := newWorld(t, nil)

@@ -43,7 +43,7 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the reader may be gone; there is nobody to tell
+	_, _ = w.Write(body) // the client may have disconnected, and then nothing is left to report to
 }
 
 func writeError(w http.ResponseWriter, err error) {
@@ -58,7 +58,7 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, e.status, e)
 }
 
-// readJSON decodes a body. Whatever is wrong with it becomes one sentence and a 400.
+// readJSON decodes a body. Any error becomes one sentence and a 400.
 func readJSON(r *http.Request, into any) *apiError {
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {

@@ -8,7 +8,7 @@ import (
 )
 
 // A stand-in that starts again without its state, as after a kill -9 a moment too early, hands out no id twice:
-// Bullpen's tombstones of the former ones would bar the new jobs for ever.
+// Bullpen's tombstones of the former ones would bar the new jobs forever.
 func TestIDs_AreNeverHandedOutTwiceAcrossStarts(t *testing.T) {
 	key, _, err := GenerateAppKey()
 	require.NoError(t, err)

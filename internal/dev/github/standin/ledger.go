@@ -113,15 +113,15 @@ type DeliveryRecord struct {
 	JobID        int64     `json:"job_id,omitempty"`
 	Installation int64     `json:"installation"`
 	CreatedAt    time.Time `json:"created_at"`
-	// DeliveredAt is null as long as it is under way, and for ever when a fault made it vanish.
+	// DeliveredAt is null as long as it is under way, and forever when a fault made it vanish.
 	DeliveredAt *time.Time  `json:"delivered_at"`
 	StatusCode  int         `json:"status_code"`
 	Redelivery  bool        `json:"redelivery"`
 	Faults      []FaultKind `json:"faults,omitempty"`
 }
 
-// Ledger is what GitHub saw from its first moment on, for a checker that believes nobody else. It survives a restart with
-// the state file; deliveries beyond Options.MaxDeliveries are forgotten.
+// Ledger is what GitHub saw from its first moment on, for a checker that trusts no other source. It survives a restart
+// with the state file; deliveries beyond Options.MaxDeliveries are forgotten.
 type Ledger struct {
 	Now        time.Time        `json:"now"`
 	Jobs       []JobRecord      `json:"jobs"`       // in the order in which they appeared

@@ -32,7 +32,7 @@ func (s *Server) queueLocked(j *job) {
 	s.matchJobLocked(j)
 }
 
-// watchQueuedLocked cancels a job that nobody took for a day.
+// watchQueuedLocked cancels a job that no runner took for a day.
 func (s *Server) watchQueuedLocked(j *job) {
 	limit := s.opts.QueueLimit
 	if j.queueLimit > 0 {
@@ -161,7 +161,7 @@ func (s *Server) watchTimeoutLocked(j *job) {
 	})
 }
 
-// watchRenewalLocked fails the job when its runner has not been heard of for too long.
+// watchRenewalLocked fails the job when its runner has been silent for too long.
 func (s *Server) watchRenewalLocked(j *job) {
 	s.deadlineLocked(j.renewedAt.Add(s.opts.LostAfter), func() {
 		if j.state != jobInProgress {
@@ -222,7 +222,7 @@ func (s *Server) watchCancelledLocked(j *job) {
 	})
 }
 
-// concludeLocked ends a job, frees or removes its runner, and lets the workflow go on.
+// concludeLocked ends a job, frees or removes its runner, and continues the workflow.
 func (s *Server) concludeLocked(j *job, conclusion, reason string) {
 	s.finishLocked(j, conclusion, reason, nil)
 }
@@ -299,7 +299,7 @@ func (s *Server) watchOfflineLocked(rn *runner) {
 	})
 }
 
-// watchCleanupLocked removes a registration that never came, or went away, a day later.
+// watchCleanupLocked removes a registration a day after it disconnected, or if it never connected.
 func (s *Server) watchCleanupLocked(rn *runner) {
 	since := rn.createdAt
 	if rn.lastContact.After(since) {

@@ -108,7 +108,7 @@ func Serve(ctx context.Context, listener net.Listener, server *Server) error {
 	late, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()
 	if shut := front.Shutdown(late); shut != nil {
-		_ = front.Close() // somebody holds a connection: they have had their five seconds
+		_ = front.Close() // a client holds a connection: it has had its five seconds
 	}
 	wg.Wait()
 	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {

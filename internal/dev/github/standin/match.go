@@ -40,8 +40,8 @@ func (l labelSet) covers(want labelSet) bool {
 }
 
 // runnerGroup holds the idle, online runners of one scope, label set and group, the longest idle first. jobGroup holds the
-// queued jobs of one repository and runs-on, the oldest first. Matching looks at groups, of which there are few, and
-// never at all runners or all jobs.
+// queued jobs of one repository and runs-on, the oldest first. Matching compares groups, of which there are few, and never
+// all runners or all jobs.
 type runnerGroup struct {
 	labels  labelSet
 	id      int64 // the group's, at GitHub
@@ -214,7 +214,7 @@ func (s *Server) matchRunnerLocked(rn *runner) {
 	if rn.idleGroup == nil {
 		return
 	}
-	for range 2 { // a second look: with Assign or a fault, the oldest job may have gone to nobody
+	for range 2 { // a second pass: with Assign or a fault, the oldest job may have been left unassigned
 		j := s.oldestJobLocked(rn)
 		if j == nil {
 			return

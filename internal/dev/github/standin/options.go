@@ -128,7 +128,7 @@ type Options struct {
 	Random io.Reader
 	// Pick returns a number in [0, n). Default math/rand.
 	Pick func(n int) int
-	// Logger gets one line for what an operator may want to know. Default: discarded.
+	// Logger gets one line for what an administrator may want to know. Default: discarded.
 	Logger *slog.Logger
 }
 

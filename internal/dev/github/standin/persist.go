@@ -173,7 +173,7 @@ func (s *Server) saveState() error {
 		err = os.Rename(temporary.Name(), s.opts.StateFile)
 	}
 	if err != nil {
-		_ = os.Remove(temporary.Name()) // it is of no use to anybody
+		_ = os.Remove(temporary.Name()) // it is of no use any more
 		return fmt.Errorf("saving the stand-in's state: %w", err)
 	}
 	return nil

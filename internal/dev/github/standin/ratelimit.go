@@ -17,7 +17,7 @@ const (
 type window struct {
 	used    int
 	reset   time.Time
-	emptied int // what a fault says that calls are answered with until the reset; 0: nobody emptied it
+	emptied int // what a fault says that calls are answered with until the reset; 0: no fault emptied it
 }
 
 // meterLocked charges a REST call to its buckets, writes the headers, and reports a refusal.

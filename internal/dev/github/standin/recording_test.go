@@ -39,7 +39,7 @@ func (e exchange) status() int {
 	return *e.Answer.Status
 }
 
-// held reports whether the answer took so long that the runner made other requests meanwhile.
+// held reports whether the answer took so long that the runner made other requests in between.
 func (e exchange) held() bool { return e.Answer.After > 1 || e.Answer.Status == nil }
 
 // answers says whether the answer was a message of that type.

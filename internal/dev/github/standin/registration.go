@@ -40,7 +40,8 @@ func remoteAuth(r *http.Request) string {
 	return strings.TrimSpace(value)
 }
 
-// registrationCaller is whoever has a registration token. GitHub says of a token that has ended what it says of one that never was.
+// registrationCaller is the caller with a registration token. GitHub says of an expired token what it says of one that
+// never was.
 func (s *Server) registrationCaller(value string) (caller, *apiError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +193,8 @@ func (q *registerRequest) labels() (names, system []string) {
 	return names, system
 }
 
-// registerRunner registers a runner that made its own key. One of that name is replaced when it says so: it keeps its id, and whoever
-// had it before is signed out.
+// registerRunner registers a runner that made its own key. One of that name is replaced when it says so: it keeps its id,
+// and its former holder is signed out.
 func (s *Server) registerRunner(w http.ResponseWriter, r *http.Request, who caller) error {
 	var q registerRequest
 	if err := readJSON(r, &q); err != nil {

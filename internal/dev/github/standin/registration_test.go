@@ -35,7 +35,7 @@ func (t withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// configure registers a static runner, and returns its folder.
+// configure registers a static runner, and returns its directory.
 func (w *world) configure(where, token, name string) (string, error) {
 	root := w.t.TempDir()
 	prefix := "ACTIONS_RUNNER_INPUT_"
@@ -92,7 +92,7 @@ func TestRegistrationToken_CannotAdminister(t *testing.T) {
 	}
 }
 
-// The answer has the members that GitHub's runner 2.336.0 went on with when it registered, by their names.
+// The answer has the members that GitHub's runner 2.336.0 needed when it registered, by their names.
 func TestRegistration_BeginsAsGitHubsRunnerReadsIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

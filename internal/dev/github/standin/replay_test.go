@@ -39,18 +39,18 @@ type replayOf struct {
 	fault standin.FaultKind
 }
 
-// toEverybody: the runner asks for connectionData without a token first. At GitHub it is anonymous; the recorded 401 sent the runner for a token.
-var toEverybody = map[string]int{"GET /_services/pipelines/_apis/connectionData": http.StatusOK}
+// anonymous: the runner asks for connectionData without a token first. At GitHub it is anonymous; the recorded 401 sent the runner for a token.
+var anonymous = map[string]int{"GET /_services/pipelines/_apis/connectionData": http.StatusOK}
 
 var replays = map[string]replayOf{
 	"jit-one-job": {jobs: []string{`
     outputs: {word: "${{ steps.m.outputs.w }}"}
     env: {COLOUR: green}
-    steps: [{name: greet, run: echo}, {id: m, run: echo}, {run: exit 3}, {if: always(), run: echo last}]`}, expected: toEverybody},
-	"jit-cancelled":       {jobs: []string{`steps: [{run: echo started; sleep 60}, {if: always(), run: echo cleanup}]`}, expected: toEverybody},
-	"jit-long":            {jobs: []string{`steps: [{run: sleep 130}]`}, expected: toEverybody},
-	"jit-idle-term":       {expected: toEverybody},
-	"jit-version-refused": {fault: standin.FaultVersionRefused, expected: toEverybody},
+    steps: [{name: greet, run: echo}, {id: m, run: echo}, {run: exit 3}, {if: always(), run: echo last}]`}, expected: anonymous},
+	"jit-cancelled":       {jobs: []string{`steps: [{run: echo started; sleep 60}, {if: always(), run: echo cleanup}]`}, expected: anonymous},
+	"jit-long":            {jobs: []string{`steps: [{run: sleep 130}]`}, expected: anonymous},
+	"jit-idle-term":       {expected: anonymous},
+	"jit-version-refused": {fault: standin.FaultVersionRefused, expected: anonymous},
 	"jit-uses": {
 		jobs: []string{`steps: [{run: env}, {run: env}, {run: env}, {run: env}]`},
 		// The stand-in has no actions, and says so as the launch service does; the archives came from the proxy, and the log was asked
@@ -60,13 +60,13 @@ var replays = map[string]replayOf{
 		},
 		skipped: []string{"GET /tar/acme/hello", "GET /tar/acme/comp", "GET /_services/results/logs/85565775001"},
 	},
-	"registered-two-jobs": {jobs: []string{`steps: [{run: echo one}]`, `steps: [{run: echo two}]`}, expected: toEverybody},
+	"registered-two-jobs": {jobs: []string{`steps: [{run: echo one}]`, `steps: [{run: echo two}]`}, expected: anonymous},
 	// GitHub takes a removal token here.
 	"registered-remove": {expected: map[string]int{"DELETE /api/v3/repos/acme/app/actions/runners/{runner}": http.StatusNoContent}},
 }
 
-// Every request that GitHub's runner made is answered as it went on from there: with that status, with each member that it was answered with,
-// of that kind, and with no member that the runner's own contracts do not declare.
+// Every request that GitHub's runner made is answered as in the recording: with that status, with each member of the
+// recorded answer, of that kind, and with no member that the runner's own contracts do not declare.
 func TestReplay_EveryRecordingOfGitHubsRunner(t *testing.T) {
 	files, err := filepath.Glob("testdata/recordings/*.jsonl")
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func (p *player) begin(index int) {
 // pollHold is how long a poll is held.
 const pollHold = 50 * time.Second
 
-// end has happen what the answer was about, and looks at the answer. What ended with the session stays open until then.
+// end makes what the answer was about happen, and checks the answer. What ended with the session stays open until then.
 func (p *player) end(index int) {
 	one := p.list[index]
 	switch {
@@ -361,7 +361,7 @@ func (p *player) assertion() string {
 	return signed
 }
 
-// check holds an answer against what the runner went on with, and learns today's ids of it.
+// check compares an answer with the recorded one, and learns today's ids from it.
 func (p *player) check(one exchange, answer answered) {
 	p.Helper()
 	require.NoError(p, answer.err)

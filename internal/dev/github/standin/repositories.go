@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A repository keeps its id under whatever name, and is read by it (GET /repositories/{id}). A call by a name that it had
-// before is answered with a redirection there, 301 for a GET and 307 for anything else, until another repository has that
-// name: then the name means the other one. GitHub tells this in its notes on redirects of the REST API
+// A repository keeps its id under every name, and is read by it (GET /repositories/{id}). A call by a former name is
+// redirected there, by 301 for a GET and 307 for anything else, until another repository has that name: then the name
+// means the other one. GitHub documents this in its notes on redirects of the REST API
 // (developer.github.com/changes/2015-04-17-preview-repository-redirects, docs.github.com "Renaming a repository").
 
 // byIDPath is how a path begins that names a repository by its id.
@@ -69,8 +69,8 @@ func movedLocked(r *http.Request, a *account, name string) error {
 	}
 }
 
-// RenameRepository gives a repository ("owner/name") another name, without its owner. Nothing is told about it: the App is not
-// subscribed to the event. Its runs, jobs and runners stay its own.
+// RenameRepository gives a repository ("owner/name") another name, without its owner. It sends no event: the App is not
+// subscribed to it. Its runs, jobs and runners stay its own.
 func (s *Server) RenameRepository(repository, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -89,7 +89,7 @@ func (s *Server) rerunLocked(w http.ResponseWriter, r *run, again func(*job) boo
 	return nil
 }
 
-// keptJobs are the latest jobs that are neither chosen nor behind one that is, with what they gave.
+// keptJobs are the latest jobs that are neither chosen nor depend on one that is, with their outputs.
 func keptJobs(r *run, file *workflow.Workflow, again func(*job) bool) map[string]carried {
 	outputs := map[string]map[string]string{}
 	for _, step := range r.plan.journal {

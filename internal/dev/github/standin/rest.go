@@ -45,7 +45,7 @@ func (s *Server) rest(mux *http.ServeMux, pattern, bucket string, kind authKind,
 	})
 }
 
-// serveREST reports whether the call was answered: a caller that went away meanwhile is not.
+// serveREST reports whether the call was answered: one whose client has disconnected is not.
 func (s *Server) serveREST(w http.ResponseWriter, r *http.Request, route restRoute) bool {
 	h := w.Header()
 	h.Set("X-GitHub-Request-Id", s.token(""))
@@ -70,7 +70,7 @@ func (s *Server) serveREST(w http.ResponseWriter, r *http.Request, route restRou
 		panic(http.ErrAbortHandler)
 	}
 	if _, ok := s.faults.take(FaultRESTCut, about); ok {
-		// It happens, but nobody is told: the connection breaks instead.
+		// It takes effect, but sends no answer: the connection breaks instead.
 		if err := route.handle(&discardWriter{header: http.Header{}}, r, who); err != nil {
 			s.log.Debug("a call whose answer is lost failed", "route", route.pattern, "error", err)
 		}
@@ -80,7 +80,7 @@ func (s *Server) serveREST(w http.ResponseWriter, r *http.Request, route restRou
 	return true
 }
 
-// answer calls the handler. What a GET reads carries an ETag; whoever has read the same before is told so by a 304, which
+// answer calls the handler. What a GET reads carries an ETag; a client that has read the same before gets a 304, which
 // does not count.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, who caller, route restRoute) {
 	if r.Method != http.MethodGet {
@@ -122,7 +122,7 @@ func sameTag(header, tag string) bool {
 	return false
 }
 
-// admitCall refuses what GitHub would refuse before it looks at the call: a token that has ended, a suspended
+// admitCall refuses what GitHub would refuse before it reads the call: a token that has ended, a suspended
 // installation, an empty bucket.
 func (s *Server) admitCall(h http.Header, r *http.Request, who caller, about subject) *apiError {
 	s.mu.Lock()
@@ -191,8 +191,8 @@ func secondaryLimit(h http.Header, status int, wait time.Duration) *apiError {
 	}
 }
 
-// restSubject says what a call is about, as far as a fault could ask: its scope, and the runner or job that it names or,
-// for a mint, the job that it is probably for.
+// restSubject says what a call is about, as far as a fault could ask: its scope, and the runner or job that it names.
+// For a mint it is the job that it is probably for.
 func (s *Server) restSubject(r *http.Request, who caller, route restRoute) subject {
 	about := subject{route: route.pattern, bucket: route.bucket}
 	if s.faults.none() {

@@ -49,7 +49,7 @@ type installationJSON struct {
 	SingleFilePaths     []string          `json:"single_file_paths"`
 }
 
-// appRights are what the App asks of whoever installs it, and of what it is told.
+// appRights are the permissions and events that the App asks for at its installation.
 type appRights struct {
 	permissions map[string]string
 	events      []string
@@ -64,8 +64,8 @@ func usualRights() *appRights {
 	}
 }
 
-// SetRights changes what the App is allowed and what events it is told of, as its owner may on its settings page, and as if
-// every account had accepted that. What is shown changes; calls are refused by faults.
+// SetRights changes the App's permissions and events, as its owner may on its settings page, and as if every account had
+// accepted that. What is shown changes; calls are refused by faults.
 func (s *Server) SetRights(permissions map[string]string, events ...string) {
 	s.rights.Store(&appRights{permissions: maps.Clone(permissions), events: append([]string{}, events...)})
 }

@@ -66,7 +66,8 @@ func (s *Server) runnerRoutes(mux *http.ServeMux) {
 	}
 }
 
-// scopeLocked finds the scope a path names. Of somebody else's scope GitHub says that it does not exist.
+// scopeLocked finds the scope a path names. For another account's scope GitHub answers that it does not
+// exist.
 func (s *Server) scopeLocked(r *http.Request, who caller) (*scope, error) {
 	sc, err := s.anyScopeLocked(r, who)
 	switch {
@@ -203,8 +204,8 @@ func (s *Server) generateJIT(w http.ResponseWriter, r *http.Request, who caller)
 	return nil
 }
 
-// listRunners lists a scope's runners by id, and takes name for a whole one. GitHub documents neither the order of the list nor
-// whether its filter takes the beginning of a name, so nobody may rely on more than that a whole name finds its runner.
+// listRunners lists a scope's runners by id, and takes name for a whole one. GitHub documents neither the order of the list
+// nor whether its filter accepts a prefix, so clients may rely only on a whole name finding its runner.
 func (s *Server) listRunners(w http.ResponseWriter, r *http.Request, who caller) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

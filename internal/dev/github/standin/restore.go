@@ -81,7 +81,7 @@ func (s *Server) restoreLocked(st *savedState) error {
 		s.blobs.blobs[id] = &blob{signature: saved.Signature, data: saved.Data, dropped: saved.Dropped}
 	}
 	s.hooks.restore(st)
-	for _, rn := range runners { // last: whoever is idle may get a job now
+	for _, rn := range runners { // last: an idle runner may get a job now
 		if !rn.removed {
 			s.settleRunnerLocked(rn)
 			s.matchRunnerLocked(rn)

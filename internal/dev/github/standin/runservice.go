@@ -26,7 +26,7 @@ func (s *Server) runServiceRoutes(mux *http.ServeMux) {
 }
 
 // acquireJob hands the job itself to the runner that it was assigned to. The same runner may ask again, as it does when
-// the answer was lost; anybody else is told to skip the message.
+// the answer was lost; any other runner must skip the message.
 func (s *Server) acquireJob(w http.ResponseWriter, r *http.Request, token *runnerToken) error {
 	var q struct {
 		JobMessageID string `json:"jobMessageId"`

@@ -65,7 +65,7 @@ type Server struct {
 	lost          int
 	requeued      int
 	minted        int
-	changed       chan struct{} // closed and replaced when something a waiter may look at has changed
+	changed       chan struct{} // closed and replaced when something that a waiter may read has changed
 	earlier       chan struct{} // a deadline before all others was added
 	dirty         chan struct{} // the state file is out of date
 	closing       chan struct{} // closed when Run ends: held polls are answered
@@ -204,9 +204,9 @@ func (s *Server) nextIDLocked(kind string, start int64) int64 {
 	return s.ids[kind]
 }
 
-// freshIDLocked numbers runs and jobs. Whoever remembers them, as Bullpen remembers
-// finished jobs for ever (CLAIM-4), must never see an id again, also when the state file was lost or is a moment old: so
-// each start of the stand-in counts on from its clock, a thousand ids a second.
+// freshIDLocked numbers runs and jobs. A client that remembers them, as Bullpen remembers finished jobs forever
+// (CLAIM-4), must never see an id again, also when the state file was lost or is outdated. So each start of the stand-in
+// counts on from its clock, a thousand ids a second.
 func (s *Server) freshIDLocked(kind string, start int64) int64 {
 	s.ids[kind] = max(s.ids[kind], start+s.idBase) + 1
 	return s.ids[kind]
@@ -229,7 +229,7 @@ func (s *Server) guid() string {
 
 func (s *Server) token(prefix string) string { return prefix + hex.EncodeToString(s.randomBytes(20)) }
 
-// changedLocked wakes those who wait for a run or a job.
+// changedLocked wakes the waiters for a run or a job.
 func (s *Server) changedLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -169,7 +169,7 @@ func TestIDToken_NeedsThePermission(t *testing.T) {
 	}
 }
 
-// A runner's group goes by its name, in its settings as in the job's.
+// A runner's group is identified by its name, in its settings as in the job's.
 func TestMessage_NamesTheRunnersGroup(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *standin.Options) { o.Installations[0].RunnerGroups = []string{"builders"} })

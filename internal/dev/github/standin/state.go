@@ -50,11 +50,11 @@ type account struct {
 	announced    bool                   // its "installation created" webhook was sent
 }
 
-// installed says whether the account has the App now. One that uninstalled it keeps its runners and jobs: they are its
-// own, and only the App does not hear of them any more.
+// installed says whether the account has the App now. One that uninstalled it keeps its runners and jobs; only the App
+// gets no events of them any more.
 func (a *account) installed() bool { return a.installation != 0 }
 
-// listens says whether the App hears of what happens in the account.
+// listens says whether the App gets the account's events.
 func (a *account) listens() bool { return a.installed() && a.suspendedAt.IsZero() }
 
 type repo struct {
@@ -116,13 +116,13 @@ type runner struct {
 	wake        chan struct{} // closed and replaced to wake the held poll
 	removed     bool
 	ending      string    // the session that outlives the registration: of a runner whose one job it has completed
-	endsAt      time.Time // when ending ends by itself
+	endsAt      time.Time // when ending ends on its own
 
 	job             *job // assigned or running
 	cancelMessage   int64
 	cancelDelivered bool
 	busyHiddenUntil time.Time
-	intended        *job // the job it was probably minted for; only the "different" fault looks at it
+	intended        *job // the job it was probably minted for; only the "different" fault reads it
 	idleGroup       *runnerGroup
 	idleElement     *list.Element
 	offlineCheck    bool          // a deadline for its being offline is pending
@@ -228,7 +228,7 @@ type job struct {
 	messageID    int64
 	acknowledged bool
 	runner       *runner // current assignment
-	runnerID     int64   // of whoever acquired it
+	runnerID     int64   // of the runner that acquired it
 	runnerName   string
 	groupID      int64
 	groupName    string
@@ -246,7 +246,7 @@ type job struct {
 	group         *jobGroup
 	groupElement  *list.Element
 	differentFrom time.Time     // since when the "different" fault has held it back
-	queueLimit    time.Duration // a fault: how long it may be queued; 0: as everywhere
+	queueLimit    time.Duration // a fault: the longest time in the queue; 0: as everywhere
 	cancelAt      time.Time     // a fault: when it is cancelled
 	attempt       int
 	requeues      int

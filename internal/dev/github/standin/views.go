@@ -86,7 +86,8 @@ type StateView struct {
 	RunsCompleted int            `json:"runs_completed"`
 	Jobs          map[string]int `json:"jobs"`        // by status
 	Conclusions   map[string]int `json:"conclusions"` // of completed jobs
-	// Lost counts jobs whose runner fell silent; Requeued, assignments taken back because nobody acquired in time.
+	// Lost counts jobs whose runner fell silent; Requeued, assignments taken back because no runner acquired the
+	// job in time.
 	Lost     int `json:"lost"`
 	Requeued int `json:"requeued"`
 	// AcquiredTwice lists jobs that more than one runner took. It must be empty.

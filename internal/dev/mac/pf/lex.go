@@ -44,7 +44,7 @@ func lex(file, text string) ([]token, error) {
 			i++
 		case c == '#':
 			for i < len(text) && text[i] != '\n' {
-				// A comment goes on in the next line, too, after a backslash.
+				// A comment continues in the next line after a backslash.
 				if text[i] == '\\' && i+1 < len(text) && text[i+1] == '\n' {
 					line++
 					i++

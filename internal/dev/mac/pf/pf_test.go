@@ -158,7 +158,7 @@ func TestLoad_OneAnchor(t *testing.T) {
 	require.Equal(t, "x", verdict.Anchor)
 	require.Equal(t, "block drop in quick from any to <t>", verdict.Rule)
 
-	// It outlives the call, and goes once it is empty and nobody calls it.
+	// It outlives the call, and is removed once it is empty and no rule calls it.
 	require.NoError(t, f.Load("", "pf.conf", "pass all", files{}.options()))
 	_, exists := f.Show("x", false)
 	require.True(t, exists)
@@ -288,7 +288,7 @@ func TestEnable_CountsWhoWantsIt(t *testing.T) {
 	require.False(t, f.Enabled)
 }
 
-// Whatever is written, it is refused as a whole or loaded.
+// Any text is refused as a whole or loaded.
 func FuzzLoad(f *testing.F) {
 	f.Add(stock)
 	f.Add("table <t> { 10/8, !10.1/16 }\nblock in quick on { en0 ! lo0 } inet proto { tcp udp } from <t> to (self) port { 22 >< 80 }\nanchor x { pass }")

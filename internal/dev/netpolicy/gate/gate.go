@@ -32,7 +32,7 @@ type Options struct {
 	// it that policies name.
 	Server *corev1.Pod
 	Port   uint16
-	// Observe is told of each connection that was refused or cut. It must not wait. Default: nobody is.
+	// Observe gets each connection that was refused or cut. It must not wait. Optional.
 	Observe func(Refusal)
 	// Log of what is odd; discarded when nil.
 	Log *slog.Logger
@@ -158,7 +158,7 @@ func (g *Gate) follow(ctx context.Context) {
 	}
 }
 
-// judge reads the rules anew, and cuts what they allow no more.
+// judge reads the rules again, and cuts what they no longer allow.
 func (g *Gate) judge() {
 	policies := listOf[networkingv1.NetworkPolicy](g.policies)
 	pods := listOf[corev1.Pod](g.pods)

@@ -29,7 +29,7 @@ const (
 	patient = 20 * time.Second
 )
 
-// token is bound to a pod, and signed by nobody.
+// token is bound to a pod, and unsigned.
 func token(pod, uid string) string {
 	payload := fmt.Sprintf(`{"kubernetes.io":{"namespace":%q,"pod":{"name":%q,"uid":%q}}}`, runners, pod, uid)
 	return "head." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".signature"
@@ -63,9 +63,9 @@ func idleOnly() []*networkingv1.NetworkPolicy {
 
 type fixture struct {
 	*testing.T
-	kube    *fake.Clientset
-	address string
-	told    chan Refusal
+	kube     *fake.Clientset
+	address  string
+	refusals chan Refusal
 }
 
 // start runs a gate before a server that answers every request with the word "served".
@@ -82,9 +82,9 @@ func start(t *testing.T, pods ...*corev1.Pod) *fixture {
 		_, err := kube.CoreV1().Pods(runners).Create(t.Context(), pod, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	told := make(chan Refusal, 100)
+	refusals := make(chan Refusal, 100)
 	gate, err := New(Options{
-		Kube: kube, Namespace: runners, Upstream: upstream.Listener.Addr().String(), Port: 8081, Observe: func(r Refusal) { told <- r },
+		Kube: kube, Namespace: runners, Upstream: upstream.Listener.Addr().String(), Port: 8081, Observe: func(r Refusal) { refusals <- r },
 		Server: &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: "server", Labels: map[string]string{"app": "server"}},
 			Status:     corev1.PodStatus{PodIP: "192.0.2.1"},
@@ -105,7 +105,7 @@ func start(t *testing.T, pods ...*corev1.Pod) *fixture {
 	case <-time.After(patient):
 		require.Fail(t, "the gate does not open")
 	}
-	return &fixture{t, kube, listener.Addr().String(), told}
+	return &fixture{t, kube, listener.Addr().String(), refusals}
 }
 
 // conn is a pod's connection.
@@ -142,7 +142,7 @@ func ask(conn net.Conn, bearer string) (string, error) {
 func (f *fixture) refusal() Refusal {
 	f.Helper()
 	select {
-	case r := <-f.told:
+	case r := <-f.refusals:
 		return r
 	case <-time.After(patient):
 		require.Fail(f, "nothing was refused")
@@ -170,7 +170,7 @@ func TestGate_NET2_ALabelCutsWhatWasEstablished(t *testing.T) {
 	require.False(t, f.refusal().Cut, "and another one is refused")
 }
 
-func TestGate_NET2_KnowsNobodyElse(t *testing.T) {
+func TestGate_NET2_KnowsNoOtherClient(t *testing.T) {
 	pod := runner("one", nil)
 	f := start(t, pod, runner("two", map[string]string{busy: "yes"}))
 	for name, bearer := range map[string]string{

@@ -25,7 +25,7 @@ type identity struct {
 // longestHead bounds the head of a request.
 const longestHead = 64 << 10
 
-var errNobody = errors.New("the request carries no token that is bound to a pod")
+var errNoIdentity = errors.New("the request carries no token that is bound to a pod")
 
 // introduce reads the head of a connection's first request, and who it says it is. What was read is returned in any case,
 // to be passed on.
@@ -38,7 +38,7 @@ func introduce(conn io.Reader) (said []byte, who identity, err error) {
 	}
 	token, bearer := strings.CutPrefix(request.Header.Get("Authorization"), "Bearer ")
 	if !bearer {
-		return read.Bytes(), identity{}, errNobody
+		return read.Bytes(), identity{}, errNoIdentity
 	}
 	who, err = boundTo(token)
 	return read.Bytes(), who, err
@@ -48,11 +48,11 @@ func introduce(conn io.Reader) (said []byte, who identity, err error) {
 func boundTo(token string) (identity, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return identity{}, errNobody
+		return identity{}, errNoIdentity
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return identity{}, errNobody
+		return identity{}, errNoIdentity
 	}
 	var claims struct {
 		Kubernetes struct {
@@ -64,7 +64,7 @@ func boundTo(token string) (identity, error) {
 		} `json:"kubernetes.io"`
 	}
 	if json.Unmarshal(payload, &claims) != nil || claims.Kubernetes.Pod.UID == "" {
-		return identity{}, errNobody
+		return identity{}, errNoIdentity
 	}
 	of := claims.Kubernetes
 	return identity{types.NamespacedName{Namespace: of.Namespace, Name: of.Pod.Name}, of.Pod.UID}, nil

@@ -81,8 +81,8 @@ func (p *planner) raise(number int, why string) {
 func (p *planner) jobs(spec Jobs, demand Demand) (int, string) {
 	queued, running, busy := len(demand.Queued), len(demand.Running), p.in.Runners.Busy
 	p.out.Queued, p.out.Running = queued, running
-	// A runner shows that it works before any source says which job it has. For so long that job is not counted a second
-	// time; afterwards the runner works at something else, such as the end of a former job.
+	// A runner shows that it is busy before any source says which job it has. For that time the job is not counted a
+	// second time; afterwards the runner does something else, such as the end of a former job.
 	spare := max(0, busy-running)
 	if p.state.gap(p.now) {
 		p.state.Spare = []Mark{{p.now, 0}}
@@ -99,7 +99,7 @@ func (p *planner) settle() {
 	if p.blind {
 		needed = max(needed, before) // POOL-8: what cannot be seen does not lower a number
 	}
-	if p.state.gap(p.now) { // what nobody has watched was needed
+	if p.state.gap(p.now) { // what was needed was not observed
 		p.state.Needed = []Mark{{p.now, max(before, needed)}}
 	}
 	p.state.Needed = push(p.state.Needed, p.in.Spec.Cooldown, 1, p.now, needed)
@@ -117,8 +117,8 @@ func (p *planner) settle() {
 	p.out.State = p.state
 }
 
-// held says whether runners are missing that jobs or the minimum need, while their owner takes it that nobody does: all were
-// there since they were last found to be needed (RUN-4). The owner's moments are those of its status, in whole seconds.
+// held says whether jobs or the minimum need runners that are missing, while their owner assumes that none is needed: all
+// existed since they were last found to be needed (RUN-4). The owner's times are those of its status, in whole seconds.
 func (p *planner) held() bool {
 	complete := p.in.Runners.CompleteAt
 	return p.evident > p.in.Runners.Exist && !p.state.ScaledAt.IsZero() &&

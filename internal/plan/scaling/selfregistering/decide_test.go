@@ -53,7 +53,7 @@ func (o *owner) again() int {
 	return o.last.State.Desired
 }
 
-// passes lets time go by, with a look every few seconds.
+// passes advances the time, with a decision every few seconds.
 func (o *owner) passes(d time.Duration) int {
 	for end := o.in.Now.Add(d); o.in.Now.Before(end); {
 		o.in.Now = o.in.Now.Add(min(10*time.Second, end.Sub(o.in.Now)))
@@ -77,7 +77,8 @@ func TestDecide_61_WithinTheBounds(t *testing.T) {
 	require.Equal(t, 3, o.again())
 }
 
-// 6.2, 6.6: each job counts once, by its id, whoever tells of it and however often; its end frees it alone.
+// 6.2, 6.6: each job counts once, by its id, whatever the source and however often it is reported; only its
+// end frees it.
 func TestDecide_66_JobsCountByTheirIDs(t *testing.T) {
 	o := newOwner(t, 0, 10)
 	o.in.Spec.Cooldown = 0
@@ -114,7 +115,7 @@ func TestDecide_65_JobsBeyondMaxAreNotForgotten(t *testing.T) {
 	require.True(t, o.last.State.ScaledAt.After(before), "it is said that they are needed, or the hold would keep them from being made")
 }
 
-// 6.7: what no message has told is seen in GitHub's queue: a job that waits, and one that is over.
+// 6.7: a job that no message reported is found in GitHub's queue, queued or completed.
 func TestDecide_67_LostMessagesAreMadeGood(t *testing.T) {
 	o := newOwner(t, 0, 10)
 	o.in.Spec.Cooldown = 0
@@ -162,7 +163,7 @@ func TestDecide_610_BusyAndTheLargerOfIdleAndQueued(t *testing.T) {
 	require.Equal(t, 1, o.last.Running)
 }
 
-// A runner works before anybody tells which job it has: that job is not counted twice, and the runner not for ever instead of it.
+// A runner is busy before its job is reported: that job is not counted twice, and the runner does not replace it forever.
 func TestDecide_610_AJobThatHasJustBeenTakenIsNotCountedTwice(t *testing.T) {
 	o := newOwner(t, 0, 20)
 	require.Equal(t, 1, o.decides(waits(1)))
@@ -172,13 +173,13 @@ func TestDecide_610_AJobThatHasJustBeenTakenIsNotCountedTwice(t *testing.T) {
 	require.Equal(t, 1, o.decides(waits(1)), "its runner has it")
 	require.Equal(t, 1, o.decides(runs(1)))
 	o.passes(5 * time.Minute)
-	// The job is over, and its runner goes on showing work.
+	// The job is over, and its runner still shows work.
 	require.Equal(t, 1, o.decides())
 	require.Equal(t, 1, o.decides(waits(2)))
 	require.Equal(t, 2, o.passes(2*time.Minute), "a runner that works at nothing known keeps no job from getting one")
 }
 
-// A job that runs on another owner's runner is none of this one's business, and a name that begins with another's is not mistaken.
+// A job on another owner's runner does not count here, and a name that begins with another's is not mistaken for it.
 func TestDecide_JobsOfOtherOwnersRunners(t *testing.T) {
 	o := newOwner(t, 0, 20)
 	on := func(runner string) []Job { return []Job{{ID: 1, Running: true, Runner: runner}} }
@@ -205,7 +206,7 @@ func TestDecide_SCALE3_LowersAfterTheCooldownAndRaisesAtOnce(t *testing.T) {
 	require.Zero(t, o.last.Next)
 	require.Equal(t, 6, o.decides(waits(1, 2, 3, 4, 5, 6)))
 
-	// In between more were needed once: it begins anew, and ends with what was needed then.
+	// In between more were needed once: the window begins again, and ends with what was needed then.
 	o.decides()
 	o.passes(8 * time.Minute)
 	require.Equal(t, 6, o.decides(waits(1, 2, 3)))
@@ -214,7 +215,7 @@ func TestDecide_SCALE3_LowersAfterTheCooldownAndRaisesAtOnce(t *testing.T) {
 	require.Equal(t, 1, o.passes(9*time.Minute))
 }
 
-// A controller that begins knows only the number: nobody can tell it since when fewer would have been enough.
+// A restarted controller knows only the number, and not since when fewer would have been enough.
 func TestDecide_SCALE3_ARestartLowersNothingBeforeTheCooldown(t *testing.T) {
 	o := newOwner(t, 1, 20)
 	o.in.State = State{Desired: 8, Decided: true, ScaledAt: t0.Add(-time.Hour), LastScaleDown: t0.Add(-time.Hour)}
@@ -275,8 +276,8 @@ func TestDecide_POOL8_ALostSourceNeverShrinks(t *testing.T) {
 	require.Empty(t, o.last.Problem, "the queue tells")
 }
 
-// RUN-4: ScaledAt says that runners are needed anew only when jobs or the minimum need more than there are, and the owner
-// would hold them back.
+// RUN-4: ScaledAt reports a new need only when jobs or the minimum need more than exist, and the owner would hold them
+// back.
 func TestDecide_RUN4_ScaledAt(t *testing.T) {
 	o := newOwner(t, 2, 20)
 	o.decides(waits(1, 2, 3, 4))
@@ -372,7 +373,7 @@ func drawJobs(t *rapid.T, what string) []Job {
 	}), 0, 8).Draw(t, what)
 }
 
-// 6.6: the order and the number of times in which jobs are told of do not matter, and each end frees exactly that job.
+// 6.6: the order and the number of reports of a job do not matter, and each end frees exactly that job.
 func TestGather_66_Property_ASetOfIDs(t *testing.T) {
 	ours := func(runner string) bool { return runner == "ci-1" }
 	rapid.Check(t, func(t *rapid.T) {

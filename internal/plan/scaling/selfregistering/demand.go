@@ -48,7 +48,7 @@ type Queue struct {
 	Readings []Reading
 }
 
-// Reading is one look at a queue.
+// Reading is one reading of a queue.
 type Reading struct {
 	// Begun is when the look began.
 	Begun time.Time
@@ -65,8 +65,8 @@ const clockSkew = time.Minute
 // Demand is one set of jobs, each counted once, by its id.
 type Demand struct {
 	Queued, Running []Job // sorted by id
-	// Problems keep the demand from being known in full, in sentences. Unread: a source was not asked yet, or not to its end, which is
-	// none.
+	// Problems keep the demand from being known in full, in sentences. Unread: a source was not read yet, or not to its
+	// end, which is no problem.
 	Problems []string
 	Unread   bool
 }
@@ -74,9 +74,9 @@ type Demand struct {
 // Blind says whether there may be more jobs than are known.
 func (d Demand) Blind() bool { return d.Unread || len(d.Problems) > 0 }
 
-// Gather makes one set of jobs out of what the sources say (6.6, 6.7): a message that came twice adds nothing, one that
-// was lost is made good by the other source, and the end of a job frees that job alone. ours says whether a runner is the
-// owner's: a job that another one runs is none of its business.
+// Gather makes one set of jobs out of what the sources report (6.6, 6.7): a repeated message adds nothing, the other
+// source makes up for a lost one, and the end of a job frees that job alone. ours says whether a runner is the owner's: a
+// job of another owner's runner does not count.
 func Gather(e Evidence, ours func(runner string) bool) Demand {
 	var d Demand
 	if e.Server.Problem != "" {
@@ -114,7 +114,7 @@ func Gather(e Evidence, ours func(runner string) bool) Demand {
 		}
 	}
 	if e.Server.Problem == "" && !e.Server.Sees && len(e.Queues) == 0 {
-		d.Problems = append(d.Problems, "nobody tells of its jobs: the GitHub App is not installed there, and no repositories are listed whose queue could be read; install the App, or list them in jobs.repositories")
+		d.Problems = append(d.Problems, "no source reports its jobs: the GitHub App is not installed there, and no repositories are listed whose queue could be read; install the App, or list them in jobs.repositories")
 	}
 	for _, job := range jobs {
 		switch {
@@ -130,8 +130,8 @@ func Gather(e Evidence, ours func(runner string) bool) Demand {
 	return d
 }
 
-// merge is what two sources say of one job: it goes from waiting to running and never back, so whoever says running knows
-// more.
+// merge combines what two sources report of one job: it goes from queued to running and never back, so the source that
+// reports running is newer.
 func merge(a, b Job) Job {
 	switch {
 	case a.Running == b.Running && (b.Runner == "" || a.Runner != "" && a.Runner < b.Runner):
@@ -142,8 +142,9 @@ func merge(a, b Job) Job {
 	return b
 }
 
-// lapsed says whether GitHub shows that a job which the server counts is over, so that its end was not told: two whole readings
-// in turn lack it that both began after the server learnt of it. One alone may have missed a job that moved between two pages.
+// lapsed says whether a job that the server counts is over by GitHub's queue, so that its end was not reported. Two whole
+// readings in a row must lack it that both began after the server learnt of it: one alone may have missed a job that moved
+// between two pages.
 func lapsed(job Job, queues []Queue) bool {
 	for _, queue := range queues {
 		if !strings.EqualFold(queue.Repository, job.Repository) || len(queue.Readings) < 2 {

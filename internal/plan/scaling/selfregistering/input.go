@@ -2,11 +2,11 @@ package selfregistering
 
 import "time"
 
-// LongestGap is the longest time between two decisions that leaves what was seen before valid: after a longer one nobody
-// knows what was needed meanwhile, and the cooldown begins anew.
+// LongestGap is the longest time between two decisions that leaves earlier observations valid: after a longer one it is
+// unknown what was needed in between, and the cooldown begins again.
 const LongestGap = time.Minute
 
-// Input is everything that a decision looks at.
+// Input is everything that a decision reads.
 type Input struct {
 	Now      time.Time
 	Spec     Spec
@@ -25,9 +25,9 @@ type Spec struct {
 	Min, Max int
 	// Cooldown is how long fewer runners must have been enough before there are fewer.
 	Cooldown time.Duration
-	// Jobs: nil when jobs are not looked at.
+	// Jobs: nil when jobs are not considered.
 	Jobs *Jobs
-	// Percentage: nil when the share of busy runners is not looked at.
+	// Percentage: nil when the share of busy runners is not considered.
 	Percentage *Percentage
 	// Schedules in their order: the first that is active counts.
 	Schedules []Schedule
@@ -60,7 +60,7 @@ type State struct {
 	// ScaledAt is when the number was last found to be needed, LastScaleDown when it was last lowered.
 	ScaledAt, LastScaleDown time.Time
 
-	// Seen is when the last decision was made. Zero: by nobody that lives.
+	// Seen is when the last decision was made. Zero: this process has made none.
 	Seen time.Time
 	// Needed are the numbers that were needed within the cooldown, the largest and oldest first.
 	Needed []Mark
@@ -82,7 +82,7 @@ type Result struct {
 	Queued, Running int
 	// Schedule that is active; empty for none.
 	Schedule string
-	// Problem is what keeps the decision from seeing what it is made on, in a sentence; the number did not fall meanwhile.
+	// Problem is why the decision lacks data, in a sentence; the number did not fall because of it.
 	Problem string
 	// Needed is how many runners would be enough just now, as far as is known.
 	Needed int

@@ -8,15 +8,15 @@ type Percentage struct {
 	UpFactor, DownFactor int
 }
 
-// wants is the number that the share of busy runners speaks for, and why. The share is that of the number in force, and not
-// of the runners that exist: those that were just asked for, and boot, are counted as what they are for, so that one wave of
-// work raises the number once and not at every look.
+// wants is the number that the share of busy runners suggests, and why. The share is that of the number in force, not of
+// the runners that exist. Booting runners count as what they were created for, so that one wave of work raises the number
+// once and not at every decision.
 func (p Percentage) wants(number int, runners Runners, jobs bool) (int, string) {
 	if number == 0 {
 		if jobs { // they raise it from nothing
 			return 0, ""
 		}
-		return 1, "none there is could work" // of none nobody can ever work: it would stay so for good
+		return 1, "none there is could work" // with no runners the share is always zero, and the number would never rise
 	}
 	share := 100 * runners.Busy / number
 	because := fmt.Sprintf("%d of %d work", runners.Busy, number)

@@ -103,9 +103,9 @@ func dayOf(t time.Time) int {
 	return int(time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC).Unix() / 86400)
 }
 
-// occurrence is the n-th time, from 0, that the schedule is active. It begins and ends at the same times of day as the first
-// one. A month that lacks the day has it on its last one: capacity that comes a day early does less harm than none. For the
-// same reason a time of day that comes twice, when the clocks go back, begins at its first and ends at its second.
+// occurrence is the n-th time, from 0, that the schedule is active. It begins and ends at the same times of day as the
+// first one. A month that lacks the day has it on its last one: capacity that comes a day early does less harm than none.
+// For the same reason a time of day that occurs twice, when the clocks go back, begins at its first and ends at its second.
 func (s Schedule) occurrence(n int) (start, end time.Time) {
 	if n == 0 {
 		return s.Start, s.End

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// together is how many accounts are dealt with at a time: one that GitHub is slow to answer for holds up no other.
+	// together is how many accounts are processed concurrently: one that GitHub is slow to answer for delays no other.
 	together = 8
-	// patience is how long a pass goes on asking GitHub; the rest of its time-out is for what it writes.
+	// patience is how long a pass keeps asking GitHub; the rest of its timeout is for what it writes.
 	patience = 20 * time.Second
 )
 
 // errLeave: nothing more can be asked for this account in this run. It is no failure.
 var errLeave = errors.New("the account is left for the next run")
 
-// byAccount deals with the items of each account one after the other, and with several accounts at a time. It returns the
+// byAccount processes the items of each account one after the other, and several accounts concurrently. It returns the
 // accounts that are left for the next run, and the first error of the ledger.
 func byAccount[T any](ctx context.Context, items []T, account func(T) int64, do func(context.Context, T) error) ([]int64, error) {
 	var order []int64

@@ -17,7 +17,7 @@ const (
 	// times as much, and 900 points a minute are the most.
 	asksPerPass         = 500
 	redeliveriesPerPass = 100
-	// failuresInARow: when GitHub answers none of so many, it answers nobody just now.
+	// failuresInARow: when GitHub fails so many requests in a row, it is unavailable.
 	failuresInARow = 3
 )
 
@@ -74,7 +74,7 @@ func (c *CatchUp) refused(ctx context.Context, a Ask, err error) (answered bool,
 	if err == nil || errors.Is(err, errStore) || limited(err) {
 		return true, err
 	}
-	if over(ctx) { // nobody was at fault
+	if over(ctx) { // no failure: the pass was cut off
 		return true, nil
 	}
 	c.metrics.deliveries.WithLabelValues("refused").Inc()
@@ -138,7 +138,7 @@ func (c *CatchUp) fetch(ctx context.Context, a Ask) error {
 	}
 	taken := c.opt.Intake.Take(ctx, intake.Delivery{GUID: payload.GUID, Event: payload.Event, Body: payload.Body, At: c.opt.Now()})
 	if taken.Outcome == intake.Failed { // the intake has logged why
-		// RECV-8: if it is this one that the ledger cannot store, it must not stand before the rest for ever.
+		// RECV-8: if it is this one that the ledger cannot store, it must not block the rest forever.
 		return errors.Join(fmt.Errorf("%w: taking a fetched delivery", errStore), c.again(ctx, a))
 	}
 	if !c.opt.Poll && taken.Outcome == intake.Recorded && a.Attempts == 0 { // otherwise it was counted when it was asked for
@@ -156,7 +156,7 @@ func (c *CatchUp) recovered(ctx context.Context, a Ask, how string) {
 }
 
 func (c *CatchUp) forgotten(ctx context.Context, a Ask) error {
-	c.opt.Log.WarnContext(ctx, "GitHub has forgotten a delivery that never arrived: the sweeps have to find what it told",
+	c.opt.Log.WarnContext(ctx, "GitHub has forgotten a delivery that never arrived: the sweeps have to find what it reported",
 		"delivery", a.GUID, "event", a.Event, "delivered_at", a.DeliveredAt)
 	return c.settle(ctx, a, "forgotten")
 }

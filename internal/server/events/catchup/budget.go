@@ -7,8 +7,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// share is which part of what is left of a limit may be spent. A tenth of the limit is left to others whatever a share
-// says: to mints, above all.
+// share is which part of what is left of a limit may be spent. A tenth of the limit is always left to others, mints
+// above all.
 type share struct {
 	spread float64 // evenly until the limit is reset
 	burst  float64 // and within any one minute
@@ -57,7 +57,7 @@ type purse struct {
 	since time.Time // when free was last right
 }
 
-// mostPurses bounds what is remembered; one that is forgotten is filled anew.
+// mostPurses bounds what is remembered; one that is forgotten starts full.
 const mostPurses = 4096
 
 func newBudget(s share, now func() time.Time, state func(int64) (fleet.RateState, bool)) *budget {

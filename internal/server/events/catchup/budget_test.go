@@ -10,8 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// Whatever the shares, the limit and the rhythm: no more than the share of what is left is spent in a window, and the last
-// tenth never.
+// For any shares, limit and rhythm: no more than the share of what is left is spent in a window, and the last tenth never.
 func TestBudget_NeverMoreThanItsShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1_800_000_000, 0)
@@ -75,12 +74,12 @@ func TestBudget_OnlyWhatGitHubLastSaidCounts(t *testing.T) {
 	require.False(t, b.spend(1))
 }
 
-// What costs nothing is given back, but not without end: GitHub counts it towards its secondary limit.
+// What costs nothing is given back, but within a bound: GitHub counts it towards its secondary limit.
 func TestBudget_FreeCallsAreBoundedToo(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	state := fleet.RateState{Limit: 5000, Remaining: 5000, Reset: now.Add(time.Hour)}
 	b := newBudget(share{spread: 0.25}, func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return state, true })
-	b.refund(1) // nobody has asked with it yet
+	b.refund(1) // no request has used it yet
 	for minute := range 5 {
 		free := 0
 		for ; free <= 10*mostFree && b.spend(1); free++ {

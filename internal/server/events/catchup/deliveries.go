@@ -17,7 +17,7 @@ const (
 	// overlap is how much of what was read is read again: the list is in no strict order, and an attempt is listed when it
 	// has ended.
 	overlap = 5 * time.Minute
-	// pagesPerPass bounds one look: 4,000 deliveries. The next one goes on from there.
+	// pagesPerPass bounds one pass: 4,000 deliveries. The next one continues from there.
 	pagesPerPass = 40
 
 	pollBusy = 2 * time.Second // from one look to the next while there is something new
@@ -27,8 +27,8 @@ const (
 // Position is how far the list of deliveries has been read. Looks begin at its newest entry and go back.
 type Position struct {
 	Version   int64
-	ReadUntil time.Time // every delivery before was looked at; zero: none was
-	// A look that is under way goes on at Cursor; it began at Top and ends at Floor.
+	ReadUntil time.Time // every delivery before it was read; zero: none was
+	// A reading that is under way continues at Cursor; it began at Top and ends at Floor.
 	Cursor     string
 	Top, Floor time.Time
 	ETag       string // of the newest page, as the look found it
@@ -36,7 +36,7 @@ type Position struct {
 	EverythingSince time.Time
 }
 
-// begin says where a look ends that begins now, unless one is under way.
+// begin says where a reading ends that begins now, unless one is under way.
 func (p Position) begin(now time.Time) Position {
 	if p.Cursor != "" {
 		return p
@@ -97,8 +97,8 @@ func (c *CatchUp) Deliveries(ctx context.Context) error {
 	return errors.Join(ended(bounded, err), c.forgetOld(ctx))
 }
 
-// Everything has the whole list since then read again, and each delivery that the ledger lacks asked for, whatever status
-// GitHub saw: for a ledger that was restored from an older backup. The next runs of the pass do it, on whichever replica;
+// Everything has the whole list since then read again, and each delivery that the ledger lacks requested, whatever status
+// GitHub saw: for a ledger that was restored from an older backup. The next runs of the pass do it, on any replica;
 // clocks may differ by a few minutes.
 func (c *CatchUp) Everything(ctx context.Context, since time.Time) error {
 	if err := c.opt.Ledger.ReadEverythingSince(ctx, since.Add(-overlap)); err != nil {
@@ -107,7 +107,7 @@ func (c *CatchUp) Everything(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// look reads pages until it meets what was read before, or may not go on now. It reports whether there was anything new.
+// look reads pages until it meets what was read before, or has to stop. It reports whether there was anything new.
 func (c *CatchUp) look(ctx context.Context) (news bool, err error) {
 	pos, err := c.opt.Ledger.DeliveryPosition(ctx)
 	if err != nil {
@@ -149,8 +149,8 @@ func (c *CatchUp) look(ctx context.Context) (news bool, err error) {
 	return news, nil
 }
 
-// page reads the page that pos is at. A cursor that GitHub does not know any more must not be asked for for ever: the
-// look begins anew.
+// page reads the page that pos is at. A cursor that GitHub does not know any more must not be retried forever: the
+// reading begins again.
 func (c *CatchUp) page(ctx context.Context, pos *Position) (github.DeliveryPage, error) {
 	etag := ""
 	if pos.Cursor == "" {
@@ -160,7 +160,7 @@ func (c *CatchUp) page(ctx context.Context, pos *Position) (github.DeliveryPage,
 	if pos.Cursor == "" || !errors.Is(err, fleet.ErrRejected) && !errors.Is(err, fleet.ErrNotFound) {
 		return page, err
 	}
-	c.opt.Log.InfoContext(ctx, "GitHub has forgotten how far its list of deliveries was read, reading it anew", "error", err)
+	c.opt.Log.InfoContext(ctx, "GitHub has forgotten how far its list of deliveries was read, reading it from the start", "error", err)
 	pos.Cursor, pos.ETag = "", ""
 	*pos = pos.begin(c.opt.Now())
 	return c.opt.Forge.DeliveryPage(ctx, "", "")
@@ -170,14 +170,14 @@ func (c *CatchUp) page(ctx context.Context, pos *Position) (github.DeliveryPage,
 func (c *CatchUp) note(ctx context.Context, pos Position, page []github.Delivery) error {
 	succeeded := map[string]bool{}
 	var missing, settled []github.Delivery
-	believed := func(d github.Delivery) bool {
+	accepted := func(d github.Delivery) bool {
 		if c.opt.Poll || d.StatusCode < 200 || d.StatusCode > 299 {
 			return false
 		}
 		return pos.EverythingSince.IsZero() || d.DeliveredAt.Before(pos.EverythingSince)
 	}
 	for _, d := range page {
-		if useful(d) && believed(d) && !succeeded[d.GUID] {
+		if useful(d) && accepted(d) && !succeeded[d.GUID] {
 			succeeded[d.GUID] = true
 			settled = append(settled, d)
 		}
@@ -206,8 +206,9 @@ func useful(d github.Delivery) bool {
 	case "installation":
 		return d.GUID != ""
 	case "installation_repositories":
-		// RECV-8: jobs wait until their repository is given back, and nothing else brings them back. That one was taken is not
-		// asked for: told late, after it was given back, it would hold them for good, and untold it holds nobody up.
+		// RECV-8: jobs wait until their repository is given back, and nothing else brings them back. The removal of one is
+		// not requested: if it arrived late, after the repository was given back, it would hold the jobs for good; without
+		// it, they do not wait.
 		return d.GUID != "" && d.Action == github.RepositoriesAdded
 	case "workflow_job":
 		switch d.Action {
@@ -218,7 +219,7 @@ func useful(d github.Delivery) bool {
 	return false
 }
 
-// cadence spaces the looks of the mode that has nothing but looks.
+// cadence spaces the polls of the mode without webhooks.
 type cadence struct {
 	mu   sync.Mutex
 	wait time.Duration
@@ -231,7 +232,7 @@ func (c *cadence) due(now time.Time) bool {
 	return !now.Before(c.next)
 }
 
-// looked sets when to look again: soon while there is news, later and later while there is none.
+// looked sets when to read again: soon while there is news, later and later while there is none.
 func (c *cadence) looked(now time.Time, news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,5 +240,5 @@ func (c *cadence) looked(now time.Time, news bool) {
 	if news {
 		c.wait = pollBusy
 	}
-	c.next = now.Add(c.wait - pollBusy/2) // whoever calls comes every pollBusy, a little sooner or later
+	c.next = now.Add(c.wait - pollBusy/2) // it is called every pollBusy, a little sooner or later
 }

@@ -210,7 +210,7 @@ func TestEverything_AfterARestoreSuccessesAreAskedForToo(t *testing.T) {
 	require.Zero(t, count(calls, "redeliver")+count(calls, "payload"), "it was asked for once: %v", calls)
 }
 
-// A restore may be noticed while a look is under way: what the look has passed over counts now.
+// A restore may be noticed while a reading is under way: what the reading has skipped counts now.
 func TestEverything_OverridesALookThatIsUnderWay(t *testing.T) {
 	w := newWorld(t, nil)
 	w.read()
@@ -352,8 +352,8 @@ func TestDeliveries_TheShareOfTheLimitIsKept(t *testing.T) {
 	require.Empty(t, w.forge.called(), "the last tenth belongs to others")
 }
 
-// Whatever the order of the list, wherever it is cut into pages, and whatever is added while a look is under way: everything
-// in it is noted.
+// Whatever the order of the list, wherever it is cut into pages, and whatever is added while a reading is under way:
+// everything in it is noted.
 func TestLook_RECV8_MissesNothing(t *testing.T) {
 	w := newWorld(t, nil)
 	w.forge.deliver = func(int64) error { return nil }

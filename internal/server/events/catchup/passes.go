@@ -44,8 +44,8 @@ type Options struct {
 
 	// Poll takes payloads from GitHub's list of deliveries alone, for a server that GitHub cannot reach.
 	Poll bool
-	// Every is the time from one look at GitHub's lists to the next, and how long a webhook may take before what it tells
-	// counts as missed. A repository's queue is swept at a fifth of that pace.
+	// Every is the interval between two readings of GitHub's lists, and the time after which a webhook counts as missed.
+	// A repository's queue is swept at a fifth of that pace.
 	Every time.Duration
 	// AskAfter is how long a job waits until GitHub is asked about it, and how long until it is asked again.
 	AskAfter time.Duration
@@ -55,7 +55,7 @@ type Options struct {
 	// never.
 	RerunLostJobs int
 
-	// Count hears of each recovery (RECV-9). Required.
+	// Count is called for each recovery (RECV-9). Required.
 	Count func(recovery.Kind)
 	// Off says of a kind that it is not to act; none is by default. What is polled is no recovery, and never off.
 	Off func(recovery.Kind) bool
@@ -113,8 +113,8 @@ type CatchUp struct {
 	metrics *metrics
 }
 
-// The shares that are spent. Calls as the App itself are made by nobody else but to renew tokens, which the reserve is for.
-// Calls as an installation are what mints and removals need, too.
+// The shares that are spent. Besides this package, only the renewal of tokens calls GitHub as the App itself, which the
+// reserve is for. Calls as an installation are what mints and removals need, too.
 var (
 	appShare   = share{spread: 1, burst: 0.1}
 	scopeShare = share{spread: 0.25}

@@ -39,8 +39,8 @@ func TestPoll_RECV8_JobsAreTakenFromTheListAlone(t *testing.T) {
 	require.Zero(t, w.counted("redelivered"), "nothing was lost")
 }
 
-// What answers at the App's webhook address may be anybody: only the ledger says what was taken.
-func TestPoll_RECV8_SomebodyElsesSuccessCountsForNothing(t *testing.T) {
+// Any server may answer at the App's webhook URL: only the ledger knows what was accepted.
+func TestPoll_RECV8_AnotherServersSuccessCountsForNothing(t *testing.T) {
 	w := newWorld(t, func(o *catchup.Options) { o.Poll = true })
 	welcome := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer welcome.Close()
@@ -52,7 +52,7 @@ func TestPoll_RECV8_SomebodyElsesSuccessCountsForNothing(t *testing.T) {
 	require.Equal(t, map[fleet.JobState]int{fleet.JobQueued: 2}, w.states(ids))
 }
 
-// A job that has ended before anybody looked is never queued: its end is taken first.
+// A job that has ended before the first reading is never queued: its end is taken first.
 func TestPoll_CLAIM4_TheNewestOfAJobComesFirst(t *testing.T) {
 	w := newWorld(t, func(o *catchup.Options) { o.Poll = true })
 	require.NoError(t, w.in.SetWebhook("", ""))

@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// Forge is GitHub as this package asks it. Errors are those of package fleet; nobody retries inside.
+// Forge is GitHub as this package asks it. Errors are those of package fleet; it does not retry.
 type Forge interface {
 	DeliveryPage(ctx context.Context, cursor, etag string) (github.DeliveryPage, error)
 	Payload(ctx context.Context, deliveryID int64) (github.Payload, error)
@@ -40,9 +40,10 @@ type Ledger interface {
 // DeliveryLedger is about the list of deliveries.
 type DeliveryLedger interface {
 	DeliveryPosition(ctx context.Context) (Position, error)
-	// SaveDeliveryPosition reports false when the position was moved by somebody else since it was read.
+	// SaveDeliveryPosition reports false when another replica has moved the position since it was read.
 	SaveDeliveryPosition(ctx context.Context, p Position) (bool, error)
-	// ReadEverythingSince has the list read again as far back as that, and no success of GitHub's believed.
+	// ReadEverythingSince has the list read again as far back as that, and successes that GitHub reports
+	// ignored.
 	ReadEverythingSince(ctx context.Context, since time.Time) error
 	// NoteMissing notes those deliveries that the ledger does not have, to be asked for, and says how many are new.
 	NoteMissing(ctx context.Context, list []github.Delivery, now time.Time) (int64, error)
@@ -67,11 +68,11 @@ type Ask struct {
 
 // QueueLedger is about jobs that wait.
 type QueueLedger interface {
-	// RepositoriesToSweep lists repositories that were heard of since then and not swept since swept, without those of
-	// some accounts: the ones swept longest ago first.
+	// RepositoriesToSweep lists repositories that were reported since heard and not swept since swept, without those
+	// of some accounts: the ones swept longest ago first.
 	RepositoriesToSweep(ctx context.Context, swept, heard time.Time, without []int64, most int) ([]Repository, error)
 	Swept(ctx context.Context, repository string, at time.Time) error
-	// SweptPartly notes where the sweep of a repository is to go on.
+	// SweptPartly notes where the sweep of a repository is to continue.
 	SweptPartly(ctx context.Context, repository string, resume Resume) error
 	// JobStates are those of the jobs that are known, or were: a job whose row is gone and whose tombstone is not has
 	// completed.
@@ -83,20 +84,20 @@ type QueueLedger interface {
 	AskedAbout(ctx context.Context, ids []int64, now time.Time) error
 	// ConfirmWaiting notes that a job waits for something else than a runner, by GitHub's word of just now.
 	ConfirmWaiting(ctx context.Context, id int64, now time.Time) error
-	// ExpireJobs ends as stale jobs that have been waiting unmoved since before: those that were asked about meanwhile, and
-	// others if it is since before unasked. It returns their ids.
+	// ExpireJobs ends as stale jobs that have been waiting unmoved since before: those that were asked about in between,
+	// and others if it is since before unasked. It returns their ids.
 	ExpireJobs(ctx context.Context, before, unasked, now time.Time, most int) ([]int64, error)
 }
 
-// Repository is one whose jobs were heard of.
+// Repository is one with reported jobs.
 type Repository struct {
 	Name    string // owner/name
 	Account dispatch.Account
 	Resume  Resume
 }
 
-// Resume is where the sweep of a repository goes on: among the runs of that status, before that run. The zero value is
-// the beginning.
+// Resume is where the sweep of a repository continues: among the runs of that status, before that run. The zero value
+// is the beginning.
 type Resume struct {
 	Status string
 	Run    int64
@@ -105,7 +106,7 @@ type Resume struct {
 // WaitingJob is a job that is queued, or waits for something else than a runner.
 type WaitingJob struct {
 	State     fleet.JobState
-	Event     dispatch.JobEvent // as it was told, without a kind
+	Event     dispatch.JobEvent // as it was reported, without a kind
 	Suspended bool              // the account's installation
 }
 
@@ -129,7 +130,7 @@ type LostJob struct {
 	ID, RunID, RunAttempt     int64
 	Name, Repository, PodName string
 	RunnerName                string
-	LatestID                  int64 // of the job in its run's latest attempt; zero until that was looked at
+	LatestID                  int64 // of the job in its run's latest attempt; zero until that was read
 	LostAt                    time.Time
 	Account                   dispatch.Account
 }

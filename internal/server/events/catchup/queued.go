@@ -17,9 +17,9 @@ const (
 	expiredPerPass = 1000 // and given up in one run
 )
 
-// Queued asks GitHub about jobs that have been waiting for long, and gives up those that nobody can tell about after a day
-// (RECV-7). A job that was asked about goes to the end of the line, whatever came of it, so a few that nobody can tell about
-// do not stand before the rest.
+// Queued asks GitHub about jobs that have been waiting for long, and gives up those whose state stays unknown after a day
+// (RECV-7). A job that was asked about goes to the end of the line, whatever the result, so that a few unanswerable ones do
+// not block the rest.
 func (c *CatchUp) Queued(ctx context.Context) error {
 	now := c.opt.Now()
 	return errors.Join(c.askAboutWaiting(ctx, now), c.expire(ctx, now))
@@ -48,7 +48,7 @@ func (c *CatchUp) askAboutWaiting(ctx context.Context, now time.Time) error {
 
 func (c *CatchUp) askAbout(ctx context.Context, w WaitingJob) error {
 	var leave error
-	if w.Event.Account.InstallationID != 0 && !w.Suspended { // otherwise there is nobody to ask
+	if w.Event.Account.InstallationID != 0 && !w.Suspended { // otherwise the App has no access
 		err := c.inquire(ctx, w)
 		if errors.Is(err, errStore) || errors.Is(err, errLeave) || ctx.Err() != nil {
 			return err
@@ -65,8 +65,8 @@ func (c *CatchUp) askAbout(ctx context.Context, w WaitingJob) error {
 	return leave
 }
 
-// inquire asks GitHub about one job and records the answer. A limit ends the account's turn (errLeave) without the job's
-// having been asked about; with any other error it was, in vain.
+// inquire asks GitHub about one job and records the answer. A limit ends the account's turn (errLeave) without counting
+// the job as asked about; any other error counts.
 func (c *CatchUp) inquire(ctx context.Context, w WaitingJob) error {
 	account := w.Event.Account
 	ask, err := c.mayAskAgain(ctx, account.InstallationID, PassQueuedReaped)
@@ -112,13 +112,13 @@ func (c *CatchUp) judge(ctx context.Context, w WaitingJob, job github.WorkflowJo
 	return c.observe(ctx, event, w.Event.Account, w.repository(), job, kind)
 }
 
-// repository of the job. A row of an earlier version has no id of it, and then the name is all there is to go by.
+// repository of the job. A row of an earlier version has no id of it, and then only the name identifies it.
 func (w WaitingJob) repository() fleet.Repository {
 	return fleet.Repository{Name: w.Event.Repository, ID: w.Event.RepositoryID}
 }
 
 // gone: GitHub does not find the job. That counts only beside a read of the same repository that succeeds just now:
-// otherwise the permission, the repository or the installation may have gone, and the job be well.
+// otherwise the permission, the repository or the installation may be gone, and the job exist.
 func (c *CatchUp) gone(ctx context.Context, w WaitingJob) error {
 	account := w.Event.Account
 	if err := c.mayAsk(account.InstallationID, PassQueuedReaped); err != nil {
@@ -143,10 +143,10 @@ func (c *CatchUp) gone(ctx context.Context, w WaitingJob) error {
 // expire gives up what nothing has moved for a day.
 func (c *CatchUp) expire(ctx context.Context, now time.Time) error {
 	before := now.Add(-c.opt.StaleAfter)
-	// After an outage nobody was asked in time: then there is one more interval to do it.
+	// After an outage no job was asked about in time: then there is one more interval to do it.
 	ids, err := c.opt.Ledger.ExpireJobs(ctx, before, before.Add(-c.opt.AskAfter), now, expiredPerPass)
 	if err != nil {
-		return fmt.Errorf("giving up jobs that nobody can tell about: %w", err)
+		return fmt.Errorf("giving up jobs whose state stays unknown: %w", err)
 	}
 	for _, id := range ids {
 		c.opt.Count(recovery.QueuedReaped)

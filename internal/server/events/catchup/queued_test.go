@@ -97,7 +97,7 @@ func TestQueued_EXCL6_NotFoundCountsOnlyBesideAControlRead(t *testing.T) {
 	require.Equal(t, 1, w.counted("queued_reaped"))
 }
 
-// Whatever waits ends, also if nobody can ever be asked about it, and whether it is queued or waits.
+// Every waiting job ends, also if GitHub can never be asked about it, and whether it is queued or waits.
 func TestQueued_RECV7_EveryJobEnds(t *testing.T) {
 	w := newWorld(t, nil)
 	uninstalled := dispatch.Account{ID: 6, Login: "gone", InstallationID: 66}
@@ -176,8 +176,8 @@ func TestQueued_RECV7_WhatRightlyWaitsIsKept(t *testing.T) {
 	require.Equal(t, fleet.JobStale, w.state(2))
 }
 
-// Jobs that nobody can tell about do not stand before the rest, and an account at its limit does not stand before another.
-func TestQueued_NobodyStandsBeforeTheRest(t *testing.T) {
+// Unanswerable jobs do not block the rest, and an account at its limit does not block another.
+func TestQueued_NoJobBlocksTheRest(t *testing.T) {
 	w := newWorld(t, nil)
 	other := dispatch.Account{ID: 6, Login: "other", InstallationID: 66}
 	const stuck = 500 // more than is read at a time, and older

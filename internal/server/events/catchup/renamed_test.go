@@ -25,18 +25,18 @@ func TestQueued_RECV7_AJobOfARenamedRepositoryIsNotTakenForGone(t *testing.T) {
 	w.queued()
 	require.Equal(t, fleet.JobQueued, w.state(ids[0]), "the log: %s", w.log.String())
 
-	// A row of an earlier version knows the name alone: it goes by that, as before.
+	// A row of an earlier version knows the name alone, and is found by it as before.
 	ledgertest.Exec(t, w.url, "UPDATE workflow_jobs SET repository_id = 0")
 	w.clock.Advance(time.Hour)
 	w.queued()
 	require.Equal(t, fleet.JobCancelled, w.state(ids[0]))
 }
 
-// What is told of a renamed repository has its rows follow to the new name: its jobs are asked about, and its runners
+// An event of a renamed repository moves its rows to the new name: its jobs are asked about, and its runners
 // registered, there.
 func TestTake_RowsFollowTheirRepositoryToItsNewName(t *testing.T) {
 	w := newWorld(t, nil)
-	// Deliveries are not counted here: the installation is told of, too.
+	// Deliveries are not counted here: there is one for the installation, too.
 	submit := func(repository string) int64 {
 		_, ids := w.submit(repository, 1)
 		w.eventually("the job of "+repository+" is recorded", func() bool {

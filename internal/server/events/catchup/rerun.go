@@ -92,7 +92,7 @@ func (c *CatchUp) rerun(ctx context.Context, lost lostRun) error {
 	return c.asked(ctx, booked[:1], c.opt.Forge.RerunJob(ctx, lost.installation, lost.repository, booked[0].LatestID))
 }
 
-// stillLost are those jobs of a completed run that nobody has run again, by the ids that its latest attempt has for them.
+// stillLost are those jobs of a completed run that were not run again, by the ids that its latest attempt has for them.
 func (c *CatchUp) stillLost(ctx context.Context, lost lostRun, run github.Run) ([]LostJob, error) {
 	oldest := lost.jobs[0].RunAttempt
 	for _, l := range lost.jobs {
@@ -158,7 +158,7 @@ func (c *CatchUp) latestJobs(ctx context.Context, lost lostRun) (map[onRunner]in
 
 func (c *CatchUp) byOthers(ctx context.Context, jobs []LostJob) error {
 	for _, l := range jobs {
-		c.opt.Log.InfoContext(ctx, "a job whose node died was run again by somebody else", "job", l.ID, "run", l.RunID)
+		c.opt.Log.InfoContext(ctx, "a job whose node died was run again by a user", "job", l.ID, "run", l.RunID)
 	}
 	return c.unbook(ctx, jobs, time.Time{})
 }

@@ -109,7 +109,7 @@ func TestRerun_ALineageHasItsNumberOfReruns(t *testing.T) {
 	require.Contains(t, w.log.String(), "has had its re-runs")
 }
 
-func TestRerun_NeverTwiceAndNotInSomebodysStead(t *testing.T) {
+func TestRerun_NeverTwiceAndNotInAUsersStead(t *testing.T) {
 	w := newRerunWorld(t, 5)
 	w.failed(1, 1, true)
 	w.forge.rerun = func(int64) error { return &fleet.RateLimitedError{Until: w.clock.Now().Add(10 * time.Minute)} }
@@ -149,8 +149,8 @@ func named(name string) func(*dispatch.JobEvent) {
 	return func(ev *dispatch.JobEvent) { ev.Name = name }
 }
 
-// A run that lost several jobs has all of them back: GitHub takes one that is run again by itself for another attempt, and
-// those that are left for an earlier one's.
+// A run that lost several jobs gets all of them back: GitHub takes one that is run again alone for another attempt, and
+// the remaining ones for an earlier one's.
 func TestRerun_AllThatARunLostComesBack(t *testing.T) {
 	w := newRerunWorld(t, 1)
 	for id, name := range []string{"", "a", "b", "c"} {
@@ -172,8 +172,8 @@ func TestRerun_AllThatARunLostComesBack(t *testing.T) {
 	require.Contains(t, w.log.String(), "has had its re-runs")
 }
 
-// One of which GitHub's word comes late is not taken for one that somebody else has run again, because the others were.
-func TestRerun_OneThatIsHeardOfLateComesBackToo(t *testing.T) {
+// A job whose loss GitHub reports late is not taken for one that a user has run again, because the others were.
+func TestRerun_OneThatIsReportedLateComesBackToo(t *testing.T) {
 	w := newRerunWorld(t, 1)
 	var runner string
 	w.failed(1, 1, true, named("a"))
@@ -199,7 +199,7 @@ func TestRerun_OneThatIsHeardOfLateComesBackToo(t *testing.T) {
 }
 
 // A job whose pod was lost and that still runs here, while its run has completed, is waited for.
-func TestRerun_WaitsForWhatIsStillToBeTold(t *testing.T) {
+func TestRerun_WaitsForWhatIsStillToBeReported(t *testing.T) {
 	w := newRerunWorld(t, 1)
 	w.failed(1, 1, true, named("a"))
 	w.failed(2, 1, true, named("b"))

@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
 
-// stubborn cannot store one delivery, whatever is done.
+// stubborn can never store one delivery.
 type stubborn struct {
 	*ledger.Store
 	guid string

@@ -29,8 +29,8 @@ const (
 // sweptStatuses are those of runs whose jobs may be queued.
 var sweptStatuses = []string{github.RunQueued, github.RunInProgress}
 
-// Sweep looks through GitHub's queue for jobs that nobody told us of, the repository that was swept longest ago first. It is
-// the last resort: a webhook that is not even in the list of deliveries is found here.
+// Sweep reads GitHub's queue for jobs without a delivery, the repository that was swept longest ago first. It is the last
+// resort: a webhook that is not even in the list of deliveries is found here.
 func (c *CatchUp) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -94,7 +94,8 @@ func (c *CatchUp) sweepRepository(ctx context.Context, r Repository) error {
 	return leave
 }
 
-// sweptPartly notes where to go on, also when the time of this run is up: a large repository would begin anew for ever.
+// sweptPartly notes where to continue, also when the time of this run is up: otherwise a large repository would start
+// over forever.
 func (c *CatchUp) sweptPartly(ctx context.Context, r Repository, reached Resume) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -157,7 +158,7 @@ func (c *CatchUp) sweepRun(ctx context.Context, r Repository, run github.Run) er
 		}
 		jobs, next, err := c.opt.Forge.RunJobs(ask, r.Account.InstallationID, r.Name, run.ID, page)
 		if errors.Is(err, fleet.ErrNotFound) {
-			return nil // the run was deleted meanwhile
+			return nil // the run was deleted in between
 		}
 		if err != nil {
 			return errors.Join(err, leaveIfLimited(err))
@@ -223,7 +224,7 @@ func missed(
 	}
 }
 
-// observe records what GitHub shows of a job as if it had been told.
+// observe records what GitHub shows of a job as if a webhook had reported it.
 func (c *CatchUp) observe(
 	ctx context.Context, event fleet.JobEvent, owner dispatch.Account, repository fleet.Repository, job github.WorkflowJob, kind recovery.Kind,
 ) error {
@@ -236,7 +237,7 @@ func (c *CatchUp) observe(
 	}
 	if rec.Outcome == fleet.Move {
 		c.opt.Count(kind)
-		c.opt.Log.InfoContext(ctx, "nobody had told what GitHub shows of a job", "job", job.ID, "repository", repository.Name,
+		c.opt.Log.InfoContext(ctx, "no webhook had reported what GitHub shows of a job", "job", job.ID, "repository", repository.Name,
 			"account", owner.Login, "event", event, "runner", job.RunnerName, "kind", kind)
 	}
 	return nil

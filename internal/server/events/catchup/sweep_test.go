@@ -23,8 +23,8 @@ func (w *world) sweep() {
 	require.NoError(w.t, w.c.Sweep(w.t.Context()))
 }
 
-// told has a job of each repository heard of, which is what makes it swept.
-func (w *world) told(repositories ...string) {
+// reported submits a job of each repository, which is what makes it swept.
+func (w *world) reported(repositories ...string) {
 	w.t.Helper()
 	for _, repository := range repositories {
 		before := w.attempts()
@@ -44,9 +44,9 @@ func (w *world) vanish(repository string, jobs int, labels ...string) (run int64
 	return run, ids
 }
 
-func TestSweep_RECV8_AJobThatNobodyToldOfIsFound(t *testing.T) {
+func TestSweep_RECV8_AnUnreportedJobIsFound(t *testing.T) {
 	w := newWorld(t, nil)
-	w.told("acme/app")
+	w.reported("acme/app")
 	_, ids := w.vanish("acme/app", 3)
 	w.read()
 	require.Equal(t, map[fleet.JobState]int{fleet.JobAbsent: 3}, w.states(ids), "it is in no list of deliveries")
@@ -63,7 +63,7 @@ func TestSweep_RECV8_AJobThatNobodyToldOfIsFound(t *testing.T) {
 
 func TestSweep_AJobThatHasEndedHereIsNotQueued(t *testing.T) {
 	w := newWorld(t, nil)
-	w.told("acme/app")
+	w.reported("acme/app")
 	_, ids := w.vanish("acme/app", 1)
 	job, err := w.forge.Job(t.Context(), 11, fleet.Repository{Name: "acme/app"}, ids[0])
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestSweep_OnlyWhatAPoolOfOursServes(t *testing.T) {
 			return []dispatch.Pool{{Name: "p", Labels: []string{jobLabel}, Platform: fleet.Linux, Terminating: terminating}}
 		}
 	})
-	w.told("acme/app")
+	w.reported("acme/app")
 	_, foreign := w.vanish("acme/app", 1, "ubuntu-latest")
 	w.sweep()
 	require.Equal(t, fleet.JobAbsent, w.state(foreign[0]))
@@ -101,7 +101,7 @@ func TestSweep_OnlyWhatAPoolOfOursServes(t *testing.T) {
 
 func TestSweep_AWebhookOnItsWayIsNotLost(t *testing.T) {
 	w := newWorld(t, nil)
-	w.told("acme/app")
+	w.reported("acme/app")
 	w.fault(standin.Fault{Kind: "hook-vanish", Event: "workflow_job"})
 	_, ids := w.submit("acme/app", 1)
 	w.clock.Advance(-time.Minute) // back to GitHub's present
@@ -112,10 +112,10 @@ func TestSweep_AWebhookOnItsWayIsNotLost(t *testing.T) {
 	require.Equal(t, fleet.JobQueued, w.state(ids[0]))
 }
 
-// What else was not told shows too: jobs that run on our runners or elsewhere, and jobs that have ended.
+// Other missed events show too: jobs that run on our runners or elsewhere, and jobs that have ended.
 func TestSweep_RECV8_StartsAndEndsAreMadeGood(t *testing.T) {
 	w := newWorld(t, nil)
-	w.told("acme/app")
+	w.reported("acme/app")
 	long := w.clock.Now().Add(-time.Hour)
 	ours, err := runnerpod.RunnerName("0b9e0b9e-0000-4000-8000-000000000001", 1)
 	require.NoError(t, err)
@@ -218,7 +218,7 @@ func TestSweep_AThousandRepositoriesInTurn(t *testing.T) {
 // A share that is small does not stand between repositories at rest and their sweeps: that nothing has changed costs nothing.
 func TestSweep_WhatHasNotChangedIsNoneOfTheShare(t *testing.T) {
 	w := newWorld(t, nil)
-	w.told("acme/app", "acme/lib")
+	w.reported("acme/app", "acme/lib")
 	runs, err := w.in.Admin.Runs(t.Context())
 	require.NoError(t, err)
 	for _, run := range runs {
@@ -241,7 +241,7 @@ func TestSweep_WhatHasNotChangedIsNoneOfTheShare(t *testing.T) {
 // A repository with more runs than a share allows is gone on with where the last sweep stopped.
 func TestSweep_ALargeRepositoryIsGoneOnWith(t *testing.T) {
 	w := newWorld(t, nil)
-	w.told("acme/app", "acme/lib")
+	w.reported("acme/app", "acme/lib")
 	long := w.clock.Now().Add(-time.Hour)
 	var order []int64
 	w.forge.runs = func(repository, status string, page int) ([]github.Run, int, error) {
@@ -283,7 +283,7 @@ func TestSweep_OnesTroubleIsNotTheOthers(t *testing.T) {
 	w := newWorldOn(t, standin.Options{Installations: []standin.Installation{
 		{ID: 11, Account: "acme", Repositories: []string{"app", "lib"}}, {ID: 12, Account: "else", Repositories: []string{"own"}},
 	}}, nil)
-	w.told("acme/app", "acme/lib", "else/own")
+	w.reported("acme/app", "acme/lib", "else/own")
 	_, ids := w.vanish("else/own", 1)
 	_, more := w.vanish("acme/lib", 1)
 	w.forge.runs = func(repository, status string, page int) ([]github.Run, int, error) {

@@ -24,7 +24,8 @@ type Forge interface {
 
 // Store is the ledger.
 type Store interface {
-	// SyncInstallations puts the ledger right by a list that was begun then; what was told later is left alone.
+	// SyncInstallations corrects the ledger by a list that was begun then; what was reported later is left
+	// alone.
 	SyncInstallations(ctx context.Context, began, now time.Time, list []dispatch.Installation) (dispatch.InstallationSync, error)
 }
 

@@ -94,8 +94,8 @@ func (s *scene) compare() {
 	require.NoError(s.t, s.pass.Run(s.t.Context()))
 }
 
-// What GitHub tells of its installations reaches the ledger, and what it tells in vain is found by its own list.
-func TestPass_ToldAndUntold(t *testing.T) {
+// What GitHub reports of its installations reaches the ledger, and what got lost is found by its own list.
+func TestPass_ReportedAndUnreported(t *testing.T) {
 	s := newScene(t)
 	s.becomes("acme", adminapi.AccountActive)
 	s.becomes("beta", adminapi.AccountActive)
@@ -106,7 +106,7 @@ func TestPass_ToldAndUntold(t *testing.T) {
 	s.compare()
 	require.Equal(t, adminapi.AccountActive, s.account("acme").State, "nothing to put right")
 
-	require.NoError(t, s.github.SetWebhook("http://127.0.0.1:1/", secret)) // nobody hears it from now on
+	require.NoError(t, s.github.SetWebhook("http://127.0.0.1:1/", secret)) // deliveries fail from now on
 	require.NoError(t, s.github.Suspend(101))
 	s.compare()
 	require.True(t, s.account("acme").SuspendedByGitHub)

@@ -31,7 +31,8 @@ type RepositoryForge interface {
 type RepositoryStore interface {
 	// ReadableAccounts lists accounts with an installation that can be asked.
 	ReadableAccounts(ctx context.Context) ([]dispatch.Account, error)
-	// SyncRepositories puts the ledger right by a list that was begun then; what was told later is left alone.
+	// SyncRepositories corrects the ledger by a list that was begun then; what was reported later is left
+	// alone.
 	SyncRepositories(
 		ctx context.Context, account dispatch.Account, began, now time.Time, list []fleet.Repository, whole bool,
 	) (dispatch.RepositorySync, error)
@@ -45,9 +46,9 @@ type RepositoriesOptions struct {
 	Now   func() time.Time
 }
 
-// Repositories compares what each installation may see with what the ledger believes: a message that a repository was taken,
-// or given back, or none at all that it was renamed, may never have come. What it finds goes the way of the webhook. It keeps
-// the pages that it has read, so that GitHub is asked for what has changed. It is safe for concurrent use.
+// Repositories compares what each installation may access with the ledger: a message that a repository was removed or added
+// may never have come, and there is none for a rename. What it finds takes the path of the webhook. It keeps the pages that
+// it has read, so that GitHub is asked for what has changed. It is safe for concurrent use.
 type Repositories struct {
 	opt RepositoriesOptions
 

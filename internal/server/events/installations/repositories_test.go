@@ -86,8 +86,8 @@ func (s *scene) takeAt(at time.Time, action string, repositories ...string) {
 	require.NoError(s.t, err)
 }
 
-// RECV-8: what GitHub told in vain of an installation's repositories is found by its own list: one that was given back at once,
-// one that was taken when two lists lack it.
+// RECV-8: lost messages about an installation's repositories are made up for by its own list: one that was added at once,
+// one that was removed when two lists lack it.
 func TestRepositories_RECV8_GivenBackAndTakenUnheard(t *testing.T) {
 	s := newScene(t)
 	s.becomes("acme", adminapi.AccountActive)
@@ -131,7 +131,7 @@ func TestRepositories_OneListIsNoProof(t *testing.T) {
 	require.EqualValues(t, 1, s.account("acme").Held)
 }
 
-// A list that cannot be read, is cut short, or says that there is nothing at all takes nothing from anybody.
+// A list that cannot be read, is cut short, or is empty removes nothing.
 func TestRepositories_ADoubtfulListTakesNothing(t *testing.T) {
 	s := newScene(t)
 	s.becomes("acme", adminapi.AccountActive)
@@ -161,8 +161,8 @@ func TestRepositories_ADoubtfulListTakesNothing(t *testing.T) {
 	}
 }
 
-// What was told after the list was begun is newer than the list.
-func TestRepositories_NewsThatCameMeanwhileIsLeftAlone(t *testing.T) {
+// What was reported after the list was begun is newer than the list.
+func TestRepositories_NewerEventsAreLeftAlone(t *testing.T) {
 	s := newScene(t)
 	s.becomes("acme", adminapi.AccountActive)
 	s.job(1, 0, "acme/app")
@@ -177,7 +177,7 @@ func TestRepositories_NewsThatCameMeanwhileIsLeftAlone(t *testing.T) {
 	require.EqualValues(t, 0, s.account("acme").Held)
 }
 
-// Nobody tells the App of a rename; the list does, and the repository's rows follow.
+// The App gets no event of a rename; the list shows it, and the repository's rows follow.
 func TestRepositories_ARenameIsFound(t *testing.T) {
 	s := newScene(t)
 	s.becomes("acme", adminapi.AccountActive)

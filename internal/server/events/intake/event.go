@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// Observe records what was read of a job at GitHub instead of being told: the same transaction as an event's, by the same
-// tables (Resolve, tombstones), and without a delivery to be deduplicated by. The tables make it safe to repeat.
+// Observe records what was read of a job at GitHub instead of from a webhook: the same transaction as an event's, by the
+// same tables (Resolve, tombstones), and without a delivery to be deduplicated by. The tables make it safe to repeat.
 func (i *Intake) Observe(ctx context.Context, ev dispatch.JobEvent, at time.Time) (dispatch.Recorded, error) {
 	rec, err := i.opt.Store.RecordJob(ctx, dispatch.Delivery{Event: "workflow_job", At: at}, ev)
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/tracing"
 )
 
-// MaxGUID is the longest delivery id that is believed to be one of GitHub's, in bytes.
+// MaxGUID is the longest delivery id that is accepted as one of GitHub's, in bytes.
 const MaxGUID = 128
 
 // Delivery is one payload of GitHub's, known to be GitHub's.
@@ -42,7 +42,7 @@ const (
 type Result struct {
 	Event   string // the kind of event, one of few
 	Outcome Outcome
-	Reason  string // one sentence for whoever sent it
+	Reason  string // one sentence for the sender
 }
 
 // Options of New.
@@ -51,11 +51,11 @@ type Options struct {
 	Store dispatch.IntakeStore
 	// Owners finds the installation for an event that names none; without it such events are ignored.
 	Owners *Owners
-	// Log hears of what could not be stored and of what makes no sense; discarded when nil.
+	// Log gets what could not be stored and what is inconsistent; discarded when nil.
 	Log *slog.Logger
 	// Metrics takes bullpen_webhooks_total, bullpen_job_wait_seconds and bullpen_job_phase_seconds; nowhere when nil.
 	Metrics prometheus.Registerer
-	// Tracer is told of every job that is ours; nil traces none.
+	// Tracer gets every job that is ours; nil traces none.
 	Tracer *tracing.Tracer
 }
 
@@ -123,7 +123,7 @@ func (i *Intake) take(ctx context.Context, d Delivery) Result {
 	}
 }
 
-// validGUID: whatever is stored as a key must be text that every store accepts.
+// validGUID: a key that is stored must be text that every store accepts.
 func validGUID(guid string) bool {
 	for _, c := range []byte(guid) {
 		if c <= ' ' || c > '~' {

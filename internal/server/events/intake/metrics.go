@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// metrics have pools and phases as labels, which an operator has made or are few, and nothing that comes from GitHub but kinds of events.
+// metrics have pools and phases as labels, which an administrator has made or are few, and nothing that comes from GitHub but kinds of events.
 type metrics struct {
 	webhooks *prometheus.CounterVec
 	waits    *prometheus.HistogramVec

@@ -113,7 +113,7 @@ func TestTake_R14_AnEventWithoutAnInstallationIsServedByItsOwner(t *testing.T) {
 	require.Equal(t, []string{"acme", "ada/app"}, d.github.asked, "the ledger knows the installation from then on")
 }
 
-// What the ledger knows needs no word of GitHub's, also when GitHub is away.
+// What the ledger knows needs no request to GitHub, also when GitHub is unavailable.
 func TestTake_R14_AKnownOwnerCostsNoCall(t *testing.T) {
 	d := newDirect(t)
 	d.github.err = errors.New("GitHub is away")

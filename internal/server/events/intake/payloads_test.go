@@ -40,7 +40,7 @@ func whole(event, action string) string {
 	}
 }
 
-// events that the ledger hears of, by event.
+// events that reach the ledger, by event.
 func eventsAndActions() map[string][]string {
 	return map[string][]string{
 		"workflow_job":              {"queued", "waiting", "in_progress", "completed"},
@@ -121,7 +121,7 @@ func taken(t testing.TB, in *intake.Intake, d intake.Delivery, what string) inta
 	return first
 }
 
-// Whatever a member of a payload is, PostgreSQL has the last word, and no payload is answered as if it could be stored later.
+// PostgreSQL decides about each member of a payload, and no payload is answered as if it could be stored later.
 func TestTake_RECV10_R12_NoMemberOfAPayloadIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	in, _, _ := newIntake(t)
@@ -146,7 +146,7 @@ func TestTake_RECV10_R12_NoMemberOfAPayloadIsAskedForAgain(t *testing.T) {
 	require.Greater(t, n, 2000)
 }
 
-// The label sets of a job are never NULL in the ledger, however it was heard of.
+// The label sets of a job are never NULL in the ledger, whatever the source of the job.
 func TestTake_R12_AJobWithoutLabelsIsRecorded(t *testing.T) {
 	in, store, _ := newIntake(t)
 	for i, labels := range []string{`null`, `[]`, `[null]`, `[""]`} {
@@ -224,7 +224,7 @@ func TestTake_R12_ThousandsOfRepositoriesAtOnce(t *testing.T) {
 	}
 }
 
-// What the database refuses for its value is refused for good, whatever this package makes of payloads.
+// What the database refuses for its value is refused for good, also if this package accepted it.
 func TestTake_RECV10_R12_WhatCannotBeStoredIsNotAskedForAgain(t *testing.T) {
 	_, store, _ := newIntake(t)
 	text := string([]byte{0xff, 0})
@@ -242,7 +242,7 @@ func TestTake_RECV10_R12_WhatCannotBeStoredIsNotAskedForAgain(t *testing.T) {
 	require.Equal(t, intake.Malformed, got.Outcome)
 }
 
-// FuzzTake: no payload, however it came, brings the intake down, and there is none that the ledger could store at another time.
+// FuzzTake: no payload causes a panic in the intake, and there is none that the ledger could store at another time.
 func FuzzTake(f *testing.F) {
 	for event, actions := range eventsAndActions() {
 		for _, action := range actions {

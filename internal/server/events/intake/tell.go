@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/tracing"
 )
 
-// trace tells of a delivery that something follows from, or that could not be stored.
+// trace traces a delivery that has an effect, or that could not be stored.
 func (i *Intake) trace(d dispatch.Delivery, ev dispatch.JobEvent, rec dispatch.Recorded, err error) {
 	if err != nil || rec.Queued || rec.Started != nil || rec.Ended != nil {
 		i.opt.Tracer.Record(tracing.Span{

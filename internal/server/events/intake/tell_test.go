@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
-// scripted is a ledger that answers what it is told to.
+// scripted is a ledger with prepared answers.
 type scripted struct {
 	dispatch.IntakeStore
 	answer dispatch.Recorded
@@ -48,16 +48,16 @@ func TestIntake_TracesWhatFollows(t *testing.T) {
 			require.NoError(t, err)
 			in.Take(t.Context(), intake.Delivery{GUID: "a", Event: "workflow_job", Body: payload("queued", 1, ""), At: at})
 			require.NoError(t, tracer.Close(t.Context()))
-			told := []string{}
+			labels := []string{}
 			id, _ := tracer.Trace(1)
 			for _, span := range collector.Spans(id) {
 				label := span.Name
 				if span.Failed {
 					label += " (failed)"
 				}
-				told = append(told, label)
+				labels = append(labels, label)
 			}
-			require.Equal(t, c.spans, told)
+			require.Equal(t, c.spans, labels)
 		})
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Forge is GitHub. Errors are those of package fleet; nobody retries inside.
+// Forge is GitHub. Errors are those of package fleet; it does not retry.
 type Forge interface {
 	// Owners lists every account that has the App installed.
 	Owners(ctx context.Context) ([]fleet.Owner, error)
@@ -37,7 +37,8 @@ type Ledger interface {
 type Known struct {
 	AccountID  int64
 	Repository string // owner/name
-	// RepositoryID is GitHub's, 0 where it is not known. With it the list is read of that repository, whatever its name is now.
+	// RepositoryID is GitHub's, 0 where it is not known. With it the list is read of that repository, under its present
+	// name.
 	RepositoryID int64
 }
 
@@ -47,7 +48,7 @@ type Options struct {
 	Ledger Ledger
 	// ByRepository says whether any pool registers its runners at repositories: then organizations have such scopes too.
 	ByRepository func() bool
-	// Keep bounds how long a reading is used again by those whom it is fresh enough for; default 2 min.
+	// Keep bounds how long a reading is reused by callers for which it is fresh enough; default 2 min.
 	Keep time.Duration
 	// MaxRepositories bounds how many repositories of one account are read; with more, absence is never proven; default 200.
 	MaxRepositories int
@@ -58,8 +59,8 @@ type Options struct {
 // Query asks about one pod.
 type Query struct {
 	UID string
-	// AccountID is whom the pod works for, if that is known: then it can be registered with that account alone, since a pod
-	// has one shot. It is GitHub's id: another account may have taken the name since.
+	// AccountID is the account that the pod works for, if that is known: then it can be registered with that account alone,
+	// since a pod has one shot. It is GitHub's id: another account may have taken the name since.
 	AccountID int64
 	// OwnerLabel of the pod, if any: the account's login when the pod was stamped. It counts where the id is not known.
 	OwnerLabel string
@@ -92,7 +93,7 @@ type Reader struct {
 
 	mu       sync.Mutex
 	readings map[place]*reading
-	swept    time.Time // when those that nobody may use any more were let go
+	swept    time.Time // when outdated readings were last dropped
 	places   *survey
 }
 
@@ -141,8 +142,8 @@ func New(opt Options) (*Reader, error) {
 }
 
 // Look says of each pod, by UID, what GitHub's lists show. It costs a request for each hundred runners of each scope that
-// the pods could be in, none for those that were read since, and none to an installation that has few requests left: then
-// nothing is proven. It goes on no longer than ctx; the scopes that were read by then are there for the next question.
+// the pods could be in, and none for scopes that were read since. An installation that has few requests left gets none:
+// then nothing is proven. It runs no longer than ctx; the scopes that were read by then are there for the next question.
 //
 // An error means that not even the accounts could be listed: nothing is known of any pod.
 func (r *Reader) Look(ctx context.Context, queries []Query) (map[string]Sighting, error) {
@@ -266,8 +267,8 @@ func (r *Reader) read(ctx context.Context, p place, since time.Time) *reading {
 	}
 }
 
-// sweep lets go of readings that are too old to be used: each holds the whole list of a scope that may never be asked for
-// again, renamed and gone ones among them. Those who wait for one have it. The caller holds the lock.
+// sweep drops readings that are too old to be used: each holds the whole list of a scope that may never be asked for
+// again, renamed and deleted ones among them. Waiting callers keep theirs. The caller holds the lock.
 func (r *Reader) sweep(now time.Time) {
 	if now.Sub(r.swept) <= r.opt.Keep {
 		return
@@ -280,7 +281,7 @@ func (r *Reader) sweep(now time.Time) {
 	}
 }
 
-// failed: it is done and proves nothing, so that whoever asks next reads again.
+// failed: it is done and proves nothing, so that the next caller reads again.
 func (g *reading) failed() bool {
 	select {
 	case <-g.done:
@@ -290,7 +291,7 @@ func (g *reading) failed() bool {
 	}
 }
 
-// run reads one scope, on behalf of everybody who waits for it.
+// run reads one scope, on behalf of all callers that wait for it.
 func (r *Reader) run(ctx context.Context, p place, into *reading) {
 	defer close(into.done)
 	into.doubt = "the list of runners of " + p.scope.String() + " could not be read"

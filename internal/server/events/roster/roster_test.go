@@ -196,8 +196,8 @@ func TestLook_EXCL6_DoubtProvesNothing(t *testing.T) {
 	})
 }
 
-// A doubtful reading is not kept; and a scope that cannot be read keeps nobody who works for another account.
-func TestLook_DoubtEndsAndIsNobodyElses(t *testing.T) {
+// A doubtful reading is not kept; and a scope that cannot be read does not delay other accounts.
+func TestLook_DoubtEndsAndDelaysNoOtherAccount(t *testing.T) {
 	w, r := newWorld(t, nil)
 	uid := uuid.NewString()
 	w.failing["globex"] = fleet.ErrForbidden
@@ -212,7 +212,7 @@ func TestLook_DoubtEndsAndIsNobodyElses(t *testing.T) {
 	require.Contains(t, gone.Doubt, "uninstalled")
 }
 
-// knownAt are repositories of which no more than the name is told.
+// knownAt are repositories of which only the name is known.
 func knownAt(names ...string) (known []roster.Known) {
 	for _, name := range names {
 		known = append(known, roster.Known{Repository: name})

@@ -55,7 +55,7 @@ func (s *survey) nowhere(q Query) string {
 	if q.OwnerLabel != "" {
 		return fmt.Sprintf("the pod works for %s, which has no installation of the App that could be asked", q.OwnerLabel)
 	}
-	return "no account has the App installed, so nobody can be asked whether the runner still exists"
+	return "no account has the App installed, so it is unknown whether the runner still exists"
 }
 
 // survey lists the scopes, or takes the list of a moment ago, if it is not older than that: a scope may be new.
@@ -100,7 +100,7 @@ func (r *Reader) sitesOf(ctx context.Context, owner fleet.Owner, byRepo bool, kn
 		sites = append(sites, at(fleet.Scope{Owner: owner.Login}))
 	}
 	seen := map[string]bool{}
-	// Of two repositories that had one name after the other each is read: they are told apart by their ids.
+	// Of two repositories that had one name after the other each is read: their ids distinguish them.
 	add := func(name string, id int64) {
 		key := strings.ToLower(name)
 		if id != 0 {
@@ -114,11 +114,11 @@ func (r *Reader) sitesOf(ctx context.Context, owner fleet.Owner, byRepo bool, kn
 	}
 	for _, one := range known { // an organization's too: its pools may have changed their scope
 		scope, err := fleet.ParseScope(one.Repository)
-		if err == nil && one.AccountID == owner.ID { // EXCL-6: whatever the account was called then
+		if err == nil && one.AccountID == owner.ID { // EXCL-6: whatever the account's name was then
 			scope.Owner = owner.Login
 			add(scope.String(), one.RepositoryID)
 		}
-		add(one.Repository, one.RepositoryID) // and somebody else's that it has now
+		add(one.Repository, one.RepositoryID) // and the one that has the name now
 	}
 	if over := len(seen) - r.opt.MaxRepositories; over > 0 { // EXCL-6: what is left out may hold the runner
 		sites = append(sites[:len(sites)-over], doubt(fmt.Sprintf("runners of %s may be registered at more than %d repositories",

@@ -8,7 +8,7 @@ ON CONFLICT (id) DO UPDATE SET login = excluded.login, kind = excluded.kind,
     installation_changed_at = excluded.installation_changed_at, installation_missing_at = NULL, deleted_at = NULL;
 
 -- name: EnsureAccount :exec
--- Any event that names an account nobody told us about. Keeps what an installation event said; only fills what is missing.
+-- Any event that names an unknown account. Keeps what an installation event said; only fills what is missing.
 INSERT INTO accounts (id, login, kind, installation_id, created_at, updated_at, installation_changed_at)
 VALUES (@id, @login, @kind, @installation_id, @now, @now, @now)
 ON CONFLICT (id) DO UPDATE SET login = excluded.login, installation_id = excluded.installation_id,
@@ -42,7 +42,7 @@ SET milli_cpu = excluded.milli_cpu, memory_mb = excluded.memory_mb, jobs = exclu
     repository_jobs = excluded.repository_jobs;
 
 -- name: RemoveInstallation :execrows
--- Only that installation: its end may be told after the next one's beginning.
+-- Only that installation: its end may be reported after the next one's start.
 UPDATE accounts SET installation_id = NULL, suspended = false, updated_at = @now, installation_changed_at = @now
 WHERE id = @id AND installation_id = @installation_id;
 
@@ -57,8 +57,8 @@ SELECT EXISTS (SELECT 1 FROM accounts WHERE id = @id AND login = @login
     AND installation_id = sqlc.arg(installation_id)::bigint);
 
 -- name: LockAccountLimits :many
--- What every batch locks first (CLAIM-5): whoever holds these rows sees the claims of every batch before it, and every
--- batch after it sees what it did.
+-- What every batch locks first (CLAIM-5): the holder of these rows sees the claims of every batch before it, and every
+-- batch after it sees its claims.
 SELECT platform, milli_cpu, memory_mb, jobs, repository_jobs FROM account_limits
 WHERE account_id = @account_id ORDER BY platform FOR UPDATE;
 
@@ -93,8 +93,8 @@ SELECT * FROM accounts WHERE id = @id;
 SELECT * FROM account_limits WHERE account_id = ANY (@accounts::bigint[]) ORDER BY account_id, platform;
 
 -- name: QueuedOf :many
--- Counted no further than asked: not the backlog decides what it costs. Each lane by itself, in the order of the queue's index: joined as one,
--- the planner may read all that waits for every account anew.
+-- Counted no further than asked: not the backlog decides what it costs. Each lane separately, in the order of the queue's index: joined as one,
+-- the planner may read the whole queue again for every account.
 SELECT a.id::bigint AS account_id,
     (SELECT least(coalesce(sum(lane.queued), 0), @most::int) FROM job_lanes l CROSS JOIN LATERAL (
         SELECT count(*) AS queued FROM (
@@ -193,7 +193,7 @@ ON CONFLICT DO NOTHING;
 DELETE FROM removed_repositories WHERE account_id = @account_id AND repository = @repository;
 
 -- name: RestoreRepositories :many
--- A new installation says anew which repositories it has.
+-- A new installation states its repositories again.
 DELETE FROM removed_repositories WHERE account_id = @account_id RETURNING repository;
 
 -- name: NotifyAccount :exec

@@ -7,7 +7,7 @@ UPDATE delivery_position SET version = version + 1, read_until = @read_until, cu
 WHERE version = @version;
 
 -- name: ReadEverythingSince :exec
--- A look that is under way begins anew: what it has passed over counts now.
+-- A reading that is under way starts over: what it has skipped counts now.
 UPDATE delivery_position SET version = version + 1, cursor = '', top = NULL, floor = NULL, etag = '',
     everything_since = least(everything_since, @since::timestamptz);
 
@@ -38,8 +38,8 @@ UPDATE delivery_asks SET settled_at = @now
 WHERE settled_at IS NULL AND EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.guid = delivery_asks.guid);
 
 -- name: DueAsks :many
--- Those that were asked for least often first: a few that nobody can deliver do not stand before the rest. An installation's
--- events take effect in the order in which they are told, so the oldest of them comes first; of the jobs' the newest,
+-- Those that were asked for least often first: a few that cannot be delivered do not block the rest. An installation's
+-- events take effect in the order in which they are reported, so the oldest of them comes first; of the jobs' the newest,
 -- because a job that has ended by then is never queued (CLAIM-4).
 SELECT guid, delivery_id, event, delivered_at, attempts FROM delivery_asks
 WHERE settled_at IS NULL AND next_at <= @now
@@ -64,7 +64,7 @@ ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, seen_at = exc
     named_at = greatest(repositories.named_at, excluded.named_at);
 
 -- name: RepositoryNames :many
--- Under which names a repository was heard of, the latest word first.
+-- The names under which a repository was reported, newest first.
 SELECT name FROM repositories WHERE repository_id = @repository_id AND repository_id <> 0 ORDER BY named_at DESC, seen_at DESC, name;
 
 -- name: RenameJobs :exec
@@ -115,7 +115,7 @@ SELECT job_id, 'completed' FROM job_tombstones t WHERE t.job_id = ANY (@ids::big
   AND NOT EXISTS (SELECT 1 FROM workflow_jobs w WHERE w.id = t.job_id);
 
 -- name: JobsToAskAbout :many
--- Those that were asked about longest ago, or never, first: one that nobody can tell about goes to the end of the line.
+-- Those that were asked about longest ago, or never, first: one whose state stays unknown goes to the end of the line.
 SELECT j.id, j.state, j.repository, j.repository_id, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
     j.queued_at, a.id AS account_id, a.login, a.kind, coalesce(a.installation_id, 0)::bigint AS installation_id, a.suspended
 FROM workflow_jobs j

@@ -13,7 +13,7 @@ LEFT JOIN LATERAL (
 WHERE c.pod_uid = ANY (@pod_uids::text[]);
 
 -- name: InsertClaims :many
--- EXCL-1, CLAIM-1: whoever inserts the pod's row first owns its shot; a conflict is the other side's win. The name
+-- EXCL-1, CLAIM-1: the first insert of the pod's row owns its shot; a conflict is the other side's win. The name
 -- to be minted is written in the same statement, before GitHub is asked.
 WITH wanted AS (
     SELECT unnest(@pod_uids::text[]) AS uid, unnest(@namespaces::text[]) AS namespace,
@@ -54,14 +54,14 @@ WHERE c.pod_uid = ANY (@pod_uids::text[]);
 
 -- name: TakeOverClaim :execrows
 -- CLAIM-15, CLAIM-16: a new generation by compare-and-set; from here on the former actor's writes and answers are void. A
--- lease beyond what any replica takes is none: the clock of whoever took it is wrong.
+-- lease beyond what any replica takes is none: the clock of the replica that took it is wrong.
 UPDATE runner_claims SET generation = @next, lease_until = @lease_until, sequence = greatest(sequence, @sequence)
 WHERE pod_uid = @pod_uid AND generation = @expected AND state IN ('claimed', 'minted')
   AND acknowledged_at IS NULL AND (lease_until IS NULL OR lease_until <= @now OR lease_until > @beyond)
   AND require_epoch(@known_lineage::text, @known_epoch::bigint); -- CLAIM-17
 
 -- name: TakeForRelease :execrows
--- CLAIM-15, EXCL-6: whoever wants to release a claim takes a new generation first, unless a replica is minting it.
+-- CLAIM-15, EXCL-6: the release of a claim takes a new generation first, unless a replica is minting it.
 UPDATE runner_claims SET generation = @next, lease_until = @lease_until
 WHERE pod_uid = @pod_uid AND generation = @expected AND state IN ('claimed', 'minted', 'executing')
   AND (lease_until IS NULL OR lease_until <= @now OR lease_until > @beyond)
@@ -200,12 +200,12 @@ ON CONFLICT (pod_uid) DO UPDATE SET state = 'executing', generation = runner_cla
 WHERE runner_claims.state IN ('spent', 'retired') AND (runner_claims.account_id IS NULL OR runner_claims.account_id = excluded.account_id);
 
 -- name: ForgetPod :one
--- EXCL-1: the UID is proven gone by an uncached read, and nobody works in its name any more.
+-- EXCL-1: the UID is proven gone by an uncached read, and no request in its name is under way any more.
 DELETE FROM runner_claims WHERE pod_uid = @pod_uid AND state IN ('spent', 'retired')
 RETURNING coalesce(account_id, 0)::bigint AS account_id, platform, stopped_at;
 
 -- name: ClaimStopped :one
--- Its pod's containers have ended: a spent claim is charged to nobody from now on (TEN-4).
+-- Its pod's containers have ended: a spent claim is charged to no account from now on (TEN-4).
 UPDATE runner_claims SET stopped_at = @stopped_at WHERE pod_uid = @pod_uid AND stopped_at IS NULL
 RETURNING coalesce(account_id, 0)::bigint AS account_id, platform, state;
 

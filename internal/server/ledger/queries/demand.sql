@@ -1,5 +1,5 @@
 -- name: AccountsOfLogins :many
--- Those whose jobs GitHub tells of. What says which have an installation is written so that no index of those answers it.
+-- Those whose jobs GitHub reports. The condition on the installation is written so that no index of those answers it.
 SELECT id, lower(login)::text AS login FROM accounts
 WHERE lower(login) = ANY (@logins::text[]) AND coalesce(installation_id, 0) <> 0 AND NOT suspended AND deleted_at IS NULL
 ORDER BY lower(login), id;
@@ -17,7 +17,7 @@ WHERE account_id = ANY (@accounts::bigint[]) AND lower(repository) = ANY (@repos
 
 -- name: DemandOfAccounts :many
 -- No lane is read further than it is asked to, and no other lane is read. A job that is held because its repository is at its cap in
--- the pools waits for a runner all the same; one whose repository was taken from the installation nobody tells of any more.
+-- the pools waits for a runner all the same; one whose repository was removed from the installation is not reported any more.
 SELECT l.scope::bigint AS scope, j.id::bigint AS id, j.repository::text AS repository, j.state::text AS state,
     j.runner_name::text AS runner_name, j.queued_at::timestamptz AS queued_at, j.updated_at::timestamptz AS updated_at
 FROM (SELECT unnest(@scopes::bigint[]) AS scope, unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
@@ -53,7 +53,7 @@ CROSS JOIN LATERAL (
 ) j;
 
 -- name: JobsSeen :many
--- What the ledger knows of jobs that somebody has seen at GitHub. A tombstone outlives its job's row.
+-- What the ledger knows of jobs that were seen at GitHub. A tombstone outlives its job's row.
 SELECT w.id, w.state, w.conclusion, w.label_key FROM workflow_jobs w WHERE w.id = ANY (@ids::bigint[])
 UNION ALL
 SELECT t.job_id, 'completed', t.conclusion, '' FROM job_tombstones t WHERE t.job_id = ANY (@ids::bigint[])

@@ -29,7 +29,7 @@ UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => @lease:
 WHERE hold_until IS NOT NULL AND rebuild_turn = @turn AND @turn <> '';
 
 -- name: LockRebuildTurn :one
--- CLAIM-17: first in each transaction of a rebuilding. Until it has committed nobody ends the hold, and nobody else takes the turn.
+-- CLAIM-17: first in each transaction of a rebuilding. Until it has committed no replica ends the hold, and no other takes the turn.
 SELECT true FROM ledger_epoch WHERE hold_until IS NOT NULL AND rebuild_turn = @turn AND @turn <> '' FOR SHARE;
 
 -- name: EndRebuild :execrows
@@ -39,11 +39,11 @@ UPDATE ledger_epoch SET rebuilding_until = NULL, rebuild_turn = '', rebuilt_at =
 WHERE hold_until IS NOT NULL AND rebuild_turn = @turn AND @turn <> '';
 
 -- name: EndHold :execrows
--- The epoch jumps ahead of everything that anybody has seen, in the lineage that everybody knows.
+-- The epoch jumps ahead of everything that any replica has seen, in the lineage that all know.
 UPDATE ledger_epoch SET epoch = greatest(epoch, over_epoch) + 1000, beaten_at = now(), hold_until = NULL, reason = '', rebuild_turn = '',
     lineage = CASE WHEN over_lineage = '' THEN lineage ELSE over_lineage END
 WHERE hold_until <= now() AND rebuilt_at IS NOT NULL AND over_lineage = @over_lineage AND over_epoch = @over_epoch;
 
 -- name: AnyRowsOf :many
--- Which of these pods the ledger has ever heard of.
+-- Which of these pods the ledger knows.
 SELECT pod_uid FROM runner_claims WHERE pod_uid = ANY (@pod_uids::text[]);

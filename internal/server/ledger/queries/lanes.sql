@@ -14,8 +14,8 @@ ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lan
 SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = @account_id LIMIT @most::bigint) few;
 
 -- name: ParkIfEmpty :exec
--- Behind LockLanes, so that it sees the job of whoever has fed the lane: a job was taken out of it by no batch. Of a lane that no pool serves
--- nobody else would notice that nothing is left in it (TEN-2).
+-- Behind LockLanes, so that it sees the job of a transaction that has fed the lane: no batch took a job out of it. In a lane that no pool serves
+-- nothing else would notice that it is empty (TEN-2).
 UPDATE job_lanes l SET parked = 'empty', version = l.version + 1
 WHERE l.label_key = @label_key AND l.account_id = @account_id AND l.parked <> 'empty'
   AND (SELECT w.id FROM workflow_jobs w
@@ -25,7 +25,7 @@ WHERE l.label_key = @label_key AND l.account_id = @account_id AND l.parked <> 'e
     WHERE h.label_key = l.label_key AND h.account_id = l.account_id AND h.state = 'queued' AND h.held <> '' LIMIT 1) IS NULL;
 
 -- name: LockRoom :exec
--- Before FreeRoom, whose lanes it can see only once whoever parks them has committed: a batch holds this lock from before it reads what the
+-- Before FreeRoom, whose lanes it can see only once the transaction that parks them has committed: a batch holds this lock from before it reads what the
 -- account uses until it has parked what had no room (TEN-1).
 SELECT 1 FROM account_limits WHERE account_id = @account_id AND platform = @platform FOR UPDATE;
 
@@ -146,8 +146,8 @@ WHERE id = ANY (@ids::bigint[]) AND state || '' = 'queued';
 
 -- name: SettleLanes :exec
 -- After a batch, behind LockLanes: count what was claimed, let the hint move on to the oldest job that is left, and park what
--- gave less than it might have (a reason, or none). Parking is a compare-and-set on the version: whoever fed or freed the lane
--- meanwhile wins. A lane that has nothing but held jobs is no empty one: they wait, and are counted. Each look at the queue ends
+-- gave less than it might have (a reason, or none). Parking is a compare-and-set on the version: a transaction that fed or freed the lane
+-- in between wins. A lane that has nothing but held jobs is no empty one: they wait, and are counted. Each read of the queue ends
 -- at its first row: a NOT EXISTS might be answered by reading all that is queued.
 UPDATE job_lanes l SET running = l.running + v.claimed, head_at = coalesce(h.queued_at, l.head_at),
     parked = CASE
@@ -193,8 +193,8 @@ WHERE NOT (l.parked = 'empty' AND l.running = 0) AND l.running <> (SELECT count(
 ORDER BY l.account_id, l.label_key LIMIT @most;
 
 -- name: RecountLanes :execrows
--- Behind the lanes' locks, which whoever makes or ends a claim takes in the same transaction: what it did is counted, or it
--- counts itself afterwards.
+-- Behind the lanes' locks, which each transaction that makes or ends a claim takes: its claims are counted, or it
+-- counts them itself afterwards.
 UPDATE job_lanes l SET running = n.live
 FROM (SELECT v.label_key, v.account_id, (SELECT count(*) FROM runner_claims c
         WHERE c.account_id = v.account_id AND c.label_key = v.label_key AND c.state IN ('claimed', 'minted', 'executing')) AS live

@@ -29,7 +29,7 @@ LEFT JOIN LATERAL (SELECT u.ended_at FROM runner_sessions u WHERE u.pod_uid = c.
 ORDER BY c.pod_uid;
 
 -- name: UnownedPods :many
--- Of these pods, those for which nobody has a claim, and of which nothing is proven yet.
+-- Of these pods, those without a claim, and of which nothing is proven yet.
 SELECT n.uid::text AS pod_uid FROM unnest(@pod_uids::text[]) n (uid)
 WHERE NOT EXISTS (SELECT 1 FROM runner_claims c
     WHERE c.pod_uid = n.uid AND (c.state IN ('claimed', 'minted', 'executing') OR c.proof <> ''));
@@ -59,7 +59,7 @@ WHERE r.state <> 'gone' AND r.created_at <= @long_ago AND r.pod_uid > @after
 GROUP BY r.pod_uid ORDER BY r.pod_uid LIMIT @most;
 
 -- name: DoubtRegistrations :exec
--- Of pods that have no row any more: nobody is at work on them.
+-- Of pods that have no row any more: no replica is working on them.
 UPDATE runner_registrations SET state = 'intended', doubtful = false WHERE runner_name = ANY (ARRAY(
     SELECT r.runner_name FROM runner_registrations r
     WHERE r.doubtful AND r.gone_at <= @long_ago
@@ -87,7 +87,7 @@ UPDATE runner_sessions SET job_ended_at = @now WHERE pod_uid = @pod_uid AND job_
 
 -- name: StrayJobs :many
 -- Jobs whose rows say that a claim has them while none does: at once of those that a claim moves with its own row, and of
--- those that run when nothing was heard of them for long. Each state by itself and as a span of one, so that the index of what has not
+-- those that run when they were silent for long. Each state separately and as a span of one, so that the index of what has not
 -- ended has the order, and no other.
 SELECT j.id, j.account_id, j.repository, j.repository_id, j.state, j.label_key, j.updated_at, j.runner_name, a.login, a.kind, a.installation_id
 FROM unnest(ARRAY['claimed', 'minted', 'executing']) AS s (state)

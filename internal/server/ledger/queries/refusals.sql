@@ -38,7 +38,7 @@ WHERE workflow_jobs.id = ANY (ARRAY(
     FOR UPDATE SKIP LOCKED));
 
 -- name: DropRefusals :many
--- A runner was registered: what was refused of its repository, of its job, of its pool or of the account is over. Where runners wait in vain,
+-- A runner was registered: what was refused of its repository, of its job, of its pool or of the account is over. Where runners got no job,
 -- only a job that has started proves the contrary.
 DELETE FROM refusals WHERE account_id = @account_id AND reason = 'refused'
     AND (repository = '' AND pool = '' OR repository IN ('', @repository) AND job_id IN (0, @job_id::bigint) AND pool = @pool AND namespace = @namespace)

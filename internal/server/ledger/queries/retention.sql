@@ -1,4 +1,4 @@
--- Every statement takes the oldest rows by an index, passes over what somebody is using just now, and is a transaction.
+-- Every statement takes the oldest rows by an index, skips rows that are in use, and is a transaction.
 -- ANY (ARRAY(...)) and not IN: a planner that joins may read the whole table for it.
 
 -- name: PruneDeliveries :execrows
@@ -33,8 +33,8 @@ DELETE FROM runner_sessions WHERE pod_uid = ANY (ARRAY(
     ORDER BY s.ended_at LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: PruneRegistrations :execrows
--- EXCL-6: only what is proven gone, and only when nobody will ask about its pod again. Of an account that was purged nobody can
--- be asked; its runners were GitHub's to remove a day after they were last seen.
+-- EXCL-6: only what is proven gone, and only when its pod will not be asked about again. A purged account cannot be
+-- asked about; its runners were GitHub's to remove a day after they were last seen.
 DELETE FROM runner_registrations WHERE runner_name = ANY (ARRAY(
     SELECT r.runner_name FROM runner_registrations r
     WHERE r.state = 'gone' AND NOT r.doubtful AND r.gone_at < sqlc.arg(before)::timestamptz
@@ -47,13 +47,13 @@ DELETE FROM runner_registrations WHERE runner_name = ANY (ARRAY(
     LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: PruneAdoptions :execrows
--- Decided ones are closed at once; this is for those that nobody could decide.
+-- Decided ones are closed at once; this is for those that could not be decided.
 DELETE FROM runner_adoptions WHERE runner_name = ANY (ARRAY(
     SELECT a.runner_name FROM runner_adoptions a WHERE a.created_at < @before
     ORDER BY a.created_at LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: PruneLanes :execrows
--- Whoever queues a job makes its lane anew.
+-- The next queued job makes its lane again.
 DELETE FROM job_lanes WHERE ctid = ANY (ARRAY(
     SELECT i.ctid FROM job_lanes i
     WHERE i.parked = 'empty' AND i.running = 0 AND i.head_at < @before
@@ -80,7 +80,7 @@ DELETE FROM label_sets WHERE label_key = ANY (ARRAY(
     LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: PruneRepositories :execrows
--- Not of jobs that have not ended: whoever asks about one goes by what the repository is called.
+-- Not of jobs that have not ended: requests about one use the repository's name.
 DELETE FROM repositories WHERE name = ANY (ARRAY(
     SELECT r.name FROM repositories r
     WHERE r.seen_at < @before AND NOT EXISTS (

@@ -15,11 +15,11 @@ UPDATE runner_registrations SET state = 'gone', gone_at = @now
 WHERE runner_name = ANY (@runner_names::text[]) AND state <> 'gone';
 
 -- name: JobOfRunner :one
--- The job that GitHub said this runner executes, if we were told. Another account may have a runner of that name.
+-- The job that GitHub says this runner executes, if any. Another account may have a runner of that name.
 SELECT id FROM workflow_jobs WHERE runner_name = @runner_name AND account_id = @account_id AND state = 'executing' ORDER BY id LIMIT 1;
 
 -- name: SessionFound :exec
--- A runner at work that we know nothing more of, as after a restore.
+-- A busy runner of which nothing more is known, as after a restore.
 INSERT INTO runner_sessions (pod_uid, namespace, pod_name, pool, account_id, platform, milli_cpu, memory_mb,
     runner_name, started_at)
 SELECT c.pod_uid, c.namespace, c.pod_name, c.pool, c.account_id, c.platform, c.milli_cpu, c.memory_mb, c.runner_name, @now
@@ -35,8 +35,8 @@ VALUES (@pod_uid, @namespace, @pod_name, @pool, 'minted', @generation, @account_
 ON CONFLICT (pod_uid) DO NOTHING;
 
 -- name: ShowFound :execrows
--- CLAIM-15, CLAIM-17: a live row of an older time learns of the registration that GitHub shows now; whoever was at work on it
--- then is void.
+-- CLAIM-15, CLAIM-17: a live row of an older time learns of the registration that GitHub shows now; every actor on it
+-- of that time is void.
 UPDATE runner_claims SET runner_name = @runner_name, generation = greatest(generation + 1, @generation), lease_until = NULL,
     state = CASE WHEN state = 'claimed' THEN 'minted' ELSE state END, minted_at = coalesce(minted_at, @now),
     acknowledged_at = coalesce(acknowledged_at, sqlc.narg(acknowledged_at))

@@ -1,5 +1,5 @@
 -- name: WaitingLanes :many
--- A lane that is parked as empty has no queued job: whoever queues one unparks it in the same transaction.
+-- A lane that is parked as empty has no queued job: the transaction that queues one unparks it.
 SELECT l.label_key, l.account_id, a.login, a.kind, a.installation_id,
     (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
 FROM job_lanes l

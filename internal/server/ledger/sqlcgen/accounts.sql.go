@@ -320,7 +320,7 @@ type EnsureAccountParams struct {
 	Now            time.Time
 }
 
-// Any event that names an account nobody told us about. Keeps what an installation event said; only fills what is missing.
+// Any event that names an unknown account. Keeps what an installation event said; only fills what is missing.
 func (q *Queries) EnsureAccount(ctx context.Context, arg EnsureAccountParams) error {
 	_, err := q.db.Exec(ctx, ensureAccount,
 		arg.ID,
@@ -561,8 +561,8 @@ type LockAccountLimitsRow struct {
 	RepositoryJobs int64
 }
 
-// What every batch locks first (CLAIM-5): whoever holds these rows sees the claims of every batch before it, and every
-// batch after it sees what it did.
+// What every batch locks first (CLAIM-5): the holder of these rows sees the claims of every batch before it, and every
+// batch after it sees its claims.
 func (q *Queries) LockAccountLimits(ctx context.Context, accountID int64) ([]LockAccountLimitsRow, error) {
 	rows, err := q.db.Query(ctx, lockAccountLimits, accountID)
 	if err != nil {
@@ -756,8 +756,8 @@ type QueuedOfRow struct {
 	Held      int64
 }
 
-// Counted no further than asked: not the backlog decides what it costs. Each lane by itself, in the order of the queue's index: joined as one,
-// the planner may read all that waits for every account anew.
+// Counted no further than asked: not the backlog decides what it costs. Each lane separately, in the order of the queue's index: joined as one,
+// the planner may read the whole queue again for every account.
 func (q *Queries) QueuedOf(ctx context.Context, most int32, accounts []int64) ([]QueuedOfRow, error) {
 	rows, err := q.db.Query(ctx, queuedOf, most, accounts)
 	if err != nil {
@@ -833,7 +833,7 @@ UPDATE accounts SET installation_id = NULL, suspended = false, updated_at = $1, 
 WHERE id = $2 AND installation_id = $3
 `
 
-// Only that installation: its end may be told after the next one's beginning.
+// Only that installation: its end may be reported after the next one's start.
 func (q *Queries) RemoveInstallation(ctx context.Context, now time.Time, iD int64, installationID *int64) (int64, error) {
 	result, err := q.db.Exec(ctx, removeInstallation, now, iD, installationID)
 	if err != nil {
@@ -915,7 +915,7 @@ const restoreRepositories = `-- name: RestoreRepositories :many
 DELETE FROM removed_repositories WHERE account_id = $1 RETURNING repository
 `
 
-// A new installation says anew which repositories it has.
+// A new installation states its repositories again.
 func (q *Queries) RestoreRepositories(ctx context.Context, accountID int64) ([]string, error) {
 	rows, err := q.db.Query(ctx, restoreRepositories, accountID)
 	if err != nil {

@@ -112,8 +112,8 @@ type DueAsksRow struct {
 	Attempts    int64
 }
 
-// Those that were asked for least often first: a few that nobody can deliver do not stand before the rest. An installation's
-// events take effect in the order in which they are told, so the oldest of them comes first; of the jobs' the newest,
+// Those that were asked for least often first: a few that cannot be delivered do not block the rest. An installation's
+// events take effect in the order in which they are reported, so the oldest of them comes first; of the jobs' the newest,
 // because a job that has ended by then is never queued (CLAIM-4).
 func (q *Queries) DueAsks(ctx context.Context, now time.Time, most int32) ([]DueAsksRow, error) {
 	rows, err := q.db.Query(ctx, dueAsks, now, most)
@@ -330,7 +330,7 @@ type JobsToAskAboutRow struct {
 	Suspended      bool
 }
 
-// Those that were asked about longest ago, or never, first: one that nobody can tell about goes to the end of the line.
+// Those that were asked about longest ago, or never, first: one whose state stays unknown goes to the end of the line.
 func (q *Queries) JobsToAskAbout(ctx context.Context, before *time.Time, without []int64, most int32) ([]JobsToAskAboutRow, error) {
 	rows, err := q.db.Query(ctx, jobsToAskAbout, before, without, most)
 	if err != nil {
@@ -438,7 +438,7 @@ UPDATE delivery_position SET version = version + 1, cursor = '', top = NULL, flo
     everything_since = least(everything_since, $1::timestamptz)
 `
 
-// A look that is under way begins anew: what it has passed over counts now.
+// A reading that is under way starts over: what it has skipped counts now.
 func (q *Queries) ReadEverythingSince(ctx context.Context, since time.Time) error {
 	_, err := q.db.Exec(ctx, readEverythingSince, since)
 	return err
@@ -549,7 +549,7 @@ const repositoryNames = `-- name: RepositoryNames :many
 SELECT name FROM repositories WHERE repository_id = $1 AND repository_id <> 0 ORDER BY named_at DESC, seen_at DESC, name
 `
 
-// Under which names a repository was heard of, the latest word first.
+// The names under which a repository was reported, newest first.
 func (q *Queries) RepositoryNames(ctx context.Context, repositoryID int64) ([]string, error) {
 	rows, err := q.db.Query(ctx, repositoryNames, repositoryID)
 	if err != nil {

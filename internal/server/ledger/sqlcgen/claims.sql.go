@@ -152,7 +152,7 @@ type ClaimStoppedRow struct {
 	State     string
 }
 
-// Its pod's containers have ended: a spent claim is charged to nobody from now on (TEN-4).
+// Its pod's containers have ended: a spent claim is charged to no account from now on (TEN-4).
 func (q *Queries) ClaimStopped(ctx context.Context, stoppedAt *time.Time, podUid string) (ClaimStoppedRow, error) {
 	row := q.db.QueryRow(ctx, claimStopped, stoppedAt, podUid)
 	var i ClaimStoppedRow
@@ -447,7 +447,7 @@ type ForgetPodRow struct {
 	StoppedAt *time.Time
 }
 
-// EXCL-1: the UID is proven gone by an uncached read, and nobody works in its name any more.
+// EXCL-1: the UID is proven gone by an uncached read, and no request in its name is under way any more.
 func (q *Queries) ForgetPod(ctx context.Context, podUid string) (ForgetPodRow, error) {
 	row := q.db.QueryRow(ctx, forgetPod, podUid)
 	var i ForgetPodRow
@@ -501,7 +501,7 @@ type InsertClaimsParams struct {
 	RepositoryIds []int64
 }
 
-// EXCL-1, CLAIM-1: whoever inserts the pod's row first owns its shot; a conflict is the other side's win. The name
+// EXCL-1, CLAIM-1: the first insert of the pod's row owns its shot; a conflict is the other side's win. The name
 // to be minted is written in the same statement, before GitHub is asked.
 func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, insertClaims,
@@ -1084,7 +1084,7 @@ type TakeForReleaseParams struct {
 }
 
 // CLAIM-17
-// CLAIM-15, EXCL-6: whoever wants to release a claim takes a new generation first, unless a replica is minting it.
+// CLAIM-15, EXCL-6: the release of a claim takes a new generation first, unless a replica is minting it.
 func (q *Queries) TakeForRelease(ctx context.Context, arg TakeForReleaseParams) (int64, error) {
 	result, err := q.db.Exec(ctx, takeForRelease,
 		arg.Next,
@@ -1122,7 +1122,7 @@ type TakeOverClaimParams struct {
 }
 
 // CLAIM-15, CLAIM-16: a new generation by compare-and-set; from here on the former actor's writes and answers are void. A
-// lease beyond what any replica takes is none: the clock of whoever took it is wrong.
+// lease beyond what any replica takes is none: the clock of the replica that took it is wrong.
 func (q *Queries) TakeOverClaim(ctx context.Context, arg TakeOverClaimParams) (int64, error) {
 	result, err := q.db.Exec(ctx, takeOverClaim,
 		arg.Next,

@@ -21,7 +21,7 @@ type AccountsOfLoginsRow struct {
 	Login string
 }
 
-// Those whose jobs GitHub tells of. What says which have an installation is written so that no index of those answers it.
+// Those whose jobs GitHub reports. The condition on the installation is written so that no index of those answers it.
 func (q *Queries) AccountsOfLogins(ctx context.Context, logins []string) ([]AccountsOfLoginsRow, error) {
 	rows, err := q.db.Query(ctx, accountsOfLogins, logins)
 	if err != nil {
@@ -80,7 +80,7 @@ type DemandOfAccountsRow struct {
 }
 
 // No lane is read further than it is asked to, and no other lane is read. A job that is held because its repository is at its cap in
-// the pools waits for a runner all the same; one whose repository was taken from the installation nobody tells of any more.
+// the pools waits for a runner all the same; one whose repository was removed from the installation is not reported any more.
 func (q *Queries) DemandOfAccounts(ctx context.Context, arg DemandOfAccountsParams) ([]DemandOfAccountsRow, error) {
 	rows, err := q.db.Query(ctx, demandOfAccounts,
 		arg.Scopes,
@@ -197,7 +197,7 @@ type JobsSeenRow struct {
 	LabelKey   string
 }
 
-// What the ledger knows of jobs that somebody has seen at GitHub. A tombstone outlives its job's row.
+// What the ledger knows of jobs that were seen at GitHub. A tombstone outlives its job's row.
 func (q *Queries) JobsSeen(ctx context.Context, ids []int64) ([]JobsSeenRow, error) {
 	rows, err := q.db.Query(ctx, jobsSeen, ids)
 	if err != nil {

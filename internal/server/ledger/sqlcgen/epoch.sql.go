@@ -14,7 +14,7 @@ const anyRowsOf = `-- name: AnyRowsOf :many
 SELECT pod_uid FROM runner_claims WHERE pod_uid = ANY ($1::text[])
 `
 
-// Which of these pods the ledger has ever heard of.
+// Which of these pods the ledger knows.
 func (q *Queries) AnyRowsOf(ctx context.Context, podUids []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, anyRowsOf, podUids)
 	if err != nil {
@@ -105,7 +105,7 @@ UPDATE ledger_epoch SET epoch = greatest(epoch, over_epoch) + 1000, beaten_at = 
 WHERE hold_until <= now() AND rebuilt_at IS NOT NULL AND over_lineage = $1 AND over_epoch = $2
 `
 
-// The epoch jumps ahead of everything that anybody has seen, in the lineage that everybody knows.
+// The epoch jumps ahead of everything that any replica has seen, in the lineage that all know.
 func (q *Queries) EndHold(ctx context.Context, overLineage string, overEpoch int64) (int64, error) {
 	result, err := q.db.Exec(ctx, endHold, overLineage, overEpoch)
 	if err != nil {
@@ -144,7 +144,7 @@ const lockRebuildTurn = `-- name: LockRebuildTurn :one
 SELECT true FROM ledger_epoch WHERE hold_until IS NOT NULL AND rebuild_turn = $1 AND $1 <> '' FOR SHARE
 `
 
-// CLAIM-17: first in each transaction of a rebuilding. Until it has committed nobody ends the hold, and nobody else takes the turn.
+// CLAIM-17: first in each transaction of a rebuilding. Until it has committed no replica ends the hold, and no other takes the turn.
 func (q *Queries) LockRebuildTurn(ctx context.Context, turn string) (bool, error) {
 	row := q.db.QueryRow(ctx, lockRebuildTurn, turn)
 	var column_1 bool

@@ -347,7 +347,7 @@ const lockRoom = `-- name: LockRoom :exec
 SELECT 1 FROM account_limits WHERE account_id = $1 AND platform = $2 FOR UPDATE
 `
 
-// Before FreeRoom, whose lanes it can see only once whoever parks them has committed: a batch holds this lock from before it reads what the
+// Before FreeRoom, whose lanes it can see only once the transaction that parks them has committed: a batch holds this lock from before it reads what the
 // account uses until it has parked what had no room (TEN-1).
 func (q *Queries) LockRoom(ctx context.Context, accountID int64, platform string) error {
 	_, err := q.db.Exec(ctx, lockRoom, accountID, platform)
@@ -391,8 +391,8 @@ WHERE l.label_key = $1 AND l.account_id = $2 AND l.parked <> 'empty'
     WHERE h.label_key = l.label_key AND h.account_id = l.account_id AND h.state = 'queued' AND h.held <> '' LIMIT 1) IS NULL
 `
 
-// Behind LockLanes, so that it sees the job of whoever has fed the lane: a job was taken out of it by no batch. Of a lane that no pool serves
-// nobody else would notice that nothing is left in it (TEN-2).
+// Behind LockLanes, so that it sees the job of a transaction that has fed the lane: no batch took a job out of it. In a lane that no pool serves
+// nothing else would notice that it is empty (TEN-2).
 func (q *Queries) ParkIfEmpty(ctx context.Context, labelKey string, accountID int64) error {
 	_, err := q.db.Exec(ctx, parkIfEmpty, labelKey, accountID)
 	return err
@@ -489,8 +489,8 @@ FROM (SELECT v.label_key, v.account_id, (SELECT count(*) FROM runner_claims c
 WHERE l.label_key = n.label_key AND l.account_id = n.account_id AND l.running <> n.live
 `
 
-// Behind the lanes' locks, which whoever makes or ends a claim takes in the same transaction: what it did is counted, or it
-// counts itself afterwards.
+// Behind the lanes' locks, which each transaction that makes or ends a claim takes: its claims are counted, or it
+// counts them itself afterwards.
 func (q *Queries) RecountLanes(ctx context.Context, labelKeys []string, accounts []int64) (int64, error) {
 	result, err := q.db.Exec(ctx, recountLanes, labelKeys, accounts)
 	if err != nil {
@@ -525,8 +525,8 @@ type SettleLanesParams struct {
 }
 
 // After a batch, behind LockLanes: count what was claimed, let the hint move on to the oldest job that is left, and park what
-// gave less than it might have (a reason, or none). Parking is a compare-and-set on the version: whoever fed or freed the lane
-// meanwhile wins. A lane that has nothing but held jobs is no empty one: they wait, and are counted. Each look at the queue ends
+// gave less than it might have (a reason, or none). Parking is a compare-and-set on the version: a transaction that fed or freed the lane
+// in between wins. A lane that has nothing but held jobs is no empty one: they wait, and are counted. Each read of the queue ends
 // at its first row: a NOT EXISTS might be answered by reading all that is queued.
 func (q *Queries) SettleLanes(ctx context.Context, arg SettleLanesParams) error {
 	_, err := q.db.Exec(ctx, settleLanes,

@@ -34,7 +34,7 @@ UPDATE runner_registrations SET state = 'intended', doubtful = false WHERE runne
     ORDER BY r.gone_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 `
 
-// Of pods that have no row any more: nobody is at work on them.
+// Of pods that have no row any more: no replica is working on them.
 func (q *Queries) DoubtRegistrations(ctx context.Context, longAgo *time.Time, most int32) error {
 	_, err := q.db.Exec(ctx, doubtRegistrations, longAgo, most)
 	return err
@@ -304,7 +304,7 @@ type StrayJobsRow struct {
 }
 
 // Jobs whose rows say that a claim has them while none does: at once of those that a claim moves with its own row, and of
-// those that run when nothing was heard of them for long. Each state by itself and as a span of one, so that the index of what has not
+// those that run when they were silent for long. Each state separately and as a span of one, so that the index of what has not
 // ended has the order, and no other.
 func (q *Queries) StrayJobs(ctx context.Context, arg StrayJobsParams) ([]StrayJobsRow, error) {
 	rows, err := q.db.Query(ctx, strayJobs,
@@ -443,7 +443,7 @@ WHERE NOT EXISTS (SELECT 1 FROM runner_claims c
     WHERE c.pod_uid = n.uid AND (c.state IN ('claimed', 'minted', 'executing') OR c.proof <> ''))
 `
 
-// Of these pods, those for which nobody has a claim, and of which nothing is proven yet.
+// Of these pods, those without a claim, and of which nothing is proven yet.
 func (q *Queries) UnownedPods(ctx context.Context, podUids []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, unownedPods, podUids)
 	if err != nil {

@@ -110,7 +110,7 @@ type DropRefusalsRow struct {
 	JobID      int64
 }
 
-// A runner was registered: what was refused of its repository, of its job, of its pool or of the account is over. Where runners wait in vain,
+// A runner was registered: what was refused of its repository, of its job, of its pool or of the account is over. Where runners got no job,
 // only a job that has started proves the contrary.
 func (q *Queries) DropRefusals(ctx context.Context, arg DropRefusalsParams) ([]DropRefusalsRow, error) {
 	rows, err := q.db.Query(ctx, dropRefusals,

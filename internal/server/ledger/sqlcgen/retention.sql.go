@@ -16,7 +16,7 @@ DELETE FROM runner_adoptions WHERE runner_name = ANY (ARRAY(
     ORDER BY a.created_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 `
 
-// Decided ones are closed at once; this is for those that nobody could decide.
+// Decided ones are closed at once; this is for those that could not be decided.
 func (q *Queries) PruneAdoptions(ctx context.Context, before time.Time, most int32) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneAdoptions, before, most)
 	if err != nil {
@@ -45,7 +45,7 @@ DELETE FROM webhook_deliveries WHERE guid = ANY (ARRAY(
     ORDER BY d.received_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 `
 
-// Every statement takes the oldest rows by an index, passes over what somebody is using just now, and is a transaction.
+// Every statement takes the oldest rows by an index, skips rows that are in use, and is a transaction.
 // ANY (ARRAY(...)) and not IN: a planner that joins may read the whole table for it.
 func (q *Queries) PruneDeliveries(ctx context.Context, before time.Time, most int32) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneDeliveries, before, most)
@@ -127,7 +127,7 @@ DELETE FROM job_lanes WHERE ctid = ANY (ARRAY(
     ORDER BY i.head_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 `
 
-// Whoever queues a job makes its lane anew.
+// The next queued job makes its lane again.
 func (q *Queries) PruneLanes(ctx context.Context, before time.Time, most int32) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneLanes, before, most)
 	if err != nil {
@@ -149,8 +149,8 @@ DELETE FROM runner_registrations WHERE runner_name = ANY (ARRAY(
     LIMIT $2 FOR UPDATE SKIP LOCKED))
 `
 
-// EXCL-6: only what is proven gone, and only when nobody will ask about its pod again. Of an account that was purged nobody can
-// be asked; its runners were GitHub's to remove a day after they were last seen.
+// EXCL-6: only what is proven gone, and only when its pod will not be asked about again. A purged account cannot be
+// asked about; its runners were GitHub's to remove a day after they were last seen.
 func (q *Queries) PruneRegistrations(ctx context.Context, before time.Time, most int32) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneRegistrations, before, most)
 	if err != nil {
@@ -168,7 +168,7 @@ DELETE FROM repositories WHERE name = ANY (ARRAY(
     ORDER BY r.seen_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 `
 
-// Not of jobs that have not ended: whoever asks about one goes by what the repository is called.
+// Not of jobs that have not ended: requests about one use the repository's name.
 func (q *Queries) PruneRepositories(ctx context.Context, before time.Time, most int32) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneRepositories, before, most)
 	if err != nil {

@@ -59,7 +59,7 @@ const jobOfRunner = `-- name: JobOfRunner :one
 SELECT id FROM workflow_jobs WHERE runner_name = $1 AND account_id = $2 AND state = 'executing' ORDER BY id LIMIT 1
 `
 
-// The job that GitHub said this runner executes, if we were told. Another account may have a runner of that name.
+// The job that GitHub says this runner executes, if any. Another account may have a runner of that name.
 func (q *Queries) JobOfRunner(ctx context.Context, runnerName string, accountID int64) (int64, error) {
 	row := q.db.QueryRow(ctx, jobOfRunner, runnerName, accountID)
 	var id int64
@@ -182,7 +182,7 @@ FROM runner_claims c WHERE c.pod_uid = $2
 ON CONFLICT (pod_uid) DO UPDATE SET runner_name = excluded.runner_name, ended_at = NULL
 `
 
-// A runner at work that we know nothing more of, as after a restore.
+// A busy runner of which nothing more is known, as after a restore.
 func (q *Queries) SessionFound(ctx context.Context, now time.Time, podUid string) error {
 	_, err := q.db.Exec(ctx, sessionFound, now, podUid)
 	return err
@@ -203,8 +203,8 @@ type ShowFoundParams struct {
 	PodUid         string
 }
 
-// CLAIM-15, CLAIM-17: a live row of an older time learns of the registration that GitHub shows now; whoever was at work on it
-// then is void.
+// CLAIM-15, CLAIM-17: a live row of an older time learns of the registration that GitHub shows now; every actor on it
+// of that time is void.
 func (q *Queries) ShowFound(ctx context.Context, arg ShowFoundParams) (int64, error) {
 	result, err := q.db.Exec(ctx, showFound,
 		arg.RunnerName,

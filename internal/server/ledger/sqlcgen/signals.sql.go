@@ -359,7 +359,7 @@ type WaitingLanesRow struct {
 	Suspended      bool
 }
 
-// A lane that is parked as empty has no queued job: whoever queues one unparks it in the same transaction.
+// A lane that is parked as empty has no queued job: the transaction that queues one unparks it.
 func (q *Queries) WaitingLanes(ctx context.Context, labelKeys []string) ([]WaitingLanesRow, error) {
 	rows, err := q.db.Query(ctx, waitingLanes, labelKeys)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package retention removes what nobody will ask for again: which rows, after how long, and how many at a time.
+// Package retention removes rows that are not needed any more: which rows, after how long, and how many per
+// batch.
 //
 // Policy is pure; Pass is what the passes run. Begin with Policy.Rules.
 package retention

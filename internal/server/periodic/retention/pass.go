@@ -11,7 +11,7 @@ import (
 )
 
 // Store removes at most so many rows that a rule names, the oldest first, and says how many it removed. Rows that
-// somebody is using are passed over.
+// are in use are skipped.
 type Store interface {
 	Prune(ctx context.Context, rule Rule, most int32) (int64, error)
 }
@@ -75,8 +75,8 @@ func New(opts Options) (*Retention, error) {
 	return r, nil
 }
 
-// Run is one pass. A kind that fails, or is slow, does not keep the others from going: of the time that is left each has the
-// same part. A pass that is cut off goes on the next time.
+// Run is one pass. A kind that fails, or is slow, does not keep the others from running: each has the same part of the time
+// that is left. A pass that is cut off continues the next time.
 func (r *Retention) Run(ctx context.Context) error {
 	var errs []error
 	rules := r.opts.Policy.Rules(r.opts.Now())

@@ -36,8 +36,7 @@ type Policy struct {
 	Tombstones time.Duration
 	// Sessions of runners: usage and audit read them.
 	Sessions time.Duration
-	// Repositories of which no job was heard for so long: their queues are not swept any more, and how they were called is
-	// forgotten.
+	// Repositories without a reported job for so long: their queues are not swept any more, and their names are forgotten.
 	Repositories time.Duration
 	// Installations that have ended, which no late message brings back.
 	Installations time.Duration

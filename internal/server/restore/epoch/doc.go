@@ -1,9 +1,10 @@
-// Package epoch notices that the database is an older one, or another one, than the fleet was run by, and keeps everybody
-// from dispatching and from granting removals until what is lost has been rebuilt from pods and from GitHub (CLAIM-17).
+// Package epoch notices that the database is an older one, or another one, than the fleet was run by, and keeps every
+// replica from dispatching and from granting removals until what is lost has been rebuilt from pods and from GitHub
+// (CLAIM-17).
 //
-// The database carries a lineage, drawn when it was made, and an epoch, which some replica raises every few seconds. Both are
-// copied into Kubernetes after each commit, so that a database behind its copy has lost something. Every claim, take-over,
-// mint and retirement asks inside its own statement whether the row is not behind what its replica knows.
+// The database carries a lineage, drawn when it was made, and an epoch, which some replica raises every few seconds. Both
+// are copied into Kubernetes after each commit, so that a database behind its copy has lost something. Every claim,
+// take-over, mint and retirement checks in its own statement that the row is not behind what its replica knows.
 //
 // judge.go is the decision, pure; keeper.go acts on it. Dispatch, the database and the cluster are ports.
 package epoch

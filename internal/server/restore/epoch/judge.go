@@ -25,11 +25,11 @@ func (m Mark) behind(known Mark) bool {
 	return known.Lineage != "" && (m.Lineage != known.Lineage || m.Epoch < known.Epoch)
 }
 
-// Turn is the right to rebuild, in one hold, of one replica at a time. Whoever was away for longer than its lease may find that
-// another has it: then everything that it writes is refused with ErrTurnOver.
+// Turn is the right to rebuild, in one hold, of one replica at a time. A replica that was stopped for longer than its lease
+// may find that another has it: then everything that it writes is refused with ErrTurnOver.
 type Turn string
 
-// ErrTurnOver: the hold is over, or another has begun, or somebody else rebuilds.
+// ErrTurnOver: the hold is over, or another has begun, or another replica rebuilds.
 var ErrTurnOver = errors.New("the turn to rebuild the ledger is over")
 
 // Row is the database's row. Times are the database's, so that replicas whose clocks differ agree about them.
@@ -54,12 +54,12 @@ type Copy struct {
 	Unreadable bool // it could not be read
 }
 
-// View is what a replica goes by.
+// View is what a replica knows.
 type View struct {
 	Known Mark // the highest that this replica has seen, in database or copy; zero after its start
 	Copy  Copy
 	Row   Row
-	// Unexplained says that the cluster shows pods at work that the database knows nothing of.
+	// Unexplained says that the cluster shows busy pods that the database does not know.
 	Unexplained bool
 	// UnreadableFor is how long the copy could not be read since the replica has started.
 	UnreadableFor time.Duration
@@ -68,8 +68,8 @@ type View struct {
 // Bounds of the decision.
 type Bounds struct {
 	Hold time.Duration // how long nothing is dispatched after a restore
-	// Patience is how long a replica that has just started waits for a copy that it cannot read, before it takes the database
-	// for a restored one; and how long a hold may outlast its time for the sake of what nobody can tell.
+	// Patience is how long a replica that has just started waits for a copy that it cannot read, before it takes the
+	// database for a restored one; and by how much a hold may exceed its time because of doubts.
 	Patience time.Duration
 }
 
@@ -79,7 +79,7 @@ type Step int
 // The steps. Only Run dispatches.
 const (
 	Wait  Step = iota // nothing is known yet: hold still
-	Begin             // write the hold down, for everybody
+	Begin             // record the hold, for all replicas
 	Hold              // it lasts: rebuild
 	End               // it is over: raise the epoch above everything that was seen
 	Run
@@ -99,7 +99,8 @@ type Decision struct {
 	Known Mark
 }
 
-// knows merges what a replica remembers with the copy, which is everybody's: of two lineages the copy's counts.
+// knows merges what a replica remembers with the copy, which all replicas share: of two lineages the copy's
+// counts.
 func (v View) knows() Mark {
 	switch {
 	case v.Copy.Unreadable || v.Copy.Missing:
@@ -129,7 +130,7 @@ func Judge(v View, b Bounds) Decision {
 	case known != Mark{}:
 		d.Step, d.Known = Run, row.Mark
 	case v.Copy.Unreadable && v.UnreadableFor < b.Patience:
-		d.Step, d.Reason = Wait, "the copy of the ledger's epoch cannot be read from Kubernetes, so nobody can tell whether this database is the latest"
+		d.Step, d.Reason = Wait, "the copy of the ledger's epoch cannot be read from Kubernetes, so it is unknown whether this database is the latest"
 	case v.Copy.Unreadable:
 		d.Step, d.Over, d.Lost = Begin, row.Mark, row.BeatenAt
 		d.Reason = "the copy of the ledger's epoch could not be read from Kubernetes for long, so this database is treated like a restored one"
@@ -138,7 +139,7 @@ func Judge(v View, b Bounds) Decision {
 		d.Reason = "the copy of the ledger's epoch is gone from Kubernetes, so this database is treated like a restored one"
 	case v.Unexplained:
 		d.Step, d.Over = Begin, row.Mark
-		d.Reason = "pods are at work that this database knows nothing of: was an empty one put in the place of the former?"
+		d.Reason = "pods are busy that this database does not know: was an empty one put in the place of the former?"
 	default: // a first installation, or the first start of a version that keeps epochs
 		d.Step, d.Known = Run, row.Mark
 	}
@@ -151,7 +152,7 @@ func judgeHold(d Decision, v View, b Bounds) Decision {
 	d.Reason = row.Reason
 	switch {
 	case row.Over.behind(d.Known):
-		// Somebody has gone on with the former database meanwhile, or this hold is itself part of what was restored.
+		// Another replica has used the former database in between, or this hold is itself part of what was restored.
 		d.Step, d.Over = Begin, d.Known
 		d.Reason = fmt.Sprintf("replicas have gone on with another database (%s) while this one was frozen; stop them", d.Known)
 		if row.Lineage == d.Known.Lineage {

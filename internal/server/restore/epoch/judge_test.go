@@ -77,9 +77,9 @@ func TestJudge_CLAIM17_Cases(t *testing.T) {
 	}
 }
 
-// CLAIM-17: whatever is seen, nobody runs on a database that is behind what is known, or held; and what is known never falls
-// behind but by another lineage in the copy.
-func TestJudge_CLAIM17_NobodyRunsBehindWhatIsKnown(t *testing.T) {
+// CLAIM-17: whatever is seen, no replica runs on a database that is behind what is known, or held; and what is known never
+// falls behind but by another lineage in the copy.
+func TestJudge_CLAIM17_NoReplicaRunsBehindWhatIsKnown(t *testing.T) {
 	marks := rapid.Custom(func(t *rapid.T) Mark {
 		lineage := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "lineage")
 		if lineage == "" {

@@ -14,12 +14,14 @@ import (
 // Ledger is the database. Every method is one statement; its times are the database's.
 type Ledger interface {
 	Epoch(ctx context.Context) (Row, error)
-	// Beat raises the epoch unless somebody has within that time, or the ledger is frozen or behind what is known.
+	// Beat raises the epoch unless another replica has within that time, or the ledger is frozen or behind what is
+	// known.
 	Beat(ctx context.Context, known Mark, every time.Duration) error
 	EpochCopied(ctx context.Context, lineage string) error
 	// BeginHold writes a hold over d.Over down, if the row is still at that mark and no hold over as much stands.
 	BeginHold(ctx context.Context, row Mark, d Decision, hold time.Duration) error
-	// BeginRebuild takes the turn to rebuild, for the lease; false when somebody has it, or has rebuilt a moment ago.
+	// BeginRebuild takes the turn to rebuild, for the lease; false when another replica has it, or has rebuilt a
+	// moment ago.
 	BeginRebuild(ctx context.Context, lease, every time.Duration) (Turn, bool, error)
 	// RenewRebuild keeps the turn for the lease from now; false when it is over.
 	RenewRebuild(ctx context.Context, turn Turn, lease time.Duration) (bool, error)
@@ -34,7 +36,8 @@ type Ledger interface {
 type Copies interface {
 	// ReadCopy returns false when an uncached read says that there is none; an error when it could not be read.
 	ReadCopy(ctx context.Context) (Mark, bool, error)
-	// WriteCopy replaces what ReadCopy returned last. Losing against another replica is an error that the next look mends.
+	// WriteCopy replaces what ReadCopy returned last. A conflict with another replica is an error that the next check
+	// resolves.
 	WriteCopy(ctx context.Context, m Mark) error
 }
 
@@ -42,23 +45,24 @@ type Copies interface {
 type Options struct {
 	Ledger Ledger
 	Copies Copies
-	// Rebuild writes claims for what pods and GitHub show to be at work. It runs at one replica at a time, several times in a
-	// hold, and returns how much could not be found out; an error means that it proves nothing. It has to bind each of its writes
-	// to the turn: a replica that was stopped for a while goes on where it was, also when the hold is over (CLAIM-17).
+	// Rebuild writes claims for what pods and GitHub show to be busy. It runs at one replica at a time, several times in a
+	// hold, and returns how many pods are doubtful; an error means that it proves nothing. It has to bind each of its
+	// writes to the turn: a replica that was suspended for a while continues where it was, also when the hold is over
+	// (CLAIM-17).
 	Rebuild func(ctx context.Context, turn Turn) (doubts int, err error)
-	// Unexplained reports whether pods are at work that the database has never heard of. It is asked at the first start only.
+	// Unexplained reports whether there are busy pods that the database does not know. It is asked at the first start only.
 	Unexplained func(ctx context.Context) (bool, error)
 	// Frozen is called when this replica begins to hold.
 	Frozen func(reason string)
-	// Missed is called before a hold ends, perhaps more than once: what GitHub has told since then may be lost. An error is
-	// tried again, and the hold goes on.
+	// Missed is called before a hold ends, perhaps more than once: events that GitHub sent since then may be lost. An error
+	// is retried, and the hold continues.
 	Missed func(ctx context.Context, since time.Time) error
-	// Resumed is called when dispatch goes on.
+	// Resumed is called when dispatch continues.
 	Resumed func()
 
 	// Hold is how long nothing is dispatched after a restore; default 1 min.
 	Hold time.Duration
-	// Beat is how often the epoch is raised, and looked at; default 2 s.
+	// Beat is the interval at which the epoch is raised, and checked; default 2 s.
 	Beat time.Duration
 	// Patience: see Bounds; default 5 min.
 	Patience time.Duration
@@ -112,7 +116,7 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// requestTimeout bounds each look.
+// requestTimeout bounds each check.
 const requestTimeout = 5 * time.Second
 
 // Keeper is one replica's part in it. It holds from the moment it is made until Run has seen that the database is the latest.
@@ -165,7 +169,7 @@ func (k *Keeper) Frozen() (reason string, resumed <-chan struct{}, frozen bool) 
 	return k.reason, k.resumed, k.frozen
 }
 
-// Suspect has the keeper look at once: a statement was refused.
+// Suspect has the keeper check at once: a statement was refused.
 func (k *Keeper) Suspect() {
 	select {
 	case k.wake <- struct{}{}:
@@ -173,7 +177,7 @@ func (k *Keeper) Suspect() {
 	}
 }
 
-// Run looks, beats and holds until ctx ends, and returns when a rebuilding that is under way has stopped.
+// Run checks, beats and holds until ctx ends, and returns when a rebuilding that is under way has stopped.
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.rebuilding.Wait()
 	k.started = k.opt.Now()
@@ -204,18 +208,18 @@ func (k *Keeper) look(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if view.Row, err = k.opt.Ledger.Epoch(bounded); err != nil {
-		return err // the database is away: so is dispatch
+		return err // the database is unavailable: so is dispatch
 	}
 	if view.Copy.Missing && !view.Row.Copied && k.known == (Mark{}) {
 		if view.Unexplained, err = k.opt.Unexplained(bounded); err != nil {
-			return fmt.Errorf("looking whether pods are at work that the database knows nothing of: %w", err)
+			return fmt.Errorf("checking for busy pods that the database does not know: %w", err)
 		}
 	}
 	return k.act(ctx, view, Judge(view, Bounds{Hold: k.opt.Hold, Patience: k.opt.Patience}))
 }
 
-// readCopy has a time of its own: an API server that hangs takes nothing from the database, which is looked at and raised
-// meanwhile (CLAIM-17).
+// readCopy has a timeout of its own: an API server that hangs does not delay the checks and beats of the database
+// (CLAIM-17).
 func (k *Keeper) readCopy(ctx context.Context) (Mark, bool, error) {
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -266,21 +270,21 @@ const (
 	lostMargin  = 2 * time.Minute
 )
 
-// end has asked for what is lost before it ends the hold, so that nobody who dies in between forgets to.
+// end requests what is lost before it ends the hold, so that a crash in between does not skip it.
 func (k *Keeper) end(ctx context.Context, row Row) error {
 	since := row.Now.Add(-gitHubKeeps)
 	if !row.LostSince.IsZero() && row.LostSince.Add(-lostMargin).After(since) {
 		since = row.LostSince.Add(-lostMargin)
 	}
 	if err := k.opt.Missed(ctx, since); err != nil {
-		return fmt.Errorf("asking again for what GitHub has told since %s: %w", since.UTC().Format(time.RFC3339), err)
+		return fmt.Errorf("requesting again what GitHub has delivered since %s: %w", since.UTC().Format(time.RFC3339), err)
 	}
 	ended, err := k.opt.Ledger.EndHold(ctx, row.Over)
 	if ended {
 		k.opt.Log.InfoContext(ctx, "the hold after a restore is over: claims are rebuilt, and deliveries are asked for again",
 			"over", row.Over.String(), "doubts", row.Doubts, "deliveries_since", since)
 	}
-	k.Suspect() // the row has moved, and the next look goes by it
+	k.Suspect() // the row has moved, and the next check uses it
 	return err
 }
 
@@ -324,7 +328,7 @@ func (k *Keeper) hold(ctx context.Context, reason string) {
 	}
 }
 
-// resume lets dispatch go on.
+// resume lets dispatch continue.
 func (k *Keeper) resume() {
 	k.mu.Lock()
 	frozen := k.frozen
@@ -339,7 +343,7 @@ func (k *Keeper) resume() {
 	}
 }
 
-// rebuild has one replica gather what is at work, several times in a hold: GitHub's flags lag.
+// rebuild has one replica gather what is busy, several times in a hold: GitHub's flags lag.
 func (k *Keeper) rebuild(ctx context.Context, row Row) {
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -376,8 +380,8 @@ func (k *Keeper) rebuild(ctx context.Context, row Row) {
 	})
 }
 
-// keepTurn renews the turn until ctx ends, and ends the work when the turn is over. A database that is away decides nothing: it
-// takes no writes either.
+// keepTurn renews the turn until ctx ends, and cancels the work when the turn is over. An outage of the database decides
+// nothing: it takes no writes either.
 func (k *Keeper) keepTurn(ctx context.Context, stop context.CancelFunc, turn Turn, lease time.Duration) {
 	for {
 		select {

@@ -136,7 +136,7 @@ func held1(t *testing.T, registry *prometheus.Registry) float64 {
 	return 0
 }
 
-// CLAIM-17: nobody dispatches before the copy was read, once.
+// CLAIM-17: no replica dispatches before the copy was read, once.
 func TestKeeper_CLAIM17_HoldsUntilItHasLooked(t *testing.T) {
 	d := &desk{row: row(7), copy: mark(7)}
 	resumes := 0
@@ -184,7 +184,7 @@ func TestKeeper_CLAIM17_AHold(t *testing.T) {
 		}
 	})
 	require.NoError(t, k.look(t.Context()))
-	d.copy = mark(50) // somebody went on elsewhere
+	d.copy = mark(50) // another replica continued elsewhere
 	require.NoError(t, k.look(t.Context()))
 	require.Len(t, d.begun, 1)
 	require.Equal(t, mark(50), d.begun[0].Over)
@@ -210,7 +210,7 @@ func TestKeeper_CLAIM17_AHold(t *testing.T) {
 	require.EqualValues(t, 0, held1(t, registry))
 }
 
-// An error of a rebuilding proves nothing: the hold goes on.
+// An error of a rebuilding proves nothing: the hold continues.
 func TestKeeper_CLAIM17_ARebuildingThatFailsEndsNothing(t *testing.T) {
 	d := &desk{row: row(7), copy: mark(50)}
 	k, _ := newKeeper(t, d, func(o *Options) {
@@ -294,7 +294,7 @@ func TestKeeper_CLAIM17_AHangingKubernetesStopsNoBeat(t *testing.T) {
 	})
 }
 
-// stuck answers what is read, and hangs at what is written, as it does when an admission webhook is away.
+// stuck answers reads, and hangs at writes, as when an admission webhook is unavailable.
 type stuck struct{ *desk }
 
 func (stuck) WriteCopy(ctx context.Context, _ Mark) error {

@@ -69,7 +69,7 @@ func (r *Rebuilder) findJobs(ctx context.Context, h *hunt) (int, error) {
 			if err := r.searchRepository(ctx, h, q, repository); errors.Is(err, epoch.ErrTurnOver) {
 				return 0, err
 			} else if err != nil {
-				r.opt.Log.WarnContext(ctx, "looking for the jobs of runners at work", "repository", repository, "error", err)
+				r.opt.Log.WarnContext(ctx, "finding the jobs of busy runners", "repository", repository, "error", err)
 			}
 		}
 	}
@@ -92,14 +92,14 @@ func (r *Rebuilder) repositories(ctx context.Context, q *quarry) []string {
 	add(q.scopes)
 	recent, err := r.opt.Ledger.RecentRepositories(ctx, q.account.ID, maxRepositories)
 	if err != nil {
-		r.opt.Log.WarnContext(ctx, "looking for the jobs of runners at work", "account", q.account.Login, "error", err)
+		r.opt.Log.WarnContext(ctx, "finding the jobs of busy runners", "account", q.account.Login, "error", err)
 	}
 	add(recent)
 	if len(names) < maxRepositories {
 		q.spent++
 		others, _, err := r.opt.Forge.Repositories(ctx, q.account.InstallationID, maxRepositories)
 		if err != nil {
-			r.opt.Log.WarnContext(ctx, "looking for the jobs of runners at work", "account", q.account.Login, "error", err)
+			r.opt.Log.WarnContext(ctx, "finding the jobs of busy runners", "account", q.account.Login, "error", err)
 		}
 		for _, one := range others {
 			add([]string{one.Name})

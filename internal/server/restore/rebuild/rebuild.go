@@ -19,11 +19,12 @@ type Ledger interface {
 	// Rebuild gives a pod whose registrations GitHub shows its claim back, and returns the state that it has then. It writes
 	// nothing once the turn is over, and says so with epoch.ErrTurnOver.
 	Rebuild(ctx context.Context, turn epoch.Turn, f dispatch.FoundRunner, now time.Time) (fleet.ClaimState, error)
-	// RecordFound records what was read of a job at GitHub, as if GitHub had told; under the same condition.
+	// RecordFound records what was read of a job at GitHub, as if a webhook had reported it; under the same
+	// condition.
 	RecordFound(ctx context.Context, turn epoch.Turn, ev dispatch.JobEvent, now time.Time) (dispatch.Recorded, error)
 	// Claim reads a pod's row.
 	Claim(ctx context.Context, podUID string) (dispatch.Claim, error)
-	// RecentRepositories lists where the account had jobs, the latest first.
+	// RecentRepositories lists where the account had jobs, newest first.
 	RecentRepositories(ctx context.Context, accountID int64, most int) ([]string, error)
 }
 
@@ -63,8 +64,9 @@ func New(opt Options) (*Rebuilder, error) {
 	return &Rebuilder{opt}, nil
 }
 
-// Run rebuilds once, as long as the turn lasts. doubts is how many pods that show work could not be told of; an error means that
-// nothing is proven: the pods, or the accounts, could not be listed, or the turn was over before the end (epoch.ErrTurnOver).
+// Run rebuilds once, as long as the turn lasts. doubts is how many pods that show work are doubtful; an error means that
+// nothing is proven: the pods, or the accounts, could not be listed, or the turn was over before the end
+// (epoch.ErrTurnOver).
 func (r *Rebuilder) Run(ctx context.Context, turn epoch.Turn) (doubts int, err error) {
 	since := r.opt.Now()
 	pods, err := r.opt.Pods(ctx)
@@ -88,7 +90,7 @@ func (r *Rebuilder) Run(ctx context.Context, turn epoch.Turn) (doubts int, err e
 		s := seen[pod.UID]
 		if s.Doubt != "" && len(s.Found) == 0 && (pod.OwnerLabel != "" || pod.PollerEnded) {
 			doubts++
-			r.opt.Log.WarnContext(ctx, "nobody can tell yet whether a pod is at work", "pod", pod.Name, "because", s.Doubt)
+			r.opt.Log.WarnContext(ctx, "it is unknown yet whether a pod is busy", "pod", pod.Name, "because", s.Doubt)
 		}
 		pool, _ := r.opt.Pool(pod.Pool)
 		found, ok := dispatch.FoundAt(pod, pool, s)
@@ -113,8 +115,8 @@ func (r *Rebuilder) Run(ctx context.Context, turn epoch.Turn) (doubts int, err e
 	return doubts, nil
 }
 
-// look leaves half of the time to what is done with the answer: lists that cannot be read within the other half are doubts,
-// which end a hold in time (CLAIM-17), while a rebuilding that ran out of time would prove nothing, however often it is tried.
+// look leaves half of the time to what is done with the answer. Lists that cannot be read within the other half are doubts,
+// which end a hold in time (CLAIM-17). A rebuilding that ran out of time would prove nothing, however often it is retried.
 func (r *Rebuilder) look(ctx context.Context, queries []roster.Query) (map[string]roster.Sighting, error) {
 	if deadline, bounded := ctx.Deadline(); bounded {
 		var cancel context.CancelFunc

@@ -57,7 +57,7 @@ func (nothing) Repositories(context.Context, int64, int) ([]fleet.Repository, bo
 }
 
 // Lists that take longer than a rebuilding may are doubts, which end a hold in time, and what was found counts. Were it an
-// error, the hold would last for ever: the next try reads everything anew.
+// error, the hold would last forever: the next try reads everything again.
 func TestRun_CLAIM17_SlowListsAreDoubtsAndNoReasonToHoldForEver(t *testing.T) {
 	l := &ledger{}
 	r, err := rebuild.New(rebuild.Options{

@@ -213,7 +213,8 @@ func matrixName(base string, label []string) string {
 }
 
 // matrices reads each job's matrix from the YAML tree, because actionlint's tree keeps neither the order of
-// its rows nor the types of its values, checks its expressions, and its size where that is known already.
+// its rows nor the types of its values. It checks the matrix's expressions, and its size where that is known
+// already.
 func (c *checker) matrices(src *actionlint.Workflow, doc *yaml.Node) map[string]Value {
 	out := map[string]Value{}
 	for id, job := range src.Jobs {

@@ -27,7 +27,7 @@ const (
 	VarRunnerGroup   = "system.runnerGroupName"
 	// VarContainerHooks allows a runner to run job containers by the hook that its environment names.
 	VarContainerHooks = "DistributedTask.AllowRunnerContainerHooks"
-	// VarTimeout is this project's own: the job's time-out in minutes. GitHub keeps it to itself and cancels
+	// VarTimeout is this project's own: the job's timeout in minutes. GitHub keeps it to itself and cancels
 	// the job from its side; the development runner honours it when it is there.
 	VarTimeout = "bullpen.job_timeout_minutes"
 )
@@ -103,7 +103,7 @@ type Authorization struct {
 	Parameters map[string]string `json:"parameters"`
 }
 
-// Workspace says what of the working folder to clean.
+// Workspace says what of the working directory to clean.
 type Workspace struct {
 	Clean string `json:"clean,omitempty"`
 }
@@ -383,7 +383,7 @@ func ConclusionFromResult(result string) (Conclusion, bool) {
 	return "", false
 }
 
-// Minutes reads a number of minutes from an evaluated time-out; ok is false for none, zero or nonsense.
+// Minutes reads a number of minutes from an evaluated timeout; ok is false for none, zero or nonsense.
 func Minutes(v Value) (minutes float64, ok bool) {
 	if v == nil || v == "" {
 		return 0, false

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// defaultTimeout is GitHub's time-out for a job that names none.
+// defaultTimeout is GitHub's timeout for a job that names none.
 const defaultTimeout = 360 * time.Minute
 
 // Event is what started a run.

@@ -33,7 +33,7 @@ var ErrJobState = errors.New("the job is not running")
 
 // Job is a job that is ready for a runner.
 type Job struct {
-	// Key names the job within its run for ever: the id, and "/index" behind it in a matrix.
+	// Key names the job within its run permanently: the id, and "/index" behind it in a matrix.
 	Key string
 	// ID is the job's id in the file.
 	ID string
@@ -173,7 +173,8 @@ func (in *instance) effective() Conclusion {
 }
 
 // Complete records the end of a job that Next handed out. cancel lists siblings in the same matrix that
-// fail-fast stops: they still have to be completed, as Cancelled or as whatever they became meanwhile.
+// fail-fast stops: they still have to be completed, as Cancelled or with the conclusion they reached in
+// between.
 func (r *Run) Complete(key string, c Conclusion, outputs map[string]string) (cancel []string, err error) {
 	in, ok := r.instances[key]
 	if !ok {

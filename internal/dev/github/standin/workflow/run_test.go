@@ -264,8 +264,8 @@ func TestNewRun_Inputs(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever order: every job ends, none starts before its needs have ended, none starts
-// twice, at most max-parallel run at once, and the same history gives the same run.
+// For any order of events: every job ends, none starts before its needs have ended, none starts twice, at
+// most max-parallel run at once, and the same history gives the same run.
 func TestRun_EveryJobEndsAndNeedsComeFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, parallel := drawWorkflow(t)

@@ -43,7 +43,7 @@ func (o *Object) Set(key string, v Value) {
 	o.values[folded] = v
 }
 
-// Get finds key whatever its case.
+// Get finds key in any case of letters.
 func (o *Object) Get(key string) (Value, bool) {
 	if o == nil {
 		return nil, false
