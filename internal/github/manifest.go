@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// Apps are registered by a manifest: a browser posts it to RegistrationPage, a person confirms it there, and GitHub redirects the browser to
+// Apps are registered by a manifest: a browser posts it to RegistrationPage, a user confirms it there, and GitHub redirects the browser to
 // the manifest's redirect_url with a code. ConvertManifest exchanges the code for the App's credentials, which GitHub shows that once.
 
 const opConvert = "exchanging the code for the App's credentials"
@@ -26,7 +26,7 @@ var ErrManifestCode = errors.New("GitHub does not accept the code: it was used b
 // WebAddress is the site that an API of APIAddress belongs to: https://github.com for https://api.github.com.
 func WebAddress(api string) string { return webRoot(api) }
 
-// RegistrationPage is where a browser posts a manifest, for an App of the organization, or of the person who is logged in when it is empty.
+// RegistrationPage is where a browser posts a manifest, for an App of the organization, or of the user who is logged in when it is empty.
 func RegistrationPage(api, organization string) string {
 	if organization == "" {
 		return webRoot(api) + "/settings/apps/new"

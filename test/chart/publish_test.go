@@ -51,7 +51,7 @@ func TestPublish_TheWorkflowIsValid(t *testing.T) {
 	for from, to := range map[string]string{
 		"needs: test": "needs: tests", "runner.temp": "runner.tmp", "steps.push.outputs": "steps.pushed.outputs", "packages: write": "packages: all",
 	} {
-		require.NotEmpty(t, mistakes(t, strings.ReplaceAll(text, from, to)), "it looks at nothing: %s", to)
+		require.NotEmpty(t, mistakes(t, strings.ReplaceAll(text, from, to)), "the linter checks nothing: %s", to)
 	}
 	require.NotEmpty(t, mistakes(t, strings.ReplaceAll(minor.ReplaceAllString(text, "$1"), "fetch-depth:", "fetch-dept:")))
 }

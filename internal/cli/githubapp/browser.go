@@ -7,12 +7,12 @@ import (
 	"runtime"
 )
 
-// openers start a person's browser, by operating system.
+// openers start a browser, by operating system.
 var openers = map[string][]string{
 	"darwin": {"open"}, "windows": {"rundll32", "url.dll,FileProtocolHandler"}, "linux": {"xdg-open"}, "freebsd": {"xdg-open"},
 }
 
-// OpenBrowser shows a URL in the person's browser, and does not wait for it. The URL is seen in the list of processes, so it must be of use
+// OpenBrowser shows a URL in the user's browser, and does not wait for it. The URL is seen in the list of processes, so it must be of use
 // once only.
 func OpenBrowser(ctx context.Context, url string) error {
 	opener, known := openers[runtime.GOOS]

@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// browser is a person's: it keeps cookies, follows redirects, and submits the form of a page.
+// browser does what a user's does: it keeps cookies, follows redirects, and submits the form of a page.
 type browser struct {
 	t      *testing.T
 	client *http.Client
@@ -107,7 +107,7 @@ type outcome struct {
 	err    error
 }
 
-// running is a Run that waits for the person.
+// running is a Run that waits for the user.
 type running struct {
 	url  string
 	out  *bytes.Buffer // to be read when it has ended
@@ -130,7 +130,7 @@ func begin(ctx context.Context, t *testing.T, o Options) running {
 	select {
 	case r.url = <-urls:
 	case early := <-r.done:
-		require.NoError(t, early.err, "it ended before it asked the person")
+		require.NoError(t, early.err, "it ended before it asked the user")
 	case <-time.After(await.Limit):
 		require.Fail(t, "no URL was opened")
 	}

@@ -79,7 +79,7 @@ func (c *callback) handler() http.Handler {
 		h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; frame-ancestors 'none'")
 		h.Set("Referrer-Policy", "strict-origin") // GitHub sees where the form comes from, and not its path
 		h.Set("X-Content-Type-Options", "nosniff")
-		if r.Host != c.address { // a name that somebody else's DNS points here
+		if r.Host != c.address { // DNS of another site may point here
 			http.Error(w, "open the URL that the command has printed", http.StatusMisdirectedRequest)
 			return
 		}

@@ -24,9 +24,9 @@ const (
 
 // App is what to register.
 type App struct {
-	// Name must be unique at GitHub. Empty: bullpen-ORGANIZATION, or whatever the person writes on GitHub's page.
+	// Name must be unique at GitHub. Empty: bullpen-ORGANIZATION, or whatever the user writes on GitHub's page.
 	Name string
-	// Organization that owns the App. Empty: the person who is logged in.
+	// Organization that owns the App. Empty: the user who is logged in.
 	Organization string
 	// WebhookURL of the server. Empty: the server polls.
 	WebhookURL string
@@ -42,7 +42,7 @@ func (a App) Polls() bool { return a.WebhookURL == "" }
 // login is what GitHub allows as the name of an account. Those of managed users have an underscore.
 var login = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
-// withDefaults checks what GitHub would refuse on its page, where a person would have to start again.
+// withDefaults checks what GitHub would refuse on its page, where a user would have to start again.
 func (a App) withDefaults() (App, error) {
 	if a.Organization != "" && !login.MatchString(a.Organization) {
 		return a, fmt.Errorf("--organization %q is not the name of an organization", a.Organization)

@@ -91,7 +91,7 @@ func (r Result) Print(w io.Writer) error {
 	return err
 }
 
-// plain keeps what a person wrote at GitHub from moving the terminal's cursor.
+// plain keeps what a user wrote at GitHub from moving the terminal's cursor.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
@@ -123,7 +123,7 @@ func (e *SaveError) Error() string {
 func (e *SaveError) Unwrap() error { return e.Err }
 
 var (
-	// ErrCanceled: the person ended the command before GitHub had sent a code. Nothing was stored.
+	// ErrCanceled: the user ended the command before GitHub had sent a code. Nothing was stored.
 	ErrCanceled = errors.New("canceled before the App was created: nothing was stored")
 	// ErrTimeout: no code arrived in time.
 	ErrTimeout = errors.New("GitHub sent no code in time: nothing was stored. GitHub's page says what it does not accept, such as a name that is taken. Run the command again")

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -39,11 +40,11 @@ type Options struct {
 	Store     Store
 	// Listen is the loopback address for the browser; a free port of 127.0.0.1 when empty.
 	Listen string
-	// Wait bounds how long the person may take; LongestWait when zero.
+	// Wait bounds how long the user may take; LongestWait when zero.
 	Wait time.Duration
 	// RequestTimeout is of one request to GitHub; 30 s when zero.
 	RequestTimeout time.Duration
-	// Open shows a URL in the person's browser; nil: it is printed only.
+	// Open shows a URL in the user's browser; nil: it is printed only.
 	Open func(ctx context.Context, url string) error
 	// Out gets instructions; discarded when nil.
 	Out io.Writer
@@ -65,6 +66,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if host, _, err := net.SplitHostPort(o.Listen); err != nil || !net.ParseIP(host).IsLoopback() {
 		return o, fmt.Errorf("--listen must be a loopback address and a port, such as 127.0.0.1:8765, got %q: GitHub's code arrives there unencrypted", o.Listen)
+	}
+	if unencrypted(o.API) {
+		return o, fmt.Errorf("--github-url: %s is not encrypted, and would send the App's private key: use https", o.API)
 	}
 	if o.Wait == 0 {
 		o.Wait = LongestWait
@@ -91,6 +95,12 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// unencrypted reports whether an API answers without encryption, other than on this machine.
+func unencrypted(api string) bool {
+	at, err := url.Parse(api)
+	return err != nil || at.Scheme != "https" && !local(at.Hostname())
+}
+
 // say writes instructions, also from handlers of requests.
 func (o Options) say(format string, args ...any) {
 	o.out.Lock()
@@ -98,7 +108,7 @@ func (o Options) say(format string, args ...any) {
 	fmt.Fprintf(o.Out, format, args...)
 }
 
-// Run registers the App and stores its credentials. It returns when the person has confirmed the App at GitHub, when the wait is over
+// Run registers the App and stores its credentials. It returns when the user has confirmed the App at GitHub, when the wait is over
 // (ErrTimeout) or ctx ends (ErrCanceled). A *SaveError says that there is an App, and that its credentials are lost.
 func Run(ctx context.Context, o Options) (result Result, err error) {
 	if o, err = o.withDefaults(); err != nil {
@@ -146,7 +156,7 @@ func stop(ctx context.Context, server *http.Server) {
 	}
 }
 
-// invite tells the person where to go.
+// invite tells the user where to go.
 func (o Options) invite(ctx context.Context, at string) {
 	o.say("Open this URL in a browser that is logged in to %s:\n\n  %s\n\nGitHub asks you to confirm the App there. If it says that the name is taken, choose another on that page.\nThe credentials are then stored in %s.\nWaiting for %s (Ctrl-C cancels).\n",
 		github.WebAddress(o.API), at, o.Store, o.Wait)

@@ -59,7 +59,7 @@ func TestRun_RegistersTheAppAndStoresItsCredentials(t *testing.T) {
 	require.Equal(t, http.StatusOK, last.status)
 	require.Contains(t, last.text, result.InstallURL)
 
-	var told []string
+	var written []string
 	entries, err := os.ReadDir(directory)
 	require.NoError(t, err)
 	var secrets []string
@@ -69,9 +69,9 @@ func TestRun_RegistersTheAppAndStoresItsCredentials(t *testing.T) {
 		require.Equal(t, os.FileMode(0o600), info.Mode(), entry.Name())
 		content, err := os.ReadFile(filepath.Join(directory, entry.Name()))
 		require.NoError(t, err)
-		told, secrets = append(told, entry.Name()), append(secrets, string(content))
+		written, secrets = append(written, entry.Name()), append(secrets, string(content))
 	}
-	require.Equal(t, []string{"private-key.pem", "webhook-secret"}, told)
+	require.Equal(t, []string{"private-key.pem", "webhook-secret"}, written)
 	_, err = github.New(github.Options{BaseURL: o.API, AppID: result.ID, PrivateKey: []byte(secrets[0])})
 	require.NoError(t, err, "the server takes the key")
 	encoded, err := json.Marshal(result)
@@ -84,7 +84,7 @@ func TestRun_RegistersTheAppAndStoresItsCredentials(t *testing.T) {
 	require.Contains(t, r.out.String(), "--from-file="+directory)
 }
 
-// GitHub tells the person of a name that is taken, on its own page, and the command goes on waiting.
+// GitHub reports a name that is taken on its own page. The command keeps waiting.
 func TestRun_ANameThatIsTakenIsChangedAtGitHub(t *testing.T) {
 	in, o := gitHub(t, nil)
 	o.Store, o.App.Name = InDirectory{t.TempDir()}, "Bullpen Dev" // the stand-in's own App
@@ -264,6 +264,7 @@ func TestRun_RefusesBeforeItAsks(t *testing.T) {
 		"https://":       func(o *Options) { o.App.WebhookURL = "http://bullpen.example.com" },
 		"it must look":   func(o *Options) { o.App.WebhookURL = "bullpen.example.com" },
 		"cannot reach":   func(o *Options) { o.App.WebhookURL = "https://127.0.0.1:8080" },
+		"not encrypted":  func(o *Options) { o.API = "http://ghes.example.com/api/v3" },
 		"no ? and no #":  func(o *Options) { o.App.WebhookURL = "https://bullpen.example.com/?token=x" },
 	} {
 		bad := o

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// A GitHub App is registered by a manifest in three steps: a browser posts it, a person confirms it on the page that GitHub shows, and the
+// A GitHub App is registered by a manifest in three steps: a browser posts it, a user confirms it on the page that GitHub shows, and the
 // code that GitHub redirects with is exchanged for the App's credentials. All three take an hour at most. The stand-in is as strict as
 // GitHub about what it was seen to refuse, and stricter elsewhere. The App that it registers is kept and not served: there is one App.
 
@@ -49,7 +49,7 @@ type manifestHook struct {
 // manifestFlow is one registration.
 type manifestFlow struct {
 	manifest appManifest
-	owner    *account // nil: the person who is logged in
+	owner    *account // nil: the user who is logged in
 	state    string
 	began    time.Time
 	id       int64
@@ -61,7 +61,7 @@ type manifestFlow struct {
 type RegisteredApp struct {
 	ID          int64
 	Name, Slug  string
-	Owner       string // of an organization; empty: the person who is logged in
+	Owner       string // of an organization; empty: the user who is logged in
 	Public      bool
 	HookURL     string
 	HookActive  bool
@@ -131,7 +131,7 @@ func createTitle(owner *account) string {
 	return "Create GitHub App for " + owner.login
 }
 
-// postManifest shows the page on which a person confirms the App.
+// postManifest shows the page on which a user confirms the App.
 func (s *Server) postManifest(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	var owner *account
