@@ -121,6 +121,7 @@ test-deep: ## Run what takes minutes and is left out of make test: a release's u
 	@$(PLAIN); cd tools/kubelinter && $(GO) build -trimpath -ldflags "-s -w" -o /dev/null golang.stackrox.io/kube-linter/cmd/kube-linter
 	@$(FIND_ASSETS) && export BULLPEN_TEST_DEEP=1 && set -x && $(GO) test -trimpath -vet=off -count 1 -p 2 -timeout 90m $(DEEP)
 	$(PLAIN) BULLPEN_TEST_DEEP=1; cd images && $(GO) test -count 1 -timeout 20m ./...
+	$(PLAIN); cd tools/goreleaser && $(GO) test -count 1 ./...
 
 .PHONY: bench
 bench: ## Measure latencies, throughput and memory, print one table, and write it to bin/bench.json (a part: BENCH=P1)
@@ -200,6 +201,7 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
 	cd tools/kubelinter && $(GO) mod tidy -diff
+	cd tools/goreleaser && $(GO) mod tidy -diff
 	cd devcluster && $(GO) mod tidy -diff
 	cd images && $(GO) mod tidy -diff
 

@@ -21,6 +21,7 @@ func subcommands() []*cobra.Command {
 		newPoolsCommand(),
 		newRunnersCommand(),
 		newDoctorCommand(),
+		newGitHubAppCommand(),
 		newRetireCommand(),
 		newPoolCommand(),
 		newNodeCommand(),

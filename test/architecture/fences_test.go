@@ -240,6 +240,8 @@ var owners = []struct {
 		reason: "the rest of the product stays plain"},
 	{library: "helm.sh/helm/v4", only: []string{"test/kit/helmchart"},
 		reason: "one package knows Helm's engine, and it does not ship"},
+	{library: "helm.sh/helm/v3", only: []string{"test/kit/helmchart"},
+		reason: "one package knows Helm's engine, and it does not ship"},
 }
 
 func TestOwners(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -164,6 +166,7 @@ func TestStandin_EveryAnswerIsAsGitHubDescribesIt(t *testing.T) {
 	app := a.appToken()
 	installation := "token " + fmt.Sprint(a.call(app, "POST", "/app/installations/11/access_tokens", nil, 201)["token"])
 	a.app(app)
+	a.registration()
 	a.installation(installation)
 	a.runners(installation, "/orgs/acme")
 	a.runners(installation, "/repos/acme/app")
@@ -204,6 +207,33 @@ func (a *answers) app(app string) {
 	a.call(app, "GET", fmt.Sprint("/app/hook/deliveries/", delivery), nil, 200)
 	a.call(app, "GET", "/app/hook/deliveries/1", nil, 404)
 	a.call(app, "POST", fmt.Sprintf("/app/hook/deliveries/%d/attempts", delivery), nil, 202)
+}
+
+// registration exchanges the code of an App that was registered by a manifest.
+func (a *answers) registration() {
+	a.t.Helper()
+	client := &http.Client{Timeout: await.Limit, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	post := func(path string, form url.Values) (*http.Response, string) {
+		response, err := client.PostForm(a.in.URL+path, form)
+		require.NoError(a.t, err)
+		defer response.Body.Close()
+		raw, err := io.ReadAll(response.Body)
+		require.NoError(a.t, err)
+		return response, string(raw)
+	}
+	_, page := post("/organizations/acme/settings/apps/new", url.Values{"manifest": {
+		`{"name":"a-new-app","url":"https://example.com","redirect_url":"http://127.0.0.1:1/","hook_attributes":{"url":"https://example.com"},` +
+			`"default_permissions":{"actions":"read"},"default_events":["workflow_job"]}`,
+	}})
+	token := regexp.MustCompile(`name="token" value="(\w+)"`).FindStringSubmatch(page)
+	require.Len(a.t, token, 2, page)
+	response, page := post("/settings/apps/confirm-manifest", url.Values{"token": {token[1]}, "name": {"a-new-app"}})
+	require.Equal(a.t, http.StatusFound, response.StatusCode, page)
+	back, err := response.Location()
+	require.NoError(a.t, err)
+	conversion := "/app-manifests/" + back.Query().Get("code") + "/conversions"
+	a.call("", "POST", conversion, nil, 201)
+	a.call("", "POST", conversion, nil, 404)
 }
 
 // listed says whether a delivery is in the list, with what the receiver has answered.

@@ -23,12 +23,11 @@ type GitHub struct {
 	Push          bool // webhooks are sent to the server, which does not only read GitHub's list of them
 }
 
-// permission is one that the fleet needs.
+// permission is one that the fleet needs, and what its absence means.
 type permission struct {
-	name, level string
-	title       string // on the App's settings page
-	why         string
-	severity    func(g GitHub) Severity
+	github.AppPermission
+	why      string
+	severity func(g GitHub) Severity
 }
 
 func always(GitHub) Severity { return SeverityError }
@@ -41,12 +40,24 @@ func whereRepositories(g GitHub) Severity {
 	return SeverityWarning
 }
 
+// permissions are those of github.AppPermissions, without the one that GitHub adds to every App.
 func permissions() []permission {
-	return []permission{
-		{"organization_self_hosted_runners", "write", "Organization permissions: Self-hosted runners", "no runner can be registered for an organization", always},
-		{"administration", "write", "Repository permissions: Administration", "no runner can be registered for a repository, as users' repositories need", whereRepositories},
-		{"actions", "read", "Repository permissions: Actions", "GitHub cannot be asked what became of a job, so a lost webhook is not made good", always},
+	var all []permission
+	for _, needed := range github.AppPermissions() {
+		p := permission{AppPermission: needed, severity: always}
+		switch needed.Name {
+		case github.PermissionMetadata:
+			continue
+		case github.PermissionOrganizationRunners:
+			p.why = "no runner can be registered for an organization"
+		case github.PermissionAdministration:
+			p.why, p.severity = "no runner can be registered for a repository, as users' repositories need", whereRepositories
+		case github.PermissionActions:
+			p.why = "GitHub cannot be asked what became of a job, so a lost webhook is not made good"
+		}
+		all = append(all, p)
 	}
+	return all
 }
 
 // atLeast compares levels of a permission.
@@ -88,29 +99,29 @@ func examineGitHub(r *Report, g GitHub) {
 
 func examineRights(r *Report, g GitHub, app github.AppSettings) {
 	for _, p := range permissions() {
-		if !atLeast(app.Rights.Permissions[p.name], p.level) {
+		if !atLeast(app.Rights.Permissions[p.Name], p.Level) {
 			r.found(Finding{
-				Code: "app-permission", Severity: p.severity(g), Subject: p.name,
-				Sentence: "The App has permission " + p.name + ": " + cmp.Or(app.Rights.Permissions[p.name], "none") + ", and needs " + p.level + ": " + p.why + ".",
-				Remedy: "On the App's settings page, under Permissions & events, set " + p.title + " to " + p.level +
+				Code: "app-permission", Severity: p.severity(g), Subject: p.Name,
+				Sentence: "The App has permission " + p.Name + ": " + cmp.Or(app.Rights.Permissions[p.Name], "none") + ", and needs " + p.Level + ": " + p.why + ".",
+				Remedy: "On the App's settings page, under Permissions & events, set " + p.Title + " to " + p.Level +
 					"; then each account that has it installed must accept that.",
 			})
 			continue
 		}
 		for _, i := range g.Installations {
-			if atLeast(i.Rights.Permissions[p.name], p.level) || !concerns(p, i) {
+			if atLeast(i.Rights.Permissions[p.Name], p.Level) || !concerns(p, i) {
 				continue
 			}
 			r.found(Finding{
 				Code: "permission-not-accepted", Severity: SeverityError, Subject: i.Account.Login,
-				Sentence: i.Account.Login + " has not accepted the App's permission " + p.name + " (" + p.level + "): " + p.why + ".",
+				Sentence: i.Account.Login + " has not accepted the App's permission " + p.Name + " (" + p.Level + "): " + p.why + ".",
 				Remedy:   "An owner of " + i.Account.Login + " opens Settings → GitHub Apps → Configure, and accepts the new permissions.",
 			})
 		}
 	}
-	if !slices.Contains(app.Rights.Events, "workflow_job") {
+	if !slices.Contains(app.Rights.Events, github.EventWorkflowJob) {
 		r.found(Finding{
-			Code: "event-not-subscribed", Severity: SeverityError, Subject: "workflow_job",
+			Code: "event-not-subscribed", Severity: SeverityError, Subject: github.EventWorkflowJob,
 			Sentence: "The App is not told of jobs: it does not subscribe to the event workflow_job.",
 			Remedy: "On the App's settings page, under Permissions & events → Subscribe to events, tick Workflow job. " +
 				"Jobs that are queued meanwhile are found by a sweep, minutes later.",
@@ -130,7 +141,7 @@ func concerns(p permission, i github.Installation) bool {
 		return false
 	}
 	isUser := i.Account.Type == "User"
-	return p.name == "actions" || isUser == (p.name == "administration")
+	return p.Name == github.PermissionActions || isUser == (p.Name == github.PermissionAdministration)
 }
 
 func examineHook(r *Report, hook github.HookConfig) {

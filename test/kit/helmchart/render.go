@@ -2,6 +2,7 @@ package helmchart
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,12 +49,7 @@ type Manifest struct {
 // Render is what Helm does before it installs: it checks the values by their schema, and returns every template that rendered to something,
 // hooks and notes included, ordered by path.
 func Render(r Release) ([]Manifest, error) {
-	if r.Name == "" {
-		r.Name = "bullpen"
-	}
-	if r.Namespace == "" {
-		r.Namespace = "bullpen-system"
-	}
+	r = r.withDefaults()
 	loaded, err := load(charts.Source())
 	if err != nil {
 		return nil, err
@@ -70,15 +66,25 @@ func Render(r Release) ([]Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rendering the chart: %w", err)
 	}
+	return manifestsOf(loaded.Name(), rendered), nil
+}
+
+func (r Release) withDefaults() Release {
+	r.Name, r.Namespace = cmp.Or(r.Name, "bullpen"), cmp.Or(r.Namespace, "bullpen-system")
+	return r
+}
+
+// manifestsOf orders what a chart's templates rendered to, without those that rendered to nothing.
+func manifestsOf(chart string, rendered map[string]string) []Manifest {
 	var manifests []Manifest
 	for path, content := range rendered {
 		if strings.TrimSpace(content) == "" {
 			continue
 		}
-		manifests = append(manifests, Manifest{Path: strings.TrimPrefix(path, loaded.Name()+"/"), Content: content})
+		manifests = append(manifests, Manifest{Path: strings.TrimPrefix(path, chart+"/"), Content: content})
 	}
 	slices.SortFunc(manifests, func(a, b Manifest) int { return strings.Compare(a.Path, b.Path) })
-	return manifests, nil
+	return manifests
 }
 
 func (r Release) engine(loaded *chart.Chart, values common.Values) (map[string]string, error) {
@@ -103,22 +109,31 @@ func (anyCluster) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...
 
 func load(source fs.FS) (*chart.Chart, error) {
 	var files []*archive.BufferedFile
-	err := fs.WalkDir(source, ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		data, err := fs.ReadFile(source, path)
-		files = append(files, &archive.BufferedFile{Name: path, Data: data})
-		return err
-	})
+	err := eachFile(source, func(name string, data []byte) { files = append(files, &archive.BufferedFile{Name: name, Data: data}) })
 	if err != nil {
-		return nil, fmt.Errorf("reading the chart: %w", err)
+		return nil, err
 	}
 	loaded, err := loader.LoadFiles(files)
 	if err != nil {
 		return nil, fmt.Errorf("loading the chart: %w", err)
 	}
 	return loaded, nil
+}
+
+// eachFile reads the files of a chart.
+func eachFile(source fs.FS, do func(name string, data []byte)) error {
+	err := fs.WalkDir(source, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(source, path)
+		do(path, data)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reading the chart: %w", err)
+	}
+	return nil
 }
 
 // Under returns the manifests of templates whose path begins with one of the prefixes.

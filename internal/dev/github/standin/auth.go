@@ -62,6 +62,7 @@ const (
 	authInstallation                 // an installation's token, or a person's
 	authAnyToken                     // either, or a registration token
 	authRegistration                 // a registration token alone
+	authNone                         // anybody
 )
 
 func suspended() *apiError {
@@ -85,6 +86,9 @@ func bearer(r *http.Request) string {
 }
 
 func (s *Server) authenticate(r *http.Request, kind authKind) (caller, *apiError) {
+	if kind == authNone {
+		return caller{}, nil
+	}
 	if value := remoteAuth(r); value != "" && (kind == authAnyToken || kind == authRegistration) {
 		return s.registrationCaller(value)
 	}

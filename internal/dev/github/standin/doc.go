@@ -3,6 +3,7 @@
 //
 //   - the App and Actions REST API as go-github speaks it (bare and under /api/v3): App JWT, installation tokens,
 //     JIT configurations, registration tokens, runners of repositories, organizations and enterprises, jobs, runs, logs, hook deliveries and redelivery, rate-limit headers;
+//   - the registration of a GitHub App by a manifest: the pages at /settings/apps/new, and the exchange of the code (manifest.go);
 //   - webhooks, signed, delivered within a deadline, never retried without a request;
 //   - the runner protocol in both flows (connectionData → broker migration → broker, and the broker at once), the
 //     run service and the results service, so that a genuine runner client given one JIT blob completes jobs;

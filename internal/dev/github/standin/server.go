@@ -55,6 +55,9 @@ type Server struct {
 	runnerTokens  map[string]*runnerToken
 	people        map[string]*personalToken
 	registrations map[string]*registrationToken
+	manifests     map[string]*manifestFlow // by the token of the page that a person confirms
+	manifestCodes map[string]*manifestFlow // by the code that GitHub redirects with
+	ownApps       []*manifestFlow          // Apps that were registered by a manifest, oldest first
 	windows       map[string]*window
 	calls         map[string]*RouteCalls
 	deadlines     deadlineHeap
@@ -88,6 +91,7 @@ func New(opts Options) (*Server, error) {
 		runs: map[int64]*run{}, jobs: map[int64]*job{}, guids: map[string]*job{}, requests: map[string]*job{},
 		intentions: map[int64]int64{}, appTokens: map[string]*installationToken{}, runnerTokens: map[string]*runnerToken{},
 		people: map[string]*personalToken{}, registrations: map[string]*registrationToken{},
+		manifests: map[string]*manifestFlow{}, manifestCodes: map[string]*manifestFlow{},
 		windows: map[string]*window{}, calls: map[string]*RouteCalls{},
 		changed: make(chan struct{}), earlier: make(chan struct{}, 1), dirty: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
@@ -177,6 +181,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	s.appRoutes(mux)
+	s.manifestRoutes(mux)
 	s.runnerRoutes(mux)
 	s.registrationRoutes(mux)
 	s.actionsRoutes(mux)
