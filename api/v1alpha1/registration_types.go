@@ -339,6 +339,6 @@ const (
 	ConditionValid = "Valid"
 	// ConditionRegistered: GitHub knows the runner. False: the message says why not.
 	ConditionRegistered = "Registered"
-	// ConditionHeld: runners are missing, and are not made again yet, because the jobs of those that ended may have been the last.
-	ConditionHeld = "Held"
+	// ConditionRecreationDelayed: runners are missing and are not recreated yet, because the finished ones may have run the last jobs.
+	ConditionRecreationDelayed = "RecreationDelayed"
 )

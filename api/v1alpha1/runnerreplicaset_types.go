@@ -89,7 +89,7 @@ type RunnerReplicaSetStatus struct {
 	// CompleteAt is when all wanted runners were last there, or had been asked for: the hold counts from it.
 	// +optional
 	CompleteAt *metav1.Time `json:"completeAt,omitempty"`
-	// Conditions: Valid, Available, Progressing, Held, Draining, DeletionProtected, RemovalBlocked, StuckTerminating, Outdated.
+	// Conditions: Valid, Available, Progressing, RecreationDelayed, Draining, DeletionProtected, RemovalBlocked, StuckTerminating, Outdated.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -127,7 +127,7 @@ type RunnerSetStatus struct {
 	// Autoscaling is what the autoscaler has decided.
 	// +optional
 	Autoscaling *AutoscalingStatus `json:"autoscaling,omitempty"`
-	// Conditions: Valid, Available, Progressing, Held, Draining, DeletionProtected, RemovalBlocked, StuckTerminating, Outdated, ScalingActive.
+	// Conditions: Valid, Available, Progressing, RecreationDelayed, Draining, DeletionProtected, RemovalBlocked, StuckTerminating, Outdated, ScalingActive.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -180,7 +180,7 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 		why.NoRunnerGroup: {func(d *desk) { queue(d); d.fleet.group, d.fleet.until = "builders", time.Now().Add(time.Minute) }, "acme has no runner group builders"},
 		why.LedgerHeld:    {func(d *desk) { queue(d); d.fleet.held = "the database was restored" }, "the database was restored."},
 		why.PoolSaturated: {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Saturated = 0, "1 job waits" }, "Pool linux-4 is full: 1 job waits."},
-		why.PoolStarved:   {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Starved = 0, "no node takes 1 runner" }, "no node takes 1 runner."},
+		why.PoolStarved:   {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Starved = 0, "1 runner cannot be scheduled" }, "1 runner cannot be scheduled."},
 		why.PoolEmpty: {func(d *desk) {
 			queue(d)
 			d.fleet.status.Idle, d.fleet.status.Desired, d.fleet.status.Replicas = 0, 0, 0

@@ -57,9 +57,9 @@ func TestPool_CLAIM12_LabelConflictIsSeenAndHealsByItself(t *testing.T) {
 	b := newBench(t)
 	b.pool("one", 0, labelled("Big-Linux"))
 	b.pool("two", 0, labelled("big-linux", "gpu"))
-	require.Contains(t, b.isOn("one", v1alpha1.ConditionLabelConflict, true).Message, "pool two has label big-linux too")
-	require.Contains(t, b.isOn("two", v1alpha1.ConditionLabelConflict, true).Message, "pool one has label big-linux too")
-	b.event("one", v1alpha1.ConditionLabelConflict, "jobs that ask for it wait")
+	require.Contains(t, b.isOn("one", v1alpha1.ConditionLabelConflict, true).Message, "pool two also has label big-linux")
+	require.Contains(t, b.isOn("two", v1alpha1.ConditionLabelConflict, true).Message, "pool one also has label big-linux")
+	b.event("one", v1alpha1.ConditionLabelConflict, "Jobs with this label stay queued")
 
 	b.edit("two", labelled("small-linux", "gpu"))
 	b.isOn("one", v1alpha1.ConditionLabelConflict, false)
@@ -109,7 +109,7 @@ func TestPool_POOL10_APodThatDoesNotGoIsSeen(t *testing.T) {
 	ahead.Store(int64(2 * time.Minute))
 	b.scale("stuck", 2) // a pass, without waiting for the minute to pass
 	c := b.isOn("stuck", v1alpha1.ConditionStuckTerminating, true)
-	require.Contains(t, c.Message, "1 deleted pod should have gone: "+name)
+	require.Contains(t, c.Message, "1 deleted pod still terminating: "+name)
 	require.Contains(t, c.Message, "held by example.com/holds")
 	told := b.event("stuck", "StuckTerminating", name)
 	require.Equal(t, name, told.Related.Name)

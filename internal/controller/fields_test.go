@@ -106,5 +106,5 @@ func TestRunnerPool_ColumnsAPersonReads(t *testing.T) {
 	require.Equal(t, []string{"Leaving", "Most", "Saturated", "Starved", "Intake", "Image", "Doing"}, wide)
 	require.Equal(t, []any{"columns-label", 1.0, 1.0, 0.0, 0.0, "True"},
 		[]any{cells["Label"], cells["Desired"], cells["Idle"], cells["Busy"], cells["Booting"], cells["Available"]})
-	require.Equal(t, "the pool is what its spec says", cells["Doing"])
+	require.Equal(t, "the pool matches its spec", cells["Doing"])
 }

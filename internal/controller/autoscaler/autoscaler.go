@@ -228,9 +228,9 @@ func (a *Autoscaler) remember(seen observation, results []scaling.Result) {
 func (a *Autoscaler) complain(blind string) {
 	switch {
 	case blind != "" && a.blind == "":
-		a.options.Log.Warn("the number of runners is left alone", "reason", blind)
+		a.options.Log.Warn("autoscaling suspended: data is missing, pool size unchanged", "reason", blind)
 	case blind == "" && a.blind != "":
-		a.options.Log.Info("the number of runners is decided again")
+		a.options.Log.Info("autoscaling resumed")
 	}
 	a.blind = blind
 }

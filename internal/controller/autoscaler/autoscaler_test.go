@@ -222,7 +222,7 @@ func TestPass_POOL8_WhatCannotBeReadLeavesTheNumber(t *testing.T) {
 			require.NoError(b, b.Update(b.Context(), &p))
 		}, map[string]string{"a": "", "vm": "reading where pods of vm may run: spec.template.image is empty: name the runner's image"}},
 		"one pool's signal": {func(b *bench) { b.ask(runnerapi.PoolSignals{Name: "a", Queued: 9}) },
-			map[string]string{"a": "", "vm": "the server has not said what this pool is asked for"}},
+			map[string]string{"a": "", "vm": "the server's response does not include this pool"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, node("n", 100), pool("a", 0, 50), pool("vm", 0, 50, inVM), pool("f", 0, 0, fixed),

@@ -121,7 +121,7 @@ func TestDrain_POOL2_ReturnsWhenTheLastPoolIsGoneAndTouchesNoOthers(t *testing.T
 	require.Empty(t, ended, "a pool with busy runners is left")
 	release("two")
 	require.NoError(t, await.Receive(t, ended, "the chart's job returns"))
-	require.Contains(t, out.String(), "no pool is left")
+	require.Contains(t, out.String(), "no pools left")
 	other, err := pools.Get(t.Context(), "other", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, other.GetDeletionTimestamp(), "the pool of another release")

@@ -258,7 +258,7 @@ func TestMacHost_SaysWhatIsMissing(t *testing.T) {
 		}, machost.StateInvalid, "ssh-keygen"},
 		"another-key": {func(m *v1alpha1.MacHost) {
 			m.Spec.BootstrapKubeconfigSecretRef = &v1alpha1.SecretKey{Name: keySecret, Key: "id"}
-		}, machost.StateInvalid, "holds no kubeconfig"},
+		}, machost.StateInvalid, "is not a kubeconfig"},
 		"other-user": {func(m *v1alpha1.MacHost) { m.Spec.User = "admin" }, machost.StateInvalid, "leave out spec.user"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -167,7 +167,7 @@ func news(before, after *v1alpha1.RunnerPoolStatus) bool {
 	for _, c := range after.Conditions {
 		old := meta.FindStatusCondition(before.Conditions, c.Type)
 		if c.Type == v1alpha1.ConditionProgressing {
-			if old != nil && old.Reason != c.Reason && c.Reason != "Scaling" && c.Reason != "AsWished" {
+			if old != nil && old.Reason != c.Reason && c.Reason != "Scaling" && c.Reason != "UpToDate" {
 				return true
 			}
 		} else if old == nil || old.Status != c.Status {

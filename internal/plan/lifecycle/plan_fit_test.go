@@ -73,9 +73,9 @@ func TestMakePlan_WaitingExplainsATimeOut(t *testing.T) {
 	waits := func(r *Runner) { r.Waiting = "0/3 nodes are available" }
 	wish := Wish{Desired: 2, TemplateHash: "b", StartTimeout: time.Minute, UnschedulableTimeout: time.Minute}
 	plan := MakePlan(wish, set(at(StageBooting, "b", 1, waits, unplacedFor(90*time.Second))), t0)
-	require.Equal(t, "no node has taken the runner in 1m30s; it waits for: 0/3 nodes are available", plan.Ask[0].Detail)
+	require.Equal(t, "the runner has not been scheduled for 1m30s; waiting for: 0/3 nodes are available", plan.Ask[0].Detail)
 	plan = MakePlan(wish, set(at(StageBooting, "b", 1, waits)), t0)
-	require.Equal(t, "the runner has been starting for 1m0s; it waits for: 0/3 nodes are available", plan.Ask[0].Detail)
+	require.Equal(t, "the runner has been starting for 1m0s; waiting for: 0/3 nodes are available", plan.Ask[0].Detail)
 	plan = MakePlan(wish, set(at(StageBooting, "b", 1)), t0)
 	require.Equal(t, "the runner has been starting for 1m0s", plan.Ask[0].Detail)
 }

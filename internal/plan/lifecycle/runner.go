@@ -221,7 +221,7 @@ const (
 	ReasonFinished     Reason = "Finished"
 	ReasonLost         Reason = "Lost"
 	ReasonGranted      Reason = "Granted"
-	ReasonWanted       Reason = "WantedAgain"
+	ReasonWanted       Reason = "NeededAgain"
 )
 
 // Action is one thing to do to one runner, and why.

@@ -52,13 +52,13 @@ func blindness(in *Input, pool *Pool) string {
 	case pool.Problem != "":
 		return pool.Problem
 	case pool.Max <= 0:
-		return "autoscaling has no ceiling: set spec.autoscaling.maxReplicas"
+		return "autoscaling has no maximum: set spec.autoscaling.maxReplicas"
 	case pool.Runner.MilliCPU < 0 || pool.Runner.Memory < 0 || pool.Runner.Pods < 0 || pool.Runner.Disk < 0:
 		return "the size of its runners is negative: correct spec.resources"
 	case !known:
-		return "the server has not said what this pool is asked for"
+		return "the server's response does not include this pool"
 	case min(s.Occupied, s.Claimed, s.Queued, s.Withheld, s.P95) < 0:
-		return "what the server says of this pool makes no sense: a number is negative"
+		return "the server returned a negative number for this pool"
 	}
 	return ""
 }
@@ -69,11 +69,11 @@ func (s *Signals) Unusable(now time.Time) string {
 	case s.Problem != "":
 		return s.Problem
 	case s.At.IsZero():
-		return "the server's signals have no time"
+		return "the server's data has no timestamp"
 	case now.Sub(s.At) > StaleAfter:
-		return fmt.Sprintf("the server's signals are more than %s old: is a proxy answering for it, or is one of the clocks wrong?", StaleAfter)
+		return fmt.Sprintf("the server's data is more than %s old: check for a caching proxy and for clock skew", StaleAfter)
 	case s.At.Before(s.Previous):
-		return "the server's signals are older than the ones before"
+		return "the server's data is older than the previous one"
 	}
 	return ""
 }

@@ -129,15 +129,15 @@ func (s Share) Total() int { return s.Load + s.Blocked + s.Floor + s.HeadRoom + 
 // Why explains the number in one line.
 func (r Result) Why() string {
 	if r.Blind != "" {
-		return fmt.Sprintf("%d, left alone: %s", r.Desired, r.Blind)
+		return fmt.Sprintf("%d, unchanged: %s", r.Desired, r.Blind)
 	}
 	var parts []string
 	for _, part := range []struct {
 		n    int
 		what string
 	}{
-		{r.Share.Load, "for jobs"}, {r.Share.Blocked, "for jobs that are withheld"}, {r.Share.Floor, "kept warm"},
-		{r.Share.HeadRoom, "for as many as the last hour needed"}, {r.Share.Held, "not let go yet"},
+		{r.Share.Load, "for jobs"}, {r.Share.Blocked, "for blocked jobs"}, {r.Share.Floor, "idle reserve"},
+		{r.Share.HeadRoom, "for the last hour's demand"}, {r.Share.Held, "not scaled down yet"},
 	} {
 		if part.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))

@@ -36,10 +36,10 @@ func TestPoolStatus_IsWhatThePoolSays(t *testing.T) {
 
 	got = poolStatus(pool(short, says(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "the template is refused")))
 	require.Equal(t, "the template is refused", got.Starved)
-	got = poolStatus(pool(short, says(v1alpha1.ConditionProgressing, metav1.ConditionTrue, "runners are being created")))
+	got = poolStatus(pool(short, says(v1alpha1.ConditionProgressing, metav1.ConditionTrue, "creating or removing runners")))
 	require.Empty(t, got.Starved)
 	whole := v1alpha1.RunnerPoolStatus{DesiredReplicas: ptr.To[int32](2), Replicas: 2, Busy: 2}
-	got = poolStatus(pool(whole, says(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "the pool is what its spec says")))
+	got = poolStatus(pool(whole, says(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "the pool matches its spec")))
 	require.Empty(t, got.Starved)
 }
 
