@@ -16,13 +16,13 @@ type Pool struct {
 	Platform  string   `json:"platform"`
 	MilliCPU  int64    `json:"milliCpu"` // of one runner
 	MemoryMB  int64    `json:"memoryMb"` // of one runner, in mebibytes
-	// Desired is how many runners there are to be. The others are what the controller has counted last: Booting cannot take a job yet, Idle
-	// can at once, Busy show work, Leaving are being removed, Finished have ended and are not gone.
+	// Desired is how many runners there are to be. The others are what the controller has counted last: Starting cannot take a job yet, Idle
+	// can at once, Busy show work, Terminating are being removed, Finished have ended and are not gone.
 	Desired  int64 `json:"desired"`
-	Booting  int64 `json:"booting"`
+	Starting  int64 `json:"starting"`
 	Idle     int64 `json:"idle"`
 	Busy     int64 `json:"busy"`
-	Leaving  int64 `json:"leaving"`
+	Terminating  int64 `json:"terminating"`
 	Finished int64 `json:"finished"`
 	// Intake says whether its runners are given jobs: Open, Paused (they stay and are given none) or Drained (idle ones leave as well).
 	Intake   string `json:"intake"`

@@ -108,8 +108,8 @@ func PoolTable(pools []adminapi.Pool, now time.Time) Table {
 			}
 		}
 		t.Rows = append(t.Rows, []string{
-			p.Name, strings.Join(p.Labels, ","), number(p.Desired), number(p.Idle), number(p.Busy), number(p.Booting), queued, withheld, oldest, poolProblem(p),
-			p.Namespace, p.Platform, fleet.FormatCPU(p.MilliCPU), fleet.FormatMemory(p.MemoryMB), number(p.Leaving), number(p.Finished),
+			p.Name, strings.Join(p.Labels, ","), number(p.Desired), number(p.Idle), number(p.Busy), number(p.Starting), queued, withheld, oldest, poolProblem(p),
+			p.Namespace, p.Platform, fleet.FormatCPU(p.MilliCPU), fleet.FormatMemory(p.MemoryMB), number(p.Terminating), number(p.Finished),
 		})
 	}
 	return t
@@ -179,7 +179,7 @@ func Sum(list adminapi.PoolList, accounts []adminapi.Account) Status {
 		s.Problems = append(s.Problems, "No job is handed out: "+list.Held+".")
 	}
 	for _, p := range list.Pools {
-		s.Idle, s.Busy, s.Starting, s.Wanted = s.Idle+p.Idle, s.Busy+p.Busy, s.Starting+p.Booting, s.Wanted+p.Desired
+		s.Idle, s.Busy, s.Starting, s.Wanted = s.Idle+p.Idle, s.Busy+p.Busy, s.Starting+p.Starting, s.Wanted+p.Desired
 		if d := p.Demand; d != nil {
 			s.Queued, s.Withheld = s.Queued+d.Queued, s.Withheld+withheldJobs(d)
 			if d.OldestQueued != nil && (s.OldestQueued == nil || d.OldestQueued.Before(*s.OldestQueued)) {

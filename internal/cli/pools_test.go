@@ -26,7 +26,7 @@ func twoPools(d *desk) (now time.Time) {
 			Namespace: "runners", Name: "macos", Labels: []string{"macos"}, Platform: "macos", Desired: 2, Busy: 2,
 			Problems: []adminapi.Problem{{Condition: "Saturated", Sentence: "3 jobs wait and there may be no more runners"}},
 		},
-		{Namespace: "runners", Name: "linux-4", Labels: []string{"linux-4"}, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Booting: 1},
+		{Namespace: "runners", Name: "linux-4", Labels: []string{"linux-4"}, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Starting: 1},
 	}
 	d.fleet.demand = []runnerapi.PoolSignals{
 		{Namespace: "runners", Name: "linux-4", Queued: 1, Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 4, runnerapi.WithheldSuspended: 1}},
@@ -154,5 +154,5 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Pool: "windows", Most: 1})
 	require.ErrorContains(t, err, "there is no pool windows: `bullpen pools` shows those there are")
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"asleep"}, Most: 1})
-	require.ErrorContains(t, err, "stage is one of booting, idle, claimed, minted, busy, leaving, finished")
+	require.ErrorContains(t, err, "stage is one of starting, idle, claimed, registered, busy, terminating, finished")
 }

@@ -185,7 +185,7 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 			queue(d)
 			d.fleet.status.Idle, d.fleet.status.Desired, d.fleet.status.Replicas = 0, 0, 0
 		}, "is to have no runners"},
-		why.PoolStarting: {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Booting = 0, 2 }, "2 are starting"},
+		why.PoolStarting: {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Starting = 0, 2 }, "2 are starting"},
 		why.BehindOthers: {func(d *desk) {
 			d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.QueuedAt = ev.QueuedAt.Add(-time.Minute) })
 			queue(d)

@@ -126,7 +126,7 @@ func TestPool_StarvedRepeatsWhatTheSchedulerSays(t *testing.T) {
 	b.eventually("the condition", func() bool { // until the scheduler has looked, it is that no node is there
 		c := b.condition("starved", v1alpha1.ConditionStarved)
 		return c != nil && c.Status == metav1.ConditionTrue && c.Reason == "Unschedulable" &&
-			strings.Contains(c.Message, "the scheduler says: Unschedulable: ")
+			strings.Contains(c.Message, "cannot be scheduled: Unschedulable: ")
 	})
 	require.Equal(t, []float64{1, 0}, []float64{b.gauge("bullpen_runnerpool_starved", "starved"), b.gauge("bullpen_runnerpool_saturated", "starved")})
 	b.event("starved", v1alpha1.ConditionStarved, "no") // the first word on it, whoever had it: nodes or the scheduler
@@ -141,7 +141,7 @@ func TestPool_SCALE3_TheLastNumberStandsUntilTheAutoscalerHasDecided(t *testing.
 	b.havePods("scaled", 4)
 	b.eventually("the number is in the status", func() bool { return ptr.Deref(b.get("scaled").Status.DesiredReplicas, 0) == 4 })
 	b.edit("scaled", func(p *v1alpha1.RunnerPool) {
-		p.Spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinWarm: ptr.To[int32](1), MaxReplicas: ptr.To[int32](9)}
+		p.Spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinIdle: ptr.To[int32](1), MaxReplicas: ptr.To[int32](9)}
 	})
 	b.eventually("it says so", func() bool {
 		c := b.condition("scaled", v1alpha1.ConditionScalingActive)

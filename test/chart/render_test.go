@@ -59,7 +59,7 @@ pools:
     platform: linux
     labels: [linux-4cpu, self-hosted]
     resources: {cpu: 4, memory: 16Gi}
-    autoscaling: {enabled: true, minWarm: 2, maxReplicas: 50}
+    autoscaling: {enabled: true, minIdle: 2, maxReplicas: 50}
     template: {image: "ghcr.io/actions/actions-runner:latest"}
   fixed:
     platform: linux

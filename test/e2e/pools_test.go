@@ -58,7 +58,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	require.Equal(t, "Paused", string(ask("drain").Was))
 	require.Eventually(t, func() bool {
 		p := pool()
-		return p.Idle == 0 && p.Booting == 0 && p.Leaving == 0 && p.Busy == busy
+		return p.Idle == 0 && p.Starting == 0 && p.Terminating == 0 && p.Busy == busy
 	}, patience, commandInterval, "idle ones leave, the one that works does not")
 	require.True(t, longJobRuns(t, dir))
 	whyTheJobWaits(t, dir, "acme", "pool-paused")

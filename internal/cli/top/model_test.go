@@ -58,7 +58,7 @@ func (k *known) Why(_ context.Context, job int64) (adminapi.Why, error) {
 func aFleet() *known {
 	k := &known{
 		pools: []adminapi.Pool{
-			{Namespace: "bullpen-runners", Name: "linux-4", Labels: []string{"linux-4"}, Idle: 4, Busy: 34, Desired: 40, Intake: "Paused", Booting: 2, Demand: &adminapi.PoolDemand{Queued: 3}},
+			{Namespace: "bullpen-runners", Name: "linux-4", Labels: []string{"linux-4"}, Idle: 4, Busy: 34, Desired: 40, Intake: "Paused", Starting: 2, Demand: &adminapi.PoolDemand{Queued: 3}},
 			{Namespace: "bullpen-runners", Name: "macos", Problems: []adminapi.Problem{{Condition: "Starved", Sentence: "No Mac has room."}}, Demand: &adminapi.PoolDemand{}},
 		},
 		accounts: []adminapi.Account{

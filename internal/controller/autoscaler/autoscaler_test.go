@@ -107,14 +107,14 @@ func (b *bench) ask(pools ...runnerapi.PoolSignals) {
 	b.signals.Pools = pools
 }
 
-func pool(name string, minWarm, most int32, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+func pool(name string, minIdle, most int32, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	p := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
 		Spec: v1alpha1.RunnerPoolSpec{
 			Platform: v1alpha1.PlatformLinux, Labels: []string{name}, Replicas: ptr.To[int32](1),
 			Resources:   v1alpha1.RunnerResources{CPU: resource.MustParse("1"), Memory: resource.MustParse("1Gi")},
 			Template:    v1alpha1.RunnerTemplate{Image: "runner:1"},
-			Autoscaling: &v1alpha1.Autoscaling{Enabled: true, MinWarm: &minWarm, MaxReplicas: &most},
+			Autoscaling: &v1alpha1.Autoscaling{Enabled: true, MinIdle: &minIdle, MaxReplicas: &most},
 		},
 	}
 	for _, c := range change {

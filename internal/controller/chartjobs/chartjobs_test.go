@@ -98,7 +98,7 @@ func TestDrain_POOL2_ReturnsWhenTheLastPoolIsGoneAndTouchesNoOthers(t *testing.T
 		require.NoError(t, err)
 	}
 	_, err = pools.Patch(t.Context(), "two", types.MergePatchType,
-		[]byte(`{"status":{"busy":2,"replicas":2,"readyReplicas":0,"booting":0,"idle":0,"leaving":0,"finished":0}}`), metav1.PatchOptions{}, "status")
+		[]byte(`{"status":{"busy":2,"replicas":2,"readyReplicas":0,"starting":0,"idle":0,"terminating":0,"finished":0}}`), metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 
 	var out output

@@ -40,7 +40,7 @@ type Options struct {
 type Sample struct {
 	Policy, Pool                        string
 	After                               time.Duration // since the first job
-	Queued, Busy, Idle, Booting, Wanted int
+	Queued, Busy, Idle, Starting, Wanted int
 }
 
 // Run plays the trace against one policy. The jobs' wait is told to each, in the order of the trace, with the result.

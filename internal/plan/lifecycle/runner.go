@@ -27,13 +27,13 @@ const (
 func (s Stage) String() string {
 	switch s {
 	case StageBooting:
-		return "booting"
+		return "starting"
 	case StageIdle:
 		return "idle"
 	case StageBusy:
 		return "busy"
 	case StageLeaving:
-		return "leaving"
+		return "terminating"
 	case StageFinished:
 		return "finished"
 	case StageLost:

@@ -10,7 +10,7 @@ type wishes struct{ load, blocked, floor, headRoom int }
 
 func (w wishes) total() int { return w.load + w.blocked + w.floor + w.headRoom }
 
-// wishesOf reads a pool's signal. The target is max(load, p95) + MinWarm, at most Max. Jobs that are withheld ask for
+// wishesOf reads a pool's signal. The target is max(load, p95) + MinIdle, at most Max. Jobs that are withheld ask for
 // exactly one runner, which is one of those that are kept warm where some are: enough to be there when they are let go,
 // too little to sit on room that others have work for (SCALE-2).
 //
@@ -29,8 +29,8 @@ func wishesOf(pool *Pool, s Signal) wishes {
 	if s.Withheld > 0 {
 		w.blocked = take(1) // SCALE-2
 	}
-	w.floor = take(pool.MinWarm - w.blocked)
-	if pool.MinWarm > 0 {
+	w.floor = take(pool.MinIdle - w.blocked)
+	if pool.MinIdle > 0 {
 		w.headRoom = take(capped(s.P95) - w.load)
 	}
 	return w

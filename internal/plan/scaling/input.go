@@ -58,8 +58,8 @@ type Pool struct {
 	// Autoscaled pools have their number decided here; the others have Replicas.
 	Autoscaled bool
 	Replicas   int
-	// MinWarm is how many runners wait beyond those that jobs need, Max the most there may be, busy ones included.
-	MinWarm, Max int
+	// MinIdle is how many runners wait beyond those that jobs need, Max the most there may be, busy ones included.
+	MinIdle, Max int
 	// Cooldown is the least time between two steps down, Stabilization how long fewer must have been enough before one.
 	Cooldown, Stabilization time.Duration
 	// Runner is what one runner takes of a node, the runtime's overhead included.

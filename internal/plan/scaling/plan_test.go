@@ -34,10 +34,10 @@ func (s *situation) nodeNames() []string {
 	return names
 }
 
-// pool adds a pool that has desired runners and autoscales between minWarm and 100, on all nodes, with no past.
-func (s *situation) pool(name string, desired, minWarm int, signal Signal, change ...func(*Pool)) *situation {
+// pool adds a pool that has desired runners and autoscales between minIdle and 100, on all nodes, with no past.
+func (s *situation) pool(name string, desired, minIdle int, signal Signal, change ...func(*Pool)) *situation {
 	p := Pool{
-		Name: name, Autoscaled: true, MinWarm: minWarm, Max: 100, Cooldown: 5 * time.Minute, Stabilization: 3 * time.Minute,
+		Name: name, Autoscaled: true, MinIdle: minIdle, Max: 100, Cooldown: 5 * time.Minute, Stabilization: 3 * time.Minute,
 		Runner: one, Nodes: s.nodeNames(),
 		State: State{Desired: desired, Decided: true}, // as after a restart
 	}
@@ -85,7 +85,7 @@ func on(nodes ...string) func(*Pool) { return func(p *Pool) { p.Nodes = nodes } 
 
 func TestPlan_TheTarget(t *testing.T) {
 	for name, c := range map[string]struct {
-		minWarm, max int
+		minIdle, max int
 		signal       Signal
 		want         int
 	}{
@@ -109,7 +109,7 @@ func TestPlan_TheTarget(t *testing.T) {
 		"SCALE3: numbers beyond counting":         {0, 4, Signal{Occupied: 1 << 62, Claimed: 1 << 62, Queued: 1 << 62}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := situated(unit(1000), Room{Pods: 1000}).pool("p", 0, c.minWarm, c.signal, atMost(c.max))
+			s := situated(unit(1000), Room{Pods: 1000}).pool("p", 0, c.minIdle, c.signal, atMost(c.max))
 			r := s.plan()["p"]
 			require.Equal(t, c.want, r.Desired)
 			require.Equal(t, c.want, r.Target)

@@ -58,7 +58,7 @@ func stageOf(p RunnerPod, c RunnerClaim, claimed bool) string {
 	case claimed && c.State == fleet.ClaimSpent:
 		return "finished"
 	case p.Deleting || claimed && c.State == fleet.ClaimRetired:
-		return "leaving"
+		return "terminating"
 	case claimed && c.State == fleet.ClaimMinted:
 		return "minted"
 	case claimed:
@@ -68,7 +68,7 @@ func stageOf(p RunnerPod, c RunnerClaim, claimed bool) string {
 	case p.Ready:
 		return "idle"
 	}
-	return "booting"
+	return "starting"
 }
 
 func (a *API) pools(ctx context.Context) []adminapi.Pool {

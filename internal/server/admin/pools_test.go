@@ -18,7 +18,7 @@ func TestStageOf_EXCL4(t *testing.T) {
 		claim fleet.ClaimState // "": none
 		want  string
 	}{
-		"just made":                           {RunnerPod{}, "", "booting"},
+		"just made":                           {RunnerPod{}, "", "starting"},
 		"ready":                               {ready, "", "idle"},
 		"chosen":                              {ready, fleet.ClaimClaimed, "claimed"},
 		"registered":                          {RunnerPod{}, fleet.ClaimMinted, "minted"},
@@ -26,8 +26,8 @@ func TestStageOf_EXCL4(t *testing.T) {
 		"at work while it is deleted":         {RunnerPod{Pod: dispatch.Pod{Deleting: true}}, fleet.ClaimExecuting, "busy"},
 		"an owner's label without a claim":    {RunnerPod{Pod: dispatch.Pod{OwnerLabel: "acme"}, Ready: true}, "", "busy"},
 		"its configuration without a claim":   {RunnerPod{Pod: dispatch.Pod{PollerEnded: true}}, "", "busy"},
-		"retired":                             {ready, fleet.ClaimRetired, "leaving"},
-		"deleted":                             {RunnerPod{Pod: dispatch.Pod{Deleting: true}, Ready: true}, "", "leaving"},
+		"retired":                             {ready, fleet.ClaimRetired, "terminating"},
+		"deleted":                             {RunnerPod{Pod: dispatch.Pod{Deleting: true}, Ready: true}, "", "terminating"},
 		"its job is over":                     {RunnerPod{}, fleet.ClaimSpent, "finished"},
 		"its containers have ended":           {RunnerPod{Ended: true}, fleet.ClaimExecuting, "finished"},
 		"its containers have ended, no claim": {RunnerPod{Ended: true}, "", "finished"},

@@ -99,7 +99,7 @@ func (oneFleet) PoolRefused(dispatch.PoolRef, int64) (dispatch.PoolRefusal, bool
 
 func (oneFleet) DescribePools() []adminapi.Pool {
 	return []adminapi.Pool{{
-		Namespace: "runners", Name: "linux-4", Labels: linux4.Labels, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Booting: 1,
+		Namespace: "runners", Name: "linux-4", Labels: linux4.Labels, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Starting: 1,
 		Intake: "Open", Problems: []adminapi.Problem{{Condition: "Starved", Sentence: "pod linux-4-c cannot start: no node has 4 CPUs left"}},
 	}, {
 		Namespace: "runners", Name: "linux-8", Labels: []string{"linux-8"}, Platform: "linux", MilliCPU: 8000, MemoryMB: 16384, Intake: "Drained",

@@ -105,7 +105,7 @@ type nodesView struct {
 // nodeView is one machine. Nowhere is where runners are that no machine was found for yet.
 type nodeView struct {
 	Name                               string
-	Runners, Booting, Idle, Busy, Over int64
+	Runners, Starting, Idle, Busy, Over int64
 	Pools                              []string
 }
 
@@ -153,11 +153,11 @@ func loadNodes(_ *Console, v *visitor, _ location) (string, any, error) {
 func (n *nodeView) add(runner adminapi.Runner) {
 	n.Runners++
 	switch runner.Stage {
-	case "booting":
-		n.Booting++
+	case "starting":
+		n.Starting++
 	case "idle":
 		n.Idle++
-	case "leaving", "finished":
+	case "terminating", "finished":
 		n.Over++
 	default:
 		n.Busy++

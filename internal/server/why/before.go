@@ -263,8 +263,8 @@ func runners(e Evidence) *Reason {
 		return &Reason{Code: PoolStarved, Sentence: "Pool " + p.Ref.Name + " wants more runners and gets none: " + stop(p.Starved), Remedy: "Mend what the message names; `kubectl describe runnerpool " + p.Ref.Name + "` has the Events."}
 	case p.Desired == 0 && p.Replicas == 0:
 		return &Reason{Code: PoolEmpty, Sentence: "Pool " + p.Ref.Name + " is to have no runners.", Remedy: "Raise spec.replicas, or give it spec.autoscaling."}
-	case p.Booting > 0:
-		return &Reason{Code: PoolStarting, Sentence: fmt.Sprintf("No runner of pool %s is idle; %s.", p.Ref.Name, starting(p.Booting)) + ahead(e)}
+	case p.Starting > 0:
+		return &Reason{Code: PoolStarting, Sentence: fmt.Sprintf("No runner of pool %s is idle; %s.", p.Ref.Name, starting(p.Starting)) + ahead(e)}
 	default:
 		return &Reason{Code: PoolSaturated, Sentence: fmt.Sprintf("No runner of pool %s is idle: %d work.", p.Ref.Name, p.Busy) + ahead(e)}
 	}

@@ -115,7 +115,7 @@ type Pool struct {
 	Ref                                    dispatch.PoolRef
 	Platform                               fleet.Platform
 	Shape                                  fleet.Shape
-	Desired, Idle, Busy, Booting, Replicas int64
+	Desired, Idle, Busy, Starting, Replicas int64
 	// Saturated and Starved are the messages of those conditions, where they hold.
 	Saturated, Starved string
 }

@@ -105,7 +105,7 @@ func TestExplain(t *testing.T) {
 		"saturated":       {func(e *Evidence) { e.Pool.Idle, e.Pool.Saturated, e.Ahead = 0, "9 jobs wait.", 2 }, PoolSaturated, "Pool linux-4 is full: 9 jobs wait. 2 jobs of acme wait before it."},
 		"starved":         {func(e *Evidence) { e.Pool.Idle, e.Pool.Starved = 0, "no node fits" }, PoolStarved, "Pool linux-4 wants more runners and gets none: no node fits"},
 		"no runners":      {func(e *Evidence) { e.Pool.Idle, e.Pool.Desired, e.Pool.Replicas = 0, 0, 0 }, PoolEmpty, "Pool linux-4 is to have no runners."},
-		"starting":        {func(e *Evidence) { e.Pool.Idle, e.Pool.Booting = 0, 1 }, PoolStarting, "No runner of pool linux-4 is idle; 1 is starting."},
+		"starting":        {func(e *Evidence) { e.Pool.Idle, e.Pool.Starting = 0, 1 }, PoolStarting, "No runner of pool linux-4 is idle; 1 is starting."},
 		"busy":            {func(e *Evidence) { e.Pool.Idle, e.Pool.Busy = 0, 5 }, PoolSaturated, "No runner of pool linux-4 is idle: 5 work."},
 		"behind":          {func(e *Evidence) { e.Ahead = 1 }, BehindOthers, "It is behind 1 job of acme that waited longer"},
 		"nothing":         {func(*Evidence) {}, AboutToBeClaimed, "Nothing is in its way"},
@@ -129,7 +129,7 @@ func TestExplain(t *testing.T) {
 // What stands in the way together is told together, the cause that has to go first in front.
 func TestExplain_TellsEveryCause(t *testing.T) {
 	reasons := Explain(fine(func(e *Evidence) {
-		e.Budget.Usage.Jobs, e.Account.SuspendedByGitHub, e.Pool.Idle, e.Pool.Booting = 40, true, 0, 2
+		e.Budget.Usage.Jobs, e.Account.SuspendedByGitHub, e.Pool.Idle, e.Pool.Starting = 40, true, 0, 2
 	}))
 	var codes []Code
 	for _, r := range reasons {

@@ -63,7 +63,7 @@ func TestRunner_RUN7_F46_AMissingSecretIsSaidOnceAndNothingIsTriedOverAndOver(t 
 			c := b.condition("r", v1alpha1.ConditionRegistered)
 			require.Equal(t, metav1.ConditionFalse, c.Status)
 			require.Contains(t, c.Message, "Secret")
-			require.Contains(t, b.get("r").Status.Message, "its Secret is gone, or lacks what it registers with")
+			require.Contains(t, b.get("r").Status.Message, "its Secret is missing or incomplete")
 			told := b.events()
 			require.Len(t, told, 2, "one about the pod, one about the Runner")
 			require.Contains(t, strings.Join(told, "\n"), "SecretMissing The runner does not start")

@@ -31,10 +31,10 @@ func statusOf(d *v1alpha1.RunnerDeployment, wish Wish, sets []v1alpha1.RunnerRep
 	for i := range sets {
 		of := &sets[i].Status.RunnerCounts
 		status.Replicas += of.Replicas
-		status.Booting += of.Booting
+		status.Starting += of.Starting
 		status.Idle += of.Idle
 		status.Busy += of.Busy
-		status.Leaving += of.Leaving
+		status.Terminating += of.Terminating
 		status.Finished += of.Finished
 		if sets[i].Labels[runnerpod.LabelTemplateHash] == wish.Hash && (present == nil || sets[i].DeletionTimestamp == nil) {
 			present, status.UpdatedReplicas = &sets[i], of.Replicas

@@ -90,8 +90,8 @@ func statusOf(o *Owner, f facts, now time.Time) Status {
 	present := of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]
 	return Status{
 		Counts: v1alpha1.RunnerCounts{
-			Replicas: int32(present + of[lifecycle.StageLost]), Booting: int32(of[lifecycle.StageBooting]), Idle: int32(of[lifecycle.StageIdle]),
-			Busy: int32(of[lifecycle.StageBusy] + of[lifecycle.StageLost]), Leaving: int32(of[lifecycle.StageLeaving]), Finished: int32(of[lifecycle.StageFinished]),
+			Replicas: int32(present + of[lifecycle.StageLost]), Starting: int32(of[lifecycle.StageBooting]), Idle: int32(of[lifecycle.StageIdle]),
+			Busy: int32(of[lifecycle.StageBusy] + of[lifecycle.StageLost]), Terminating: int32(of[lifecycle.StageLeaving]), Finished: int32(of[lifecycle.StageFinished]),
 		},
 		Generation: o.Object.GetGeneration(), TemplateHash: f.wish.TemplateHash, Desired: f.wish.Desired, Updated: f.updated,
 		CompleteAt: metav1.NewTime(f.completeAt.Truncate(time.Second)), Conditions: conditionsOf(o, f, now),
