@@ -42,7 +42,7 @@ func TestPools_AreShownWithWhatWaitsForThem(t *testing.T) {
 	now := twoPools(d)
 	list, err := d.Pools(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, &adminapi.PoolDemand{Queued: 1, Withheld: map[string]int64{"account_limit": 4, "suspended": 1}}, list.Pools[0].Demand)
+	require.Equal(t, &adminapi.PoolDemand{Queued: 1, Blocked: map[string]int64{"account_limit": 4, "suspended": 1}}, list.Pools[0].Demand)
 	var shown bytes.Buffer
 	require.NoError(t, cli.Print(&shown, cli.FormatTable, list.Pools, cli.PoolTable(list.Pools, now)))
 	require.Regexp(t, `(?m)^linux-4 +linux-4 +3 +1 +1 +1 +1 +5 +- +-$`, shown.String())

@@ -79,13 +79,13 @@ func accountOperations() []operation {
 		},
 		{
 			route: "GET " + adminapi.PathAudit, id: "listAudit", tag: "audit", says: "Lists who changed what, the latest first.",
-			query: append(page("before", "integer", "What the former page gave as next."), ofAccount), answer: adminapi.AuditList{}, errors: []int{notFound, conflict},
+			query: append(page("before", "integer", "The value of next of the previous page."), ofAccount), answer: adminapi.AuditList{}, errors: []int{notFound, conflict},
 		},
 		{
 			route: "GET " + adminapi.PathUsage, id: "listUsage", tag: "usage", says: "Says what accounts have used, by month and pool: one month if there is only one of from and to, the present one if there is neither.",
 			query: []parameter{
 				{name: "from", kind: "string", says: "The first month, like 2026-11."}, {name: "to", kind: "string", says: "The last month."},
-				ofAccount, {name: "after", kind: "integer", says: "What the former page gave as next."},
+				ofAccount, {name: "after", kind: "integer", says: "The value of next of the previous page."},
 			},
 			answer: adminapi.UsageList{}, errors: []int{notFound, conflict},
 		},
@@ -96,12 +96,12 @@ func fleetOperations() []operation {
 	job := adminapi.PathJobs + "/{job}"
 	return []operation{
 		{
-			route: "GET " + adminapi.PathJobs, id: "listJobs", tag: "jobs", says: "Lists jobs that wait or run, the latest first.",
-			query: append(page("before", "integer", "What the former page gave as next."),
+			route: "GET " + adminapi.PathJobs, id: "listJobs", tag: "jobs", says: "Lists jobs that are not completed, newest first.",
+			query: append(page("before", "integer", "The value of next of the previous page."),
 				parameter{name: "account", kind: "string", says: "Only of this account, by login or @id."},
 				parameter{name: "repository", kind: "string", says: "Only of this repository, as owner/name."},
-				parameter{name: "state", kind: "string", list: true, says: "Only in this state.", enum: []string{"waiting", "queued", "claimed", "minted", "executing", "completed", "cancelled", "stale"}},
-				parameter{name: "ended", kind: "boolean", says: "Those that have ended, too."}),
+				parameter{name: "state", kind: "string", list: true, says: "Only in this state.", enum: adminapi.JobStates()},
+				parameter{name: "ended", kind: "boolean", says: "Include completed jobs."}),
 			answer: adminapi.JobList{}, errors: []int{notFound, conflict},
 		},
 		{route: "GET " + job, id: "getJob", tag: "jobs", says: "Shows one job, and where its time went.", answer: adminapi.Job{}, errors: []int{notFound}},
@@ -111,7 +111,7 @@ func fleetOperations() []operation {
 		{route: "GET " + adminapi.PathHosts, id: "listHosts", tag: "hosts", says: "Lists the Macs that are prepared as nodes (kind MacHost), by name.", answer: adminapi.HostList{}},
 		{
 			route: "GET " + adminapi.PathRunners, id: "listRunners", tag: "runners", says: "Lists the runner pods of pools, by namespace and name.",
-			query: append(page("after", "string", "What the former page gave as next."),
+			query: append(page("after", "string", "The value of next of the previous page."),
 				parameter{name: "pool", kind: "string", says: "Only of this pool, as namespace/name."},
 				parameter{name: "namespace", kind: "string", says: "Only in this namespace."},
 				parameter{name: "stage", kind: "string", list: true, says: "Only in this stage.", enum: adminapi.RunnerStages()}),

@@ -50,7 +50,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	submit(t, dir, w, strings.ReplaceAll(heldJob, "held", "waited"))
 	require.Eventually(t, func() bool {
 		demand := pool().Demand
-		return demand != nil && demand.Withheld["pool_paused"] == 1 && demand.Queued == 0
+		return demand != nil && demand.Blocked["pool_paused"] == 1 && demand.Queued == 0
 	}, patience, commandInterval)
 	whyTheJobWaits(t, dir, "acme", "pool-paused")
 	require.Positive(t, pool().Idle, "who waits for work stays")

@@ -65,7 +65,7 @@ func aFleet() *known {
 			{ID: 1, Login: "acme", Budgets: []adminapi.Budget{{Platform: "linux", Usage: adminapi.Usage{Jobs: 9}, Limits: adminapi.Limits{Jobs: 10, MilliCPU: 1, MemoryMB: 1}}}},
 			{ID: 2, Login: "zoo", Budgets: []adminapi.Budget{{Platform: "macos", Usage: adminapi.Usage{Jobs: 1}, Limits: adminapi.Limits{Jobs: 4, MilliCPU: 1, MemoryMB: 1}}}},
 		},
-		jobs: []adminapi.Job{{ID: 100, State: "executing", Repository: "acme/runs", QueuedAt: noon.Add(-time.Hour), StartedAt: &noon}},
+		jobs: []adminapi.Job{{ID: 100, State: "running", Repository: "acme/runs", QueuedAt: noon.Add(-time.Hour), StartedAt: &noon}},
 	}
 	for i := range int64(30) { // the latest first, as the API has them
 		k.jobs = append(k.jobs, adminapi.Job{ID: 30 - i, State: "queued", Repository: "acme/app", Name: "build", QueuedAt: noon.Add(-time.Duration(i) * time.Minute)})

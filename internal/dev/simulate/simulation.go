@@ -38,8 +38,8 @@ type Options struct {
 
 // Sample is what there is of one pool at one moment.
 type Sample struct {
-	Policy, Pool                        string
-	After                               time.Duration // since the first job
+	Policy, Pool                         string
+	After                                time.Duration // since the first job
 	Queued, Busy, Idle, Starting, Wanted int
 }
 

@@ -60,7 +60,7 @@ func stageOf(p RunnerPod, c RunnerClaim, claimed bool) string {
 	case p.Deleting || claimed && c.State == fleet.ClaimRetired:
 		return "terminating"
 	case claimed && c.State == fleet.ClaimMinted:
-		return "minted"
+		return "registered"
 	case claimed:
 		return "claimed"
 	case p.OwnerLabel != "" || p.PollerEnded: // EXCL-4
@@ -99,10 +99,10 @@ func (a *API) pools(ctx context.Context) []adminapi.Pool {
 		d := demand[at]
 		pools[i].Demand = &adminapi.PoolDemand{Queued: int64(d.Queued), OldestQueued: d.OldestQueued}
 		for reason, jobs := range d.Withheld {
-			if pools[i].Demand.Withheld == nil {
-				pools[i].Demand.Withheld = map[string]int64{}
+			if pools[i].Demand.Blocked == nil {
+				pools[i].Demand.Blocked = map[string]int64{}
 			}
-			pools[i].Demand.Withheld[string(reason)] = int64(jobs)
+			pools[i].Demand.Blocked[string(reason)] = int64(jobs)
 		}
 	}
 	return pools
@@ -113,7 +113,7 @@ func (a *API) listPools(w http.ResponseWriter, r request) error {
 	if list.Pools == nil {
 		list.Pools = []adminapi.Pool{}
 	}
-	list.Held, _ = a.opt.Fleet.Frozen()
+	list.Frozen, _ = a.opt.Fleet.Frozen()
 	write(w, http.StatusOK, list)
 	return nil
 }

@@ -21,7 +21,7 @@ func TestStageOf_EXCL4(t *testing.T) {
 		"just made":                           {RunnerPod{}, "", "starting"},
 		"ready":                               {ready, "", "idle"},
 		"chosen":                              {ready, fleet.ClaimClaimed, "claimed"},
-		"registered":                          {RunnerPod{}, fleet.ClaimMinted, "minted"},
+		"registered":                          {RunnerPod{}, fleet.ClaimMinted, "registered"},
 		"at work":                             {RunnerPod{}, fleet.ClaimExecuting, "busy"},
 		"at work while it is deleted":         {RunnerPod{Pod: dispatch.Pod{Deleting: true}}, fleet.ClaimExecuting, "busy"},
 		"an owner's label without a claim":    {RunnerPod{Pod: dispatch.Pod{OwnerLabel: "acme"}, Ready: true}, "", "busy"},

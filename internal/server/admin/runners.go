@@ -97,8 +97,12 @@ func (a *API) alreadyGoing(w http.ResponseWriter, r request, pod dispatch.Pod) e
 }
 
 func showRetired(w http.ResponseWriter, pod dispatch.Pod, claim dispatch.Claim, changed bool) {
+	state := adminapi.RunnerRetired
+	if claim.State == fleet.ClaimSpent {
+		state = adminapi.RunnerFinished
+	}
 	write(w, http.StatusOK, adminapi.RetiredRunner{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Pool: pod.Pool.Name, State: string(claim.State), Changed: changed,
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Pool: pod.Pool.Name, State: state, Changed: changed,
 	})
 }
 

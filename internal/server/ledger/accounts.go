@@ -158,7 +158,7 @@ func describe(ctx context.Context, q *sqlcgen.Queries, rows []sqlcgen.Account) (
 		ids[i] = row.ID
 		accounts[i] = adminapi.Account{
 			ID: row.ID, Login: row.Login, Kind: row.Kind, State: accountState(row), InstallationID: deref(row.InstallationID),
-			SuspendedByGitHub: row.Suspended, SuspendedByOperator: row.Paused, SuspensionReason: row.PausedReason,
+			SuspendedByGitHub: row.Suspended, SuspendedByAdministrator: row.Paused, SuspensionReason: row.PausedReason,
 			Budgets: []adminapi.Budget{}, Version: row.Version, CreatedAt: row.CreatedAt.UTC(), UpdatedAt: row.UpdatedAt.UTC(),
 			DeletedAt: row.DeletedAt,
 		}
@@ -190,7 +190,7 @@ func describe(ctx context.Context, q *sqlcgen.Queries, rows []sqlcgen.Account) (
 		return nil, fmt.Errorf("counting queued jobs: %w", err)
 	}
 	for _, n := range queued {
-		at[n.AccountID].Queued, at[n.AccountID].Held = n.Queued, n.Held
+		at[n.AccountID].Queued, at[n.AccountID].Blocked = n.Queued, n.Held
 	}
 	return accounts, nil
 }
@@ -361,7 +361,7 @@ func (t *changing) setLimits(ctx context.Context, changes map[string]adminapi.Li
 
 // pauseState is what the audit log keeps of a suspension.
 type pauseState struct {
-	Suspended bool   `json:"suspendedByOperator"`
+	Suspended bool   `json:"suspendedByAdministrator"`
 	Reason    string `json:"suspensionReason,omitempty"`
 }
 

@@ -93,13 +93,13 @@ func TestHub_TargetsThatCannotBeAreExplained(t *testing.T) {
 		secret string
 		target Target
 	}{
-		"exactly one":                  {"pat", Target{}},
-		"exactly one of":               {"pat", Target{Organization: "acme", Enterprise: "big"}},
-		"is not owner/name":            {"pat", Target{Repository: "acme"}},
-		"repositories have no runner groups":      {"pat", Target{Repository: "acme/app", Group: "g"}},
-		"use a Secret with a token":    {"app", Target{Enterprise: "big"}},
-		"the App is not installed for": {"", acme},
-		"lacks the permission":         {"pat", Target{Repository: "acme/none"}},
+		"exactly one":                        {"pat", Target{}},
+		"exactly one of":                     {"pat", Target{Organization: "acme", Enterprise: "big"}},
+		"is not owner/name":                  {"pat", Target{Repository: "acme"}},
+		"repositories have no runner groups": {"pat", Target{Repository: "acme/app", Group: "g"}},
+		"use a Secret with a token":          {"app", Target{Enterprise: "big"}},
+		"the App is not installed for":       {"", acme},
+		"lacks the permission":               {"pat", Target{Repository: "acme/none"}},
 	} {
 		_, err := w.hub.For(t.Context(), Credentials{"ci", one.secret}, one.target)
 		require.ErrorIs(t, err, ErrTarget, want)
