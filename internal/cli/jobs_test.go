@@ -87,11 +87,11 @@ func TestJobs_BadInput(t *testing.T) {
 		"/api/v1/jobs?state=":               {400, "state must be one of pending_approval, queued, blocked, assigned, running and completed"},
 		"/api/v1/jobs?before=x":             {400, "before must be the value of next of the previous page"},
 		"/api/v1/jobs?before=-1":            {400, "before must be the value of next of the previous page"},
-		"/api/v1/jobs?limit=0":              {400, "limit is a number"},
-		"/api/v1/jobs?account=none":         {404, "there is no account none"},
+		"/api/v1/jobs?limit=0":              {400, "limit must be from 1 to"},
+		"/api/v1/jobs?account=none":         {404, `account \"none\" not found`},
 		"/api/v1/jobs/x":                    {400, "expected GitHub's numeric job ID"},
 		"/api/v1/jobs/0/why":                {400, "expected GitHub's numeric job ID"},
-		"/api/v1/jobs/4":                    {404, "the ledger has no job 4: `bullpen why 4`"},
+		"/api/v1/jobs/4":                    {404, "job 4 not found: for the reason, run `bullpen why 4`"},
 		"/api/v1/jobs/99999999999999999999": {400, "expected GitHub's numeric job ID"},
 	} {
 		status, body := d.raw(http.MethodGet, path, "", "")

@@ -61,7 +61,7 @@ func TestPools_AreShownWithWhatWaitsForThem(t *testing.T) {
 	require.Contains(t, body, `"name":"linux-4"`)
 	status, body = d.raw(http.MethodGet, "/api/v1/pools/elsewhere/linux-4", "", "")
 	require.Equal(t, http.StatusNotFound, status)
-	require.Contains(t, body, "there is no pool linux-4 in namespace elsewhere: `bullpen pools` shows those there are")
+	require.Contains(t, body, "pool \"linux-4\" not found in namespace elsewhere: list pools with `bullpen pools`")
 }
 
 // The status says first whether anything is wrong, and names it.
@@ -154,5 +154,5 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Pool: "windows", Most: 1})
 	require.ErrorContains(t, err, "there is no pool windows: `bullpen pools` shows those there are")
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"asleep"}, Most: 1})
-	require.ErrorContains(t, err, "stage is one of starting, idle, claimed, registered, busy, terminating, finished")
+	require.ErrorContains(t, err, "stage must be one of starting, idle, claimed, registered, busy, terminating, finished")
 }

@@ -29,7 +29,7 @@ type Signs struct {
 func (s Signs) Work() string {
 	switch {
 	case s.Owner != "":
-		return "busy with a job for " + s.Owner
+		return "it has a job for " + s.Owner
 	case s.PollerEnded:
 		return "its poller exited"
 	case s.NotReady:

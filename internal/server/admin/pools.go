@@ -86,7 +86,7 @@ func (a *API) pools(ctx context.Context) []adminapi.Pool {
 	}
 	demand, err := a.opt.Fleet.Demand(ctx)
 	if err != nil { // what waits is left out; why, is said by Held, or by the server's log
-		a.opt.Log.DebugContext(ctx, "reading what waits for pools", "error", err)
+		a.opt.Log.DebugContext(ctx, "reading the demand of pools", "error", err)
 		return pools
 	}
 	for i := range pools {
@@ -138,13 +138,13 @@ func (a *API) listRunners(w http.ResponseWriter, r request) error {
 	if text := query.Get("pool"); text != "" {
 		var ok bool
 		if ref.Namespace, ref.Name, ok = strings.Cut(text, "/"); !ok || ref.Namespace == "" || ref.Name == "" {
-			return &InvalidError{"a pool is named by its namespace and name, like bullpen-runners/linux-4"}
+			return &InvalidError{"pool must be NAMESPACE/NAME, such as bullpen-runners/linux-4"}
 		}
 	}
 	stages := query["stage"]
 	for _, stage := range stages {
 		if !slices.Contains(adminapi.RunnerStages(), stage) {
-			return &InvalidError{"stage is one of " + strings.Join(adminapi.RunnerStages(), ", ")}
+			return &InvalidError{"stage must be one of " + strings.Join(adminapi.RunnerStages(), ", ")}
 		}
 	}
 	namespace := query.Get("namespace")

@@ -62,9 +62,9 @@ func paused(pool *v1alpha1.RunnerPool) []adminapi.Problem {
 	sentence := ""
 	switch intakeOf(pool) {
 	case v1alpha1.IntakePaused:
-		sentence = "it is paused and hands out no job"
+		sentence = "the pool is paused: no jobs are assigned"
 	case v1alpha1.IntakeDrained:
-		sentence = "it is drained: it hands out no job, and idle runners leave"
+		sentence = "the pool is drained: no jobs are assigned, and idle runners are removed"
 	default:
 		return []adminapi.Problem{}
 	}

@@ -73,9 +73,9 @@ func New(opt Options) (*Server, error) {
 	case opt.Dispatcher == nil || opt.Intake == nil || opt.Identities == nil || opt.Ready == nil:
 		return nil, errors.New("the server needs a dispatcher, an intake, identities and a readiness check")
 	case opt.WebhookSecrets == nil && !opt.NoWebhooks:
-		return nil, errors.New("there is no webhook secret: set the secret that the GitHub App signs its webhooks with")
+		return nil, errors.New("no webhook secret: set the webhook secret of the GitHub App")
 	case opt.ControllerPrincipal == "":
-		return nil, errors.New("the controller's principal is empty: name its ServiceAccount, as system:serviceaccount:NAMESPACE:NAME")
+		return nil, errors.New("the controller's principal is empty: set its ServiceAccount as system:serviceaccount:NAMESPACE:NAME")
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -156,7 +156,7 @@ func decode(w http.ResponseWriter, r *http.Request, into any) bool {
 	case errors.As(err, &tooLarge):
 		refuse(w, http.StatusRequestEntityTooLarge, "the body is larger than 4 MiB")
 	default:
-		refuse(w, http.StatusBadRequest, "the body is not the JSON that this path takes: "+err.Error())
+		refuse(w, http.StatusBadRequest, "invalid JSON in the request body: "+err.Error())
 	}
 	return false
 }

@@ -140,7 +140,7 @@ func New(opt Options) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{
-		opt: opt, frozen: true, reason: "the server has just started, and has not looked yet whether its database is the latest",
+		opt: opt, frozen: true, reason: "the server has just started and has not checked its database yet",
 		resumed: make(chan struct{}), wake: make(chan struct{}, 1),
 		holding: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "bullpen_ledger_held", Help: "1 while nothing is dispatched or granted because the database was restored or replaced (CLAIM-17).",
