@@ -214,7 +214,7 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 	case err == nil:
 		release()
 		faultpoint.Reached(faultpoint.MintAnswered)
-		d.metrics.mints.WithLabelValues("minted").Inc()
+		d.metrics.mints.WithLabelValues("registered").Inc()
 	case fleet.Definite(err):
 		d.metrics.mints.WithLabelValues("refused").Inc()
 		return d.refused(ctx, claim, aside, err)

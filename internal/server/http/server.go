@@ -88,7 +88,7 @@ func New(opt Options) (*Server, error) {
 	}
 	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), bodies: newBodies(), signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_webhook_signatures_total",
-		Help: "Webhooks by the secret that they were signed with, named by its position: current or previous.",
+		Help: "Webhooks, by the secret of their signature: current or previous.",
 	}, []string{"secret"})}
 	for _, position := range github.SecretPositions() {
 		s.signatures.WithLabelValues(string(position)) // zero is an answer: nobody uses the previous one any more

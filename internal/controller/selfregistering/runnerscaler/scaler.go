@@ -216,7 +216,7 @@ func (s *Scaler) pass(ctx context.Context) {
 func outcome(todo []change) string {
 	for _, c := range todo {
 		if c.result.Problem != "" {
-			return "blind"
+			return "no_data"
 		}
 	}
 	return "decided"

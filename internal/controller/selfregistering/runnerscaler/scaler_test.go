@@ -222,7 +222,7 @@ func TestScaler_POOL8_NothingFallsWhileBlind(t *testing.T) {
 	require.Equal(t, "the server cannot list queued jobs", b.status(d).Problem)
 	require.Equal(t, 1, b.writes("web"), "its words do not change")
 	require.Equal(t, []string{"Warning ScalingInactive Not scaling below 3 runners: the server cannot list queued jobs"}, b.events())
-	require.Equal(t, 1.0, b.metric("blind", "web"))
+	require.Equal(t, 1.0, b.metric("no_data", "web"))
 	b.queue["acme/lib"] = []github.WorkflowJob{atGitHub(7, github.JobQueued, "web")}
 	b.passes(6 * time.Minute)
 	require.Equal(t, 4, b.desired(d), "what it said last and what GitHub shows")
