@@ -248,7 +248,7 @@ func TestApply_EndsBetweenTwoSteps(t *testing.T) {
 	}
 	_, err := machost.Apply(ctx, options)
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "apply again, and it goes on")
+	require.ErrorContains(t, err, "apply again to continue")
 	require.NotContains(t, b.log, "two.check")
 }
 
@@ -260,7 +260,7 @@ func TestApply_AnInterruptedProgramIsNoFailedOne(t *testing.T) {
 	one.failApply = &machost.StepError{File: "/etc/one", Err: fmt.Errorf("running it: %w", context.Canceled), Remedy: "Look at what it says."}
 	_, err := machost.Apply(t.Context(), b.options(one))
 	require.ErrorContains(t, err, "step one: /etc/one: ")
-	require.ErrorContains(t, err, "apply again, and it goes on")
+	require.ErrorContains(t, err, "apply again to continue")
 	require.NotContains(t, err.Error(), "Look at what it says")
 }
 

@@ -94,11 +94,11 @@ func remedyOf(err error) string {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "The disk is full: make room (`df -h`, `tart list`), and apply again."
 	case errors.Is(err, fs.ErrPermission):
-		return "Apply as root (sudo), and look whether the file is locked (`ls -lO`) or the folder protected by macOS."
+		return "Apply as root (sudo), and check whether the file is locked (`ls -lO`) or the directory protected by macOS."
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
 		return "Something of another kind stands there: move it away, and apply again."
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return "It was stopped between two changes: apply again, and it goes on."
+		return "It was stopped between two changes: apply again to continue."
 	}
 	return "Apply again; if it comes again, the message above is the program's own."
 }

@@ -149,7 +149,7 @@ func (l Local) Locker(patience time.Duration) func(context.Context, func(string)
 			case <-ctx.Done():
 				if errors.Is(context.Cause(ctx), errPatience) {
 					return nil, &StepError{Step: "lock", File: lockFile, Err: &LockedError{other.PID},
-						Remedy: "Wait for it to end, or look at what holds it up, and apply again."}
+						Remedy: "Wait for it to finish, or find out what delays it, and apply again."}
 				}
 				return nil, ctx.Err()
 			}

@@ -83,7 +83,7 @@ func (a *Agent) machine(podIP string) machine {
 // answer is waited for. The pods' containers go on without it (NODE-3).
 func (a *Agent) Run(ctx context.Context) error {
 	if err := os.MkdirAll(a.volumesDir(), 0o700); err != nil {
-		return fmt.Errorf("making the folder for volumes: %w", err)
+		return fmt.Errorf("making the directory for volumes: %w", err)
 	}
 	lease, err := newLease(a)
 	if err != nil {

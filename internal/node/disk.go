@@ -114,7 +114,7 @@ func (a *Agent) collectOnce(ctx context.Context, images sandbox.ImageCollector, 
 	a.metrics.freed.Add(float64(max(freed, 0)))
 	where := a.imagesDir()
 	if freed > 0 {
-		a.nodeEvent(corev1.EventTypeNormal, "ImagesRemoved", fmt.Sprintf("removed images that nothing used: %d MiB are free again of %d MiB that were wanted where %s is", freed>>20, want>>20, where))
+		a.nodeEvent(corev1.EventTypeNormal, "ImagesRemoved", fmt.Sprintf("removed unused images: freed %d MiB of %d MiB needed on the disk of %s", freed>>20, want>>20, where))
 	}
 	switch {
 	case err != nil:

@@ -67,7 +67,7 @@ func (a *Agent) serveReport(ctx context.Context) {
 }
 
 // ErrNoAgent says that no node agent has ever worked with a state folder.
-var ErrNoAgent = errors.New("no node agent has worked with this state folder")
+var ErrNoAgent = errors.New("no node agent has used this state directory")
 
 // ReadReport asks the node agent that works with a state folder; running is false when none does, and the report is the last that
 // one wrote down. ErrNoAgent when there is none.
@@ -82,7 +82,7 @@ func ReadReport(ctx context.Context, stateDir string) (report Report, running bo
 	if response, err := client.Do(request); err == nil {
 		defer func() { _ = response.Body.Close() }()
 		if err := json.NewDecoder(response.Body).Decode(&report); err != nil {
-			return report, true, fmt.Errorf("reading the node agent's answer: %w", err)
+			return report, true, fmt.Errorf("reading the node agent's response: %w", err)
 		}
 		return report, true, nil
 	}

@@ -87,7 +87,7 @@ type Reconciler struct {
 }
 
 // errLookAgain says that somebody else has changed an object meanwhile.
-var errLookAgain = errors.New("changed meanwhile")
+var errLookAgain = errors.New("changed concurrently")
 
 // Setup adds the controller to the manager, whose cache must hold MacHosts, ConfigMaps, runner pods and nodes as
 // nodes.TrimNode leaves them.

@@ -13,7 +13,7 @@ import (
 var errWithoutEnd = errors.New("the apply was killed on the host")
 
 // errShutOut is an apply that cuts itself off: trying on would do so again and again, each time until the host takes it back.
-var errShutOut = errors.New("twice it was lost when the host asked whether it can still be reached: its guard of SSH shuts out the address that we come from. The host has taken that back; look at ssh.allowFrom")
+var errShutOut = errors.New("it was lost twice when the host checked whether it is still reachable: its SSH guard denies the address of this client. The host has reverted the change; check ssh.allowFrom")
 
 // exitDeferred is what `bullpen host apply` ends with when steps wait for virtual machines.
 const exitDeferred = 75

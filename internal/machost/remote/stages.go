@@ -114,7 +114,7 @@ func (b *bootstrap) send(ctx context.Context, c *conn) error {
 	}
 	reason := map[int]string{
 		exitDifferent:  "what arrived is not what was sent: is the host's disk full?",
-		exitCantCreate: "the host cannot make ~/.bullpen: is its disk full, or the home folder another's?",
+		exitCantCreate: "the host cannot create ~/.bullpen: disk full, or home directory owned by another user",
 		exitIO:         "the host could not write the file: is its disk full?",
 	}[out.code]
 	if reason == "" {

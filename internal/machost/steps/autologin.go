@@ -144,7 +144,7 @@ func (s autoLogin) usable(h machost.Host, now loginState) error {
 		return err
 	}
 	return s.failure(autologin.ErrSealed, "macOS has refused this same password before, and it is not tried again. "+rightRemedy+
-		" If it has become the right one meanwhile, remove "+refusedFile+" first.")
+		" If the password is correct now, remove "+refusedFile+" first.")
 }
 
 // failure tells a password that is not the user's from all other reasons: nobody is to try the same one again.
@@ -251,7 +251,7 @@ func (s autoLogin) login(ctx context.Context, h machost.Host, before loginState)
 
 func (s autoLogin) noSession(now loginState) error {
 	return &machost.StepError{Step: s.Name(), Err: fmt.Errorf("%s is not logged in at the console, which is %s's: no virtual machine can start", s.user, now.console),
-		Remedy: "Look at the screen, at the console or by screen sharing: macOS may ask something there. FileVault must be off, and the account must be able to log in. Then apply again."}
+		Remedy: "Check the screen, at the console or by screen sharing: macOS may show a prompt. FileVault must be off, and the account must be able to log in. Then apply again."}
 }
 
 // afterRefusal remembers the password, so that it is not tried again and again, each time ending a session and counting towards a
@@ -287,7 +287,7 @@ func (s autoLogin) Verify(ctx context.Context, h machost.Host) error {
 		return s.failure(errors.New(now.mode), "")
 	case now.user != s.user:
 		return &machost.StepError{Step: s.Name(), File: loginDomain + ".plist", Err: fmt.Errorf("%q is logged in at the start, not %s", now.user, s.user),
-			Remedy: "Another tool or a profile (MDM) sets it: look at System Settings, Users & Groups, and apply again."}
+			Remedy: "Another tool or a profile (MDM) sets it: check System Settings, Users & Groups, and apply again."}
 	case !s.loggedIn(now):
 		return s.noSession(now)
 	}

@@ -110,7 +110,7 @@ func (s binary) sign(ctx context.Context, h machost.Host, source string) error {
 func (binary) Verify(ctx context.Context, h machost.Host) error {
 	if _, err := run(ctx, h, BinaryPath, "--version"); err != nil {
 		return &machost.StepError{File: BinaryPath, Err: err,
-			Remedy: "Look at what `codesign --verify --verbose " + BinaryPath + "` says, and whether security software of this Mac forbids the program."}
+			Remedy: "Check the output of `codesign --verify --verbose " + BinaryPath + "` says, and whether security software of this Mac forbids the program."}
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ type DigestError struct{ Want, Have string }
 
 // Error names both digests.
 func (e *DigestError) Error() string {
-	return fmt.Sprintf("the archive's SHA-256 is %s, and %s is wanted: nothing of it was unpacked", e.Have, e.Want)
+	return fmt.Sprintf("the archive's SHA-256 is %s, expected %s: nothing was unpacked", e.Have, e.Want)
 }
 
 // fetch copies the archive to where root alone can change it, and keeps it only if its digest is right.

@@ -294,7 +294,7 @@ func (s nodeAgent) settle(ctx context.Context, h machost.Host, before int) error
 		}
 		if try == 2 {
 			return &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent does not stay up for %s after its reload%s", settleFor, lastWords(h)),
-				Remedy: "Read its log, mend what it says, and apply again: what was applied is not recorded, so the next apply reloads it."}
+				Remedy: "Read its log, fix the cause, and apply again: the change is not recorded, so the next apply reloads it."}
 		}
 		_, before, err = s.job.state(ctx, h)
 		if err != nil {
@@ -346,7 +346,7 @@ func (s nodeAgent) Verify(ctx context.Context, h machost.Host) error {
 	}
 	_, pid, err := s.job.state(ctx, h)
 	if err == nil && pid == 0 {
-		err = &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent does not run%s", lastWords(h)), Remedy: "Read its log, mend what it says, and apply again."}
+		err = &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent does not run%s", lastWords(h)), Remedy: "Read its log, fix the cause, and apply again."}
 	}
 	return err
 }

@@ -86,7 +86,7 @@ func (preflight) fileVault(ctx context.Context, h machost.Host) error {
 	if !strings.Contains(string(said.Stdout), "FileVault is Off") || strings.Contains(string(said.Stdout), "Encryption in progress") {
 		return &machost.StepError{
 			Remedy: "Turn FileVault off (System Settings, Privacy & Security, or `sudo fdesetup disable`), wait until the disk is decrypted, and apply again.",
-			Err:    fmt.Errorf("FileVault is not off, and with it macOS logs no user in by itself: fdesetup: %s", firstLine(said)),
+			Err:    fmt.Errorf("FileVault is on, so macOS cannot log a user in automatically: fdesetup: %s", firstLine(said)),
 		}
 	}
 	return nil

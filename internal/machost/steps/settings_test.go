@@ -38,7 +38,7 @@ func TestPreflight_SaysWhyAMacCannotBeAHost(t *testing.T) {
 	for want, spoil := range map[string]func(h *scripted){
 		"not a Mac with Apple silicon":          func(h *scripted) { h.says("/usr/bin/uname", "Darwin x86_64\n") },
 		"macOS 13.6 is too old":                 func(h *scripted) { h.says("/usr/bin/sw_vers", "13.6\n") },
-		"FileVault is not off":                  func(h *scripted) { h.says("/usr/bin/fdesetup", "FileVault is On.\n") },
+		"FileVault is on":                  func(h *scripted) { h.says("/usr/bin/fdesetup", "FileVault is On.\n") },
 		"Encryption in progress":                func(h *scripted) { h.says("/usr/bin/fdesetup", "Encryption in progress: FileVault is Off.\n") },
 		"there is no user ci":                   func(h *scripted) { h.fails("/usr/bin/dscl", 56, "eDSRecordNotFound") },
 		"1024 MiB are free":                     func(h *scripted) { h.says("/bin/df", "Filesystem\n/dev/disk3s1 1 2 1048576 99% /\n") },

@@ -69,7 +69,7 @@ func (s sshGuard) Check(ctx context.Context, h machost.Host) (machost.Diff, erro
 		return diff, err
 	}
 	if wanted != text {
-		diff.Changes = append(diff.Changes, "edit "+pfFile+": attach each anchor of bullpen that is wanted once, at its end")
+		diff.Changes = append(diff.Changes, "edit "+pfFile+": attach each desired anchor of bullpen once, at its end")
 	}
 	change, err := fileChange(h, sshAnchor.File, s.rules)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s sshGuard) Apply(ctx context.Context, h machost.Host) error {
 		return s.takeOut(ctx, h)
 	}
 	if s.facts.Confirm == nil && s.facts.Session.IsValid() {
-		return &machost.StepError{Step: s.Name(), Err: errors.New("this is an SSH session, and nobody is there who could prove from outside that the host can still be reached"),
+		return &machost.StepError{Step: s.Name(), Err: errors.New("this is an SSH session, and no client can verify from outside that the host is still reachable"),
 			Remedy: "Nothing was changed. Use `bullpen host bootstrap` from the other end, or apply at the console."}
 	}
 	if err := checkRules(ctx, h, sshAnchor, s.rules); err != nil {
@@ -184,7 +184,7 @@ func (s sshGuard) try(ctx context.Context, h machost.Host) error {
 		return err
 	}
 	if s.facts.Watchdog == nil {
-		return errors.New("there is nobody to take the guard back, should it shut everybody out")
+		return errors.New("nothing would revert the guard if it denied all connections")
 	}
 	if err := s.facts.Watchdog(ctx, token); err != nil {
 		// The one of an earlier apply has seen another token, and left its guard to this one.
@@ -220,7 +220,7 @@ func (s sshGuard) confirmed(ctx context.Context, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
 	if err := s.facts.Confirm(ctx, token); err != nil {
-		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("nobody has confirmed that the host can still be reached with these rules, and they were taken back: %w", err),
+		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("the host's reachability with these rules was not confirmed, and they were reverted: %w", err),
 			Remedy: "Look whether ssh.allowFrom holds the addresses by which connections arrive at the host: behind a NAT or a VPN they are others than one's own."}
 	}
 	return nil
@@ -290,7 +290,7 @@ func (s sshGuard) Verify(ctx context.Context, h machost.Host) error {
 	}
 	if !left.Empty() {
 		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("the guard of SSH is not in force: %s", strings.Join(left.Changes, "; ")),
-			Remedy: "Something else on this Mac changes pf: look at `sudo pfctl -s info` and `sudo pfctl -s rules`, and apply again."}
+			Remedy: "Another program on this Mac changes pf: check `sudo pfctl -s info` and `sudo pfctl -s rules`, and apply again."}
 	}
 	return nil
 }

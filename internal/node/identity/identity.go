@@ -67,13 +67,13 @@ type Identity struct {
 // server is reached and refuses it (another cluster has taken its place, say) while it accepts the bootstrap credentials.
 func Open(ctx context.Context, opt Options) (*Identity, error) {
 	if opt.Name == "" || opt.Bootstrap == nil || opt.Dir == "" {
-		return nil, errors.New("a node's identity needs its name, a way to the API server and a folder")
+		return nil, errors.New("a node's identity needs its name, a client configuration and a directory")
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the folder of the node's certificate: %w", err)
+		return nil, fmt.Errorf("making the directory of the node's certificate: %w", err)
 	}
 	i := &Identity{opt: opt}
 	if err := i.begin(ctx); err != nil {
@@ -109,7 +109,7 @@ func (i *Identity) begin(ctx context.Context) error {
 
 func (i *Identity) newManager() (err error) {
 	if i.store, err = certificate.NewFileStore(file, i.opt.Dir, i.opt.Dir, "", ""); err != nil {
-		return fmt.Errorf("opening the folder of the node's certificate: %w", err)
+		return fmt.Errorf("opening the directory of the node's certificate: %w", err)
 	}
 	cfg := &certificate.Config{
 		Name: file, SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName, CertificateStore: i.store,

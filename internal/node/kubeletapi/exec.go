@@ -78,7 +78,7 @@ func (s *Server) closeLate(ctx context.Context, conn net.Conn, over <-chan struc
 	}
 }
 
-var errClientGone = errors.New("whoever ran the command is gone")
+var errClientGone = errors.New("the client of the command disconnected")
 
 // executor implements remotecommand.Executor.
 type executor struct{ sandbox sandbox.Sandbox }

@@ -216,7 +216,7 @@ func (s *Server) target(w http.ResponseWriter, r *http.Request) (target, sandbox
 	}
 	state, err := s.opts.Sandbox.Inspect(r.Context(), t.uid)
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
-		s.unanswered(w, r, "the pod could not be looked at", err)
+		s.unanswered(w, r, "the pod could not be inspected", err)
 		return t, sandbox.ContainerState{}, false
 	}
 	c, begun := state.Container(t.container)

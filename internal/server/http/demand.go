@@ -76,7 +76,7 @@ func checkTargets(targets []runnerapi.DemandTarget) string {
 		case t.Repository != "" && strings.Count(t.Repository, "/") != 1:
 			return "a repository must be owner/name"
 		case len(t.Repositories) > 0 && t.Enterprise == "":
-			return "repositories belong to an enterprise: the other targets are looked for by themselves"
+			return "repositories are for enterprise targets only"
 		case len(t.Labels) > mostTargetLabels || len(t.Repositories) > mostTargetRepositories:
 			return "a target has at most " + strconv.Itoa(mostTargetLabels) + " labels and " + strconv.Itoa(mostTargetRepositories) + " repositories"
 		case seen > runnerapi.MostDemandSeen:

@@ -230,7 +230,7 @@ func (s *Server) podsStopped(w http.ResponseWriter, r *http.Request) {
 	s.keepTail(r.Context(), body)
 	if live && s.opt.CheckPod != nil { // nobody may ever hear of it again
 		if err := s.opt.CheckPod(r.Context(), body.Pod.UID); err != nil {
-			s.opt.Log.WarnContext(r.Context(), "asking for a look at a pod that has ended; recovery's next pass looks",
+			s.opt.Log.WarnContext(r.Context(), "requesting a check of an exited pod failed; the next recovery pass checks it",
 				"pod", body.Pod.Name, "error", err)
 		}
 	}

@@ -231,7 +231,7 @@ func (s *Service) reclaim(ctx context.Context, registrar registration.Registrar,
 	}
 	answer := registrar.Remove(ctx, registration.Subject{ID: there.ID, Name: name, NeverStarted: true})
 	if answer.Verdict == lifecycle.Unknown {
-		return &NotBeforeError{Why: "removing the registration whose answer was lost: " + answer.Detail, NotBefore: answer.NotBefore}
+		return &NotBeforeError{Why: "removing the registration whose response was lost: " + answer.Detail, NotBefore: answer.NotBefore}
 	}
 	return fmt.Errorf("%w: %s was registered, but the response was lost", ErrRename, name)
 }

@@ -52,7 +52,7 @@ func (e *Enclosure) withDefaults(self string) (*Enclosure, error) {
 	case made.Network == nil:
 		return nil, errors.New("containers with files of their own need a network of their own, too")
 	case !plainPath.MatchString(made.Images):
-		return nil, fmt.Errorf("folder of images %q: give an absolute path of letters, digits and / . _ + @ ~ - only", made.Images)
+		return nil, fmt.Errorf("directory of images %q: give an absolute path of letters, digits and / . _ + @ ~ - only", made.Images)
 	}
 	if made.ClusterDomain == "" {
 		made.ClusterDomain = "cluster.local"
@@ -131,7 +131,7 @@ func (e *Enclosure) files(image string) (string, error) {
 		return "", fmt.Errorf("finding the image %s: %w", image, err)
 	}
 	if !plainPath.MatchString(folder) {
-		return "", fmt.Errorf("the image %s leads to %q: use folders of letters, digits and / . _ + @ ~ - only", image, folder)
+		return "", fmt.Errorf("the image %s leads to %q: use directories of letters, digits and / . _ + @ ~ - only", image, folder)
 	}
 	return folder, nil
 }

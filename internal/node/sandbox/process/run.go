@@ -160,7 +160,7 @@ func (s *Sandbox) spec(rec container, c sandbox.Container) (spec, error) {
 	sp := spec{Log: s.LogFile(rec.uid, rec.name), Mounts: c.Mounts, Dir: rec.path("home")}
 	for _, dir := range []string{"home", "tmp"} {
 		if err := os.Mkdir(rec.path(dir), 0o700); err != nil {
-			return spec{}, fmt.Errorf("making the container's folders: %w", err)
+			return spec{}, fmt.Errorf("making the container's directories: %w", err)
 		}
 	}
 	if s.opts.Enclosure != nil {
@@ -174,12 +174,12 @@ func (s *Sandbox) spec(rec container, c sandbox.Container) (spec, error) {
 		sp.Dir = Substitute(c.WorkingDir, c.Mounts)
 		if underMount(c.WorkingDir, c.Mounts) {
 			if err := os.MkdirAll(sp.Dir, 0o755); err != nil {
-				return spec{}, fmt.Errorf("making the working folder: %w", err)
+				return spec{}, fmt.Errorf("making the working directory: %w", err)
 			}
 		}
 	}
 	if info, err := os.Stat(sp.Dir); err != nil || !info.IsDir() {
-		return spec{}, invalid("container %q: its workingDir %s is neither below one of its volume mounts nor a folder of this machine", c.Name, c.WorkingDir)
+		return spec{}, invalid("container %q: its workingDir %s is neither below one of its volume mounts nor a directory of this machine", c.Name, c.WorkingDir)
 	}
 	return sp, nil
 }

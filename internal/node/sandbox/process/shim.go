@@ -194,7 +194,7 @@ func (p *process) reapRest() {
 func unknownExit(startedAt, at time.Time) sandbox.Exit {
 	return sandbox.Exit{
 		Code: sandbox.UnknownExitCode, Unknown: true, Reason: "ContainerStatusUnknown",
-		Message:   "nobody saw how the container ended",
+		Message:   "the container's exit was not observed",
 		StartedAt: startedAt, FinishedAt: at,
 	}
 }

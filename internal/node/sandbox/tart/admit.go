@@ -104,7 +104,7 @@ func planRunner(pod *corev1.Pod, at int) (machine, error) {
 		m.places = append(m.places, p)
 	}
 	if !slices.ContainsFunc(m.places, func(p place) bool { return p.shared }) {
-		return m, invalid("%s.volumeMounts: the volume %q is missing, through which the guest is told what to run", field, runnerpod.VolumeShared)
+		return m, invalid("%s.volumeMounts: the volume %q is missing, which passes the command to the guest", field, runnerpod.VolumeShared)
 	}
 	return m, nil
 }

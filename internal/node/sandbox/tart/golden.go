@@ -104,7 +104,7 @@ func (s *Sandbox) pull(ctx context.Context, podUID, image string, policy corev1.
 		s.opts.reached("pulled")
 		named, err := s.tart.FQN(ctx, image)
 		if err == nil && digestOf(named) == "" {
-			err = fmt.Errorf("tart fqn %s: the answer %q names no digest", image, clip(named, 200))
+			err = fmt.Errorf("tart fqn %s: the output %q has no digest", image, clip(named, 200))
 		}
 		if err == nil && digestOf(named) != digestOf(before) {
 			err = s.noteFetched(digestOf(named))

@@ -72,7 +72,7 @@ func (s *Sandbox) instruct(r record, m machine, c sandbox.Container) error {
 		return fmt.Errorf("recording the volumes: %w", err)
 	}
 	if r.Shared == "" {
-		return invalid("the volume %q has no folder on this machine", runnerpod.VolumeShared)
+		return invalid("the volume %q has no directory on this machine", runnerpod.VolumeShared)
 	}
 	if err := guestshare.WriteJSON(filepath.Join(r.Shared, guestshare.FileSpec), spec); err != nil {
 		return fmt.Errorf("writing what the guest is to run: %w", err)

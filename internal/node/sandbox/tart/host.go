@@ -115,7 +115,7 @@ func ghostCondition(ghosts int) sandbox.Condition {
 	}
 	return sandbox.Condition{
 		Type: ConditionGhostSlots, Status: corev1.ConditionTrue, Reason: "TartRefusesFreeSlots",
-		Message: fmt.Sprintf("macOS says that %d more virtual machines run than there are; a restart of the host helps if this does not pass by itself", ghosts),
+		Message: fmt.Sprintf("macOS counts %d more virtual machines than exist; restart the host if this persists", ghosts),
 	}
 }
 

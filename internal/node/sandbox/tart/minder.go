@@ -205,13 +205,13 @@ func (w *watch) recordHeard() {
 // that is asked to end, and in which nobody is left to hear of it, is ended.
 func (w *watch) noteSilence() {
 	if !guestshare.Absent(w.r.Shared, guestshare.FileTerminate) {
-		w.giveUp(reasonSilent, "it was to end, and the agent in its guest has not been heard of for too long")
+		w.giveUp(reasonSilent, "it should have stopped, and the agent in its guest has not reported for too long")
 		return
 	}
 	if !w.silent {
 		w.silent = true
-		w.s.opts.Log.Warn("the agent in a guest is not heard of any more; the virtual machine is left alone", "vm", w.r.VM)
-		w.s.news(w.r.UID, reasonSilent, "the agent in the guest is not heard of any more; the virtual machine is left alone until the pod is deleted")
+		w.s.opts.Log.Warn("the agent in a guest no longer reports; the virtual machine is left running", "vm", w.r.VM)
+		w.s.news(w.r.UID, reasonSilent, "the agent in the guest no longer reports; the virtual machine is left running until the pod is deleted")
 	}
 }
 
@@ -351,7 +351,7 @@ func (m *minder) settle(run sandbox.Exit) {
 		return
 	}
 	if err != nil {
-		m.s.opts.Log.Warn("the guest's report cannot be believed", "vm", m.r.VM, "error", err)
+		m.s.opts.Log.Warn("the guest's report is invalid", "vm", m.r.VM, "error", err)
 	}
 	if !reported && err == nil {
 		m.learn(run)

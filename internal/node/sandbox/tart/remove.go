@@ -136,7 +136,7 @@ func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 	}
 	// Out of sight at once: a folder that is half gone must not be read as a record.
 	if err := os.Rename(s.vmDir(podUID), gone); err != nil {
-		return fmt.Errorf("removing the pod's folder: %w", err)
+		return fmt.Errorf("removing the pod's directory: %w", err)
 	}
 	s.opts.reached("record-removed")
 	return process.RemoveAll(gone)

@@ -106,7 +106,7 @@ func (s *Sandbox) sessionFound() string {
 }
 
 func (s *Sandbox) sessionMissing(missing error, why string) string {
-	said := fmt.Sprintf("user %d has no GUI session: %v; see that the user logs in by itself, and that FileVault is off (%s)", os.Getuid(), missing, why)
+	said := fmt.Sprintf("user %d has no GUI session: %v; enable automatic login, and turn FileVault off (%s)", os.Getuid(), missing, why)
 	s.state.setSession(false, said)
 	return said
 }

@@ -80,7 +80,7 @@ func TestSession_NODE9_IsEnsuredBeforeEachStart(t *testing.T) {
 	pod, c := m.newPod(runs)
 	err := m.tryStart(t.Context(), s, pod, c)
 	requireDelayed(t, err, reasonNoSession)
-	require.ErrorContains(t, err, "see that the user logs in by itself")
+	require.ErrorContains(t, err, "enable automatic login")
 	require.ErrorContains(t, err, "the login window is left alone while virtual machines run")
 	require.Zero(t, kicks(), "NODE-3: a restart would take what runs with it")
 	require.Len(t, m.calls("run"), 1, "no machine is started without a session")
