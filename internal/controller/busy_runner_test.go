@@ -393,10 +393,10 @@ func TestBusyRunner_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T) {
 	for name, state := range map[string]func(*corev1.Pod){"waiting": idle, "working": working} {
 		pod := y.runner(name, state)
 		for _, c := range []client.Client{y.admin, server, y.as(controllerUser)} {
-			refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, "null")), "leave them")
-			refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelPool, `"other"`)), "leave them")
+			refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, "null")), "keep them")
+			refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelPool, `"other"`)), "keep them")
 		}
-		refusedAs(t, y.admin.Status().Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, `"false"`)), "leave them")
+		refusedAs(t, y.admin.Status().Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, `"false"`)), "keep them")
 		require.NoError(t, y.admin.Patch(t.Context(), pod.DeepCopy(), label("anything", `"else"`)))
 	}
 
@@ -415,7 +415,7 @@ func TestBusyRunner_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T) {
 	} {
 		pod := y.runner(name, state)
 		for _, c := range []client.Client{y.admin, podGC} {
-			refusedAs(t, c.Status().Patch(t.Context(), pod.DeepCopy(), fail), "only its node says when it has ended")
+			refusedAs(t, c.Status().Patch(t.Context(), pod.DeepCopy(), fail), "only its node may report its exit")
 			refusedAs(t, c.Status().Patch(t.Context(), pod.DeepCopy(), merge(`{"status":{"phase":"Succeeded"}}`)), "only its node")
 		}
 		y.untouched(pod)

@@ -354,7 +354,7 @@ func TestMacHosts_NET8_AreOffUnlessTurnedOn(t *testing.T) {
 	require.Equal(t, []string{"list", "watch"}, texts(at(t, rules, 0, "verbs")))
 
 	_, err := helmchart.Render(helmchart.Release{Values: values(t, least+"macHosts: {enabled: true}\n")})
-	require.ErrorContains(t, err, "macHosts.secrets is empty")
+	require.ErrorContains(t, err, "requires macHosts.secrets")
 }
 
 // R5: what the chart says of taints by default is what the controller does without it, and a list takes its place.
