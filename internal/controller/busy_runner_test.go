@@ -290,7 +290,7 @@ func TestBusyRunner_EXCL7_BreakGlassIsAudited(t *testing.T) {
 	}
 	y.eventually("written down", func() bool { return annotations()["idle 200"] != nil })
 	const allowed = "bullpen-busy-runner-deletion/busy-runner-deletion-allowed"
-	require.Equal(t, "alice deletes default/hangs although it works for acme: it hangs", annotations()["hangs 200"][allowed])
+	require.Equal(t, "alice deletes default/hangs although it has a job for acme: it hangs", annotations()["hangs 200"][allowed])
 	require.NotContains(t, annotations()["idle 200"], allowed)
 	require.Contains(t, annotations()["hangs 403"]["validation.policy.admission.k8s.io/validation_failure"], "would kill the job")
 }

@@ -236,7 +236,7 @@ func (a *Agent) adoptOrphans(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		a.opts.Log.Error("listing what the sandbox has on record failed and will be tried again", "in", pause, "error", err)
+		a.opts.Log.Error("listing the sandbox's records failed, retrying", "in", pause, "error", err)
 		select {
 		case <-ctx.Done():
 			return

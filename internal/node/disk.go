@@ -118,7 +118,7 @@ func (a *Agent) collectOnce(ctx context.Context, images sandbox.ImageCollector, 
 	}
 	switch {
 	case err != nil:
-		a.opts.Log.Warn("removing unused images failed and will be tried again", "in", collectPause, "freed", freed, "error", err)
+		a.opts.Log.Warn("removing unused images failed, retrying", "in", collectPause, "freed", freed, "error", err)
 		a.nodeEvent(corev1.EventTypeWarning, "ImageGCFailed", "removing images that nothing uses: "+err.Error())
 		return false
 	case a.toCollect() > 0:

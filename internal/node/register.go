@@ -52,7 +52,7 @@ func (r *registrar) run(ctx context.Context) {
 		err := r.ensure(ctx)
 		r.a.noteProblem(err)
 		if err != nil && ctx.Err() == nil {
-			r.a.opts.Log.Warn("reporting the node failed and will be tried again", "error", err)
+			r.a.opts.Log.Warn("reporting the node failed, retrying", "error", err)
 			if !answered(err) {
 				r.redial()
 			}

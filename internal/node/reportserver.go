@@ -27,7 +27,7 @@ func (a *Agent) noteProblem(err error) {
 	}
 	a.nodeProblem.Store(&problem)
 	if err := saveReport(filepath.Join(a.opts.StateDir, fileReport), a.Report()); err != nil {
-		a.opts.Log.Debug("writing down what the agent knows", "error", err)
+		a.opts.Log.Debug("writing the agent's report", "error", err)
 	}
 }
 
@@ -52,7 +52,7 @@ func (a *Agent) serveReport(ctx context.Context) {
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
-		a.opts.Log.Warn("bullpen node status will only know what the agent writes down now and then", "error", err)
+		a.opts.Log.Warn("cannot serve bullpen node status; it reads the agent's periodic report instead", "error", err)
 		return
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -62,7 +62,7 @@ func (a *Agent) serveReport(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		a.opts.Log.Warn("answering bullpen node status", "error", err)
+		a.opts.Log.Warn("serving bullpen node status", "error", err)
 	}
 }
 

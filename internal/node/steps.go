@@ -131,7 +131,7 @@ func (w *worker) confirmGone(ctx context.Context) {
 		case pod == nil:
 			w.presence = gone
 			if !w.removed {
-				w.log.Warn("the pod is gone from the API server; ending what runs for it")
+				w.log.Warn("the pod no longer exists in the API server; stopping its containers")
 			}
 		default:
 			w.presence = present
@@ -398,7 +398,7 @@ func (w *worker) await(ctx context.Context, name string) {
 		t := w.containers[name]
 		t.observed.stage, t.observed.exit, t.observed.ready = exited, exit, false
 		w.a.metrics.containerEnded(t.observed)
-		w.log.Info("container ended", "container", name, "code", exit.Code, "signal", exit.Signal, "unknown", exit.Unknown)
+		w.log.Info("container exited", "container", name, "code", exit.Code, "signal", exit.Signal, "unknown", exit.Unknown)
 	})
 }
 

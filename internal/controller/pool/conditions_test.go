@@ -342,13 +342,13 @@ func TestAsked_OneEventPerReasonAndBatch(t *testing.T) {
 	granted := lifecycle.Answer{Verdict: lifecycle.Granted}
 	ask(2, lifecycle.ReasonUnschedulable, "no node has taken it for 15m0s: 0/3 nodes are available: 3 Insufficient cpu", granted)
 	ask(7, lifecycle.ReasonIdleTimeout, "it has been idle for 12h0m0s", granted)
-	ask(1, lifecycle.ReasonNodeCordoned, "node n1 is cordoned", lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "it works for acme"})
+	ask(1, lifecycle.ReasonNodeCordoned, "node n1 is cordoned", lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "it has a job for acme"})
 	ask(1, lifecycle.ReasonMaxAge, "it is 25h0m0s old", lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: "no database"})
 	writer.asked(key, asks, answers)
 	require.Equal(t, []string{
 		"Warning Unschedulable Remove - Removing Unschedulable-0, Unschedulable-1: no node has taken it for 15m0s: 0/3 nodes are available: 3 Insufficient cpu",
 		"Normal IdleTimeout Remove - Removing IdleTimeout-0, IdleTimeout-1, IdleTimeout-2, IdleTimeout-3, IdleTimeout-4 and 2 more: it has been idle for 12h0m0s",
-		"Normal NodeCordoned Keep - Keeping NodeCordoned-0: node n1 is cordoned; it works for acme",
+		"Normal NodeCordoned Keep - Keeping NodeCordoned-0: node n1 is cordoned; it has a job for acme",
 		"Warning FenceUnknown Keep - Keeping MaxAge-0, because it is unknown whether they are busy: it is 25h0m0s old; no database",
 	}, recorder.events)
 	recorder.events = nil

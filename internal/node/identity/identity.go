@@ -99,7 +99,7 @@ func (i *Identity) begin(ctx context.Context) error {
 	if usable, err := i.usable(ctx, current.Leaf.Subject.CommonName == UserPrefix+i.opt.Name); usable || err != nil {
 		return err
 	}
-	i.opt.Log.Warn("the certificate that is here is not accepted, or another node's; requesting one", "node", i.opt.Name)
+	i.opt.Log.Warn("the stored certificate is invalid or another node's; requesting a new one", "node", i.opt.Name)
 	former := i.store.CurrentPath()
 	if err := os.Rename(former, former+".refused"); err != nil {
 		return fmt.Errorf("putting the refused certificate aside: %w", err)
@@ -194,7 +194,7 @@ func (i *Identity) await(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for the certificate of node %s: is the request approved (kubectl get csr)? %w", i.opt.Name, ctx.Err())
 		case <-say.C:
-			i.opt.Log.Warn("this node's certificate is not signed yet: kubectl get csr shows its request; if nothing approves it, "+
+			i.opt.Log.Warn("this node's certificate is not signed yet: list requests with kubectl get csr; if nothing approves it, "+
 				"kubectl certificate approve NAME does, and docs/guides/credentials.md says what else can be in the way", "node", i.opt.Name)
 		case <-tick.C:
 		}

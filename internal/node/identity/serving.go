@@ -96,7 +96,7 @@ func (s *Serving) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return current, nil
 	}
 	s.said.Do(func() {
-		s.log.Warn("serving logs and commands with a self-signed certificate, which an API server may refuse: approve the node's request "+
+		s.log.Warn("serving logs and commands with a self-signed certificate, which an API server may reject: approve the node's request "+
 			"(kubectl get csr, kubectl certificate approve NAME) or give --tls-cert-file", "signer", certificatesv1.KubeletServingSignerName)
 	})
 	return &s.own, nil

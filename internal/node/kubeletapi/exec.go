@@ -55,7 +55,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 	}}
 	remotecommand.ServeExec(watched, r.WithContext(ctx), executor{s.opts.Sandbox}, t.pod, t.uid, t.container, command, options, streamIdle,
 		remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
-	log.Info("a user's command is over")
+	log.Info("a user's command completed")
 }
 
 // endPatience is how long whoever runs a command may take to read the rest of it when the server ends.

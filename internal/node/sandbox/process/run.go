@@ -293,7 +293,7 @@ func (s *Sandbox) awaitShim(ctx context.Context, c container) error {
 // lost settles a container whose shim ended without a word: killed, or the machine was restarted. NODE-4: nobody knows how the
 // container ended, and that is not success. Whatever it left behind carries the mark.
 func (s *Sandbox) lost(ctx context.Context, c container) (sandbox.Exit, error) {
-	s.opts.Log.Warn("a container's shim is gone without a record of the container's end", "pod", c.uid, "container", c.name)
+	s.opts.Log.Warn("a container's shim exited without recording the container's exit", "pod", c.uid, "container", c.name)
 	if err := killAllMarked(ctx, s.markEntry(c)); err != nil {
 		return sandbox.Exit{}, fmt.Errorf("ending what container %s left behind: %w", c.name, err)
 	}

@@ -135,7 +135,7 @@ func (s *Sandbox) withSpace(ctx context.Context, do func() error) error {
 		return err
 	}
 	freed, collectErr := s.CollectImages(ctx, spaceForImage)
-	s.opts.Log.Warn("the disk is full; removed images that nothing uses", "freed", freed, "error", collectErr)
+	s.opts.Log.Warn("the disk is full; removed unused images", "freed", freed, "error", collectErr)
 	if freed == 0 {
 		return err
 	}

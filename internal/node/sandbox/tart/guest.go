@@ -164,7 +164,7 @@ func (s *Sandbox) removeTaken(r record) bool {
 	_ = taken.Close()
 	for _, name := range []string{runnerpod.FileJIT, runnerpod.FileJIT + guestshare.StagedSuffix} {
 		if err := os.Remove(filepath.Join(r.Shared, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.opts.Log.Warn("removing the configuration that was taken", "pod", r.UID, "error", err)
+			s.opts.Log.Warn("removing a used configuration", "pod", r.UID, "error", err)
 			return false
 		}
 	}

@@ -263,9 +263,9 @@ func (w *watch) start(now time.Time) {
 
 // giveUp ends a machine that is of no use, and records why before.
 func (w *watch) giveUp(reason, message string) {
-	w.s.opts.Log.Warn("giving a virtual machine up", "vm", w.r.VM, "reason", reason, "detail", message)
+	w.s.opts.Log.Warn("giving up on a virtual machine", "vm", w.r.VM, "reason", reason, "detail", message)
 	if _, err := w.s.update(w.r.UID, func(r *record) { r.GaveUp, r.GaveUpMessage = reason, message }); err != nil {
-		w.s.opts.Log.Error("recording that a virtual machine is given up", "vm", w.r.VM, "error", err)
+		w.s.opts.Log.Error("recording that a virtual machine was given up", "vm", w.r.VM, "error", err)
 		return
 	}
 	w.halt()
@@ -334,7 +334,7 @@ func (m *minder) undo() (record, bool) {
 		return record{}, false
 	}
 	if _, err := m.s.update(m.r.UID, func(r *record) { r.Begun = false }); err != nil {
-		m.s.opts.Log.Error("taking back a start that failed", "vm", m.r.VM, "error", err)
+		m.s.opts.Log.Error("cleaning up after a failed start", "vm", m.r.VM, "error", err)
 		return record{}, false
 	}
 	m.takenBack = true
@@ -373,7 +373,7 @@ func (m *minder) settle(run sandbox.Exit) {
 	})
 	m.s.slots.change(func(l *ledger) { l.release(m.r.UID) })
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
-		m.s.opts.Log.Error("recording how a virtual machine ended", "vm", m.r.VM, "error", err)
+		m.s.opts.Log.Error("recording the exit of a virtual machine", "vm", m.r.VM, "error", err)
 	}
 }
 

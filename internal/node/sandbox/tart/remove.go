@@ -34,7 +34,7 @@ func (s *Sandbox) halt(ctx context.Context, r record) {
 	defer func() { <-gone }()
 	// A machine that was started just now is not to be stopped yet (Tart 4.2), one that Tart does not know of never is (tart#967).
 	if err := s.stopVM(ctx, r.VM); err != nil && ctx.Err() == nil {
-		s.opts.Log.Warn("stopping a virtual machine; killing its process", "vm", r.VM, "error", err)
+		s.opts.Log.Warn("stopping a virtual machine failed; killing its process", "vm", r.VM, "error", err)
 	}
 	s.opts.reached("stopped")
 	timer := time.NewTimer(killDelay)
@@ -48,7 +48,7 @@ func (s *Sandbox) halt(ctx context.Context, r record) {
 		case <-timer.C:
 		}
 		if err := s.host.Signal(ctx, r.UID, r.process(), sandbox.Kill); err != nil && ctx.Err() == nil {
-			s.opts.Log.Error("killing the process of a virtual machine failed and is tried again", "vm", r.VM, "error", err)
+			s.opts.Log.Error("killing the process of a virtual machine failed, retrying", "vm", r.VM, "error", err)
 		}
 		timer.Reset(killDelay)
 	}

@@ -160,7 +160,7 @@ func (s *Sandbox) unbegin(r record) bool {
 		return false
 	}
 	if _, err := s.update(r.UID, func(r *record) { r.Begun = false }); err != nil {
-		s.opts.Log.Error("taking back a start that failed", "pod", r.UID, "error", err)
+		s.opts.Log.Error("cleaning up after a failed start", "pod", r.UID, "error", err)
 		return false
 	}
 	return true

@@ -208,7 +208,7 @@ func New(opts Options) (*Sandbox, error) {
 	select {
 	case <-looked:
 	case <-time.After(firstLook):
-		opts.Log.Warn("Tart has not answered yet; going on without")
+		opts.Log.Warn("Tart has not responded yet; continuing without it")
 	}
 	return s, nil
 }
@@ -223,7 +223,7 @@ func (s *Sandbox) Close() {
 func (s *Sandbox) adopt() {
 	all, err := s.records()
 	if err != nil {
-		s.opts.Log.Error("a pod's record cannot be read; its machine, if any, is counted when it is found running", "error", err)
+		s.opts.Log.Error("cannot read a pod's record; its virtual machine is counted when it is found running", "error", err)
 	}
 	for _, r := range all {
 		if r.running() && !s.unbegin(r) {
