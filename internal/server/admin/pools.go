@@ -128,6 +128,22 @@ func (a *API) getPool(w http.ResponseWriter, r request) error {
 	return ErrNotFound
 }
 
+// formerStages are names of stages that the API had before.
+var formerStages = map[string]string{"booting": "starting", "minted": "registered", "leaving": "terminating"}
+
+// selectStages reads the parameter stage.
+func selectStages(values []string) ([]string, error) {
+	var stages []string
+	for _, value := range values {
+		stage := cmp.Or(formerStages[value], value)
+		if !slices.Contains(adminapi.RunnerStages(), stage) {
+			return nil, &InvalidError{"stage must be one of " + strings.Join(adminapi.RunnerStages(), ", ")}
+		}
+		stages = append(stages, stage)
+	}
+	return stages, nil
+}
+
 func (a *API) listRunners(w http.ResponseWriter, r request) error {
 	query := r.URL.Query()
 	most, err := pageSize(query.Get("limit"))
@@ -141,11 +157,9 @@ func (a *API) listRunners(w http.ResponseWriter, r request) error {
 			return &InvalidError{"pool must be NAMESPACE/NAME, such as bullpen-runners/linux-4"}
 		}
 	}
-	stages := query["stage"]
-	for _, stage := range stages {
-		if !slices.Contains(adminapi.RunnerStages(), stage) {
-			return &InvalidError{"stage must be one of " + strings.Join(adminapi.RunnerStages(), ", ")}
-		}
+	stages, err := selectStages(query["stage"])
+	if err != nil {
+		return err
 	}
 	namespace := query.Get("namespace")
 	list, err := a.runners(r.Context(), ref, namespace, stages, query.Get("after"), most)

@@ -37,3 +37,14 @@ func TestStageOf_EXCL4(t *testing.T) {
 		require.Contains(t, adminapi.RunnerStages(), got)
 	}
 }
+
+func TestSelectStages_NewAndFormerNames(t *testing.T) {
+	stages, err := selectStages([]string{"booting", "idle", "minted", "leaving", "terminating"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"starting", "idle", "registered", "terminating", "terminating"}, stages)
+	stages, err = selectStages(nil)
+	require.NoError(t, err)
+	require.Empty(t, stages, "all")
+	_, err = selectStages([]string{"asleep"})
+	require.ErrorContains(t, err, "stage must be one of starting, idle, claimed, registered, busy, terminating, finished")
+}
