@@ -85,7 +85,7 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 
 	var shown bytes.Buffer
 	require.NoError(t, cli.PrintJob(&shown, cli.FormatTable, job, at(100)))
-	require.Regexp(t, `(?m)^claimed +2026-11-01 .* 250ms +waiting for room and a warm pod$`, shown.String())
+	require.Regexp(t, `(?m)^claimed +2026-11-01 .* 250ms +waiting for quota or an idle runner$`, shown.String())
 	t.Log(shown.String())
 }
 
