@@ -107,7 +107,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if images, ok := a.opts.Sandbox.(sandbox.ImageCollector); ok {
 		a.wg.Go(func() { a.collectImages(ctx, images) })
 	}
-	a.nodeEvent(corev1.EventTypeNormal, "Starting", fmt.Sprintf("the Bullpen node agent %s runs pods by its back end %s", a.opts.Version, a.opts.SandboxName))
+	a.nodeEvent(corev1.EventTypeNormal, "Starting", fmt.Sprintf("the Bullpen node agent %s runs pods with back end %s", a.opts.Version, a.opts.SandboxName))
 	return a.watch(ctx)
 }
 

@@ -229,7 +229,7 @@ func TestStatus_PeopleOnTheHostSeeWhatPodsWaitFor(t *testing.T) {
 	for range 4 {
 		s.pull <- errors.New("no such image")
 	}
-	f.event("Pod", pod.Name, "FailedCreatePodSandBox", "no such image; trying again within ")
+	f.event("Pod", pod.Name, "FailedCreatePodSandBox", "no such image; retrying within ")
 	report = f.report(func(r node.Report) bool {
 		return strings.Contains(strings.Join(r.Pods[0].WaitsFor, ""), "prepare, again at")
 	})

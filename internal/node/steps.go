@@ -112,7 +112,7 @@ func (w *worker) mourn() {
 			t.observed.stage, t.observed.id = exited, st.ContainerID
 			t.observed.exit = sandbox.Exit{
 				Code: sandbox.UnknownExitCode, Unknown: true, Reason: "ContainerStatusUnknown",
-				Message:   "the container was running, and nothing of it is left on the node",
+				Message:   "the container was running, and no longer exists on the node",
 				StartedAt: st.State.Running.StartedAt.Time, FinishedAt: w.a.opts.Clock.Now(),
 			}
 		}
@@ -304,7 +304,7 @@ func (w *worker) inspect(ctx context.Context, name string, state *sandbox.Contai
 // again says beside an error when the step is tried again, if it is.
 func (w *worker) again(key string, err error) error {
 	if op := w.ops[key]; w.refusal == nil && op != nil && op.backoff > 0 {
-		return fmt.Errorf("%w; trying again within %s", err, op.backoff)
+		return fmt.Errorf("%w; retrying within %s", err, op.backoff)
 	}
 	return err
 }

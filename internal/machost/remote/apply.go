@@ -116,7 +116,7 @@ func (a *applying) prove(e machost.Event) {
 	}
 	a.unanswered = true
 	if err := a.b.confirm(a.ctx); err != nil {
-		a.b.tell(e.Step, machost.PhaseConfirm, "the host cannot be reached by a new connection, so it is to take the change back: "+a.b.show.text(err.Error()))
+		a.b.tell(e.Step, machost.PhaseConfirm, "the host is unreachable by a new connection and must revert the change: "+a.b.show.text(err.Error()))
 		a.refuse() // at once, not after a minute
 		return
 	}
@@ -161,11 +161,11 @@ func (a *applying) judge(code int, detail string) error {
 	case code == 0 && a.done:
 		return nil
 	case code == 0:
-		return &StageError{Stage: StageApply, Err: errors.New("the apply ended without saying that it is done"), Detail: detail}
+		return &StageError{Stage: StageApply, Err: errors.New("the apply exited without reporting its result"), Detail: detail}
 	case a.message != "":
 		return &StageError{Stage: StageApply, Err: errors.New(a.message), Detail: detail}
 	}
-	return &StageError{Stage: StageApply, Err: fmt.Errorf("the apply ended with exit code %d", code), Detail: detail}
+	return &StageError{Stage: StageApply, Err: fmt.Errorf("the apply exited with code %d", code), Detail: detail}
 }
 
 // failure is the error that the event tells of.

@@ -47,7 +47,7 @@ type UnreachableError struct {
 
 // Error says for how long it was tried, and what to look at.
 func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("reaching %s by SSH for %s: %v. Is the host on, Remote Login turned on (System Settings, General, Sharing), and the address right?",
+	return fmt.Sprintf("connecting to %s by SSH for %s: %v. Check that the host is on, that Remote Login is on (System Settings, General, Sharing), and the address",
 		e.Address, e.Waited.Round(time.Second), e.Err)
 }
 
@@ -104,7 +104,7 @@ func (e *SudoError) Error() string {
 	case e.Unknown:
 		text = fmt.Sprintf("obtaining sudo for %s: the connection was lost during the only attempt. It is not retried automatically, because accounts get locked: check the host and run it again, or %s", e.User, byHand)
 	default:
-		text = fmt.Sprintf("obtaining sudo for %s: the host refused the password, in the only attempt. Is it right, and is %s an administrator?", e.User, e.User)
+		text = fmt.Sprintf("obtaining sudo for %s: the host rejected the password, in the only attempt. Check the password, and that %s is an administrator", e.User, e.User)
 	}
 	if e.Detail != "" {
 		text += " The host said: " + e.Detail

@@ -64,7 +64,7 @@ func newHostKeys(target Target, address string) (*hostKeys, error) {
 	h := &hostKeys{address: address, pinned: target.HostKey, trust: target.Trust}
 	if h.pinned != "" {
 		if !validFingerprint(h.pinned) {
-			return nil, fmt.Errorf("the pinned host key %q is no fingerprint: give it as `ssh-keygen -lf` prints it, SHA256:… (43 characters follow)", h.pinned)
+			return nil, fmt.Errorf("the pinned host key %q is not a fingerprint: use the output of `ssh-keygen -lf`, SHA256: and 43 characters", h.pinned)
 		}
 		return h, nil
 	}

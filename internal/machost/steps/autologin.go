@@ -35,7 +35,7 @@ const (
 	untriedFile  = stateDir + "/auto-login.untried"
 	loginWithin  = 30 * time.Second
 	loginLook    = 250 * time.Millisecond
-	rightRemedy  = "Find out the user's password (log in with it at the console), and apply again with that one."
+	rightRemedy  = "Verify the user's password (log in with it at the console), and apply again with it."
 	absentRemedy = "Give the user's password: `bullpen host prepare` on the Mac asks for it."
 )
 
@@ -143,7 +143,7 @@ func (s autoLogin) usable(h machost.Host, now loginState) error {
 	if err != nil || !refused {
 		return err
 	}
-	return s.failure(autologin.ErrSealed, "macOS has refused this same password before, and it is not tried again. "+rightRemedy+
+	return s.failure(autologin.ErrSealed, "macOS has rejected this password before, and it is not tried again. "+rightRemedy+
 		" If the password is correct now, remove "+refusedFile+" first.")
 }
 
@@ -165,7 +165,7 @@ func (s autoLogin) diff(now loginState) machost.Diff {
 	case now.file != nil:
 		restart("write " + kcpassword + ": " + now.file.Error())
 	case !s.password.Empty() && now.stored != s.password.Reveal():
-		restart("write " + kcpassword + ": it holds another password")
+		restart("write " + kcpassword + ": it has another password")
 	case now.mode != "":
 		diff.Changes = append(diff.Changes, now.mode)
 	}
@@ -250,7 +250,7 @@ func (s autoLogin) login(ctx context.Context, h machost.Host, before loginState)
 }
 
 func (s autoLogin) noSession(now loginState) error {
-	return &machost.StepError{Step: s.Name(), Err: fmt.Errorf("%s is not logged in at the console, which is %s's: no virtual machine can start", s.user, now.console),
+	return &machost.StepError{Step: s.Name(), Err: fmt.Errorf("%s is not logged in at the console (%s is): no virtual machine can start", s.user, now.console),
 		Remedy: "Check the screen, at the console or by screen sharing: macOS may show a prompt. FileVault must be off, and the account must be able to log in. Then apply again."}
 }
 
@@ -272,7 +272,7 @@ func (s autoLogin) afterRefusal(ctx context.Context, h machost.Host, before logi
 	if err := s.login(ctx, h, loginState{}); err != nil {
 		return errors.Join(refusal, fmt.Errorf("logging in again with the password from before: %w", err))
 	}
-	return s.failure(fmt.Errorf("%w: the one from before was put back, and works", autologin.ErrSealed), rightRemedy)
+	return s.failure(fmt.Errorf("%w: the previous one was restored and works", autologin.ErrSealed), rightRemedy)
 }
 
 // Verify reads the file again, and looks who is logged in, whether or not anything differed: the file may have been sealed since (HOST-3).

@@ -49,7 +49,7 @@ func (s tartStep) fetch(ctx context.Context, h machost.Host) error {
 	switch {
 	case errors.As(err, &wrong):
 		return &machost.StepError{File: archiveName(s.archive.Archive), Err: wrong,
-			Remedy: "Compare tart.archive and tart.sha256 in the configuration with what Tart's release says."}
+			Remedy: "Compare tart.archive and tart.sha256 in the configuration with Tart's release."}
 	case err != nil:
 		return fmt.Errorf("fetching Tart: %w", err)
 	}
@@ -67,7 +67,7 @@ func (s tartStep) open(ctx context.Context, h machost.Host) (io.ReadCloser, erro
 	client := *s.facts.HTTP
 	client.CheckRedirect = func(to *http.Request, via []*http.Request) error {
 		if to.URL.Scheme != "https" || len(via) > 10 {
-			return errors.New("it leads to an address that is not https, or round and round")
+			return errors.New("redirected to a URL that is not https, or too many redirects")
 		}
 		return nil
 	}
@@ -77,7 +77,7 @@ func (s tartStep) open(ctx context.Context, h machost.Host) (io.ReadCloser, erro
 	}
 	if response.StatusCode != http.StatusOK {
 		response.Body.Close()
-		return nil, fmt.Errorf("%s answers %s", request.URL.Host, response.Status)
+		return nil, fmt.Errorf("%s returned %s", request.URL.Host, response.Status)
 	}
 	return response.Body, nil
 }

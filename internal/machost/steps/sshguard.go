@@ -133,8 +133,8 @@ func (s sshGuard) letsInWhoAsks() error {
 	if slices.ContainsFunc(s.from, func(network netip.Prefix) bool { return network.Contains(session) }) {
 		return nil
 	}
-	return &machost.StepError{Step: s.Name(), Err: fmt.Errorf("this session comes from %s, which is in none of the networks of ssh.allowFrom: it would be the last", session),
-		Remedy: fmt.Sprintf("Nothing was changed. Add a network that holds %s to ssh.allowFrom, or apply from an address that is in one, or at the console.", session)}
+	return &machost.StepError{Step: s.Name(), Err: fmt.Errorf("this session comes from %s, which is in none of the networks of ssh.allowFrom: the guard would deny it", session),
+		Remedy: fmt.Sprintf("Nothing was changed. Add a network with %s to ssh.allowFrom, or apply from an address in one, or at the console.", session)}
 }
 
 // Apply tries the rules before it keeps them.
@@ -144,7 +144,7 @@ func (s sshGuard) Apply(ctx context.Context, h machost.Host) error {
 	}
 	if s.facts.Confirm == nil && s.facts.Session.IsValid() {
 		return &machost.StepError{Step: s.Name(), Err: errors.New("this is an SSH session, and no client can verify from outside that the host is still reachable"),
-			Remedy: "Nothing was changed. Use `bullpen host bootstrap` from the other end, or apply at the console."}
+			Remedy: "Nothing was changed. Use `bullpen host bootstrap` from another host, or apply at the console."}
 	}
 	if err := checkRules(ctx, h, sshAnchor, s.rules); err != nil {
 		return err
@@ -221,7 +221,7 @@ func (s sshGuard) confirmed(ctx context.Context, token string) error {
 	defer cancel()
 	if err := s.facts.Confirm(ctx, token); err != nil {
 		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("the host's reachability with these rules was not confirmed, and they were reverted: %w", err),
-			Remedy: "Look whether ssh.allowFrom holds the addresses by which connections arrive at the host: behind a NAT or a VPN they are others than one's own."}
+			Remedy: "Check that ssh.allowFrom includes the source addresses that the host sees: behind a NAT or a VPN they differ from the client's own."}
 	}
 	return nil
 }
@@ -289,7 +289,7 @@ func (s sshGuard) Verify(ctx context.Context, h machost.Host) error {
 		left.Changes = append(left.Changes, "pf is disabled")
 	}
 	if !left.Empty() {
-		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("the guard of SSH is not in force: %s", strings.Join(left.Changes, "; ")),
+		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("the SSH guard is not in force: %s", strings.Join(left.Changes, "; ")),
 			Remedy: "Another program on this Mac changes pf: check `sudo pfctl -s info` and `sudo pfctl -s rules`, and apply again."}
 	}
 	return nil

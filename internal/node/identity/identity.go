@@ -38,7 +38,7 @@ const (
 )
 
 // ErrNotAccepted: neither the certificate that is there nor the bootstrap credentials are accepted by the API server.
-var ErrNotAccepted = errors.New("the API server accepts neither this node's certificate nor the bootstrap token: make a new token")
+var ErrNotAccepted = errors.New("the API server rejects this node's certificate and the bootstrap token: create a new token")
 
 // Options of Open; all are required but Lifetime and Log.
 type Options struct {
@@ -192,10 +192,10 @@ func (i *Identity) await(ctx context.Context) error {
 	for i.manager.Current() == nil {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the certificate of node %s: is the request approved (kubectl get csr)? %w", i.opt.Name, ctx.Err())
+			return fmt.Errorf("waiting for the certificate of node %s: check that the request is approved (kubectl get csr): %w", i.opt.Name, ctx.Err())
 		case <-say.C:
 			i.opt.Log.Warn("this node's certificate is not signed yet: list requests with kubectl get csr; if nothing approves it, "+
-				"kubectl certificate approve NAME does, and docs/guides/credentials.md says what else can be in the way", "node", i.opt.Name)
+				"run kubectl certificate approve NAME; for other causes see docs/guides/credentials.md", "node", i.opt.Name)
 		case <-tick.C:
 		}
 	}

@@ -151,7 +151,7 @@ func AuthoritiesFromFile(file string) (func() *x509.CertPool, error) {
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no certificate in PEM", file)
+			return nil, fmt.Errorf("%s is not a PEM certificate", file)
 		}
 		return pool, nil
 	})

@@ -30,7 +30,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 	}
 	command := r.URL.Query()["command"]
 	if len(command) == 0 {
-		http.Error(w, "there is no command to run", http.StatusBadRequest)
+		http.Error(w, "no command given", http.StatusBadRequest)
 		return
 	}
 	t, state, begun := s.target(w, r)
@@ -38,7 +38,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if state.Exit != nil {
-		http.Error(w, fmt.Sprintf("cannot run a command in container %q of pod %q: it has ended", t.container, t.pod), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("cannot run a command in container %q of pod %q: it has exited", t.container, t.pod), http.StatusBadRequest)
 		return
 	}
 	log := s.opts.Log.With("user", userOf(r.Context()).Username, "namespace", t.namespace, "pod", t.pod, "container", t.container)

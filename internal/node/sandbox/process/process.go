@@ -176,8 +176,8 @@ func (s *Sandbox) Admit(pod *corev1.Pod) error {
 
 func admit(field string, c *corev1.Container) error {
 	if len(c.Command) == 0 {
-		return invalid("%s.command: container %q has no command: the process sandbox runs programs of this machine and ignores images, so say "+
-			"what to run in `command`", field, c.Name)
+		return invalid("%s.command: container %q has no command: the process sandbox runs programs of this machine and ignores images, so set "+
+			"`command`", field, c.Name)
 	}
 	for i, m := range c.VolumeMounts {
 		if filepath.Clean(m.MountPath) == "/" {

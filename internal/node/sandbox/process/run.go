@@ -155,7 +155,7 @@ func (s *Sandbox) markEntry(rec container) string { return envMark + "=" + s.mar
 // spec turns a container into what the shim starts: paths substituted, environment complete.
 func (s *Sandbox) spec(rec container, c sandbox.Container) (spec, error) {
 	if len(c.Command) == 0 {
-		return spec{}, invalid("container %q has no command: say what to run in `command`", c.Name)
+		return spec{}, invalid("container %q has no command: set `command`", c.Name)
 	}
 	sp := spec{Log: s.LogFile(rec.uid, rec.name), Mounts: c.Mounts, Dir: rec.path("home")}
 	for _, dir := range []string{"home", "tmp"} {

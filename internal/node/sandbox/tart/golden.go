@@ -255,7 +255,7 @@ func (s *Sandbox) flight(ctx context.Context, key string, work func(context.Cont
 }
 
 // errClosed says that the agent is about to end.
-var errClosed = errors.New("the node agent is ending")
+var errClosed = errors.New("the node agent is shutting down")
 
 // background runs f in a goroutine that Close waits for; false once that has been called.
 func (s *Sandbox) background(f func()) bool {

@@ -235,7 +235,7 @@ func (w *watch) overfull(now time.Time) bool {
 
 func text(err error) string {
 	if err == nil {
-		return "nothing has answered"
+		return "no response"
 	}
 	return err.Error()
 }

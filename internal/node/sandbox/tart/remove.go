@@ -57,7 +57,7 @@ func (s *Sandbox) halt(ctx context.Context, r record) {
 // stopVM stops a machine of ours. One that does not run is stopped.
 func (s *Sandbox) stopVM(ctx context.Context, vm string) error {
 	if !carriesMark(s.owner, vm) {
-		return fmt.Errorf("stopping the virtual machine %s: it is not ours", vm) // NODE-7
+		return fmt.Errorf("stopping the virtual machine %s: it does not belong to Bullpen", vm) // NODE-7
 	}
 	err := s.tart.Stop(ctx, vm, s.opts.StopGrace)
 	switch tartcli.KindOf(err) {
@@ -70,7 +70,7 @@ func (s *Sandbox) stopVM(ctx context.Context, vm string) error {
 // deleteVM deletes a machine of ours that does not run. nil says that it is not there any more: after any failure Tart is asked.
 func (s *Sandbox) deleteVM(ctx context.Context, vm string) error {
 	if !carriesMark(s.owner, vm) {
-		return fmt.Errorf("deleting the virtual machine %s: it is not ours", vm) // NODE-7
+		return fmt.Errorf("deleting the virtual machine %s: it does not belong to Bullpen", vm) // NODE-7
 	}
 	err := s.tart.Delete(ctx, vm)
 	if err == nil || tartcli.KindOf(err) == tartcli.KindNotFound {

@@ -55,7 +55,7 @@ func TestSlots_NODE5_OthersMachinesCount(t *testing.T) {
 	other, c := m.newPod(runs)
 	err := m.tryStart(t.Context(), s, other, c)
 	requireDelayed(t, err, reasonNoSlot)
-	require.ErrorContains(t, err, "1 for others")
+	require.ErrorContains(t, err, "1 by other programs")
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 	require.NotZero(t, m.holder("mine"))
 }
@@ -81,7 +81,7 @@ func TestSession_NODE9_IsEnsuredBeforeEachStart(t *testing.T) {
 	err := m.tryStart(t.Context(), s, pod, c)
 	requireDelayed(t, err, reasonNoSession)
 	require.ErrorContains(t, err, "enable automatic login")
-	require.ErrorContains(t, err, "the login window is left alone while virtual machines run")
+	require.ErrorContains(t, err, "the login window is not restarted while")
 	require.Zero(t, kicks(), "NODE-3: a restart would take what runs with it")
 	require.Len(t, m.calls("run"), 1, "no machine is started without a session")
 	require.Equal(t, int64(1), allocatable(s), "it takes itself out of scheduling, but for what runs")

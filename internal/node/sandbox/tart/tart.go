@@ -79,7 +79,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Slots = MaxSlots
 	}
 	if o.Slots < 1 || o.Slots > MaxSlots {
-		return o, fmt.Errorf("%d virtual machines at a time: Apple's licence and its kernel allow 1 or %d", o.Slots, MaxSlots)
+		return o, fmt.Errorf("%d virtual machines at once: Apple's licence and kernel allow 1 or %d", o.Slots, MaxSlots)
 	}
 	if len(o.Tart) == 0 {
 		o.Tart = []string{"tart"}

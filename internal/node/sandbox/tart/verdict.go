@@ -87,7 +87,7 @@ func (s *Sandbox) verdict(r record, at step, err error) error {
 		s.opts.Log.Warn("Tart rejects a virtual machine although a slot is free; backing off from the slot", "error", err)
 	}
 	if m.NoSession {
-		s.state.setSession(false, "Tart finds no unlocked login keychain: "+failed.Message)
+		s.state.setSession(false, "the login keychain is locked: "+failed.Message)
 	}
 	if m.HostSick {
 		s.state.setTart(failed)
