@@ -355,3 +355,17 @@ func TestAsked_OneEventPerReasonAndBatch(t *testing.T) {
 	writer.createFailed(key, errors.New("creating pod x: exceeded quota\nand more"))
 	require.Equal(t, []string{"Warning CreateFailed Create - creating pod x: exceeded quota"}, recorder.events)
 }
+
+// Users filter Events by reason: one about the end of a problem must not have the problem's name.
+func TestTurns_AnEndNeverHasTheNameOfAProblem(t *testing.T) {
+	problems := map[string]bool{}
+	for _, turn := range turns {
+		problems[turn.begins] = true
+	}
+	for kind, turn := range turns {
+		require.False(t, problems[turn.ends], kind)
+		if turn.bad == metav1.ConditionTrue {
+			require.NotEqual(t, kind, turn.ends)
+		}
+	}
+}
