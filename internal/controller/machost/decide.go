@@ -2,6 +2,7 @@ package machost
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -210,6 +211,9 @@ func (o observed) wellOrWaiting(now time.Time) action {
 	return action{State: state, Why: fmt.Sprintf("every step is up to date, but %s; the steps are checked again after %s", o.nodeTrouble(), o.grace()), Again: left}
 }
 
+// cause is the last error without its full stop, for the middle of a message.
+func (o observed) cause() string { return strings.TrimRight(o.LastError, ". ") }
+
 // waiting says what an attempt for what is wanted waits for, and whether it does.
 func (o observed) waiting(now time.Time, due string) (action, bool) {
 	left := max(o.Next.Sub(now), 0)
@@ -218,15 +222,15 @@ func (o observed) waiting(now time.Time, due string) (action, bool) {
 	case o.exhausted() && left > 0:
 		return action{State: StateFailed, Again: again, Due: due,
 			Why: fmt.Sprintf("%d attempts failed: %[3]s. Next attempt at %[2]s, or when the spec, the configuration, a Secret or the annotation bullpen.dev/reapply changes.",
-				o.Attempts, o.Next.UTC().Format(time.RFC3339), o.LastError)}, true
+				o.Attempts, o.Next.UTC().Format(time.RFC3339), o.cause())}, true
 	case o.Outcome == OutcomeUnreachable && left > 0:
 		return action{State: StateUnreachable, Again: again, Due: due, keep: o.Unreachable < unreachableHold,
-			Why: fmt.Sprintf("%d attempts in a row could not reach the Mac: %[3]s. Next attempt at %[2]s.", o.Unreachable, o.Next.UTC().Format(time.RFC3339), o.LastError)}, true
+			Why: fmt.Sprintf("%d attempts in a row could not reach the Mac: %[3]s. Next attempt at %[2]s.", o.Unreachable, o.Next.UTC().Format(time.RFC3339), o.cause())}, true
 	case o.Outcome == OutcomeDeferred:
 		return o.draining(now, left, due)
 	case left > 0:
 		return action{State: StateBackingOff, Again: again, Due: due, keep: true,
-			Why: fmt.Sprintf("attempt %d failed: %[3]s. Next attempt at %[2]s.", o.Attempts, o.Next.UTC().Format(time.RFC3339), o.LastError)}, true
+			Why: fmt.Sprintf("attempt %d failed: %[3]s. Next attempt at %[2]s.", o.Attempts, o.Next.UTC().Format(time.RFC3339), o.cause())}, true
 	}
 	return action{}, false
 }
